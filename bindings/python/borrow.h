@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Python object's memory as an AnyopTensor, for the time of one call.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "call.h"
+#include "python.h"
+#include "source.h"
+
+namespace anyop {
+
+// What a call holds on to: the source of its first tensor, capsules and buffers to let go of, results made.
+class Borrowed {
+ public:
+  explicit Borrowed(uint32_t num_outputs) : num_outputs_(num_outputs) {
+    for (uint32_t o = 0; o < num_outputs; ++o) results_[o] = nullptr;
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  ~Borrowed();
+
+  // Fills tensor from object. False with an error raised that names p.
+  bool Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor* tensor);
+  // The same for a list or tuple; fills the field of p.
+  bool TakeList(Frame* frame, const Param& p, PyObject* object);
+  // AnyopFrame's allocate: a result in the framework of the first tensor.
+  static int32_t Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor);
+
+  // While a long kernel runs, other Python threads do. The caller's arguments keep the tensors alive.
+  static void ReleaseGil(Frame* frame);
+  static void TakeGil(Frame* frame);
+
+  // The current stream of the first tensor's framework and device.
+  void SetStream(Frame* frame) const {
+    if (__builtin_expect(first_tensor_ && first_tensor_->device_type != 1 && first_->api, 0)) AskStream(frame);
+  }
+  // Gives up the ownership of a result; nullptr when it was not made here.
+  PyObject* ReleaseResult(uint32_t output) {
+    PyObject* object = results_[output];
+    results_[output] = nullptr;
+    return object;
+  }
+
+ private:
+  bool SetFirst(const Operator& op, const Param& p, PyObject* object, const Source* source);
+  bool FitsFirst(const Operator& op, const Param& p, PyObject* object, const Source* source);
+  bool TakeFrom(Frame* frame, const Source* source, PyObject* object, bool writes, AnyopTensor* tensor, std::string* why);
+  bool TakeDlpack(PyObject* object, bool writes, AnyopTensor* tensor, std::string* why);
+  bool TakeBuffer(Frame* frame, PyObject* object, bool writes, AnyopTensor* tensor, std::string* why);
+  void AskStream(Frame* frame) const;
+  int32_t AllocateByExchange(uint32_t output, AnyopTensor* tensor);
+
+  const Source* first_ = nullptr;
+  PyTypeObject* first_type_ = nullptr;
+  const AnyopTensor* first_tensor_ = nullptr;
+  PyThreadState* thread_ = nullptr;
+  std::vector<PyObject*> kept_;
+  std::vector<void*> buffers_;
+  const uint32_t num_outputs_;
+  PyObject* results_[kMaxParams];
+};
+
+}  // namespace anyop

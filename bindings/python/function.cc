@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// METH_FASTCALL entry: positional and keyword arguments to a frame, results back. The same code for every operator.
+#include "function.h"
+
+#include <string>
+#include <vector>
+
+#include "borrow.h"
+#include "call.h"
+#include "scalar.h"
+
+namespace anyop {
+
+PyObject* internal_error = nullptr;
+PyObject* device_error = nullptr;
+
+namespace {
+
+// What a function keeps of its operator. Never freed: operators are not.
+struct Entry {
+  const Operator* op;
+  uint32_t num_params;
+  uint32_t num_positional;
+  PyObject* names[kMaxParams];  // interned
+  PyTypeObject* result_type;  // of several results: a tuple with names
+  PyMethodDef method;
+};
+
+constexpr const char* kCapsuleName = "anyop.operator";
+
+bool TooMany(const Entry& e, Py_ssize_t given) {
+  PyErr_Format(PyExc_TypeError, "%s: got %zd positional arguments, expected at most %u: %s", e.op->name.c_str(), given,
+               e.num_positional, e.op->table->schema);
+  return false;
+}
+
+// out=(a, b) for an operator with several results.
+bool SpreadOut(const Entry& e, PyObject* value, PyObject** arguments) {
+  const Operator& op = *e.op;
+  if (value == Py_None) return true;
+  if (!PyTuple_Check(value) || PyTuple_Size(value) != op.num_outputs) {
+    PyErr_Format(PyExc_TypeError, "%s: out must be a tuple of its %u results", op.name.c_str(), op.num_outputs);
+    return false;
+  }
+  for (uint32_t o = 0; o < op.num_outputs; ++o) {
+    PyObject** slot = &arguments[op.num_inputs + o];
+    if (*slot) {
+      PyErr_Format(PyExc_TypeError, "%s: %s is given twice", op.name.c_str(), op.params[op.num_inputs + o].name);
+      return false;
+    }
+    *slot = PyTuple_GetItem(value, o);
+  }
+  return true;
+}
+
+bool TakeKeyword(const Entry& e, PyObject* name, PyObject* value, PyObject** arguments) {
+  uint32_t p = 0;
+  while (p < e.num_params && e.names[p] != name) ++p;  // call sites intern their keywords
+  if (__builtin_expect(p == e.num_params, 0)) {
+    for (p = 0; p < e.num_params && PyUnicode_Compare(name, e.names[p]) != 0; ++p) {
+    }
+  }
+  if (p == e.num_params) {
+    if (e.op->num_outputs > 1 && PyUnicode_CompareWithASCIIString(name, "out") == 0) return SpreadOut(e, value, arguments);
+    PyErr_Format(PyExc_TypeError, "%s: there is no argument '%U' in %s", e.op->name.c_str(), name, e.op->table->schema);
+    return false;
+  }
+  if (arguments[p]) {
+    PyErr_Format(PyExc_TypeError, "%s: %U is given twice", e.op->name.c_str(), name);
+    return false;
+  }
+  arguments[p] = value;
+  return true;
+}
+
+// Borrowed references by parameter; nullptr where nothing was given.
+bool SortArguments(const Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* keywords, PyObject** arguments) {
+  if (given > static_cast<Py_ssize_t>(e.num_positional)) return TooMany(e, given);
+  Py_ssize_t i = 0;
+  for (; i < given; ++i) arguments[i] = args[i];
+  for (; i < static_cast<Py_ssize_t>(e.num_params); ++i) arguments[i] = nullptr;
+  const Py_ssize_t count = keywords ? PyTuple_Size(keywords) : 0;
+  for (Py_ssize_t k = 0; k < count; ++k) {
+    if (!TakeKeyword(e, PyTuple_GetItem(keywords, k), args[given + k], arguments)) return false;
+  }
+  return true;
+}
+
+bool Missing(const Operator& op, const Param& p) {
+  PyErr_Format(PyExc_TypeError, "%s: %s is missing in %s", op.name.c_str(), p.name, op.table->schema);
+  return false;
+}
+
+bool FillResult(Frame* frame, Borrowed* borrowed, uint32_t i, const Param& p, PyObject* object) {
+  if (!object || object == Py_None) return true;
+  if (object == Py_False && p.Is(kAnyopOptional)) {  // dweight=False: not needed
+    frame->unwanted |= uint64_t{1} << i;
+    return true;
+  }
+  frame->given |= uint64_t{1} << i;
+  return borrowed->Take(frame, p, object, &frame->tensors[i]);
+}
+
+bool FillArgument(Frame* frame, Borrowed* borrowed, uint32_t i, const Param& p, PyObject* object) {
+  if (p.Is(kAnyopOutput)) return FillResult(frame, borrowed, i, p, object);
+  const bool none = object == Py_None && p.Is(kAnyopOptional) && !(p.IsTensor() && p.IsList() && !p.Is(kAnyopHasDefault));
+  if (!object || none) {
+    if (object ? true : p.IsTensor() ? p.Is(kAnyopHasDefault) || p.Is(kAnyopOptional) : SetDefault(frame, p)) return true;
+    return Missing(*frame->op, p);
+  }
+  frame->given |= uint64_t{1} << i;
+  if (!p.IsTensor()) return SetScalar(frame, p, object);
+  return p.IsList() ? borrowed->TakeList(frame, p, object) : borrowed->Take(frame, p, object, &frame->tensors[i]);
+}
+
+PyObject* Results(const Entry& e, PyObject** arguments, Frame* frame, Borrowed* borrowed) {
+  const Operator& op = *e.op;
+  auto result = [&](uint32_t o) {
+    PyObject* object = borrowed->ReleaseResult(o);
+    if (object) return object;
+    const uint32_t p = op.num_inputs + o;
+    object = frame->given >> p & 1 ? arguments[p] : Py_None;
+    Py_INCREF(object);
+    return object;
+  };
+  if (op.num_outputs == 1) return result(0);
+  if (op.num_outputs == 0) Py_RETURN_NONE;
+  PyObject* results = PyStructSequence_New(e.result_type);
+  if (!results) return nullptr;
+  for (uint32_t o = 0; o < op.num_outputs; ++o) PyStructSequence_SetItem(results, o, result(o));
+  return results;
+}
+
+PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject* keywords) {
+  const Entry& e = *static_cast<const Entry*>(PyCapsule_GetPointer(self, kCapsuleName));
+  PyObject* arguments[kMaxParams];
+  if (!SortArguments(e, args, given, keywords, arguments)) return nullptr;
+  try {
+    Frame frame(e.op);
+    Borrowed borrowed(e.op->num_outputs);
+    frame.binding = &borrowed;
+    frame.allocate = Borrowed::Allocate;
+    frame.before_kernel = Borrowed::ReleaseGil;
+    frame.after_kernel = Borrowed::TakeGil;
+    const Param* params = e.op->params.data();
+    for (uint32_t i = 0; i < e.num_params; ++i) {
+      if (!FillArgument(&frame, &borrowed, i, params[i], arguments[i])) return nullptr;
+    }
+    borrowed.SetStream(&frame);
+    const int32_t status = AnyopRunFrame(&frame);
+    if (__builtin_expect(status != kAnyopOk, 0)) {
+      RaiseStatus(status, frame.error);
+      return nullptr;
+    }
+    return Results(e, arguments, &frame, &borrowed);
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  }
+}
+
+PyTypeObject* NewResultType(const Operator& op) {
+  static std::vector<std::string*> names;  // the type keeps pointers to its texts
+  names.push_back(new std::string("anyop." + std::string(op.table->name) + "_results"));
+  auto* fields = new PyStructSequence_Field[op.num_outputs + 1]();
+  for (uint32_t o = 0; o < op.num_outputs; ++o) fields[o] = {op.params[op.num_inputs + o].name, nullptr};
+  PyStructSequence_Desc description = {names.back()->c_str(), nullptr, fields, static_cast<int>(op.num_outputs)};
+  return PyStructSequence_NewType(&description);
+}
+
+}  // namespace
+
+void RaiseStatus(int32_t status, const char* message) {
+  switch (status) {
+    case kAnyopPending: return;
+    case kAnyopValueError: return PyErr_SetString(PyExc_ValueError, message);
+    case kAnyopTypeError: return PyErr_SetString(PyExc_TypeError, message);
+    case kAnyopNotImplemented: return PyErr_SetString(PyExc_NotImplementedError, message);
+    case kAnyopOutOfMemory: return PyErr_SetString(PyExc_MemoryError, message);
+    case kAnyopDeviceError: return PyErr_SetString(device_error, message);
+    default: return PyErr_SetString(internal_error, message);
+  }
+}
+
+PyObject* NewFunction(const Operator* op) {
+  auto* e = new Entry{};
+  e->op = op;
+  e->num_params = op->num_inputs + op->num_outputs;
+  e->num_positional = e->num_params;
+  for (uint32_t i = 0; i < e->num_params; ++i) {
+    e->names[i] = PyUnicode_InternFromString(op->params[i].name);
+    if (op->params[i].Is(kAnyopKeywordOnly) && i < e->num_positional) e->num_positional = i;
+  }
+  if (op->num_outputs > 1 && !(e->result_type = NewResultType(*op))) return nullptr;
+  e->method = {op->table->name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Call)),
+               METH_FASTCALL | METH_KEYWORDS, op->table->doc};
+  const Ref self(PyCapsule_New(e, kCapsuleName, nullptr));
+  const Ref module(PyUnicode_FromString("anyop"));
+  return self && module ? PyCFunction_NewEx(&e->method, self.get(), module.get()) : nullptr;
+}
+
+}  // namespace anyop

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The extension module _anyop: functions of all operators, and what the package asks about them.
+#include <string>
+
+#include "anyop/anyop.h"
+#include "call.h"
+#include "function.h"
+#include "pool.h"
+#include "python.h"
+#include "registry.h"
+#include "router.h"
+#include "tvm_ffi_entry.h"
+
+namespace anyop {
+namespace {
+
+const AnyopOp* Table(PyObject* name) {
+  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, nullptr) : nullptr;
+  if (!text) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "the name of an operator is a str");
+    return nullptr;
+  }
+  const AnyopOperator* op = AnyopFindOperator(text);
+  if (!op) PyErr_SetString(PyExc_ValueError, AnyopLastError());
+  return op ? AnyopOperatorTable(op) : nullptr;
+}
+
+// [(namespace, name, function)] of every operator from index first on, in the order of full names.
+PyObject* Functions(PyObject*, PyObject*) {
+  Ref list(PyList_New(0));
+  const int32_t count = AnyopListOperators(nullptr, 0);
+  std::vector<const AnyopOperator*> operators(static_cast<size_t>(count));
+  AnyopListOperators(operators.data(), count);
+  for (const AnyopOperator* handle : operators) {
+    const auto* op = reinterpret_cast<const Operator*>(handle);
+    const Ref function(NewFunction(op));
+    const Ref row(function ? Py_BuildValue("(ssO)", op->table->name_space, op->table->name, function.get()) : nullptr);
+    if (!list || !row || PyList_Append(list.get(), row.get())) return nullptr;
+  }
+  return list.Release();
+}
+
+PyObject* Schema(PyObject*, PyObject* name) {
+  const AnyopOp* table = Table(name);
+  return table ? PyUnicode_FromString(table->schema) : nullptr;
+}
+
+PyObject* Metadata(PyObject*, PyObject* name) {
+  const AnyopOp* table = Table(name);
+  return table ? PyUnicode_FromString(table->metadata) : nullptr;
+}
+
+PyObject* Backends(PyObject*, PyObject* name) {
+  const AnyopOp* table = Table(name);
+  Ref list(table ? PyList_New(0) : nullptr);
+  if (!list) return nullptr;
+  for (uint32_t i = 0; i < table->num_kernels; ++i) {
+    const Ref backend(PyUnicode_FromString(KernelEntry(table, i)->backend));
+    if (!backend || PyList_Append(list.get(), backend.get())) return nullptr;
+  }
+  return list.Release();
+}
+
+PyObject* LoadLibrary(PyObject*, PyObject* path) {
+  const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
+  if (!text) return nullptr;
+  const int32_t status = AnyopLoadLibrary(text);
+  if (status == kAnyopOk) Py_RETURN_NONE;
+  RaiseStatus(status, AnyopLastError());
+  return nullptr;
+}
+
+PyObject* RegisterTvmFfi(PyObject*, PyObject* path) {
+  const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
+  if (!text) return nullptr;
+  const char* problem = AnyopRegisterTvmFfi(text);
+  if (!problem) Py_RETURN_NONE;
+  return PyUnicode_FromString(problem);
+}
+
+PyObject* GetNumThreads(PyObject*, PyObject*) { return PyLong_FromLong(AnyopGetNumThreads()); }
+
+PyObject* SetNumThreads(PyObject*, PyObject* count) {
+  const long value = PyLong_Check(count) ? PyLong_AsLong(count) : -1;
+  if (value == -1 && PyErr_Occurred()) PyErr_Clear();
+  if (value < 1 || value > 1024) {
+    PyErr_Format(PyExc_ValueError, "set_num_threads: got %R, expected an int from 1 to 1024", count);
+    return nullptr;
+  }
+  const int32_t status = AnyopSetNumThreads(static_cast<int32_t>(value));
+  if (status == kAnyopOk) Py_RETURN_NONE;
+  RaiseStatus(status, AnyopLastError());
+  return nullptr;
+}
+
+PyMethodDef methods[] = {
+    {"functions", Functions, METH_NOARGS, nullptr},
+    {"schema", Schema, METH_O, nullptr},
+    {"metadata", Metadata, METH_O, nullptr},
+    {"backends", Backends, METH_O, nullptr},
+    {"load_library", LoadLibrary, METH_O, nullptr},
+    {"register_tvm_ffi", RegisterTvmFfi, METH_O, nullptr},
+    {"get_num_threads", GetNumThreads, METH_NOARGS, nullptr},
+    {"set_num_threads", SetNumThreads, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "anyop._anyop", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
+
+PyObject* AddException(PyObject* module, const char* name, const char* doc) {
+  const std::string full = std::string("anyop.") + name;
+  PyObject* made = PyErr_NewExceptionWithDoc(full.c_str(), doc, PyExc_RuntimeError, nullptr);
+  return made && PyModule_AddObjectRef(module, name, made) == 0 ? made : nullptr;
+}
+
+}  // namespace
+}  // namespace anyop
+
+PyMODINIT_FUNC PyInit__anyop() {
+  using namespace anyop;
+  Ref module(PyModule_Create(&definition));
+  if (!module) return nullptr;
+  internal_error = AddException(module.get(), "InternalError", "A fault of anyop's own or of a kernel; please report it.");
+  device_error = AddException(module.get(), "DeviceError", "A device reported an error; the text is the device's own.");
+  if (!internal_error || !device_error) return nullptr;
+  if (PyModule_AddStringConstant(module.get(), "version", AnyopVersion())) return nullptr;
+  return module.Release();
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python's limited API as every file of this binding sees it, and a reference that lets go of itself.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#ifdef Py_GIL_DISABLED
+#error "anyop has no build for free-threaded Python yet: use a Python with the GIL"
+#endif
+
+namespace anyop {
+
+class Ref {
+ public:
+  explicit Ref(PyObject* object = nullptr) : object_(object) {}
+  Ref(const Ref&) = delete;
+  Ref& operator=(const Ref&) = delete;
+  Ref(Ref&& other) : object_(other.Release()) {}
+  Ref& operator=(Ref&& other) {
+    Py_XDECREF(object_);
+    object_ = other.Release();
+    return *this;
+  }
+  ~Ref() { Py_XDECREF(object_); }
+
+  PyObject* get() const { return object_; }
+  explicit operator bool() const { return object_ != nullptr; }
+  PyObject* Release() {
+    PyObject* object = object_;
+    object_ = nullptr;
+    return object;
+  }
+
+ private:
+  PyObject* object_;
+};
+
+// An attribute, or an empty Ref without an error set.
+inline Ref Attribute(PyObject* object, const char* name) {
+  Ref value(object ? PyObject_GetAttrString(object, name) : nullptr);
+  if (!value) PyErr_Clear();
+  return value;
+}
+
+// A module that is loaded already (borrowed), or nullptr. Never imports.
+inline PyObject* LoadedModule(const char* name) {
+  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), name);
+  return module && module != Py_None ? module : nullptr;
+}
+
+}  // namespace anyop

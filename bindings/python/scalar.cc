@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strict about types: a float is no int, a str no number; Python's and NumPy's own scalars are taken.
+#include "scalar.h"
+
+#include "dtype.h"
+#include "source.h"
+
+namespace anyop {
+namespace {
+
+const char* const kKindName[] = {"", "Tensor", "int", "float", "bool", "str", "dtype"};
+
+bool WrongType(const Operator& op, const Param& p, PyObject* object) {
+  return Refuse(op, p, PyExc_TypeError,
+                "is a " + TypeText(Py_TYPE(object)) + ", expected " + (p.IsList() ? "a list of " : "") + kKindName[p.kind]);
+}
+
+// Replaces the error of a conversion by ours.
+bool ConversionFailed(const Operator& op, const Param& p, PyObject* object) {
+  const bool range = PyErr_ExceptionMatches(PyExc_OverflowError);
+  if (!range && !PyErr_ExceptionMatches(PyExc_TypeError)) return false;  // raised by the object's own code
+  PyErr_Clear();
+  if (!range) return WrongType(op, p, object);
+  return Refuse(op, p, PyExc_ValueError, std::string("is out of the range of ") + (p.kind == kAnyopInt ? "int64" : "float64"));
+}
+
+bool ToInt(const Operator& op, const Param& p, PyObject* object, int64_t* value) {
+  if (PyFloat_Check(object)) return WrongType(op, p, object);
+  *value = PyLong_AsLongLong(object);
+  return !(*value == -1 && PyErr_Occurred()) || ConversionFailed(op, p, object);
+}
+
+bool ToFloat(const Operator& op, const Param& p, PyObject* object, double* value) {
+  *value = PyFloat_AsDouble(object);
+  return !(*value == -1 && PyErr_Occurred()) || ConversionFailed(op, p, object);
+}
+
+bool ToBool(const Operator& op, const Param& p, PyObject* object, int64_t* value) {
+  if (object != Py_True && object != Py_False) {
+    const std::string type = TypeText(Py_TYPE(object));
+    if (type != "numpy.bool" && type != "numpy.bool_") return WrongType(op, p, object);
+  }
+  *value = object == Py_True || (object != Py_False && PyObject_IsTrue(object) == 1);
+  return true;
+}
+
+bool ToString(const Operator& op, const Param& p, PyObject* object, AnyopString* value) {
+  if (!PyUnicode_Check(object)) return WrongType(op, p, object);
+  Py_ssize_t size;
+  const char* text = PyUnicode_AsUTF8AndSize(object, &size);
+  if (!text) {
+    PyErr_Clear();
+    return Refuse(op, p, PyExc_ValueError, "is no valid Unicode text");
+  }
+  if (std::strlen(text) != static_cast<size_t>(size)) return Refuse(op, p, PyExc_ValueError, "holds a NUL character");
+  *value = {text, size};
+  return true;
+}
+
+// "float32", numpy.float32, numpy.dtype("float32"), torch.float32 and the like.
+bool ToDtype(const Operator& op, const Param& p, PyObject* object, int64_t* value) {
+  Ref name;
+  if (!PyUnicode_Check(object)) {
+    for (const char* attribute : {"name", "__name__"}) {
+      if (name) break;
+      Ref found = Attribute(object, attribute);
+      if (found && PyUnicode_Check(found.get())) name = std::move(found);
+    }
+    if (!name) name = Ref(PyObject_Str(object));
+    if (!name) return false;
+  }
+  const char* text = PyUnicode_AsUTF8AndSize(name ? name.get() : object, nullptr);
+  if (!text) PyErr_Clear();
+  *value = text ? DtypeFromName(text) : kAnyopNoDtype;
+  if (*value != kAnyopNoDtype) return true;
+  return Refuse(op, p, PyExc_TypeError, std::string("is ") + (text ? text : "no text") +
+                                            ", expected a dtype such as \"float32\", numpy.float32 or torch.float32");
+}
+
+// One element, written to 8 bytes (16 for a string) at to.
+bool ToElement(const Operator& op, const Param& p, PyObject* object, void* to) {
+  switch (p.kind) {
+    case kAnyopInt: return ToInt(op, p, object, static_cast<int64_t*>(to));
+    case kAnyopFloat: return ToFloat(op, p, object, static_cast<double*>(to));
+    case kAnyopBoolean: return ToBool(op, p, object, static_cast<int64_t*>(to));
+    case kAnyopStr: return ToString(op, p, object, static_cast<AnyopString*>(to));
+    default: return ToDtype(op, p, object, static_cast<int64_t*>(to));
+  }
+}
+
+bool SetList(Frame* frame, const Param& p, PyObject* object) {
+  const Operator& op = *frame->op;
+  const bool tuple = PyTuple_Check(object), list = PyList_Check(object);
+  const bool repeated = !tuple && !list && p.fixed_count >= 0;  // int[2] stride=1
+  if (!tuple && !list && !repeated) return WrongType(op, p, object);
+  const Py_ssize_t given = tuple ? PyTuple_Size(object) : list ? PyList_Size(object) : 1;
+  const Py_ssize_t count = repeated ? p.fixed_count : given;
+  if (p.fixed_count >= 0 && count != p.fixed_count) {
+    return Refuse(op, p, PyExc_ValueError,
+                  "has " + std::to_string(count) + " values, expected " + std::to_string(p.fixed_count));
+  }
+  const int64_t item = p.kind == kAnyopStr ? 16 : 8;
+  char* values = frame->arena.Take<char>(count * item + 1);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* element = repeated ? object : tuple ? PyTuple_GetItem(object, i) : PyList_GetItem(object, i);
+    if (!element) return false;  // the list shrank under us
+    if (!ToElement(op, p, element, values + i * item)) return false;
+  }
+  frame->Field<AnyopIntList>(p) = {reinterpret_cast<const int64_t*>(values), count};
+  return true;
+}
+
+}  // namespace
+
+bool Refuse(const Operator& op, const Param& p, PyObject* kind, const std::string& why) {
+  PyErr_Format(kind, "%s: %s %s", op.name.c_str(), p.name, why.c_str());
+  return false;
+}
+
+bool SetScalar(Frame* frame, const Param& p, PyObject* object) {
+  if (p.IsList()) return SetList(frame, p, object);
+  const Operator& op = *frame->op;
+  if (p.kind == kAnyopStr) return ToString(op, p, object, &frame->Field<AnyopString>(p));
+  if (p.kind == kAnyopFloat) {
+    double value;
+    if (!ToFloat(op, p, object, &value)) return false;
+    SetFloat(frame, p, value);
+    return true;
+  }
+  int64_t value;
+  if (!ToElement(op, p, object, &value)) return false;
+  SetInt(frame, p, value);
+  return true;
+}
+
+}  // namespace anyop

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asks torch's own Python attributes, through their C functions where those can be had.
+#include "torch_guard.h"
+
+#include <atomic>
+#include <mutex>
+
+namespace anyop {
+namespace {
+
+// A method without arguments, or a property: called as the C function behind it, else as an attribute.
+struct Query {
+  PyObject* name = nullptr;
+  PyObject* descriptor = nullptr;  // a property
+  descrgetfunc get = nullptr;
+  PyCFunction function = nullptr;  // a method, or a function of a module (then owner is the module)
+  PyObject* owner = nullptr;
+
+  // A new reference, or nullptr with an error set.
+  PyObject* Ask(PyObject* object) const {
+    if (get) return get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    if (function) return function(object, nullptr);
+    return PyObject_CallMethodObjArgs(object, name, nullptr);
+  }
+  int AskTruth(PyObject* object) const {
+    const Ref answer(Ask(object));
+    if (answer.get() == Py_False) return 0;
+    return answer ? PyObject_IsTrue(answer.get()) : -1;
+  }
+};
+
+struct Guard {
+  Query requires_grad, is_neg, is_conj, grad_enabled, num_modes;
+};
+std::atomic<const Guard*> guard{nullptr};
+std::mutex init_lock;
+
+PyCFunction CFunction(PyObject* bound) {
+  const Ref builtins(PyImport_ImportModule("builtins"));
+  const Ref len = Attribute(builtins.get(), "len");
+  if (!bound || !len || Py_TYPE(bound) != Py_TYPE(len.get())) return nullptr;
+  return PyCFunction_GetFlags(bound) == METH_NOARGS ? PyCFunction_GetFunction(bound) : nullptr;
+}
+
+bool MakeQuery(PyObject* owner, PyObject* sample, const char* name, bool is_property, Query* query) {
+  query->name = PyUnicode_InternFromString(name);
+  Ref attribute = Attribute(owner, name);
+  if (!attribute) return false;
+  if (is_property) {
+    query->get = reinterpret_cast<descrgetfunc>(PyType_GetSlot(Py_TYPE(attribute.get()), Py_tp_descr_get));
+    query->descriptor = attribute.Release();
+    return query->get != nullptr;
+  }
+  query->function = CFunction(Attribute(sample, name).get());
+  return true;
+}
+
+}  // namespace
+
+bool InitTorchGuard(PyObject* torch, std::string* why) {
+  if (guard.load(std::memory_order_acquire)) return true;
+  const Ref c = Attribute(torch, "_C");
+  const Ref base = Attribute(c.get(), "TensorBase");
+  const Ref sample(PyObject_CallMethod(torch, "empty", "(i)", 0));
+  auto* made = new Guard;
+  const bool found = sample && base &&
+                     MakeQuery(base.get(), sample.get(), "requires_grad", true, &made->requires_grad) &&
+                     MakeQuery(base.get(), sample.get(), "is_neg", false, &made->is_neg) &&
+                     MakeQuery(base.get(), sample.get(), "is_conj", false, &made->is_conj) &&
+                     MakeQuery(c.get(), c.get(), "is_grad_enabled", false, &made->grad_enabled) &&
+                     MakeQuery(c.get(), c.get(), "_len_torch_dispatch_stack", false, &made->num_modes);
+  if (!found) {
+    PyErr_Clear();
+    delete made;
+    *why = "is a tensor of a torch whose attributes were not found; expected torch 2.9 or newer";
+    return false;
+  }
+  made->grad_enabled.owner = made->num_modes.owner = c.get();
+  Py_INCREF(c.get());  // kept, as torch is never unloaded
+  std::lock_guard<std::mutex> lock(init_lock);
+  if (!guard.load()) guard.store(made, std::memory_order_release);
+  return true;
+}
+
+bool NoTorchMode(std::string* why) {
+  const Query& modes = guard.load(std::memory_order_acquire)->num_modes;
+  const Ref count(modes.Ask(modes.owner));
+  if (count && PyLong_AsLong(count.get()) == 0) return true;
+  *why = "is used under a torch dispatch mode (such as FakeTensorMode), which does not see this call";
+  return false;
+}
+
+bool TorchTensorIsPlain(PyObject* tensor, bool is_complex, std::string* why) {
+  const Guard& g = *guard.load(std::memory_order_acquire);
+  const int needs_gradient = g.requires_grad.AskTruth(tensor);
+  const int negative = g.is_neg.AskTruth(tensor);
+  const int conjugate = is_complex ? g.is_conj.AskTruth(tensor) : 0;
+  if (__builtin_expect(needs_gradient == 0 && negative == 0 && conjugate == 0, 1)) return true;
+  if (needs_gradient < 0 || negative < 0 || conjugate < 0) return false;
+  if (negative) *why = "has torch's lazy negative bit, so its memory is not its value; call .resolve_neg() first";
+  if (conjugate) *why = "has torch's lazy conjugate bit, so its memory is not its value; call .resolve_conj() first";
+  if (negative || conjugate) return false;
+  if (g.grad_enabled.AskTruth(g.grad_enabled.owner) == 0) return true;
+  *why = "requires a gradient, which this call would lose; use torch.no_grad() or .detach()";
+  return false;
+}
+
+}  // namespace anyop

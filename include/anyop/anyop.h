@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The C ABI for callers: find an operator, call it, load further libraries of operators.
+
+   Every function may be called from any thread. Functions that return int32_t return an AnyopStatus; the text
+   of a failure is AnyopLastError() of the same thread until its next call. Nothing throws. */
+#ifndef ANYOP_ANYOP_H_
+#define ANYOP_ANYOP_H_
+
+#include "anyop/kernel.h"
+#include "anyop/table.h"
+
+#if defined(__GNUC__)
+#define ANYOP_API __attribute__((visibility("default")))
+#else
+#define ANYOP_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An operator of the registry; lives as long as the process. */
+typedef struct AnyopOperator AnyopOperator;
+
+/* One argument or result. Zeroed memory is None: the default of an argument, "make it" for a result. */
+typedef enum AnyopValueKind {
+  kAnyopNoValue = 0,
+  kAnyopTensorValue = 1,
+  kAnyopIntValue = 2, /* int, bool and ScalarType (AnyopDtype) */
+  kAnyopFloatValue = 3,
+  kAnyopStringValue = 4, /* NUL-terminated UTF-8 */
+  kAnyopTensorsValue = 5,
+  kAnyopIntsValue = 6,
+  kAnyopFloatsValue = 7,
+  kAnyopStringsValue = 8,
+} AnyopValueKind;
+
+typedef struct AnyopValue {
+  int32_t kind;
+  int32_t reserved; /* 0 */
+  union {
+    AnyopTensor* tensor;
+    int64_t i;
+    double f;
+    const char* s;
+    AnyopTensorList tensors;
+    AnyopIntList ints;
+    AnyopFloatList floats;
+    AnyopStringList strings;
+  } as;
+} AnyopValue;
+ANYOP_STATIC_ASSERT(sizeof(AnyopValue) == 24 && offsetof(AnyopValue, as) == 8);
+
+/* Zero it and set size. */
+typedef struct AnyopInvokeOptions {
+  uint32_t size;
+  uint32_t reserved;
+  void* stream; /* of the device of the tensors; NULL: its default stream */
+} AnyopInvokeOptions;
+ANYOP_STATIC_ASSERT(sizeof(AnyopInvokeOptions) == 16);
+
+/* "0.1.0", and the newest table this core reads. */
+ANYOP_API const char* AnyopVersion(void);
+ANYOP_API uint32_t AnyopAbiVersion(void);
+
+/* Text of this thread's last failure; never NULL. */
+ANYOP_API const char* AnyopLastError(void);
+
+/* "rms_norm", "anyop.rms_norm", "acme.rms_norm" or "acme::rms_norm". NULL when there is none. */
+ANYOP_API const AnyopOperator* AnyopFindOperator(const char* name);
+/* Writes up to capacity operators, in the order of their names, and returns how many there are. */
+ANYOP_API int32_t AnyopListOperators(const AnyopOperator** operators, int32_t capacity);
+ANYOP_API const AnyopOp* AnyopOperatorTable(const AnyopOperator* op);
+
+/* Calls an operator. values are its arguments in the schema's order, then its results; what lies behind count
+   is None. A result that is None is made on the CPU and put into its value, for AnyopDeleteTensor (values must
+   then have room for it); an optional result is made only when its kind is kAnyopTensorValue and its tensor NULL. */
+ANYOP_API int32_t AnyopInvoke(const AnyopOperator* op, AnyopValue* values, int32_t count,
+                              const AnyopInvokeOptions* options);
+
+/* A tensor with memory of its own on the CPU, 64-byte aligned, row-major, uninitialised. */
+ANYOP_API int32_t AnyopNewTensor(AnyopDtype dtype, int32_t ndim, const int64_t* shape, AnyopTensor** tensor);
+ANYOP_API void AnyopDeleteTensor(AnyopTensor* tensor); /* NULL is ignored */
+
+/* Adds the operators of a library: all of them or, with an error, none. Loading the same one again is no error. */
+ANYOP_API int32_t AnyopRegisterLibrary(const AnyopLibrary* library);
+/* Opens a shared object that exports AnyopLibraryEntry and registers it. It is never closed. */
+ANYOP_API int32_t AnyopLoadLibrary(const char* path);
+
+/* Threads that CPU kernels use, the calling one among them; at least 1. The first value comes from
+   ANYOP_NUM_THREADS, else from the processors and the cgroup's quota. */
+ANYOP_API int32_t AnyopGetNumThreads(void);
+ANYOP_API int32_t AnyopSetNumThreads(int32_t count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ANYOP_ANYOP_H_ */

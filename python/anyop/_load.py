@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads the extension module, and says clearly why where it cannot be."""
+
+import importlib.util
+import os
+import sys
+
+
+def _load():
+    if hasattr(sys, "_is_gil_enabled"):
+        import sysconfig
+
+        if sysconfig.get_config_var("Py_GIL_DISABLED"):
+            raise ImportError(
+                "anyop has no build for free-threaded Python yet; use a Python with the GIL "
+                f"(this is {sys.version.split()[0]} free-threaded)"
+            )
+    from anyop import _anyop
+
+    return _anyop
+
+
+def _register_tvm_ffi(core):
+    """Make operators global functions of tvm-ffi, found without importing tvm_ffi, which would import torch."""
+    spec = importlib.util.find_spec("tvm_ffi")
+    for folder in spec.submodule_search_locations if spec else ():
+        path = os.path.join(folder, "lib", "libtvm_ffi.so")
+        if os.path.exists(path):
+            return core.register_tvm_ffi(path)
+    return "the package apache-tvm-ffi is not installed"
+
+
+core = _load()
+tvm_ffi_problem = _register_tvm_ffi(core)  # None when operators are tvm-ffi's global functions

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators as Python sees them: functions by namespace, schemas, metadata, loading of libraries."""
+
+import json
+import os
+import types
+
+from anyop._load import core
+
+ops = types.SimpleNamespace()  # ops.acme.rms_norm; anyop's own are there too, as ops.anyop
+_package: dict | None = None
+
+
+def add_functions(package: dict) -> None:
+    """Put every operator where users find it: in the package's own names or under its namespace."""
+    global _package
+    _package = package
+    _refresh()
+
+
+def _refresh() -> None:
+    for namespace, name, function in core.functions():
+        space = ops.__dict__.setdefault(namespace, types.SimpleNamespace())
+        if hasattr(space, name):
+            continue
+        setattr(space, name, function)
+        if namespace == "anyop" and _package is not None:
+            _package[name] = function
+
+
+def list_ops(namespace: str | None = None) -> list[str]:
+    """Names of all operators, or of one namespace. Those of other namespaces than anyop are written acme.rms_norm."""
+    spaces = ops.__dict__ if namespace is None else {namespace: ops.__dict__.get(namespace, types.SimpleNamespace())}
+    return [
+        name if space == "anyop" else f"{space}.{name}" for space, names in sorted(spaces.items()) for name in names.__dict__
+    ]
+
+
+def schema(name: str) -> str:
+    """Return the signature of an operator in ATen's notation. Raises ValueError for an unknown name."""
+    return core.schema(name)
+
+
+def metadata(name: str) -> dict:
+    """Return all that the operator's schema file states. Raises ValueError for an unknown name."""
+    return json.loads(core.metadata(name))
+
+
+def load(path: str | os.PathLike) -> list[str]:
+    """Load a library of operators (a file, or a folder of such files) and return the names that came.
+
+    All operators of a library come or, with an error, none. Loading the same library again is no error.
+    Raises FileNotFoundError when path does not exist, ValueError when it is no library of operators, was built for
+    another ABI, or names an operator that is there already.
+    """
+    path = os.path.abspath(os.fspath(path))
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"no library of operators at {path}")
+    files = [path]
+    if os.path.isdir(path):
+        files = [os.path.join(path, name) for name in sorted(os.listdir(path)) if name.endswith(".so")]
+        if not files:
+            raise ValueError(f"{path} holds no library of operators (*.so)")
+    before = set(list_ops())
+    for file in files:
+        core.load_library(file)
+    _refresh()
+    return [name for name in list_ops() if name not in before]

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI of anyop.h: values into a frame and back, tensors of the host, loading of libraries.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+#include <string>
+
+#include "anyop/anyop.h"
+#include "call.h"
+#include "dtype.h"
+#include "memory.h"
+#include "pool.h"
+#include "registry.h"
+
+namespace anyop {
+namespace {
+
+// A fixed buffer, so that noting an error cannot fail.
+thread_local char last_error[1024] = "";
+
+int32_t SetError(int32_t status, const char* text) {
+  std::snprintf(last_error, sizeof last_error, "%s", text);
+  return status;
+}
+
+// Runs body; what it throws becomes a status.
+template <typename Body>
+int32_t Guarded(const Body& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return SetError(kAnyopOutOfMemory, "out of memory");
+  } catch (...) {
+    return SetError(kAnyopInternalError, "an exception of unknown kind was thrown");
+  }
+}
+
+const Operator* Handle(const AnyopOperator* op) { return reinterpret_cast<const Operator*>(op); }
+
+// A tensor, its sizes and strides in one block; data behind it, 64-byte aligned.
+struct alignas(64) OwnedTensor {
+  AnyopTensor tensor;
+  int64_t sizes[2 * kMaxRank];
+};
+
+int32_t NewTensor(int dtype, int ndim, const int64_t* shape, AnyopTensor** out) {
+  if (dtype < 0 || dtype >= kAnyopNumDtypes || ndim < 0 || ndim > kMaxRank || (ndim && !shape) || !out) {
+    return SetError(kAnyopValueError, "AnyopNewTensor: expected a dtype, 0 to 32 dimensions and a place for the tensor");
+  }
+  OwnedTensor probe;
+  const DlpackType type = DlpackTypeOf(dtype);
+  std::copy_n(shape, ndim, probe.sizes);
+  FillStrides(ndim, shape, probe.sizes + kMaxRank);
+  probe.tensor = {nullptr, 1, 0, ndim, type.code, type.bits, 1, probe.sizes, probe.sizes + kMaxRank, 0};
+  Footprint f;
+  if (MeasureFootprint(probe.tensor, type.bits / 8, &f) != Extent::kFits) {
+    return SetError(kAnyopValueError, ("AnyopNewTensor: the shape " + SizesText(ndim, shape) + " has no size").c_str());
+  }
+  const uint64_t bytes = (static_cast<uint64_t>(f.numel) * (type.bits / 8) + 63) / 64 * 64;
+  void* memory = std::aligned_alloc(64, sizeof(OwnedTensor) + bytes);
+  if (!memory) return SetError(kAnyopOutOfMemory, "out of memory");
+  auto* owned = new (memory) OwnedTensor(probe);
+  owned->tensor.data = owned + 1;
+  owned->tensor.shape = owned->sizes;
+  owned->tensor.strides = owned->sizes + kMaxRank;
+  *out = &owned->tensor;
+  return kAnyopOk;
+}
+
+// Results made for AnyopInvoke; freed again when the call fails.
+struct Made {
+  AnyopTensor* tensors[kMaxParams] = {};
+  bool keep = false;
+  ~Made() {
+    for (AnyopTensor* t : tensors) {
+      if (t && !keep) AnyopDeleteTensor(t);
+    }
+  }
+};
+
+int32_t AllocateOnHost(Frame* frame, uint32_t output, AnyopTensor* tensor) {
+  if (tensor->device_type != 1) {
+    return Fail(frame, kAnyopValueError, "%s must be given: only results on the CPU are made here",
+                frame->op->params[frame->op->num_inputs + output].name);
+  }
+  AnyopTensor* made;
+  const int32_t status = NewTensor(AnyopDtypeOf(tensor), tensor->ndim, tensor->shape, &made);
+  if (status != kAnyopOk) return Fail(frame, status, "%s", last_error);
+  static_cast<Made*>(frame->binding)->tensors[output] = made;
+  *tensor = *made;
+  return kAnyopOk;
+}
+
+int32_t KindFails(Frame* frame, const Param& p, int kind) {
+  return Fail(frame, kAnyopTypeError, "%s has the value kind %d, expected that of its type in %s", p.name, kind,
+              frame->op->table->schema);
+}
+
+// Writes an argument that is no single tensor.
+int32_t SetArgument(Frame* frame, const Param& p, const AnyopValue& v) {
+  static constexpr int kScalarKind[] = {0, 0, kAnyopIntValue, kAnyopFloatValue, kAnyopIntValue, kAnyopStringValue, kAnyopIntValue};
+  static constexpr int kListKind[] = {0, kAnyopTensorsValue, kAnyopIntsValue, kAnyopFloatsValue, kAnyopIntsValue,
+                                      kAnyopStringsValue, kAnyopIntsValue};
+  const int expected = p.IsList() ? kListKind[p.kind] : kScalarKind[p.kind];
+  if (v.kind == kAnyopIntValue && expected == kAnyopFloatValue) {
+    SetFloat(frame, p, static_cast<double>(v.as.i));
+    return kAnyopOk;
+  }
+  if (v.kind != expected) return KindFails(frame, p, v.kind);
+  if (p.IsList() && p.fixed_count >= 0 && v.as.ints.count != p.fixed_count) {
+    return Fail(frame, kAnyopValueError, "%s has %lld values, expected %d", p.name, (long long)v.as.ints.count, p.fixed_count);
+  }
+  if (p.IsList() && p.IsTensor()) {
+    auto* copies = frame->arena.Take<AnyopTensor>(v.as.tensors.count);  // the core normalises them in place
+    std::copy_n(v.as.tensors.data, v.as.tensors.count, copies);
+    frame->Field<AnyopTensorList>(p) = {copies, v.as.tensors.count};
+  } else if (p.IsList()) {
+    std::memcpy(frame->args + p.offset, &v.as, 16);
+  } else if (p.kind == kAnyopStr) {
+    frame->Field<AnyopString>(p) = {v.as.s, static_cast<int64_t>(std::strlen(v.as.s))};
+  } else if (p.kind == kAnyopFloat) {
+    SetFloat(frame, p, v.as.f);
+  } else if (p.kind == kAnyopScalarType && (v.as.i < 0 || v.as.i >= kAnyopNumDtypes)) {
+    return Fail(frame, kAnyopValueError, "%s is %lld, expected an AnyopDtype", p.name, (long long)v.as.i);
+  } else {
+    SetInt(frame, p, p.kind == kAnyopBoolean ? v.as.i != 0 : v.as.i);
+  }
+  return kAnyopOk;
+}
+
+int32_t FillFrame(Frame* frame, AnyopValue* values, int32_t count) {
+  const Operator& op = *frame->op;
+  const int32_t total = static_cast<int32_t>(op.num_inputs + op.num_outputs);
+  if (count < 0 || count > total || (count && !values)) {
+    return Fail(frame, kAnyopTypeError, "got %d values, expected at most %d", count, total);
+  }
+  for (int32_t i = 0; i < total; ++i) {
+    const Param& p = op.params[static_cast<size_t>(i)];
+    const AnyopValue none = {};
+    const AnyopValue& v = i < count ? values[i] : none;
+    const bool output = p.Is(kAnyopOutput);
+    if (v.kind == kAnyopNoValue || (output && v.kind == kAnyopTensorValue && !v.as.tensor)) {
+      if (output && i >= count && !p.Is(kAnyopOptional)) {
+        return Fail(frame, kAnyopTypeError, "got %d values, expected %d: the result %s needs a place", count, total, p.name);
+      }
+      if (output && p.Is(kAnyopOptional) && v.kind == kAnyopNoValue) frame->unwanted |= uint64_t{1} << i;
+      const bool absent = p.IsTensor() ? p.Is(kAnyopOptional) : SetDefault(frame, p);
+      if (!output && !absent) return Fail(frame, kAnyopTypeError, "%s is missing", p.name);
+      continue;
+    }
+    if (p.IsTensor() && !p.IsList()) {
+      if (v.kind != kAnyopTensorValue) return KindFails(frame, p, v.kind);
+      frame->tensors[i] = *v.as.tensor;
+    } else if (int32_t status = SetArgument(frame, p, v)) {
+      return status;
+    }
+    frame->given |= uint64_t{1} << i;
+  }
+  return kAnyopOk;
+}
+
+int32_t Invoke(const Operator* op, AnyopValue* values, int32_t count, const AnyopInvokeOptions* options) {
+  Frame frame(op);
+  Made made;
+  frame.binding = &made;
+  frame.allocate = AllocateOnHost;
+  if (options && options->size >= sizeof(AnyopInvokeOptions)) frame.stream = options->stream;
+  int32_t status = FillFrame(&frame, values, count);
+  if (status == kAnyopOk) status = AnyopRunFrame(&frame);
+  if (status != kAnyopOk) return SetError(status, frame.error);
+  made.keep = true;
+  for (uint32_t o = 0; o < op->num_outputs; ++o) {
+    if (!made.tensors[o]) continue;
+    values[op->num_inputs + o].kind = kAnyopTensorValue;
+    values[op->num_inputs + o].as.tensor = made.tensors[o];
+  }
+  return kAnyopOk;
+}
+
+int32_t LoadLibrary(const char* path) {
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) return SetError(kAnyopValueError, dlerror());
+  auto entry = reinterpret_cast<AnyopLibraryFunction>(dlsym(library, "AnyopLibraryEntry"));
+  if (!entry) {
+    return SetError(kAnyopValueError,
+                    (std::string(path) + " is no library of operators: it exports no AnyopLibraryEntry").c_str());
+  }
+  return AnyopRegisterLibrary(entry());
+}
+
+}  // namespace
+}  // namespace anyop
+
+using anyop::Guarded;
+using anyop::SetError;
+
+const char* AnyopVersion(void) { return ANYOP_VERSION; }
+
+uint32_t AnyopAbiVersion(void) { return ANYOP_ABI_VERSION; }
+
+const char* AnyopLastError(void) { return anyop::last_error; }
+
+const AnyopOperator* AnyopFindOperator(const char* name) {
+  const AnyopOperator* found = nullptr;
+  Guarded([&] {
+    found = name ? reinterpret_cast<const AnyopOperator*>(anyop::FindOperator(name)) : nullptr;
+    if (found) return int32_t{kAnyopOk};
+    return SetError(kAnyopValueError, ("no operator is named " + std::string(name ? name : "NULL")).c_str());
+  });
+  return found;
+}
+
+int32_t AnyopListOperators(const AnyopOperator** operators, int32_t capacity) {
+  int32_t count = 0;
+  Guarded([&] {
+    for (anyop::Operator* op : anyop::ListOperators()) {
+      if (count < capacity) operators[count] = reinterpret_cast<const AnyopOperator*>(op);
+      ++count;
+    }
+    return int32_t{kAnyopOk};
+  });
+  return count;
+}
+
+const AnyopOp* AnyopOperatorTable(const AnyopOperator* op) { return anyop::Handle(op)->table; }
+
+int32_t AnyopInvoke(const AnyopOperator* op, AnyopValue* values, int32_t count, const AnyopInvokeOptions* options) {
+  if (!op) return SetError(kAnyopValueError, "AnyopInvoke: the operator is NULL");
+  return Guarded([&] { return anyop::Invoke(anyop::Handle(op), values, count, options); });
+}
+
+int32_t AnyopNewTensor(AnyopDtype dtype, int32_t ndim, const int64_t* shape, AnyopTensor** tensor) {
+  return Guarded([&] { return anyop::NewTensor(dtype, ndim, shape, tensor); });
+}
+
+void AnyopDeleteTensor(AnyopTensor* tensor) { std::free(tensor); }
+
+int32_t AnyopRegisterLibrary(const AnyopLibrary* library) {
+  return Guarded([&] {
+    std::string error;
+    const int32_t status = anyop::RegisterLibrary(library, &error);
+    return status == kAnyopOk ? status : SetError(status, error.c_str());
+  });
+}
+
+int32_t AnyopLoadLibrary(const char* path) {
+  if (!path) return SetError(kAnyopValueError, "AnyopLoadLibrary: the path is NULL");
+  return Guarded([&] { return anyop::LoadLibrary(path); });
+}
+
+int32_t AnyopGetNumThreads(void) { return anyop::NumThreads(); }
+
+int32_t AnyopSetNumThreads(int32_t count) {
+  if (count < 1) return SetError(kAnyopValueError, "the number of threads must be at least 1");
+  return Guarded([&] {
+    anyop::SetNumThreads(count);
+    return int32_t{kAnyopOk};
+  });
+}

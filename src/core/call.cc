@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one generic call: check what was given, compute and make results, route, run. Nothing is thrown out of here.
+#include "call.h"
+
+#include <cstdio>
+#include <new>
+
+#include "dtype.h"
+#include "memory.h"
+#include "pool.h"
+#include "router.h"
+#include "scratch.h"
+#include "sizes.h"
+
+namespace anyop {
+
+namespace {
+
+// A kernel that moves less than this is done before another thread could take the caller's lock.
+constexpr int64_t kManyBytes = int64_t{1} << 20;
+
+// Fails with a message that ends in the element of the list, when the tensor is in one.
+#define ANYOP_FAIL(status, ...)                                    \
+  do {                                                             \
+    Fail(frame_, status, __VA_ARGS__);                             \
+    return NameElement(element, status);                           \
+  } while (0)
+
+class Call {
+ public:
+  explicit Call(Frame* frame) : frame_(frame), op_(*frame->op), sizes_(frame->op, &frame->arena), spans_(&frame->arena) {}
+
+  int32_t Run() {
+    if (int32_t status = CheckInputs()) return status;
+    if (int32_t status = CheckConditions()) return status;
+    if (int32_t status = CheckOutputs()) return status;
+    if (int32_t status = CheckOverlap()) return status;
+    if (int32_t status = FillSizes()) return status;
+    if (op_.has_expanded) Expand();
+    return RunKernel();
+  }
+
+ private:
+  // ---- inputs ----
+
+  int32_t CheckInputs() {
+    for (int i = op_.num_sizes; i < op_.num_symbols; ++i) {
+      const Param& p = op_.params[op_.table->attributes[i - op_.num_sizes]];
+      sizes_.SetSymbol(i, frame_->Field<int64_t>(p));
+    }
+    for (uint32_t i = 0; i < op_.num_inputs; ++i) {
+      const Param& p = op_.params[i];
+      if (!p.IsTensor()) continue;
+      dtypes_[i] = kAnyopNoDtype;
+      if (p.IsList() || !(frame_->given >> i & 1)) continue;
+      AnyopTensor* tensor = &frame_->tensors[i];
+      frame_->Field<AnyopTensor*>(p) = tensor;
+      if (int32_t status = CheckGiven(i, p, tensor, -1)) return status;
+    }
+    if (op_.has_lists) {
+      if (int32_t status = CheckLists()) return status;
+    }
+    const int join = op_.joins.empty() ? -1 : sizes_.JoinGroups();
+    return join < 0 ? kAnyopOk : FailJoin(join);
+  }
+
+  int32_t CheckLists() {
+    int64_t longest = 0;
+    for (uint32_t i = 0; i < op_.num_inputs; ++i) {
+      const Param& p = op_.params[i];
+      if (!p.IsTensor() || !p.IsList() || !(frame_->given >> i & 1)) continue;
+      const int64_t count = frame_->Field<AnyopTensorList>(p).count;
+      if (p.length >= 0 && !sizes_.MatchSymbol(p.length, count)) {
+        return Fail(frame_, kAnyopValueError, "%s has %lld tensors, expected %lld", p.name, (long long)count,
+                    (long long)sizes_.Symbol(p.length));
+      }
+      longest = count > longest ? count : longest;
+    }
+    for (int64_t element = 0; element < longest; ++element) {
+      sizes_.ForgetElement();
+      for (uint32_t i = 0; i < op_.num_inputs; ++i) {
+        const Param& p = op_.params[i];
+        if (!p.IsTensor() || !p.IsList() || !(frame_->given >> i & 1)) continue;
+        const AnyopTensorList& list = frame_->Field<AnyopTensorList>(p);
+        auto* tensor = const_cast<AnyopTensor*>(&list.data[element]);
+        if (element >= list.count || tensor->ndim < 0) continue;  // ndim -1: None in a Tensor?[]
+        if (int32_t status = CheckGiven(i, p, tensor, element)) return status;
+      }
+    }
+    return kAnyopOk;
+  }
+
+  // Everything that is asked of one tensor. element: its place in a list, or -1.
+  int32_t CheckGiven(uint32_t i, const Param& p, AnyopTensor* t, int64_t element) {
+    if (__builtin_expect(t->ndim < 0 || t->ndim > kMaxRank, 0)) {
+      ANYOP_FAIL(kAnyopValueError, "%s has %d dimensions, expected at most %d", p.name, t->ndim, kMaxRank);
+    }
+    if (!first_) first_ = t;
+    if (__builtin_expect(t->device_type != first_->device_type || t->device_id != first_->device_id, 0)) {
+      ANYOP_FAIL(kAnyopValueError, "%s is on device %d:%d, expected %d:%d as the tensors before it", p.name,
+                 t->device_type, t->device_id, first_->device_type, first_->device_id);
+    }
+    if (int32_t status = CheckDtype(i, p, *t, element)) return status;
+    if (!t->strides && t->ndim) {
+      t->strides = frame_->arena.Take<int64_t>(t->ndim);
+      FillStrides(t->ndim, t->shape, t->strides);
+    }
+    if (__builtin_expect(!sizes_.Match(p.shape, t->ndim, t->shape), 0)) {
+      ANYOP_FAIL(kAnyopValueError, "%s has shape %s, expected (%s)%s", p.name, SizesText(t->ndim, t->shape).c_str(),
+                 p.shape_text, sizes_.KnownText(p.shape).c_str());
+    }
+    return CheckMemory(i, p, t, element);
+  }
+
+  int32_t CheckDtype(uint32_t i, const Param& p, const AnyopTensor& t, int64_t element) {
+    const int dtype = t.dtype_lanes == 1 ? AnyopDtypeOf(&t) : kAnyopNoDtype;
+    if (element <= 0) dtypes_[i] = static_cast<uint8_t>(dtype);  // of a list: of its first element
+    bool fits = false;
+    if (p.dtype_rule == kAnyopOneOf) {
+      fits = dtype != kAnyopNoDtype && ((p.dtype_set >> dtype & 1) || (p.dtype_a >= 0 && dtype == dtypes_[p.dtype_a]));
+    } else {
+      fits = dtype != kAnyopNoDtype && dtype == RuleDtype(p);
+    }
+    if (__builtin_expect(fits, 1)) return kAnyopOk;
+    ANYOP_FAIL(kAnyopTypeError, "%s has dtype %s, expected %s", p.name, DtypeName(dtype), ExpectedDtype(p).c_str());
+  }
+
+  // The dtype of a promotion or an attribute.
+  int RuleDtype(const Param& p) {
+    if (p.dtype_rule == kAnyopPromote) return Promote(dtypes_[p.dtype_a], dtypes_[p.dtype_b]);
+    const Param& attribute = op_.params[p.dtype_a];
+    const auto& value = frame_->Field<AnyopOptionalInt>(attribute);
+    if (!attribute.Is(kAnyopOptional) || value.has) return static_cast<int>(value.value);
+    return p.dtype_b >= 0 ? dtypes_[p.dtype_b] : int{kAnyopNoDtype};
+  }
+
+  std::string ExpectedDtype(const Param& p) {
+    if (p.dtype_rule != kAnyopOneOf) {
+      const int dtype = RuleDtype(p);
+      return dtype < kAnyopNumDtypes ? DtypeName(dtype) : "a dtype that the arguments promote to (there is none)";
+    }
+    std::string text = DtypeSetText(p.dtype_set);
+    if (p.dtype_a < 0) return text;
+    const std::string same = std::string(DtypeName(dtypes_[p.dtype_a])) + " as " + op_.params[p.dtype_a].name;
+    return text.empty() ? same : same + " or " + text;
+  }
+
+  int32_t CheckMemory(uint32_t i, const Param& p, AnyopTensor* t, int64_t element) {
+    t->data = static_cast<char*>(t->data) + t->byte_offset;
+    t->byte_offset = 0;
+    const int64_t item = t->dtype_bits / 8;
+    Footprint f;
+    const Extent extent = MeasureFootprint(*t, item, &f);
+    if (__builtin_expect(extent == Extent::kNegativeSize, 0)) {
+      ANYOP_FAIL(kAnyopValueError, "%s has shape %s, expected no negative size", p.name,
+                 SizesText(t->ndim, t->shape).c_str());
+    }
+    if (__builtin_expect(extent == Extent::kOverflow, 0)) {
+      ANYOP_FAIL(kAnyopValueError, "%s has shape %s: its size in bytes overflows 64 bits", p.name,
+                 SizesText(t->ndim, t->shape).c_str());
+    }
+    if (f.numel == 0) return kAnyopOk;
+    if (__builtin_expect(!t->data, 0)) {
+      ANYOP_FAIL(kAnyopValueError, "%s has no storage, expected %lld elements in memory", p.name, (long long)f.numel);
+    }
+    const bool writes = p.flags & (kAnyopOutput | kAnyopMutated);
+    if (__builtin_expect(!f.dense, 0)) {
+      if (int32_t status = CheckLayout(p, *t, writes, element)) return status;
+    }
+    const auto at = reinterpret_cast<uintptr_t>(t->data);
+    const uintptr_t alignment = p.align_log2 ? uintptr_t{1} << p.align_log2 : static_cast<uintptr_t>(item > 8 ? 8 : item);
+    if (__builtin_expect(at & (alignment - 1), 0)) {
+      ANYOP_FAIL(kAnyopValueError, "%s lies at an address that is no multiple of %d bytes", p.name, (int)alignment);
+    }
+    touched_bytes_ += f.numel * item;
+    checks_overlap_ |= writes;
+    spans_.Add({at + static_cast<uintptr_t>(f.low * item), at + static_cast<uintptr_t>((f.high + 1) * item), t,
+                static_cast<uint16_t>(i), writes});
+    return kAnyopOk;
+  }
+
+  int32_t CheckLayout(const Param& p, const AnyopTensor& t, bool writes, int64_t element) {
+    const int last = t.ndim - 1;
+    const bool rows = last < 0 || t.shape[last] == 1 || t.strides[last] == 1;
+    if (p.layout == kAnyopContiguous || (p.layout == kAnyopRows && !rows)) {
+      ANYOP_FAIL(kAnyopValueError, "%s has sizes %s and strides %s, expected it contiguous%s; copy it first", p.name,
+                 SizesText(t.ndim, t.shape).c_str(), SizesText(t.ndim, t.strides).c_str(),
+                 p.layout == kAnyopRows ? " in its last dimension" : "");
+    }
+    if (writes && OverlapsItself(t)) {
+      ANYOP_FAIL(kAnyopValueError, "%s has sizes %s and strides %s: its elements overlap, so it cannot be written",
+                 p.name, SizesText(t.ndim, t.shape).c_str(), SizesText(t.ndim, t.strides).c_str());
+    }
+    return kAnyopOk;
+  }
+
+  int32_t NameElement(int64_t element, int32_t status) {
+    if (element < 0) return status;
+    const size_t n = std::strlen(frame_->error);
+    std::snprintf(frame_->error + n, sizeof frame_->error - n, " [element %lld]", (long long)element);
+    return status;
+  }
+
+  int32_t FailJoin(int join) {
+    std::string found;
+    for (uint32_t i = 0; i < op_.num_inputs; ++i) {
+      const Param& p = op_.params[i];
+      if (!p.IsTensor() || !p.Is(kAnyopExpanded) || p.shape.broadcast || !(frame_->given >> i & 1)) continue;
+      const AnyopTensor& t = frame_->tensors[i];
+      found += (found.empty() ? "" : ", ") + std::string(p.name) + " " + SizesText(t.ndim, t.shape);
+    }
+    (void)join;
+    return Fail(frame_, kAnyopValueError, "shapes cannot be broadcast together: %s", found.c_str());
+  }
+
+  int32_t CheckConditions() {
+    for (const Condition& condition : op_.conditions) {
+      int64_t value;
+      if (sizes_.Evaluate(condition.program, &value) && value) continue;
+      return Fail(frame_, kAnyopValueError, "expected %s%s", condition.text,
+                  sizes_.KnownText(condition.program).c_str());
+    }
+    return kAnyopOk;
+  }
+
+  // ---- results ----
+
+  int32_t CheckOutputs() {
+    const uint32_t end = op_.num_inputs + op_.num_outputs;
+    for (uint32_t i = op_.num_inputs; i < end; ++i) {
+      const Param& p = op_.params[i];
+      dtypes_[i] = kAnyopNoDtype;
+      if (frame_->unwanted >> i & 1) continue;
+      AnyopTensor* tensor = &frame_->tensors[i];
+      frame_->Field<AnyopTensor*>(p) = tensor;
+      const bool given = frame_->given >> i & 1;
+      if (int32_t status = given ? CheckGiven(i, p, tensor, -1) : Allocate(i, p, tensor)) return status;
+    }
+    return kAnyopOk;
+  }
+
+  int32_t Allocate(uint32_t i, const Param& p, AnyopTensor* t) {
+    if (!first_) return Fail(frame_, kAnyopValueError, "expected at least one tensor, or a place for %s", p.name);
+    int64_t* shape = frame_->arena.Take<int64_t>(kMaxRank);
+    const int ndim = sizes_.Build(p.shape, shape);
+    if (ndim < 0) {
+      return Fail(frame_, kAnyopValueError, "the shape (%s) of %s has no value%s", p.shape_text, p.name,
+                  sizes_.KnownText(p.shape).c_str());
+    }
+    const int dtype = ResultDtype(p);
+    if (dtype >= kAnyopNumDtypes) {
+      return Fail(frame_, kAnyopTypeError, "%s has no dtype: expected %s", p.name, ExpectedDtype(p).c_str());
+    }
+    dtypes_[i] = static_cast<uint8_t>(dtype);
+    const DlpackType type = DlpackTypeOf(dtype);
+    *t = {nullptr, first_->device_type, first_->device_id, ndim, type.code, type.bits, 1, shape, nullptr, 0};
+    Footprint f;
+    t->strides = frame_->arena.Take<int64_t>(ndim);
+    FillStrides(ndim, shape, t->strides);
+    if (MeasureFootprint(*t, type.bits / 8, &f) != Extent::kFits) {
+      return Fail(frame_, kAnyopValueError, "%s would have shape %s: its size in bytes overflows 64 bits", p.name,
+                  SizesText(ndim, shape).c_str());
+    }
+    touched_bytes_ += f.numel * (type.bits / 8);
+    return frame_->allocate(frame_, i - op_.num_inputs, t);
+  }
+
+  int ResultDtype(const Param& p) {
+    if (p.dtype_rule != kAnyopOneOf) return RuleDtype(p);
+    return p.dtype_a >= 0 ? dtypes_[p.dtype_a] : __builtin_ctzll(p.dtype_set | uint64_t{1} << 63);
+  }
+
+  int32_t CheckOverlap() {
+    const Span *written, *other;
+    if (!checks_overlap_ || !spans_.FindOverlap(op_, &written, &other)) return kAnyopOk;
+    return Fail(frame_, kAnyopValueError, "%s overlaps %s in memory", op_.params[written->param].name,
+                op_.params[other->param].name);
+  }
+
+  // ---- kernel ----
+
+  int32_t FillSizes() {
+    auto* sizes = reinterpret_cast<int64_t*>(frame_->args + op_.sizes_offset);
+    for (int i = 0; i < op_.num_sizes; ++i) *sizes++ = sizes_.Symbol(i);
+    const int groups = op_.num_groups + static_cast<int>(op_.joins.size());
+    for (int g = 0; g < groups; ++g) {
+      // Groups of given tensors fit already; broadcasting can make a product that does not.
+      if (!sizes_.Numel(g, sizes++)) return Fail(frame_, kAnyopValueError, "the broadcast shape overflows 64 bits");
+    }
+    return kAnyopOk;
+  }
+
+  // Replaces broadcast inputs by views of the full shape, stride 0 where repeated.
+  void Expand() {
+    for (uint32_t i = 0; i < op_.num_inputs; ++i) {
+      const Param& p = op_.params[i];
+      if (!p.Is(kAnyopExpanded) || !(frame_->given >> i & 1)) continue;
+      ShapeProgram full = p.shape;
+      if (!full.broadcast) full.group = JoinOf(full.group);
+      const AnyopTensor& t = frame_->tensors[i];
+      auto* shape = frame_->arena.Take<int64_t>(kMaxRank);
+      auto* strides = frame_->arena.Take<int64_t>(kMaxRank);
+      auto* view = frame_->arena.Take<AnyopTensor>(1);
+      const int ndim = sizes_.Build(full, shape);
+      // Sizes before the group stay in front; the group and what follows it are aligned at the end.
+      const int front = full.broadcast ? 0 : full.before;
+      for (int d = 0; d < ndim; ++d) {
+        const int from = d < front ? d : d - (ndim - t.ndim);
+        strides[d] = from < (d < front ? 0 : front) || t.shape[from] != shape[d] ? 0 : t.strides[from];
+      }
+      *view = t;
+      view->ndim = ndim;
+      view->shape = shape;
+      view->strides = strides;
+      frame_->Field<const AnyopTensor*>(p) = view;
+    }
+  }
+
+  int JoinOf(int group) const {
+    for (size_t j = 0; j < op_.joins.size(); ++j) {
+      for (int k = 0; k < op_.joins[j].count; ++k) {
+        if (op_.joins[j].groups[k] == group) return op_.num_groups + static_cast<int>(j);
+      }
+    }
+    return group;
+  }
+
+  int32_t RunKernel() {
+    const int device_type = first_ ? first_->device_type : 1;
+    const AnyopKernel kernel = FindKernel(&op_, device_type);
+    if (__builtin_expect(!kernel, 0)) {
+      return Fail(frame_, kAnyopNotImplemented, "has no kernel for device type %d", device_type);
+    }
+    auto* base = reinterpret_cast<AnyopArgs*>(frame_->args);
+    base->size = op_.args_size;
+    base->version = ANYOP_ABI_VERSION;
+    AnyopCall call = {sizeof(AnyopCall), device_type, first_ ? first_->device_id : 0, 0, frame_->stream,
+                      TakeScratch, FailCall, RunParallel, this};
+    const bool unlock = touched_bytes_ >= kManyBytes && frame_->before_kernel;
+    if (unlock) frame_->before_kernel(frame_);
+    const int32_t status = kernel(frame_->args, &call);
+    if (unlock) frame_->after_kernel(frame_);
+    if (__builtin_expect(status != kAnyopOk, 0)) return CheckKernelStatus(status);
+    return kAnyopOk;
+  }
+
+  int32_t CheckKernelStatus(int32_t status) {
+    if (status < 0 || status >= kAnyopPending) {
+      return Fail(frame_, kAnyopInternalError, "its kernel returned the unknown status %d", status);
+    }
+    if (!frame_->error[0]) {
+      return Fail(frame_, status, status == kAnyopOutOfMemory ? "out of memory" : "its kernel failed without a message");
+    }
+    return status;
+  }
+
+  static Call* Self(AnyopCall* call) { return static_cast<Call*>(call->internal); }
+  static void* TakeScratch(AnyopCall* call, int64_t bytes) { return Self(call)->scratch_.Take(bytes); }
+  static int32_t FailCall(AnyopCall* call, int32_t status, const char* message) {
+    return Fail(Self(call)->frame_, status, "%s", message);
+  }
+  static void RunParallel(AnyopCall*, int64_t count, int64_t grain, AnyopBody body, void* context) {
+    Parallel(count, grain, body, context);
+  }
+
+  Frame* frame_;
+  const Operator& op_;
+  Sizes sizes_;
+  Spans spans_;
+  Scratch scratch_;
+  const AnyopTensor* first_ = nullptr;
+  int64_t touched_bytes_ = 0;
+  bool checks_overlap_ = false;
+  uint8_t dtypes_[kMaxParams];
+};
+
+}  // namespace
+}  // namespace anyop
+
+int32_t AnyopRunFrame(anyop::Frame* frame) {
+  try {
+    return anyop::Call(frame).Run();
+  } catch (const std::bad_alloc&) {
+    return anyop::Fail(frame, kAnyopOutOfMemory, "out of memory");
+  } catch (...) {
+    return anyop::Fail(frame, kAnyopInternalError, "an exception of unknown kind was thrown");
+  }
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a call may say of memory: layout, alignment, extent of one tensor, and overlap between tensors.
+#pragma once
+
+#include <string>
+
+#include "arena.h"
+#include "operator.h"
+
+namespace anyop {
+
+// The bytes one tensor touches, and whether the call writes them.
+struct Span {
+  uintptr_t begin;
+  uintptr_t end;
+  const AnyopTensor* tensor;
+  uint16_t param;
+  bool writes;
+};
+
+class Spans {
+ public:
+  explicit Spans(Arena* arena) : arena_(arena) {}
+
+  void Add(const Span& span) {
+    if (count_ == capacity_) Grow();
+    data_[count_++] = span;
+  }
+  // A pair of which one is written and the other touched, unless an input that the schema lets a result be
+  // has exactly its place. Returns false when there is none.
+  bool FindOverlap(const Operator& op, const Span** written, const Span** other) const;
+
+ private:
+  void Grow();
+  bool FindPair(const Operator& op, const Span** written, const Span** other) const;
+  bool SortedAreApart() const;
+
+  Arena* arena_;
+  Span inline_[12];
+  Span* data_ = inline_;
+  int count_ = 0;
+  int capacity_ = 12;
+};
+
+// Row-major strides for shape, written to strides[ndim].
+void FillStrides(int ndim, const int64_t* shape, int64_t* strides);
+
+enum class Extent { kFits, kNegativeSize, kOverflow };
+// Elements, bytes from the first to behind the last element touched (relative to data), density.
+struct Footprint {
+  int64_t numel;
+  int64_t low;  // in elements, <= 0
+  int64_t high;  // in elements, of the last one
+  bool dense;  // row-major without gaps
+};
+Extent MeasureFootprint(const AnyopTensor& tensor, int64_t item_bytes, Footprint* footprint);
+
+// Whether two elements of a written tensor may share an address. Exact for dense layouts, else cautious.
+bool OverlapsItself(const AnyopTensor& tensor);
+
+// "(2, 3)"
+std::string SizesText(int n, const int64_t* sizes);
+
+}  // namespace anyop

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Footprints, overflow, and overlap compared with marking every byte.
+#include "memory.h"
+
+#include <random>
+#include <set>
+#include <vector>
+
+#include "tests/check.h"
+
+namespace {
+
+using anyop::Extent;
+using anyop::Footprint;
+
+AnyopTensor Tensor(std::vector<int64_t>* shape, std::vector<int64_t>* strides) {
+  static float memory[1 << 14];
+  return {memory + (1 << 13), 1, 0, static_cast<int32_t>(shape->size()), 2, 32, 1, shape->data(), strides->data(), 0};
+}
+
+TEST(FootprintOfDenseAndStrided) {
+  std::vector<int64_t> shape = {2, 3}, strides = {3, 1};
+  Footprint f;
+  AnyopTensor t = Tensor(&shape, &strides);
+  CHECK(MeasureFootprint(t, 4, &f) == Extent::kFits);
+  CHECK(f.dense && f.numel == 6 && f.low == 0 && f.high == 5);
+  strides = {-3, 2};
+  CHECK(MeasureFootprint(t, 4, &f) == Extent::kFits);
+  CHECK(!f.dense && f.numel == 6 && f.low == -3 && f.high == 4);
+  shape = {2, 0};
+  CHECK(MeasureFootprint(t, 4, &f) == Extent::kFits && f.numel == 0);
+}
+
+TEST(FootprintRefusesNegativeAndOverflow) {
+  std::vector<int64_t> shape = {-1}, strides = {1};
+  Footprint f;
+  AnyopTensor t = Tensor(&shape, &strides);
+  CHECK(MeasureFootprint(t, 4, &f) == Extent::kNegativeSize);
+  shape = {int64_t{1} << 31, int64_t{1} << 31, 4};
+  strides = {0, 0, 0};
+  t = Tensor(&shape, &strides);
+  CHECK(MeasureFootprint(t, 4, &f) == Extent::kOverflow);
+  shape = {int64_t{1} << 61};
+  strides = {1};
+  t = Tensor(&shape, &strides);
+  CHECK(MeasureFootprint(t, 8, &f) == Extent::kOverflow);
+  shape = {3};
+  strides = {INT64_MAX};
+  CHECK(MeasureFootprint(t, 1, &f) == Extent::kOverflow);
+}
+
+TEST(SelfOverlapIsNeverMissed) {
+  std::mt19937 random(1);
+  int found = 0, cautious = 0;
+  for (int round = 0; round < 4000; ++round) {
+    const int ndim = static_cast<int>(random() % 4);
+    std::vector<int64_t> shape, strides;
+    for (int d = 0; d < ndim; ++d) {
+      shape.push_back(static_cast<int64_t>(random() % 4));
+      strides.push_back(static_cast<int64_t>(random() % 9) - 2);
+    }
+    AnyopTensor t = Tensor(&shape, &strides);
+    std::multiset<int64_t> at = {0};
+    for (int d = 0; d < ndim; ++d) {
+      std::multiset<int64_t> next;
+      for (int64_t a : at) {
+        for (int64_t i = 0; i < shape[d]; ++i) next.insert(a + i * strides[d]);
+      }
+      at = next;
+    }
+    const bool overlaps = std::set<int64_t>(at.begin(), at.end()).size() < at.size();
+    if (overlaps) CHECK(anyop::OverlapsItself(t));
+    found += overlaps;
+    cautious += !overlaps && anyop::OverlapsItself(t);
+  }
+  CHECK(found > 300);
+  CHECK(cautious < 400);
+}
+
+TEST(OverlapOfManyAgreesWithPairs) {
+  anyop::Operator op = {};
+  op.params.resize(2);
+  op.params[0].flags = kAnyopMutated;
+  std::vector<int64_t> shape = {1}, strides = {1};
+  AnyopTensor t = Tensor(&shape, &strides);
+  std::mt19937 random(2);
+  int overlaps = 0;
+  for (int round = 0; round < 2000; ++round) {
+    anyop::Arena arena;
+    anyop::Spans spans(&arena);
+    struct Piece {
+      uintptr_t begin, end;
+      bool writes;
+    };
+    std::vector<Piece> pieces;
+    const int count = 2 + static_cast<int>(random() % 30);
+    for (int i = 0; i < count; ++i) {
+      const uintptr_t begin = 1000 + random() % 4000;
+      pieces.push_back({begin, begin + random() % 40, random() % 3 == 0});
+      spans.Add({begin, pieces.back().end, &t, static_cast<uint16_t>(pieces.back().writes ? 0 : 1), pieces.back().writes});
+    }
+    bool expected = false;
+    for (int i = 0; i < count; ++i) {
+      for (int j = 0; j < i; ++j) {
+        const Piece &a = pieces[i], &b = pieces[j];
+        expected |= (a.writes || b.writes) && a.begin < b.end && b.begin < a.end && a.begin != a.end && b.begin != b.end;
+      }
+    }
+    const anyop::Span *written = nullptr, *other = nullptr;
+    const bool found = spans.FindOverlap(op, &written, &other);
+    if (found) CHECK(written->writes && written != other);
+    CHECK(found || !expected);
+    overlaps += expected;
+  }
+  CHECK(overlaps > 200);
+}
+
+TEST(ResultMayBeExactlyAnInputThatAllowsIt) {
+  anyop::Operator op = {};
+  op.params.resize(2);
+  op.params[0].flags = kAnyopInplace;
+  op.params[1].flags = kAnyopOutput;
+  std::vector<int64_t> shape = {2, 2}, strides = {2, 1}, transposed = {1, 2};
+  AnyopTensor x = Tensor(&shape, &strides), same = x, turned = Tensor(&shape, &transposed);
+  for (const AnyopTensor* out : {&same, &turned}) {
+    anyop::Arena arena;
+    anyop::Spans spans(&arena);
+    const auto at = reinterpret_cast<uintptr_t>(x.data);
+    spans.Add({at, at + 16, &x, 0, false});
+    spans.Add({at, at + 16, out, 1, true});
+    const anyop::Span *written, *other;
+    CHECK_EQ(spans.FindOverlap(op, &written, &other), out == &turned);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// One registered operator: its table, checked once and brought into the form that calls read.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "anyop/table.h"
+
+namespace anyop {
+
+constexpr int kMaxParams = 64;
+constexpr int kMaxSymbols = 64;
+constexpr int kMaxGroups = 8;  // bound by shapes and joined, together
+constexpr int kMaxRank = 32;
+constexpr int kMaxStack = 16;  // of an expression
+
+struct Route;
+
+// A shape program, decoded: before terms, the sizes of a group, after terms.
+struct ShapeProgram {
+  int32_t before;
+  int32_t after;
+  int32_t group;  // -1: none
+  bool broadcast;  // mode 1: the shape must only be broadcastable to this
+  const int32_t* terms;
+};
+
+struct Param {
+  const char* name;
+  const char* shape_text;
+  uint32_t offset;
+  uint16_t flags;
+  uint8_t kind;
+  uint8_t layout;
+  uint8_t dtype_rule;
+  uint8_t align_log2;
+  int8_t dtype_a;
+  int8_t dtype_b;
+  uint64_t dtype_set;
+  decltype(AnyopParam::value) value;
+  int32_t length;
+  int32_t fixed_count;
+  ShapeProgram shape;
+
+  bool Is(AnyopParamFlag flag) const { return flags & flag; }
+  bool IsTensor() const { return kind == kAnyopTensor; }
+  bool IsList() const { return flags & kAnyopList; }
+};
+
+struct Condition {
+  const char* text;
+  const int32_t* program;
+};
+
+struct Join {
+  int count;
+  const int32_t* groups;
+};
+
+struct Operator {
+  const AnyopOp* table;
+  std::string name;  // as errors say it: "rms_norm", "acme.rms_norm"
+  std::string full_name;  // "anyop.rms_norm"
+  std::vector<Param> params;  // inputs, then outputs
+  std::vector<Condition> conditions;
+  std::vector<Join> joins;
+  uint32_t num_inputs;
+  uint32_t num_outputs;
+  uint32_t args_size;
+  uint32_t sizes_offset;
+  int num_sizes;
+  int num_symbols;
+  int num_groups;
+  uint64_t element_symbols;
+  uint64_t element_groups;
+  bool has_lists;  // of tensors
+  bool has_expanded;
+  uint64_t written;  // parameters that the kernel writes and the caller may have given
+  std::atomic<const Route*> route{nullptr};
+
+  const char* SymbolName(int symbol) const { return table->symbols[symbol]; }
+};
+
+// Checks a table against everything a call will rely on. On failure returns nullptr and sets *error.
+Operator* MakeOperator(const AnyopOp* table, uint32_t library_abi, std::string* error);
+
+}  // namespace anyop
