@@ -51,6 +51,13 @@ int BufferDtype(const char* format, Py_ssize_t item_bytes) {
   }
 }
 
+// For bench/call.py alone, which measures what the guards cost.
+#ifdef ANYOP_BENCH_WITHOUT_GUARDS
+constexpr bool kWithoutGuards = true;
+#else
+constexpr bool kWithoutGuards = false;
+#endif
+
 bool IsNumpyLike(Origin origin) { return origin != Origin::kTorch && origin != Origin::kExchange; }
 
 // Reads a capsule of either form without consuming it: its destructor lets the memory go.
@@ -96,7 +103,7 @@ bool Borrowed::SetFirst(const Operator& op, const Param& p, PyObject* object, co
   first_ = source;
   first_type_ = Py_TYPE(object);
   std::string why;
-  if (source->origin != Origin::kTorch || NoTorchMode(&why)) return true;
+  if (source->origin != Origin::kTorch || kWithoutGuards || NoTorchMode(&why)) return true;
   PyErr_Clear();
   return Refuse(op, p, PyExc_TypeError, why);
 }
@@ -138,7 +145,7 @@ bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bo
     return false;
   }
   constexpr int kComplexCode = 5;
-  return source->origin != Origin::kTorch || TorchTensorIsPlain(object, tensor->dtype_code == kComplexCode, why);
+  return source->origin != Origin::kTorch || kWithoutGuards || TorchTensorIsPlain(object, tensor->dtype_code == kComplexCode, why);
 }
 
 bool Borrowed::TakeDlpack(PyObject* object, bool writes, AnyopTensor* tensor, std::string* why) {

@@ -2,9 +2,6 @@
 // METH_FASTCALL entry: positional and keyword arguments to a frame, results back. The same code for every operator.
 #include "function.h"
 
-#include <string>
-#include <vector>
-
 #include "borrow.h"
 #include "call.h"
 #include "scalar.h"
@@ -22,7 +19,6 @@ struct Entry {
   uint32_t num_params;
   uint32_t num_positional;
   PyObject* names[kMaxParams];  // interned
-  PyTypeObject* result_type;  // of several results: a tuple with names
   PyMethodDef method;
 };
 
@@ -125,9 +121,9 @@ PyObject* Results(const Entry& e, PyObject** arguments, Frame* frame, Borrowed* 
   };
   if (op.num_outputs == 1) return result(0);
   if (op.num_outputs == 0) Py_RETURN_NONE;
-  PyObject* results = PyStructSequence_New(e.result_type);
+  PyObject* results = PyTuple_New(op.num_outputs);
   if (!results) return nullptr;
-  for (uint32_t o = 0; o < op.num_outputs; ++o) PyStructSequence_SetItem(results, o, result(o));
+  for (uint32_t o = 0; o < op.num_outputs; ++o) PyTuple_SetItem(results, o, result(o));
   return results;
 }
 
@@ -158,15 +154,6 @@ PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject
   }
 }
 
-PyTypeObject* NewResultType(const Operator& op) {
-  static std::vector<std::string*> names;  // the type keeps pointers to its texts
-  names.push_back(new std::string("anyop." + std::string(op.table->name) + "_results"));
-  auto* fields = new PyStructSequence_Field[op.num_outputs + 1]();
-  for (uint32_t o = 0; o < op.num_outputs; ++o) fields[o] = {op.params[op.num_inputs + o].name, nullptr};
-  PyStructSequence_Desc description = {names.back()->c_str(), nullptr, fields, static_cast<int>(op.num_outputs)};
-  return PyStructSequence_NewType(&description);
-}
-
 }  // namespace
 
 void RaiseStatus(int32_t status, const char* message) {
@@ -190,7 +177,6 @@ PyObject* NewFunction(const Operator* op) {
     e->names[i] = PyUnicode_InternFromString(op->params[i].name);
     if (op->params[i].Is(kAnyopKeywordOnly) && i < e->num_positional) e->num_positional = i;
   }
-  if (op->num_outputs > 1 && !(e->result_type = NewResultType(*op))) return nullptr;
   e->method = {op->table->name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Call)),
                METH_FASTCALL | METH_KEYWORDS, op->table->doc};
   const Ref self(PyCapsule_New(e, kCapsuleName, nullptr));

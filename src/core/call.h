@@ -46,12 +46,12 @@ struct Frame {
 __attribute__((format(printf, 3, 4), cold)) int32_t Fail(Frame* frame, int32_t status, const char* format, ...);
 
 inline void SetInt(Frame* frame, const Param& p, int64_t value) {
-  frame->Field<AnyopOptionalInt>(p).value = value;
+  frame->Field<int64_t>(p) = value;
   if (p.Is(kAnyopOptional)) frame->Field<AnyopOptionalInt>(p).has = 1;
 }
 
 inline void SetFloat(Frame* frame, const Param& p, double value) {
-  frame->Field<AnyopOptionalFloat>(p).value = value;
+  frame->Field<double>(p) = value;
   if (p.Is(kAnyopOptional)) frame->Field<AnyopOptionalFloat>(p).has = 1;
 }
 

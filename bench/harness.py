@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all benchmarks share: sides that take turns in one run, and one line of JSON for each result."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+
+def take_turns(sides: dict[str, Callable], rounds: int, calls: int = 1, pause_s: float = 0.0) -> dict[str, list[float]]:
+    """Nanoseconds of one call, for each side and round. Which side goes first alternates from round to round."""
+    times_ns: dict[str, list[float]] = {name: [] for name in sides}
+    order = list(sides)
+    gc.collect()
+    gc.disable()
+    for _ in range(rounds):
+        for name in order:
+            side, repeat = sides[name], range(calls)
+            time.sleep(pause_s)
+            side()
+            begin_ns = time.perf_counter_ns()
+            for _ in repeat:
+                side()
+            times_ns[name].append((time.perf_counter_ns() - begin_ns) / calls)
+        order.reverse()
+    gc.enable()
+    return times_ns
+
+
+def spread(times_ns: list[float]) -> dict[str, float]:
+    return {"min_ns": round(min(times_ns), 1), "median_ns": round(statistics.median(times_ns), 1)}
+
+
+def environment(*libraries) -> dict:
+    """Where and with what a result was measured."""
+    versions = {library.__name__: library.__version__ for library in libraries}
+    return {
+        "versions": {"python": platform.python_version(), **versions},
+        "commit": commit(),
+        "cpu": cpu(),
+        "cpus": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 2),
+        "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def commit() -> str:
+    """The commit that is checked out; + when the tree differs from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, check=False).stdout.strip()
+
+    return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", ":!bench/results") else "")
+
+
+def cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def write(bench: str, rows: list[dict], where: dict) -> Path:
+    """Add rows to bench/results/<bench>.jsonl, each with where it was measured."""
+    path = ROOT / "bench" / "results" / f"{bench}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a") as file:
+        for row in rows:
+            file.write(json.dumps({"bench": bench, **row, **where}) + "\n")
+    return path

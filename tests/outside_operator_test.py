@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A new operator is new files in one folder: from a folder outside the tree to NumPy, torch, tvm-ffi and C's registry."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import anyop
+import pytest
+
+SCHEMA = """\
+# SPDX-License-Identifier: Apache-2.0
+schema = "acme::scaled_add(Tensor x, Tensor y, *, float alpha=1) -> Tensor"
+brief = "Add alpha times y to x."
+math = "out = x + alpha * y"
+source = "the tests"
+
+[arguments]
+x = "first term"
+y = "second term"
+alpha = "factor of y"
+
+[shapes]
+x = "*X"
+y = "*Y"
+out = "broadcast(*X, *Y)"
+
+[dtypes]
+x = ["float32"]
+y = "x"
+out = "x"
+
+[layouts]
+x = "strided"
+y = "strided"
+
+[kernels]
+cpu = "scaled_add.cc"
+
+[tolerance]
+float32 = 1e-6
+"""
+
+KERNEL = """\
+// SPDX-License-Identifier: Apache-2.0
+#include "acme/ops/scaled_add.h"
+
+int32_t acme_scaled_add_cpu(const ScaledAddArgs* args, AnyopCall*) {
+  auto *x = (const float*)args->x->data, *y = (const float*)args->y->data;
+  auto* out = (float*)args->out->data;
+  for (int64_t i = 0; i < args->numel_XY; ++i) {
+    int64_t rest = i, at_x = 0, at_y = 0;
+    for (int d = args->out->ndim; d--;) {
+      const int64_t k = rest % args->out->shape[d];
+      rest /= args->out->shape[d];
+      at_x += k * args->x->strides[d];
+      at_y += k * args->y->strides[d];
+    }
+    out[i] = x[at_x] + (float)args->alpha * y[at_y];
+  }
+  return kAnyopOk;
+}
+"""
+
+PROJECT = """\
+cmake_minimum_required(VERSION 3.20)
+project(outside LANGUAGES C CXX)
+find_package(anyop REQUIRED)
+anyop_add_operators(acme operators)
+"""
+
+PROGRAM = """
+import sys
+import anyop, numpy as np
+assert anyop.load(sys.argv[1]) == ["acme.scaled_add"]
+f = anyop.ops.acme.scaled_add
+x, y = np.arange(12, dtype=np.float32).reshape(3, 4), np.arange(4, dtype=np.float32)
+assert np.array_equal(f(x, y, alpha=2), x + 2 * y) and np.array_equal(f(x.T, y[:3]), x.T + y[:3])
+assert anyop.schema("acme.scaled_add").startswith("acme::scaled_add(") and "factor of y" in f.__doc__
+assert "acme.scaled_add" in anyop.list_ops() and not hasattr(anyop, "scaled_add")
+import torch
+assert torch.equal(f(torch.from_numpy(x), torch.from_numpy(y)), torch.from_numpy(x + y))
+import tvm_ffi
+out = np.empty_like(x)
+tvm_ffi.get_global_func("acme.scaled_add")(x, y, 3.0, out)
+assert np.array_equal(out, x + 3 * y)
+print("right")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "operators" / "terms"
+    folder.mkdir(parents=True)
+    (folder / "scaled_add.toml").write_text(SCHEMA)
+    (folder / "scaled_add.cc").write_text(KERNEL)
+    (tmp_path / "CMakeLists.txt").write_text(PROJECT)
+    return tmp_path
+
+
+def cmake(project: Path, *words: str) -> subprocess.CompletedProcess:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return subprocess.run(["cmake", *words], cwd=project, env=environment, capture_output=True, text=True)
+
+
+def configure(project: Path) -> subprocess.CompletedProcess:
+    return cmake(project, "-S", ".", "-B", "build", f"-Danyop_DIR={anyop.cmake_dir()}", f"-DPython_EXECUTABLE={sys.executable}")
+
+
+def test_one_folder_is_all_it_takes(project):
+    configured = configure(project)
+    assert configured.returncode == 0, configured.stderr
+    built = cmake(project, "--build", "build")
+    assert built.returncode == 0, built.stdout + built.stderr
+    library = project / "build" / "libacme.so"
+    run = subprocess.run([sys.executable, "-c", PROGRAM, str(library)], capture_output=True, text=True)
+    assert run.stdout == "right\n", run.stderr
+    symbols = subprocess.run(["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True).stdout
+    assert [line.split()[-1] for line in symbols.splitlines()] == ["AnyopLibraryEntry"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('brief = "Add', 'breif = "Add', "breif"),
+        ('y = "*Y"', 'y = "*Y Q"\nz = "Q"', "z"),
+        ('out = "broadcast(*X, *Y)"', 'out = "broadcast(*X, *Z)"', "Z"),
+        ('cpu = "scaled_add.cc"', 'cpu = "missing.cc"', "missing.cc"),
+        ("float alpha=1", "float alpha='a'", "alpha"),
+        ("acme::scaled_add(", "acme::lambda(", "lambda"),
+    ],
+)
+def test_mistakes_stop_the_build_with_file_and_line(project, old, new, says):
+    schema = project / "operators" / "terms" / "scaled_add.toml"
+    assert old in SCHEMA
+    schema.write_text(SCHEMA.replace(old, new))
+    configured = configure(project)
+    assert configured.returncode != 0
+    line = next(line for line in configured.stderr.splitlines() + configured.stdout.splitlines() if "scaled_add.toml:" in line)
+    assert says in line and line.split("scaled_add.toml:")[1].split(":")[0].isdigit(), line
