@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Python's help shows of an operator, and the reference page of all operators."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import Any
+
+from .fields import shape_sizes
+from .operator_file import Operator
+from .params import Param
+from .shapes import Shape
+from .source import listed
+
+_WIDTH = 100
+_ERRORS = "ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel."
+
+
+def python_default(param: Param) -> str:
+    """The default as Python text that ast.literal_eval reads (so that inspect.signature does)."""
+    value = param.default
+    if isinstance(value, list):
+        return "[" + ", ".join(_literal(item) for item in value) + "]"
+    return _literal(value)
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "1e999" if value == math.inf else "-1e999" if value == -math.inf else "None"
+    return repr(value)
+
+
+def signature_arguments(op: Operator) -> list[str]:
+    """`x`, `eps=1e-06`, `*`, `out=None`: results are keyword arguments of every operator."""
+    parts = []
+    for param in op.inputs:
+        if param.keyword_only and "*" not in parts:
+            parts.append("*")
+        parts.append(f"{param.name}={python_default(param)}" if param.has_default else param.name)
+    if op.outputs and "*" not in parts:
+        parts.append("*")
+    return parts + [f"{param.name}=None" for param in op.outputs]
+
+
+def text_signature(op: Operator) -> str:
+    """The first lines of a docstring, from which CPython makes __text_signature__."""
+    return f"{op.name}({', '.join(['$module', *signature_arguments(op)])})\n--\n\n"
+
+
+def shape_text(param: Param) -> str:
+    """(*, D) of the shape text '* D'."""
+    shape: Shape = param.shape
+    inside = shape_sizes(param)
+    if shape.expand:
+        return f"broadcastable to ({_commas(inside[len('expand(') : -1])})"
+    text = f"({_commas(inside)})"
+    return f"list of {shape.length} tensors {text}" if shape.length else text
+
+
+def _commas(text: str) -> str:
+    parts, depth = [""], 0
+    for char in text:
+        depth += (char == "(") - (char == ")")
+        if char == " " and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    parts = [part for part in parts if part]
+    return (
+        f"{parts[0]},"
+        if len(parts) == 1 and not parts[0].startswith("broadcast")
+        else ", ".join(parts)
+    )
+
+
+def dtype_text(param: Param) -> str:
+    """What the dtype may be."""
+    rule = param.dtypes
+    if rule.promote:
+        return f"torch's promotion of {listed(rule.promote, 'and')}"
+    if rule.attribute:
+        return f"dtype {rule.attribute}" + (
+            f", or that of {rule.otherwise} when None" if rule.otherwise else ""
+        )
+    return listed([*([f"dtype of {rule.same_as}"] if rule.same_as else []), *rule.names])
+
+
+def _argument(param: Param) -> str:
+    if param.is_tensor:
+        text = f"{shape_text(param)} {dtype_text(param)}"
+        text += {
+            "contiguous": ", contiguous",
+            "rows": ", last dimension contiguous",
+            "strided": ", any strides",
+        }[param.layout]
+        text += f", aligned to {param.alignment} bytes" if param.alignment else ""
+        text += ", or None" if param.optional else ""
+        text += ", written" if param.mutated else ""
+    else:
+        text = (
+            param.kind
+            + (f"[{param.fixed_count or ''}]" if param.is_list else "")
+            + (" or None" if param.optional else "")
+        )
+        text += f", default {python_default(param)}" if param.has_default else ""
+        text += f", one of {listed(param.possible)}" if param.possible else ""
+    return f"{text}; {param.about.rstrip('.')}." if param.about else f"{text}."
+
+
+def _results(op: Operator) -> str:
+    if not op.outputs:
+        written = [param.name for param in op.inputs if param.mutated]
+        return f"None; {listed(written, 'and')} written in place." if written else "None."
+    named = len(op.outputs) > 1 or op.outputs[0].name != "out"
+    parts = []
+    for param in op.outputs:
+        text = f"{param.name}: " if named else ""
+        text += f"{shape_text(param)}, new unless given, {_of(dtype_text(param))}"
+        text += ", made only when wanted" if param.optional else ""
+        text += f", {param.about.rstrip('.')}" if param.about else ""
+        parts.append(text)
+    inplace = [param.name for param in op.inputs if param.inplace]
+    tail = f" A result may be exactly {listed(inplace)}." if inplace else ""
+    return "; ".join(parts) + "." + tail
+
+
+def _of(text: str) -> str:
+    return text if text.startswith(("dtype", "torch")) else f"dtype {text}"
+
+
+def _row(head: str, text: str, indent: int) -> str:
+    wrapped = textwrap.wrap(text, _WIDTH - indent, break_long_words=False) or [""]
+    return head.ljust(indent) + ("\n" + " " * indent).join(wrapped)
+
+
+def docstring(op: Operator) -> str:
+    """Signature line (CPython takes it off), brief, arguments, results, errors, source."""
+    indent = max([len(param.name) + 3 for param in op.inputs] + [len("Requires") + 2])
+    rows = [_row(f"{param.name}:", _argument(param), indent) for param in op.inputs]
+    rows.append(_row("Returns", f"{_results(op)} Runs on the current stream; never waits.", indent))
+    if op.conditions:
+        rows.append(_row("Requires", "; ".join(text for text, _ in op.conditions) + ".", indent))
+    rows.append(
+        _row(
+            "Raises",
+            _ERRORS,
+            indent,
+        )
+    )
+    for head, text in (("Computes", op.math), ("Source", op.source)):
+        if text:
+            rows.append(_row(head, text, indent))
+    return f"{text_signature(op)}{op.brief}\n\n" + "\n".join(rows) + "\n"
+
+
+def reference_page(operators: list[Operator]) -> str:
+    """Markdown: every operator with its schema, docstring and kernels."""
+    lines = ["<!-- Generated from the operator files; do not edit. -->", "", "# Operators", ""]
+    lines += ["| operator | what it does | kernels |", "|---|---|---|"]
+    for op in operators:
+        lines.append(
+            f"| [`{op.full_name}`](#{_anchor(op)}) | {_cell(op.brief)} | {_backends(op)} |"
+        )
+    for op in operators:
+        body = docstring(op).removeprefix(text_signature(op))
+        lines += [
+            "",
+            f"## {op.full_name}",
+            "",
+            "```",
+            op.schema,
+            "```",
+            "",
+            "```",
+            body.rstrip().replace("```", "'''"),
+            "```",
+            "",
+        ]
+        lines.append(f"Kernels: {_backends(op)}.")
+        if op.tolerance:
+            lines.append(
+                "Tolerance: "
+                + ", ".join(f"{name} {value:g}" for name, value in op.tolerance.items())
+                + "."
+            )
+        if op.backward:
+            lines.append(f"Gradient: `{op.backward.name}`.")
+    return "\n".join(lines) + "\n"
+
+
+def _anchor(op: Operator) -> str:
+    return op.full_name.replace(".", "")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _backends(op: Operator) -> str:
+    return ", ".join(kernel.backend for kernel in op.kernels) or "none"

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One operator: reads its <op>.toml strictly into the dataclass that every emitter takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .binding import Binding, bind
+from .cases import read_bench, read_test
+from .dtype_rules import check_rule, parse_rule, possible_dtypes
+from .expressions import Expr, parse_condition
+from .fields import Field, camel, check_fields, struct_fields
+from .params import Param
+from .schema import Signature, parse_schema
+from .sections import (
+    Backward,
+    Kernel,
+    check_keys,
+    read_backward,
+    read_kernels,
+    read_tolerance,
+    section,
+    text_of,
+    texts_of,
+)
+from .shapes import parse_shape
+from .source import Mistake, Source, listed, nearest
+
+_KEYS = (
+    "schema", "brief", "math", "source", "inplace", "conditions", "arguments", "shapes", "dtypes",
+    "layouts", "alignment", "kernels", "backward", "tolerance", "test", "bench",
+)  # fmt: skip
+_LAYOUTS = ("contiguous", "rows", "strided")
+
+
+@dataclass
+class Operator:
+    """All that one operator file states, checked."""
+
+    source_file: Source
+    namespace: str
+    name: str
+    schema: str
+    brief: str
+    math: str
+    source: str
+    inputs: list[Param]
+    outputs: list[Param]
+    conditions: list[tuple[str, Expr]]
+    binding: Binding
+    kernels: list[Kernel]
+    backward: Backward | None
+    tolerance: dict[str, float]
+    test: dict[str, Any]
+    bench: dict[str, dict[str, Any]]
+    fields: list[Field]
+
+    @property
+    def params(self) -> list[Param]:
+        return self.inputs + self.outputs
+
+    @property
+    def path(self) -> Path:
+        return self.source_file.path
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+    @property
+    def symbol(self) -> str:
+        """Stem of its C names."""
+        return f"{self.namespace}_{self.name}"
+
+    @property
+    def struct(self) -> str:
+        return camel(self.name) + "Args"
+
+
+def read_operator(path: Path) -> Operator:
+    """Reads and checks one file; raises SchemaError."""
+    source = Source(path)
+    data = source.data
+    for key in data:
+        with source.at(key if isinstance(data[key], dict) else None, key):
+            check_keys({key: 0}, _KEYS, "section" if isinstance(data[key], dict) else "key")
+    schema, signature = _read_schema(source)
+    inputs, outputs = signature.inputs, signature.outputs
+    texts = _read_texts(source)
+    _read_arguments(source, inputs, outputs)
+    _read_shapes(source, inputs + outputs)
+    _read_dtypes(source, inputs, outputs)
+    _read_memory(source, inputs, outputs)
+    conditions = _read_conditions(source)
+    with source.at("shapes"):
+        binding = bind(inputs, outputs, conditions, source.at)
+        fields = struct_fields(inputs + outputs, binding)
+        check_fields(fields)
+    return Operator(
+        source_file=source,
+        namespace=signature.namespace,
+        name=signature.name,
+        schema=schema,
+        **texts,
+        inputs=inputs,
+        outputs=outputs,
+        conditions=conditions,
+        binding=binding,
+        kernels=read_kernels(source, f"{signature.namespace}_{signature.name}"),
+        backward=read_backward(source, inputs, outputs),
+        tolerance=read_tolerance(source, inputs, outputs),
+        test=read_test(source, inputs, outputs, binding),
+        bench=read_bench(source, inputs, binding),
+        fields=fields,
+    )
+
+
+def _read_schema(source: Source) -> tuple[str, Signature]:
+    with source.at(None, "schema"):
+        if "schema" not in source.data:
+            raise Mistake(
+                "no schema", 'one such as schema = "rms_norm(Tensor x) -> Tensor"', "write it first"
+            )
+        schema = text_of(source.data["schema"], "schema")
+        signature = parse_schema(schema)
+        if source.path.stem != signature.name:
+            fix = f"rename the file to {signature.name}.toml, or the operator"
+            raise Mistake(
+                f"operator '{signature.name}' in the file {source.path.name}",
+                "one name for both",
+                fix,
+            )
+    return schema, signature
+
+
+def _read_texts(source: Source) -> dict[str, str]:
+    texts = {}
+    for key in ("brief", "math", "source"):
+        with source.at(None, key):
+            if key == "brief" and key not in source.data:
+                raise Mistake(
+                    "no brief",
+                    "one sentence that says what the operator does",
+                    'write brief = "..."',
+                )
+            texts[key] = text_of(source.data[key], key) if key in source.data else ""
+    return texts
+
+
+def _read_arguments(source: Source, inputs: list[Param], outputs: list[Param]) -> None:
+    table = section(source, "arguments")
+    params = {param.name: param for param in inputs + outputs}
+    for name, value in table.items():
+        with source.at("arguments", name):
+            _check_entry(name, params, "arguments")
+            params[name].about = text_of(value, f"argument '{name}'")
+    for param in inputs:
+        if not param.about:
+            with source.at("arguments"):
+                raise Mistake(
+                    f"argument '{param.name}' has no entry in [arguments]",
+                    "one sentence",
+                    f'write {param.name} = "..."',
+                )
+
+
+def _check_entry(name: str, params: dict[str, Param], where: str) -> None:
+    if name not in params:
+        fix = nearest(name, params, "remove it, or add it to the schema")
+        raise Mistake(
+            f"[{where}] names '{name}', which the schema lacks", f"one of {listed(params)}", fix
+        )
+
+
+def _check_tensor_entry(name: str, params: dict[str, Param], where: str) -> None:
+    _check_entry(name, params, where)
+    if not params[name].is_tensor:
+        raise Mistake(
+            f"[{where}] names '{name}', which is of type {params[name].kind}",
+            "a tensor",
+            "remove it",
+        )
+
+
+def _read_shapes(source: Source, params: list[Param]) -> None:
+    table = section(source, "shapes")
+    by_name = {param.name: param for param in params}
+    for name, value in table.items():
+        with source.at("shapes", name):
+            _check_tensor_entry(name, by_name, "shapes")
+            if not isinstance(value, str):
+                raise Mistake(f"shape of '{name}' is {value!r}", "text", f'write {name} = "* D"')
+            by_name[name].shape = parse_shape(value)
+    for param in params:
+        if param.is_tensor and param.shape is None:
+            with source.at("shapes"):
+                raise Mistake(
+                    f"'{param.name}' has no entry in [shapes]",
+                    "one for every tensor",
+                    f'write {param.name} = "* D"; "*" accepts any shape',
+                )
+
+
+def _read_dtypes(source: Source, inputs: list[Param], outputs: list[Param]) -> None:
+    table = section(source, "dtypes")
+    by_name = {param.name: param for param in inputs + outputs}
+    earlier: dict[str, Param] = {}
+    for name in table:
+        with source.at("dtypes", name):
+            _check_entry(name, by_name, "dtypes")
+            if not by_name[name].is_tensor and by_name[name].kind != "ScalarType":
+                _check_tensor_entry(name, by_name, "dtypes")
+    for param in inputs + outputs:
+        if param.is_tensor and param.name not in table:
+            with source.at("dtypes"):
+                raise Mistake(
+                    f"'{param.name}' has no entry in [dtypes]",
+                    "one for every tensor",
+                    f'write {param.name} = ["float32"]',
+                )
+        if param.name in table:
+            with source.at("dtypes", param.name):
+                attributes = [name for name, other in by_name.items() if other.kind == "ScalarType"]
+                rule = parse_rule(
+                    table[param.name],
+                    [name for name in by_name if name not in attributes],
+                    attributes,
+                )
+                check_rule(param, rule, by_name, earlier)
+                param.dtypes, param.possible = rule, possible_dtypes(rule, by_name)
+        earlier[param.name] = param
+
+
+def _read_memory(source: Source, inputs: list[Param], outputs: list[Param]) -> None:
+    """inplace, [layouts] and [alignment]."""
+    params = {param.name: param for param in inputs + outputs}
+    with source.at(None, "inplace"):
+        names = [param.name for param in inputs if param.is_tensor and not param.is_list]
+        for name in texts_of(source.data.get("inplace", []), "inplace"):
+            if name not in names:
+                raise Mistake(
+                    f"inplace names '{name}'",
+                    f"an input tensor ({listed(names)})",
+                    nearest(name, names, "remove it"),
+                )
+            params[name].inplace = True
+        if source.data.get("inplace") and not outputs:
+            raise Mistake(
+                "inplace in an operator without results",
+                "results",
+                "mark written arguments Tensor(a!) instead",
+            )
+    for name, value in section(source, "layouts").items():
+        with source.at("layouts", name):
+            _check_tensor_entry(name, params, "layouts")
+            if value not in _LAYOUTS:
+                raise Mistake(
+                    f"layout {value!r} of '{name}'",
+                    listed(_LAYOUTS),
+                    nearest(str(value), _LAYOUTS, "use one of these"),
+                )
+            params[name].layout = value
+    for name, value in section(source, "alignment").items():
+        with source.at("alignment", name):
+            _check_tensor_entry(name, params, "alignment")
+            if type(value) is not int or not 2 <= value <= 4096 or value & (value - 1):
+                raise Mistake(
+                    f"alignment {value!r} of '{name}'",
+                    "a power of two from 2 to 4096, in bytes",
+                    "correct it, or leave it out",
+                )
+            params[name].alignment = value
+
+
+def _read_conditions(source: Source) -> list[tuple[str, Expr]]:
+    with source.at(None, "conditions"):
+        texts = texts_of(source.data.get("conditions", []), "conditions")
+    conditions = []
+    for text in texts:
+        with source.at(None, "conditions", text):
+            conditions.append((text, parse_condition(text)))
+    return conditions

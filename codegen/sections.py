@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sections of an operator file that say how it runs: kernels, backward, tolerance."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .dtypes import FLOATING, dtype_name
+from .params import Param
+from .source import Mistake, Source, listed, nearest
+
+# Backend -> DLDeviceType of the tensors that it serves.
+BACKENDS = {"cpu": 1, "cuda": 2, "hip": 10}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One implementation; the first file is the operator's, others may be a family's."""
+
+    backend: str
+    files: tuple[Path, ...]
+    function: str
+    arch: str | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Backward:
+    """The gradient: which operator computes it from what the forward saves."""
+
+    name: str
+    saves: tuple[str, ...]
+    forward: str | None = None
+
+
+def check_keys(table: dict[str, Any], known: Any, what: str, fix: str = "remove it") -> None:
+    """Refuses a key that is not known, naming the nearest."""
+    for key in table:
+        if key not in known:
+            raise Mistake(
+                f"unknown {what} '{key}'", f"one of {listed(known)}", nearest(key, known, fix)
+            )
+
+
+def section(source: Source, name: str) -> dict[str, Any]:
+    """A section as a dict; empty when the file has none."""
+    value = source.data.get(name, {})
+    if not isinstance(value, dict):
+        with source.at(name):
+            raise Mistake(
+                f"'{name}' is {value!r}", "a section", f"write [{name}] on a line of its own"
+            )
+    return value
+
+
+def text_of(value: object, what: str) -> str:
+    """A non-empty string without control characters."""
+    if not isinstance(value, str) or not value.strip():
+        raise Mistake(f"{what} is {value!r}", "text in quotes", "write one sentence")
+    if any((ord(char) < 32 and char not in "\n\t") or ord(char) == 127 for char in value):
+        raise Mistake(f"{what} has a control character", "printable text", "remove it")
+    return value.strip()
+
+
+def texts_of(value: object, what: str) -> list[str]:
+    """A list of strings."""
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise Mistake(f"{what} is {value!r}", "a list of texts", 'write it like ["x"]')
+    return value
+
+
+def read_kernels(source: Source, symbol: str) -> list[Kernel]:
+    """[kernels]; must stand in the file, and may be empty when all kernels come from elsewhere."""
+    if "kernels" not in source.data:
+        with source.at("kernels"):
+            raise Mistake(
+                "no section [kernels]",
+                "one",
+                'write [kernels] and, for example, cpu = "<op>.cc" in it',
+            )
+    kernels = []
+    for backend, value in section(source, "kernels").items():
+        with source.at("kernels", backend):
+            check_keys({backend: 0}, BACKENDS, "backend")
+            kernels.append(_read_kernel(source, symbol, backend, value))
+    return kernels
+
+
+def _read_kernel(source: Source, symbol: str, backend: str, value: object) -> Kernel:
+    entry = value if isinstance(value, dict) else {"file": value}
+    check_keys(entry, ("file", "arch", "priority"), "key of a kernel")
+    names = entry.get("file")
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise Mistake(
+            f"kernel file {names!r}",
+            "a file name or a list of them",
+            f'write {backend} = "<op>.cc"',
+        )
+    arch, priority = entry.get("arch"), entry.get("priority", 0)
+    if arch is not None and not (isinstance(arch, str) and re.fullmatch(r"\d+\w*\+?", arch)):
+        raise Mistake(f"arch {arch!r}", 'text such as "80+" or "90a"', "quote it")
+    if type(priority) is not int or not -1000 <= priority <= 1000:
+        raise Mistake(f"priority {priority!r}", "an integer from -1000 to 1000", "correct it")
+    return Kernel(
+        backend,
+        tuple(_kernel_file(source, name) for name in names),
+        f"{symbol}_{backend}",
+        arch,
+        priority,
+    )
+
+
+def _kernel_file(source: Source, name: str) -> Path:
+    folder = source.path.resolve().parent
+    if not (folder / name).is_file():
+        suffix = Path(name).suffix
+        beside = sorted(path.name for path in folder.iterdir() if path.suffix == suffix)
+        raise Mistake(
+            f"kernel file '{name}' is missing",
+            f"it in {folder}",
+            nearest(name, beside, "write it, or correct the name"),
+        )
+    return (folder / name).resolve()
+
+
+def read_backward(source: Source, inputs: list[Param], outputs: list[Param]) -> Backward | None:
+    """[backward]; whether the operators exist is checked when all are read."""
+    table = section(source, "backward")
+    if "backward" not in source.data:
+        return None
+    with source.at("backward"):
+        if "name" not in table:
+            raise Mistake(
+                "[backward] without a name",
+                "the operator of the gradient",
+                'write name = "<op>_backward"',
+            )
+    for key, value in table.items():
+        with source.at("backward", key):
+            check_keys({key: 0}, ("name", "saves", "forward"), "key of [backward]")
+            texts_of(value, "saves") if key == "saves" else text_of(value, key)
+    saves, known = table.get("saves", []), [param.name for param in inputs + outputs]
+    for name in saves if "forward" not in table else []:
+        with source.at("backward", "saves"):
+            check_saved(name, known)
+    return Backward(table["name"], tuple(saves), table.get("forward"))
+
+
+def check_saved(name: str, known: list[str]) -> None:
+    """Refuses to save what is neither an input nor a result."""
+    if name not in known:
+        raise Mistake(
+            f"[backward] saves '{name}'",
+            f"an input or a result ({listed(known)})",
+            nearest(name, known, "remove it"),
+        )
+
+
+def read_tolerance(source: Source, inputs: list[Param], outputs: list[Param]) -> dict[str, float]:
+    """[tolerance]: for every floating dtype of the first result (or mutated argument)."""
+    table, tolerance = section(source, "tolerance"), {}
+    possible = {name for param in inputs + outputs for name in param.possible}
+    for key, value in table.items():
+        with source.at("tolerance", key):
+            if dtype_name(key) not in possible:
+                raise Mistake(
+                    f"tolerance of {key}",
+                    f"a dtype that an argument or result has ({listed(sorted(possible))})",
+                    "remove it",
+                )
+            if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
+                raise Mistake(f"tolerance {value!r}", "a number, 0 or more", "write it like 1e-6")
+            tolerance[key] = float(value)
+    first = next((param for param in outputs + inputs if param.output or param.mutated), None)
+    for name in first.possible if first else ():
+        if name in FLOATING and name not in tolerance:
+            with source.at("tolerance"):
+                raise Mistake(
+                    f"no tolerance for {name}, a dtype of '{first.name}'",
+                    "one",
+                    f"write {name} = ... in [tolerance], with the reason",
+                )
+    return tolerance
