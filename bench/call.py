@@ -163,7 +163,7 @@ def unguarded_binding():
     sources = sorted((ROOT / "bindings/python").glob("*.cc"))
     if not target.exists() or any(s.stat().st_mtime > target.stat().st_mtime for s in sources):
         includes = ["include", "src/core", "bindings/tvm_ffi"]
-        command = [shutil.which("g++") or "g++", "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
+        command = [shutil.which("g++") or "g++", "-std=c++17", "-O3", "-fno-plt", "-fPIC", "-shared", "-fvisibility=hidden"]
         command += ["-DPy_LIMITED_API=0x030a0000", "-DANYOP_BENCH_WITHOUT_GUARDS", f"-I{sysconfig.get_paths()['include']}"]
         command += [f"-I{ROOT / name}" for name in includes] + [f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}"]
         command += [*map(str, sources), "-o", str(target), f"-L{lib}", "-lanyop", f"-Wl,-rpath,{lib}", "-Wl,-Bsymbolic"]

@@ -90,10 +90,16 @@ bool ReadCapsule(PyObject* capsule, bool writes, AnyopTensor* tensor, std::strin
 }  // namespace
 
 Borrowed::~Borrowed() {
-  for (PyObject* object : kept_) Py_DECREF(object);
-  for (void* buffer : buffers_) {
-    PythonFunction<ReleaseBuffer>("PyBuffer_Release")(static_cast<Buffer*>(buffer));
-    delete static_cast<Buffer*>(buffer);
+  if (!kept_.empty() || !buffers_.empty()) {
+    // What is let go may run Python code (a producer's deleter), which must not meet, or lose, the call's error.
+    PyObject *kind, *value, *trace;
+    PyErr_Fetch(&kind, &value, &trace);
+    for (PyObject* object : kept_) Py_DECREF(object);
+    for (void* buffer : buffers_) {
+      PythonFunction<ReleaseBuffer>("PyBuffer_Release")(static_cast<Buffer*>(buffer));
+      delete static_cast<Buffer*>(buffer);
+    }
+    PyErr_Restore(kind, value, trace);
   }
   for (uint32_t o = 0; o < num_outputs_; ++o) Py_XDECREF(results_[o]);
 }
@@ -130,8 +136,8 @@ bool Borrowed::Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor*
   if (__builtin_expect(TakeFrom(frame, source, object, writes, tensor, &why), 1)) return true;
   if (why.empty()) return false;  // an error of the object's own is set
   PyErr_Clear();
-  const bool immutable = why.rfind("is read-only", 0) == 0;
-  return Refuse(op, p, immutable ? PyExc_ValueError : PyExc_TypeError, why);
+  const bool value = why.rfind("is read-only", 0) == 0 || why.rfind("has strides", 0) == 0;
+  return Refuse(op, p, value ? PyExc_ValueError : PyExc_TypeError, why);
 }
 
 bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bool writes, AnyopTensor* tensor,
@@ -204,7 +210,7 @@ bool Borrowed::TakeList(Frame* frame, const Param& p, PyObject* object) {
   auto* tensors = frame->arena.Take<AnyopTensor>(count + 1);
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* item = PyTuple_GetItem(items, i);
-    if (item == Py_None && p.Is(kAnyopOptional)) {
+    if (item == Py_None && p.Is(kAnyopOptionalElements)) {
       tensors[i] = {};
       tensors[i].ndim = -1;
     } else if (!Take(frame, p, item, &tensors[i])) {

@@ -22,8 +22,6 @@ struct Entry {
   PyMethodDef method;
 };
 
-constexpr const char* kCapsuleName = "anyop.operator";
-
 bool TooMany(const Entry& e, Py_ssize_t given) {
   PyErr_Format(PyExc_TypeError, "%s: got %zd positional arguments, expected at most %u: %s", e.op->name.c_str(), given,
                e.num_positional, e.op->table->schema);
@@ -99,10 +97,12 @@ bool FillResult(Frame* frame, Borrowed* borrowed, uint32_t i, const Param& p, Py
 
 bool FillArgument(Frame* frame, Borrowed* borrowed, uint32_t i, const Param& p, PyObject* object) {
   if (p.Is(kAnyopOutput)) return FillResult(frame, borrowed, i, p, object);
-  const bool none = object == Py_None && p.Is(kAnyopOptional) && !(p.IsTensor() && p.IsList() && !p.Is(kAnyopHasDefault));
-  if (!object || none) {
-    if (object ? true : p.IsTensor() ? p.Is(kAnyopHasDefault) || p.Is(kAnyopOptional) : SetDefault(frame, p)) return true;
-    return Missing(*frame->op, p);
+  // A Tensor?[] is optional in its elements, not itself.
+  const bool optional = p.Is(kAnyopOptional) && !(p.Is(kAnyopOptionalElements) && !p.Is(kAnyopHasDefault));
+  if (object == Py_None && optional) return true;
+  if (!object) {
+    const bool absent = p.IsTensor() ? p.Is(kAnyopHasDefault) || optional : SetDefault(frame, p);
+    return absent || Missing(*frame->op, p);
   }
   frame->given |= uint64_t{1} << i;
   if (!p.IsTensor()) return SetScalar(frame, p, object);
@@ -128,7 +128,7 @@ PyObject* Results(const Entry& e, PyObject** arguments, Frame* frame, Borrowed* 
 }
 
 PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject* keywords) {
-  const Entry& e = *static_cast<const Entry*>(PyCapsule_GetPointer(self, kCapsuleName));
+  const Entry& e = *static_cast<const Entry*>(PyCapsule_GetPointer(self, nullptr));
   PyObject* arguments[kMaxParams];
   if (!SortArguments(e, args, given, keywords, arguments)) return nullptr;
   try {
@@ -179,7 +179,7 @@ PyObject* NewFunction(const Operator* op) {
   }
   e->method = {op->table->name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Call)),
                METH_FASTCALL | METH_KEYWORDS, op->table->doc};
-  const Ref self(PyCapsule_New(e, kCapsuleName, nullptr));
+  const Ref self(PyCapsule_New(e, nullptr, nullptr));
   const Ref module(PyUnicode_FromString("anyop"));
   return self && module ? PyCFunction_NewEx(&e->method, self.get(), module.get()) : nullptr;
 }

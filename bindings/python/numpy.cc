@@ -47,6 +47,16 @@ constexpr uint8_t kBuiltin[kNumBuiltin] = {
     kAnyopComplex128, kNone,    kNone,          kNone,           kNone,            kNone,       kNone,        kNone,
     kAnyopFloat16};
 
+// DlpackTypeOf without a call into the other library.
+struct Types {
+  DlpackType type[kAnyopNumDtypes];
+  Types() {
+    for (int i = 0; i < kAnyopNumDtypes; ++i) type[i] = DlpackTypeOf(i);
+  }
+  const DlpackType& operator[](int dtype) const { return type[dtype]; }
+};
+const Types types;
+
 // Types of ml_dtypes get their numbers at run time. Written once under the lock, then only read.
 std::mutex extension_lock;
 std::atomic<int> extension_num[kAnyopNumDtypes];  // 0: not known yet
@@ -136,7 +146,7 @@ bool BorrowArray(Frame* frame, PyObject* object, bool writes, AnyopTensor* tenso
     *why = "is read-only, and the operator would write it";
     return false;
   }
-  const DlpackType type = DlpackTypeOf(dtype);
+  const DlpackType type = types[dtype];
   const int64_t item = type.bits / 8;
   const int shift = __builtin_ctz(static_cast<unsigned>(item));
   auto* strides = frame->arena.Take<int64_t>(array->ndim);

@@ -31,6 +31,10 @@ struct Query {
 
 struct Guard {
   Query requires_grad, is_neg, is_conj, grad_enabled, num_modes;
+  // Of torch.autograd.forward_ad, for its _current_level: -1 outside of every dual_level(). nullptr where there is none.
+  PyObject* forward_ad = nullptr;
+  PyObject* level_name = nullptr;
+  PyObject* no_level = nullptr;
 };
 std::atomic<const Guard*> guard{nullptr};
 std::mutex init_lock;
@@ -55,6 +59,24 @@ bool MakeQuery(PyObject* owner, PyObject* sample, const char* name, bool is_prop
   return true;
 }
 
+void FindForwardAd(PyObject* torch, Guard* guard) {
+  const Ref module = Attribute(Attribute(torch, "autograd").get(), "forward_ad");
+  if (!module || !Attribute(module.get(), "_current_level")) return;
+  guard->forward_ad = PyModule_GetDict(module.get());  // borrowed: torch is never unloaded
+  guard->level_name = PyUnicode_InternFromString("_current_level");
+  guard->no_level = PyLong_FromLong(-1);
+}
+
+// Inside dual_level() tensors may carry tangents, and nothing cheap says which do.
+bool NoForwardLevel(const Guard& g, std::string* why) {
+  PyObject* level = g.forward_ad ? PyDict_GetItemWithError(g.forward_ad, g.level_name) : nullptr;
+  if (__builtin_expect(level == g.no_level || !level, 1)) return true;  // -1 is one object in CPython
+  const long depth = PyLong_AsLong(level);
+  if (depth < 0) return true;
+  *why = "is used inside torch.autograd.forward_ad.dual_level(), whose tangents this call would lose";
+  return false;
+}
+
 }  // namespace
 
 bool InitTorchGuard(PyObject* torch, std::string* why) {
@@ -76,6 +98,7 @@ bool InitTorchGuard(PyObject* torch, std::string* why) {
     return false;
   }
   made->grad_enabled.owner = made->num_modes.owner = c.get();
+  FindForwardAd(torch, made);
   Py_INCREF(c.get());  // kept, as torch is never unloaded
   std::lock_guard<std::mutex> lock(init_lock);
   if (!guard.load()) guard.store(made, std::memory_order_release);
@@ -83,9 +106,9 @@ bool InitTorchGuard(PyObject* torch, std::string* why) {
 }
 
 bool NoTorchMode(std::string* why) {
-  const Query& modes = guard.load(std::memory_order_acquire)->num_modes;
-  const Ref count(modes.Ask(modes.owner));
-  if (count && PyLong_AsLong(count.get()) == 0) return true;
+  const Guard& g = *guard.load(std::memory_order_acquire);
+  const Ref count(g.num_modes.Ask(g.num_modes.owner));
+  if (count && PyLong_AsLong(count.get()) == 0) return NoForwardLevel(g, why);
   *why = "is used under a torch dispatch mode (such as FakeTensorMode), which does not see this call";
   return false;
 }

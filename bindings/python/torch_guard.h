@@ -15,7 +15,8 @@ bool InitTorchGuard(PyObject* torch, std::string* why);
 // of Python's may be set as well.
 bool TorchTensorIsPlain(PyObject* tensor, bool is_complex, std::string* why);
 
-// False, with *why set, while a torch dispatch mode (FakeTensorMode and its like) is active.
+// False, with *why set, while a torch dispatch mode (FakeTensorMode and its like) or a level of forward-mode gradients
+// is active.
 bool NoTorchMode(std::string* why);
 
 }  // namespace anyop

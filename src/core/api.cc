@@ -109,6 +109,9 @@ int32_t SetArgument(Frame* frame, const Param& p, const AnyopValue& v) {
     return kAnyopOk;
   }
   if (v.kind != expected) return KindFails(frame, p, v.kind);
+  if (p.IsList() ? v.as.ints.count < 0 || (v.as.ints.count && !v.as.ints.data) : p.kind == kAnyopStr && !v.as.s) {
+    return Fail(frame, kAnyopValueError, "%s points to nothing", p.name);
+  }
   if (p.IsList() && p.fixed_count >= 0 && v.as.ints.count != p.fixed_count) {
     return Fail(frame, kAnyopValueError, "%s has %lld values, expected %d", p.name, (long long)v.as.ints.count, p.fixed_count);
   }
@@ -152,6 +155,9 @@ int32_t FillFrame(Frame* frame, AnyopValue* values, int32_t count) {
     }
     if (p.IsTensor() && !p.IsList()) {
       if (v.kind != kAnyopTensorValue) return KindFails(frame, p, v.kind);
+      if (!v.as.tensor || (v.as.tensor->ndim > 0 && !v.as.tensor->shape)) {
+        return Fail(frame, kAnyopValueError, "%s points to nothing", p.name);
+      }
       frame->tensors[i] = *v.as.tensor;
     } else if (int32_t status = SetArgument(frame, p, v)) {
       return status;

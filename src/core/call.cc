@@ -50,6 +50,9 @@ class Call {
     }
     for (uint32_t i = 0; i < op_.num_inputs; ++i) {
       const Param& p = op_.params[i];
+      if (p.kind == kAnyopScalarType && p.dtype_set) {
+        if (int32_t status = CheckAttribute(p)) return status;
+      }
       if (!p.IsTensor()) continue;
       dtypes_[i] = kAnyopNoDtype;
       if (p.IsList() || !(frame_->given >> i & 1)) continue;
@@ -62,6 +65,20 @@ class Call {
     }
     const int join = op_.joins.empty() ? -1 : sizes_.JoinGroups();
     return join < 0 ? kAnyopOk : FailJoin(join);
+  }
+
+  // The value of a ScalarType argument for which the schema lists what is allowed.
+  int32_t CheckAttribute(const Param& p) {
+    const auto one = AnyopIntList{&frame_->Field<int64_t>(p), 1};
+    const bool absent = p.Is(kAnyopOptional) && !p.IsList() && !frame_->Field<AnyopOptionalInt>(p).has;
+    const AnyopIntList values = p.IsList() ? frame_->Field<AnyopIntList>(p) : absent ? AnyopIntList{nullptr, 0} : one;
+    for (int64_t i = 0; i < values.count; ++i) {
+      const int64_t dtype = values.data[i];
+      if (dtype >= 0 && dtype < kAnyopNumDtypes && (p.dtype_set >> dtype & 1)) continue;
+      return Fail(frame_, kAnyopTypeError, "%s is %s, expected %s", p.name, DtypeName(static_cast<int>(dtype)),
+                  DtypeSetText(p.dtype_set).c_str());
+    }
+    return kAnyopOk;
   }
 
   int32_t CheckLists() {
@@ -83,7 +100,8 @@ class Call {
         if (!p.IsTensor() || !p.IsList() || !(frame_->given >> i & 1)) continue;
         const AnyopTensorList& list = frame_->Field<AnyopTensorList>(p);
         auto* tensor = const_cast<AnyopTensor*>(&list.data[element]);
-        if (element >= list.count || tensor->ndim < 0) continue;  // ndim -1: None in a Tensor?[]
+        if (element >= list.count) continue;
+        if (tensor->ndim < 0 && p.Is(kAnyopOptionalElements)) continue;  // None in a Tensor?[]
         if (int32_t status = CheckGiven(i, p, tensor, element)) return status;
       }
     }
@@ -114,7 +132,7 @@ class Call {
 
   int32_t CheckDtype(uint32_t i, const Param& p, const AnyopTensor& t, int64_t element) {
     const int dtype = t.dtype_lanes == 1 ? AnyopDtypeOf(&t) : kAnyopNoDtype;
-    if (element <= 0) dtypes_[i] = static_cast<uint8_t>(dtype);  // of a list: of its first element
+    dtypes_[i] = static_cast<uint8_t>(dtype);  // of a list: of the element that is being checked
     bool fits = false;
     if (p.dtype_rule == kAnyopOneOf) {
       fits = dtype != kAnyopNoDtype && ((p.dtype_set >> dtype & 1) || (p.dtype_a >= 0 && dtype == dtypes_[p.dtype_a]));

@@ -77,33 +77,6 @@ void FillStrides(int ndim, const int64_t* shape, int64_t* strides) {
   }
 }
 
-Extent MeasureFootprint(const AnyopTensor& t, int64_t item_bytes, Footprint* f) {
-  int64_t numel = 1, low = 0, high = 0;
-  bool dense = true, overflow = false, empty = false;
-  for (int i = t.ndim; i--;) {
-    const int64_t size = t.shape[i], stride = t.strides[i];
-    if (size <= 1) {
-      if (size < 0) return Extent::kNegativeSize;
-      empty |= size == 0;
-      continue;
-    }
-    dense &= stride == numel;
-    int64_t reach;
-    overflow |= __builtin_mul_overflow(size - 1, stride, &reach);
-    overflow |= stride < 0 ? __builtin_add_overflow(low, reach, &low) : __builtin_add_overflow(high, reach, &high);
-    overflow |= __builtin_mul_overflow(numel, size, &numel);
-  }
-  if (empty) {
-    *f = {0, 0, 0, true};
-    return Extent::kFits;
-  }
-  int64_t bytes;
-  overflow |= __builtin_mul_overflow(numel, item_bytes, &bytes);
-  overflow |= __builtin_mul_overflow(high + 1, item_bytes, &bytes) || __builtin_mul_overflow(low, item_bytes, &bytes);
-  *f = {numel, low, high, dense};
-  return overflow ? Extent::kOverflow : Extent::kFits;
-}
-
 bool OverlapsItself(const AnyopTensor& t) {
   struct Dim {
     int64_t size, stride;

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+# From the list of exported symbols to the linker's version script. In the list, # begins a comment,
+# a name with :: is C++ as c++filt prints it, every other one is C.
+
+function(anyop_write_exports list map)
+  get_filename_component(list "${list}" ABSOLUTE)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${list}")
+  file(STRINGS "${list}" lines)
+  set(c)
+  set(cxx)
+  foreach(line IN LISTS lines)
+    if(line MATCHES "^[ ]*(#|$)")
+      continue()
+    elseif(line MATCHES "::")
+      string(APPEND cxx "      \"${line}\";\n")
+    else()
+      string(APPEND c "    ${line};\n")
+    endif()
+  endforeach()
+  if(cxx)
+    set(cxx "    extern \"C++\" {\n${cxx}    };\n")
+  endif()
+  set(text "{\n  global:\n${c}${cxx}  local: *;\n};\n")
+  file(CONFIGURE OUTPUT "${map}" CONTENT "${text}" @ONLY)
+endfunction()

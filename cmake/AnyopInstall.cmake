@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+# What a wheel holds besides the Python files, which scikit-build-core puts there (pyproject.toml).
+
+install(TARGETS anyop LIBRARY DESTINATION anyop/lib)
+install(TARGETS _anyop LIBRARY DESTINATION anyop)
+install(DIRECTORY include/anyop "${generated}/anyop" DESTINATION anyop/include
+  FILES_MATCHING PATTERN "*.h")
+install(FILES
+  cmake/installed/anyopConfig.cmake
+  cmake/AnyopOperators.cmake
+  "${ANYOP_PACKAGE}/lib/cmake/anyop/anyopConfigVersion.cmake"
+  DESTINATION anyop/lib/cmake/anyop)

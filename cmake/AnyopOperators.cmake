@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+# Folders of operators to libraries: for anyop's own build and, by find_package(anyop), for others.
+#
+#   anyop_add_operators(<target> DIR...)
+#
+# makes <target> a loadable library of all operators below the folders: lib<target>.so, for
+# anyop.load() in Python and AnyopLoadLibrary() in C. C++ programs find the typed functions,
+# <namespace>/ops.h, in the folder that <target>_INCLUDE_DIR names. Needs Python 3.10 or newer (3.10
+# with the package tomli) for the generator, which runs when CMake does; a changed, new or vanished
+# .toml makes the build run CMake again.
+
+# How kernels are compiled. No flag here may change results between builds, and -ffast-math would
+# change the floating-point mode of the whole process at link time.
+set(ANYOP_KERNEL_FLAGS -O2 -fvisibility=hidden -fopenmp-simd -fno-math-errno -fno-trapping-math)
+
+# The generator as python -c: its folder is the first argument, for it runs from the source tree and
+# from the installed package alike.
+set(ANYOP_RUN_CODEGEN "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); \
+runpy.run_module('codegen', run_name='__main__', alter_sys=True)")
+
+# Runs the generator. Sets <result>_TABLES and <result>_KERNELS in the caller; what it writes is
+# below out.
+function(anyop_generate result out library)
+  set(kernels)
+  set(schemas)
+  foreach(folder IN LISTS ARGN)
+    if(NOT IS_DIRECTORY "${folder}")
+      message(FATAL_ERROR "anyop: no folder of operators at ${folder}")
+    endif()
+    set(patterns "${folder}/*.cc")
+    if(ANYOP_CUDA)
+      list(APPEND patterns "${folder}/*.cu")
+    endif()
+    file(GLOB_RECURSE found CONFIGURE_DEPENDS ${patterns})
+    list(FILTER found EXCLUDE REGEX "_test\\.c[cu]$")
+    list(APPEND kernels ${found})
+    file(GLOB_RECURSE found CONFIGURE_DEPENDS "${folder}/*.toml")
+    list(APPEND schemas ${found})
+  endforeach()
+  file(GLOB generator CONFIGURE_DEPENDS "${ANYOP_CODEGEN_ROOT}/codegen/*.py")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${schemas} ${generator})
+  execute_process(
+    COMMAND "${Python_EXECUTABLE}" -c "${ANYOP_RUN_CODEGEN}" "${ANYOP_CODEGEN_ROOT}"
+      --out "${out}" --library "${library}" ${ARGN}
+    RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "anyop: the operators' schemas have the errors above")
+  endif()
+  include("${out}/operators.cmake")
+  set(${result}_TABLES ${ANYOP_TABLES} PARENT_SCOPE)
+  set(${result}_KERNELS ${kernels} PARENT_SCOPE)
+endfunction()
+
+# Compiles tables and kernels as an object library.
+function(anyop_add_kernels target out tables kernels)
+  add_library(${target} OBJECT ${tables} ${kernels})
+  target_include_directories(${target} PRIVATE "${ANYOP_INCLUDE_DIR}" "${out}" ${ARGN})
+  target_compile_features(${target} PRIVATE cxx_std_17 c_std_11)
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:C,CXX>:${ANYOP_KERNEL_FLAGS}>")
+  if(ANYOP_CUDA)
+    target_compile_definitions(${target} PRIVATE ANYOP_WITH_CUDA=1)
+  endif()
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+endfunction()
+
+function(anyop_add_operators target)
+  set(folders)
+  foreach(folder IN LISTS ARGN)
+    get_filename_component(folder "${folder}" ABSOLUTE BASE_DIR "${CMAKE_CURRENT_SOURCE_DIR}")
+    list(APPEND folders "${folder}")
+  endforeach()
+  if(NOT folders)
+    message(FATAL_ERROR "anyop_add_operators(${target} DIR...): give at least one folder")
+  endif()
+  set(out "${CMAKE_CURRENT_BINARY_DIR}/${target}-generated")
+  anyop_generate(found "${out}" "${target}" ${folders})
+  anyop_add_kernels(${target}-objects "${out}" "${found_TABLES}" "${found_KERNELS}")
+  add_library(${target} MODULE $<TARGET_OBJECTS:${target}-objects>)
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
+  file(CONFIGURE OUTPUT "${out}/exports.map"
+    CONTENT "{ global: AnyopLibraryEntry; local: *; };\n" @ONLY)
+  target_link_options(${target} PRIVATE -Wl,--no-undefined -Wl,-z,now -Wl,-z,nodelete
+    -Wl,-Bsymbolic "-Wl,--version-script=${out}/exports.map")
+  set(${target}_INCLUDE_DIR "${out}" PARENT_SCOPE)
+  target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
+endfunction()

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that includes go one way, ops -> include <- core <- bindings.
+
+Also: framework headers stay where they may be, and every source file begins with its licence.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Folder -> folders whose headers it may include. The longest matching name of a file's path counts.
+ALLOWED = {
+    "ops": {"ops", "include", "generated"},
+    "include": {"include", "generated"},
+    "src/core": {"src/core", "include", "generated"},
+    "bindings/tvm_ffi": {"bindings/tvm_ffi", "src/core", "include"},
+    "bindings/python": {"bindings/python", "bindings/tvm_ffi", "src/core", "include"},
+    "examples": {"examples", "include", "generated"},
+    "tests": {"tests", "src/core", "bindings/tvm_ffi", "include", "generated", "ops"},
+    "bench": {"bench", "src/core", "include", "generated", "ops"},
+}
+# Where quoted includes are looked for besides the file's own folder, and the folder found there.
+SEARCHED = {"include": "include", "src/core": "src/core", "bindings/tvm_ffi": "bindings/tvm_ffi"}
+
+# First part of a framework header's name -> folders that may include it.
+FRAMEWORKS = {
+    "Python.h": {"bindings/python"},
+    "tvm": {"bindings/tvm_ffi"},
+    "dlpack": {"bindings/tvm_ffi", "bindings/python"},
+    "torch": {"bench"},
+    "pybind11": {"bench"},
+    "ATen": set(),
+    "c10": set(),
+    "numpy": set(),
+    "nanobind": set(),
+    "paddle": set(),
+    "xla": set(),
+}
+GENERATED = re.compile(r"^\w+/ops/\w+\.h$|^anyop/ops\.h$")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+LICENSED = {".cc", ".h", ".cu", ".c", ".py", ".toml", ".cmake", ".in", ".txt", ".yaml"}
+SKIPPED = {"build", ".venv", ".git", ".ruff_cache", ".pytest_cache", "__pycache__"}
+
+
+def folder_of(path: str) -> str | None:
+    """The entry of ALLOWED that a path (relative to the root) lies in."""
+    found = [name for name in ALLOWED if path.startswith(name + "/")]
+    return max(found, key=len) if found else None
+
+
+def target_of(path: Path, name: str, root: Path) -> str | None:
+    """The folder that a quoted include leads to; None when it leads nowhere."""
+    if (path.parent / name).exists():
+        return folder_of((path.parent / name).resolve().relative_to(root).as_posix())
+    for folder, zone in SEARCHED.items():
+        if (root / folder / name).exists():
+            return zone
+    if GENERATED.match(name):
+        return "generated"
+    return folder_of(name) if (root / name).exists() else None
+
+
+def check_include(path: Path, bracket: str, name: str, root: Path) -> str | None:
+    """What is wrong with one include."""
+    relative = path.relative_to(root).as_posix()
+    zone = folder_of(relative)
+    if zone is None:
+        return None
+    may = FRAMEWORKS.get(name.split("/")[0])
+    if may is not None and zone not in may:
+        return f"{zone} may not include the framework header {name}"
+    if bracket == "<" or may is not None:
+        return None
+    target = target_of(path, name, root)
+    if target is None:
+        return f"there is no header {name}"
+    if target == "tests" and relative.endswith("_test.cc"):
+        return None
+    if target not in ALLOWED[zone]:
+        return f"{zone} may not include {name} of {target}"
+    return None
+
+
+def sources(root: Path) -> list[Path]:
+    """Every file of the tree that is written by hand."""
+    found = []
+    for path in sorted(root.rglob("*")):
+        parts = path.relative_to(root).parts
+        frozen = parts[:2] == ("tests", "abi")  # generated files of past releases
+        if SKIPPED.intersection(parts) or frozen:
+            continue
+        if path.is_file() and path.suffix in LICENSED:
+            found.append(path)
+    return found
+
+
+def mistakes(root: Path) -> list[str]:
+    found = []
+    for path in sources(root):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        place = path.relative_to(root).as_posix()
+        first = lines[0] if lines else ""
+        if "SPDX-License-Identifier: Apache-2.0" not in first:
+            found.append(f"{place}:1: the first line names no licence (SPDX-License-Identifier)")
+        if path.suffix not in {".cc", ".h", ".cu", ".c"}:
+            continue
+        for number, line in enumerate(lines, 1):
+            match = INCLUDE.match(line)
+            wrong = match and check_include(path, match[1], match[2], root)
+            if wrong:
+                found.append(f"{place}:{number}: {wrong}")
+    return found
+
+
+if __name__ == "__main__":
+    wrong = mistakes(ROOT)
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    sys.exit(bool(wrong))
