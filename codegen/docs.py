@@ -32,14 +32,12 @@ def _literal(value: Any) -> str:
 
 
 def signature_arguments(op: Operator) -> list[str]:
-    """`x`, `eps=1e-06`, `*`, `out=None`: results are keyword arguments of every operator."""
+    """`x`, `eps=1e-06`, `out=None`: results are arguments too, by keyword where inputs before them are."""
     parts = []
     for param in op.inputs:
         if param.keyword_only and "*" not in parts:
             parts.append("*")
         parts.append(f"{param.name}={python_default(param)}" if param.has_default else param.name)
-    if op.outputs and "*" not in parts:
-        parts.append("*")
     return parts + [f"{param.name}=None" for param in op.outputs]
 
 

@@ -32,8 +32,6 @@ def _function(op: Operator) -> str:
             parts.append("*")
         default = f" = {python_default(param)}" if param.has_default else ""
         parts.append(f"{param.name}: {_type(param)}{default}")
-    if op.outputs and "*" not in parts:
-        parts.append("*")
     parts += [f"{param.name}: Array | None = None" for param in op.outputs]
     arguments = "".join(f"\n    {part}," for part in parts)
     text = (

@@ -109,7 +109,7 @@ bool Borrowed::SetFirst(const Operator& op, const Param& p, PyObject* object, co
   first_ = source;
   first_type_ = Py_TYPE(object);
   std::string why;
-  if (source->origin != Origin::kTorch || kWithoutGuards || NoTorchMode(&why)) return true;
+  if (source->origin != Origin::kTorch || kWithoutGuards || ReadTorchMode(&mode_, &why)) return true;
   PyErr_Clear();
   return Refuse(op, p, PyExc_TypeError, why);
 }
@@ -151,7 +151,7 @@ bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bo
     return false;
   }
   constexpr int kComplexCode = 5;
-  return source->origin != Origin::kTorch || kWithoutGuards || TorchTensorIsPlain(object, tensor->dtype_code == kComplexCode, why);
+  return source->origin != Origin::kTorch || kWithoutGuards || TorchTensorIsPlain(object, mode_, tensor->dtype_code == kComplexCode, why);
 }
 
 bool Borrowed::TakeDlpack(PyObject* object, bool writes, AnyopTensor* tensor, std::string* why) {

@@ -8,6 +8,7 @@
 #include "call.h"
 #include "python.h"
 #include "source.h"
+#include "torch_guard.h"
 
 namespace anyop {
 
@@ -56,6 +57,7 @@ class Borrowed {
   PyTypeObject* first_type_ = nullptr;
   const AnyopTensor* first_tensor_ = nullptr;
   PyThreadState* thread_ = nullptr;
+  TorchMode mode_ = {true};
   std::vector<PyObject*> kept_;
   std::vector<void*> buffers_;
   const uint32_t num_outputs_;

@@ -105,26 +105,26 @@ bool InitTorchGuard(PyObject* torch, std::string* why) {
   return true;
 }
 
-bool NoTorchMode(std::string* why) {
+bool ReadTorchMode(TorchMode* mode, std::string* why) {
   const Guard& g = *guard.load(std::memory_order_acquire);
   const Ref count(g.num_modes.Ask(g.num_modes.owner));
-  if (count && PyLong_AsLong(count.get()) == 0) return NoForwardLevel(g, why);
+  const int records = g.grad_enabled.AskTruth(g.grad_enabled.owner);
+  mode->records_gradients = records != 0;
+  if (count && PyLong_AsLong(count.get()) == 0 && records >= 0) return true;
   *why = "is used under a torch dispatch mode (such as FakeTensorMode), which does not see this call";
   return false;
 }
 
-bool TorchTensorIsPlain(PyObject* tensor, bool is_complex, std::string* why) {
+bool TorchTensorIsPlain(PyObject* tensor, TorchMode mode, bool is_complex, std::string* why) {
   const Guard& g = *guard.load(std::memory_order_acquire);
-  const int needs_gradient = g.requires_grad.AskTruth(tensor);
+  const int needs_gradient = mode.records_gradients ? g.requires_grad.AskTruth(tensor) : 0;
   const int negative = g.is_neg.AskTruth(tensor);
   const int conjugate = is_complex ? g.is_conj.AskTruth(tensor) : 0;
   if (__builtin_expect(needs_gradient == 0 && negative == 0 && conjugate == 0, 1)) return true;
   if (needs_gradient < 0 || negative < 0 || conjugate < 0) return false;
   if (negative) *why = "has torch's lazy negative bit, so its memory is not its value; call .resolve_neg() first";
   if (conjugate) *why = "has torch's lazy conjugate bit, so its memory is not its value; call .resolve_conj() first";
-  if (negative || conjugate) return false;
-  if (g.grad_enabled.AskTruth(g.grad_enabled.owner) == 0) return true;
-  *why = "requires a gradient, which this call would lose; use torch.no_grad() or .detach()";
+  if (needs_gradient) *why = "requires a gradient, which this call would lose; use torch.no_grad() or .detach()";
   return false;
 }
 

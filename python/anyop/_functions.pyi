@@ -1,0 +1,364 @@
+# Generated from the operator files; do not edit.
+"""Operators of anyop: any array type that speaks DLPack goes in, the same comes out."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+Array = TypeVar("Array")
+
+def add(
+    x: Array,
+    y: Array,
+    *,
+    alpha: float = 1.0,
+    out: Array | None = None,
+) -> Array:
+    """Sum of x and alpha times y, broadcast together. Integers wrap around; for bool, 0 is False and all else True.
+
+    x:        (*X,) float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8 or bool, any
+              strides; values.
+    y:        (*Y,) float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8 or bool, any
+              strides; values.
+    alpha:    float, default 1.0; factor of y; a whole number for integer results.
+    Returns   (broadcast(*X, *Y)), new unless given, torch's promotion of x and y. A result may be
+              exactly x. Runs on the current stream; never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out = x + alpha * y
+    Source    PyTorch, torch.add
+    """
+    ...
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    scale: float | None = None,
+    causal: bool = False,
+    out: Array | None = None,
+) -> Array:
+    """Scaled dot-product attention, heads in groups that share keys and values.
+
+    q:        (B, H, S, D) float32, float16, bfloat16 or float64, last dimension contiguous; queries, S
+              for each of the H heads.
+    k:        (B, G, T, D) dtype of q, last dimension contiguous; keys, T for each of the G groups of
+              heads.
+    v:        (B, G, T, E) dtype of q, last dimension contiguous; values, E features for each key.
+    mask:     broadcastable to (B, H, S, T) dtype of q, bool or float32, any strides, or None; bool:
+              where a query may attend; otherwise added to the scores. A query that may attend nowhere
+              gets 0.
+    scale:    float or None, default None; factor of the scores; None: 1 / sqrt(D).
+    causal:   bool, default False; query s attends to keys 0 to s only.
+    Returns   (B, H, S, E), new unless given, dtype of q. Runs on the current stream; never waits.
+    Requires  G > 0; H % G == 0.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[b,h,s] = sum_t(softmax_t(scale * q[b,h,s].k[b,g,t] + mask[b,h,s,t]) * v[b,g,t]), g = h
+              // (H/G)
+    Source    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; Ainslie et al. 2023, arXiv:2305.13245
+              (groups); block by block as in Milakov & Gimelshein 2018, arXiv:1805.02867
+    """
+    ...
+
+def embedding(
+    indices: Array,
+    weight: Array,
+    out: Array | None = None,
+) -> Array:
+    """Look up one row of weight for each index.
+
+    indices:  (*,) int32 or int64, contiguous; rows to take, each at least 0 and less than V.
+    weight:   (V, D) float32, float16, bfloat16, float64, bool, uint8, int8, int16, int32, int64,
+              uint16, uint32, uint64, float8_e4m3fn, float8_e5m2, complex64 or complex128, last
+              dimension contiguous; table of V rows.
+    Returns   (*, D), new unless given, dtype of weight. Runs on the current stream; never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[i,d] = weight[indices[i],d]
+    Source    torch.nn.functional.embedding without padding_idx; an index outside [0, V) is an error
+    """
+    ...
+
+def gelu(
+    x: Array,
+    *,
+    approximate: str = 'none',
+    out: Array | None = None,
+) -> Array:
+    """Gaussian error linear unit of each element.
+
+    x:            (*,) float32, float16, bfloat16 or float64, any strides; values.
+    approximate:  str, default 'none'; 'none' for the exact function, 'tanh' for the approximation by
+                  tanh.
+    Returns       (*,), new unless given, dtype of x. A result may be exactly x. Runs on the current
+                  stream; never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      out = x * (1 + erf(x / sqrt(2))) / 2; tanh: x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 *
+                  x^3))) / 2
+    Source        Hendrycks & Gimpel 2016, arXiv:1606.08415
+    """
+    ...
+
+def l2_normalize(
+    x: Array,
+    eps: float = 1e-12,
+    out: Array | None = None,
+) -> Array:
+    """Divide each row by its Euclidean norm, or by eps where the norm is smaller.
+
+    x:        (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows to
+              normalise.
+    eps:      float, default 1e-12; least divisor; dimension of x.
+    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. Runs on the current
+              stream; never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,d] = x[r,d] / max(sqrt(sum_d x[r,d]^2), eps)
+    Source    PyTorch, torch.nn.functional.normalize with p=2 over the last dimension
+    """
+    ...
+
+def layer_norm(
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-05,
+    out: Array | None = None,
+) -> Array:
+    """Give each row of x mean 0 and variance 1, then scale and shift by weight and bias.
+
+    x:        (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows to
+              normalise.
+    weight:   (D,) dtype of x, contiguous, or None; scale of each feature; none: 1.
+    bias:     (D,) dtype of x, contiguous, or None; added to each feature; none: 0.
+    eps:      float, default 1e-05; added to the variance; dimension of x squared.
+    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. Runs on the current
+              stream; never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,d] = (x[r,d] - mean_d x[r,d]) / sqrt(var_d x[r,d] + eps) * weight[d] + bias[d]; var
+              divides by D
+    Source    Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    """
+    ...
+
+def linear(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Multiply each row of x by every row of weight and add bias.
+
+    x:        (*, K) float32, float16, bfloat16 or float64, contiguous; rows of K features.
+    weight:   (N, K) dtype of x, contiguous; one row of K factors for each of the N results.
+    bias:     (N,) dtype of x, contiguous, or None; added to each of the N results.
+    Returns   (*, N), new unless given, dtype of x. Runs on the current stream; never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,n] = sum_k(x[r,k] * weight[n,k]) + bias[n]
+    Source    torch.nn.functional.linear
+    """
+    ...
+
+def log_softmax(
+    x: Array,
+    dim: int = -1,
+    out: Array | None = None,
+) -> Array:
+    """Logarithm of softmax, without its underflow.
+
+    x:        (*X,) float32, float16, bfloat16 or float64, contiguous; scores; a NaN makes NaN of its
+              whole row.
+    dim:      int, default -1; dimension of the sum; negative: counted from the end.
+    Returns   (*X,), new unless given, dtype of x. A result may be exactly x. Runs on the current
+              stream; never waits.
+    Requires  -max(rank(X), 1) <= dim; dim < max(rank(X), 1).
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out = x - max x - log(sum exp(x - max x)), over dimension dim
+    Source    Goodfellow, Bengio & Courville 2016, Deep Learning, section 4.1
+    """
+    ...
+
+def masked_mean(
+    x: Array,
+    mask: Array,
+    out: Array | None = None,
+) -> Array:
+    """Mean over the tokens of each sequence whose mask is not 0; zeros for a sequence without any.
+
+    x:        (B, T, D) float32, float16, bfloat16 or float64, contiguous; features of each token.
+    mask:     (B, T) bool, uint8, int32, int64, float32, float16, bfloat16, float64, int8 or int16,
+              contiguous; 0 or False: the token does not count, whatever it holds; all else: it counts
+              once.
+    Returns   (B, D), new unless given, dtype of x. Runs on the current stream; never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[b,d] = sum_t [mask[b,t] != 0] x[b,t,d] / max(1, sum_t [mask[b,t] != 0])
+    Source    Reimers & Gurevych 2019, arXiv:1908.10084, section 3 (mean pooling)
+    """
+    ...
+
+def matmul(
+    a: Array,
+    b: Array,
+    out: Array | None = None,
+) -> Array:
+    """Product of matrices, of each pair when there are leading sizes.
+
+    a:        (*X, M, K) float32, float16, bfloat16 or float64, any strides; matrices of M rows and K
+              columns.
+    b:        (*Y, K, N) dtype of a, any strides; matrices of K rows and N columns.
+    Returns   (broadcast(*X, *Y), M, N), new unless given, dtype of a. Runs on the current stream; never
+              waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[...,m,n] = sum_k(a[...,m,k] * b[...,k,n])
+    Source    torch.matmul for tensors of two and more dimensions
+    """
+    ...
+
+def mul(
+    x: Array,
+    y: Array,
+    out: Array | None = None,
+) -> Array:
+    """Product of x and y, broadcast together. Integers wrap around; for bool, 0 is False and all else True.
+
+    x:        (*X,) float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8 or bool, any
+              strides; values.
+    y:        (*Y,) float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8 or bool, any
+              strides; values.
+    Returns   (broadcast(*X, *Y)), new unless given, torch's promotion of x and y. A result may be
+              exactly x. Runs on the current stream; never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out = x * y
+    Source    PyTorch, torch.mul
+    """
+    ...
+
+def native_layer_norm(
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-05,
+    out: Array | None = None,
+    mean: Array | None = None,
+    rstd: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """layer_norm that also gives the mean and the reciprocal deviation of each row, in float32.
+
+    x:        (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to normalise.
+    weight:   (D,) dtype of x, contiguous, or None; scale of each feature; none: 1.
+    bias:     (D,) dtype of x, contiguous, or None; added to each feature; none: 0.
+    eps:      float, default 1e-05; added to the variance; dimension of x squared.
+    Returns   out: (*, D), new unless given, dtype of x; mean: (*, 1), new unless given, dtype float32;
+              rstd: (*, 1), new unless given, dtype float32. A result may be exactly x. Runs on the
+              current stream; never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,d] = (x[r,d] - mean_d x[r,d]) / sqrt(var_d x[r,d] + eps) * weight[d] + bias[d]; var
+              divides by D
+    Source    Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    """
+    ...
+
+def relu(
+    x: Array,
+    out: Array | None = None,
+) -> Array:
+    """The greater of each element and 0; NaN stays NaN.
+
+    x:        (*,) float32, float16, bfloat16 or float64, any strides; values.
+    Returns   (*,), new unless given, dtype of x. A result may be exactly x. Runs on the current stream;
+              never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out = max(x, 0)
+    Source    Nair & Hinton 2010, ICML
+    """
+    ...
+
+def rms_norm(
+    x: Array,
+    weight: Array,
+    eps: float = 1e-06,
+    out: Array | None = None,
+) -> Array:
+    """Scale each row of x to unit root mean square, then multiply by weight.
+
+    x:        (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows to
+              normalise.
+    weight:   (D,) dtype of x, contiguous; scale of each feature.
+    eps:      float, default 1e-06; added to the mean square; dimension of x squared.
+    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. Runs on the current
+              stream; never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * weight[d]
+    Source    Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    ...
+
+def silu(
+    x: Array,
+    out: Array | None = None,
+) -> Array:
+    """x times its logistic sigmoid, for each element.
+
+    x:        (*,) float32, float16, bfloat16 or float64, any strides; values.
+    Returns   (*,), new unless given, dtype of x. A result may be exactly x. Runs on the current stream;
+              never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out = x / (1 + exp(-x))
+    Source    Elfwing, Uchibe & Doya 2017, arXiv:1702.03118, eq. 5
+    """
+    ...
+
+def silu_and_mul(
+    x: Array,
+    out: Array | None = None,
+) -> Array:
+    """SwiGLU: silu of the first half of each row times the second half.
+
+    x:        (*, 2*D) float32, float16, bfloat16 or float64, last dimension contiguous; rows of gates,
+              then values.
+    Returns   (*, D), new unless given, dtype of x. Runs on the current stream; never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,d] = silu(x[r,d]) * x[r,D+d]
+    Source    Shazeer 2020, arXiv:2002.05202, eq. 5
+    """
+    ...
+
+def softmax(
+    x: Array,
+    dim: int = -1,
+    out: Array | None = None,
+) -> Array:
+    """Exponentials along one dimension, divided by their sum.
+
+    x:        (*X,) float32, float16, bfloat16 or float64, contiguous; scores; a NaN makes NaN of its
+              whole row.
+    dim:      int, default -1; dimension of the sum; negative: counted from the end.
+    Returns   (*X,), new unless given, dtype of x. A result may be exactly x. Runs on the current
+              stream; never waits.
+    Requires  -max(rank(X), 1) <= dim; dim < max(rank(X), 1).
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out = exp(x - max x) / sum exp(x - max x), over dimension dim
+    Source    Goodfellow, Bengio & Courville 2016, Deep Learning, section 4.1
+    """
+    ...
+
+def topk(
+    x: Array,
+    k: int,
+    largest: bool = True,
+    values: Array | None = None,
+    indices: Array | None = None,
+) -> tuple[Array, Array]:
+    """The k largest or smallest elements of each row, in order.
+
+    x:        (*, D) float32, float16, bfloat16, float64, int32 or int64, contiguous; rows of D
+              elements; NaN counts as larger than any number.
+    k:        int; how many of each row.
+    largest:  bool, default True; the largest ones, largest first; else the smallest, smallest first.
+    Returns   values: (*, k), new unless given, dtype of x; indices: (*, k), new unless given, dtype
+              int64. Runs on the current stream; never waits.
+    Requires  0 <= k; k <= D.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  values[r,j] = x[r,indices[r,j]], the j-th of row r in order
+    Source    torch.topk over the last dimension, sorted; unlike there, equal elements come in the order
+              of their indices
+    """
+    ...
