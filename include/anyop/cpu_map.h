@@ -17,14 +17,10 @@ struct Walk {
   int rank;  // at least 1
   int64_t size[kMaxRank];
   int64_t stride_bytes[kMaxRank];
-
-  bool IsContiguous(AnyopDtype wanted) const {
-    return dtype == wanted && rank == 1 && stride_bytes[0] == item_bytes;
-  }
 };
 
 // order: dimensions of the tensor, innermost first.
-inline void InitWalk(const AnyopTensor& tensor, const int* order, int rank, Walk* walk) {
+__attribute__((noinline)) inline void InitWalk(const AnyopTensor& tensor, const int* order, int rank, Walk* walk) {
   walk->data = static_cast<char*>(tensor.data);
   walk->dtype = AnyopDtypeOf(&tensor);
   walk->item_bytes = tensor.dtype_bits / 8;
@@ -68,54 +64,26 @@ struct Plan {
     for (int k = 0; k < N; ++k) InitWalk(*inputs[k], order, rank, &in[k]);
   }
 
+  bool HasOneType() const {
+    for (const Walk& walk : in) {
+      if (walk.dtype != out.dtype) return false;
+    }
+    return true;
+  }
+
+  bool IsContiguous(AnyopDtype dtype) const {
+    bool contiguous = out.dtype == dtype && HasOneType() && IsRun(out);
+    for (const Walk& walk : in) contiguous = contiguous && IsRun(walk);
+    return contiguous;
+  }
+
  private:
+  static bool IsRun(const Walk& walk) {
+    return walk.rank == 1 && walk.stride_bytes[0] == walk.item_bytes;
+  }
   static int64_t Span(const AnyopTensor* tensor, int d) {
     return tensor->strides[d] < 0 ? -tensor->strides[d] : tensor->strides[d];
   }
-};
-
-// A place in a walk.
-class Cursor {
- public:
-  Cursor(const Walk& walk, int64_t begin) : walk_(walk), at_(walk.data) {
-    for (int d = 0; d < walk.rank; ++d) {
-      index_[d] = d + 1 < walk.rank ? begin % walk.size[d] : begin;
-      begin /= walk.size[d];
-      at_ += index_[d] * walk.stride_bytes[d];
-    }
-  }
-
-  // Where the next n elements lie when they are contiguous, else nullptr.
-  char* Contiguous(int64_t n) const {
-    return walk_.stride_bytes[0] == walk_.item_bytes && walk_.size[0] - index_[0] >= n ? at_ : nullptr;
-  }
-
-  // Moves past `run` elements, which must not leave the innermost run.
-  void Advance(int64_t run) {
-    at_ += run * walk_.stride_bytes[0];
-    index_[0] += run;
-    for (int d = 0; index_[d] == walk_.size[d] && d + 1 < walk_.rank; ++d) {
-      at_ += walk_.stride_bytes[d + 1] - walk_.size[d] * walk_.stride_bytes[d];
-      index_[d] = 0;
-      ++index_[d + 1];
-    }
-  }
-
-  // Calls visit(address, n) for the runs of the next n elements and moves past them.
-  template <typename Visit>
-  void Pass(int64_t n, Visit visit) {
-    while (n > 0) {
-      const int64_t left = walk_.size[0] - index_[0], run = n < left ? n : left;
-      visit(at_, run);
-      Advance(run);
-      n -= run;
-    }
-  }
-
- private:
-  const Walk& walk_;
-  char* at_;
-  int64_t index_[kMaxRank];
 };
 
 // n elements of a fixed width from one stride to another; a stride of 0 repeats.
@@ -141,110 +109,171 @@ inline void CopyRun(int item_bytes, const char* from, int64_t from_stride, int64
   }
 }
 
-// One input or output: hands out blocks of Wide, in place where the tensor has them, else through its buffer.
+// A place in a walk.
+class Cursor {
+ public:
+  __attribute__((noinline)) Cursor(const Walk& walk, int64_t begin) : walk_(walk), at_(walk.data) {
+    for (int d = 0; d < walk.rank; ++d) {
+      index_[d] = d + 1 < walk.rank ? begin % walk.size[d] : begin;
+      begin /= walk.size[d];
+      at_ += index_[d] * walk.stride_bytes[d];
+    }
+  }
+
+  // Where the next n elements lie when they are contiguous, else nullptr.
+  char* Contiguous(int64_t n) const {
+    return walk_.stride_bytes[0] == walk_.item_bytes && walk_.size[0] - index_[0] >= n ? at_ : nullptr;
+  }
+
+  // Moves past `run` elements, which must not leave the innermost run.
+  void Advance(int64_t run) {
+    at_ += run * walk_.stride_bytes[0];
+    index_[0] += run;
+    for (int d = 0; index_[d] == walk_.size[d] && d + 1 < walk_.rank; ++d) {
+      at_ += walk_.stride_bytes[d + 1] - walk_.size[d] * walk_.stride_bytes[d];
+      index_[d] = 0;
+      ++index_[d + 1];
+    }
+  }
+
+  // Copy the next n elements to or from contiguous memory and move past them. Not inlined: loops that only
+  // move bytes gain nothing from being compiled per instruction set and element type.
+  __attribute__((noinline)) void Gather(int64_t n, char* to) {
+    for (int64_t run; n > 0; n -= run, to += run * walk_.item_bytes) {
+      run = Run(n);
+      CopyRun(walk_.item_bytes, at_, walk_.stride_bytes[0], run, to, walk_.item_bytes);
+      Advance(run);
+    }
+  }
+  __attribute__((noinline)) void Scatter(int64_t n, const char* from) {
+    for (int64_t run; n > 0; n -= run, from += run * walk_.item_bytes) {
+      run = Run(n);
+      CopyRun(walk_.item_bytes, from, walk_.item_bytes, run, at_, walk_.stride_bytes[0]);
+      Advance(run);
+    }
+  }
+
+ private:
+  int64_t Run(int64_t n) const {
+    const int64_t left = walk_.size[0] - index_[0];
+    return n < left ? n : left;
+  }
+
+  const Walk& walk_;
+  char* at_;
+  int64_t index_[kMaxRank];
+};
+
+// One input or output: hands out blocks of E, in place where the tensor has them, else through its buffer.
+// Others: the other types that the tensor may have.
 // raw: kBlock * 8 bytes, for elements on their way between a strided tensor and a conversion.
-template <typename Wide>
+// Its functions are not inlined, for the reason given at Gather.
+template <typename E, typename Others>
 class Blocks {
  public:
   Blocks(const Walk& walk, int64_t begin) : walk_(walk), cursor_(walk, begin) {}
 
-  // From: the other types that the tensor may have.
-  template <typename From>
-  const Wide* Read(From from, int64_t n, char* raw) {
-    const bool converts = walk_.dtype != kDtype<Wide>;
+  __attribute__((noinline)) const E* Read(int64_t n, char* raw) {
+    const bool converts = walk_.dtype != kDtype<E>;
     const char* source = cursor_.Contiguous(n);
     if (source) {
       cursor_.Advance(n);
     } else {
-      char* to = converts ? raw : reinterpret_cast<char*>(buffer_);
-      source = to;
-      cursor_.Pass(n, [&](const char* at, int64_t run) {
-        CopyRun(walk_.item_bytes, at, walk_.stride_bytes[0], run, to, walk_.item_bytes);
-        to += run * walk_.item_bytes;
-      });
+      source = converts ? raw : reinterpret_cast<char*>(buffer_);
+      cursor_.Gather(n, const_cast<char*>(source));
     }
-    if (!converts) return reinterpret_cast<const Wide*>(source);
-    Widen(from, walk_.dtype, source, n, buffer_);
+    if (!converts) return reinterpret_cast<const E*>(source);
+    Widen(Others(), walk_.dtype, source, n, buffer_);
     return buffer_;
   }
 
   // Where the next n results may be put; Write then brings them into the tensor.
-  Wide* Target(int64_t n) {
-    char* at = walk_.dtype == kDtype<Wide> ? cursor_.Contiguous(n) : nullptr;
-    return at ? reinterpret_cast<Wide*>(at) : buffer_;
+  E* Target(int64_t n) {
+    char* at = walk_.dtype == kDtype<E> ? cursor_.Contiguous(n) : nullptr;
+    return at ? reinterpret_cast<E*>(at) : buffer_;
   }
-  template <typename To>
-  void Write(To to, const Wide* target, int64_t n, char* raw) {
+  __attribute__((noinline)) void Write(const E* target, int64_t n, char* raw) {
     char* direct = cursor_.Contiguous(n);
     const char* source = reinterpret_cast<const char*>(target);
-    if (walk_.dtype != kDtype<Wide>) {
-      source = direct ? direct : raw;
-      Narrow(to, target, n, walk_.dtype, direct ? direct : raw);
+    if (walk_.dtype != kDtype<E>) {
+      Narrow(Others(), target, n, walk_.dtype, direct ? direct : raw);
+      source = raw;
     }
     if (direct) return cursor_.Advance(n);
-    cursor_.Pass(n, [&](char* at, int64_t run) {
-      CopyRun(walk_.item_bytes, source, walk_.item_bytes, run, at, walk_.stride_bytes[0]);
-      source += run * walk_.item_bytes;
-    });
+    cursor_.Scatter(n, source);
   }
 
  private:
   const Walk& walk_;
   Cursor cursor_;
-  alignas(64) Wide buffer_[kBlock];
+  alignas(64) E buffer_[kBlock];
 };
 
-// Elements [begin, end) of out = f(in...), computed in Wide. From and To list the other types that inputs and
-// output may have.
-template <typename Wide, typename From, typename To, int N, typename F, typename... In>
+// Elements [begin, end) of out = f(in...), with loops over E. From and To: the other types that inputs and output
+// may have.
+template <typename E, typename To, int N, typename F, typename... In>
 inline void MapBlocks(const Plan<N>& plan, int64_t begin, int64_t end, F f, In&&... in) {
-  bool direct = plan.out.IsContiguous(kDtype<Wide>);
-  for (const Walk& walk : plan.in) direct = direct && walk.IsContiguous(kDtype<Wide>);
-  const int64_t step = direct ? end - begin : kBlock;
+  const int64_t step = plan.IsContiguous(kDtype<E>) ? end - begin : kBlock;
   alignas(64) char raw[kBlock * 8];
-  Blocks<Wide> out(plan.out, begin);
+  Blocks<E, To> out(plan.out, begin);
   for (int64_t i = begin; i < end; i += step) {
     const int64_t n = end - i < step ? end - i : step;
-    Wide* target = out.Target(n);
-    Apply(n, f, target, in.Read(From(), n, raw)...);
-    out.Write(To(), target, n, raw);
+    E* target = out.Target(n);
+    Apply(n, f, target, in.Read(n, raw)...);
+    out.Write(target, n, raw);
   }
 }
-template <typename Wide, typename From, typename To, typename F>
+template <typename E, typename From, typename To, typename F>
 inline void Map(const Plan<1>& plan, int64_t begin, int64_t end, F f) {
-  MapBlocks<Wide, From, To>(plan, begin, end, f, Blocks<Wide>(plan.in[0], begin));
+  MapBlocks<E, To>(plan, begin, end, f, Blocks<E, From>(plan.in[0], begin));
 }
-template <typename Wide, typename From, typename To, typename F>
+template <typename E, typename From, typename To, typename F>
 inline void Map(const Plan<2>& plan, int64_t begin, int64_t end, F f) {
-  MapBlocks<Wide, From, To>(plan, begin, end, f, Blocks<Wide>(plan.in[0], begin),
-                            Blocks<Wide>(plan.in[1], begin));
+  MapBlocks<E, To>(plan, begin, end, f, Blocks<E, From>(plan.in[0], begin),
+                   Blocks<E, From>(plan.in[1], begin));
 }
 
 // For kernels whose tensors all have one floating-point type: f is called with float, or double for float64.
 template <int N, typename F>
 inline void MapFloats(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
+  using Half = Types<float16, bfloat16>;
   if (plan.out.dtype == kAnyopFloat64) return Map<double, Types<>, Types<>>(plan, begin, end, f);
   Map<float, Half, Half>(plan, begin, end, f);
 }
 
-// For kernels on promote(x, y): f is called with the type the output is computed in; integers are exact.
+// Where the tensors all have one 16-bit floating-point type: converts in registers, for kernels that do little else.
+// f is called with float and with vectors of it, by reference. False: the tensors have not.
 template <int N, typename F>
-inline void MapNumbers(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
+inline bool MapHalf(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
+  if (!plan.HasOneType()) return false;
+  if (plan.out.dtype == kAnyopBFloat16) Map<bfloat16, Types<>, Types<>>(plan, begin, end, f);
+  if (plan.out.dtype == kAnyopFloat16) Map<float16, Types<>, Types<>>(plan, begin, end, f);
+  return plan.out.dtype == kAnyopBFloat16 || plan.out.dtype == kAnyopFloat16;
+}
+
+// For kernels of little work on promote(x, y), any inputs: f is called with float, vectors of it, or double.
+template <int N, typename F>
+inline void MapFloatNumbers(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
+  using Half = Types<float16, bfloat16>;
+  using Numbers = Types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float16, bfloat16, float, double>;
+  if (MapHalf(plan, begin, end, f)) return;
+  if (plan.out.dtype == kAnyopFloat64) return Map<double, Numbers, Types<>>(plan, begin, end, f);
+  Map<float, Numbers, Half>(plan, begin, end, f);
+}
+// The same where promote(x, y) is an integer or bool: f is called with it, or with int32_t where types are mixed
+// and small. For bool f is called with uint8_t 0 and 1, and all but 0 is True.
+template <int N, typename F>
+inline void MapIntegers(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
   using Small = Types<bool, uint8_t, int8_t, int16_t>;
-  using SmallAnd32 = Types<bool, uint8_t, int8_t, int16_t, int32_t>;
-  switch (plan.out.dtype) {
-    case kAnyopFloat64: {
-      using Rest = Types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float16, bfloat16, float>;
-      return Map<double, Rest, Types<>>(plan, begin, end, f);
-    }
-    case kAnyopFloat32:
-    case kAnyopFloat16:
-    case kAnyopBFloat16: {
-      using Rest = Types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float16, bfloat16, double>;
-      return Map<float, Rest, Half>(plan, begin, end, f);
-    }
-    case kAnyopInt64: return Map<int64_t, SmallAnd32, Types<>>(plan, begin, end, f);
-    default: return Map<int32_t, Small, Small>(plan, begin, end, f);
+  using UpTo32 = Types<bool, uint8_t, int8_t, int16_t, int32_t>;
+  const AnyopDtype dtype = plan.out.dtype;
+  if (dtype == kAnyopInt64) return Map<int64_t, UpTo32, Types<>>(plan, begin, end, f);
+  if (dtype == kAnyopInt32 || !plan.HasOneType()) return Map<int32_t, Small, Small>(plan, begin, end, f);
+  switch (dtype) {
+    case kAnyopInt16: return Map<int16_t, Types<>, Types<>>(plan, begin, end, f);
+    case kAnyopInt8: return Map<int8_t, Types<>, Types<>>(plan, begin, end, f);
+    case kAnyopUInt8: return Map<uint8_t, Types<>, Types<>>(plan, begin, end, f);
+    default: return Map<bool, Types<>, Types<>>(plan, begin, end, f);
   }
 }
 

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// The row scheme of CPU kernels: fold a row to a number, then map the row; a row is read from memory once.
+#ifndef ANYOP_CPU_ROWS_H_
+#define ANYOP_CPU_ROWS_H_
+
+#include "anyop/cpu.h"
+
+namespace anyop::cpu {
+
+// The rows of a tensor whose last dimension is contiguous (layout "rows"); what lies before it has any strides.
+class Rows {
+ public:
+  // inner: trailing dimensions that make up a row.
+  explicit Rows(const AnyopTensor* tensor, int inner = 1)
+      : data_(static_cast<char*>(tensor->data)), dtype_(AnyopDtypeOf(tensor)), tensor_(tensor),
+        outer_(tensor->ndim - inner), item_bytes_(tensor->dtype_bits / 8) {
+    // Equal steps from row to row, as almost always, save a division for each dimension.
+    int64_t rows = 1;
+    for (int d = outer_ - 1; d >= 0; --d) {
+      const int64_t size = tensor->shape[d];
+      if (size == 1) continue;
+      if (rows == 1) step_ = tensor->strides[d];
+      even_ = even_ && tensor->strides[d] == step_ * rows;
+      rows *= size;
+    }
+  }
+
+  AnyopDtype dtype() const { return dtype_; }
+
+  char* operator[](int64_t row) const {
+    return data_ + (even_ ? row * step_ : Offset(row)) * item_bytes_;
+  }
+
+ private:
+  int64_t Offset(int64_t row) const {
+    int64_t offset = 0;
+    for (int d = outer_ - 1; d >= 0; --d) {
+      offset += row % tensor_->shape[d] * tensor_->strides[d];
+      row /= tensor_->shape[d];
+    }
+    return offset;
+  }
+
+  char* data_;
+  AnyopDtype dtype_;
+  const AnyopTensor* tensor_;
+  int outer_, item_bytes_;
+  int64_t step_ = 0;
+  bool even_ = true;
+};
+
+// A row as float, or as double for float64: in place when it has that type; 16-bit floats are converted, the whole
+// row at once when it has at most kShortRow elements.
+template <typename Wide>
+class RowReader {
+ public:
+  RowReader(AnyopDtype dtype, const char* row, int64_t n) : dtype_(dtype), row_(row) {
+    if (dtype == kDtype<Wide>) {
+      wide_ = reinterpret_cast<const Wide*>(row);
+    } else if (n <= kShortRow) {
+      // Converting leaves the memory idle until the next row, which most often lies behind this one.
+      for (int64_t i = 0; i < n * 2; i += 64) __builtin_prefetch(row + n * 2 + i, 0, 2);
+      Convert(0, n);
+      wide_ = buffer_;
+    }
+  }
+  // An optional tensor of one row; without it, `fallback` in every place.
+  RowReader(const AnyopTensor* tensor, Wide fallback, int64_t n)
+      : RowReader(tensor ? AnyopDtypeOf(tensor) : kDtype<Wide>, tensor ? static_cast<char*>(tensor->data) : nullptr, n) {
+    if (tensor) return;
+    for (int64_t i = 0; i < kBlock; ++i) buffer_[i] = fallback;
+    repeats_ = true;
+  }
+
+  // Elements [begin, begin + n), n at most kBlock.
+  const Wide* Read(int64_t begin, int64_t n) {
+    if (wide_) return wide_ + begin;
+    if (!repeats_) Convert(begin, n);
+    return buffer_;
+  }
+
+ private:
+  static constexpr int64_t kShortRow = 8192;
+
+  void Convert([[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t n) {
+    if constexpr (kDtype<Wide> == kAnyopFloat32) {
+      Widen(Types<float16, bfloat16>(), dtype_, row_ + begin * 2, n, buffer_);
+    }
+  }
+
+  AnyopDtype dtype_;
+  const char* row_;
+  const Wide* wide_ = nullptr;
+  bool repeats_ = false;
+  alignas(64) Wide buffer_[kDtype<Wide> == kAnyopFloat32 ? kShortRow : kBlock];
+};
+
+template <typename Wide>
+class RowWriter {
+ public:
+  RowWriter(AnyopDtype dtype, char* row) : dtype_(dtype), row_(row) {}
+
+  // Where n results from `begin` on may be put; Write then brings them into the row.
+  Wide* Target(int64_t begin) {
+    return dtype_ == kDtype<Wide> ? reinterpret_cast<Wide*>(row_) + begin : buffer_;
+  }
+  void Write([[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t n) {
+    if constexpr (kDtype<Wide> == kAnyopFloat32) {
+      if (dtype_ == kAnyopFloat32) return;
+      char* to = row_ + begin * 2;
+      for (int64_t i = 0; i < n * 2; i += 64) __builtin_prefetch(to + 4 * kBlock + i, 1, 2);  // as in RowReader
+      Narrow(Types<float16, bfloat16>(), buffer_, n, dtype_, to);
+    }
+  }
+
+ private:
+  AnyopDtype dtype_;
+  char* row_;
+  alignas(64) Wide buffer_[kBlock];
+};
+
+// Joins f(x[i]) over a block. Four vectors of partial results, because one would wait for each addition; so many
+// that float32 sums keep 1e-6 on rows of any length.
+template <typename Wide, typename Join, typename F>
+inline Wide FoldBlock(Wide start, Join join, F f, int64_t n, const Wide* x) {
+  constexpr int kLanes = 64 / sizeof(Wide);  // of the widest vector
+  Wide a[kLanes], b[kLanes], c[kLanes], d[kLanes];
+  for (int j = 0; j < kLanes; ++j) a[j] = b[j] = c[j] = d[j] = start;
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+#pragma omp simd
+    for (int j = 0; j < kLanes; ++j) {
+      a[j] = join(a[j], f(x[i + j]));
+      b[j] = join(b[j], f(x[i + j + kLanes]));
+      c[j] = join(c[j], f(x[i + j + 2 * kLanes]));
+      d[j] = join(d[j], f(x[i + j + 3 * kLanes]));
+    }
+  }
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma omp simd
+    for (int j = 0; j < kLanes; ++j) b[j] = join(b[j], f(x[i + j]));
+  }
+  Wide rest[kLanes] = {};  // f of a whole vector, of which the first n - i count
+  for (int64_t j = i; j < n; ++j) rest[j - i] = x[j];
+#pragma omp simd
+  for (int j = 0; j < kLanes; ++j) {
+    c[j] = i + j < n ? join(c[j], f(rest[j])) : c[j];
+    a[j] = join(join(a[j], b[j]), join(c[j], d[j]));
+  }
+  for (int j = 1; j < kLanes; ++j) a[0] = join(a[0], a[j]);
+  return a[0];
+}
+
+// Calls visit(begin, size) for the blocks of a row.
+template <typename Visit>
+inline void ForBlocks(int64_t n, Visit visit) {
+  for (int64_t begin = 0; begin < n; begin += kBlock) visit(begin, n - begin < kBlock ? n - begin : kBlock);
+}
+
+// Sum of f(x[i]) over a row; the sums of blocks are added in float64.
+template <typename Wide, typename F>
+inline Wide SumBlock(int64_t n, F f, const Wide* x) {
+  return FoldBlock(Wide{0}, [](Wide a, Wide b) { return a + b; }, f, n, x);
+}
+template <typename Wide, typename F>
+inline double Sum(int64_t n, F f, RowReader<Wide>& x) {
+  double sum = 0;
+  ForBlocks(n, [&](int64_t begin, int64_t size) { sum += SumBlock(size, f, x.Read(begin, size)); });
+  return sum;
+}
+
+// The greatest of a row; NaN are passed over, and without numbers it is -infinity.
+template <typename Wide>
+inline Wide Greatest(int64_t n, RowReader<Wide>& x) {
+  Wide most = static_cast<Wide>(-__builtin_inf());
+  const auto greater = [](Wide a, Wide b) { return a < b ? b : a; };
+  ForBlocks(n, [&](int64_t begin, int64_t size) {
+    most = FoldBlock(most, greater, [](Wide v) { return v; }, size, x.Read(begin, size));
+  });
+  return most;
+}
+
+// Mean of a row and sum of squared distances from it. Block by block, each around its own mean, which neither cancels
+// nor reads the row twice; blocks are joined in float64 (Chan, Golub & LeVeque 1979).
+struct Moments {
+  double mean = 0;
+  double squares = 0;
+};
+template <typename Wide>
+inline Moments MomentsOf(int64_t n, RowReader<Wide>& in) {
+  Moments all;
+  ForBlocks(n, [&](int64_t begin, int64_t size) {
+    const Wide* x = in.Read(begin, size);
+    const Wide mean = SumBlock(size, [](Wide v) { return v; }, x) / static_cast<Wide>(size);
+    all.squares += SumBlock(size, [mean](Wide v) { return (v - mean) * (v - mean); }, x);
+    const double distance = mean - all.mean, share = static_cast<double>(size) / static_cast<double>(begin + size);
+    all.mean += distance * share;
+    all.squares += distance * distance * share * static_cast<double>(begin);
+  });
+  return all;
+}
+
+// out[i] = f(in[i]...) over a row.
+template <typename Wide, typename F, typename... In>
+inline void MapRow(int64_t n, F f, RowWriter<Wide>& out, In&... in) {
+  ForBlocks(n, [&](int64_t begin, int64_t size) {
+    Apply(size, f, out.Target(begin), in.Read(begin, size)...);
+    out.Write(begin, size);
+  });
+}
+
+// Runs `run(args, begin, end)` over rows of D elements on the call's threads.
+template <typename Args, typename Run>
+inline int32_t RunRows(AnyopCall* call, const Args* args, int64_t rows, int64_t D, Run run) {
+  const int64_t grain = D > 0 ? kGrain / D + 1 : kGrain;
+  ParallelFor(call, rows, grain, [&](int64_t begin, int64_t end) { run(args, begin, end); });
+  return kAnyopOk;
+}
+
+}  // namespace anyop::cpu
+
+#endif  // ANYOP_CPU_ROWS_H_

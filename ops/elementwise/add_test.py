@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""add in float64, integers exactly; broadcasting, views and promotion as torch has them."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import anyop
+
+
+def reference(x, y, alpha):
+    if x.dtype.kind == "f" or y.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            return x + alpha * y
+    dtype = np.result_type(x.dtype, y.dtype)
+    if dtype == bool:
+        return x | (y & (alpha != 0))
+    with np.errstate(over="ignore"):
+        return x.astype(dtype) + y.astype(dtype) * np.array(int(alpha)).astype(dtype)
+
+
+DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16"]
+
+
+@pytest.mark.parametrize(("left", "right"), list(itertools.product(DTYPES, DTYPES)))
+def test_every_pair_of_dtypes_is_as_in_torch(left, right):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    x = torch.arange(24).reshape(4, 6).to(getattr(torch, left))
+    y = torch.arange(6).flip(0).to(getattr(torch, right))
+    found, expected = anyop.add(x, y), torch.add(x, y)
+    assert found.dtype == expected.dtype and torch.equal(found, expected)
+
+
+def test_broadcast_views_of_every_kind():
+    random = np.random.default_rng(0)
+    base = random.standard_normal((8, 9, 10)).astype(np.float32)
+    views = [base, base.T, base[::-1, :, ::2], base[:, ::-3], base[2:3], base[:, :1, 5:6], np.broadcast_to(base[0, 0], (7, 10))]
+    compared = 0
+    for x, y in itertools.product(views, views):
+        try:
+            expected = x + y
+        except ValueError:
+            continue
+        np.testing.assert_array_equal(anyop.add(x, y), expected)
+        out = np.empty(expected.shape[::-1], np.float32).T
+        np.testing.assert_array_equal(anyop.add(x, y, out=out), expected)
+        compared += 1
+    assert compared >= 15
+
+
+def test_a_fraction_is_refused_for_integers():
+    with pytest.raises(ValueError, match="alpha"):
+        anyop.add(np.ones(3, np.int32), np.ones(3, np.int32), alpha=0.5)

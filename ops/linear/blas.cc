@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds and opens OpenBLAS without letting it start threads of its own.
+//
+// OpenBLAS makes its threads when it is loaded, one for each CPU that the loading thread may use,
+// so this thread is bound to one CPU for that moment: no environment variable is touched, no other
+// thread notices. A copy that somebody else has opened before (NumPy's has another path) keeps its
+// settings.
+#include "blas.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <new>
+
+namespace anyop {
+namespace {
+
+constexpr char kFile[] = "libscipy_openblas64_.so";
+
+// Binds the calling thread to the CPU that it runs on, for as long as this lives.
+class OneCpu {
+ public:
+  OneCpu() {
+    const int cpu = sched_getcpu();
+    if (cpu < 0 || cpu >= kMaxCpus || sched_getaffinity(0, sizeof before_, Set(before_)) != 0)
+      return;
+    unsigned long one[kWords] = {};
+    CPU_SET_S(static_cast<size_t>(cpu), sizeof one, Set(one));
+    bound_ = sched_setaffinity(0, sizeof one, Set(one)) == 0;
+  }
+  OneCpu(const OneCpu&) = delete;
+  OneCpu& operator=(const OneCpu&) = delete;
+  ~OneCpu() {
+    if (bound_) sched_setaffinity(0, sizeof before_, Set(before_));
+  }
+
+ private:
+  static constexpr int kMaxCpus = 16384;
+  static constexpr int kWords = kMaxCpus / (8 * sizeof(unsigned long));
+  static cpu_set_t* Set(unsigned long* words) { return reinterpret_cast<cpu_set_t*>(words); }
+
+  unsigned long before_[kWords] = {};
+  bool bound_ = false;
+};
+
+// Bounded text that says where we looked.
+class Text {
+ public:
+  void Add(const char* piece) {
+    const size_t room = sizeof text_ - 1 - length_;
+    const size_t length = strnlen(piece, room);
+    std::memcpy(text_ + length_, piece, length);
+    length_ += length;
+    text_[length_] = 0;
+  }
+  // Forgets what follows the last mark, and the mark; false when there is none.
+  bool CutAtLast(char mark) {
+    const char* at = std::strrchr(text_, mark);
+    if (!at) return false;
+    length_ = static_cast<size_t>(at - text_);
+    text_[length_] = 0;
+    return true;
+  }
+  const char* c_str() const { return text_; }
+
+ private:
+  char text_[4000] = "";
+  size_t length_ = 0;
+};
+
+template <typename Function>
+bool Find(void* library, const char* name, Function* function) {
+  char full[64];
+  for (const char* prefix : {"scipy_", ""}) {
+    std::snprintf(full, sizeof full, "%s%s64_", prefix, name);
+    if (void* address = dlsym(library, full)) {
+      std::memcpy(function, &address, sizeof address);
+      return true;
+    }
+  }
+  return false;
+}
+
+void* OpenQuietly(const char* path) {
+  if (void* theirs = dlopen(path, RTLD_NOW | RTLD_NOLOAD)) return theirs;
+  const OneCpu one_cpu;
+  void* ours = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  void (*set_threads)(int) = nullptr;  // for where the thread could not be bound
+  if (ours && Find(ours, "openblas_set_num_threads", &set_threads)) set_threads(1);
+  return ours;
+}
+
+// The folder of a file and its two parents: where this library is installed, site-packages is one.
+void* OpenBeside(const char* file, Text* looked) {
+  Text folder;
+  folder.Add(file);
+  for (int level = 0; level < 3 && folder.CutAtLast('/'); ++level) {
+    Text path = folder;
+    path.Add("/scipy_openblas64/lib/");
+    path.Add(kFile);
+    if (void* library = OpenQuietly(path.c_str())) return library;
+    looked->Add(dlerror());
+    looked->Add("; ");
+  }
+  return nullptr;
+}
+
+// Beside the path that this library was loaded by, and beside the file behind that if it is a link.
+void* OpenBesideUs(Text* looked) {
+  static const char here = 0;
+  Dl_info info;
+  if (!dladdr(&here, &info) || !info.dli_fname) return nullptr;
+  void* library = OpenBeside(info.dli_fname, looked);
+  if (library) return library;
+  char* file = realpath(info.dli_fname, nullptr);
+  if (file && std::strcmp(file, info.dli_fname) != 0) library = OpenBeside(file, looked);
+  std::free(file);
+  return library;
+}
+
+int32_t FailMissing(AnyopCall* call, const Text& looked) {
+  Text message;
+  message.Add(
+      "matrix products need OpenBLAS, which was not found: pip install scipy-openblas64, or set "
+      "ANYOP_BLAS to the path of an ILP64 OpenBLAS. Looked for ");
+  message.Add(looked.c_str());
+  return call->fail(call, kAnyopNotImplemented, message.c_str());
+}
+
+int32_t FailVariable(AnyopCall* call, const char* path, const char* reason, const char* name) {
+  Text message;
+  message.Add("ANYOP_BLAS is ");
+  message.Add(path);
+  message.Add(", expected the path of an ILP64 OpenBLAS: ");
+  message.Add(reason);
+  message.Add(name);
+  return call->fail(call, kAnyopValueError, message.c_str());
+}
+
+int32_t Open(AnyopCall* call, void** library) {
+  const char* path = std::getenv("ANYOP_BLAS");
+  if (path && *path) {
+    *library = OpenQuietly(path);
+    return *library ? kAnyopOk : FailVariable(call, path, dlerror(), "");
+  }
+  Text looked;
+  *library = OpenBesideUs(&looked);
+  if (!*library) *library = OpenQuietly(kFile);
+  if (*library) return kAnyopOk;
+  looked.Add(dlerror());
+  return FailMissing(call, looked);
+}
+
+int32_t Load(AnyopCall* call, Blas* blas) {
+  void* library = nullptr;
+  if (const int32_t status = Open(call, &library)) return status;
+  const char* lacks = blas->Bind(library);
+  if (!lacks) return kAnyopOk;
+  const char* path = std::getenv("ANYOP_BLAS");
+  return FailVariable(call, path ? path : "(not set)", "the library found has no function ", lacks);
+}
+
+}  // namespace
+
+const char* Blas::Bind(void* library) {
+  if (!Find(library, "cblas_sgemm", &sgemm_)) return "scipy_cblas_sgemm64_";
+  if (!Find(library, "cblas_dgemm", &dgemm_)) return "scipy_cblas_dgemm64_";
+  if (!Find(library, "cblas_sgemv", &sgemv_)) return "scipy_cblas_sgemv64_";
+  if (!Find(library, "cblas_dgemv", &dgemv_)) return "scipy_cblas_dgemv64_";
+  return nullptr;
+}
+
+// No lock, so that a fork at any moment leaves none held: who comes second opens the same library
+// again, which costs nothing, and throws the result away.
+int32_t GetBlas(AnyopCall* call, const Blas** blas) {
+  static std::atomic<const Blas*> loaded{nullptr};
+  *blas = loaded.load(std::memory_order_acquire);
+  if (*blas) return kAnyopOk;
+  Blas* made = new (std::nothrow) Blas;
+  if (!made) return call->fail(call, kAnyopOutOfMemory, "no memory to open OpenBLAS");
+  if (const int32_t status = Load(call, made)) {
+    delete made;
+    return status;
+  }
+  const Blas* expected = nullptr;
+  if (!loaded.compare_exchange_strong(expected, made)) {
+    delete made;
+    *blas = expected;
+  } else {
+    *blas = made;
+  }
+  return kAnyopOk;
+}
+
+}  // namespace anyop

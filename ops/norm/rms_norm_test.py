@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rms_norm in float64; long rows, values that are not finite, in place."""
+
+import numpy as np
+import pytest
+
+import anyop
+
+
+def reference(x, weight, eps):
+    with np.errstate(all="ignore"):
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+
+
+def test_long_rows_keep_their_precision():
+    """The error of the sum must not grow with the row."""
+    random = np.random.default_rng(0)
+    x = (random.standard_normal((2, 1 << 20)) + 3).astype(np.float32)
+    weight = np.ones(x.shape[1], np.float32)
+    expected = reference(x.astype(float), weight.astype(float), 1e-6)
+    assert np.abs(anyop.rms_norm(x, weight) / expected - 1).max() < 1e-6
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_shows(bad):
+    x = np.ones((3, 40), np.float32)
+    x[1, 37] = bad
+    with np.errstate(all="ignore"):
+        expected = reference(x.astype(float), np.ones(40), 1e-6)
+    np.testing.assert_array_equal(np.isnan(anyop.rms_norm(x, np.ones(40, np.float32))), np.isnan(expected))
+
+
+def test_in_place():
+    x = np.random.default_rng(1).standard_normal((5, 33)).astype(np.float32)
+    weight = np.linspace(-1, 1, 33, dtype=np.float32)
+    expected = anyop.rms_norm(x, weight)
+    assert anyop.rms_norm(x, weight, out=x) is x
+    np.testing.assert_array_equal(x, expected)
