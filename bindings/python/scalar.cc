@@ -60,21 +60,24 @@ bool ToString(const Operator& op, const Param& p, PyObject* object, AnyopString*
 // "float32", numpy.float32, numpy.dtype("float32"), torch.float32 and the like.
 bool ToDtype(const Operator& op, const Param& p, PyObject* object, int64_t* value) {
   Ref name;
+  bool shown = true;  // in the message: an arbitrary object's text may be anything
   if (!PyUnicode_Check(object)) {
     for (const char* attribute : {"name", "__name__"}) {
       if (name) break;
       Ref found = Attribute(object, attribute);
       if (found && PyUnicode_Check(found.get())) name = std::move(found);
     }
-    if (!name) name = Ref(PyObject_Str(object));
+    shown = static_cast<bool>(name);
+    if (!name) name = Ref(PyObject_Str(object));  // "torch.float32"
     if (!name) return false;
   }
   const char* text = PyUnicode_AsUTF8AndSize(name ? name.get() : object, nullptr);
   if (!text) PyErr_Clear();
   *value = text ? DtypeFromName(text) : kAnyopNoDtype;
   if (*value != kAnyopNoDtype) return true;
-  return Refuse(op, p, PyExc_TypeError, std::string("is ") + (text ? text : "no text") +
-                                            ", expected a dtype such as \"float32\", numpy.float32 or torch.float32");
+  const std::string found = !text ? "no text" : shown ? text : "a " + TypeText(Py_TYPE(object));
+  return Refuse(op, p, PyExc_TypeError,
+                "is " + found + ", expected a dtype such as \"float32\", numpy.float32 or torch.float32");
 }
 
 // One element, written to 8 bytes (16 for a string) at to.

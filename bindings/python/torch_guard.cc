@@ -110,7 +110,7 @@ bool ReadTorchMode(TorchMode* mode, std::string* why) {
   const Ref count(g.num_modes.Ask(g.num_modes.owner));
   const int records = g.grad_enabled.AskTruth(g.grad_enabled.owner);
   mode->records_gradients = records != 0;
-  if (count && PyLong_AsLong(count.get()) == 0 && records >= 0) return true;
+  if (count && PyLong_AsLong(count.get()) == 0 && records >= 0) return NoForwardLevel(g, why);
   *why = "is used under a torch dispatch mode (such as FakeTensorMode), which does not see this call";
   return false;
 }

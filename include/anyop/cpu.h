@@ -46,11 +46,14 @@ struct float16 {
 struct bfloat16 {
   uint16_t bits;
 };
+struct boolean {  // not bool, of which a byte other than 0 and 1 would be undefined
+  uint8_t byte;
+};
 
 template <typename T>
 constexpr AnyopDtype kDtype = kAnyopNoDtype;
 template <>
-constexpr AnyopDtype kDtype<bool> = kAnyopBool;
+constexpr AnyopDtype kDtype<boolean> = kAnyopBool;
 template <>
 constexpr AnyopDtype kDtype<uint8_t> = kAnyopUInt8;
 template <>
@@ -89,6 +92,10 @@ inline Wide Load(T x) {
   return static_cast<Wide>(x);
 }
 template <typename Wide>
+inline Wide Load(boolean x) {
+  return static_cast<Wide>(x.byte != 0);
+}
+template <typename Wide>
 inline Wide Load(bfloat16 x) {
   return static_cast<Wide>(FloatOf(static_cast<uint32_t>(x.bits) << 16));
 }
@@ -102,11 +109,16 @@ inline Wide Load(float16 x) {
 
 template <typename T, typename Wide>
 inline void Store(Wide x, T* to) {
-  *to = static_cast<T>(x);
+  // By way of int32_t, from which a float out of range is cut off rather than undefined.
+  if constexpr (sizeof(T) < 4 && sizeof(Wide) >= 4) {
+    *to = static_cast<T>(static_cast<int32_t>(x));
+  } else {
+    *to = static_cast<T>(x);
+  }
 }
 template <typename Wide>
-inline void Store(Wide x, bool* to) {
-  *to = x != 0;
+inline void Store(Wide x, boolean* to) {
+  to->byte = x != 0;
 }
 template <typename Wide>
 inline void Store(Wide wide, bfloat16* to) {
@@ -145,7 +157,7 @@ struct WideOf<float16> {
   using Type = float;
 };
 template <>
-struct WideOf<bool> {
+struct WideOf<boolean> {
   using Type = uint8_t;
 };
 
@@ -155,6 +167,20 @@ inline void Apply(int64_t n, F f, E* out, const In*... in) {
   using Wide = typename WideOf<E>::Type;
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) Store(f(Load<Wide>(in[i])...), out + i);
+}
+
+// Apply for an f that takes less time than the memory: reading and writing take turns of 256 bytes, which is a sixth
+// faster than turns of one vector where the tensors do not fit the cache.
+template <typename E, typename F, typename... In>
+inline void ApplyLight(int64_t n, F f, E* out, const In*... in) {
+  constexpr int64_t kTurn = 256 / sizeof(E);
+  int64_t i = 0;
+  for (; i + kTurn <= n; i += kTurn) {
+    alignas(64) E turn[kTurn];
+    Apply(kTurn, f, turn, in + i...);
+    __builtin_memcpy(out + i, turn, sizeof(turn));
+  }
+  Apply(n - i, f, out + i, in + i...);
 }
 
 // Calls run(Wide()) with what tensors of a floating-point type are computed in.

@@ -71,16 +71,7 @@ struct Plan {
     return true;
   }
 
-  bool IsContiguous(AnyopDtype dtype) const {
-    bool contiguous = out.dtype == dtype && HasOneType() && IsRun(out);
-    for (const Walk& walk : in) contiguous = contiguous && IsRun(walk);
-    return contiguous;
-  }
-
  private:
-  static bool IsRun(const Walk& walk) {
-    return walk.rank == 1 && walk.stride_bytes[0] == walk.item_bytes;
-  }
   static int64_t Span(const AnyopTensor* tensor, int d) {
     return tensor->strides[d] < 0 ? -tensor->strides[d] : tensor->strides[d];
   }
@@ -120,10 +111,11 @@ class Cursor {
     }
   }
 
-  // Where the next n elements lie when they are contiguous, else nullptr.
-  char* Contiguous(int64_t n) const {
-    return walk_.stride_bytes[0] == walk_.item_bytes && walk_.size[0] - index_[0] >= n ? at_ : nullptr;
+  // How many of the next elements are contiguous, and where the next n are when they are that, else nullptr.
+  int64_t ContiguousRun() const {
+    return walk_.stride_bytes[0] == walk_.item_bytes ? walk_.size[0] - index_[0] : 0;
   }
+  char* Contiguous(int64_t n) const { return ContiguousRun() >= n ? at_ : nullptr; }
 
   // Moves past `run` elements, which must not leave the innermost run.
   void Advance(int64_t run) {
@@ -173,6 +165,9 @@ class Blocks {
  public:
   Blocks(const Walk& walk, int64_t begin) : walk_(walk), cursor_(walk, begin) {}
 
+  // How many of the next elements need no buffer. More than kBlock may be asked for only up to that.
+  int64_t InPlace() const { return walk_.dtype == kDtype<E> ? cursor_.ContiguousRun() : 0; }
+
   __attribute__((noinline)) const E* Read(int64_t n, char* raw) {
     const bool converts = walk_.dtype != kDtype<E>;
     const char* source = cursor_.Contiguous(n);
@@ -209,36 +204,45 @@ class Blocks {
   alignas(64) E buffer_[kBlock];
 };
 
+// How much f does: kLight takes less time than the memory.
+enum Weight { kHeavy, kLight };
+
 // Elements [begin, end) of out = f(in...), with loops over E. From and To: the other types that inputs and output
 // may have.
-template <typename E, typename To, int N, typename F, typename... In>
+template <Weight weight, typename E, typename To, int N, typename F, typename... In>
 inline void MapBlocks(const Plan<N>& plan, int64_t begin, int64_t end, F f, In&&... in) {
-  const int64_t step = plan.IsContiguous(kDtype<E>) ? end - begin : kBlock;
   alignas(64) char raw[kBlock * 8];
   Blocks<E, To> out(plan.out, begin);
-  for (int64_t i = begin; i < end; i += step) {
-    const int64_t n = end - i < step ? end - i : step;
+  for (int64_t n, i = begin; i < end; i += n) {
+    n = out.InPlace();
+    ((n = in.InPlace() < n ? in.InPlace() : n), ...);
+    if (n < kBlock) n = kBlock;
+    if (n > end - i) n = end - i;
     E* target = out.Target(n);
-    Apply(n, f, target, in.Read(n, raw)...);
+    if constexpr (weight == kLight && sizeof(E) >= 4) {
+      ApplyLight(n, f, target, in.Read(n, raw)...);
+    } else {
+      Apply(n, f, target, in.Read(n, raw)...);
+    }
     out.Write(target, n, raw);
   }
 }
-template <typename E, typename From, typename To, typename F>
+template <Weight weight, typename E, typename From, typename To, typename F>
 inline void Map(const Plan<1>& plan, int64_t begin, int64_t end, F f) {
-  MapBlocks<E, To>(plan, begin, end, f, Blocks<E, From>(plan.in[0], begin));
+  MapBlocks<weight, E, To>(plan, begin, end, f, Blocks<E, From>(plan.in[0], begin));
 }
-template <typename E, typename From, typename To, typename F>
+template <Weight weight, typename E, typename From, typename To, typename F>
 inline void Map(const Plan<2>& plan, int64_t begin, int64_t end, F f) {
-  MapBlocks<E, To>(plan, begin, end, f, Blocks<E, From>(plan.in[0], begin),
-                   Blocks<E, From>(plan.in[1], begin));
+  MapBlocks<weight, E, To>(plan, begin, end, f, Blocks<E, From>(plan.in[0], begin),
+                           Blocks<E, From>(plan.in[1], begin));
 }
 
 // For kernels whose tensors all have one floating-point type: f is called with float, or double for float64.
-template <int N, typename F>
+template <Weight weight = kHeavy, int N, typename F>
 inline void MapFloats(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
   using Half = Types<float16, bfloat16>;
-  if (plan.out.dtype == kAnyopFloat64) return Map<double, Types<>, Types<>>(plan, begin, end, f);
-  Map<float, Half, Half>(plan, begin, end, f);
+  if (plan.out.dtype == kAnyopFloat64) return Map<weight, double, Types<>, Types<>>(plan, begin, end, f);
+  Map<weight, float, Half, Half>(plan, begin, end, f);
 }
 
 // Where the tensors all have one 16-bit floating-point type: converts in registers, for kernels that do little else.
@@ -246,8 +250,8 @@ inline void MapFloats(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
 template <int N, typename F>
 inline bool MapHalf(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
   if (!plan.HasOneType()) return false;
-  if (plan.out.dtype == kAnyopBFloat16) Map<bfloat16, Types<>, Types<>>(plan, begin, end, f);
-  if (plan.out.dtype == kAnyopFloat16) Map<float16, Types<>, Types<>>(plan, begin, end, f);
+  if (plan.out.dtype == kAnyopBFloat16) Map<kLight, bfloat16, Types<>, Types<>>(plan, begin, end, f);
+  if (plan.out.dtype == kAnyopFloat16) Map<kLight, float16, Types<>, Types<>>(plan, begin, end, f);
   return plan.out.dtype == kAnyopBFloat16 || plan.out.dtype == kAnyopFloat16;
 }
 
@@ -255,25 +259,25 @@ inline bool MapHalf(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
 template <int N, typename F>
 inline void MapFloatNumbers(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
   using Half = Types<float16, bfloat16>;
-  using Numbers = Types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float16, bfloat16, float, double>;
+  using Numbers = Types<boolean, uint8_t, int8_t, int16_t, int32_t, int64_t, float16, bfloat16, float, double>;
   if (MapHalf(plan, begin, end, f)) return;
-  if (plan.out.dtype == kAnyopFloat64) return Map<double, Numbers, Types<>>(plan, begin, end, f);
-  Map<float, Numbers, Half>(plan, begin, end, f);
+  if (plan.out.dtype == kAnyopFloat64) return Map<kLight, double, Numbers, Types<>>(plan, begin, end, f);
+  Map<kLight, float, Numbers, Half>(plan, begin, end, f);
 }
 // The same where promote(x, y) is an integer or bool: f is called with it, or with int32_t where types are mixed
 // and small. For bool f is called with uint8_t 0 and 1, and all but 0 is True.
 template <int N, typename F>
 inline void MapIntegers(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
-  using Small = Types<bool, uint8_t, int8_t, int16_t>;
-  using UpTo32 = Types<bool, uint8_t, int8_t, int16_t, int32_t>;
+  using Small = Types<boolean, uint8_t, int8_t, int16_t>;
+  using UpTo32 = Types<boolean, uint8_t, int8_t, int16_t, int32_t>;
   const AnyopDtype dtype = plan.out.dtype;
-  if (dtype == kAnyopInt64) return Map<int64_t, UpTo32, Types<>>(plan, begin, end, f);
-  if (dtype == kAnyopInt32 || !plan.HasOneType()) return Map<int32_t, Small, Small>(plan, begin, end, f);
+  if (dtype == kAnyopInt64) return Map<kLight, int64_t, UpTo32, Types<>>(plan, begin, end, f);
+  if (dtype == kAnyopInt32 || !plan.HasOneType()) return Map<kLight, int32_t, Small, Small>(plan, begin, end, f);
   switch (dtype) {
-    case kAnyopInt16: return Map<int16_t, Types<>, Types<>>(plan, begin, end, f);
-    case kAnyopInt8: return Map<int8_t, Types<>, Types<>>(plan, begin, end, f);
-    case kAnyopUInt8: return Map<uint8_t, Types<>, Types<>>(plan, begin, end, f);
-    default: return Map<bool, Types<>, Types<>>(plan, begin, end, f);
+    case kAnyopInt16: return Map<kLight, int16_t, Types<>, Types<>>(plan, begin, end, f);
+    case kAnyopInt8: return Map<kLight, int8_t, Types<>, Types<>>(plan, begin, end, f);
+    case kAnyopUInt8: return Map<kLight, uint8_t, Types<>, Types<>>(plan, begin, end, f);
+    default: return Map<kLight, boolean, Types<>, Types<>>(plan, begin, end, f);
   }
 }
 

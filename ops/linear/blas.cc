@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 #include <sched.h>
+#include <strings.h>
 
 #include <atomic>
 #include <cstdio>
@@ -172,6 +173,10 @@ const char* Blas::Bind(void* library) {
   if (!Find(library, "cblas_dgemm", &dgemm_)) return "scipy_cblas_dgemm64_";
   if (!Find(library, "cblas_sgemv", &sgemv_)) return "scipy_cblas_sgemv64_";
   if (!Find(library, "cblas_dgemv", &dgemv_)) return "scipy_cblas_dgemv64_";
+  const char* (*get_core)() = nullptr;
+  const char* core = Find(library, "openblas_get_corename", &get_core) ? get_core() : "";
+  for (const char* name : {"SkylakeX", "Cooperlake", "SapphireRapids"})
+    small_in_place_ = small_in_place_ || strcasecmp(core, name) == 0;
   return nullptr;
 }
 

@@ -32,6 +32,9 @@ class Blas {
     dgemv_(kRowMajor, Flag(trans), rows, cols, 1, a, lda, x, x_step, beta, y, y_step);
   }
 
+  // Whether small products are computed without packing the matrices first: the AVX-512 builds.
+  bool small_in_place() const { return small_in_place_; }
+
   // Fills in the functions of an open library; the name of the one that it lacks, nullptr when all
   // are there.
   const char* Bind(void* library);
@@ -50,6 +53,7 @@ class Blas {
   GemmFunction<double> dgemm_ = nullptr;
   GemvFunction<float> sgemv_ = nullptr;
   GemvFunction<double> dgemv_ = nullptr;
+  bool small_in_place_ = false;
 };
 
 // kAnyopOk and the library, or the status of a noted error that says where it was looked for.

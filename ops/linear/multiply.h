@@ -20,7 +20,7 @@ struct BlasView {
   BlasView Part(int64_t row, int64_t col) const { return {At(row, col), trans, ld}; }
 };
 
-// Multiplications up to which OpenBLAS works without packing (its AVX-512 build).
+// Multiplications up to which OpenBLAS works in place, where it does at all.
 constexpr int64_t kInPlace = 100 * 100 * 100;
 
 struct Cut {
@@ -30,10 +30,10 @@ struct Cut {
 };
 
 // OpenBLAS packs both matrices before it multiplies, which costs more than the product when one of
-// them is thin; up to 100^3 multiplications, with a transposed b up to 1200 results of 32 and more
-// terms, it works in place (its AVX-512 build; on others these pieces cost a few per cent).
-// Measured on Zen 4, one thread, N = K = 4096, b transposed: M=4 12.0 -> 3.0 ms, M=16 15.6 -> 7.5
-// ms, M=128 50 -> 43 ms.
+// them is thin. Its AVX-512 builds work in place up to 100^3 multiplications and, with a transposed
+// b, up to 1200 results of 32 and more terms: so thin products are cut into such pieces. Measured
+// on Zen 4, one thread, N = K = 4096, b transposed: M=4 12.0 -> 3.0 ms, M=16 15.6 -> 7.5 ms,
+// M=128 50 -> 43 ms. The other builds always pack: there the pieces would cost up to 30 per cent.
 inline Cut CutThin(bool trans_a, bool trans_b, const Cut& whole) {
   constexpr int64_t kResults = 1024, kThin = 128, kShort = 32;
   const auto even = [](int64_t n) {
@@ -74,7 +74,7 @@ void Multiply(const Blas& blas, const Cut& size, const BlasView<T>& a, const Bla
               beta, c, ldc);
     return;
   }
-  const Cut cut = CutThin(a.trans, b.trans, size);
+  const Cut cut = blas.small_in_place() ? CutThin(a.trans, b.trans, size) : size;
   for (int64_t n = 0; n < N; n += cut.N) {
     for (int64_t k = 0; k < K; k += cut.K) {
       for (int64_t m = 0; m < M; m += cut.M) {

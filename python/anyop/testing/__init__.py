@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The standard tests of operators, written from their schemas: for anyop's own and for any other folder of operators.
+
+    from anyop import testing
+    for subject in testing.find_subjects("my_ops"):
+        for choice in testing.dtype_choices(subject.metadata):
+            for case in testing.standard_cases(subject, choice):
+                testing.check_case(subject, case)
+        good = testing.Good(subject)
+        for refusal in testing.refusals(good):
+            testing.check_refusal(good, refusal)
+
+Needs NumPy, ml_dtypes for the dtypes that NumPy lacks, and torch for what concerns torch's tensors.
+"""
+
+from anyop.testing.check import CheckError, check_case
+from anyop.testing.dtype_choices import DtypeChoice, dtype_choices
+from anyop.testing.good_cases import CASE_CLASSES, Case, good_cases, standard_cases
+from anyop.testing.refusals import Good, Refusal, check_refusal, refusals
+from anyop.testing.subject import Subject, find_subjects
+from anyop.testing.values import build
+
+__all__ = [
+    "CASE_CLASSES",
+    "Case",
+    "CheckError",
+    "DtypeChoice",
+    "Good",
+    "Refusal",
+    "Subject",
+    "build",
+    "check_case",
+    "check_refusal",
+    "dtype_choices",
+    "find_subjects",
+    "good_cases",
+    "refusals",
+    "standard_cases",
+]

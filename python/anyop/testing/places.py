@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every place of a call where a tensor stands, argument or result, and a refusal of a bad array there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from anyop.testing.dtype_choices import numpy_dtype
+from anyop.testing.placed import OUTPUT_FILL, Placed, place
+from anyop.testing.refusal import Good, Refusal
+from anyop.testing.sizes import Shape
+
+def tensors_of(good: Good) -> Iterator[tuple[dict[str, Any], Shape, np.dtype, bool]]:
+    """(metadata, shape, dtype, is a result) of every single tensor, results included."""
+    for param in good.subject.tensors:
+        if not param["list"]:
+            name = param["name"]
+            yield param, good.shapes[name], numpy_dtype(good.choice.names[name]), False
+    outputs = good.outputs()
+    for param in good.subject.results:
+        array = outputs[param["name"]].array
+        yield param, array.shape, array.dtype, True
+
+
+def with_array(
+    good: Good, kind: str, param: Mapping[str, Any], label: str, errors, array: Any, **more: Any
+) -> Refusal:
+    """A refusal of one array in the place of an argument or a result."""
+    name = param["name"]
+    return Refusal(
+        kind, name, f"{name} {label}", errors, good.arguments(**{name: array}), **more
+    )
+
+
+def zeros(shape: Shape, dtype: np.dtype, is_result: bool) -> Placed:
+    """A plain array; a result's memory is filled so that writes show."""
+    return place(shape, dtype, "offset", OUTPUT_FILL if is_result else 0)

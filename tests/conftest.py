@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts of the generated tests, printed as a table behind every run, whatever its options."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import pytest
+
+_TALLY = pytest.StashKey[dict[str, Counter]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_TALLY] = defaultdict(Counter)
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> dict[str, Counter]:
+    """Counters by operator; "refusals by class" counts those of all operators together."""
+    return request.config.stash[_TALLY]
+
+
+def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
+    tally = config.stash[_TALLY]
+    classes = tally.pop("refusals by class", Counter())
+    if not tally and not classes:
+        return
+    columns = ("dtypes", "cases", "calls", "values", "guard bytes", "refusals")
+    write = terminalreporter.write_line
+    terminalreporter.section("standard tests of operators")
+    write(f"{'operator':<20}" + "".join(f"{column:>14}" for column in columns))
+    total: Counter = Counter()
+    for name, counts in sorted(tally.items()):
+        total.update(counts)
+        write(f"{name:<20}" + "".join(f"{counts[column]:>14,}" for column in columns))
+    write(f"{'all':<20}" + "".join(f"{total[column]:>14,}" for column in columns))
+    write("refusals by class: " + ", ".join(f"{name} {n:,}" for name, n in classes.items()))

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The standard tests of every operator and dtype, written from the schemas, and how many of them there must be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import anyop
+from anyop import testing
+from anyop.testing.check import Checked
+from anyop.testing.good_cases import has_special
+from anyop.testing.refusals import CLASSES, classes
+from anyop.testing.refuse_torch import to_torch, torch_missing
+
+pytest.importorskip("ml_dtypes", reason="bfloat16 and float8 in NumPy are ml_dtypes arrays")
+
+SUBJECTS = {s.name: s for s in testing.find_subjects(Path(__file__).parents[1] / "ops")}
+
+
+def _choices(subject) -> list:
+    """Its combinations of dtypes; a subject whose file lacks something fails in its test, not here."""
+    try:
+        return testing.dtype_choices(subject.metadata)
+    except LookupError:
+        return [None]
+
+
+CHOICES = [
+    pytest.param(subject, choice, id=f"{name}-{choice}")
+    for name, subject in SUBJECTS.items()
+    for choice in _choices(subject)
+]
+MIN_REFUSALS = 60  # of every operator
+# What no operator of the tree has; tests/third_party_test.py has operators that do.
+NOT_IN_THE_TREE = {"tensor for a list", "count of a list", "element of a list", "lists of two lengths"}
+
+
+def subjects(test):
+    return pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS)(test)
+
+
+def show(failures: list[str]) -> None:
+    if failures:
+        pytest.fail(f"{len(failures)} failures, the first:\n" + "\n".join(failures[:8]), pytrace=False)
+
+
+def test_every_operator_is_tested():
+    assert sorted(SUBJECTS) == sorted(anyop.list_ops("anyop"))
+    assert {p.values[0].name for p in CHOICES} == set(SUBJECTS)
+
+
+@pytest.mark.parametrize(("subject", "choice"), CHOICES)
+def test_good_inputs(subject, choice, tally):
+    assert choice, testing.dtype_choices(subject.metadata)
+    total, failures, kinds = Checked(), [], Counter()
+    for case in testing.standard_cases(subject, choice):
+        kinds[case.what] += 1
+        try:
+            total.add(testing.check_case(subject, case))
+        except testing.CheckError as error:
+            failures.append(str(error))
+    tally[subject.name].update(
+        {
+            "dtypes": 1, "cases": kinds.total(), "calls": total.calls, "values": total.values,
+            "guard bytes": total.guard_bytes,
+        }
+    )  # fmt: skip
+    show(failures)
+    check_case_counts(subject, choice, kinds)
+    assert total.values > 1000 and total.guard_bytes > 10_000 and total.calls >= 2 * kinds.total()
+
+
+def check_case_counts(subject, choice, kinds: Counter) -> None:
+    """An empty generator must not look like success."""
+    symbols = subject.metadata["symbols"]
+    joined = {group for join in symbols["joins"] for group in join}
+    applies = {
+        "size": symbols["sizes"],
+        "group": set(symbols["groups"]) - joined,
+        "broadcast": joined,
+        "expand": any(param["shape"]["expand"] for param in subject.tensors),
+        "attribute": [p for p in subject.attributes if p["name"] not in choice.names],
+        "absent": any(param["optional"] for param in subject.tensors),
+        "list": any(param["list"] for param in subject.tensors),
+        "special": has_special(subject, choice),
+    }
+    for what in testing.CASE_CLASSES:
+        expected = bool(applies.get(what, True))
+        assert bool(kinds[what]) == expected, f"{what}: {kinds[what]} cases, applies: {expected}"
+    assert kinds["size"] + kinds["group"] + kinds["broadcast"] >= 20 or "sizes" in (
+        subject.metadata["test"] or {}
+    )
+    assert kinds["empty"] >= 2 and kinds["view"] >= 2 and kinds.total() >= 50
+
+
+@cache
+def refusal_counts(name: str) -> Counter:
+    """How many bad calls each class makes, without making them."""
+    good = testing.Good(SUBJECTS[name])
+    return Counter({c.kind: sum(1 for _ in c.make(good)) for c in classes()})
+
+
+@subjects
+def test_bad_inputs(subject, tally):
+    good, failures, counts = testing.Good(subject), [], Counter()
+    for refusal in testing.refusals(good):
+        counts[refusal.kind] += 1
+        try:
+            testing.check_refusal(good, refusal)
+        except testing.CheckError as error:
+            failures.append(str(error))
+    tally[subject.name]["refusals"] = counts.total()
+    tally["refusals by class"].update(counts)
+    show(failures)
+    assert counts.total() >= MIN_REFUSALS
+    assert counts == +refusal_counts(subject.name)
+
+
+@subjects
+def test_every_class_that_applies_has_bad_inputs(subject):
+    counts = refusal_counts(subject.name)
+    empty = [c.kind for c in classes() if c.applies(subject) and not counts[c.kind]]
+    assert not empty
+    assert counts.total() >= MIN_REFUSALS
+
+
+def test_every_class_occurs():
+    total = sum((refusal_counts(name) for name in SUBJECTS), Counter())
+    missing = {c.kind for c in classes()} - set(+total)
+    assert missing == NOT_IN_THE_TREE & {c.kind for c in classes()}
+    assert total.total() >= 200 * len(SUBJECTS)
+    # Every sort of check that the core promises.
+    assert {c.check for c in CLASSES.values()} == {
+        "arity", "types", "ranges of narrow integers", "dtype sets and equalities", "symbolic shapes", "rank", "device",
+        "contiguity", "alignment", "byte_offset", "overflow of sizes", "overlap of outputs with inputs",
+        "read-only memory", "immutable arrays",
+    }  # fmt: skip
+
+
+@subjects
+def test_torch_gives_the_same_bits(subject):
+    if reason := torch_missing():
+        pytest.skip(reason)
+    import torch
+
+    for choice in testing.dtype_choices(subject.metadata):
+        if any(not hasattr(torch, name) for name in choice.names.values() if name):
+            continue
+        good = testing.Good(subject, choice)
+        expected = subject.function(**good.arguments())
+        found = subject.function(**{n: to_torch(v) for n, v in good.arguments().items()})
+        pairs = zip(found, expected) if isinstance(expected, tuple) else [(found, expected)]
+        for tensor, array in pairs:
+            assert type(tensor) is torch.Tensor and tensor.shape == array.shape
+            assert str(tensor.dtype) == f"torch.{array.dtype.name}"
+            bits = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
+            assert bits.tobytes() == array.tobytes()
+
+
+@subjects
+def test_threads_do_not_change_a_bit(subject):
+    """The large cases give one result with 1, 2 and 3 threads: pieces of work do not overlap or leave gaps."""
+    before = anyop.get_num_threads()
+    choice = testing.dtype_choices(subject.metadata)[0]
+    large = [c for c in testing.good_cases(subject, choice) if c.what == "large"]
+    assert large
+    try:
+        for case in large:
+            results = []
+            for count in (1, 2, 3):
+                anyop.set_num_threads(count)
+                found = subject.function(**testing.build(subject, case).arguments)
+                found = found if isinstance(found, tuple) else (found,)
+                results.append([np.asarray(array).tobytes() for array in found])
+            assert results[1:] == results[:1] * 2, case.label
+    finally:
+        anyop.set_num_threads(before)
