@@ -15,7 +15,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 SOURCES := CMakeLists.txt pyproject.toml README.md \
   $(shell find src include ops bindings codegen python cmake -type f -not -name '*_test.*' \
     -not -path '*/__pycache__/*' -not -name '.*' 2>/dev/null)
-CPP := $(shell find src include ops bindings tests examples bench codegen -type f \
+CPP := $(shell find src include ops bindings tests examples bench -path 'tests/abi/[0-9]*' -prune -o \( -name '*.cc' -o -name '*.h' -o -name '*.cu' \) -print 2>/dev/null)
   \( -name '*.cc' -o -name '*.h' -o -name '*.c' -o -name '*.cu' \) -not -path 'tests/abi/*')
 # The programs of bench/, not what they share.
 BENCH := $(shell grep -l '__main__' bench/*.py)
@@ -57,10 +57,6 @@ bench: $(VENV)/.anyop $(VENV)/.dev
 
 docs: $(VENV)/.runtime
 	@$(STEP) "build/docs/operators_reference.md" $(PY) -m codegen --what docs --out build/docs ops
-
-# The committed type stubs of the operators; a test compares.
-stubs: $(VENV)/.runtime
-	@$(STEP) "python/anyop/_functions.pyi" sh -c '$(PY) -m codegen --what stubs --out build/stubs ops && cp build/stubs/anyop.pyi python/anyop/_functions.pyi'
 
 clean:
 	rm -rf build .pytest_cache .ruff_cache $(VENV)/.anyop

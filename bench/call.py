@@ -71,7 +71,14 @@ def main() -> None:
         "torch.add out=": lambda: torch.add(x, x, out=y),
         "numpy.add out=": lambda: np.add(nx, nx, out=ny),
     }
-    check(sides, torch, np, {"4x64": (X, W), "1x16": (x, w)}, {"4x64": (nX, nW), "1x16": (nx, nw)}, (x, w, bias))
+    check(
+        sides,
+        torch,
+        np,
+        {"4x64": (X, W), "1x16": (x, w)},
+        {"4x64": (nX, nW), "1x16": (nx, nw)},
+        (x, w, bias),
+    )
     with torch.no_grad():
         times = take_turns(sides, rounds, CALLS)
     recording = "anyop 4x64 while gradients are recorded"
@@ -85,11 +92,16 @@ def check(sides, torch, np, pairs, numpy_pairs, layer_norm) -> None:
         key = next((k for k in pairs if k in name), None)
         if key and "numpy" not in name:
             x, w = pairs[key]
-            torch.testing.assert_close(torch.nn.functional.rms_norm(x, w.shape, w, 1e-6), result_of(side, sides, name, pairs))
+            torch.testing.assert_close(
+                torch.nn.functional.rms_norm(x, w.shape, w, 1e-6),
+                result_of(side, sides, name, pairs),
+            )
         elif key:
             x, w = numpy_pairs[key]
             expected = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w
-            np.testing.assert_allclose(result_of(side, sides, name, numpy_pairs), expected, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(
+                result_of(side, sides, name, numpy_pairs), expected, rtol=1e-5, atol=1e-6
+            )
     x, w, bias = layer_norm
     expected = torch.native_layer_norm(x, (x.shape[-1],), w, bias, 1e-5)
     for found, wanted in zip(sides["anyop.native_layer_norm"](), expected, strict=True):
@@ -157,7 +169,7 @@ def pybind_peer():
 
 
 def unguarded_binding():
-    """anyop's own Python binding, compiled without the guards of torch tensors, as a namespace of functions."""
+    """Anyop's own Python binding, compiled without the guards of torch tensors, as a namespace of functions."""
     import tvm_ffi
     from anyop import _anyop
 
@@ -166,21 +178,54 @@ def unguarded_binding():
     sources = sorted((ROOT / "bindings/python").glob("*.cc"))
     if not target.exists() or any(s.stat().st_mtime > target.stat().st_mtime for s in sources):
         includes = ["include", "src/core", "bindings/tvm_ffi"]
-        command = [shutil.which("g++") or "g++", "-std=c++17", "-O3", "-fno-plt", "-fPIC", "-shared", "-fvisibility=hidden"]
-        command += ["-DPy_LIMITED_API=0x030a0000", "-DANYOP_BENCH_WITHOUT_GUARDS", f"-I{sysconfig.get_paths()['include']}"]
-        command += [f"-I{ROOT / name}" for name in includes] + [f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}"]
-        command += [*map(str, sources), "-o", str(target), f"-L{lib}", "-lanyop", f"-Wl,-rpath,{lib}", "-Wl,-Bsymbolic"]
+        command = [
+            shutil.which("g++") or "g++",
+            "-std=c++17",
+            "-O3",
+            "-fno-plt",
+            "-fPIC",
+            "-shared",
+            "-fvisibility=hidden",
+        ]
+        command += [
+            "-DPy_LIMITED_API=0x030a0000",
+            "-DANYOP_BENCH_WITHOUT_GUARDS",
+            f"-I{sysconfig.get_paths()['include']}",
+        ]
+        command += [f"-I{ROOT / name}" for name in includes] + [
+            f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}"
+        ]
+        command += [
+            *map(str, sources),
+            "-o",
+            str(target),
+            f"-L{lib}",
+            "-lanyop",
+            f"-Wl,-rpath,{lib}",
+            "-Wl,-Bsymbolic",
+        ]
         subprocess.run(command, check=True)
     loader = importlib.machinery.ExtensionFileLoader("anyop_unguarded._anyop", str(target))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(module)
     assert module is not _anyop
-    return type("unguarded", (), {name: staticmethod(function) for _, name, function in module.functions()})
+    return type(
+        "unguarded", (), {name: staticmethod(function) for _, name, function in module.functions()}
+    )
 
 
 def generate():
     out = folder("generated")
-    command = [sys.executable, "-m", "codegen", "--out", str(out), "--library", "anyop", str(ROOT / "ops")]
+    command = [
+        sys.executable,
+        "-m",
+        "codegen",
+        "--out",
+        str(out),
+        "--library",
+        "anyop",
+        str(ROOT / "ops"),
+    ]
     subprocess.run(command, cwd=ROOT, check=True)
     return out
 

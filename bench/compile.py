@@ -35,32 +35,71 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         generated = Path(scratch, "generated")
-        command = [sys.executable, "-m", "codegen", "--out", str(generated), "--library", "anyop", str(ROOT / "ops")]
+        command = [
+            sys.executable,
+            "-m",
+            "codegen",
+            "--out",
+            str(generated),
+            "--library",
+            "anyop",
+            str(ROOT / "ops"),
+        ]
         subprocess.run(command, cwd=ROOT, check=True)
-        rows = [measure("table", source, [CC, *COMMON], generated, options.repeats) for source in sorted(generated.rglob("*_table.c"))]
-        kernels = sorted(path for path in (ROOT / "ops").rglob("*.cc") if not path.stem.endswith("_test"))
-        rows += [measure("kernel", source, [CXX, *KERNEL], generated, options.repeats) for source in kernels]
+        rows = [
+            measure("table", source, [CC, *COMMON], generated, options.repeats)
+            for source in sorted(generated.rglob("*_table.c"))
+        ]
+        kernels = sorted(
+            path for path in (ROOT / "ops").rglob("*.cc") if not path.stem.endswith("_test")
+        )
+        rows += [
+            measure("kernel", source, [CXX, *KERNEL], generated, options.repeats)
+            for source in kernels
+        ]
         if not options.without_library:
             rows.append(library(Path(scratch, "build")))
     show(rows)
     import anyop
 
-    compiler = subprocess.run([CXX, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
-    print("written to", write("compile", rows, environment(anyop) | {"compiler": compiler}).relative_to(ROOT))
+    compiler = subprocess.run(
+        [CXX, "--version"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()[0]
+    print(
+        "written to",
+        write("compile", rows, environment(anyop) | {"compiler": compiler}).relative_to(ROOT),
+    )
 
 
 def measure(kind: str, source: Path, command: list[str], generated: Path, repeats: int) -> dict:
     """CPU seconds to compile one file, and what it adds to the library (text and data, by size)."""
     target = generated / "measured.o"
-    command = [*command, f"-I{ROOT / 'include'}", f"-I{generated}", "-c", str(source), "-o", str(target)]
+    command = [
+        *command,
+        f"-I{ROOT / 'include'}",
+        f"-I{generated}",
+        "-c",
+        str(source),
+        "-o",
+        str(target),
+    ]
     seconds = []
     for _ in range(repeats):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    text, data = subprocess.run(["size", str(target)], capture_output=True, text=True, check=True).stdout.split("\n")[1].split()[:2]
-    return {"kind": kind, "file": source.name, "cpu_s": round(min(seconds), 3), "bytes": int(text) + int(data)}
+    text, data = (
+        subprocess.run(["size", str(target)], capture_output=True, text=True, check=True)
+        .stdout.split("\n")[1]
+        .split()[:2]
+    )
+    return {
+        "kind": kind,
+        "file": source.name,
+        "cpu_s": round(min(seconds), 3),
+        "bytes": int(text) + int(data),
+    }
 
 
 def library(build: Path) -> dict:
@@ -84,8 +123,14 @@ def show(rows: list[dict]) -> None:
     for row in rows:
         seconds = f"{row['cpu_s']:7.3f} CPU s" if "cpu_s" in row else f"{row['wall_s']:7.1f} wall s"
         print(f"{row['kind']:8} {row['file']:36} {seconds} {row['bytes']:9,} bytes")
-    for kind, key, limit in (("table", "cpu_s", TABLE_LIMIT_S), ("kernel", "cpu_s", KERNEL_LIMIT_S), ("library", "wall_s", LIBRARY_LIMIT_S)):
-        worst = max((row for row in rows if row["kind"] == kind), key=lambda row: row[key], default=None)
+    for kind, key, limit in (
+        ("table", "cpu_s", TABLE_LIMIT_S),
+        ("kernel", "cpu_s", KERNEL_LIMIT_S),
+        ("library", "wall_s", LIBRARY_LIMIT_S),
+    ):
+        worst = max(
+            (row for row in rows if row["kind"] == kind), key=lambda row: row[key], default=None
+        )
         if worst:
             verdict = "met" if worst[key] <= limit else "MISSED"
             print(f"slowest {kind}: {worst['file']} {worst[key]} s, at most {limit} s: {verdict}")

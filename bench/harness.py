@@ -18,7 +18,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 
-def take_turns(sides: dict[str, Callable], rounds: int, calls: int = 1, pause_s: float = 0.0) -> dict[str, list[float]]:
+def take_turns(
+    sides: dict[str, Callable], rounds: int, calls: int = 1, pause_s: float = 0.0
+) -> dict[str, list[float]]:
     """Nanoseconds of one call, for each side and round. Which side goes first alternates from round to round."""
     times_ns: dict[str, list[float]] = {name: [] for name in sides}
     order = list(sides)
@@ -59,9 +61,13 @@ def commit() -> str:
     """The commit that is checked out; + when the tree differs from it."""
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", ROOT, *words], capture_output=True, text=True, check=False
+        ).stdout.strip()
 
-    return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", ":!bench/results") else "")
+    return git("rev-parse", "--short=12", "HEAD") + (
+        "+" if git("status", "--porcelain", "--", ":!bench/results") else ""
+    )
 
 
 def cpu() -> str:
@@ -69,7 +75,10 @@ def cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def write(bench: str, rows: list[dict], where: dict) -> Path:

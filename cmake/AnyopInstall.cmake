@@ -3,6 +3,10 @@
 
 install(TARGETS anyop LIBRARY DESTINATION anyop/lib)
 install(TARGETS _anyop LIBRARY DESTINATION anyop)
+# The generator too: anyop_add_operators looks for it beside this configuration.
+install(DIRECTORY codegen DESTINATION anyop FILES_MATCHING PATTERN "*.py"
+  PATTERN "*_test.py" EXCLUDE PATTERN "conftest.py" EXCLUDE PATTERN "sample_operators.py" EXCLUDE
+  PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY include/anyop "${generated}/anyop" DESTINATION anyop/include
   FILES_MATCHING PATTERN "*.h")
 install(FILES

@@ -52,5 +52,11 @@ function(anyop_link_package)
   anyop_link_entries("${source}/cmake/installed" "${config}")
   file(CREATE_LINK
     "${source}/cmake/AnyopOperators.cmake" "${config}/AnyopOperators.cmake" SYMBOLIC)
+  # OpenBLAS lies beside the package, as it does where pip installed both.
+  anyop_ask_python(openblas "import importlib.util as u; s = u.find_spec('scipy_openblas64'); \
+print(s.submodule_search_locations[0] if s else '')")
+  if(openblas)
+    file(CREATE_LINK "${openblas}" "${ANYOP_PACKAGE}/../scipy_openblas64" SYMBOLIC)
+  endif()
   configure_file(cmake/anyopConfigVersion.cmake.in "${config}/anyopConfigVersion.cmake" @ONLY)
 endfunction()

@@ -52,7 +52,9 @@ def test_signatures(operators):
         assert function.__doc__ == docstring(op).split("--\n\n", 1)[1]
         for param in op.params:
             found = parameters[param.name]
-            keyword = param.keyword_only or (param.output and any(p.keyword_only for p in op.inputs))
+            keyword = param.keyword_only or (
+                param.output and any(p.keyword_only for p in op.inputs)
+            )
             assert found.kind == (found.KEYWORD_ONLY if keyword else found.POSITIONAL_OR_KEYWORD)
             if param.output:
                 assert found.default is None

@@ -7,10 +7,9 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import anyop
 import numpy as np
 import pytest
-
-import anyop
 from anyop import testing
 from anyop.testing.check import Checked
 from anyop.testing.good_cases import has_special
@@ -37,7 +36,12 @@ CHOICES = [
 ]
 MIN_REFUSALS = 60  # of every operator
 # What no operator of the tree has; tests/third_party_test.py has operators that do.
-NOT_IN_THE_TREE = {"tensor for a list", "count of a list", "element of a list", "lists of two lengths"}
+NOT_IN_THE_TREE = {
+    "tensor for a list",
+    "count of a list",
+    "element of a list",
+    "lists of two lengths",
+}
 
 
 def subjects(test):
@@ -46,7 +50,9 @@ def subjects(test):
 
 def show(failures: list[str]) -> None:
     if failures:
-        pytest.fail(f"{len(failures)} failures, the first:\n" + "\n".join(failures[:8]), pytrace=False)
+        pytest.fail(
+            f"{len(failures)} failures, the first:\n" + "\n".join(failures[:8]), pytrace=False
+        )
 
 
 def test_every_operator_is_tested():

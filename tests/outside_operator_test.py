@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A new operator is new files in one folder: from a folder outside the tree to NumPy, torch, tvm-ffi and C's registry."""
+"""A new operator is new files in one folder: from outside the tree to NumPy, torch, tvm-ffi and the registry."""
 
 import os
 import subprocess
@@ -101,11 +101,21 @@ def project(tmp_path: Path) -> Path:
 
 def cmake(project: Path, *words: str) -> subprocess.CompletedProcess:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    return subprocess.run(["cmake", *words], cwd=project, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        ["cmake", *words], cwd=project, env=environment, capture_output=True, text=True
+    )
 
 
 def configure(project: Path) -> subprocess.CompletedProcess:
-    return cmake(project, "-S", ".", "-B", "build", f"-Danyop_DIR={anyop.cmake_dir()}", f"-DPython_EXECUTABLE={sys.executable}")
+    return cmake(
+        project,
+        "-S",
+        ".",
+        "-B",
+        "build",
+        f"-Danyop_DIR={anyop.cmake_dir()}",
+        f"-DPython_EXECUTABLE={sys.executable}",
+    )
 
 
 def test_one_folder_is_all_it_takes(project):
@@ -114,9 +124,13 @@ def test_one_folder_is_all_it_takes(project):
     built = cmake(project, "--build", "build")
     assert built.returncode == 0, built.stdout + built.stderr
     library = project / "build" / "libacme.so"
-    run = subprocess.run([sys.executable, "-c", PROGRAM, str(library)], capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(library)], capture_output=True, text=True
+    )
     assert run.stdout == "right\n", run.stderr
-    symbols = subprocess.run(["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True).stdout
+    symbols = subprocess.run(
+        ["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True
+    ).stdout
     assert [line.split()[-1] for line in symbols.splitlines()] == ["AnyopLibraryEntry"]
 
 
@@ -137,5 +151,9 @@ def test_mistakes_stop_the_build_with_file_and_line(project, old, new, says):
     schema.write_text(SCHEMA.replace(old, new))
     configured = configure(project)
     assert configured.returncode != 0
-    line = next(line for line in configured.stderr.splitlines() + configured.stdout.splitlines() if "scaled_add.toml:" in line)
+    line = next(
+        line
+        for line in configured.stderr.splitlines() + configured.stdout.splitlines()
+        if "scaled_add.toml:" in line
+    )
     assert says in line and line.split("scaled_add.toml:")[1].split(":")[0].isdigit(), line

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NumPy by its own memory, frameworks by DLPack's exchange functions, everything else by __dlpack__ or a buffer.
+// NumPy by its own memory, frameworks by DLPack's exchange functions, everything else by __dlpack__
+// or a buffer.
 #include "borrow.h"
 
 #include <dlfcn.h>
@@ -12,7 +13,8 @@
 namespace anyop {
 namespace {
 
-// Python's Py_buffer, in the stable ABI since 3.11 and unchanged since 3.0; its functions exist in 3.10 too.
+// Python's Py_buffer, in the stable ABI since 3.11 and unchanged since 3.0; its functions exist
+// in 3.10 too.
 struct Buffer {
   void* data;
   PyObject* object;
@@ -40,14 +42,20 @@ int BufferDtype(const char* format, Py_ssize_t item_bytes) {
   if (format[0] == 'e') return kAnyopFloat16;
   if (format[0] == 'f') return kAnyopFloat32;
   if (format[0] == 'd') return kAnyopFloat64;
-  const bool is_signed = std::strchr("bhilqn", format[0]), is_unsigned = std::strchr("BHILQN", format[0]);
+  const bool is_signed = std::strchr("bhilqn", format[0]),
+             is_unsigned = std::strchr("BHILQN", format[0]);
   if (!is_signed && !is_unsigned) return kAnyopNoDtype;
   switch (item_bytes) {
-    case 1: return is_signed ? kAnyopInt8 : kAnyopUInt8;
-    case 2: return is_signed ? kAnyopInt16 : kAnyopUInt16;
-    case 4: return is_signed ? kAnyopInt32 : kAnyopUInt32;
-    case 8: return is_signed ? kAnyopInt64 : kAnyopUInt64;
-    default: return kAnyopNoDtype;
+    case 1:
+      return is_signed ? kAnyopInt8 : kAnyopUInt8;
+    case 2:
+      return is_signed ? kAnyopInt16 : kAnyopUInt16;
+    case 4:
+      return is_signed ? kAnyopInt32 : kAnyopUInt32;
+    case 8:
+      return is_signed ? kAnyopInt64 : kAnyopUInt64;
+    default:
+      return kAnyopNoDtype;
   }
 }
 
@@ -63,7 +71,9 @@ bool IsNumpyLike(Origin origin) { return origin != Origin::kTorch && origin != O
 // Reads a capsule of either form without consuming it: its destructor lets the memory go.
 bool ReadCapsule(PyObject* capsule, bool writes, AnyopTensor* tensor, std::string* why) {
   if (auto* versioned = static_cast<DLManagedTensorVersioned*>(
-          PyCapsule_IsValid(capsule, "dltensor_versioned") ? PyCapsule_GetPointer(capsule, "dltensor_versioned") : nullptr)) {
+          PyCapsule_IsValid(capsule, "dltensor_versioned")
+              ? PyCapsule_GetPointer(capsule, "dltensor_versioned")
+              : nullptr)) {
     if (versioned->version.major != DLPACK_MAJOR_VERSION) {
       *why = "speaks DLPack " + std::to_string(versioned->version.major) + ", expected 1";
       return false;
@@ -80,10 +90,14 @@ bool ReadCapsule(PyObject* capsule, bool writes, AnyopTensor* tensor, std::strin
     return false;
   }
   if (writes) {  // the old form cannot say whether the memory is immutable, as JAX's arrays are
-    *why = "is read-only as far as it says (DLPack before 1.0, as of JAX's immutable arrays), and the operator would write it";
+    *why =
+        "is read-only as far as it says (DLPack before 1.0, as of JAX's immutable arrays), and the "
+        "operator would write it";
     return false;
   }
-  std::memcpy(tensor, &static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"))->dl_tensor, sizeof *tensor);
+  std::memcpy(tensor,
+              &static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"))->dl_tensor,
+              sizeof *tensor);
   return true;
 }
 
@@ -91,7 +105,8 @@ bool ReadCapsule(PyObject* capsule, bool writes, AnyopTensor* tensor, std::strin
 
 Borrowed::~Borrowed() {
   if (!kept_.empty() || !buffers_.empty()) {
-    // What is let go may run Python code (a producer's deleter), which must not meet, or lose, the call's error.
+    // What is let go may run Python code (a producer's deleter), which must not meet, or lose, the
+    // call's error.
     PyObject *kind, *value, *trace;
     PyErr_Fetch(&kind, &value, &trace);
     for (PyObject* object : kept_) Py_DECREF(object);
@@ -105,21 +120,25 @@ Borrowed::~Borrowed() {
 }
 
 // The first tensor decides whose framework the call is in.
-bool Borrowed::SetFirst(const Operator& op, const Param& p, PyObject* object, const Source* source) {
+bool Borrowed::SetFirst(const Operator& op, const Param& p, PyObject* object,
+                        const Source* source) {
   first_ = source;
   first_type_ = Py_TYPE(object);
   std::string why;
-  if (source->origin != Origin::kTorch || kWithoutGuards || ReadTorchMode(&mode_, &why)) return true;
+  if (source->origin != Origin::kTorch || kWithoutGuards || ReadTorchMode(&mode_, &why))
+    return true;
   PyErr_Clear();
   return Refuse(op, p, PyExc_TypeError, why);
 }
 
 // Tensors of two frameworks in one call: whose allocator, stream and rules would hold?
-bool Borrowed::FitsFirst(const Operator& op, const Param& p, PyObject* object, const Source* source) {
+bool Borrowed::FitsFirst(const Operator& op, const Param& p, PyObject* object,
+                         const Source* source) {
   if (source->origin == first_->origin && source->api == first_->api) return true;
   if (IsNumpyLike(source->origin) && IsNumpyLike(first_->origin)) return true;
-  return Refuse(op, p, PyExc_TypeError, "is a " + TypeText(Py_TYPE(object)) + ", expected a " + TypeText(first_type_) +
-                                            " as the tensors before it");
+  return Refuse(op, p, PyExc_TypeError,
+                "is a " + TypeText(Py_TYPE(object)) + ", expected a " + TypeText(first_type_) +
+                    " as the tensors before it");
 }
 
 bool Borrowed::Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor* tensor) {
@@ -140,24 +159,29 @@ bool Borrowed::Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor*
   return Refuse(op, p, value ? PyExc_ValueError : PyExc_TypeError, why);
 }
 
-bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bool writes, AnyopTensor* tensor,
-                        std::string* why) {
+bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bool writes,
+                        AnyopTensor* tensor, std::string* why) {
   if (source->origin == Origin::kNumpy) return BorrowArray(frame, object, writes, tensor, why);
   if (source->origin == Origin::kDlpack) return TakeDlpack(object, writes, tensor, why);
   if (source->origin == Origin::kBuffer) return TakeBuffer(frame, object, writes, tensor, why);
-  if (__builtin_expect(source->api->dltensor_from_py_object_no_sync(object, reinterpret_cast<DLTensor*>(tensor)), 0)) {
+  if (__builtin_expect(
+          source->api->dltensor_from_py_object_no_sync(object, reinterpret_cast<DLTensor*>(tensor)),
+          0)) {
     *why = "is a " + TypeText(Py_TYPE(object)) +
-           " without plain memory (sparse, quantized, nested, meta, or inside a function transform); expected a dense one";
+           " without plain memory (sparse, quantized, nested, meta, or inside a function "
+           "transform); expected a dense one";
     return false;
   }
   constexpr int kComplexCode = 5;
-  return source->origin != Origin::kTorch || kWithoutGuards || TorchTensorIsPlain(object, mode_, tensor->dtype_code == kComplexCode, why);
+  return source->origin != Origin::kTorch || kWithoutGuards ||
+         TorchTensorIsPlain(object, mode_, tensor->dtype_code == kComplexCode, why);
 }
 
 bool Borrowed::TakeDlpack(PyObject* object, bool writes, AnyopTensor* tensor, std::string* why) {
   const Ref method(PyObject_GetAttrString(object, "__dlpack__"));
   if (!method) return false;
-  const Ref none(PyTuple_New(0)), keywords(Py_BuildValue("{s:(ii)}", "max_version", DLPACK_MAJOR_VERSION, 0));
+  const Ref none(PyTuple_New(0)),
+      keywords(Py_BuildValue("{s:(ii)}", "max_version", DLPACK_MAJOR_VERSION, 0));
   if (!none || !keywords) return false;
   Ref capsule(PyObject_Call(method.get(), none.get(), keywords.get()));
   if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {  // older than DLPack 1.0
@@ -169,7 +193,8 @@ bool Borrowed::TakeDlpack(PyObject* object, bool writes, AnyopTensor* tensor, st
   return ReadCapsule(capsule.Release(), writes, tensor, why);
 }
 
-bool Borrowed::TakeBuffer(Frame* frame, PyObject* object, bool writes, AnyopTensor* tensor, std::string* why) {
+bool Borrowed::TakeBuffer(Frame* frame, PyObject* object, bool writes, AnyopTensor* tensor,
+                          std::string* why) {
   static const auto get = PythonFunction<GetBuffer>("PyObject_GetBuffer");
   auto* buffer = new Buffer{};
   if (get(object, buffer, kStrided)) {
@@ -179,15 +204,17 @@ bool Borrowed::TakeBuffer(Frame* frame, PyObject* object, bool writes, AnyopTens
   buffers_.push_back(buffer);
   const int dtype = BufferDtype(buffer->format, buffer->item_bytes);
   if (dtype == kAnyopNoDtype || DlpackTypeOf(dtype).bits / 8 != buffer->item_bytes) {
-    *why = std::string("has the buffer format ") + (buffer->format ? buffer->format : "B") + ", which no operator takes";
+    *why = std::string("has the buffer format ") + (buffer->format ? buffer->format : "B") +
+           ", which no operator takes";
     return false;
   }
   if (writes && buffer->readonly) {
     *why = "is read-only, and the operator would write it";
     return false;
   }
-  auto* strides = frame->arena.Take<int64_t>(buffer->ndim);
-  for (int d = 0; d < buffer->ndim; ++d) {
+  // ctypes leaves strides NULL though they were asked for; the core fills them.
+  auto* strides = buffer->strides ? frame->arena.Take<int64_t>(buffer->ndim) : nullptr;
+  for (int d = 0; strides && d < buffer->ndim; ++d) {
     if (buffer->strides[d] % buffer->item_bytes && buffer->shape[d] > 1) {
       *why = "has strides that are no multiples of its elements";
       return false;
@@ -195,15 +222,19 @@ bool Borrowed::TakeBuffer(Frame* frame, PyObject* object, bool writes, AnyopTens
     strides[d] = buffer->strides[d] / buffer->item_bytes;
   }
   const DlpackType type = DlpackTypeOf(dtype);
-  *tensor = {buffer->data, 1, 0, buffer->ndim, type.code, type.bits, 1, reinterpret_cast<int64_t*>(buffer->shape), strides, 0};
+  *tensor = {buffer->data, 1,         0, buffer->ndim,
+             type.code,    type.bits, 1, reinterpret_cast<int64_t*>(buffer->shape),
+             strides,      0};
   return true;
 }
 
 bool Borrowed::TakeList(Frame* frame, const Param& p, PyObject* object) {
   if (!PyList_Check(object) && !PyTuple_Check(object)) {
-    return Refuse(*frame->op, p, PyExc_TypeError, "is a " + TypeText(Py_TYPE(object)) + ", expected a list of tensors");
+    return Refuse(*frame->op, p, PyExc_TypeError,
+                  "is a " + TypeText(Py_TYPE(object)) + ", expected a list of tensors");
   }
-  PyObject* items = PySequence_Tuple(object);  // holds the elements, whatever happens to the list meanwhile
+  PyObject* items =
+      PySequence_Tuple(object);  // holds the elements, whatever happens to the list meanwhile
   if (!items) return false;
   kept_.push_back(items);
   const Py_ssize_t count = PyTuple_Size(items);
@@ -215,6 +246,9 @@ bool Borrowed::TakeList(Frame* frame, const Param& p, PyObject* object) {
       tensors[i].ndim = -1;
     } else if (!Take(frame, p, item, &tensors[i])) {
       return false;
+    } else if (tensors[i].ndim < 0) {  // would look like None
+      return Refuse(*frame->op, p, PyExc_ValueError,
+                    "has an element with a negative number of dimensions");
     }
   }
   frame->Field<AnyopTensorList>(p) = {tensors, count};
@@ -222,21 +256,27 @@ bool Borrowed::TakeList(Frame* frame, const Param& p, PyObject* object) {
 }
 
 void Borrowed::AskStream(Frame* frame) const {
-  first_->api->current_work_stream(static_cast<DLDeviceType>(first_tensor_->device_type), first_tensor_->device_id,
-                                   &frame->stream);
+  first_->api->current_work_stream(static_cast<DLDeviceType>(first_tensor_->device_type),
+                                   first_tensor_->device_id, &frame->stream);
 }
 
-void Borrowed::ReleaseGil(Frame* frame) { static_cast<Borrowed*>(frame->binding)->thread_ = PyEval_SaveThread(); }
+void Borrowed::ReleaseGil(Frame* frame) {
+  static_cast<Borrowed*>(frame->binding)->thread_ = PyEval_SaveThread();
+}
 
-void Borrowed::TakeGil(Frame* frame) { PyEval_RestoreThread(static_cast<Borrowed*>(frame->binding)->thread_); }
+void Borrowed::TakeGil(Frame* frame) {
+  PyEval_RestoreThread(static_cast<Borrowed*>(frame->binding)->thread_);
+}
 
 int32_t Borrowed::AllocateByExchange(uint32_t output, AnyopTensor* tensor) {
   auto set_error = [](void*, const char* kind, const char* message) {
-    PyErr_SetString(std::strstr(message, "memory") ? PyExc_MemoryError : PyExc_RuntimeError, message);
+    PyErr_SetString(std::strstr(message, "memory") ? PyExc_MemoryError : PyExc_RuntimeError,
+                    message);
     (void)kind;
   };
   DLManagedTensorVersioned* managed = nullptr;
-  if (first_->api->managed_tensor_allocator(reinterpret_cast<DLTensor*>(tensor), &managed, nullptr, set_error)) {
+  if (first_->api->managed_tensor_allocator(reinterpret_cast<DLTensor*>(tensor), &managed, nullptr,
+                                            set_error)) {
     if (!PyErr_Occurred()) PyErr_NoMemory();
     return kAnyopPending;
   }
@@ -255,11 +295,14 @@ int32_t Borrowed::Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor) {
   const char* name = frame->op->params[frame->op->num_inputs + output].name;
   std::string why;
   if (tensor->device_type != 1) {
-    return Fail(frame, kAnyopValueError, "%s must be given: NumPy has no memory on device type %d", name, tensor->device_type);
+    return Fail(frame, kAnyopValueError, "%s must be given: NumPy has no memory on device type %d",
+                name, tensor->device_type);
   }
   if (!ImportNumpy(&why)) return Fail(frame, kAnyopTypeError, "%s %s", name, why.c_str());
   PyObject* array = NewArray(tensor, &why);
-  if (!array) return why.empty() ? int32_t{kAnyopPending} : Fail(frame, kAnyopTypeError, "%s %s", name, why.c_str());
+  if (!array)
+    return why.empty() ? int32_t{kAnyopPending}
+                       : Fail(frame, kAnyopTypeError, "%s %s", name, why.c_str());
   self->results_[output] = array;
   return kAnyopOk;
 }

@@ -12,7 +12,8 @@
 
 namespace anyop {
 
-// What a call holds on to: the source of its first tensor, capsules and buffers to let go of, results made.
+// What a call holds on to: the source of its first tensor, capsules and buffers to let go of,
+// results made.
 class Borrowed {
  public:
   explicit Borrowed(uint32_t num_outputs) : num_outputs_(num_outputs) {
@@ -29,13 +30,15 @@ class Borrowed {
   // AnyopFrame's allocate: a result in the framework of the first tensor.
   static int32_t Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor);
 
-  // While a long kernel runs, other Python threads do. The caller's arguments keep the tensors alive.
+  // While a long kernel runs, other Python threads do. The caller's arguments keep the tensors
+  // alive.
   static void ReleaseGil(Frame* frame);
   static void TakeGil(Frame* frame);
 
   // The current stream of the first tensor's framework and device.
   void SetStream(Frame* frame) const {
-    if (__builtin_expect(first_tensor_ && first_tensor_->device_type != 1 && first_->api, 0)) AskStream(frame);
+    if (__builtin_expect(first_tensor_ && first_tensor_->device_type != 1 && first_->api, 0))
+      AskStream(frame);
   }
   // Gives up the ownership of a result; nullptr when it was not made here.
   PyObject* ReleaseResult(uint32_t output) {
@@ -47,9 +50,11 @@ class Borrowed {
  private:
   bool SetFirst(const Operator& op, const Param& p, PyObject* object, const Source* source);
   bool FitsFirst(const Operator& op, const Param& p, PyObject* object, const Source* source);
-  bool TakeFrom(Frame* frame, const Source* source, PyObject* object, bool writes, AnyopTensor* tensor, std::string* why);
+  bool TakeFrom(Frame* frame, const Source* source, PyObject* object, bool writes,
+                AnyopTensor* tensor, std::string* why);
   bool TakeDlpack(PyObject* object, bool writes, AnyopTensor* tensor, std::string* why);
-  bool TakeBuffer(Frame* frame, PyObject* object, bool writes, AnyopTensor* tensor, std::string* why);
+  bool TakeBuffer(Frame* frame, PyObject* object, bool writes, AnyopTensor* tensor,
+                  std::string* why);
   void AskStream(Frame* frame) const;
   int32_t AllocateByExchange(uint32_t output, AnyopTensor* tensor);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// METH_FASTCALL entry: positional and keyword arguments to a frame, results back. The same code for every operator.
+// METH_FASTCALL entry: positional and keyword arguments to a frame, results back. The same code for
+// every operator.
 #include "function.h"
 
 #include "borrow.h"
@@ -23,8 +24,8 @@ struct Entry {
 };
 
 bool TooMany(const Entry& e, Py_ssize_t given) {
-  PyErr_Format(PyExc_TypeError, "%s: got %zd positional arguments, expected at most %u: %s", e.op->name.c_str(), given,
-               e.num_positional, e.op->table->schema);
+  PyErr_Format(PyExc_TypeError, "%s: got %zd positional arguments, expected at most %u: %s",
+               e.op->name.c_str(), given, e.num_positional, e.op->table->schema);
   return false;
 }
 
@@ -33,13 +34,15 @@ bool SpreadOut(const Entry& e, PyObject* value, PyObject** arguments) {
   const Operator& op = *e.op;
   if (value == Py_None) return true;
   if (!PyTuple_Check(value) || PyTuple_Size(value) != op.num_outputs) {
-    PyErr_Format(PyExc_TypeError, "%s: out must be a tuple of its %u results", op.name.c_str(), op.num_outputs);
+    PyErr_Format(PyExc_TypeError, "%s: out must be a tuple of its %u results", op.name.c_str(),
+                 op.num_outputs);
     return false;
   }
   for (uint32_t o = 0; o < op.num_outputs; ++o) {
     PyObject** slot = &arguments[op.num_inputs + o];
     if (*slot) {
-      PyErr_Format(PyExc_TypeError, "%s: %s is given twice", op.name.c_str(), op.params[op.num_inputs + o].name);
+      PyErr_Format(PyExc_TypeError, "%s: %s is given twice", op.name.c_str(),
+                   op.params[op.num_inputs + o].name);
       return false;
     }
     *slot = PyTuple_GetItem(value, o);
@@ -55,8 +58,10 @@ bool TakeKeyword(const Entry& e, PyObject* name, PyObject* value, PyObject** arg
     }
   }
   if (p == e.num_params) {
-    if (e.op->num_outputs > 1 && PyUnicode_CompareWithASCIIString(name, "out") == 0) return SpreadOut(e, value, arguments);
-    PyErr_Format(PyExc_TypeError, "%s: there is no argument '%U' in %s", e.op->name.c_str(), name, e.op->table->schema);
+    if (e.op->num_outputs > 1 && PyUnicode_CompareWithASCIIString(name, "out") == 0)
+      return SpreadOut(e, value, arguments);
+    PyErr_Format(PyExc_TypeError, "%s: there is no argument '%U' in %s", e.op->name.c_str(), name,
+                 e.op->table->schema);
     return false;
   }
   if (arguments[p]) {
@@ -68,7 +73,8 @@ bool TakeKeyword(const Entry& e, PyObject* name, PyObject* value, PyObject** arg
 }
 
 // Borrowed references by parameter; nullptr where nothing was given.
-bool SortArguments(const Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* keywords, PyObject** arguments) {
+bool SortArguments(const Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* keywords,
+                   PyObject** arguments) {
   if (given > static_cast<Py_ssize_t>(e.num_positional)) return TooMany(e, given);
   Py_ssize_t i = 0;
   for (; i < given; ++i) arguments[i] = args[i];
@@ -81,7 +87,8 @@ bool SortArguments(const Entry& e, PyObject* const* args, Py_ssize_t given, PyOb
 }
 
 bool Missing(const Operator& op, const Param& p) {
-  PyErr_Format(PyExc_TypeError, "%s: %s is missing in %s", op.name.c_str(), p.name, op.table->schema);
+  PyErr_Format(PyExc_TypeError, "%s: %s is missing in %s", op.name.c_str(), p.name,
+               op.table->schema);
   return false;
 }
 
@@ -98,7 +105,8 @@ bool FillResult(Frame* frame, Borrowed* borrowed, uint32_t i, const Param& p, Py
 bool FillArgument(Frame* frame, Borrowed* borrowed, uint32_t i, const Param& p, PyObject* object) {
   if (p.Is(kAnyopOutput)) return FillResult(frame, borrowed, i, p, object);
   // A Tensor?[] is optional in its elements, not itself.
-  const bool optional = p.Is(kAnyopOptional) && !(p.Is(kAnyopOptionalElements) && !p.Is(kAnyopHasDefault));
+  const bool optional =
+      p.Is(kAnyopOptional) && !(p.Is(kAnyopOptionalElements) && !p.Is(kAnyopHasDefault));
   if (object == Py_None && optional) return true;
   if (!object) {
     const bool absent = p.IsTensor() ? p.Is(kAnyopHasDefault) || optional : SetDefault(frame, p);
@@ -106,7 +114,8 @@ bool FillArgument(Frame* frame, Borrowed* borrowed, uint32_t i, const Param& p, 
   }
   frame->given |= uint64_t{1} << i;
   if (!p.IsTensor()) return SetScalar(frame, p, object);
-  return p.IsList() ? borrowed->TakeList(frame, p, object) : borrowed->Take(frame, p, object, &frame->tensors[i]);
+  return p.IsList() ? borrowed->TakeList(frame, p, object)
+                    : borrowed->Take(frame, p, object, &frame->tensors[i]);
 }
 
 PyObject* Results(const Entry& e, PyObject** arguments, Frame* frame, Borrowed* borrowed) {
@@ -158,13 +167,20 @@ PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject
 
 void RaiseStatus(int32_t status, const char* message) {
   switch (status) {
-    case kAnyopPending: return;
-    case kAnyopValueError: return PyErr_SetString(PyExc_ValueError, message);
-    case kAnyopTypeError: return PyErr_SetString(PyExc_TypeError, message);
-    case kAnyopNotImplemented: return PyErr_SetString(PyExc_NotImplementedError, message);
-    case kAnyopOutOfMemory: return PyErr_SetString(PyExc_MemoryError, message);
-    case kAnyopDeviceError: return PyErr_SetString(device_error, message);
-    default: return PyErr_SetString(internal_error, message);
+    case kAnyopPending:
+      return;
+    case kAnyopValueError:
+      return PyErr_SetString(PyExc_ValueError, message);
+    case kAnyopTypeError:
+      return PyErr_SetString(PyExc_TypeError, message);
+    case kAnyopNotImplemented:
+      return PyErr_SetString(PyExc_NotImplementedError, message);
+    case kAnyopOutOfMemory:
+      return PyErr_SetString(PyExc_MemoryError, message);
+    case kAnyopDeviceError:
+      return PyErr_SetString(device_error, message);
+    default:
+      return PyErr_SetString(internal_error, message);
   }
 }
 

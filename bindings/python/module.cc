@@ -34,7 +34,9 @@ PyObject* Functions(PyObject*, PyObject*) {
   for (const AnyopOperator* handle : operators) {
     const auto* op = reinterpret_cast<const Operator*>(handle);
     const Ref function(NewFunction(op));
-    const Ref row(function ? Py_BuildValue("(ssO)", op->table->name_space, op->table->name, function.get()) : nullptr);
+    const Ref row(
+        function ? Py_BuildValue("(ssO)", op->table->name_space, op->table->name, function.get())
+                 : nullptr);
     if (!list || !row || PyList_Append(list.get(), row.get())) return nullptr;
   }
   return list.Release();
@@ -84,7 +86,8 @@ PyObject* SetNumThreads(PyObject*, PyObject* count) {
   const long value = PyLong_Check(count) ? PyLong_AsLong(count) : -1;
   if (value == -1 && PyErr_Occurred()) PyErr_Clear();
   if (value < 1 || value > 1024) {
-    PyErr_Format(PyExc_ValueError, "set_num_threads: got %R, expected an int from 1 to 1024", count);
+    PyErr_Format(PyExc_ValueError, "set_num_threads: got %R, expected an int from 1 to 1024",
+                 count);
     return nullptr;
   }
   const int32_t status = AnyopSetNumThreads(static_cast<int32_t>(value));
@@ -105,7 +108,15 @@ PyMethodDef methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "anyop._anyop", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
+PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                          "anyop._anyop",
+                          nullptr,
+                          -1,
+                          methods,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr};
 
 PyObject* AddException(PyObject* module, const char* name, const char* doc) {
   const std::string full = std::string("anyop.") + name;
@@ -120,8 +131,10 @@ PyMODINIT_FUNC PyInit__anyop() {
   using namespace anyop;
   Ref module(PyModule_Create(&definition));
   if (!module) return nullptr;
-  internal_error = AddException(module.get(), "InternalError", "A fault of anyop's own or of a kernel; please report it.");
-  device_error = AddException(module.get(), "DeviceError", "A device reported an error; the text is the device's own.");
+  internal_error = AddException(module.get(), "InternalError",
+                                "A fault of anyop's own or of a kernel; please report it.");
+  device_error = AddException(module.get(), "DeviceError",
+                              "A device reported an error; the text is the device's own.");
   if (!internal_error || !device_error) return nullptr;
   if (PyModule_AddStringConstant(module.get(), "version", AnyopVersion())) return nullptr;
   return module.Release();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays are read in place: 143 ns for three, against 255 by the buffer protocol and 355 by __dlpack__.
+// Arrays are read in place: 143 ns for three, against 255 by the buffer protocol and 355 by
+// __dlpack__.
 #include "numpy.h"
 
 #include <atomic>
@@ -35,17 +36,20 @@ constexpr int kWriteable = 0x0400;
 
 // NumPy's function table: NPY_TYPES numbers below.
 constexpr int kSlotNew = 93;
-using NewFunction = PyObject* (*)(PyTypeObject*, int, int64_t*, int, int64_t*, void*, int, int, PyObject*);
+using NewFunction = PyObject* (*)(PyTypeObject*, int, int64_t*, int, int64_t*, void*, int, int,
+                                  PyObject*);
 std::atomic<NewFunction> new_array{nullptr};
 PyTypeObject* array_type;
 
 constexpr uint8_t kNone = kAnyopNoDtype;
 constexpr int kNumBuiltin = 24;
 constexpr uint8_t kBuiltin[kNumBuiltin] = {
-    kAnyopBool,  kAnyopInt8,    kAnyopUInt8,    kAnyopInt16,     kAnyopUInt16,     kAnyopInt32, kAnyopUInt32, kAnyopInt64,
-    kAnyopUInt64, kAnyopInt64,  kAnyopUInt64,   kAnyopFloat32,   kAnyopFloat64,    kNone,       kAnyopComplex64,
-    kAnyopComplex128, kNone,    kNone,          kNone,           kNone,            kNone,       kNone,        kNone,
-    kAnyopFloat16};
+    kAnyopBool,    kAnyopInt8,  kAnyopUInt8,     kAnyopInt16,
+    kAnyopUInt16,  kAnyopInt32, kAnyopUInt32,    kAnyopInt64,
+    kAnyopUInt64,  kAnyopInt64, kAnyopUInt64,    kAnyopFloat32,
+    kAnyopFloat64, kNone,       kAnyopComplex64, kAnyopComplex128,
+    kNone,         kNone,       kNone,           kNone,
+    kNone,         kNone,       kNone,           kAnyopFloat16};
 
 // DlpackTypeOf without a call into the other library.
 struct Types {
@@ -61,7 +65,8 @@ const Types types;
 std::mutex extension_lock;
 std::atomic<int> extension_num[kAnyopNumDtypes];  // 0: not known yet
 
-// The number NumPy gave to ml_dtypes' type of this name; 0 when ml_dtypes is not loaded (or, with import, missing).
+// The number NumPy gave to ml_dtypes' type of this name; 0 when ml_dtypes is not loaded (or, with
+// import, missing).
 int ExtensionNumber(int dtype, bool import) {
   if (dtype != kAnyopBFloat16 && dtype != kAnyopFloat8E4M3FN && dtype != kAnyopFloat8E5M2) return 0;
   if (const int known = extension_num[dtype].load(std::memory_order_acquire)) return known;
@@ -75,7 +80,8 @@ int ExtensionNumber(int dtype, bool import) {
     return 0;
   }
   std::lock_guard<std::mutex> lock(extension_lock);
-  extension_num[dtype].store(reinterpret_cast<Descr*>(descr.get())->type_num, std::memory_order_release);
+  extension_num[dtype].store(reinterpret_cast<Descr*>(descr.get())->type_num,
+                             std::memory_order_release);
   return extension_num[dtype].load();
 }
 
@@ -109,7 +115,8 @@ bool InitNumpy(std::string* why) {
   PyObject* module = LoadedModule("numpy._core._multiarray_umath");
   if (!module) module = LoadedModule("numpy.core._multiarray_umath");
   const Ref capsule = Attribute(module, "_ARRAY_API");
-  void** table = capsule ? static_cast<void**>(PyCapsule_GetPointer(capsule.get(), nullptr)) : nullptr;
+  void** table =
+      capsule ? static_cast<void**>(PyCapsule_GetPointer(capsule.get(), nullptr)) : nullptr;
   const Ref type = Attribute(LoadedModule("numpy"), "ndarray");
   if (!table || !type) {
     PyErr_Clear();
@@ -117,7 +124,8 @@ bool InitNumpy(std::string* why) {
     return false;
   }
   std::lock_guard<std::mutex> lock(extension_lock);
-  array_type = reinterpret_cast<PyTypeObject*>(type.get());  // kept alive by the module, which is never unloaded
+  array_type = reinterpret_cast<PyTypeObject*>(
+      type.get());  // kept alive by the module, which is never unloaded
   new_array.store(reinterpret_cast<NewFunction>(table[kSlotNew]), std::memory_order_release);
   return true;
 }
@@ -127,18 +135,22 @@ bool ImportNumpy(std::string* why) {
   const Ref numpy(PyImport_ImportModule("numpy"));
   if (numpy) return InitNumpy(why);
   PyErr_Clear();
-  *why = "would be a NumPy array, and NumPy is not installed; install it or pass the result as an argument";
+  *why =
+      "would be a NumPy array, and NumPy is not installed; install it or pass the result as an "
+      "argument";
   return false;
 }
 
-bool BorrowArray(Frame* frame, PyObject* object, bool writes, AnyopTensor* tensor, std::string* why) {
+bool BorrowArray(Frame* frame, PyObject* object, bool writes, AnyopTensor* tensor,
+                 std::string* why) {
   auto* array = reinterpret_cast<Array*>(object);
   const int dtype = DtypeOf(array->descr);
   if (__builtin_expect(dtype == kAnyopNoDtype, 0)) {
     *why = "has the NumPy dtype " + DescrText(array->descr) + ", which no operator takes";
     return false;
   }
-  if (__builtin_expect(array->descr->byteorder == (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? '>' : '<'), 0)) {
+  if (__builtin_expect(
+          array->descr->byteorder == (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? '>' : '<'), 0)) {
     *why = "is in foreign byte order (" + DescrText(array->descr) + "), expected native order";
     return false;
   }
@@ -152,8 +164,8 @@ bool BorrowArray(Frame* frame, PyObject* object, bool writes, AnyopTensor* tenso
   auto* strides = frame->arena.Take<int64_t>(array->ndim);
   for (int d = 0; d < array->ndim; ++d) {
     if (__builtin_expect((array->strides[d] & (item - 1)) && array->shape[d] > 1, 0)) {
-      *why = "has strides " + SizesText(array->ndim, array->strides) + " in bytes, expected multiples of its " +
-             std::to_string(item) + "-byte elements";
+      *why = "has strides " + SizesText(array->ndim, array->strides) +
+             " in bytes, expected multiples of its " + std::to_string(item) + "-byte elements";
       return false;
     }
     strides[d] = array->strides[d] >> shift;
@@ -171,8 +183,8 @@ PyObject* NewArray(AnyopTensor* tensor, std::string* why) {
            ", which needs the package ml_dtypes: pip install ml_dtypes";
     return nullptr;
   }
-  PyObject* object = new_array.load(std::memory_order_acquire)(array_type, tensor->ndim, tensor->shape, number, nullptr,
-                                                               nullptr, 0, 0, nullptr);
+  PyObject* object = new_array.load(std::memory_order_acquire)(
+      array_type, tensor->ndim, tensor->shape, number, nullptr, nullptr, 0, 0, nullptr);
   if (!object) return nullptr;
   auto* array = reinterpret_cast<Array*>(object);
   tensor->data = array->data;

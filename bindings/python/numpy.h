@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NumPy without its headers: the array's own memory (NumPy's C ABI, the same since 1.7) and two of its functions.
+// NumPy without its headers: the array's own memory (NumPy's C ABI, the same since 1.7) and two of
+// its functions.
 #pragma once
 
 #include <string>
@@ -18,7 +19,8 @@ bool ImportNumpy(std::string* why);
 // Fills tensor from an ndarray; strides come from frame's arena. False with *why set.
 bool BorrowArray(Frame* frame, PyObject* array, bool writes, AnyopTensor* tensor, std::string* why);
 
-// A new array of tensor's dtype and shape; fills data and shape. nullptr with an error raised, or *why set.
+// A new array of tensor's dtype and shape; fills data and shape. nullptr with an error raised, or
+// *why set.
 PyObject* NewArray(AnyopTensor* tensor, std::string* why);
 
 }  // namespace anyop

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python's limited API as every file of this binding sees it, and a reference that lets go of itself.
+// Python's limited API as every file of this binding sees it, and a reference that lets go of
+// itself.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN

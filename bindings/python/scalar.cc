@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strict about types: a float is no int, a str no number; Python's and NumPy's own scalars are taken.
+// Strict about types: a float is no int, a str no number; Python's and NumPy's own scalars are
+// taken.
 #include "scalar.h"
 
 #include "dtype.h"
@@ -12,16 +13,20 @@ const char* const kKindName[] = {"", "Tensor", "int", "float", "bool", "str", "d
 
 bool WrongType(const Operator& op, const Param& p, PyObject* object) {
   return Refuse(op, p, PyExc_TypeError,
-                "is a " + TypeText(Py_TYPE(object)) + ", expected " + (p.IsList() ? "a list of " : "") + kKindName[p.kind]);
+                "is a " + TypeText(Py_TYPE(object)) + ", expected " +
+                    (p.IsList() ? "a list of " : "") + kKindName[p.kind]);
 }
 
 // Replaces the error of a conversion by ours.
 bool ConversionFailed(const Operator& op, const Param& p, PyObject* object) {
   const bool range = PyErr_ExceptionMatches(PyExc_OverflowError);
-  if (!range && !PyErr_ExceptionMatches(PyExc_TypeError)) return false;  // raised by the object's own code
+  if (!range && !PyErr_ExceptionMatches(PyExc_TypeError))
+    return false;  // raised by the object's own code
   PyErr_Clear();
   if (!range) return WrongType(op, p, object);
-  return Refuse(op, p, PyExc_ValueError, std::string("is out of the range of ") + (p.kind == kAnyopInt ? "int64" : "float64"));
+  return Refuse(
+      op, p, PyExc_ValueError,
+      std::string("is out of the range of ") + (p.kind == kAnyopInt ? "int64" : "float64"));
 }
 
 bool ToInt(const Operator& op, const Param& p, PyObject* object, int64_t* value) {
@@ -52,7 +57,8 @@ bool ToString(const Operator& op, const Param& p, PyObject* object, AnyopString*
     PyErr_Clear();
     return Refuse(op, p, PyExc_ValueError, "is no valid Unicode text");
   }
-  if (std::strlen(text) != static_cast<size_t>(size)) return Refuse(op, p, PyExc_ValueError, "holds a NUL character");
+  if (std::strlen(text) != static_cast<size_t>(size))
+    return Refuse(op, p, PyExc_ValueError, "holds a NUL character");
   *value = {text, size};
   return true;
 }
@@ -76,18 +82,24 @@ bool ToDtype(const Operator& op, const Param& p, PyObject* object, int64_t* valu
   *value = text ? DtypeFromName(text) : kAnyopNoDtype;
   if (*value != kAnyopNoDtype) return true;
   const std::string found = !text ? "no text" : shown ? text : "a " + TypeText(Py_TYPE(object));
-  return Refuse(op, p, PyExc_TypeError,
-                "is " + found + ", expected a dtype such as \"float32\", numpy.float32 or torch.float32");
+  return Refuse(
+      op, p, PyExc_TypeError,
+      "is " + found + ", expected a dtype such as \"float32\", numpy.float32 or torch.float32");
 }
 
 // One element, written to 8 bytes (16 for a string) at to.
 bool ToElement(const Operator& op, const Param& p, PyObject* object, void* to) {
   switch (p.kind) {
-    case kAnyopInt: return ToInt(op, p, object, static_cast<int64_t*>(to));
-    case kAnyopFloat: return ToFloat(op, p, object, static_cast<double*>(to));
-    case kAnyopBoolean: return ToBool(op, p, object, static_cast<int64_t*>(to));
-    case kAnyopStr: return ToString(op, p, object, static_cast<AnyopString*>(to));
-    default: return ToDtype(op, p, object, static_cast<int64_t*>(to));
+    case kAnyopInt:
+      return ToInt(op, p, object, static_cast<int64_t*>(to));
+    case kAnyopFloat:
+      return ToFloat(op, p, object, static_cast<double*>(to));
+    case kAnyopBoolean:
+      return ToBool(op, p, object, static_cast<int64_t*>(to));
+    case kAnyopStr:
+      return ToString(op, p, object, static_cast<AnyopString*>(to));
+    default:
+      return ToDtype(op, p, object, static_cast<int64_t*>(to));
   }
 }
 
@@ -99,13 +111,16 @@ bool SetList(Frame* frame, const Param& p, PyObject* object) {
   const Py_ssize_t given = tuple ? PyTuple_Size(object) : list ? PyList_Size(object) : 1;
   const Py_ssize_t count = repeated ? p.fixed_count : given;
   if (p.fixed_count >= 0 && count != p.fixed_count) {
-    return Refuse(op, p, PyExc_ValueError,
-                  "has " + std::to_string(count) + " values, expected " + std::to_string(p.fixed_count));
+    return Refuse(
+        op, p, PyExc_ValueError,
+        "has " + std::to_string(count) + " values, expected " + std::to_string(p.fixed_count));
   }
   const int64_t item = p.kind == kAnyopStr ? 16 : 8;
   char* values = frame->arena.Take<char>(count * item + 1);
   for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* element = repeated ? object : tuple ? PyTuple_GetItem(object, i) : PyList_GetItem(object, i);
+    PyObject* element = repeated ? object
+                        : tuple  ? PyTuple_GetItem(object, i)
+                                 : PyList_GetItem(object, i);
     if (!element) return false;  // the list shrank under us
     if (!ToElement(op, p, element, values + i * item)) return false;
   }

@@ -26,7 +26,8 @@ const Source* Publish(const Source& source) {
   for (const Node* n = known.load(); n; n = n->next) {
     if (n->source.type == source.type) return &n->source;
   }
-  Py_INCREF(reinterpret_cast<PyObject*>(source.type));  // kept for ever, so that its address names it
+  Py_INCREF(
+      reinterpret_cast<PyObject*>(source.type));  // kept for ever, so that its address names it
   const Node* node = new Node{source, known.load()};
   known.store(node, std::memory_order_release);
   return &node->source;
@@ -35,8 +36,8 @@ const Source* Publish(const Source& source) {
 const DLPackExchangeAPI* ExchangeApi(PyTypeObject* type) {
   const Ref capsule = Attribute(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__");
   if (!capsule) return nullptr;
-  auto* header =
-      static_cast<const DLPackExchangeAPIHeader*>(PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api"));
+  auto* header = static_cast<const DLPackExchangeAPIHeader*>(
+      PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api"));
   if (!header) PyErr_Clear();
   while (header && header->version.major != DLPACK_MAJOR_VERSION) header = header->prev_api;
   auto* api = reinterpret_cast<const DLPackExchangeAPI*>(header);
@@ -44,7 +45,8 @@ const DLPackExchangeAPI* ExchangeApi(PyTypeObject* type) {
 }
 
 bool IsSubtype(PyTypeObject* type, PyObject* base) {
-  return base && PyType_Check(base) && PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(base));
+  return base && PyType_Check(base) &&
+         PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(base));
 }
 
 const Source* Classify(PyObject* object, std::string* why) {
@@ -67,7 +69,8 @@ const Source* Classify(PyObject* object, std::string* why) {
     const Ref parameter = Attribute(Attribute(torch, "nn").get(), "Parameter");
     auto* itself = reinterpret_cast<PyObject*>(type);
     if (itself != tensor.get() && itself != parameter.get()) {
-      *why = "is a " + TypeText(type) + ", a subclass of torch.Tensor; expected a plain torch.Tensor";
+      *why =
+          "is a " + TypeText(type) + ", a subclass of torch.Tensor; expected a plain torch.Tensor";
       return nullptr;
     }
     const DLPackExchangeAPI* api = ExchangeApi(type);
@@ -78,7 +81,8 @@ const Source* Classify(PyObject* object, std::string* why) {
     if (!InitTorchGuard(torch, why)) return nullptr;
     return Publish({type, Origin::kTorch, api});
   }
-  if (const DLPackExchangeAPI* api = ExchangeApi(type)) return Publish({type, Origin::kExchange, api});
+  if (const DLPackExchangeAPI* api = ExchangeApi(type))
+    return Publish({type, Origin::kExchange, api});
   if (PyObject_HasAttrString(object, "__dlpack__")) return &kGeneric;
   if (Ref(PyMemoryView_FromObject(object))) return &kBuffer;
   PyErr_Clear();
@@ -100,7 +104,9 @@ std::string TypeText(PyTypeObject* type) {
   auto* object = reinterpret_cast<PyObject*>(type);
   const Ref module = Attribute(object, "__module__"), name = Attribute(object, "__qualname__");
   auto text = [](const Ref& value) {
-    const char* s = value && PyUnicode_Check(value.get()) ? PyUnicode_AsUTF8AndSize(value.get(), nullptr) : nullptr;
+    const char* s = value && PyUnicode_Check(value.get())
+                        ? PyUnicode_AsUTF8AndSize(value.get(), nullptr)
+                        : nullptr;
     if (!s) PyErr_Clear();
     return std::string(s ? s : "");
   };

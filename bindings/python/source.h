@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of a Python type that holds tensors: how its memory is borrowed and how results are made.
+// What is known of a Python type that holds tensors: how its memory is borrowed and how results are
+// made.
 #pragma once
 
 #include <dlpack/dlpack.h>
@@ -11,7 +12,8 @@
 
 namespace anyop {
 
-static_assert(sizeof(DLTensor) == sizeof(AnyopTensor) && offsetof(DLTensor, strides) == offsetof(AnyopTensor, strides) &&
+static_assert(sizeof(DLTensor) == sizeof(AnyopTensor) &&
+                  offsetof(DLTensor, strides) == offsetof(AnyopTensor, strides) &&
                   offsetof(DLTensor, dtype) == offsetof(AnyopTensor, dtype_code),
               "an AnyopTensor is a DLTensor");
 

@@ -8,7 +8,8 @@
 namespace anyop {
 namespace {
 
-// A method without arguments, or a property: called as the C function behind it, else as an attribute.
+// A method without arguments, or a property: called as the C function behind it, else as an
+// attribute.
 struct Query {
   PyObject* name = nullptr;
   PyObject* descriptor = nullptr;  // a property
@@ -31,7 +32,8 @@ struct Query {
 
 struct Guard {
   Query requires_grad, is_neg, is_conj, grad_enabled, num_modes;
-  // Of torch.autograd.forward_ad, for its _current_level: -1 outside of every dual_level(). nullptr where there is none.
+  // Of torch.autograd.forward_ad, for its _current_level: -1 outside of every dual_level(). nullptr
+  // where there is none.
   PyObject* forward_ad = nullptr;
   PyObject* level_name = nullptr;
   PyObject* no_level = nullptr;
@@ -46,12 +48,14 @@ PyCFunction CFunction(PyObject* bound) {
   return PyCFunction_GetFlags(bound) == METH_NOARGS ? PyCFunction_GetFunction(bound) : nullptr;
 }
 
-bool MakeQuery(PyObject* owner, PyObject* sample, const char* name, bool is_property, Query* query) {
+bool MakeQuery(PyObject* owner, PyObject* sample, const char* name, bool is_property,
+               Query* query) {
   query->name = PyUnicode_InternFromString(name);
   Ref attribute = Attribute(owner, name);
   if (!attribute) return false;
   if (is_property) {
-    query->get = reinterpret_cast<descrgetfunc>(PyType_GetSlot(Py_TYPE(attribute.get()), Py_tp_descr_get));
+    query->get =
+        reinterpret_cast<descrgetfunc>(PyType_GetSlot(Py_TYPE(attribute.get()), Py_tp_descr_get));
     query->descriptor = attribute.Release();
     return query->get != nullptr;
   }
@@ -70,10 +74,12 @@ void FindForwardAd(PyObject* torch, Guard* guard) {
 // Inside dual_level() tensors may carry tangents, and nothing cheap says which do.
 bool NoForwardLevel(const Guard& g, std::string* why) {
   PyObject* level = g.forward_ad ? PyDict_GetItemWithError(g.forward_ad, g.level_name) : nullptr;
-  if (__builtin_expect(level == g.no_level || !level, 1)) return true;  // -1 is one object in CPython
+  if (__builtin_expect(level == g.no_level || !level, 1))
+    return true;  // -1 is one object in CPython
   const long depth = PyLong_AsLong(level);
   if (depth < 0) return true;
-  *why = "is used inside torch.autograd.forward_ad.dual_level(), whose tangents this call would lose";
+  *why =
+      "is used inside torch.autograd.forward_ad.dual_level(), whose tangents this call would lose";
   return false;
 }
 
@@ -85,12 +91,13 @@ bool InitTorchGuard(PyObject* torch, std::string* why) {
   const Ref base = Attribute(c.get(), "TensorBase");
   const Ref sample(PyObject_CallMethod(torch, "empty", "(i)", 0));
   auto* made = new Guard;
-  const bool found = sample && base &&
-                     MakeQuery(base.get(), sample.get(), "requires_grad", true, &made->requires_grad) &&
-                     MakeQuery(base.get(), sample.get(), "is_neg", false, &made->is_neg) &&
-                     MakeQuery(base.get(), sample.get(), "is_conj", false, &made->is_conj) &&
-                     MakeQuery(c.get(), c.get(), "is_grad_enabled", false, &made->grad_enabled) &&
-                     MakeQuery(c.get(), c.get(), "_len_torch_dispatch_stack", false, &made->num_modes);
+  const bool found =
+      sample && base &&
+      MakeQuery(base.get(), sample.get(), "requires_grad", true, &made->requires_grad) &&
+      MakeQuery(base.get(), sample.get(), "is_neg", false, &made->is_neg) &&
+      MakeQuery(base.get(), sample.get(), "is_conj", false, &made->is_conj) &&
+      MakeQuery(c.get(), c.get(), "is_grad_enabled", false, &made->grad_enabled) &&
+      MakeQuery(c.get(), c.get(), "_len_torch_dispatch_stack", false, &made->num_modes);
   if (!found) {
     PyErr_Clear();
     delete made;
@@ -111,7 +118,8 @@ bool ReadTorchMode(TorchMode* mode, std::string* why) {
   const int records = g.grad_enabled.AskTruth(g.grad_enabled.owner);
   mode->records_gradients = records != 0;
   if (count && PyLong_AsLong(count.get()) == 0 && records >= 0) return NoForwardLevel(g, why);
-  *why = "is used under a torch dispatch mode (such as FakeTensorMode), which does not see this call";
+  *why =
+      "is used under a torch dispatch mode (such as FakeTensorMode), which does not see this call";
   return false;
 }
 
@@ -122,9 +130,15 @@ bool TorchTensorIsPlain(PyObject* tensor, TorchMode mode, bool is_complex, std::
   const int conjugate = is_complex ? g.is_conj.AskTruth(tensor) : 0;
   if (__builtin_expect(needs_gradient == 0 && negative == 0 && conjugate == 0, 1)) return true;
   if (needs_gradient < 0 || negative < 0 || conjugate < 0) return false;
-  if (negative) *why = "has torch's lazy negative bit, so its memory is not its value; call .resolve_neg() first";
-  if (conjugate) *why = "has torch's lazy conjugate bit, so its memory is not its value; call .resolve_conj() first";
-  if (needs_gradient) *why = "requires a gradient, which this call would lose; use torch.no_grad() or .detach()";
+  if (negative)
+    *why =
+        "has torch's lazy negative bit, so its memory is not its value; call .resolve_neg() first";
+  if (conjugate)
+    *why =
+        "has torch's lazy conjugate bit, so its memory is not its value; call .resolve_conj() "
+        "first";
+  if (needs_gradient)
+    *why = "requires a gradient, which this call would lose; use torch.no_grad() or .detach()";
   return false;
 }
 

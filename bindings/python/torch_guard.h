@@ -18,8 +18,8 @@ struct TorchMode {
 // False, with *why set, while a torch dispatch mode (FakeTensorMode and its like) is active.
 bool ReadTorchMode(TorchMode* mode, std::string* why);
 
-// True when a call may read (and write) the tensor's memory directly. Otherwise *why says why not; an error
-// of Python's may be set as well.
+// True when a call may read (and write) the tensor's memory directly. Otherwise *why says why not;
+// an error of Python's may be set as well.
 bool TorchTensorIsPlain(PyObject* tensor, TorchMode mode, bool is_complex, std::string* why);
 
 }  // namespace anyop

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The C ABI for callers: find an operator, call it, load further libraries of operators.
 
-   Every function may be called from any thread. Functions that return int32_t return an AnyopStatus; the text
-   of a failure is AnyopLastError() of the same thread until its next call. Nothing throws. */
+   Every function may be called from any thread. Functions that return int32_t return an
+   AnyopStatus; the text of a failure is AnyopLastError() of the same thread until its next call.
+   Nothing throws. */
 #ifndef ANYOP_ANYOP_H_
 #define ANYOP_ANYOP_H_
 
@@ -22,7 +23,8 @@ extern "C" {
 /* An operator of the registry; lives as long as the process. */
 typedef struct AnyopOperator AnyopOperator;
 
-/* One argument or result. Zeroed memory is None: the default of an argument, "make it" for a result. */
+/* One argument or result. Zeroed memory is None: the default of an argument, "make it" for a
+ * result. */
 typedef enum AnyopValueKind {
   kAnyopNoValue = 0,
   kAnyopTensorValue = 1,
@@ -72,17 +74,20 @@ ANYOP_API const AnyopOperator* AnyopFindOperator(const char* name);
 ANYOP_API int32_t AnyopListOperators(const AnyopOperator** operators, int32_t capacity);
 ANYOP_API const AnyopOp* AnyopOperatorTable(const AnyopOperator* op);
 
-/* Calls an operator. values are its arguments in the schema's order, then its results; what lies behind count
-   is None. A result that is None is made on the CPU and put into its value, for AnyopDeleteTensor (values must
-   then have room for it); an optional result is made only when its kind is kAnyopTensorValue and its tensor NULL. */
+/* Calls an operator. values are its arguments in the schema's order, then its results; what lies
+   behind count is None. A result that is None is made on the CPU and put into its value, for
+   AnyopDeleteTensor (values must then have room for it); an optional result is made only when its
+   kind is kAnyopTensorValue and its tensor NULL. */
 ANYOP_API int32_t AnyopInvoke(const AnyopOperator* op, AnyopValue* values, int32_t count,
                               const AnyopInvokeOptions* options);
 
 /* A tensor with memory of its own on the CPU, 64-byte aligned, row-major, uninitialised. */
-ANYOP_API int32_t AnyopNewTensor(AnyopDtype dtype, int32_t ndim, const int64_t* shape, AnyopTensor** tensor);
+ANYOP_API int32_t AnyopNewTensor(AnyopDtype dtype, int32_t ndim, const int64_t* shape,
+                                 AnyopTensor** tensor);
 ANYOP_API void AnyopDeleteTensor(AnyopTensor* tensor); /* NULL is ignored */
 
-/* Adds the operators of a library: all of them or, with an error, none. Loading the same one again is no error. */
+/* Adds the operators of a library: all of them or, with an error, none. Loading the same one again
+ * is no error. */
 ANYOP_API int32_t AnyopRegisterLibrary(const AnyopLibrary* library);
 /* Opens a shared object that exports AnyopLibraryEntry and registers it. It is never closed. */
 ANYOP_API int32_t AnyopLoadLibrary(const char* path);

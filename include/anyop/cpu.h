@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For CPU kernels: vector code chosen per processor at load, 16-bit floats, conversion between element types.
+// For CPU kernels: vector code chosen per processor at load, 16-bit floats, conversion between
+// element types.
 #ifndef ANYOP_CPU_H_
 #define ANYOP_CPU_H_
 
@@ -9,11 +10,12 @@
 //
 //   ANYOP_CPU_CLONES void Run(const GeluArgs* args, int64_t begin, int64_t end) { ... }
 //
-// The macro compiles it, with all it calls inlined, once for AVX-512, AVX2 and the baseline; the loader picks
-// the best the processor has.
+// The macro compiles it, with all it calls inlined, once for AVX-512, AVX2 and the baseline; the
+// loader picks the best the processor has.
 //
-// Loops compute in float, double, int32_t or int64_t. What has another type is converted in blocks that stay in the
-// first-level cache, by functions compiled once; bfloat16 also in registers, where there is little else to do.
+// Loops compute in float, double, int32_t or int64_t. What has another type is converted in blocks
+// that stay in the first-level cache, by functions compiled once; bfloat16 also in registers, where
+// there is little else to do.
 //
 // ANYOP_CPU_ISA = 1, 3 or 4 builds x86-64-v1, -v3 or -v4 only, for tests of each.
 #define ANYOP_CPU_STRING_(x) #x
@@ -23,8 +25,9 @@
 #elif defined(ANYOP_CPU_ISA)
 #define ANYOP_CPU_CLONES \
   __attribute__((target("arch=x86-64-v" ANYOP_CPU_STRING(ANYOP_CPU_ISA)), flatten)) static
-#elif defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__) && !defined(__clang__) && \
-    __GNUC__ >= 12 && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#elif defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__) &&   \
+    !defined(__clang__) && __GNUC__ >= 12 && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 #define ANYOP_CPU_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), flatten)) static
 #elif defined(__GNUC__)
@@ -73,7 +76,9 @@ constexpr AnyopDtype kDtype<float> = kAnyopFloat32;
 template <>
 constexpr AnyopDtype kDtype<double> = kAnyopFloat64;
 
-inline bool IsFloating(AnyopDtype dtype) { return dtype >= kAnyopFloat16 && dtype <= kAnyopFloat64; }
+inline bool IsFloating(AnyopDtype dtype) {
+  return dtype >= kAnyopFloat16 && dtype <= kAnyopFloat64;
+}
 
 inline uint32_t BitsOf(float x) {
   uint32_t bits;
@@ -102,7 +107,8 @@ inline Wide Load(bfloat16 x) {
 template <typename Wide>
 inline Wide Load(float16 x) {
   const uint32_t shifted = static_cast<uint32_t>(x.bits & 0x7fff) << 13;
-  const uint32_t finite = BitsOf(FloatOf(shifted) * 0x1p112f);  // moves the exponent, denormals included
+  const uint32_t finite =
+      BitsOf(FloatOf(shifted) * 0x1p112f);  // moves the exponent, denormals included
   const uint32_t magnitude = shifted >= 0x0f800000u ? shifted | 0x7f800000u : finite;
   return static_cast<Wide>(FloatOf(magnitude | static_cast<uint32_t>(x.bits & 0x8000) << 16));
 }
@@ -169,8 +175,8 @@ inline void Apply(int64_t n, F f, E* out, const In*... in) {
   for (int64_t i = 0; i < n; ++i) Store(f(Load<Wide>(in[i])...), out + i);
 }
 
-// Apply for an f that takes less time than the memory: reading and writing take turns of 256 bytes, which is a sixth
-// faster than turns of one vector where the tensors do not fit the cache.
+// Apply for an f that takes less time than the memory: reading and writing take turns of 256 bytes,
+// which is a sixth faster than turns of one vector where the tensors do not fit the cache.
 template <typename E, typename F, typename... In>
 inline void ApplyLight(int64_t n, F f, E* out, const In*... in) {
   constexpr int64_t kTurn = 256 / sizeof(E);
@@ -201,25 +207,33 @@ inline void NarrowTo(const Wide* from, int64_t n, T* to) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) Store(from[i], to + i);
 }
-[[maybe_unused]] ANYOP_CPU_CLONES __attribute__((noinline)) void WidenFrom(const bfloat16* from, int64_t n, float* to) {
+[[maybe_unused]] ANYOP_CPU_CLONES __attribute__((noinline)) void WidenFrom(const bfloat16* from,
+                                                                           int64_t n, float* to) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) to[i] = Load<float>(from[i]);
 }
-[[maybe_unused]] ANYOP_CPU_CLONES __attribute__((noinline)) void NarrowByInteger(const float* from, int64_t n, bfloat16* to) {
+[[maybe_unused]] ANYOP_CPU_CLONES __attribute__((noinline)) void NarrowByInteger(const float* from,
+                                                                                 int64_t n,
+                                                                                 bfloat16* to) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
-    const uint32_t quiet = from[i] == from[i] ? 0 : 0x400000;  // what comes from memory may be a signalling NaN
+    const uint32_t quiet =
+        from[i] == from[i] ? 0 : 0x400000;  // what comes from memory may be a signalling NaN
     Store(FloatOf(BitsOf(from[i]) | quiet), to + i);
   }
 }
 
 #if defined(__x86_64__) && defined(__GNUC__) && (!defined(ANYOP_CPU_ISA) || ANYOP_CPU_ISA >= 3)
-// The compiler does not vectorise to the instructions below, and integer code for them is two to four times slower.
+// The compiler does not vectorise to the instructions below, and integer code for them is two to
+// four times slower.
 #define ANYOP_CPU_F16C 1
-#pragma GCC diagnostic ignored "-Wpsabi"  // how vectors are passed is no matter between inlined functions
+#pragma GCC diagnostic ignored \
+    "-Wpsabi"  // how vectors are passed is no matter between inlined functions
 typedef float Float8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef short Short8 __attribute__((vector_size(16), aligned(2), may_alias));
-inline bool HasF16C() { return __builtin_cpu_supports("avx2"); }  // every processor with AVX2 has F16C
+inline bool HasF16C() {
+  return __builtin_cpu_supports("avx2");
+}  // every processor with AVX2 has F16C
 __attribute__((target("avx2,fma,f16c"))) inline Float8 LoadF16C(const float16* from) {
   return __builtin_ia32_vcvtph2ps256(*reinterpret_cast<const Short8*>(from));
 }
@@ -227,20 +241,22 @@ __attribute__((target("avx2,fma,f16c"))) inline void StoreF16C(Float8 x, float16
   *reinterpret_cast<Short8*>(to) = __builtin_ia32_vcvtps2ph256(x, 0);  // 0: to nearest even
 }
 // These do as many elements as make whole vectors, and return how many.
-__attribute__((target("avx2,fma,f16c"), noinline)) inline int64_t WidenF16C(const float16* from, int64_t n,
-                                                                            float* to) {
+__attribute__((target("avx2,fma,f16c"), noinline)) inline int64_t WidenF16C(const float16* from,
+                                                                            int64_t n, float* to) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) *reinterpret_cast<Float8*>(to + i) = LoadF16C(from + i);
   return i;
 }
-__attribute__((target("avx2,fma,f16c"), noinline)) inline int64_t NarrowF16C(const float* from, int64_t n,
+__attribute__((target("avx2,fma,f16c"), noinline)) inline int64_t NarrowF16C(const float* from,
+                                                                             int64_t n,
                                                                              float16* to) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) StoreF16C(*reinterpret_cast<const Float8*>(from + i), to + i);
   return i;
 }
 template <typename F, typename... In>
-__attribute__((target("avx2,fma,f16c"), noinline, flatten)) int64_t ApplyF16C(int64_t n, F f, float16* out,
+__attribute__((target("avx2,fma,f16c"), noinline, flatten)) int64_t ApplyF16C(int64_t n, F f,
+                                                                              float16* out,
                                                                               const In*... in) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) StoreF16C(f(LoadF16C(in + i)...), out + i);
@@ -277,10 +293,10 @@ inline void NarrowTo(const float* from, int64_t n, float16* to) {
 typedef float Float16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef short Short16 __attribute__((vector_size(32), aligned(2), may_alias));
 inline bool HasBF16() { return __builtin_cpu_supports("avx512bf16"); }
-// Stops at a denormal number, which the instruction would make 0. Assembler, because the intrinsic's name and types
-// differ between releases of compilers.
-__attribute__((target("avx512bf16,avx512dq,avx512bw,avx512vl"), noinline)) inline int64_t NarrowBF16(
-    const float* from, int64_t n, bfloat16* to) {
+// Stops at a denormal number, which the instruction would make 0. Assembler, because the
+// intrinsic's name and types differ between releases of compilers.
+__attribute__((target("avx512bf16,avx512dq,avx512bw,avx512vl"), noinline)) inline int64_t
+NarrowBF16(const float* from, int64_t n, bfloat16* to) {
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
     Short16 half;
@@ -303,7 +319,8 @@ inline void NarrowTo(const float* from, int64_t n, bfloat16* to) {
   NarrowByInteger(from + i, n - i, to + i);
 }
 
-// The same for types known at run time, which must be among those listed. Compiled for the baseline only.
+// The same for types known at run time, which must be among those listed. Compiled for the baseline
+// only.
 template <typename Wide, typename... T>
 __attribute__((noinline)) void Widen(Types<T...>, [[maybe_unused]] AnyopDtype dtype,
                                      [[maybe_unused]] const void* from, [[maybe_unused]] int64_t n,

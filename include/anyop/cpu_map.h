@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The element-wise scheme of CPU kernels: out[i] = f(in[i]...) for any strides, broadcasting and element types.
+// The element-wise scheme of CPU kernels: out[i] = f(in[i]...) for any strides, broadcasting and
+// element types.
 #ifndef ANYOP_CPU_MAP_H_
 #define ANYOP_CPU_MAP_H_
 
@@ -9,7 +10,8 @@ namespace anyop::cpu {
 
 constexpr int kMaxRank = 32;  // the core passes no more
 
-// A tensor seen in row-major order of the output: dimensions innermost first, merged where memory allows.
+// A tensor seen in row-major order of the output: dimensions innermost first, merged where memory
+// allows.
 struct Walk {
   char* data;
   AnyopDtype dtype;
@@ -20,7 +22,8 @@ struct Walk {
 };
 
 // order: dimensions of the tensor, innermost first.
-__attribute__((noinline)) inline void InitWalk(const AnyopTensor& tensor, const int* order, int rank, Walk* walk) {
+__attribute__((noinline)) inline void InitWalk(const AnyopTensor& tensor, const int* order,
+                                               int rank, Walk* walk) {
   walk->data = static_cast<char*>(tensor.data);
   walk->dtype = AnyopDtypeOf(&tensor);
   walk->item_bytes = tensor.dtype_bits / 8;
@@ -57,7 +60,8 @@ struct Plan {
       count *= output->shape[d];
       if (output->shape[d] == 1) continue;
       int at = rank++;
-      for (; at > 0 && Span(output, order[at - 1]) > Span(output, d); --at) order[at] = order[at - 1];
+      for (; at > 0 && Span(output, order[at - 1]) > Span(output, d); --at)
+        order[at] = order[at - 1];
       order[at] = d;
     }
     InitWalk(*output, order, rank, &out);
@@ -79,7 +83,8 @@ struct Plan {
 
 // n elements of a fixed width from one stride to another; a stride of 0 repeats.
 template <typename Item>
-inline void CopyItems(const char* from, int64_t from_stride, int64_t n, char* to, int64_t to_stride) {
+inline void CopyItems(const char* from, int64_t from_stride, int64_t n, char* to,
+                      int64_t to_stride) {
   for (int64_t i = 0; i < n; ++i) {
     Item item;
     __builtin_memcpy(&item, from + i * from_stride, sizeof(Item));
@@ -93,10 +98,14 @@ inline void CopyRun(int item_bytes, const char* from, int64_t from_stride, int64
     return;
   }
   switch (item_bytes) {
-    case 1: return CopyItems<uint8_t>(from, from_stride, n, to, to_stride);
-    case 2: return CopyItems<uint16_t>(from, from_stride, n, to, to_stride);
-    case 4: return CopyItems<uint32_t>(from, from_stride, n, to, to_stride);
-    default: return CopyItems<uint64_t>(from, from_stride, n, to, to_stride);
+    case 1:
+      return CopyItems<uint8_t>(from, from_stride, n, to, to_stride);
+    case 2:
+      return CopyItems<uint16_t>(from, from_stride, n, to, to_stride);
+    case 4:
+      return CopyItems<uint32_t>(from, from_stride, n, to, to_stride);
+    default:
+      return CopyItems<uint64_t>(from, from_stride, n, to, to_stride);
   }
 }
 
@@ -111,7 +120,8 @@ class Cursor {
     }
   }
 
-  // How many of the next elements are contiguous, and where the next n are when they are that, else nullptr.
+  // How many of the next elements are contiguous, and where the next n are when they are that, else
+  // nullptr.
   int64_t ContiguousRun() const {
     return walk_.stride_bytes[0] == walk_.item_bytes ? walk_.size[0] - index_[0] : 0;
   }
@@ -128,8 +138,8 @@ class Cursor {
     }
   }
 
-  // Copy the next n elements to or from contiguous memory and move past them. Not inlined: loops that only
-  // move bytes gain nothing from being compiled per instruction set and element type.
+  // Copy the next n elements to or from contiguous memory and move past them. Not inlined: loops
+  // that only move bytes gain nothing from being compiled per instruction set and element type.
   __attribute__((noinline)) void Gather(int64_t n, char* to) {
     for (int64_t run; n > 0; n -= run, to += run * walk_.item_bytes) {
       run = Run(n);
@@ -156,16 +166,17 @@ class Cursor {
   int64_t index_[kMaxRank];
 };
 
-// One input or output: hands out blocks of E, in place where the tensor has them, else through its buffer.
-// Others: the other types that the tensor may have.
-// raw: kBlock * 8 bytes, for elements on their way between a strided tensor and a conversion.
-// Its functions are not inlined, for the reason given at Gather.
+// One input or output: hands out blocks of E, in place where the tensor has them, else through its
+// buffer. Others: the other types that the tensor may have. raw: kBlock * 8 bytes, for elements on
+// their way between a strided tensor and a conversion. Its functions are not inlined, for the
+// reason given at Gather.
 template <typename E, typename Others>
 class Blocks {
  public:
   Blocks(const Walk& walk, int64_t begin) : walk_(walk), cursor_(walk, begin) {}
 
-  // How many of the next elements need no buffer. More than kBlock may be asked for only up to that.
+  // How many of the next elements need no buffer. More than kBlock may be asked for only up to
+  // that.
   int64_t InPlace() const { return walk_.dtype == kDtype<E> ? cursor_.ContiguousRun() : 0; }
 
   __attribute__((noinline)) const E* Read(int64_t n, char* raw) {
@@ -207,8 +218,8 @@ class Blocks {
 // How much f does: kLight takes less time than the memory.
 enum Weight { kHeavy, kLight };
 
-// Elements [begin, end) of out = f(in...), with loops over E. From and To: the other types that inputs and output
-// may have.
+// Elements [begin, end) of out = f(in...), with loops over E. From and To: the other types that
+// inputs and output may have.
 template <Weight weight, typename E, typename To, int N, typename F, typename... In>
 inline void MapBlocks(const Plan<N>& plan, int64_t begin, int64_t end, F f, In&&... in) {
   alignas(64) char raw[kBlock * 8];
@@ -237,47 +248,59 @@ inline void Map(const Plan<2>& plan, int64_t begin, int64_t end, F f) {
                            Blocks<E, From>(plan.in[1], begin));
 }
 
-// For kernels whose tensors all have one floating-point type: f is called with float, or double for float64.
+// For kernels whose tensors all have one floating-point type: f is called with float, or double for
+// float64.
 template <Weight weight = kHeavy, int N, typename F>
 inline void MapFloats(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
   using Half = Types<float16, bfloat16>;
-  if (plan.out.dtype == kAnyopFloat64) return Map<weight, double, Types<>, Types<>>(plan, begin, end, f);
+  if (plan.out.dtype == kAnyopFloat64)
+    return Map<weight, double, Types<>, Types<>>(plan, begin, end, f);
   Map<weight, float, Half, Half>(plan, begin, end, f);
 }
 
-// Where the tensors all have one 16-bit floating-point type: converts in registers, for kernels that do little else.
-// f is called with float and with vectors of it, by reference. False: the tensors have not.
+// Where the tensors are all float16: converts in registers, for kernels that do little else. f is
+// called with float and with vectors of it, by reference. False: they are not.
 template <int N, typename F>
-inline bool MapHalf(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
-  if (!plan.HasOneType()) return false;
-  if (plan.out.dtype == kAnyopBFloat16) Map<kLight, bfloat16, Types<>, Types<>>(plan, begin, end, f);
-  if (plan.out.dtype == kAnyopFloat16) Map<kLight, float16, Types<>, Types<>>(plan, begin, end, f);
-  return plan.out.dtype == kAnyopBFloat16 || plan.out.dtype == kAnyopFloat16;
+inline bool MapFloat16(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
+  if (plan.out.dtype != kAnyopFloat16 || !plan.HasOneType()) return false;
+  Map<kLight, float16, Types<>, Types<>>(plan, begin, end, f);
+  return true;
 }
 
-// For kernels of little work on promote(x, y), any inputs: f is called with float, vectors of it, or double.
+// For kernels of little work on promote(x, y), any inputs: f is called with float, vectors of it,
+// or double.
 template <int N, typename F>
 inline void MapFloatNumbers(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
   using Half = Types<float16, bfloat16>;
-  using Numbers = Types<boolean, uint8_t, int8_t, int16_t, int32_t, int64_t, float16, bfloat16, float, double>;
-  if (MapHalf(plan, begin, end, f)) return;
-  if (plan.out.dtype == kAnyopFloat64) return Map<kLight, double, Numbers, Types<>>(plan, begin, end, f);
+  using Numbers =
+      Types<boolean, uint8_t, int8_t, int16_t, int32_t, int64_t, float16, bfloat16, float, double>;
+  if (MapFloat16(plan, begin, end, f)) return;
+  if (plan.out.dtype == kAnyopBFloat16 && plan.HasOneType()) {
+    return Map<kLight, bfloat16, Types<>, Types<>>(plan, begin, end, f);
+  }
+  if (plan.out.dtype == kAnyopFloat64)
+    return Map<kLight, double, Numbers, Types<>>(plan, begin, end, f);
   Map<kLight, float, Numbers, Half>(plan, begin, end, f);
 }
-// The same where promote(x, y) is an integer or bool: f is called with it, or with int32_t where types are mixed
-// and small. For bool f is called with uint8_t 0 and 1, and all but 0 is True.
+// The same where promote(x, y) is an integer or bool: f is called with it, or with int32_t where
+// types are mixed and small. For bool f is called with uint8_t 0 and 1, and all but 0 is True.
 template <int N, typename F>
 inline void MapIntegers(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
   using Small = Types<boolean, uint8_t, int8_t, int16_t>;
   using UpTo32 = Types<boolean, uint8_t, int8_t, int16_t, int32_t>;
   const AnyopDtype dtype = plan.out.dtype;
   if (dtype == kAnyopInt64) return Map<kLight, int64_t, UpTo32, Types<>>(plan, begin, end, f);
-  if (dtype == kAnyopInt32 || !plan.HasOneType()) return Map<kLight, int32_t, Small, Small>(plan, begin, end, f);
+  if (dtype == kAnyopInt32 || !plan.HasOneType())
+    return Map<kLight, int32_t, Small, Small>(plan, begin, end, f);
   switch (dtype) {
-    case kAnyopInt16: return Map<kLight, int16_t, Types<>, Types<>>(plan, begin, end, f);
-    case kAnyopInt8: return Map<kLight, int8_t, Types<>, Types<>>(plan, begin, end, f);
-    case kAnyopUInt8: return Map<kLight, uint8_t, Types<>, Types<>>(plan, begin, end, f);
-    default: return Map<kLight, boolean, Types<>, Types<>>(plan, begin, end, f);
+    case kAnyopInt16:
+      return Map<kLight, int16_t, Types<>, Types<>>(plan, begin, end, f);
+    case kAnyopInt8:
+      return Map<kLight, int8_t, Types<>, Types<>>(plan, begin, end, f);
+    case kAnyopUInt8:
+      return Map<kLight, uint8_t, Types<>, Types<>>(plan, begin, end, f);
+    default:
+      return Map<kLight, boolean, Types<>, Types<>>(plan, begin, end, f);
   }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The row scheme of CPU kernels: fold a row to a number, then map the row; a row is read from memory once.
+// The row scheme of CPU kernels: fold a row to a number, then map the row; a row is read from
+// memory once.
 #ifndef ANYOP_CPU_ROWS_H_
 #define ANYOP_CPU_ROWS_H_
 
@@ -7,13 +8,17 @@
 
 namespace anyop::cpu {
 
-// The rows of a tensor whose last dimension is contiguous (layout "rows"); what lies before it has any strides.
+// The rows of a tensor whose last dimension is contiguous (layout "rows"); what lies before it has
+// any strides.
 class Rows {
  public:
   // inner: trailing dimensions that make up a row.
   explicit Rows(const AnyopTensor* tensor, int inner = 1)
-      : data_(static_cast<char*>(tensor->data)), dtype_(AnyopDtypeOf(tensor)), tensor_(tensor),
-        outer_(tensor->ndim - inner), item_bytes_(tensor->dtype_bits / 8) {
+      : data_(static_cast<char*>(tensor->data)),
+        dtype_(AnyopDtypeOf(tensor)),
+        tensor_(tensor),
+        outer_(tensor->ndim - inner),
+        item_bytes_(tensor->dtype_bits / 8) {
     // Equal steps from row to row, as almost always, save a division for each dimension.
     int64_t rows = 1;
     for (int d = outer_ - 1; d >= 0; --d) {
@@ -49,8 +54,8 @@ class Rows {
   bool even_ = true;
 };
 
-// A row as float, or as double for float64: in place when it has that type; 16-bit floats are converted, the whole
-// row at once when it has at most kShortRow elements.
+// A row as float, or as double for float64: in place when it has that type; 16-bit floats are
+// converted, the whole row at once when it has at most kShortRow elements.
 template <typename Wide>
 class RowReader {
  public:
@@ -58,15 +63,16 @@ class RowReader {
     if (dtype == kDtype<Wide>) {
       wide_ = reinterpret_cast<const Wide*>(row);
     } else if (n <= kShortRow) {
-      // Converting leaves the memory idle until the next row, which most often lies behind this one.
-      for (int64_t i = 0; i < n * 2; i += 64) __builtin_prefetch(row + n * 2 + i, 0, 2);
       Convert(0, n);
       wide_ = buffer_;
+      ahead_ = row + n * 2;
     }
   }
   // An optional tensor of one row; without it, `fallback` in every place.
   RowReader(const AnyopTensor* tensor, Wide fallback, int64_t n)
-      : RowReader(tensor ? AnyopDtypeOf(tensor) : kDtype<Wide>, tensor ? static_cast<char*>(tensor->data) : nullptr, n) {
+      : RowReader(tensor ? AnyopDtypeOf(tensor) : kDtype<Wide>,
+                  tensor ? static_cast<char*>(tensor->data) : nullptr, n) {
+    ahead_ = nullptr;
     if (tensor) return;
     for (int64_t i = 0; i < kBlock; ++i) buffer_[i] = fallback;
     repeats_ = true;
@@ -74,6 +80,9 @@ class RowReader {
 
   // Elements [begin, begin + n), n at most kBlock.
   const Wide* Read(int64_t begin, int64_t n) {
+    if (ahead_) {
+      for (int64_t i = 0; i < n * 2; i += 64) __builtin_prefetch(ahead_ + begin * 2 + i, 0, 2);
+    }
     if (wide_) return wide_ + begin;
     if (!repeats_) Convert(begin, n);
     return buffer_;
@@ -92,6 +101,9 @@ class RowReader {
   const char* row_;
   const Wide* wide_ = nullptr;
   bool repeats_ = false;
+  // What lies behind the row, most often the next one: fetched meanwhile, because converting a
+  // whole row at once would leave the memory idle until then.
+  const char* ahead_ = nullptr;
   alignas(64) Wide buffer_[kDtype<Wide> == kAnyopFloat32 ? kShortRow : kBlock];
 };
 
@@ -108,7 +120,8 @@ class RowWriter {
     if constexpr (kDtype<Wide> == kAnyopFloat32) {
       if (dtype_ == kAnyopFloat32) return;
       char* to = row_ + begin * 2;
-      for (int64_t i = 0; i < n * 2; i += 64) __builtin_prefetch(to + 4 * kBlock + i, 1, 2);  // as in RowReader
+      for (int64_t i = 0; i < n * 2; i += 64)
+        __builtin_prefetch(to + 4 * kBlock + i, 1, 2);  // as in RowReader
       Narrow(Types<float16, bfloat16>(), buffer_, n, dtype_, to);
     }
   }
@@ -119,8 +132,8 @@ class RowWriter {
   alignas(64) Wide buffer_[kBlock];
 };
 
-// Joins f(x[i]) over a block. Four vectors of partial results, because one would wait for each addition; so many
-// that float32 sums keep 1e-6 on rows of any length.
+// Joins f(x[i]) over a block. Four vectors of partial results, because one would wait for each
+// addition; so many that float32 sums keep 1e-6 on rows of any length.
 template <typename Wide, typename Join, typename F>
 inline Wide FoldBlock(Wide start, Join join, F f, int64_t n, const Wide* x) {
   constexpr int kLanes = 64 / sizeof(Wide);  // of the widest vector
@@ -136,17 +149,15 @@ inline Wide FoldBlock(Wide start, Join join, F f, int64_t n, const Wide* x) {
       d[j] = join(d[j], f(x[i + j + 3 * kLanes]));
     }
   }
-  for (; i + kLanes <= n; i += kLanes) {
+  for (; i < n; i += kLanes) {
+    const int left = n - i < kLanes ? static_cast<int>(n - i) : kLanes;
+    Wide rest[kLanes] = {};  // f of a whole vector, of which `left` results count
+    for (int j = 0; j < left; ++j) rest[j] = x[i + j];
 #pragma omp simd
-    for (int j = 0; j < kLanes; ++j) b[j] = join(b[j], f(x[i + j]));
+    for (int j = 0; j < kLanes; ++j) b[j] = j < left ? join(b[j], f(rest[j])) : b[j];
   }
-  Wide rest[kLanes] = {};  // f of a whole vector, of which the first n - i count
-  for (int64_t j = i; j < n; ++j) rest[j - i] = x[j];
 #pragma omp simd
-  for (int j = 0; j < kLanes; ++j) {
-    c[j] = i + j < n ? join(c[j], f(rest[j])) : c[j];
-    a[j] = join(join(a[j], b[j]), join(c[j], d[j]));
-  }
+  for (int j = 0; j < kLanes; ++j) a[j] = join(join(a[j], b[j]), join(c[j], d[j]));
   for (int j = 1; j < kLanes; ++j) a[0] = join(a[0], a[j]);
   return a[0];
 }
@@ -154,7 +165,8 @@ inline Wide FoldBlock(Wide start, Join join, F f, int64_t n, const Wide* x) {
 // Calls visit(begin, size) for the blocks of a row.
 template <typename Visit>
 inline void ForBlocks(int64_t n, Visit visit) {
-  for (int64_t begin = 0; begin < n; begin += kBlock) visit(begin, n - begin < kBlock ? n - begin : kBlock);
+  for (int64_t begin = 0; begin < n; begin += kBlock)
+    visit(begin, n - begin < kBlock ? n - begin : kBlock);
 }
 
 // Sum of f(x[i]) over a row; the sums of blocks are added in float64.
@@ -180,8 +192,9 @@ inline Wide Greatest(int64_t n, RowReader<Wide>& x) {
   return most;
 }
 
-// Mean of a row and sum of squared distances from it. Block by block, each around its own mean, which neither cancels
-// nor reads the row twice; blocks are joined in float64 (Chan, Golub & LeVeque 1979).
+// Mean of a row and sum of squared distances from it. Block by block, each around its own mean,
+// which neither cancels nor reads the row twice; blocks are joined in float64 (Chan, Golub &
+// LeVeque 1979).
 struct Moments {
   double mean = 0;
   double squares = 0;
@@ -193,7 +206,8 @@ inline Moments MomentsOf(int64_t n, RowReader<Wide>& in) {
     const Wide* x = in.Read(begin, size);
     const Wide mean = SumBlock(size, [](Wide v) { return v; }, x) / static_cast<Wide>(size);
     all.squares += SumBlock(size, [mean](Wide v) { return (v - mean) * (v - mean); }, x);
-    const double distance = mean - all.mean, share = static_cast<double>(size) / static_cast<double>(begin + size);
+    const double distance = mean - all.mean,
+                 share = static_cast<double>(size) / static_cast<double>(begin + size);
     all.mean += distance * share;
     all.squares += distance * distance * share * static_cast<double>(begin);
   });

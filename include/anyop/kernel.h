@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a kernel sees: tensors, lists, optional scalars, and the call it belongs to. C ABI, no other header. */
+/* What a kernel sees: tensors, lists, optional scalars, and the call it belongs to. C ABI, no other
+ * header. */
 #ifndef ANYOP_KERNEL_H_
 #define ANYOP_KERNEL_H_
 
@@ -13,10 +14,11 @@ extern "C" {
 #define ANYOP_STATIC_ASSERT(condition) _Static_assert(condition, #condition)
 #endif
 
-/* A tensor the kernel does not own. Byte for byte a DLTensor, so that a framework writes it in place.
-   The core promises more than DLPack: strides is never NULL unless ndim is 0, byte_offset is 0, lanes is 1. */
+/* A tensor the kernel does not own. Byte for byte a DLTensor, so that a framework writes it in
+   place. The core promises more than DLPack: strides is never NULL unless ndim is 0, byte_offset is
+   0, lanes is 1. */
 typedef struct AnyopTensor {
-  void* data; /* of element (0, ..., 0); may be NULL when the tensor has no elements */
+  void* data;          /* of element (0, ..., 0); may be NULL when the tensor has no elements */
   int32_t device_type; /* DLDeviceType: 1 CPU, 2 CUDA, ... */
   int32_t device_id;
   int32_t ndim;
@@ -53,7 +55,8 @@ typedef struct AnyopStringList {
   int64_t count;
 } AnyopStringList;
 
-/* Optional scalars; value is 0 when has is 0. Optional bool and ScalarType are AnyopOptionalInt too. */
+/* Optional scalars; value is 0 when has is 0. Optional bool and ScalarType are AnyopOptionalInt
+ * too. */
 typedef struct AnyopOptionalInt {
   int64_t value;
   int64_t has;
@@ -111,14 +114,17 @@ typedef struct AnyopCall {
   uint32_t reserved;
   void* stream; /* the caller's current stream; NULL on the CPU and for the default stream */
   /* Scratch memory on the device of the call, 64-byte aligned, alive until the kernel returns (on a
-     stream: until the kernel's work there is done). NULL when there is none: return kAnyopOutOfMemory. */
+     stream: until the kernel's work there is done). NULL when there is none: return
+     kAnyopOutOfMemory. */
   void* (*workspace)(struct AnyopCall* call, int64_t bytes);
-  /* Notes an error and returns its status, to be returned by the kernel: return call->fail(call, ...).
-     The message says what was found and what was expected; the operator's name is put before it. */
+  /* Notes an error and returns its status, to be returned by the kernel: return call->fail(call,
+     ...). The message says what was found and what was expected; the operator's name is put before
+     it. */
   int32_t (*fail)(struct AnyopCall* call, int32_t status, const char* message);
-  /* CPU only: runs body over [0, count) in pieces of at least grain on the process's one thread pool.
-     Returns when all is done. Bodies must not throw, and may not call fail or workspace. */
-  void (*parallel)(struct AnyopCall* call, int64_t count, int64_t grain, AnyopBody body, void* context);
+  /* CPU only: runs body over [0, count) in pieces of at least grain on the process's one thread
+     pool. Returns when all is done. Bodies must not throw, and may not call fail or workspace. */
+  void (*parallel)(struct AnyopCall* call, int64_t count, int64_t grain, AnyopBody body,
+                   void* context);
   void* internal;
 } AnyopCall;
 ANYOP_STATIC_ASSERT(sizeof(AnyopCall) == 56 && offsetof(AnyopCall, stream) == 16);
@@ -126,7 +132,7 @@ ANYOP_STATIC_ASSERT(offsetof(AnyopCall, workspace) == 24 && offsetof(AnyopCall, 
 
 /* Every argument struct begins with this; the fields after it are generated from the schema. */
 typedef struct AnyopArgs {
-  uint32_t size; /* of the whole struct, as the core filled it */
+  uint32_t size;    /* of the whole struct, as the core filled it */
   uint32_t version; /* ANYOP_ABI_VERSION of the core */
 } AnyopArgs;
 
@@ -135,24 +141,42 @@ typedef int32_t (*AnyopKernel)(const void* args, AnyopCall* call);
 /* The AnyopDtype of a DLPack type, kAnyopNoDtype when there is none. */
 static inline AnyopDtype AnyopDtypeOf(const AnyopTensor* tensor) {
   switch (tensor->dtype_code << 8 | tensor->dtype_bits) {
-    case 6 << 8 | 8: return kAnyopBool;
-    case 1 << 8 | 8: return kAnyopUInt8;
-    case 0 << 8 | 8: return kAnyopInt8;
-    case 0 << 8 | 16: return kAnyopInt16;
-    case 0 << 8 | 32: return kAnyopInt32;
-    case 0 << 8 | 64: return kAnyopInt64;
-    case 2 << 8 | 16: return kAnyopFloat16;
-    case 4 << 8 | 16: return kAnyopBFloat16;
-    case 2 << 8 | 32: return kAnyopFloat32;
-    case 2 << 8 | 64: return kAnyopFloat64;
-    case 5 << 8 | 64: return kAnyopComplex64;
-    case 5 << 8 | 128: return kAnyopComplex128;
-    case 10 << 8 | 8: return kAnyopFloat8E4M3FN;
-    case 12 << 8 | 8: return kAnyopFloat8E5M2;
-    case 1 << 8 | 16: return kAnyopUInt16;
-    case 1 << 8 | 32: return kAnyopUInt32;
-    case 1 << 8 | 64: return kAnyopUInt64;
-    default: return kAnyopNoDtype;
+    case 6 << 8 | 8:
+      return kAnyopBool;
+    case 1 << 8 | 8:
+      return kAnyopUInt8;
+    case 0 << 8 | 8:
+      return kAnyopInt8;
+    case 0 << 8 | 16:
+      return kAnyopInt16;
+    case 0 << 8 | 32:
+      return kAnyopInt32;
+    case 0 << 8 | 64:
+      return kAnyopInt64;
+    case 2 << 8 | 16:
+      return kAnyopFloat16;
+    case 4 << 8 | 16:
+      return kAnyopBFloat16;
+    case 2 << 8 | 32:
+      return kAnyopFloat32;
+    case 2 << 8 | 64:
+      return kAnyopFloat64;
+    case 5 << 8 | 64:
+      return kAnyopComplex64;
+    case 5 << 8 | 128:
+      return kAnyopComplex128;
+    case 10 << 8 | 8:
+      return kAnyopFloat8E4M3FN;
+    case 12 << 8 | 8:
+      return kAnyopFloat8E5M2;
+    case 1 << 8 | 16:
+      return kAnyopUInt16;
+    case 1 << 8 | 32:
+      return kAnyopUInt32;
+    case 1 << 8 | 64:
+      return kAnyopUInt64;
+    default:
+      return kAnyopNoDtype;
   }
 }
 
@@ -161,12 +185,15 @@ static inline AnyopDtype AnyopDtypeOf(const AnyopTensor* tensor) {
 
 namespace anyop {
 
-/* call->parallel for a lambda: ParallelFor(call, rows, 1, [&](int64_t begin, int64_t end) { ... }). */
+/* call->parallel for a lambda: ParallelFor(call, rows, 1, [&](int64_t begin, int64_t end) { ... }).
+ */
 template <typename Body>
 inline void ParallelFor(AnyopCall* call, int64_t count, int64_t grain, const Body& body) {
   call->parallel(
       call, count, grain,
-      [](void* context, int64_t begin, int64_t end) { (*static_cast<const Body*>(context))(begin, end); },
+      [](void* context, int64_t begin, int64_t end) {
+        (*static_cast<const Body*>(context))(begin, end);
+      },
       const_cast<Body*>(&body));
 }
 

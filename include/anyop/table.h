@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a library of operators exports: data only. Written by codegen/, read by the core; C ABI, append-only. */
+/* What a library of operators exports: data only. Written by codegen/, read by the core; C ABI,
+ * append-only. */
 #ifndef ANYOP_TABLE_H_
 #define ANYOP_TABLE_H_
 
@@ -9,7 +10,8 @@
 extern "C" {
 #endif
 
-/* Raised only when an old core could not run a new table. A core reads every version from 1 to its own. */
+/* Raised only when an old core could not run a new table. A core reads every version from 1 to its
+ * own. */
 #define ANYOP_ABI_VERSION 1u
 
 typedef enum AnyopKind {
@@ -28,9 +30,11 @@ typedef enum AnyopParamFlag {
   kAnyopOutput = 8,
   kAnyopHasDefault = 16,
   kAnyopKeywordOnly = 32,
-  kAnyopInplace = 64, /* an output may be exactly this input */
-  kAnyopExpanded = 128, /* the kernel gets a view broadcast to the shape of the program, stride 0 where repeated */
-  kAnyopOptionalElements = 256, /* Tensor?[]: elements may be None, and then have data NULL and ndim -1 */
+  kAnyopInplace = 64,   /* an output may be exactly this input */
+  kAnyopExpanded = 128, /* the kernel gets a view broadcast to the shape of the program, stride 0
+                           where repeated */
+  kAnyopOptionalElements =
+      256, /* Tensor?[]: elements may be None, and then have data NULL and ndim -1 */
 } AnyopParamFlag;
 
 typedef enum AnyopLayout {
@@ -40,52 +44,57 @@ typedef enum AnyopLayout {
 } AnyopLayout;
 
 typedef enum AnyopDtypeRule {
-  kAnyopOneOf = 0, /* in dtype_set, or that of parameter dtype_a when dtype_a >= 0; a new result takes the one it names */
+  kAnyopOneOf = 0,   /* in dtype_set, or that of parameter dtype_a when dtype_a >= 0; a new result
+                        takes the one it names */
   kAnyopPromote = 1, /* torch's promotion of parameters dtype_a and dtype_b */
-  kAnyopFromAttribute = 2, /* ScalarType parameter dtype_a; where that is None, the dtype of dtype_b */
+  kAnyopFromAttribute =
+      2, /* ScalarType parameter dtype_a; where that is None, the dtype of dtype_b */
 } AnyopDtypeRule;
 
-/* One parameter; inputs first, then outputs. AnyopOp::param_size is the distance between records. */
+/* One parameter; inputs first, then outputs. AnyopOp::param_size is the distance between records.
+ */
 typedef struct AnyopParam {
   const char* name;
   const char* shape_text; /* for messages; NULL for what is no tensor */
-  uint32_t offset; /* of its field in the argument struct */
-  int32_t shape; /* word of its shape program in AnyopOp::code, -1 without */
+  uint32_t offset;        /* of its field in the argument struct */
+  int32_t shape;          /* word of its shape program in AnyopOp::code, -1 without */
   uint16_t flags;
   uint8_t kind;
   uint8_t layout;
   uint8_t dtype_rule;
   uint8_t align_log2; /* required alignment of data in bytes; 0: that of an element */
-  int8_t dtype_a; /* parameter, -1: none */
+  int8_t dtype_a;     /* parameter, -1: none */
   int8_t dtype_b;
   uint64_t dtype_set; /* bit AnyopDtype */
   union {
     int64_t i; /* int, bool, ScalarType */
     double f;
-    const char* s; /* str; NULL: None */
-    const void* list; /* AnyopIntList, AnyopFloatList or AnyopStringList; NULL: None */
-  } value; /* the default */
-  int32_t length; /* of a list: symbol bound to the number of elements, -1: none */
+    const char* s;     /* str; NULL: None */
+    const void* list;  /* AnyopIntList, AnyopFloatList or AnyopStringList; NULL: None */
+  } value;             /* the default */
+  int32_t length;      /* of a list: symbol bound to the number of elements, -1: none */
   int32_t fixed_count; /* int[2]: exactly so many elements (one number is repeated), -1: any */
 } AnyopParam;
 ANYOP_STATIC_ASSERT(sizeof(AnyopParam) == 56 && offsetof(AnyopParam, offset) == 16);
 ANYOP_STATIC_ASSERT(offsetof(AnyopParam, dtype_set) == 32 && offsetof(AnyopParam, value) == 40);
 
-/* The shape language. Symbols 0..num_sizes-1 are sizes bound by shapes, the rest integer parameters.
-   Groups 0..num_groups-1 are bound by shapes; the num_joins after them are broadcasts of earlier groups.
+/* The shape language. Symbols 0..num_sizes-1 are sizes bound by shapes, the rest integer
+   parameters. Groups 0..num_groups-1 are bound by shapes; the num_joins after them are broadcasts
+   of earlier groups.
 
    A shape program is: before, after, group (-1: none), mode, then before + after terms.
      mode 0: the shape is exactly  before terms, the group's sizes, after terms.
      mode 1: the shape must be broadcastable to that (every letter in it is known by then).
-   A term: 0..63 a symbol: bound when new, else compared. Above: an expression at word term - 64, compared.
-     Below 0: a record {symbol, a, b} at word ~term: size = a * symbol + b, solved when the symbol is new.
-   An expression is postfix, ended by kAnyopEnd; arithmetic is checked for overflow. */
+   A term: 0..63 a symbol: bound when new, else compared. Above: an expression at word term - 64,
+   compared. Below 0: a record {symbol, a, b} at word ~term: size = a * symbol + b, solved when the
+   symbol is new. An expression is postfix, ended by kAnyopEnd; arithmetic is checked for overflow.
+ */
 typedef enum AnyopOpcode {
   kAnyopEnd = 0,
-  kAnyopConst = 1, /* one word follows */
+  kAnyopConst = 1,  /* one word follows */
   kAnyopSymbol = 2, /* one word follows */
-  kAnyopRank = 3, /* of a group; one word follows */
-  kAnyopNumel = 4, /* of a group; one word follows */
+  kAnyopRank = 3,   /* of a group; one word follows */
+  kAnyopNumel = 4,  /* of a group; one word follows */
   kAnyopAdd = 5,
   kAnyopSub = 6,
   kAnyopMul = 7,
@@ -114,7 +123,7 @@ typedef struct AnyopCondition {
 
 typedef struct AnyopKernelEntry {
   const char* backend; /* "cpu", "cuda", ... */
-  const char* source; /* file name, for people */
+  const char* source;  /* file name, for people */
   AnyopKernel run;
   int32_t device_type;
   int32_t priority; /* the highest is taken by default */
@@ -123,18 +132,18 @@ ANYOP_STATIC_ASSERT(sizeof(AnyopKernelEntry) == 32);
 
 /* One operator. Names of sizes are in symbols, for messages. */
 typedef struct AnyopOp {
-  uint32_t size; /* sizeof(AnyopOp) where the table was compiled */
-  uint32_t abi_version; /* ANYOP_ABI_VERSION there */
+  uint32_t size;          /* sizeof(AnyopOp) where the table was compiled */
+  uint32_t abi_version;   /* ANYOP_ABI_VERSION there */
   const char* name_space; /* "anyop" */
-  const char* name; /* "rms_norm" */
+  const char* name;       /* "rms_norm" */
   const char* schema;
-  const char* doc; /* what Python's help shows; begins with a signature line */
+  const char* doc;      /* what Python's help shows; begins with a signature line */
   const char* metadata; /* JSON */
   const AnyopParam* params;
   const int32_t* code;
   const char* const* symbols; /* num_symbols names */
   const uint16_t* attributes; /* symbol num_sizes + i is integer parameter attributes[i] */
-  const AnyopJoin* joins; /* num_joins words */
+  const AnyopJoin* joins;     /* num_joins words */
   const AnyopCondition* conditions;
   const AnyopKernelEntry* kernels;
   uint32_t param_size;
@@ -142,7 +151,8 @@ typedef struct AnyopOp {
   uint32_t num_inputs;
   uint32_t num_outputs;
   uint32_t args_size;
-  uint32_t sizes_offset; /* of int64_t sizes[num_sizes], numels[num_groups + num_joins] in the argument struct */
+  uint32_t sizes_offset; /* of int64_t sizes[num_sizes], numels[num_groups + num_joins] in the
+                            argument struct */
   uint32_t code_words;
   uint32_t num_symbols;
   uint32_t num_sizes;
@@ -153,7 +163,8 @@ typedef struct AnyopOp {
   uint32_t reserved;
   uint64_t element_symbols; /* sizes bound anew for each element of a list of tensors */
   uint64_t element_groups;
-  uint64_t args_hash; /* of the argument struct's fields: a kernel from elsewhere must show the same */
+  uint64_t
+      args_hash; /* of the argument struct's fields: a kernel from elsewhere must show the same */
 } AnyopOp;
 ANYOP_STATIC_ASSERT(offsetof(AnyopOp, params) == 48 && offsetof(AnyopOp, param_size) == 104);
 ANYOP_STATIC_ASSERT(sizeof(AnyopOp) == 184);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// add on the CPU: one read of each input and one write an element; integers modulo 2^32 or 2^64, so exactly.
+// add on the CPU: one read of each input and one write an element; integers modulo 2^32 or 2^64, so
+// exactly.
 #include "anyop/ops/add.h"
 
 #include "anyop/cpu_map.h"
@@ -21,7 +22,8 @@ struct IntegerSum {
   uint64_t alpha;
   template <typename Wide>
   Wide operator()(Wide x, Wide y) const {
-    return static_cast<Wide>(static_cast<uint32_t>(x) + static_cast<uint32_t>(alpha) * static_cast<uint32_t>(y));
+    return static_cast<Wide>(static_cast<uint32_t>(x) +
+                             static_cast<uint32_t>(alpha) * static_cast<uint32_t>(y));
   }
   int64_t operator()(int64_t x, int64_t y) const {
     return static_cast<int64_t>(static_cast<uint64_t>(x) + alpha * static_cast<uint64_t>(y));
@@ -44,13 +46,18 @@ extern "C" int32_t anyop_add_cpu(const AddArgs* args, AnyopCall* call) {
   const double alpha = args->alpha;
   if (IsFloating(plan.out.dtype)) {
     const FloatSum sum{alpha};
-    return RunMap(call, plan, [sum](const auto& plan, int64_t begin, int64_t end) { RunFloat(plan, sum, begin, end); });
+    return RunMap(call, plan, [sum](const auto& plan, int64_t begin, int64_t end) {
+      RunFloat(plan, sum, begin, end);
+    });
   }
   const bool in_range = alpha >= -0x1p63 && alpha < 0x1p63;
   if (!in_range || alpha != static_cast<double>(static_cast<int64_t>(alpha))) {
-    return call->fail(call, kAnyopValueError, "alpha has a fraction or is too large, expected an integer for integers");
+    return call->fail(call, kAnyopValueError,
+                      "alpha has a fraction or is too large, expected an integer for integers");
   }
   IntegerSum sum{static_cast<uint64_t>(static_cast<int64_t>(alpha))};
   if (plan.out.dtype == kAnyopBool) sum.alpha = sum.alpha != 0;
-  return RunMap(call, plan, [sum](const auto& plan, int64_t begin, int64_t end) { RunInteger(plan, sum, begin, end); });
+  return RunMap(call, plan, [sum](const auto& plan, int64_t begin, int64_t end) {
+    RunInteger(plan, sum, begin, end);
+  });
 }

@@ -3,10 +3,9 @@
 
 import itertools
 
+import anyop
 import numpy as np
 import pytest
-
-import anyop
 
 
 def reference(x, y, alpha):
@@ -14,13 +13,24 @@ def reference(x, y, alpha):
         with np.errstate(all="ignore"):
             return x + alpha * y
     dtype = np.result_type(x.dtype, y.dtype)
-    if dtype == bool:
+    if dtype.kind == "b":
         return x | (y & (alpha != 0))
     with np.errstate(over="ignore"):
         return x.astype(dtype) + y.astype(dtype) * np.array(int(alpha)).astype(dtype)
 
 
-DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16"]
+DTYPES = [
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    "bfloat16",
+]
 
 
 @pytest.mark.parametrize(("left", "right"), list(itertools.product(DTYPES, DTYPES)))
@@ -35,7 +45,15 @@ def test_every_pair_of_dtypes_is_as_in_torch(left, right):
 def test_broadcast_views_of_every_kind():
     random = np.random.default_rng(0)
     base = random.standard_normal((8, 9, 10)).astype(np.float32)
-    views = [base, base.T, base[::-1, :, ::2], base[:, ::-3], base[2:3], base[:, :1, 5:6], np.broadcast_to(base[0, 0], (7, 10))]
+    views = [
+        base,
+        base.T,
+        base[::-1, :, ::2],
+        base[:, ::-3],
+        base[2:3],
+        base[:, :1, 5:6],
+        np.broadcast_to(base[0, 0], (7, 10)),
+    ]
     compared = 0
     for x, y in itertools.product(views, views):
         try:
@@ -52,3 +70,40 @@ def test_broadcast_views_of_every_kind():
 def test_a_fraction_is_refused_for_integers():
     with pytest.raises(ValueError, match="alpha"):
         anyop.add(np.ones(3, np.int32), np.ones(3, np.int32), alpha=0.5)
+
+
+@pytest.mark.parametrize(
+    "left", ["float16", "bfloat16", "float32", "float64", "int64", "int16", "bool"]
+)
+@pytest.mark.parametrize("right", ["float16", "bfloat16", "float32", "int32", "bool"])
+def test_more_than_a_block(left, right):
+    """Runs that end inside a block of 1,024 elements, and that are longer; as torch for every kind of view."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.randn(5, 1500, 4, generator=generator) * 9).to(getattr(torch, left))
+    y = (torch.randn(5, 1500, 4, generator=generator) * 9).to(getattr(torch, right))
+    views = [
+        lambda t: t,
+        lambda t: t[:, ::2],
+        lambda t: t[..., :3],
+        lambda t: t.transpose(0, 2),
+        lambda t: t[:, :1],
+        lambda t: t.reshape(-1),
+    ]
+    compared = 0
+    for one, two in itertools.product(views, views):
+        try:
+            expected = torch.add(one(x).float(), two(y).float())
+        except RuntimeError:
+            continue
+        found, theirs = anyop.add(one(x), two(y)), torch.add(one(x), two(y))
+        assert found.dtype == theirs.dtype
+        if found.dtype in (
+            torch.float16,
+            torch.bfloat16,
+        ):  # torch rounds the other input first where types are mixed
+            torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)
+        else:
+            torch.testing.assert_close(found, theirs, rtol=1e-6, atol=1e-6)
+        compared += 1
+    assert compared >= 8

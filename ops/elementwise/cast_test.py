@@ -3,10 +3,9 @@
 
 import itertools
 
+import anyop
 import numpy as np
 import pytest
-
-import anyop
 
 
 def reference(x, dtype):
@@ -19,7 +18,18 @@ def test_other_dtypes_are_refused():
             anyop.cast(np.ones(3, np.float32), dtype)
 
 
-DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+DTYPES = [
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+]
 
 
 @pytest.mark.parametrize(("source", "target"), list(itertools.product(DTYPES, DTYPES)))
@@ -39,7 +49,12 @@ def test_rounding_is_to_nearest_even_for_every_pattern(target):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     bits = torch.arange(0, 2**32, 4099, dtype=torch.int64).to(torch.int32)
     x = bits.view(torch.float32)
-    x = torch.cat([x[~x.isnan()], torch.tensor([65519.99, 65520.0, 65504.0, 5.96e-8, 2.98e-8, -0.0, float("inf")])])
+    x = torch.cat(
+        [
+            x[~x.isnan()],
+            torch.tensor([65519.99, 65520.0, 65504.0, 5.96e-8, 2.98e-8, -0.0, float("inf")]),
+        ]
+    )
     found, expected = anyop.cast(x, target), x.to(getattr(torch, target))
     assert torch.equal(found.view(torch.int16), expected.view(torch.int16))
     assert anyop.cast(torch.tensor([float("nan"), -float("nan")]), target).isnan().all()

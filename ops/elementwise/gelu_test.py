@@ -3,10 +3,9 @@
 
 import math
 
+import anyop
 import numpy as np
 import pytest
-
-import anyop
 
 _erf = np.vectorize(math.erf, otypes=[float])
 
@@ -21,7 +20,9 @@ def reference(x, approximate):
 def test_tails_and_dense_points(approximate):
     x = np.concatenate([np.linspace(-12, 12, 40001), [-1e30, 1e30, 0.0]]).astype(np.float32)
     expected = reference(x.astype(float), approximate)
-    assert np.abs(anyop.gelu(x, approximate=approximate) - expected).max() <= 1e24  # of the largest, exactly below
+    assert (
+        np.abs(anyop.gelu(x, approximate=approximate) - expected).max() <= 1e24
+    )  # of the largest, exactly below
     small = np.abs(x) < 100
     assert np.abs(anyop.gelu(x, approximate=approximate) - expected)[small].max() < 2e-6
     special = anyop.gelu(np.array([np.nan, np.inf, -np.inf], np.float32), approximate=approximate)

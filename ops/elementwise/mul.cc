@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mul on the CPU: one read of each input and one write an element; integers modulo 2^32 or 2^64, so exactly.
+// mul on the CPU: one read of each input and one write an element; integers modulo 2^32 or 2^64, so
+// exactly.
 #include "anyop/ops/mul.h"
 
 #include "anyop/cpu_map.h"

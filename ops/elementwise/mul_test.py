@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """mul in float64, integers exactly; integers wrap around."""
 
-import numpy as np
-
 import anyop
+import numpy as np
 
 
 def reference(x, y):

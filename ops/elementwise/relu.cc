@@ -16,7 +16,7 @@ struct Relu {
 };
 
 ANYOP_CPU_CLONES void Run(const Plan<1>& plan, int64_t begin, int64_t end) {
-  if (!MapHalf(plan, begin, end, Relu())) MapFloats<kLight>(plan, begin, end, Relu());
+  if (!MapFloat16(plan, begin, end, Relu())) MapFloats<kLight>(plan, begin, end, Relu());
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """relu, exactly; NaN stays, as in torch."""
 
-import numpy as np
-
 import anyop
+import numpy as np
 
 
 def reference(x):

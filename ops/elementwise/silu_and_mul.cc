@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// silu_and_mul on the CPU: both halves of a row are read once, computed in float32 (float64 for float64).
+// silu_and_mul on the CPU: both halves of a row are read once, computed in float32 (float64 for
+// float64).
 #include "anyop/ops/silu_and_mul.h"
 
 #include "anyop/cpu_math.h"
@@ -13,7 +14,8 @@ inline void Combine(const SiluAndMulArgs* args, int64_t begin, int64_t end) {
   const Rows x(args->x), out(args->out);
   const int64_t half_bytes = args->D * (args->x->dtype_bits / 8);
   for (int64_t row = begin; row < end; ++row) {
-    RowReader<Wide> gate(x.dtype(), x[row], args->D), value(x.dtype(), x[row] + half_bytes, args->D);
+    RowReader<Wide> gate(x.dtype(), x[row], args->D),
+        value(x.dtype(), x[row] + half_bytes, args->D);
     RowWriter<Wide> to(out.dtype(), out[row]);
     MapRow(args->D, [](Wide g, Wide v) { return g * Sigmoid(g) * v; }, to, gate, value);
   }

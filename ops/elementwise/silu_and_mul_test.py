@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """silu_and_mul in float64; the halves are not mixed up."""
 
-import numpy as np
-
 import anyop
+import numpy as np
 
 
 def reference(x):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """silu in float64; the tails."""
 
-import numpy as np
-
 import anyop
+import numpy as np
 
 
 def reference(x):

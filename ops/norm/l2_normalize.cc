@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// l2_normalize on the CPU: a row is read from memory once, summed and scaled in the cache, in float32 (float64).
+// l2_normalize on the CPU: a row is read from memory once, summed and scaled in the cache, in
+// float32 (float64).
 #include "anyop/ops/l2_normalize.h"
 
 #include "anyop/cpu_rows.h"

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """l2_normalize in float64; rows shorter than eps, and of zeros."""
 
-import numpy as np
-
 import anyop
+import numpy as np
 
 
 def reference(x, eps):

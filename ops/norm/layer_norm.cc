@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// layer_norm and native_layer_norm on the CPU: a row is read from memory once, then from the cache, in
-// float32 (float64 for float64).
+// layer_norm and native_layer_norm on the CPU: a row is read from memory once, then from the cache,
+// in float32 (float64 for float64).
 #include "anyop/ops/layer_norm.h"
 
 #include "anyop/cpu_rows.h"
@@ -50,7 +50,8 @@ ANYOP_CPU_CLONES void Run(const Work* work, int64_t begin, int64_t end) {
 
 extern "C" int32_t anyop_layer_norm_cpu(const LayerNormArgs* args, AnyopCall* call) {
   using namespace anyop::cpu;
-  const Work work = {args->x, args->weight, args->bias, args->out, nullptr, nullptr, args->eps, args->D};
+  const Work work = {args->x, args->weight, args->bias, args->out,
+                     nullptr, nullptr,      args->eps,  args->D};
   return RunRows(call, &work, args->rows, args->D, Run);
 }
 

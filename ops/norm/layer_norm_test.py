@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """layer_norm in float64; rows whose mean is large beside their spread."""
 
-import numpy as np
-
 import anyop
+import ml_dtypes  # noqa: F401  bfloat16
+import numpy as np
+import pytest
 
 
 def reference(x, weight, bias, eps):
@@ -25,4 +26,22 @@ def test_a_large_mean_does_not_cost_the_variance():
 def test_equals_native_layer_norm():
     x = np.random.default_rng(1).standard_normal((6, 100)).astype(np.float32)
     weight, bias = x[0].copy(), x[1].copy()
-    np.testing.assert_array_equal(anyop.layer_norm(x, weight, bias), anyop.native_layer_norm(x, weight, bias)[0])
+    np.testing.assert_array_equal(
+        anyop.layer_norm(x, weight, bias), anyop.native_layer_norm(x, weight, bias)[0]
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("D", [1023, 1024, 1025, 3000, 8192, 8193])
+@pytest.mark.parametrize("with_weight", [False, True])
+def test_sizes_around_blocks(dtype, D, with_weight):
+    """Without weight and bias their places hold ones and zeros, of which there is one block only."""
+    dtype = np.dtype(dtype)
+    random = np.random.default_rng(D)
+    x = (random.standard_normal((2, D)) + 5).astype(dtype)
+    given = [random.standard_normal(D).astype(dtype) if with_weight else None for _ in range(2)]
+    exact = [None if v is None else v.astype(float) for v in given]
+    expected = reference(x.astype(float), *exact, 1e-5)
+    limit = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 3e-6, "float64": 1e-13}[dtype.name]
+    found = anyop.layer_norm(x, *given).astype(float)
+    assert (np.abs(found - expected) <= limit * (1 + np.abs(expected))).all()

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """native_layer_norm in float64: the result, the mean and the reciprocal of the standard deviation."""
 
+import anyop
 import numpy as np
 import pytest
-
-import anyop
 
 
 def reference(x, weight, bias, eps):
@@ -23,5 +22,7 @@ def test_equals_torch():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     x, weight, bias = torch.randn(3, 7, 50), torch.randn(50), torch.randn(50)
     found = anyop.native_layer_norm(x, weight, bias)
-    for ours, theirs in zip(found, torch.native_layer_norm(x, (50,), weight, bias, 1e-5), strict=True):
+    for ours, theirs in zip(
+        found, torch.native_layer_norm(x, (50,), weight, bias, 1e-5), strict=True
+    ):
         torch.testing.assert_close(ours, theirs)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rms_norm on the CPU: a row is read from memory once, summed and scaled in the cache, in float32 (float64).
+// rms_norm on the CPU: a row is read from memory once, summed and scaled in the cache, in float32
+// (float64).
 #include "anyop/ops/rms_norm.h"
 
 #include "anyop/cpu_rows.h"

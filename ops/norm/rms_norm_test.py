@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """rms_norm in float64; long rows, values that are not finite, in place."""
 
+import anyop
+import ml_dtypes  # noqa: F401  bfloat16
 import numpy as np
 import pytest
-
-import anyop
 
 
 def reference(x, weight, eps):
@@ -27,7 +27,9 @@ def test_what_is_not_finite_shows(bad):
     x[1, 37] = bad
     with np.errstate(all="ignore"):
         expected = reference(x.astype(float), np.ones(40), 1e-6)
-    np.testing.assert_array_equal(np.isnan(anyop.rms_norm(x, np.ones(40, np.float32))), np.isnan(expected))
+    np.testing.assert_array_equal(
+        np.isnan(anyop.rms_norm(x, np.ones(40, np.float32))), np.isnan(expected)
+    )
 
 
 def test_in_place():
@@ -36,3 +38,20 @@ def test_in_place():
     expected = anyop.rms_norm(x, weight)
     assert anyop.rms_norm(x, weight, out=x) is x
     np.testing.assert_array_equal(x, expected)
+
+
+# Around kBlock and kShortRow of anyop/cpu_rows.h, where rows are cut or no longer converted at once.
+BLOCKS = [1023, 1024, 1025, 2047, 8191, 8192, 8193, 20000]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("D", BLOCKS)
+def test_sizes_around_blocks(dtype, D):
+    dtype = np.dtype(dtype)
+    random = np.random.default_rng(D)
+    x, weight = (random.standard_normal(shape).astype(dtype) for shape in [(3, D), (D,)])
+    expected = reference(x.astype(float), weight.astype(float), 1e-6)
+    limit = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 1e-6, "float64": 1e-14}[dtype.name]
+    found = anyop.rms_norm(x, weight)
+    assert found.dtype == dtype
+    assert (np.abs(found.astype(float) - expected) <= limit * (1 + np.abs(expected))).all()

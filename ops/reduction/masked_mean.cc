@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// masked_mean on the CPU: one read of the tokens that count. A unit of work is a sequence and up to kBlock features;
-// 64 tokens at a time are summed in float32, their sums in float64.
+// masked_mean on the CPU: one read of the tokens that count. A unit of work is a sequence and up to
+// kBlock features; 64 tokens at a time are summed in float32, their sums in float64.
 #include "anyop/ops/masked_mean.h"
 
 #include "anyop/cpu_rows.h"
@@ -37,7 +37,8 @@ inline void MeanOf(const MaskedMeanArgs* args, int64_t sequence, int64_t first, 
     Apply(n, [](double s, double p) { return s + p; }, sum, sum, part);
     for (int64_t j = 0; j < n; ++j) part[j] = 0;
   }
-  RowWriter<Wide> to(dtype, static_cast<char*>(args->out->data) + (sequence * args->D + first) * item_bytes);
+  RowWriter<Wide> to(
+      dtype, static_cast<char*>(args->out->data) + (sequence * args->D + first) * item_bytes);
   const double scale = count > 0 ? 1.0 / static_cast<double>(count) : 0;
   Apply(n, [scale](double s) { return static_cast<Wide>(s * scale); }, to.Target(0), sum);
   to.Write(0, n);

@@ -8,8 +8,8 @@
 
 namespace anyop::cpu {
 
-// The tensor as (outer, C, inner) with the sum over C. A unit of work is a row when inner is 1, else a tile of up to
-// kBlock columns of one outer index.
+// The tensor as (outer, C, inner) with the sum over C. A unit of work is a row when inner is 1,
+// else a tile of up to kBlock columns of one outer index.
 struct OverDim {
   const char* x;
   char* out;
@@ -18,11 +18,15 @@ struct OverDim {
   int64_t C = 1, inner = 1, tiles = 1, units = 0, unit_elements = 0;
 
   OverDim(const AnyopTensor* in, const AnyopTensor* result, int64_t dim)
-      : x(static_cast<const char*>(in->data)), out(static_cast<char*>(result->data)), dtype(AnyopDtypeOf(in)),
+      : x(static_cast<const char*>(in->data)),
+        out(static_cast<char*>(result->data)),
+        dtype(AnyopDtypeOf(in)),
         item_bytes(in->dtype_bits / 8) {
     int64_t outer = 1;
     for (int d = 0; d < in->ndim; ++d) {
-      int64_t& size = d < (dim < 0 ? dim + in->ndim : dim) ? outer : d == (dim < 0 ? dim + in->ndim : dim) ? C : inner;
+      int64_t& size = d < (dim < 0 ? dim + in->ndim : dim)    ? outer
+                      : d == (dim < 0 ? dim + in->ndim : dim) ? C
+                                                              : inner;
       size *= in->shape[d];
     }
     tiles = (inner + kBlock - 1) / kBlock;
@@ -31,7 +35,8 @@ struct OverDim {
   }
 };
 
-// One row: the greatest, the sum of exponentials, the result. The second and third read the row from the cache.
+// One row: the greatest, the sum of exponentials, the result. The second and third read the row
+// from the cache.
 template <bool kLog, typename Wide>
 inline void SoftmaxRow(const OverDim* work, int64_t row) {
   const int64_t C = work->C, offset = row * C * work->item_bytes;
@@ -49,11 +54,13 @@ inline void SoftmaxRow(const OverDim* work, int64_t row) {
   }
 }
 
-// One tile: C steps over up to kBlock columns, three times. Every column has its own greatest and sum.
+// One tile: C steps over up to kBlock columns, three times. Every column has its own greatest and
+// sum.
 template <bool kLog, typename Wide>
 inline void SoftmaxTile(const OverDim* work, int64_t unit) {
   constexpr int64_t kFlush = 64;  // additions in a row in float32, see FoldBlock
-  const int64_t first = unit % work->tiles * kBlock, left = work->inner - first, n = left < kBlock ? left : kBlock;
+  const int64_t first = unit % work->tiles * kBlock, left = work->inner - first,
+                n = left < kBlock ? left : kBlock;
   const int64_t begin = (unit / work->tiles * work->C * work->inner + first) * work->item_bytes;
   const int64_t step = work->inner * work->item_bytes;
   Wide most[kBlock], part[kBlock], sum[kBlock];
@@ -64,7 +71,9 @@ inline void SoftmaxTile(const OverDim* work, int64_t unit) {
   }
   for (int64_t c = 0; c < work->C; ++c) {
     RowReader<Wide> in(work->dtype, work->x + begin + c * step, n);
-    const auto add = [](Wide s, Wide v, Wide m) { return s + Exp2Negative((v - m) * kLog2E<Wide>); };
+    const auto add = [](Wide s, Wide v, Wide m) {
+      return s + Exp2Negative((v - m) * kLog2E<Wide>);
+    };
     Apply(n, add, part, part, in.Read(0, n), most);
     if (c % kFlush < kFlush - 1 && c + 1 < work->C) continue;
     Apply(n, [](Wide s, Wide p) { return s + p; }, sum, sum, part);

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """softmax in float64; NaN, infinities, every dimension of a tensor of four."""
 
+import anyop
+import ml_dtypes  # noqa: F401  bfloat16
 import numpy as np
 import pytest
-
-import anyop
 
 
 def reference(x, dim):
@@ -18,7 +18,9 @@ def reference(x, dim):
 @pytest.mark.parametrize("dim", range(-4, 4))
 def test_every_dimension(dim):
     x = np.random.default_rng(dim + 4).standard_normal((3, 5, 2, 19)).astype(np.float32)
-    np.testing.assert_allclose(anyop.softmax(x, dim), reference(x.astype(float), dim), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        anyop.softmax(x, dim), reference(x.astype(float), dim), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_what_is_not_finite_is_as_in_torch():
@@ -32,3 +34,25 @@ def test_what_is_not_finite_is_as_in_torch():
 def test_rows_sum_to_one():
     x = np.random.default_rng(0).standard_normal((50, 1000)).astype(np.float32) * 30
     np.testing.assert_allclose(anyop.softmax(x).sum(-1, dtype=float), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("shape", "dim"),
+    [
+        ((2, 1023), 1),
+        ((2, 8193), 1),
+        ((2, 20000), 1),
+        ((70, 1025), 0),
+        ((2, 130, 2050), 1),
+        ((3, 1, 5), 1),
+    ],
+)
+def test_sizes_around_blocks(dtype, shape, dim):
+    """Rows longer than a block; columns in more than one tile, summed in more than one turn."""
+    dtype = np.dtype(dtype)
+    x = (np.random.default_rng(0).standard_normal(shape) * 3).astype(dtype)
+    expected = reference(x.astype(float), dim)
+    limit = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 1e-6, "float64": 1e-14}[dtype.name]
+    found = anyop.softmax(x, dim).astype(float)
+    assert (np.abs(found - expected) <= limit * (1 + np.abs(expected))).all()

@@ -30,9 +30,15 @@ def _refresh() -> None:
 
 def list_ops(namespace: str | None = None) -> list[str]:
     """Names of all operators, or of one namespace. Those of other namespaces than anyop are written acme.rms_norm."""
-    spaces = ops.__dict__ if namespace is None else {namespace: ops.__dict__.get(namespace, types.SimpleNamespace())}
+    spaces = (
+        ops.__dict__
+        if namespace is None
+        else {namespace: ops.__dict__.get(namespace, types.SimpleNamespace())}
+    )
     return [
-        name if space == "anyop" else f"{space}.{name}" for space, names in sorted(spaces.items()) for name in names.__dict__
+        name if space == "anyop" else f"{space}.{name}"
+        for space, names in sorted(spaces.items())
+        for name in names.__dict__
     ]
 
 
@@ -58,7 +64,9 @@ def load(path: str | os.PathLike) -> list[str]:
         raise FileNotFoundError(f"no library of operators at {path}")
     files = [path]
     if os.path.isdir(path):
-        files = [os.path.join(path, name) for name in sorted(os.listdir(path)) if name.endswith(".so")]
+        files = [
+            os.path.join(path, name) for name in sorted(os.listdir(path)) if name.endswith(".so")
+        ]
         if not files:
             raise ValueError(f"{path} holds no library of operators (*.so)")
     before = set(list_ops())

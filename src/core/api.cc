@@ -46,17 +46,23 @@ struct alignas(64) OwnedTensor {
 };
 
 int32_t NewTensor(int dtype, int ndim, const int64_t* shape, AnyopTensor** out) {
-  if (dtype < 0 || dtype >= kAnyopNumDtypes || ndim < 0 || ndim > kMaxRank || (ndim && !shape) || !out) {
-    return SetError(kAnyopValueError, "AnyopNewTensor: expected a dtype, 0 to 32 dimensions and a place for the tensor");
+  if (dtype < 0 || dtype >= kAnyopNumDtypes || ndim < 0 || ndim > kMaxRank || (ndim && !shape) ||
+      !out) {
+    return SetError(
+        kAnyopValueError,
+        "AnyopNewTensor: expected a dtype, 0 to 32 dimensions and a place for the tensor");
   }
   OwnedTensor probe;
   const DlpackType type = DlpackTypeOf(dtype);
   std::copy_n(shape, ndim, probe.sizes);
   FillStrides(ndim, shape, probe.sizes + kMaxRank);
-  probe.tensor = {nullptr, 1, 0, ndim, type.code, type.bits, 1, probe.sizes, probe.sizes + kMaxRank, 0};
+  probe.tensor = {nullptr, 1, 0, ndim, type.code, type.bits, 1, probe.sizes, probe.sizes + kMaxRank,
+                  0};
   Footprint f;
   if (MeasureFootprint(probe.tensor, type.bits / 8, &f) != Extent::kFits) {
-    return SetError(kAnyopValueError, ("AnyopNewTensor: the shape " + SizesText(ndim, shape) + " has no size").c_str());
+    return SetError(
+        kAnyopValueError,
+        ("AnyopNewTensor: the shape " + SizesText(ndim, shape) + " has no size").c_str());
   }
   const uint64_t bytes = (static_cast<uint64_t>(f.numel) * (type.bits / 8) + 63) / 64 * 64;
   void* memory = std::aligned_alloc(64, sizeof(OwnedTensor) + bytes);
@@ -94,29 +100,38 @@ int32_t AllocateOnHost(Frame* frame, uint32_t output, AnyopTensor* tensor) {
 }
 
 int32_t KindFails(Frame* frame, const Param& p, int kind) {
-  return Fail(frame, kAnyopTypeError, "%s has the value kind %d, expected that of its type in %s", p.name, kind,
-              frame->op->table->schema);
+  return Fail(frame, kAnyopTypeError, "%s has the value kind %d, expected that of its type in %s",
+              p.name, kind, frame->op->table->schema);
 }
 
 // Writes an argument that is no single tensor.
 int32_t SetArgument(Frame* frame, const Param& p, const AnyopValue& v) {
-  static constexpr int kScalarKind[] = {0, 0, kAnyopIntValue, kAnyopFloatValue, kAnyopIntValue, kAnyopStringValue, kAnyopIntValue};
-  static constexpr int kListKind[] = {0, kAnyopTensorsValue, kAnyopIntsValue, kAnyopFloatsValue, kAnyopIntsValue,
-                                      kAnyopStringsValue, kAnyopIntsValue};
+  static constexpr int kScalarKind[] = {
+      0, 0, kAnyopIntValue, kAnyopFloatValue, kAnyopIntValue, kAnyopStringValue, kAnyopIntValue};
+  static constexpr int kListKind[] = {0,
+                                      kAnyopTensorsValue,
+                                      kAnyopIntsValue,
+                                      kAnyopFloatsValue,
+                                      kAnyopIntsValue,
+                                      kAnyopStringsValue,
+                                      kAnyopIntsValue};
   const int expected = p.IsList() ? kListKind[p.kind] : kScalarKind[p.kind];
   if (v.kind == kAnyopIntValue && expected == kAnyopFloatValue) {
     SetFloat(frame, p, static_cast<double>(v.as.i));
     return kAnyopOk;
   }
   if (v.kind != expected) return KindFails(frame, p, v.kind);
-  if (p.IsList() ? v.as.ints.count < 0 || (v.as.ints.count && !v.as.ints.data) : p.kind == kAnyopStr && !v.as.s) {
+  if (p.IsList() ? v.as.ints.count < 0 || (v.as.ints.count && !v.as.ints.data)
+                 : p.kind == kAnyopStr && !v.as.s) {
     return Fail(frame, kAnyopValueError, "%s points to nothing", p.name);
   }
   if (p.IsList() && p.fixed_count >= 0 && v.as.ints.count != p.fixed_count) {
-    return Fail(frame, kAnyopValueError, "%s has %lld values, expected %d", p.name, (long long)v.as.ints.count, p.fixed_count);
+    return Fail(frame, kAnyopValueError, "%s has %lld values, expected %d", p.name,
+                (long long)v.as.ints.count, p.fixed_count);
   }
   if (p.IsList() && p.IsTensor()) {
-    auto* copies = frame->arena.Take<AnyopTensor>(v.as.tensors.count);  // the core normalises them in place
+    auto* copies =
+        frame->arena.Take<AnyopTensor>(v.as.tensors.count);  // the core normalises them in place
     std::copy_n(v.as.tensors.data, v.as.tensors.count, copies);
     frame->Field<AnyopTensorList>(p) = {copies, v.as.tensors.count};
   } else if (p.IsList()) {
@@ -126,7 +141,8 @@ int32_t SetArgument(Frame* frame, const Param& p, const AnyopValue& v) {
   } else if (p.kind == kAnyopFloat) {
     SetFloat(frame, p, v.as.f);
   } else if (p.kind == kAnyopScalarType && (v.as.i < 0 || v.as.i >= kAnyopNumDtypes)) {
-    return Fail(frame, kAnyopValueError, "%s is %lld, expected an AnyopDtype", p.name, (long long)v.as.i);
+    return Fail(frame, kAnyopValueError, "%s is %lld, expected an AnyopDtype", p.name,
+                (long long)v.as.i);
   } else {
     SetInt(frame, p, p.kind == kAnyopBoolean ? v.as.i != 0 : v.as.i);
   }
@@ -146,9 +162,12 @@ int32_t FillFrame(Frame* frame, AnyopValue* values, int32_t count) {
     const bool output = p.Is(kAnyopOutput);
     if (v.kind == kAnyopNoValue || (output && v.kind == kAnyopTensorValue && !v.as.tensor)) {
       if (output && i >= count && !p.Is(kAnyopOptional)) {
-        return Fail(frame, kAnyopTypeError, "got %d values, expected %d: the result %s needs a place", count, total, p.name);
+        return Fail(frame, kAnyopTypeError,
+                    "got %d values, expected %d: the result %s needs a place", count, total,
+                    p.name);
       }
-      if (output && p.Is(kAnyopOptional) && v.kind == kAnyopNoValue) frame->unwanted |= uint64_t{1} << i;
+      if (output && p.Is(kAnyopOptional) && v.kind == kAnyopNoValue)
+        frame->unwanted |= uint64_t{1} << i;
       const bool absent = p.IsTensor() ? p.Is(kAnyopOptional) : SetDefault(frame, p);
       if (!output && !absent) return Fail(frame, kAnyopTypeError, "%s is missing", p.name);
       continue;
@@ -167,7 +186,8 @@ int32_t FillFrame(Frame* frame, AnyopValue* values, int32_t count) {
   return kAnyopOk;
 }
 
-int32_t Invoke(const Operator* op, AnyopValue* values, int32_t count, const AnyopInvokeOptions* options) {
+int32_t Invoke(const Operator* op, AnyopValue* values, int32_t count,
+               const AnyopInvokeOptions* options) {
   Frame frame(op);
   Made made;
   frame.binding = &made;
@@ -190,8 +210,10 @@ int32_t LoadLibrary(const char* path) {
   if (!library) return SetError(kAnyopValueError, dlerror());
   auto entry = reinterpret_cast<AnyopLibraryFunction>(dlsym(library, "AnyopLibraryEntry"));
   if (!entry) {
-    return SetError(kAnyopValueError,
-                    (std::string(path) + " is no library of operators: it exports no AnyopLibraryEntry").c_str());
+    return SetError(
+        kAnyopValueError,
+        (std::string(path) + " is no library of operators: it exports no AnyopLibraryEntry")
+            .c_str());
   }
   return AnyopRegisterLibrary(entry());
 }
@@ -213,7 +235,8 @@ const AnyopOperator* AnyopFindOperator(const char* name) {
   Guarded([&] {
     found = name ? reinterpret_cast<const AnyopOperator*>(anyop::FindOperator(name)) : nullptr;
     if (found) return int32_t{kAnyopOk};
-    return SetError(kAnyopValueError, ("no operator is named " + std::string(name ? name : "NULL")).c_str());
+    return SetError(kAnyopValueError,
+                    ("no operator is named " + std::string(name ? name : "NULL")).c_str());
   });
   return found;
 }
@@ -232,7 +255,8 @@ int32_t AnyopListOperators(const AnyopOperator** operators, int32_t capacity) {
 
 const AnyopOp* AnyopOperatorTable(const AnyopOperator* op) { return anyop::Handle(op)->table; }
 
-int32_t AnyopInvoke(const AnyopOperator* op, AnyopValue* values, int32_t count, const AnyopInvokeOptions* options) {
+int32_t AnyopInvoke(const AnyopOperator* op, AnyopValue* values, int32_t count,
+                    const AnyopInvokeOptions* options) {
   if (!op) return SetError(kAnyopValueError, "AnyopInvoke: the operator is NULL");
   return Guarded([&] { return anyop::Invoke(anyop::Handle(op), values, count, options); });
 }

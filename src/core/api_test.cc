@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C ABI with a library of this program's own: values, results made and given, errors, registration.
+// The C ABI with a library of this program's own: values, results made and given, errors,
+// registration.
 #include <cstring>
 #include <new>
 #include <string>
@@ -9,7 +10,8 @@
 
 namespace {
 
-// "test::repeat(Tensor x, int k=2, str mode='sum', float[] more=None) -> (Tensor out, Tensor? rows)"
+// "test::repeat(Tensor x, int k=2, str mode='sum', float[] more=None) -> (Tensor out, Tensor?
+// rows)"
 struct RepeatArgs {
   AnyopArgs base;
   const AnyopTensor* x;
@@ -34,21 +36,108 @@ int32_t Repeat(const void* raw, AnyopCall* call) {
   auto* x = static_cast<const float*>(args->x->data);
   auto* out = static_cast<float*>(args->out->data);
   for (int64_t i = 0; i < args->numel * args->D; ++i) {
-    for (int64_t k = 0; k < args->k; ++k) out[i * args->k + k] = x[i] + (args->more.count ? args->more.data[0] : 0);
+    for (int64_t k = 0; k < args->k; ++k)
+      out[i * args->k + k] = x[i] + (args->more.count ? args->more.data[0] : 0);
   }
   if (args->rows) static_cast<float*>(args->rows->data)[0] = static_cast<float>(args->numel);
   return kAnyopOk;
 }
 
 constexpr uint64_t kFloat32 = uint64_t{1} << kAnyopFloat32;
-const int32_t kCode[] = {0, 1, 0, 0, 0, /* word 5: D*k */ 0, 1, 0, 0, 64 + 10, /* word 10 */ 2, 0, 2, 1, 7, 0, /* 16: 1 */ 1, 0, -1, 0, 64 + 21, 1, 1, 0};
+const int32_t kCode[] = {0, 1, 0, 0, 0, /* word 5: D*k */ 0, 1, 0,  0, 64 + 10, /* word 10 */ 2,
+                         0, 2, 1, 7, 0, /* 16: 1 */ 1,       0, -1, 0, 64 + 21, 1,
+                         1, 0};
 const AnyopParam kParams[] = {
-    {"x", "* D", offsetof(RepeatArgs, x), 0, 0, kAnyopTensor, 0, 0, 0, -1, -1, kFloat32, {0}, -1, -1},
-    {"k", nullptr, offsetof(RepeatArgs, k), -1, kAnyopHasDefault, kAnyopInt, 0, 0, 0, -1, -1, 0, {2}, -1, -1},
-    {"mode", nullptr, offsetof(RepeatArgs, mode), -1, kAnyopHasDefault, kAnyopStr, 0, 0, 0, -1, -1, 0, {}, -1, -1},
-    {"more", nullptr, offsetof(RepeatArgs, more), -1, kAnyopOptional | kAnyopList, kAnyopFloat, 0, 0, 0, -1, -1, 0, {0}, -1, -1},
-    {"out", "* D*k", offsetof(RepeatArgs, out), 5, kAnyopOutput, kAnyopTensor, 0, 0, 0, 0, -1, 0, {0}, -1, -1},
-    {"rows", "1", offsetof(RepeatArgs, rows), 16, kAnyopOutput | kAnyopOptional, kAnyopTensor, 0, 0, 0, 0, -1, 0, {0}, -1, -1},
+    {"x",
+     "* D",
+     offsetof(RepeatArgs, x),
+     0,
+     0,
+     kAnyopTensor,
+     0,
+     0,
+     0,
+     -1,
+     -1,
+     kFloat32,
+     {0},
+     -1,
+     -1},
+    {"k",
+     nullptr,
+     offsetof(RepeatArgs, k),
+     -1,
+     kAnyopHasDefault,
+     kAnyopInt,
+     0,
+     0,
+     0,
+     -1,
+     -1,
+     0,
+     {2},
+     -1,
+     -1},
+    {"mode",
+     nullptr,
+     offsetof(RepeatArgs, mode),
+     -1,
+     kAnyopHasDefault,
+     kAnyopStr,
+     0,
+     0,
+     0,
+     -1,
+     -1,
+     0,
+     {},
+     -1,
+     -1},
+    {"more",
+     nullptr,
+     offsetof(RepeatArgs, more),
+     -1,
+     kAnyopOptional | kAnyopList,
+     kAnyopFloat,
+     0,
+     0,
+     0,
+     -1,
+     -1,
+     0,
+     {0},
+     -1,
+     -1},
+    {"out",
+     "* D*k",
+     offsetof(RepeatArgs, out),
+     5,
+     kAnyopOutput,
+     kAnyopTensor,
+     0,
+     0,
+     0,
+     0,
+     -1,
+     0,
+     {0},
+     -1,
+     -1},
+    {"rows",
+     "1",
+     offsetof(RepeatArgs, rows),
+     16,
+     kAnyopOutput | kAnyopOptional,
+     kAnyopTensor,
+     0,
+     0,
+     0,
+     0,
+     -1,
+     0,
+     {0},
+     -1,
+     -1},
 };
 const char* const kSymbols[] = {"D", "k"};
 const uint16_t kAttributes[] = {1};
@@ -63,7 +152,9 @@ AnyopOp Table() {
   op.abi_version = ANYOP_ABI_VERSION;
   op.name_space = "test";
   op.name = "repeat";
-  op.schema = "test::repeat(Tensor x, int k=2, str mode='sum', float[]? more=None) -> (Tensor out, Tensor? rows)";
+  op.schema =
+      "test::repeat(Tensor x, int k=2, str mode='sum', float[]? more=None) -> (Tensor out, Tensor? "
+      "rows)";
   op.doc = op.metadata = "";
   op.params = params;
   op.code = kCode;
@@ -99,7 +190,9 @@ struct Input {
   AnyopTensor tensor = {data, 1, 0, 2, 2, 32, 1, shape, nullptr, 0};
 };
 
-int32_t Call(AnyopValue* values, int32_t count) { return AnyopInvoke(Operator(), values, count, nullptr); }
+int32_t Call(AnyopValue* values, int32_t count) {
+  return AnyopInvoke(Operator(), values, count, nullptr);
+}
 
 bool Says(const char* part) {
   const bool says = std::strstr(AnyopLastError(), part);
@@ -176,9 +269,12 @@ TEST(WhatAKernelDoesWrongStaysInside) {
     int status;
     const char* text;
   } cases[] = {
-      {"throw", kAnyopOutOfMemory, "out of memory"}, {"odd", kAnyopInternalError, "unknown kind"},
-      {"quiet", kAnyopValueError, "without a message"}, {"unknown", kAnyopInternalError, "unknown status 77"},
-      {"big", kAnyopOutOfMemory, "out of memory"},   {"else", kAnyopValueError, "test.repeat: mode must be sum"},
+      {"throw", kAnyopOutOfMemory, "out of memory"},
+      {"odd", kAnyopInternalError, "unknown kind"},
+      {"quiet", kAnyopValueError, "without a message"},
+      {"unknown", kAnyopInternalError, "unknown status 77"},
+      {"big", kAnyopOutOfMemory, "out of memory"},
+      {"else", kAnyopValueError, "test.repeat: mode must be sum"},
   };
   for (const auto& c : cases) {
     AnyopValue values[6] = {TensorValue(&in.tensor)};
@@ -219,7 +315,8 @@ TEST(LibrariesComeWholeOrNotAtAll) {
 
 TEST(TensorsOfTheHost) {
   AnyopTensor* t;
-  const int64_t shape[] = {3, 0, 2}, negative[] = {-1}, huge[] = {int64_t{1} << 40, int64_t{1} << 40};
+  const int64_t shape[] = {3, 0, 2}, negative[] = {-1},
+                huge[] = {int64_t{1} << 40, int64_t{1} << 40};
   CHECK_EQ(AnyopNewTensor(kAnyopInt8, 3, shape, &t), int{kAnyopOk});
   AnyopDeleteTensor(t);
   CHECK_EQ(AnyopNewTensor(kAnyopFloat64, 0, nullptr, &t), int{kAnyopOk});

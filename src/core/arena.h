@@ -26,7 +26,8 @@ class Arena {
   template <typename T>
   T* Take(int64_t count) {
     uint64_t bytes;
-    if (__builtin_mul_overflow(static_cast<uint64_t>(count), sizeof(T), &bytes)) throw std::bad_alloc();
+    if (__builtin_mul_overflow(static_cast<uint64_t>(count), sizeof(T), &bytes))
+      throw std::bad_alloc();
     if (bytes <= sizeof inline_ - used_) {
       void* at = inline_ + used_;
       used_ += (bytes + 15) & ~uint64_t{15};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one generic call: check what was given, compute and make results, route, run. Nothing is thrown out of here.
+// The one generic call: check what was given, compute and make results, route, run. Nothing is
+// thrown out of here.
 #include "call.h"
 
 #include <cstdio>
@@ -20,15 +21,16 @@ namespace {
 constexpr int64_t kManyBytes = int64_t{1} << 20;
 
 // Fails with a message that ends in the element of the list, when the tensor is in one.
-#define ANYOP_FAIL(status, ...)                                    \
-  do {                                                             \
-    Fail(frame_, status, __VA_ARGS__);                             \
-    return NameElement(element, status);                           \
+#define ANYOP_FAIL(status, ...)          \
+  do {                                   \
+    Fail(frame_, status, __VA_ARGS__);   \
+    return NameElement(element, status); \
   } while (0)
 
 class Call {
  public:
-  explicit Call(Frame* frame) : frame_(frame), op_(*frame->op), sizes_(frame->op, &frame->arena), spans_(&frame->arena) {}
+  explicit Call(Frame* frame)
+      : frame_(frame), op_(*frame->op), sizes_(frame->op, &frame->arena), spans_(&frame->arena) {}
 
   int32_t Run() {
     if (int32_t status = CheckInputs()) return status;
@@ -70,13 +72,16 @@ class Call {
   // The value of a ScalarType argument for which the schema lists what is allowed.
   int32_t CheckAttribute(const Param& p) {
     const auto one = AnyopIntList{&frame_->Field<int64_t>(p), 1};
-    const bool absent = p.Is(kAnyopOptional) && !p.IsList() && !frame_->Field<AnyopOptionalInt>(p).has;
-    const AnyopIntList values = p.IsList() ? frame_->Field<AnyopIntList>(p) : absent ? AnyopIntList{nullptr, 0} : one;
+    const bool absent =
+        p.Is(kAnyopOptional) && !p.IsList() && !frame_->Field<AnyopOptionalInt>(p).has;
+    const AnyopIntList values = p.IsList() ? frame_->Field<AnyopIntList>(p)
+                                : absent   ? AnyopIntList{nullptr, 0}
+                                           : one;
     for (int64_t i = 0; i < values.count; ++i) {
       const int64_t dtype = values.data[i];
       if (dtype >= 0 && dtype < kAnyopNumDtypes && (p.dtype_set >> dtype & 1)) continue;
-      return Fail(frame_, kAnyopTypeError, "%s is %s, expected %s", p.name, DtypeName(static_cast<int>(dtype)),
-                  DtypeSetText(p.dtype_set).c_str());
+      return Fail(frame_, kAnyopTypeError, "%s is %s, expected %s", p.name,
+                  DtypeName(static_cast<int>(dtype)), DtypeSetText(p.dtype_set).c_str());
     }
     return kAnyopOk;
   }
@@ -88,8 +93,8 @@ class Call {
       if (!p.IsTensor() || !p.IsList() || !(frame_->given >> i & 1)) continue;
       const int64_t count = frame_->Field<AnyopTensorList>(p).count;
       if (p.length >= 0 && !sizes_.MatchSymbol(p.length, count)) {
-        return Fail(frame_, kAnyopValueError, "%s has %lld tensors, expected %lld", p.name, (long long)count,
-                    (long long)sizes_.Symbol(p.length));
+        return Fail(frame_, kAnyopValueError, "%s has %lld tensors, expected %lld", p.name,
+                    (long long)count, (long long)sizes_.Symbol(p.length));
       }
       longest = count > longest ? count : longest;
     }
@@ -111,12 +116,14 @@ class Call {
   // Everything that is asked of one tensor. element: its place in a list, or -1.
   int32_t CheckGiven(uint32_t i, const Param& p, AnyopTensor* t, int64_t element) {
     if (__builtin_expect(t->ndim < 0 || t->ndim > kMaxRank, 0)) {
-      ANYOP_FAIL(kAnyopValueError, "%s has %d dimensions, expected at most %d", p.name, t->ndim, kMaxRank);
+      ANYOP_FAIL(kAnyopValueError, "%s has %d dimensions, expected at most %d", p.name, t->ndim,
+                 kMaxRank);
     }
     if (!first_) first_ = t;
-    if (__builtin_expect(t->device_type != first_->device_type || t->device_id != first_->device_id, 0)) {
-      ANYOP_FAIL(kAnyopValueError, "%s is on device %d:%d, expected %d:%d as the tensors before it", p.name,
-                 t->device_type, t->device_id, first_->device_type, first_->device_id);
+    if (__builtin_expect(t->device_type != first_->device_type || t->device_id != first_->device_id,
+                         0)) {
+      ANYOP_FAIL(kAnyopValueError, "%s is on device %d:%d, expected %d:%d as the tensors before it",
+                 p.name, t->device_type, t->device_id, first_->device_type, first_->device_id);
     }
     if (int32_t status = CheckDtype(i, p, *t, element)) return status;
     if (!t->strides && t->ndim) {
@@ -124,8 +131,9 @@ class Call {
       FillStrides(t->ndim, t->shape, t->strides);
     }
     if (__builtin_expect(!sizes_.Match(p.shape, t->ndim, t->shape), 0)) {
-      ANYOP_FAIL(kAnyopValueError, "%s has shape %s, expected (%s)%s", p.name, SizesText(t->ndim, t->shape).c_str(),
-                 p.shape_text, sizes_.KnownText(p.shape).c_str());
+      ANYOP_FAIL(kAnyopValueError, "%s has shape %s, expected (%s)%s", p.name,
+                 SizesText(t->ndim, t->shape).c_str(), p.shape_text,
+                 sizes_.KnownText(p.shape).c_str());
     }
     return CheckMemory(i, p, t, element);
   }
@@ -135,12 +143,14 @@ class Call {
     dtypes_[i] = static_cast<uint8_t>(dtype);  // of a list: of the element that is being checked
     bool fits = false;
     if (p.dtype_rule == kAnyopOneOf) {
-      fits = dtype != kAnyopNoDtype && ((p.dtype_set >> dtype & 1) || (p.dtype_a >= 0 && dtype == dtypes_[p.dtype_a]));
+      fits = dtype != kAnyopNoDtype &&
+             ((p.dtype_set >> dtype & 1) || (p.dtype_a >= 0 && dtype == dtypes_[p.dtype_a]));
     } else {
       fits = dtype != kAnyopNoDtype && dtype == RuleDtype(p);
     }
     if (__builtin_expect(fits, 1)) return kAnyopOk;
-    ANYOP_FAIL(kAnyopTypeError, "%s has dtype %s, expected %s", p.name, DtypeName(dtype), ExpectedDtype(p).c_str());
+    ANYOP_FAIL(kAnyopTypeError, "%s has dtype %s, expected %s", p.name, DtypeName(dtype),
+               ExpectedDtype(p).c_str());
   }
 
   // The dtype of a promotion or an attribute.
@@ -155,11 +165,13 @@ class Call {
   std::string ExpectedDtype(const Param& p) {
     if (p.dtype_rule != kAnyopOneOf) {
       const int dtype = RuleDtype(p);
-      return dtype < kAnyopNumDtypes ? DtypeName(dtype) : "a dtype that the arguments promote to (there is none)";
+      return dtype < kAnyopNumDtypes ? DtypeName(dtype)
+                                     : "a dtype that the arguments promote to (there is none)";
     }
     std::string text = DtypeSetText(p.dtype_set);
     if (p.dtype_a < 0) return text;
-    const std::string same = std::string(DtypeName(dtypes_[p.dtype_a])) + " as " + op_.params[p.dtype_a].name;
+    const std::string same =
+        std::string(DtypeName(dtypes_[p.dtype_a])) + " as " + op_.params[p.dtype_a].name;
     return text.empty() ? same : same + " or " + text;
   }
 
@@ -179,21 +191,25 @@ class Call {
     }
     if (f.numel == 0) return kAnyopOk;
     if (__builtin_expect(!t->data, 0)) {
-      ANYOP_FAIL(kAnyopValueError, "%s has no storage, expected %lld elements in memory", p.name, (long long)f.numel);
+      ANYOP_FAIL(kAnyopValueError, "%s has no storage, expected %lld elements in memory", p.name,
+                 (long long)f.numel);
     }
     const bool writes = p.flags & (kAnyopOutput | kAnyopMutated);
     if (__builtin_expect(!f.dense, 0)) {
       if (int32_t status = CheckLayout(p, *t, writes, element)) return status;
     }
     const auto at = reinterpret_cast<uintptr_t>(t->data);
-    const uintptr_t alignment = p.align_log2 ? uintptr_t{1} << p.align_log2 : static_cast<uintptr_t>(item > 8 ? 8 : item);
+    const uintptr_t alignment =
+        p.align_log2 ? uintptr_t{1} << p.align_log2 : static_cast<uintptr_t>(item > 8 ? 8 : item);
     if (__builtin_expect(at & (alignment - 1), 0)) {
-      ANYOP_FAIL(kAnyopValueError, "%s lies at an address that is no multiple of %d bytes", p.name, (int)alignment);
+      ANYOP_FAIL(kAnyopValueError, "%s lies at an address that is no multiple of %d bytes", p.name,
+                 (int)alignment);
     }
     touched_bytes_ += f.numel * item;
     checks_overlap_ |= writes;
-    spans_.Add({at + static_cast<uintptr_t>(f.low * item), at + static_cast<uintptr_t>((f.high + 1) * item), t,
-                static_cast<uint16_t>(i), writes});
+    spans_.Add({at + static_cast<uintptr_t>(f.low * item),
+                at + static_cast<uintptr_t>((f.high + 1) * item), t, static_cast<uint16_t>(i),
+                writes});
     return kAnyopOk;
   }
 
@@ -201,12 +217,14 @@ class Call {
     const int last = t.ndim - 1;
     const bool rows = last < 0 || t.shape[last] == 1 || t.strides[last] == 1;
     if (p.layout == kAnyopContiguous || (p.layout == kAnyopRows && !rows)) {
-      ANYOP_FAIL(kAnyopValueError, "%s has sizes %s and strides %s, expected it contiguous%s; copy it first", p.name,
+      ANYOP_FAIL(kAnyopValueError,
+                 "%s has sizes %s and strides %s, expected it contiguous%s; copy it first", p.name,
                  SizesText(t.ndim, t.shape).c_str(), SizesText(t.ndim, t.strides).c_str(),
                  p.layout == kAnyopRows ? " in its last dimension" : "");
     }
     if (writes && OverlapsItself(t)) {
-      ANYOP_FAIL(kAnyopValueError, "%s has sizes %s and strides %s: its elements overlap, so it cannot be written",
+      ANYOP_FAIL(kAnyopValueError,
+                 "%s has sizes %s and strides %s: its elements overlap, so it cannot be written",
                  p.name, SizesText(t.ndim, t.shape).c_str(), SizesText(t.ndim, t.strides).c_str());
     }
     return kAnyopOk;
@@ -215,7 +233,8 @@ class Call {
   int32_t NameElement(int64_t element, int32_t status) {
     if (element < 0) return status;
     const size_t n = std::strlen(frame_->error);
-    std::snprintf(frame_->error + n, sizeof frame_->error - n, " [element %lld]", (long long)element);
+    std::snprintf(frame_->error + n, sizeof frame_->error - n, " [element %lld]",
+                  (long long)element);
     return status;
   }
 
@@ -223,7 +242,8 @@ class Call {
     std::string found;
     for (uint32_t i = 0; i < op_.num_inputs; ++i) {
       const Param& p = op_.params[i];
-      if (!p.IsTensor() || !p.Is(kAnyopExpanded) || p.shape.broadcast || !(frame_->given >> i & 1)) continue;
+      if (!p.IsTensor() || !p.Is(kAnyopExpanded) || p.shape.broadcast || !(frame_->given >> i & 1))
+        continue;
       const AnyopTensor& t = frame_->tensors[i];
       found += (found.empty() ? "" : ", ") + std::string(p.name) + " " + SizesText(t.ndim, t.shape);
     }
@@ -252,31 +272,45 @@ class Call {
       AnyopTensor* tensor = &frame_->tensors[i];
       frame_->Field<AnyopTensor*>(p) = tensor;
       const bool given = frame_->given >> i & 1;
-      if (int32_t status = given ? CheckGiven(i, p, tensor, -1) : Allocate(i, p, tensor)) return status;
+      if (int32_t status = given ? CheckGiven(i, p, tensor, -1) : Allocate(i, p, tensor))
+        return status;
     }
     return kAnyopOk;
   }
 
   int32_t Allocate(uint32_t i, const Param& p, AnyopTensor* t) {
-    if (!first_) return Fail(frame_, kAnyopValueError, "expected at least one tensor, or a place for %s", p.name);
+    if (!first_)
+      return Fail(frame_, kAnyopValueError, "expected at least one tensor, or a place for %s",
+                  p.name);
     int64_t* shape = frame_->arena.Take<int64_t>(kMaxRank);
     const int ndim = sizes_.Build(p.shape, shape);
     if (ndim < 0) {
-      return Fail(frame_, kAnyopValueError, "the shape (%s) of %s has no value%s", p.shape_text, p.name,
-                  sizes_.KnownText(p.shape).c_str());
+      return Fail(frame_, kAnyopValueError, "the shape (%s) of %s has no value%s", p.shape_text,
+                  p.name, sizes_.KnownText(p.shape).c_str());
     }
     const int dtype = ResultDtype(p);
     if (dtype >= kAnyopNumDtypes) {
-      return Fail(frame_, kAnyopTypeError, "%s has no dtype: expected %s", p.name, ExpectedDtype(p).c_str());
+      return Fail(frame_, kAnyopTypeError, "%s has no dtype: expected %s", p.name,
+                  ExpectedDtype(p).c_str());
     }
     dtypes_[i] = static_cast<uint8_t>(dtype);
     const DlpackType type = DlpackTypeOf(dtype);
-    *t = {nullptr, first_->device_type, first_->device_id, ndim, type.code, type.bits, 1, shape, nullptr, 0};
+    *t = {nullptr,
+          first_->device_type,
+          first_->device_id,
+          ndim,
+          type.code,
+          type.bits,
+          1,
+          shape,
+          nullptr,
+          0};
     Footprint f;
     t->strides = frame_->arena.Take<int64_t>(ndim);
     FillStrides(ndim, shape, t->strides);
     if (MeasureFootprint(*t, type.bits / 8, &f) != Extent::kFits) {
-      return Fail(frame_, kAnyopValueError, "%s would have shape %s: its size in bytes overflows 64 bits", p.name,
+      return Fail(frame_, kAnyopValueError,
+                  "%s would have shape %s: its size in bytes overflows 64 bits", p.name,
                   SizesText(ndim, shape).c_str());
     }
     touched_bytes_ += f.numel * (type.bits / 8);
@@ -291,8 +325,8 @@ class Call {
   int32_t CheckOverlap() {
     const Span *written, *other;
     if (!checks_overlap_ || !spans_.FindOverlap(op_, &written, &other)) return kAnyopOk;
-    return Fail(frame_, kAnyopValueError, "%s overlaps %s in memory", op_.params[written->param].name,
-                op_.params[other->param].name);
+    return Fail(frame_, kAnyopValueError, "%s overlaps %s in memory",
+                op_.params[written->param].name, op_.params[other->param].name);
   }
 
   // ---- kernel ----
@@ -303,7 +337,8 @@ class Call {
     const int groups = op_.num_groups + static_cast<int>(op_.joins.size());
     for (int g = 0; g < groups; ++g) {
       // Groups of given tensors fit already; broadcasting can make a product that does not.
-      if (!sizes_.Numel(g, sizes++)) return Fail(frame_, kAnyopValueError, "the broadcast shape overflows 64 bits");
+      if (!sizes_.Numel(g, sizes++))
+        return Fail(frame_, kAnyopValueError, "the broadcast shape overflows 64 bits");
     }
     return kAnyopOk;
   }
@@ -324,7 +359,8 @@ class Call {
       const int front = full.broadcast ? 0 : full.before;
       for (int d = 0; d < ndim; ++d) {
         const int from = d < front ? d : d - (ndim - t.ndim);
-        strides[d] = from < (d < front ? 0 : front) || t.shape[from] != shape[d] ? 0 : t.strides[from];
+        strides[d] =
+            from < (d < front ? 0 : front) || t.shape[from] != shape[d] ? 0 : t.strides[from];
       }
       *view = t;
       view->ndim = ndim;
@@ -352,8 +388,15 @@ class Call {
     auto* base = reinterpret_cast<AnyopArgs*>(frame_->args);
     base->size = op_.args_size;
     base->version = ANYOP_ABI_VERSION;
-    AnyopCall call = {sizeof(AnyopCall), device_type, first_ ? first_->device_id : 0, 0, frame_->stream,
-                      TakeScratch, FailCall, RunParallel, this};
+    AnyopCall call = {sizeof(AnyopCall),
+                      device_type,
+                      first_ ? first_->device_id : 0,
+                      0,
+                      frame_->stream,
+                      TakeScratch,
+                      FailCall,
+                      RunParallel,
+                      this};
     const bool unlock = touched_bytes_ >= kManyBytes && frame_->before_kernel;
     if (unlock) frame_->before_kernel(frame_);
     const int32_t status = kernel(frame_->args, &call);
@@ -367,13 +410,17 @@ class Call {
       return Fail(frame_, kAnyopInternalError, "its kernel returned the unknown status %d", status);
     }
     if (!frame_->error[0]) {
-      return Fail(frame_, status, status == kAnyopOutOfMemory ? "out of memory" : "its kernel failed without a message");
+      return Fail(
+          frame_, status,
+          status == kAnyopOutOfMemory ? "out of memory" : "its kernel failed without a message");
     }
     return status;
   }
 
   static Call* Self(AnyopCall* call) { return static_cast<Call*>(call->internal); }
-  static void* TakeScratch(AnyopCall* call, int64_t bytes) { return Self(call)->scratch_.Take(bytes); }
+  static void* TakeScratch(AnyopCall* call, int64_t bytes) {
+    return Self(call)->scratch_.Take(bytes);
+  }
   static int32_t FailCall(AnyopCall* call, int32_t status, const char* message) {
     return Fail(Self(call)->frame_, status, "%s", message);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One call in flight. A binding fills a Frame with what its caller gave, AnyopRunFrame does everything else.
+// One call in flight. A binding fills a Frame with what its caller gave, AnyopRunFrame does
+// everything else.
 #pragma once
 
 #include <cstring>
@@ -12,7 +13,8 @@ namespace anyop {
 // Lives on the binding's stack. The binding
 //   - writes each given tensor to tensors[p] and sets bit p of given,
 //   - writes other arguments into args (SetInt and the like, or SetDefault),
-//   - leaves results that the core shall allocate alone, or sets their bit in unwanted when optional.
+//   - leaves results that the core shall allocate alone, or sets their bit in unwanted when
+//   optional.
 // Shapes and strides that tensors point to must outlive the call.
 struct Frame {
   explicit Frame(const Operator* op) : op(op), args(arena.Take<char>(op->args_size)) {
@@ -28,12 +30,13 @@ struct Frame {
   const Operator* op;
   Arena arena;
   char* args;
-  uint64_t given = 0;  // bit of a parameter
+  uint64_t given = 0;     // bit of a parameter
   uint64_t unwanted = 0;  // bit of a parameter: an optional result nobody asked for
   void* stream = nullptr;
   void* binding = nullptr;
-  // Makes the tensor of a result in the caller's framework: device, dtype, ndim and shape are set, data and
-  // strides are to be filled (and shape replaced by one that outlives the call, where it would not).
+  // Makes the tensor of a result in the caller's framework: device, dtype, ndim and shape are set,
+  // data and strides are to be filled (and shape replaced by one that outlives the call, where it
+  // would not).
   int32_t (*allocate)(Frame* frame, uint32_t output, AnyopTensor* tensor) = nullptr;
   // Around a kernel with much to do: lets go of the caller's lock. May be null.
   void (*before_kernel)(Frame* frame) = nullptr;
@@ -43,7 +46,8 @@ struct Frame {
 };
 
 // Notes "op: message" in frame->error and returns status.
-__attribute__((format(printf, 3, 4), cold)) int32_t Fail(Frame* frame, int32_t status, const char* format, ...);
+__attribute__((format(printf, 3, 4), cold)) int32_t Fail(Frame* frame, int32_t status,
+                                                         const char* format, ...);
 
 inline void SetInt(Frame* frame, const Param& p, int64_t value) {
   frame->Field<int64_t>(p) = value;
@@ -61,9 +65,11 @@ inline bool SetDefault(Frame* frame, const Param& p) {
   if (p.IsList()) {
     if (p.value.list) std::memcpy(frame->args + p.offset, p.value.list, 16);
   } else if (p.kind == kAnyopStr) {
-    if (p.value.s) frame->Field<AnyopString>(p) = {p.value.s, static_cast<int64_t>(std::strlen(p.value.s))};
+    if (p.value.s)
+      frame->Field<AnyopString>(p) = {p.value.s, static_cast<int64_t>(std::strlen(p.value.s))};
   } else if (p.kind == kAnyopFloat) {
-    if (!p.Is(kAnyopOptional) || p.value.f == p.value.f) SetFloat(frame, p, p.value.f);  // NaN: None
+    if (!p.Is(kAnyopOptional) || p.value.f == p.value.f)
+      SetFloat(frame, p, p.value.f);                             // NaN: None
   } else if (!p.Is(kAnyopOptional) || p.value.i != INT64_MIN) {  // the smallest int64: None
     SetInt(frame, p, p.value.i);
   }
@@ -73,6 +79,7 @@ inline bool SetDefault(Frame* frame, const Param& p) {
 }  // namespace anyop
 
 extern "C" {
-// Checks, allocates, routes and runs. Returns an AnyopStatus; the text of a failure is frame->error.
+// Checks, allocates, routes and runs. Returns an AnyopStatus; the text of a failure is
+// frame->error.
 __attribute__((visibility("default"))) int32_t AnyopRunFrame(anyop::Frame* frame);
 }

@@ -37,7 +37,8 @@ constexpr Row kRows[kAnyopNumDtypes] = {
 };
 
 AnyopDtype PromoteIntegers(int a, int b) {
-  if (a >= kAnyopUInt16 || b >= kAnyopUInt16) return kAnyopNoDtype;  // torch refuses wide unsigned with signed
+  if (a >= kAnyopUInt16 || b >= kAnyopUInt16)
+    return kAnyopNoDtype;  // torch refuses wide unsigned with signed
   if (a == kAnyopUInt8 || b == kAnyopUInt8) {
     const int other = a == kAnyopUInt8 ? b : a;
     return other == kAnyopInt8 ? kAnyopInt16 : static_cast<AnyopDtype>(other);
@@ -68,7 +69,11 @@ AnyopDtype Promote(int a, int b) {
   if (ka == Kind::kFloat8 || kb == Kind::kFloat8) return kAnyopNoDtype;
   if (ka != kb) {
     const int high = ka > kb ? a : b, low = ka > kb ? b : a;
-    return high == kAnyopComplex64 && low == kAnyopFloat64 ? kAnyopComplex128 : static_cast<AnyopDtype>(high);
+    // torch promotes wide unsigned integers with floats only.
+    if ((low >= kAnyopUInt16 || high >= kAnyopUInt16) && kRows[high].kind != Kind::kFloat)
+      return kAnyopNoDtype;
+    return high == kAnyopComplex64 && low == kAnyopFloat64 ? kAnyopComplex128
+                                                           : static_cast<AnyopDtype>(high);
   }
   if (ka == Kind::kInteger) return PromoteIntegers(a, b);
   if (ka == Kind::kComplex) return kAnyopComplex128;

@@ -11,7 +11,8 @@ namespace anyop {
 // "float32"; "an unknown dtype" for what has no AnyopDtype.
 const char* DtypeName(int dtype);
 
-// The AnyopDtype of a name ("float32", "torch.float32" and "float8_e4m3fn" alike), kAnyopNoDtype otherwise.
+// The AnyopDtype of a name ("float32", "torch.float32" and "float8_e4m3fn" alike), kAnyopNoDtype
+// otherwise.
 AnyopDtype DtypeFromName(const char* name);
 
 struct DlpackType {
@@ -20,7 +21,8 @@ struct DlpackType {
 };
 DlpackType DlpackTypeOf(int dtype);
 
-// torch's promotion between two tensors of at least one dimension; kAnyopNoDtype where torch refuses.
+// torch's promotion between two tensors of at least one dimension; kAnyopNoDtype where torch
+// refuses.
 AnyopDtype Promote(int a, int b);
 
 // "float32, float16" for a bit mask.

@@ -27,13 +27,24 @@ TEST(PromotionIsTorchs) {
   const struct {
     int a, b, expected;
   } cases[] = {
-      {kAnyopFloat16, kAnyopBFloat16, kAnyopFloat32}, {kAnyopBFloat16, kAnyopFloat32, kAnyopFloat32},
-      {kAnyopFloat32, kAnyopFloat64, kAnyopFloat64},  {kAnyopInt64, kAnyopFloat16, kAnyopFloat16},
-      {kAnyopUInt8, kAnyopInt8, kAnyopInt16},         {kAnyopUInt8, kAnyopInt32, kAnyopInt32},
-      {kAnyopInt16, kAnyopInt64, kAnyopInt64},        {kAnyopBool, kAnyopUInt8, kAnyopUInt8},
-      {kAnyopFloat64, kAnyopComplex64, kAnyopComplex128}, {kAnyopFloat32, kAnyopComplex64, kAnyopComplex64},
-      {kAnyopComplex64, kAnyopComplex128, kAnyopComplex128}, {kAnyopUInt16, kAnyopInt32, kAnyopNoDtype},
-      {kAnyopFloat8E5M2, kAnyopFloat32, kAnyopNoDtype}, {kAnyopNoDtype, kAnyopFloat32, kAnyopNoDtype},
+      {kAnyopFloat16, kAnyopBFloat16, kAnyopFloat32},
+      {kAnyopBFloat16, kAnyopFloat32, kAnyopFloat32},
+      {kAnyopFloat32, kAnyopFloat64, kAnyopFloat64},
+      {kAnyopInt64, kAnyopFloat16, kAnyopFloat16},
+      {kAnyopUInt8, kAnyopInt8, kAnyopInt16},
+      {kAnyopUInt8, kAnyopInt32, kAnyopInt32},
+      {kAnyopInt16, kAnyopInt64, kAnyopInt64},
+      {kAnyopBool, kAnyopUInt8, kAnyopUInt8},
+      {kAnyopFloat64, kAnyopComplex64, kAnyopComplex128},
+      {kAnyopFloat32, kAnyopComplex64, kAnyopComplex64},
+      {kAnyopComplex64, kAnyopComplex128, kAnyopComplex128},
+      {kAnyopUInt16, kAnyopInt32, kAnyopNoDtype},
+      {kAnyopBool, kAnyopUInt16, kAnyopNoDtype},
+      {kAnyopUInt64, kAnyopComplex64, kAnyopNoDtype},
+      {kAnyopUInt32, kAnyopFloat16, kAnyopFloat16},
+      {kAnyopUInt16, kAnyopUInt16, kAnyopUInt16},
+      {kAnyopFloat8E5M2, kAnyopFloat32, kAnyopNoDtype},
+      {kAnyopNoDtype, kAnyopFloat32, kAnyopNoDtype},
   };
   for (const auto& c : cases) {
     CHECK_EQ(int{anyop::Promote(c.a, c.b)}, c.expected);

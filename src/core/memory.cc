@@ -23,7 +23,8 @@ bool Touch(const Span& a, const Span& b) {
 // A result may be exactly an input for which the schema says so.
 bool Allowed(const Operator& op, const Span& a, const Span& b) {
   const Param &p = op.params[a.param], &q = op.params[b.param];
-  const bool pair = (p.Is(kAnyopOutput) && q.Is(kAnyopInplace)) || (q.Is(kAnyopOutput) && p.Is(kAnyopInplace));
+  const bool pair =
+      (p.Is(kAnyopOutput) && q.Is(kAnyopInplace)) || (q.Is(kAnyopOutput) && p.Is(kAnyopInplace));
   return pair && SamePlace(*a.tensor, *b.tensor);
 }
 
@@ -53,12 +54,13 @@ bool Spans::FindPair(const Operator& op, const Span** written, const Span** othe
   return false;
 }
 
-// For many tensors: in the order of their beginnings each is compared with the furthest end before it, of
-// all tensors when it is written, of the written ones otherwise.
+// For many tensors: in the order of their beginnings each is compared with the furthest end before
+// it, of all tensors when it is written, of the written ones otherwise.
 bool Spans::SortedAreApart() const {
   const Span** order = arena_->Take<const Span*>(count_);
   for (int i = 0; i < count_; ++i) order[i] = &data_[i];
-  std::sort(order, order + count_, [](const Span* a, const Span* b) { return a->begin < b->begin; });
+  std::sort(order, order + count_,
+            [](const Span* a, const Span* b) { return a->begin < b->begin; });
   uintptr_t end = 0, written_end = 0;
   for (int i = 0; i < count_; ++i) {
     const Span& s = *order[i];
@@ -73,7 +75,8 @@ void FillStrides(int ndim, const int64_t* shape, int64_t* strides) {
   int64_t step = 1;
   for (int i = ndim; i--;) {
     strides[i] = step;
-    if (__builtin_mul_overflow(step, shape[i], &step)) step = 0;  // such a shape is refused elsewhere
+    if (__builtin_mul_overflow(step, shape[i], &step))
+      step = 0;  // such a shape is refused elsewhere
   }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call may say of memory: layout, alignment, extent of one tensor, and overlap between tensors.
+// What a call may say of memory: layout, alignment, extent of one tensor, and overlap between
+// tensors.
 #pragma once
 
 #include <string>
@@ -26,8 +27,8 @@ class Spans {
     if (count_ == capacity_) Grow();
     data_[count_++] = span;
   }
-  // A pair of which one is written and the other touched, unless an input that the schema lets a result be
-  // has exactly its place. Returns false when there is none.
+  // A pair of which one is written and the other touched, unless an input that the schema lets a
+  // result be has exactly its place. Returns false when there is none.
   bool FindOverlap(const Operator& op, const Span** written, const Span** other) const;
 
  private:
@@ -49,9 +50,9 @@ enum class Extent { kFits, kNegativeSize, kOverflow };
 // Elements, bytes from the first to behind the last element touched (relative to data), density.
 struct Footprint {
   int64_t numel;
-  int64_t low;  // in elements, <= 0
+  int64_t low;   // in elements, <= 0
   int64_t high;  // in elements, of the last one
-  bool dense;  // row-major without gaps
+  bool dense;    // row-major without gaps
 };
 // Inline: part of every call.
 inline Extent MeasureFootprint(const AnyopTensor& t, int64_t item_bytes, Footprint* f) {
@@ -67,7 +68,8 @@ inline Extent MeasureFootprint(const AnyopTensor& t, int64_t item_bytes, Footpri
     dense &= stride == numel;
     int64_t reach;
     overflow |= __builtin_mul_overflow(size - 1, stride, &reach);
-    overflow |= stride < 0 ? __builtin_add_overflow(low, reach, &low) : __builtin_add_overflow(high, reach, &high);
+    overflow |= stride < 0 ? __builtin_add_overflow(low, reach, &low)
+                           : __builtin_add_overflow(high, reach, &high);
     overflow |= __builtin_mul_overflow(numel, size, &numel);
   }
   if (empty) {
@@ -76,12 +78,14 @@ inline Extent MeasureFootprint(const AnyopTensor& t, int64_t item_bytes, Footpri
   }
   int64_t bytes;
   overflow |= __builtin_mul_overflow(numel, item_bytes, &bytes);
-  overflow |= __builtin_mul_overflow(high + 1, item_bytes, &bytes) || __builtin_mul_overflow(low, item_bytes, &bytes);
+  overflow |= __builtin_mul_overflow(high + 1, item_bytes, &bytes) ||
+              __builtin_mul_overflow(low, item_bytes, &bytes);
   *f = {numel, low, high, dense};
   return overflow ? Extent::kOverflow : Extent::kFits;
 }
 
-// Whether two elements of a written tensor may share an address. Exact for dense layouts, else cautious.
+// Whether two elements of a written tensor may share an address. Exact for dense layouts, else
+// cautious.
 bool OverlapsItself(const AnyopTensor& tensor);
 
 // "(2, 3)"

@@ -15,12 +15,13 @@ using anyop::Footprint;
 
 AnyopTensor Tensor(std::vector<int64_t>* shape, std::vector<int64_t>* strides) {
   static float memory[1 << 14];
-  return {memory + (1 << 13), 1, 0, static_cast<int32_t>(shape->size()), 2, 32, 1, shape->data(), strides->data(), 0};
+  return {memory + (1 << 13), 1, 0, static_cast<int32_t>(shape->size()), 2, 32, 1, shape->data(),
+          strides->data(),    0};
 }
 
 TEST(FootprintOfDenseAndStrided) {
   std::vector<int64_t> shape = {2, 3}, strides = {3, 1};
-  Footprint f;
+  Footprint f = {};
   AnyopTensor t = Tensor(&shape, &strides);
   CHECK(MeasureFootprint(t, 4, &f) == Extent::kFits);
   CHECK(f.dense && f.numel == 6 && f.low == 0 && f.high == 5);
@@ -33,7 +34,7 @@ TEST(FootprintOfDenseAndStrided) {
 
 TEST(FootprintRefusesNegativeAndOverflow) {
   std::vector<int64_t> shape = {-1}, strides = {1};
-  Footprint f;
+  Footprint f = {};
   AnyopTensor t = Tensor(&shape, &strides);
   CHECK(MeasureFootprint(t, 4, &f) == Extent::kNegativeSize);
   shape = {int64_t{1} << 31, int64_t{1} << 31, 4};
@@ -97,13 +98,15 @@ TEST(OverlapOfManyAgreesWithPairs) {
     for (int i = 0; i < count; ++i) {
       const uintptr_t begin = 1000 + random() % 4000;
       pieces.push_back({begin, begin + random() % 40, random() % 3 == 0});
-      spans.Add({begin, pieces.back().end, &t, static_cast<uint16_t>(pieces.back().writes ? 0 : 1), pieces.back().writes});
+      spans.Add({begin, pieces.back().end, &t, static_cast<uint16_t>(pieces.back().writes ? 0 : 1),
+                 pieces.back().writes});
     }
     bool expected = false;
     for (int i = 0; i < count; ++i) {
       for (int j = 0; j < i; ++j) {
         const Piece &a = pieces[i], &b = pieces[j];
-        expected |= (a.writes || b.writes) && a.begin < b.end && b.begin < a.end && a.begin != a.end && b.begin != b.end;
+        expected |= (a.writes || b.writes) && a.begin < b.end && b.begin < a.end &&
+                    a.begin != a.end && b.begin != b.end;
       }
     }
     const anyop::Span *written = nullptr, *other = nullptr;

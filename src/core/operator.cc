@@ -31,16 +31,21 @@ class Reader {
 
   bool ReadHead(Operator* op) {
     const AnyopOp& t = *table_;
-    if (!t.name || !t.name_space || !t.schema || !t.doc || !t.metadata) return Bad("lacks a name, schema or text");
-    if (t.num_inputs > kMaxParams || t.num_outputs > kMaxParams || t.num_inputs + t.num_outputs > kMaxParams) {
+    if (!t.name || !t.name_space || !t.schema || !t.doc || !t.metadata)
+      return Bad("lacks a name, schema or text");
+    if (t.num_inputs > kMaxParams || t.num_outputs > kMaxParams ||
+        t.num_inputs + t.num_outputs > kMaxParams) {
       return Bad("has more than " + std::to_string(kMaxParams) + " parameters");
     }
-    if (t.num_symbols > kMaxSymbols || t.num_sizes > t.num_symbols) return Bad("has too many sizes");
-    if (t.num_groups > kMaxGroups || t.num_joins > kMaxGroups || t.num_groups + t.num_joins > kMaxGroups) {
+    if (t.num_symbols > kMaxSymbols || t.num_sizes > t.num_symbols)
+      return Bad("has too many sizes");
+    if (t.num_groups > kMaxGroups || t.num_joins > kMaxGroups ||
+        t.num_groups + t.num_joins > kMaxGroups) {
       return Bad("has more than " + std::to_string(kMaxGroups) + " groups of sizes");
     }
     const uint64_t words = uint64_t{t.num_sizes} + t.num_groups + t.num_joins;
-    if (t.args_size < sizeof(AnyopArgs) || t.sizes_offset % 8 || t.sizes_offset + words * 8 > t.args_size) {
+    if (t.args_size < sizeof(AnyopArgs) || t.sizes_offset % 8 ||
+        t.sizes_offset + words * 8 > t.args_size) {
       return Bad("places its sizes outside the arguments");
     }
     if (t.param_size < sizeof(AnyopParam) || t.kernel_size < sizeof(AnyopKernelEntry)) {
@@ -69,8 +74,8 @@ class Reader {
   }
 
   bool ReadParam(Operator* op, uint32_t index) {
-    const auto* raw = reinterpret_cast<const AnyopParam*>(reinterpret_cast<const char*>(table_->params) +
-                                                          size_t{index} * table_->param_size);
+    const auto* raw = reinterpret_cast<const AnyopParam*>(
+        reinterpret_cast<const char*>(table_->params) + size_t{index} * table_->param_size);
     Param p = {};
     p.name = raw->name;
     p.shape_text = raw->shape_text ? raw->shape_text : "";
@@ -87,11 +92,14 @@ class Reader {
     p.length = raw->length;
     p.fixed_count = raw->fixed_count;
     const std::string where = std::string("at parameter ") + (p.name ? p.name : "?");
-    if (!p.name || p.kind < kAnyopTensor || p.kind > kAnyopScalarType) return Bad("has an unknown kind " + where);
-    if (p.offset % 8 || p.offset < sizeof(AnyopArgs) || p.offset + FieldSize(p) > table_->args_size) {
+    if (!p.name || p.kind < kAnyopTensor || p.kind > kAnyopScalarType)
+      return Bad("has an unknown kind " + where);
+    if (p.offset % 8 || p.offset < sizeof(AnyopArgs) ||
+        p.offset + FieldSize(p) > table_->args_size) {
       return Bad("places a field outside the arguments " + where);
     }
-    if (p.Is(kAnyopOutput) != (index >= table_->num_inputs)) return Bad("mixes inputs and results " + where);
+    if (p.Is(kAnyopOutput) != (index >= table_->num_inputs))
+      return Bad("mixes inputs and results " + where);
     if (p.IsTensor()) {
       if (!ReadTensorParam(&p, raw->shape, index, where)) return false;
       op->has_lists |= p.IsList();
@@ -107,9 +115,11 @@ class Reader {
       return Bad("has an unknown layout, dtype rule or alignment " + where);
     }
     for (int other : {p->dtype_a, p->dtype_b}) {
-      if (other >= static_cast<int>(index) || other < -1) return Bad("refers to a later dtype " + where);
+      if (other >= static_cast<int>(index) || other < -1)
+        return Bad("refers to a later dtype " + where);
     }
-    if (p->dtype_rule != kAnyopOneOf && (p->dtype_a < 0 || (p->dtype_rule == kAnyopPromote && p->dtype_b < 0))) {
+    if (p->dtype_rule != kAnyopOneOf &&
+        (p->dtype_a < 0 || (p->dtype_rule == kAnyopPromote && p->dtype_b < 0))) {
       return Bad("has an incomplete dtype rule " + where);
     }
     if (p->length >= static_cast<int>(table_->num_sizes) || (p->Is(kAnyopOutput) && p->IsList())) {
@@ -120,7 +130,8 @@ class Reader {
     const int32_t* c = table_->code + word;
     p->shape = {c[0], c[1], c[2], c[3] != 0, c + 4};
     const int groups = static_cast<int>(table_->num_groups + table_->num_joins);
-    if (c[0] < 0 || c[1] < 0 || c[0] + c[1] > kMaxRank || word + 4 + c[0] + c[1] > words || c[2] < -1 || c[2] >= groups) {
+    if (c[0] < 0 || c[1] < 0 || c[0] + c[1] > kMaxRank || word + 4 + c[0] + c[1] > words ||
+        c[2] < -1 || c[2] >= groups) {
       return Bad("has a broken shape " + where);
     }
     for (int i = 0; i < c[0] + c[1]; ++i) {
@@ -144,10 +155,12 @@ class Reader {
     for (; word >= 0 && word < table_->code_words; ++word) {
       const int32_t opcode = table_->code[word];
       if (opcode == kAnyopEnd) return height == 1;
-      if (opcode == kAnyopConst || opcode == kAnyopSymbol || opcode == kAnyopRank || opcode == kAnyopNumel) {
+      if (opcode == kAnyopConst || opcode == kAnyopSymbol || opcode == kAnyopRank ||
+          opcode == kAnyopNumel) {
         if (++word >= table_->code_words || ++height > kMaxStack) return false;
         const int64_t operand = table_->code[word];
-        const int64_t limit = opcode == kAnyopSymbol ? table_->num_symbols : table_->num_groups + table_->num_joins;
+        const int64_t limit =
+            opcode == kAnyopSymbol ? table_->num_symbols : table_->num_groups + table_->num_joins;
         if (opcode != kAnyopConst && (operand < 0 || operand >= limit)) return false;
       } else if (opcode < kAnyopConst || opcode > kAnyopOr || --height < 1) {
         return false;
@@ -163,18 +176,21 @@ class Reader {
       const int32_t* c = table_->code + word;
       if (c[0] < 1 || word + 1 + c[0] > table_->code_words) return Bad("has a broken broadcast");
       for (int k = 1; k <= c[0]; ++k) {
-        if (c[k] < 0 || c[k] >= static_cast<int>(table_->num_groups + i)) return Bad("broadcasts a later group");
+        if (c[k] < 0 || c[k] >= static_cast<int>(table_->num_groups + i))
+          return Bad("broadcasts a later group");
       }
       op->joins.push_back({c[0], c + 1});
     }
     for (uint32_t i = 0; i < table_->num_conditions; ++i) {
       const AnyopCondition& condition = table_->conditions[i];
-      if (!condition.text || !CheckExpression(condition.program)) return Bad("has a broken condition");
+      if (!condition.text || !CheckExpression(condition.program))
+        return Bad("has a broken condition");
       op->conditions.push_back({condition.text, table_->code + condition.program});
     }
     for (uint32_t i = table_->num_sizes; i < table_->num_symbols; ++i) {
       const uint32_t p = table_->attributes[i - table_->num_sizes];
-      if (p >= op->num_inputs || op->params[p].kind != kAnyopInt || op->params[p].flags & (kAnyopList | kAnyopOptional)) {
+      if (p >= op->num_inputs || op->params[p].kind != kAnyopInt ||
+          op->params[p].flags & (kAnyopList | kAnyopOptional)) {
         return Bad("has a size that is no integer argument");
       }
     }
@@ -190,13 +206,16 @@ class Reader {
 Operator* MakeOperator(const AnyopOp* table, uint32_t library_abi, std::string* error) {
   // A later release may append to AnyopOp; the fields known here keep their places.
   if (table->size < sizeof(AnyopOp)) {
-    *error = "an operator's table has " + std::to_string(table->size) + " bytes, the oldest release had " +
-             std::to_string(sizeof(AnyopOp)) + "; rebuild the library";
+    *error = "an operator's table has " + std::to_string(table->size) +
+             " bytes, the oldest release had " + std::to_string(sizeof(AnyopOp)) +
+             "; rebuild the library";
     return nullptr;
   }
-  if (table->abi_version == 0 || table->abi_version > ANYOP_ABI_VERSION || table->abi_version != library_abi) {
-    *error = std::string(table->name) + ": the table has ABI version " + std::to_string(table->abi_version) +
-             ", this core reads 1 to " + std::to_string(ANYOP_ABI_VERSION) + "; update anyop or rebuild the library";
+  if (table->abi_version == 0 || table->abi_version > ANYOP_ABI_VERSION ||
+      table->abi_version != library_abi) {
+    *error = std::string(table->name) + ": the table has ABI version " +
+             std::to_string(table->abi_version) + ", this core reads 1 to " +
+             std::to_string(ANYOP_ABI_VERSION) + "; update anyop or rebuild the library";
     return nullptr;
   }
   return Reader(table, error).Read().release();

@@ -22,7 +22,7 @@ struct Route;
 struct ShapeProgram {
   int32_t before;
   int32_t after;
-  int32_t group;  // -1: none
+  int32_t group;   // -1: none
   bool broadcast;  // mode 1: the shape must only be broadcastable to this
   const int32_t* terms;
 };
@@ -61,8 +61,8 @@ struct Join {
 
 struct Operator {
   const AnyopOp* table;
-  std::string name;  // as errors say it: "rms_norm", "acme.rms_norm"
-  std::string full_name;  // "anyop.rms_norm"
+  std::string name;           // as errors say it: "rms_norm", "acme.rms_norm"
+  std::string full_name;      // "anyop.rms_norm"
   std::vector<Param> params;  // inputs, then outputs
   std::vector<Condition> conditions;
   std::vector<Join> joins;
@@ -83,7 +83,8 @@ struct Operator {
   const char* SymbolName(int symbol) const { return table->symbols[symbol]; }
 };
 
-// Checks a table against everything a call will rely on. On failure returns nullptr and sets *error.
+// Checks a table against everything a call will rely on. On failure returns nullptr and sets
+// *error.
 Operator* MakeOperator(const AnyopOp* table, uint32_t library_abi, std::string* error);
 
 }  // namespace anyop

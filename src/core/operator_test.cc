@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables that calls could not trust are refused by name: wrong versions, sizes, offsets and programs.
+// Tables that calls could not trust are refused by name: wrong versions, sizes, offsets and
+// programs.
 #include "operator.h"
 
 #include <functional>
@@ -9,11 +10,31 @@
 
 namespace {
 
-// A table as codegen writes it for "f(Tensor x, int k) -> Tensor" with x = "* D", out = "* k", k <= D.
+// A table as codegen writes it for "f(Tensor x, int k) -> Tensor" with x = "* D", out = "* k", k <=
+// D.
 struct Table {
   AnyopParam params[3] = {};
-  int32_t code[32] = {0, 1, 0, 0, 0, /* word 5: out */ 0, 1, 0, 0, 1, /* word 10: k <= D */ kAnyopSymbol, 1, kAnyopSymbol, 0,
-                      kAnyopLe, kAnyopEnd, /* word 16: 2*D + 1 */ 0, 2, 1, /* word 19: a broadcast */ 1, 0};
+  int32_t code[32] = {0,
+                      1,
+                      0,
+                      0,
+                      0,
+                      /* word 5: out */ 0,
+                      1,
+                      0,
+                      0,
+                      1,
+                      /* word 10: k <= D */ kAnyopSymbol,
+                      1,
+                      kAnyopSymbol,
+                      0,
+                      kAnyopLe,
+                      kAnyopEnd,
+                      /* word 16: 2*D + 1 */ 0,
+                      2,
+                      1,
+                      /* word 19: a broadcast */ 1,
+                      0};
   const char* symbols[2] = {"D", "k"};
   uint16_t attributes[1] = {1};
   AnyopJoin joins[1] = {19};
@@ -72,7 +93,8 @@ TEST(AGoodTableIsTaken) {
 }
 
 TEST(VersionsAreRefusedByName) {
-  CHECK(Says(ErrorOf([](Table* t) { t->op.abi_version = ANYOP_ABI_VERSION + 1; }), "ABI version 2"));
+  CHECK(
+      Says(ErrorOf([](Table* t) { t->op.abi_version = ANYOP_ABI_VERSION + 1; }), "ABI version 2"));
   CHECK(Says(ErrorOf([](Table* t) { t->op.abi_version = 0; }), "ABI version 0"));
   CHECK(Says(ErrorOf([](Table* t) { t->op.size = 100; }), "oldest release"));
   CHECK(Says(ErrorOf([](Table* t) { t->op.param_size = 48; }), "smaller than any released"));
@@ -82,7 +104,8 @@ TEST(PlacesOutsideTheArgumentsAreRefused) {
   CHECK(Says(ErrorOf([](Table* t) { t->op.sizes_offset = 48; }), "sizes outside"));
   CHECK(Says(ErrorOf([](Table* t) { t->params[1].offset = 52; }), "field outside"));
   CHECK(Says(ErrorOf([](Table* t) { t->params[1].offset = 4; }), "field outside"));
-  CHECK(Says(ErrorOf([](Table* t) { t->params[0].flags = kAnyopList, t->params[0].offset = 48; }), "field outside"));
+  CHECK(Says(ErrorOf([](Table* t) { t->params[0].flags = kAnyopList, t->params[0].offset = 48; }),
+             "field outside"));
 }
 
 TEST(BrokenProgramsAreRefused) {

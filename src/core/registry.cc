@@ -23,12 +23,14 @@ struct Registry {
 // The caller holds the lock.
 int32_t Register(Registry* registry, const AnyopLibrary* library, std::string* error) {
   if (!library || library->size < sizeof(AnyopLibrary)) {
-    *error = "the library's description is missing or smaller than any released; rebuild the library";
+    *error =
+        "the library's description is missing or smaller than any released; rebuild the library";
     return kAnyopValueError;
   }
   if (library->abi_version == 0 || library->abi_version > ANYOP_ABI_VERSION) {
-    *error = std::string("library ") + library->name + " has ABI version " + std::to_string(library->abi_version) +
-             ", this core reads 1 to " + std::to_string(ANYOP_ABI_VERSION) + "; update anyop or rebuild the library";
+    *error = std::string("library ") + library->name + " has ABI version " +
+             std::to_string(library->abi_version) + ", this core reads 1 to " +
+             std::to_string(ANYOP_ABI_VERSION) + "; update anyop or rebuild the library";
     return kAnyopValueError;
   }
   std::vector<std::unique_ptr<Operator>> made;
@@ -39,7 +41,8 @@ int32_t Register(Registry* registry, const AnyopLibrary* library, std::string* e
     if (found == registry->by_name.end()) {
       made.push_back(std::move(op));
     } else if (found->second->table != library->ops[i]) {
-      *error = op->full_name + " is registered already, with the schema " + found->second->table->schema;
+      *error =
+          op->full_name + " is registered already, with the schema " + found->second->table->schema;
       return kAnyopValueError;
     }
   }
@@ -57,7 +60,8 @@ Registry& TheRegistry() {
     auto* made = new Registry;  // never destroyed: threads may outlive main
     std::string error;
     if (Register(made, AnyopLibraryEntry(), &error) != kAnyopOk) {
-      std::fprintf(stderr, "anyop: %s\n", error.c_str());  // our own tables are broken; tests would not pass
+      std::fprintf(stderr, "anyop: %s\n",
+                   error.c_str());  // our own tables are broken; tests would not pass
       std::abort();
     }
     return made;

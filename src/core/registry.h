@@ -10,13 +10,15 @@
 
 namespace anyop {
 
-// nullptr when there is none. Takes "rms_norm", "anyop.rms_norm", "acme.rms_norm" and "acme::rms_norm".
+// nullptr when there is none. Takes "rms_norm", "anyop.rms_norm", "acme.rms_norm" and
+// "acme::rms_norm".
 Operator* FindOperator(const char* name);
 
 // In the order of full names.
 std::vector<Operator*> ListOperators();
 
-// Registers all operators of a library or none; *error says why not. The same table again is no error.
+// Registers all operators of a library or none; *error says why not. The same table again is no
+// error.
 int32_t RegisterLibrary(const AnyopLibrary* library, std::string* error);
 
 // Called once for each operator there is and each that comes, under the registry's lock.

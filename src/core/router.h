@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernel runs: per operator one pointer to its current route, read by one atomic load in a call.
+// Which kernel runs: per operator one pointer to its current route, read by one atomic load in a
+// call.
 #pragma once
 
 #include "operator.h"
@@ -18,7 +19,8 @@ void PublishDefaultRoute(Operator* op);
 
 inline AnyopKernel FindKernel(const Operator* op, int device_type) {
   const Route* route = op->route.load(std::memory_order_acquire);
-  if (device_type < 0 || device_type >= kMaxDeviceTypes || !route->entry[device_type]) return nullptr;
+  if (device_type < 0 || device_type >= kMaxDeviceTypes || !route->entry[device_type])
+    return nullptr;
   return route->entry[device_type]->run;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks go back to the thread when the call ends, where one of up to 64 MiB is kept for the next call.
+// Blocks go back to the thread when the call ends, where one of up to 64 MiB is kept for the next
+// call.
 #include "scratch.h"
 
 #include <cstdlib>
@@ -31,7 +32,8 @@ void* Scratch::Take(int64_t bytes) {
   kept.block = nullptr;
   if (!block || block->bytes < rounded) {
     std::free(block);
-    block = static_cast<Block*>(std::aligned_alloc(64, sizeof(Block) + static_cast<size_t>(rounded)));
+    block =
+        static_cast<Block*>(std::aligned_alloc(64, sizeof(Block) + static_cast<size_t>(rounded)));
     if (!block) return nullptr;
     block->bytes = rounded;
   }

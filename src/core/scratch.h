@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scratch memory of one call on the CPU: a buffer kept by the thread, because fresh pages cost more than the work.
+// Scratch memory of one call on the CPU: a buffer kept by the thread, because fresh pages cost more
+// than the work.
 #pragma once
 
 #include <cstdint>

@@ -17,21 +17,47 @@ bool Apply(int32_t opcode, int64_t a, int64_t b, int64_t* r) {
   const bool divides = opcode == kAnyopFloorDiv || opcode == kAnyopCeilDiv || opcode == kAnyopMod;
   if (divides && (b == 0 || (a == INT64_MIN && b == -1))) return false;
   switch (opcode) {
-    case kAnyopAdd: return !__builtin_add_overflow(a, b, r);
-    case kAnyopSub: return !__builtin_sub_overflow(a, b, r);
-    case kAnyopMul: return !__builtin_mul_overflow(a, b, r);
-    case kAnyopFloorDiv: *r = FloorDiv(a, b); return true;
-    case kAnyopCeilDiv: *r = FloorDiv(a, b) + (a % b != 0); return true;
-    case kAnyopMod: *r = a - b * FloorDiv(a, b); return true;
-    case kAnyopMin: *r = std::min(a, b); return true;
-    case kAnyopMax: *r = std::max(a, b); return true;
-    case kAnyopEq: *r = a == b; return true;
-    case kAnyopNe: *r = a != b; return true;
-    case kAnyopLt: *r = a < b; return true;
-    case kAnyopLe: *r = a <= b; return true;
-    case kAnyopAnd: *r = a && b; return true;
-    case kAnyopOr: *r = a || b; return true;
-    default: return false;
+    case kAnyopAdd:
+      return !__builtin_add_overflow(a, b, r);
+    case kAnyopSub:
+      return !__builtin_sub_overflow(a, b, r);
+    case kAnyopMul:
+      return !__builtin_mul_overflow(a, b, r);
+    case kAnyopFloorDiv:
+      *r = FloorDiv(a, b);
+      return true;
+    case kAnyopCeilDiv:
+      *r = FloorDiv(a, b) + (a % b != 0);
+      return true;
+    case kAnyopMod:
+      *r = a - b * FloorDiv(a, b);
+      return true;
+    case kAnyopMin:
+      *r = std::min(a, b);
+      return true;
+    case kAnyopMax:
+      *r = std::max(a, b);
+      return true;
+    case kAnyopEq:
+      *r = a == b;
+      return true;
+    case kAnyopNe:
+      *r = a != b;
+      return true;
+    case kAnyopLt:
+      *r = a < b;
+      return true;
+    case kAnyopLe:
+      *r = a <= b;
+      return true;
+    case kAnyopAnd:
+      *r = a && b;
+      return true;
+    case kAnyopOr:
+      *r = a || b;
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -42,7 +68,9 @@ bool Sizes::Evaluate(const int32_t* program, int64_t* value) const {
   int n = 0;
   for (const int32_t* c = program; *c != kAnyopEnd; ++c) {
     switch (*c) {
-      case kAnyopConst: stack[n++] = *++c; break;
+      case kAnyopConst:
+        stack[n++] = *++c;
+        break;
       case kAnyopSymbol:
         if (!(known_ >> *++c & 1)) return false;
         stack[n++] = symbols_[*c];
@@ -119,7 +147,8 @@ bool Sizes::BuildTerm(int32_t term, int64_t* size) const {
   }
   if (term >= kMaxSymbols) return Evaluate(op_->table->code + term - kMaxSymbols, size);
   const int32_t* record = op_->table->code + ~term;
-  return (known_ >> record[0] & 1) && !__builtin_mul_overflow(symbols_[record[0]], int64_t{record[1]}, size) &&
+  return (known_ >> record[0] & 1) &&
+         !__builtin_mul_overflow(symbols_[record[0]], int64_t{record[1]}, size) &&
          !__builtin_add_overflow(*size, int64_t{record[2]}, size);
 }
 
@@ -149,7 +178,8 @@ std::string Sizes::SymbolsText(uint64_t symbols) const {
   std::string text;
   for (int i = 0; i < op_->num_symbols; ++i) {
     if (!(symbols & known_) || !((symbols & known_) >> i & 1)) continue;
-    text += (text.empty() ? " with " : ", ") + std::string(op_->SymbolName(i)) + "=" + std::to_string(symbols_[i]);
+    text += (text.empty() ? " with " : ", ") + std::string(op_->SymbolName(i)) + "=" +
+            std::to_string(symbols_[i]);
   }
   return text;
 }

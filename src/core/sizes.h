@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes of one call: binds letters and groups while matching shapes, then computes the shapes of results.
+// The sizes of one call: binds letters and groups while matching shapes, then computes the shapes
+// of results.
 #pragma once
 
 #include <string>
@@ -17,7 +18,8 @@ class Sizes {
     symbols_[symbol] = value;
     known_ |= uint64_t{1} << symbol;
   }
-  // The value of a letter or of a group's product; 0 when nothing bound it. False when the product overflows.
+  // The value of a letter or of a group's product; 0 when nothing bound it. False when the product
+  // overflows.
   int64_t Symbol(int symbol) const { return known_ >> symbol & 1 ? symbols_[symbol] : 0; }
   bool Numel(int group, int64_t* product) const;
 
@@ -41,11 +43,13 @@ class Sizes {
   int GroupRank(int group) const { return groups_[group].rank; }
   const int64_t* GroupDims(int group) const { return groups_[group].dims; }
 
-  // Writes the shape that a program stands for to out[kMaxRank]. Returns its rank, -1 when it has none.
+  // Writes the shape that a program stands for to out[kMaxRank]. Returns its rank, -1 when it has
+  // none.
   int Build(const ShapeProgram& program, int64_t* out) const;
   bool Evaluate(const int32_t* program, int64_t* value) const;
 
-  // " with D=64, k=3": what is known of the letters in a shape or expression. Empty when there are none.
+  // " with D=64, k=3": what is known of the letters in a shape or expression. Empty when there are
+  // none.
   std::string KnownText(const ShapeProgram& program) const;
   std::string KnownText(const int32_t* expression) const;
 

@@ -112,7 +112,8 @@ TEST(ExpressionsFollowPython) {
 
 TEST(GroupsBroadcastTogether) {
   Fixture f;
-  const ShapeProgram x = {0, 0, 0, false, nullptr}, y = {0, 0, 1, false, nullptr}, out = {0, 0, 2, false, nullptr};
+  const ShapeProgram x = {0, 0, 0, false, nullptr}, y = {0, 0, 1, false, nullptr},
+                     out = {0, 0, 2, false, nullptr};
   const std::vector<int64_t> a = {4, 1, 3}, b = {5, 1}, c = {2}, empty = {0};
   int64_t shape[anyop::kMaxRank];
   {

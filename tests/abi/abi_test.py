@@ -19,13 +19,19 @@ def public_items() -> str:
     """What layout.c prints, read off the headers, so that nothing public is forgotten."""
     lines = []
     for name in HEADERS:
-        text = re.sub(r"/\*.*?\*/", "", Path(anyop.include_dir(), "anyop", name).read_text(), flags=re.S)
+        text = re.sub(
+            r"/\*.*?\*/", "", Path(anyop.include_dir(), "anyop", name).read_text(), flags=re.S
+        )
         text = re.sub(r"union \{.*?\} (\w+);", r"int \1;", text, flags=re.S)
         for body, struct in re.findall(r"typedef struct \w* ?\{(.*?)\} (\w+);", text, flags=re.S):
             lines.append(f"STRUCT({struct});")
             for statement in body.split(";"):
                 function = re.search(r"\(\*(\w+)\)\(", statement)
-                names = [function[1]] if function else re.findall(r"(\w+)(?:\s*,|\s*$)", statement.strip())
+                names = (
+                    [function[1]]
+                    if function
+                    else re.findall(r"(\w+)(?:\s*,|\s*$)", statement.strip())
+                )
                 lines += [f"FIELD({struct}, {field});" for field in names]
         for body in re.findall(r"typedef enum \w+ \{(.*?)\}", text, flags=re.S):
             lines += [f"VALUE({name});" for name in re.findall(r"(\w+) = ", body)]
@@ -38,7 +44,20 @@ def test_layouts_are_the_listed_ones(tmp_path):
     (tmp_path / "layout_items.h").write_text(items)
     program = tmp_path / "layout"
     compiler = shutil.which("gcc") or shutil.which("cc")
-    subprocess.run([compiler, "-std=c11", "-Wall", "-Werror", f"-I{anyop.include_dir()}", f"-I{tmp_path}", str(HERE / "layout.c"), "-o", str(program)], check=True)
+    subprocess.run(
+        [
+            compiler,
+            "-std=c11",
+            "-Wall",
+            "-Werror",
+            f"-I{anyop.include_dir()}",
+            f"-I{tmp_path}",
+            str(HERE / "layout.c"),
+            "-o",
+            str(program),
+        ],
+        check=True,
+    )
     found = subprocess.run([program], capture_output=True, text=True, check=True).stdout
     listed = (HERE / "layout.txt").read_text()
     kept = [line for line in listed.splitlines() if line not in found.splitlines()]
@@ -57,7 +76,20 @@ def build(folder: Path, target: Path, version: str | None = None) -> Path:
         copy.write_text(text)
         compiler = ["g++", "-std=c++17"] if source.suffix == ".cc" else ["gcc"]
         objects.append(str(copy.with_suffix(".o")))
-        subprocess.run([*compiler, "-O1", "-fPIC", "-fvisibility=hidden", f"-I{folder}", "-c", str(copy), "-o", objects[-1]], check=True)
+        subprocess.run(
+            [
+                *compiler,
+                "-O1",
+                "-fPIC",
+                "-fvisibility=hidden",
+                f"-I{folder}",
+                "-c",
+                str(copy),
+                "-o",
+                objects[-1],
+            ],
+            check=True,
+        )
     library = target / "libacme.so"
     subprocess.run(["g++", "-shared", *objects, "-o", str(library)], check=True)
     return library
@@ -92,7 +124,9 @@ print("right")
 @pytest.mark.parametrize("version", ["0u", "2u", "99u"])
 def test_another_abi_is_refused_by_name(version, tmp_path):
     library = build(HERE / RELEASES[-1], tmp_path, version)
-    with pytest.raises(ValueError, match=f"acme has ABI version {version[:-1]}, this core reads 1 to 1"):
+    with pytest.raises(
+        ValueError, match=f"acme has ABI version {version[:-1]}, this core reads 1 to 1"
+    ):
         anyop.load(library)
     assert "acme.blend" not in anyop.list_ops()
 
@@ -106,7 +140,10 @@ def test_what_is_no_library_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"text\.so"):
         anyop.load(tmp_path / "text.so")
     (tmp_path / "empty.c").write_text("int nothing;")
-    subprocess.run(["gcc", "-shared", "-fPIC", str(tmp_path / "empty.c"), "-o", str(tmp_path / "empty.so")], check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", str(tmp_path / "empty.c"), "-o", str(tmp_path / "empty.so")],
+        check=True,
+    )
     with pytest.raises(ValueError, match="exports no AnyopLibraryEntry"):
         anyop.load(tmp_path / "empty.so")
 

@@ -188,10 +188,14 @@ def _check_given(run: _Run, results: list[Any], changed: dict[str, list[bytes]])
         if given is not placed.array:
             raise run.fail(f"{name}= was given, and another object came back")
         if not placed.is_guarded():
-            raise run.fail(f"bytes outside of {name} were written ({run.case.layouts.get(name, 'offset')})")
+            raise run.fail(
+                f"bytes outside of {name} were written ({run.case.layouts.get(name, 'offset')})"
+            )
         run.checked.guard_bytes += placed.memory.size - placed.array.nbytes
         if raw(given) != raw(result):
-            raise run.fail(f"{name}= got other bits than a new result has: {_difference(given, result)}")
+            raise run.fail(
+                f"{name}= got other bits than a new result has: {_difference(given, result)}"
+            )
     for name, expected in changed.items():
         if _bytes(built.arguments[name]) != expected:
             raise run.fail(f"{name} was changed to other bits in a second call")
@@ -224,7 +228,9 @@ def _check_inplace(run: _Run, results: list[Any]) -> None:
                 if of is param
             ]
             if found is not placed.array or raw(found) != raw(result):
-                raise run.fail(f"{param['name']}={name} in place gives other bits than a new result")
+                raise run.fail(
+                    f"{param['name']}={name} in place gives other bits than a new result"
+                )
             if kind != "plain" and not placed.is_guarded():
                 raise run.fail(f"bytes outside of {name} were written in place")
 
@@ -260,4 +266,7 @@ def _check_unwanted(run: _Run, results: list[Any]) -> None:
                 raise run.fail(f"{other['name']} has other bits without {param['name']}")
 
 
-assert OUTPUT_FILL not in (0x00, 0xFF)  # neither zeroed memory nor the NaN around inputs looks like a guard
+assert OUTPUT_FILL not in (
+    0x00,
+    0xFF,
+)  # neither zeroed memory nor the NaN around inputs looks like a guard

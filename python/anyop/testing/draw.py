@@ -23,7 +23,17 @@ from anyop.testing.sizes import (
 
 # Around the widths of vectors (4 to 64 elements), of cache lines and of the blocks that kernels sum in.
 WIDTHS = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1000, 1031)
-GROUPS: tuple[Shape, ...] = ((), (0,), (1,), (5,), (2, 3), (0, 3), (3, 0), (2, 1, 3), (1, 2, 1, 2, 1))
+GROUPS: tuple[Shape, ...] = (
+    (),
+    (0,),
+    (1,),
+    (5,),
+    (2, 3),
+    (0, 3),
+    (3, 0),
+    (2, 1, 3),
+    (1, 2, 1, 2, 1),
+)
 _JOINED: tuple[Shape, ...] = ((3,), (2, 3), (2, 1, 3), (0,), (2, 0), (1, 4), (2, 1, 2, 1, 2))
 _TRIES = 400
 _LARGER = 60_000  # elements that the product of all letters may come to at the larger base sizes
@@ -234,10 +244,10 @@ class Drawer:
         for length in self._lengths():
             elements[length] = [
                 Sizes(
-                    {name: (5, 1, 3)[at % 3] for name in self.symbols["element_sizes"]},
-                    {name: GROUPS[4 - at % 5] for name in self.symbols["element_groups"]},
+                    dict.fromkeys(self.symbols["element_sizes"], (3, 1, 5)[left % 3]),
+                    dict.fromkeys(self.symbols["element_groups"], GROUPS[4 - left % 5]),
                 )
-                for at in range(max(sizes.values.get(length, 0), 0))
+                for left in reversed(range(max(sizes.values.get(length, 0), 0)))
             ]
         return elements
 
@@ -264,7 +274,9 @@ class Drawer:
 def _parts(full: Shape) -> Iterator[Shape]:
     """Shapes that broadcast to full, full itself first."""
     ones = tuple(1 for _ in full)
-    yield from dict.fromkeys((full, full[-1:], (), ones, full[:1] + ones[1:], ones[:-1] + full[-1:]))
+    yield from dict.fromkeys(
+        (full, full[-1:], (), ones, full[:1] + ones[1:], ones[:-1] + full[-1:])
+    )
 
 
 def _resolve(values: dict[str, Any], sizes: Sizes) -> bool:

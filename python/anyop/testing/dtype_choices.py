@@ -16,6 +16,7 @@ NAMES = (
     "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
     "complex128", "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64",
 )  # fmt: skip
+_WIDE_UNSIGNED = {"uint16", "uint32", "uint64"}
 _INTEGERS = ("int8", "int16", "int32", "int64")
 
 
@@ -41,6 +42,8 @@ def promote(a: str, b: str) -> str | None:
     if a.startswith("float8") or b.startswith("float8"):
         return None
     kinds = {name: _kind(name) for name in (a, b)}
+    if {a, b} & _WIDE_UNSIGNED and 2 not in kinds.values():
+        return None  # torch promotes these with floats only
     if kinds[a] != kinds[b]:
         low, high = sorted((a, b), key=kinds.get)
         return "complex128" if (low, high) == ("float64", "complex64") else high
@@ -57,9 +60,7 @@ def _kind(name: str) -> int:
     return 3 if name.startswith("complex") else 2 if "float" in name else 1
 
 
-def _promote_integers(names: set[str]) -> str | None:
-    if names & {"uint16", "uint32", "uint64"}:
-        return None
+def _promote_integers(names: set[str]) -> str:
     if names == {"uint8", "int8"}:
         return "int16"
     return max(names - {"uint8"}, key=_INTEGERS.index)

@@ -29,7 +29,9 @@ class Case:
     choice: DtypeChoice
     point: Point
     absent: frozenset[str] = frozenset()
-    layouts: Mapping[str, str] = field(default_factory=dict)  # of arguments and results; others plain
+    layouts: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of arguments and results; others plain
     expanded: Mapping[str, Shape] = field(default_factory=dict)  # of arguments expand(...)
     special: bool = False  # with infinities and NaN among the values
 
@@ -108,10 +110,10 @@ class _Maker:
     def _one_element(self) -> Iterator[Case]:
         groups = self.symbols["groups"]
         point = self.drawer.solve(
-            dict.fromkeys(self.symbols["sizes"], 1), {group: () for group in groups}
+            dict.fromkeys(self.symbols["sizes"], 1), dict.fromkeys(groups, ())
         )
         ones = point or self.drawer.solve(
-            dict.fromkeys(self.symbols["sizes"], 1), {group: (1,) for group in groups}
+            dict.fromkeys(self.symbols["sizes"], 1), dict.fromkeys(groups, (1,))
         )
         if ones:
             yield self._case("all sizes 1", "one element", ones)
@@ -277,8 +279,12 @@ class _Maker:
         return point
 
     def _largest(self, point: Point) -> int:
-        tensors = [p for p in self.subject.tensors + self.metadata["results"] if not p["shape"]["length"]]
-        return max((product(shape_of(p["shape"], point.sizes)) for p in tensors), default=LARGE_ELEMENTS)
+        tensors = [
+            p for p in self.subject.tensors + self.metadata["results"] if not p["shape"]["length"]
+        ]
+        return max(
+            (product(shape_of(p["shape"], point.sizes)) for p in tensors), default=LARGE_ELEMENTS
+        )
 
     def _special(self, base: Point) -> Iterator[Case]:
         if has_special(self.subject, self.choice):

@@ -77,9 +77,9 @@ class Placed:
         """The bytes of memory that belong to no element."""
         inside = np.zeros(len(self.memory), bool)
         a = self.array
-        np.ndarray(
-            (*a.shape, a.itemsize), bool, inside.data, self.offset, (*a.strides, 1)
-        )[...] = True
+        np.ndarray((*a.shape, a.itemsize), bool, inside.data, self.offset, (*a.strides, 1))[...] = (
+            True
+        )
         return self.memory[~inside]
 
     def is_guarded(self) -> bool:
@@ -101,7 +101,9 @@ def place(
     align = max(alignment, dtype.itemsize)
     bytes_needed = 2 * GUARD_BYTES + _ALIGNED + high - low + 2 * align
     memory = np.full(bytes_needed, fill, np.uint8)
-    first = -memory.ctypes.data % _ALIGNED  # aligned to a page, so that offset below sets the alignment
+    first = (
+        -memory.ctypes.data % _ALIGNED
+    )  # aligned to a page, so that offset below sets the alignment
     offset = first + -(-(GUARD_BYTES - low) // align) * align + (align if kind != "plain" else 0)
     memory = memory[: offset + high + dtype.itemsize + GUARD_BYTES]
     array = np.ndarray(shape, dtype, memory.data, offset, tuple(strides))

@@ -13,12 +13,13 @@ from anyop.testing.placed import OUTPUT_FILL, Placed, place
 from anyop.testing.refusal import Good, Refusal
 from anyop.testing.sizes import Shape
 
+
 def tensors_of(good: Good) -> Iterator[tuple[dict[str, Any], Shape, np.dtype, bool]]:
-    """(metadata, shape, dtype, is a result) of every single tensor, results included."""
+    """(metadata, shape, dtype, is a result) of every tensor, results included; of a list the last one."""
     for param in good.subject.tensors:
-        if not param["list"]:
-            name = param["name"]
-            yield param, good.shapes[name], numpy_dtype(good.choice.names[name]), False
+        name = param["name"]
+        shape = good.shapes[name][-1] if param["list"] else good.shapes[name]
+        yield param, shape, numpy_dtype(good.choice.names[name]), False
     outputs = good.outputs()
     for param in good.subject.results:
         array = outputs[param["name"]].array
@@ -30,11 +31,9 @@ def with_array(
 ) -> Refusal:
     """A refusal of one array in the place of an argument or a result."""
     name = param["name"]
-    return Refusal(
-        kind, name, f"{name} {label}", errors, good.arguments(**{name: array}), **more
-    )
+    return Refusal(kind, name, f"{name} {label}", errors, good.with_arrays({name: array}), **more)
 
 
-def zeros(shape: Shape, dtype: np.dtype, is_result: bool) -> Placed:
-    """A plain array; a result's memory is filled so that writes show."""
-    return place(shape, dtype, "offset", OUTPUT_FILL if is_result else 0)
+def zeros(param: Mapping[str, Any], shape: Shape, dtype: np.dtype, is_result: bool) -> Placed:
+    """An array of zeros, aligned as the schema wants; a result's memory is filled so that writes show."""
+    return place(shape, dtype, "offset", OUTPUT_FILL if is_result else 0, param["alignment"])

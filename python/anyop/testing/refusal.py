@@ -34,7 +34,9 @@ class Refusal:
     """One bad call and what must come of it."""
 
     kind: str
-    argument: str | tuple[str, ...] | None  # one of these must be named; None: the message has another subject
+    argument: (
+        str | tuple[str, ...] | None
+    )  # one of these must be named; None: the message has another subject
     label: str
     errors: tuple[type[Exception], ...]
     arguments: dict[str, Any]
@@ -83,6 +85,19 @@ class Good:
         """Fresh good arguments with some replaced, or removed."""
         merged = {**build(self.subject, self.case).arguments, **changes}
         return {name: value for name, value in merged.items() if value is not REMOVED}
+
+    def arrays(self, name: str) -> list[np.ndarray | None]:
+        """The arrays of a tensor argument; none for a result."""
+        value = self.arguments().get(name, [])
+        return value if isinstance(value, list) else [value]
+
+    def with_arrays(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """Fresh good arguments with these arrays; in a list one takes the place of the last element."""
+        arguments = self.arguments()
+        for name, array in arrays.items():
+            before = arguments.get(name)
+            arguments[name] = [*before[:-1], array] if isinstance(before, list) else array
+        return arguments
 
     def outputs(self) -> dict[str, Placed]:
         """Fresh guarded results."""

@@ -239,7 +239,13 @@ def list_element(good: Good) -> Iterator[Refusal]:
     for param in good.subject.tensors:
         if param["list"]:
             arrays = good.arguments()[param["name"]]
-            for value in (3, "text", [arrays[0]], object(), *([] if param["optional_elements"] else [None])):
+            for value in (
+                3,
+                "text",
+                [arrays[0]],
+                object(),
+                *([] if param["optional_elements"] else [None]),
+            ):
                 changed = [*arrays[:-1], value]
                 label = f"{param['name']}[-1]={_short(value)}"
                 arguments = good.arguments(**{param["name"]: changed})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad arrays that NumPy cannot make, shown through DLPack: devices, huge and negative sizes, no memory, foreign types."""
+"""Bad arrays that NumPy cannot make, through DLPack: devices, huge and negative sizes, no memory, foreign types."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _TYPE, _VALUE = (TypeError,), (ValueError,)
 
 
 def _name(dtype: np.dtype) -> str:
-    return "bool" if dtype == bool else dtype.name
+    return "bool" if dtype.kind == "b" else dtype.name
 
 
 def _shown(good: Good, kind: str, label: str, errors, **fields: Any) -> Iterator[Refusal]:
     """Each tensor in turn as a DLPack object with these fields."""
     for param, shape, dtype, is_result in tensors_of(good):
-        placed = zeros(shape, dtype, is_result)
+        placed = zeros(param, shape, dtype, is_result)
         array = DlpackArray(placed.array, **{"dtype": dtype_code(_name(dtype)), **fields})
         watched = [placed] if is_result else []
         yield with_array(good, kind, param, label, errors, array, watched=watched)
@@ -59,17 +59,15 @@ def no_kernel(good: Good) -> Iterator[Refusal]:
     for device in ((14, 0), (12, 3)):  # no kernel of anyop's is for these
         arguments, watched = good.arguments(), []
         for param, shape, dtype, is_result in tensors_of(good):
-            placed = zeros(shape, dtype, is_result)
+            placed = zeros(param, shape, dtype, is_result)
             watched += [placed] if is_result else []
-            arguments[param["name"]] = DlpackArray(
-                placed.array, device=device, dtype=dtype_code(_name(dtype))
-            )
-        for name in (p["name"] for p in good.subject.tensors if p["list"]):
-            codes = [dtype_code(_name(array.dtype)) for array in arguments[name]]
-            arguments[name] = [
-                DlpackArray(array, device=device, dtype=code)
-                for array, code in zip(arguments[name], codes)
+            shown = [
+                None
+                if array is None
+                else DlpackArray(array, device=device, dtype=dtype_code(_name(dtype)))
+                for array in good.arrays(param["name"]) or [placed.array]
             ]
+            arguments[param["name"]] = shown if param.get("list") else shown[0]
         yield Refusal(
             "device without kernel", None, f"results given, device {device}", (NotImplementedError,), arguments,
             watched=watched,
@@ -93,7 +91,7 @@ def bytes_overflow(good: Good) -> Iterator[Refusal]:
         yield from _huge_cases(good, huge)
     for param, shape, dtype, is_result in tensors_of(good):
         if len(shape) >= 1:
-            placed = zeros(shape, dtype, is_result)
+            placed = zeros(param, shape, dtype, is_result)
             array = DlpackArray(
                 placed.array, shape=(2**62,) * max(len(shape), 2), strides=(0,) * max(len(shape), 2),
                 dtype=dtype_code(_name(dtype)),
@@ -151,7 +149,7 @@ def negative_size(good: Good) -> Iterator[Refusal]:
     for param, shape, dtype, is_result in tensors_of(good):
         for axis in range(len(shape)):
             changed = (*shape[:axis], -shape[axis], *shape[axis + 1 :])
-            placed = zeros(shape, dtype, is_result)
+            placed = zeros(param, shape, dtype, is_result)
             array = DlpackArray(placed.array, shape=changed, dtype=dtype_code(_name(dtype)))
             refusal = with_array(good, "negative size", param, str(changed), _VALUE, array)
             refusal.argument = tuple(p["name"] for p in good.subject.inputs + good.subject.results)
@@ -174,28 +172,33 @@ def no_storage(good: Good) -> Iterator[Refusal]:
 @refuses("byte_offset", "byte_offset", lambda s: any(_wide(s)))
 def byte_offset(good: Good) -> Iterator[Refusal]:
     """An offset that leads between elements."""
-    for refusal in _shown(good, "byte_offset", "byte_offset 1", _VALUE, byte_offset=1):
-        name = refusal.argument
-        if good.arguments(**good_outputs(good))[name].itemsize > 1:
-            yield refusal
-
-
-def good_outputs(good: Good) -> dict[str, np.ndarray]:
-    """Arrays for every result."""
-    return {name: placed.array for name, placed in good.outputs().items()}
+    for param, shape, dtype, is_result in tensors_of(good):
+        if dtype.itemsize > 1:
+            placed = zeros(param, shape, dtype, is_result)
+            array = DlpackArray(placed.array, byte_offset=1, dtype=dtype_code(_name(dtype)))
+            watched = [placed] if is_result else []
+            yield with_array(good, "byte_offset", param, "1", _VALUE, array, watched=watched)
 
 
 def _wide(s: Subject) -> Iterator[str]:
     names = dtype_choices(s.metadata)[0].names
     for param in s.tensors:
-        if not param["list"] and numpy_dtype(names[param["name"]]).itemsize > 1:
+        if numpy_dtype(names[param["name"]]).itemsize > 1:
             yield param["name"]
 
 
 @refuses("vector or unknown type", "dtype sets and equalities")
 def unknown_types(good: Good) -> Iterator[Refusal]:
     """Lanes, and codes and widths that DLPack or anyop do not have."""
-    for dtype in ((2, 32, 4), (2, 32, 0), (99, 32, 1), (2, 31, 1), (3, 64, 1), (0, 128, 1), (17, 4, 1)):
+    for dtype in (
+        (2, 32, 4),
+        (2, 32, 0),
+        (99, 32, 1),
+        (2, 31, 1),
+        (3, 64, 1),
+        (0, 128, 1),
+        (17, 4, 1),
+    ):
         label = f"code, bits, lanes {dtype}"
         yield from _shown(good, "vector or unknown type", label, _TYPE, dtype=dtype)
 
@@ -226,5 +229,3 @@ def no_capsule(good: Good) -> Iterator[Refusal]:
     for param, shape, dtype, _ in tensors_of(good):
         array = NoCapsule(np.zeros(shape, dtype), dtype=dtype_code(_name(dtype)))
         yield with_array(good, "no capsule", param, "returns 7", _TYPE, array)
-
-

@@ -20,6 +20,7 @@ _FOREIGN_EXTENDED = (
     "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn",
 )  # fmt: skip
 
+
 def _first_misfit(subject: Subject, names: Mapping[str, str | None]) -> str | None:
     """The first tensor whose dtype does not follow from those before it."""
     known: dict[str, str | None] = {}
@@ -91,7 +92,7 @@ def output_dtype(good: Good) -> Iterator[Refusal]:
         for dtype in NAMES:
             if dtype not in fitting:
                 shape = good.result_shapes[param["name"]]
-                placed = zeros(shape, numpy_dtype(dtype), True)
+                placed = zeros(param, shape, numpy_dtype(dtype), True)
                 more = {"watched": [placed]}
                 yield with_array(good, "output dtype", param, dtype, _TYPE, placed.array, **more)
 
@@ -120,7 +121,7 @@ def byte_order(good: Good) -> Iterator[Refusal]:
     for param, shape, dtype, is_result in tensors_of(good):
         dtype = _other_order(dtype) or _other_order(_first_swappable(param))
         if dtype:
-            placed = zeros(shape, dtype, is_result)
+            placed = zeros(param, shape, dtype, is_result)
             watched = [placed] if is_result else []
             label, array = f"of {dtype}", placed.array
             yield with_array(good, "byte order", param, label, _TYPE, array, watched=watched)

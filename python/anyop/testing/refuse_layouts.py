@@ -14,7 +14,6 @@ from anyop.testing.places import tensors_of, with_array
 from anyop.testing.refusal import Good, Refusal, refuses
 from anyop.testing.refuse_dtypes import swappable
 from anyop.testing.sizes import Shape, product
-from anyop.testing.subject import Subject
 
 _TYPE, _VALUE = (TypeError,), (ValueError,)
 
@@ -23,7 +22,11 @@ def _strided(param: Mapping[str, Any], shape: Shape) -> Iterator[str]:
     """Kinds of views that the layout forbids, for a shape in which they differ from a plain array."""
     plain = strides_of("plain", shape)
     for kind in KINDS["strided"]:
-        if kind in KINDS[param["layout"]] or not shape or (kind.startswith("rows") and len(shape) < 2):
+        if (
+            kind in KINDS[param["layout"]]
+            or not shape
+            or (kind.startswith("rows") and len(shape) < 2)
+        ):
             continue
         differs = any(
             size > 1 and a != b for size, a, b in zip(shape, strides_of(kind, shape), plain)
@@ -33,7 +36,11 @@ def _strided(param: Mapping[str, Any], shape: Shape) -> Iterator[str]:
             yield kind
 
 
-@refuses("not contiguous", "contiguity", lambda s: any(p["layout"] != "strided" for p in s.tensors + s.results))
+@refuses(
+    "not contiguous",
+    "contiguity",
+    lambda s: any(p["layout"] != "strided" for p in s.tensors + s.results),
+)
 def not_contiguous(good: Good) -> Iterator[Refusal]:
     """Views that the layout of the schema excludes: refused by name, never read wrongly."""
     for param, shape, dtype, is_result in tensors_of(good):
@@ -49,7 +56,9 @@ def broken_strides(good: Good) -> Iterator[Refusal]:
     """Strides that are no multiple of the element, as of a field of packed records."""
     for param, shape, dtype, _ in tensors_of(good):
         if dtype.itemsize > 1 and shape:
-            record = np.dtype({"names": ["field"], "formats": [dtype], "itemsize": dtype.itemsize + 1})
+            record = np.dtype(
+                {"names": ["field"], "formats": [dtype], "itemsize": dtype.itemsize + 1}
+            )
             array = np.zeros(shape, record)["field"]
             label = f"strides {array.strides}"
             yield with_array(good, "strides within elements", param, label, _VALUE, array)
@@ -63,7 +72,9 @@ def misaligned(good: Good) -> Iterator[Refusal]:
         for shift in {1, dtype.itemsize // 2, dtype.itemsize, needed // 2} - {0}:
             if shift % needed == 0:
                 continue
-            memory = np.full(4096 * 2 + 2 * dtype.itemsize * max(1, product(shape)), OUTPUT_FILL, np.uint8)
+            memory = np.full(
+                4096 * 2 + 2 * dtype.itemsize * max(1, product(shape)), OUTPUT_FILL, np.uint8
+            )
             offset = -memory.ctypes.data % 4096 + shift
             array = np.ndarray(shape, dtype, memory.data, offset)
             watched = [Placed(array, memory, offset, OUTPUT_FILL)] if is_result else []

@@ -78,11 +78,13 @@ def _written(good: Good) -> Iterator[tuple[dict[str, Any], Shape, np.dtype]]:
 def read_only(good: Good) -> Iterator[Refusal]:
     """Arrays that must not be written."""
     for param, shape, dtype in _written(good):
-        placed = zeros(shape, dtype, True)
+        placed = zeros(param, shape, dtype, True)
         placed.array.flags.writeable = False
         watched = [placed]
         array = placed.array
-        yield with_array(good, "read-only output", param, "read-only", _VALUE, array, watched=watched)
+        yield with_array(
+            good, "read-only output", param, "read-only", _VALUE, array, watched=watched
+        )
 
 
 @refuses("overlapping elements", "overlap of outputs with inputs", _writes)
@@ -93,7 +95,7 @@ def overlapping_elements(good: Good) -> Iterator[Refusal]:
             if shape[axis] < 2:
                 continue
             for step in (0, dtype.itemsize):
-                placed = zeros(shape, dtype, True)
+                placed = zeros(param, shape, dtype, True)
                 strides = list(placed.array.strides)
                 if strides[axis] == step:
                     continue
@@ -110,10 +112,16 @@ def _together(
     first: tuple[Shape, np.dtype], second: tuple[Shape, np.dtype], distance: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Two arrays in one memory; the second begins distance bytes behind the first."""
-    size = sum(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in (first, second))
+    size = sum(
+        int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in (first, second)
+    )
     memory = np.zeros(8192 + 2 * GUARD_BYTES + 2 * size + abs(distance), np.uint8)
     base = -memory.ctypes.data % 4096 + 4096 * (1 + abs(distance) // 4096) * (distance < 0)
-    memory = memory if base + size + abs(distance) < memory.size else np.zeros(base + 2 * size + 8192, np.uint8)
+    memory = (
+        memory
+        if base + size + abs(distance) < memory.size
+        else np.zeros(base + 2 * size + 8192, np.uint8)
+    )
     base += -(memory.ctypes.data + base) % 4096
     return (
         np.ndarray(first[0], first[1], memory.data, base),
@@ -129,7 +137,11 @@ def _distances(near: int, near_item: int, far: int, far_item: int) -> Iterator[i
             yield distance
 
 
-@refuses("output over an input", "overlap of outputs with inputs", lambda s: _writes(s) and bool(s.tensors))
+@refuses(
+    "output over an input",
+    "overlap of outputs with inputs",
+    lambda s: _writes(s) and bool(s.tensors),
+)
 def input_overlap(good: Good) -> Iterator[Refusal]:
     """A result that covers part of an argument."""
     for param, shape, dtype in _written(good):
@@ -140,7 +152,7 @@ def input_overlap(good: Good) -> Iterator[Refusal]:
             far = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
             for distance in _distances(near, other_dtype.itemsize, far, dtype.itemsize):
                 a, b = _together((other_shape, other_dtype), (shape, dtype), distance)
-                arguments = good.arguments(**{other["name"]: a, param["name"]: b})
+                arguments = good.with_arrays({other["name"]: a, param["name"]: b})
                 label = f"{param['name']} {distance} bytes behind {other['name']}"
                 names = (param["name"],)
                 yield Refusal("output over an input", names, label, _VALUE, arguments)
@@ -157,7 +169,7 @@ def exactly_an_input(good: Good) -> Iterator[Refusal]:
             if same and other["inplace"] and not param.get("mutated"):
                 continue
             a, b = _together((other_shape, other_dtype), (shape, dtype), 0)
-            arguments = good.arguments(**{other["name"]: a, param["name"]: b})
+            arguments = good.with_arrays({other["name"]: a, param["name"]: b})
             label = f"{param['name']} at {other['name']}"
             yield Refusal("exactly an input", param["name"], label, _VALUE, arguments)
 
@@ -166,7 +178,7 @@ def _not_inplace(s: Subject) -> list[str]:
     """Arguments at whose place no result may be."""
     if not s.results:
         return []
-    return [p["name"] for p in s.tensors if not p["list"] and not p["inplace"]]
+    return [p["name"] for p in s.tensors if not p["inplace"]]
 
 
 @refuses("outputs over each other", "overlap of outputs with inputs", lambda s: len(s.results) > 1)
@@ -178,7 +190,7 @@ def outputs_overlap(good: Good) -> Iterator[Refusal]:
             near = int(np.prod(other_shape, dtype=np.int64)) * other_dtype.itemsize
             for distance in {0, near - near % 16 - 16} if near >= 32 else {0}:
                 a, b = _together((other_shape, other_dtype), (shape, dtype), distance)
-                arguments = good.arguments(**{other["name"]: a, param["name"]: b})
+                arguments = good.with_arrays({other["name"]: a, param["name"]: b})
                 names = (param["name"], other["name"])
                 label = f"{param['name']} {distance} bytes behind {other['name']}"
                 yield Refusal("outputs over each other", names, label, _VALUE, arguments)

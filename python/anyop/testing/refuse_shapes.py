@@ -78,11 +78,14 @@ def _bound_twice(s: Subject) -> list[str]:
     seen, found = set(), []
     for param in s.tensors:
         shape = param["shape"]
-        terms = [str(term) for term in shape["before"] + shape["after"]]
-        terms += [f"*{shape['group']}"] if isinstance(shape["group"], str) else []
-        terms += [f"[{shape['length']}]"] if shape["length"] else []
-        found += [t for t in terms if t in seen or "[" in t or shape["expand"] or t.isdigit()]
-        seen.update(terms)
+        terms = shape["before"] + shape["after"]
+        found += [str(term) for term in terms if not isinstance(term, str) or shape["expand"]]
+        names = [term for term in terms if isinstance(term, str)]
+        names += [f"*{shape['group']}"] if isinstance(shape["group"], str) else []
+        names += [f"[{shape['length']}]"] if shape["length"] else []
+        for name in names:
+            found += [name] if name in seen else []
+            seen.add(name)
     return found
 
 
@@ -104,7 +107,7 @@ def rank_limit(good: Good) -> Iterator[Refusal]:
     for param, shape, dtype, is_result in tensors_of(good):
         for ndim in (33, 64):
             if ndim <= most:
-                placed = zeros((1,) * (ndim - len(shape)) + shape, dtype, is_result)
+                placed = zeros(param, (1,) * (ndim - len(shape)) + shape, dtype, is_result)
                 watched = [placed] if is_result else []
                 label, array = f"of {ndim} dimensions", placed.array
                 yield with_array(
@@ -123,7 +126,7 @@ def output_shape(good: Good) -> Iterator[Refusal]:
             for other in (shape[axis] - 1, shape[axis] + 1, 0, 1):
                 shapes.add((*shape[:axis], other, *shape[axis + 1 :]))
         for changed in sorted(shapes - {shape}):
-            placed = zeros(changed, dtype, True)
+            placed = zeros(param, changed, dtype, True)
             more = {"watched": [placed]}
             label = str(changed)
             yield with_array(good, "output shape", param, label, _VALUE, placed.array, **more)
@@ -164,7 +167,14 @@ def extreme_integer(good: Good) -> Iterator[Refusal]:
 @refuses("broadcast", "symbolic shapes", lambda s: bool(s.metadata["symbols"]["joins"]))
 def broadcast(good: Good) -> Iterator[Refusal]:
     """Leading sizes that do not broadcast together."""
-    pairs = (((2, 3), (2,)), ((3,), (4,)), ((0,), (2,)), ((2, 3), (3, 3)), ((5, 1), (2, 7)), ((2,), (0, 3)))
+    pairs = (
+        ((2, 3), (2,)),
+        ((3,), (4,)),
+        ((0,), (2,)),
+        ((2, 3), (3, 3)),
+        ((5, 1), (2, 7)),
+        ((2,), (0, 3)),
+    )
     symbols = good.subject.metadata["symbols"]
     for join in symbols["joins"]:
         for first, second in zip(join, join[1:]):

@@ -22,27 +22,37 @@ def torch_missing() -> str | None:
         import torch
     except ImportError as error:
         return f"torch is not installed: {error}"
-    return None if hasattr(torch.Tensor, "__dlpack_c_exchange_api__") else "torch is older than 2.10"
+    return (
+        None if hasattr(torch.Tensor, "__dlpack_c_exchange_api__") else "torch is older than 2.10"
+    )
 
 
 def to_torch(value: Any) -> Any:
     """A torch tensor of the same values; lists element by element."""
     import torch
 
-    if isinstance(value, list) and value and isinstance(value[0], np.ndarray):
+    if isinstance(value, list):
         return [to_torch(item) for item in value]
     if not isinstance(value, np.ndarray):
         return value
     name = value.dtype.name
     if value.dtype.isbuiltin != 1:  # of ml_dtypes
         bits = np.ascontiguousarray(value).view(f"u{value.itemsize}")
-        return torch.from_numpy(bits.copy()).view(getattr(torch, name))
-    return torch.from_numpy(np.array(value))
+        return torch.from_numpy(bits).clone().view(getattr(torch, name))
+    return torch.from_numpy(np.array(value)).clone()  # aligned as torch aligns
 
 
 def torch_arguments(good: Good, **changes: Any) -> dict[str, Any]:
-    """The good arguments as torch tensors, with some replaced."""
-    return {name: to_torch(value) for name, value in good.arguments().items()} | changes
+    """The good arguments as torch tensors, with some replaced; of a list the last element."""
+    arguments = {name: to_torch(value) for name, value in good.arguments().items()}
+    for name, value in changes.items():
+        arguments = _with(arguments, name, value)
+    return arguments
+
+
+def _with(arguments: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    before = arguments.get(name)
+    return {**arguments, name: [*before[:-1], value] if isinstance(before, list) else value}
 
 
 def _places(good: Good, floating: bool = False) -> Iterator[tuple[str, Any, bool]]:
@@ -50,7 +60,7 @@ def _places(good: Good, floating: bool = False) -> Iterator[tuple[str, Any, bool
     if torch_missing():
         return
     for param, shape, dtype, is_result in tensors_of(good):
-        name = "bool" if dtype == bool else dtype.name
+        name = "bool" if dtype.kind == "b" else dtype.name
         if not floating or is_floating(name):
             yield param["name"], to_torch(np.ones(shape, dtype)), is_result
 
@@ -175,7 +185,7 @@ def transform(good: Good) -> Iterator[Refusal]:
         arguments = torch_arguments(good)
 
         def inside(function, name=name, arguments=arguments):
-            return lambda t: function(**{**arguments, name: t})
+            return lambda t: function(**_with(arguments, name, t))
 
         def by_vmap(function, tensor=tensor, inside=inside):
             return torch.func.vmap(inside(function))(tensor[None])
@@ -226,11 +236,12 @@ def two_frameworks(good: Good) -> Iterator[Refusal]:
         changed = {name: tensor}
         if len(good.subject.tensors) == 1 and not is_result:
             changed |= {n: placed.array for n, placed in good.outputs().items()}
-        call = _call(good.arguments(**changed))
+        call = _call(good.with_arrays(changed))
         label = f"{name} of torch among arrays"
         yield Refusal("two frameworks", names, label, _TYPE, {}, call=call)
         numpy = good.arguments() | {n: p.array for n, p in good.outputs().items()}
         others = {n: to_torch(p.array) for n, p in good.outputs().items()}
-        call = _call({**torch_arguments(good), **others, name: numpy[name]})
+        array = numpy[name][-1] if isinstance(numpy[name], list) else numpy[name]
+        call = _call(torch_arguments(good, **{**others, name: array}))
         label = f"{name} of NumPy among tensors"
         yield Refusal("two frameworks", names, label, _TYPE, {}, call=call)

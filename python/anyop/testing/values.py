@@ -50,7 +50,9 @@ def build(subject: Subject, case: Case) -> Built:
             if param["optional_elements"] and index % 3 == 1:
                 continue  # None
             values = draw(subject, param, case, shape, generator)
-            elements.append(place_values(values, case.layouts.get(name, "plain"), param["alignment"]))
+            elements.append(
+                place_values(values, case.layouts.get(name, "plain"), param["alignment"])
+            )
         built.placed[name] = elements
         arrays = [placed.array for placed in elements]
         if param["optional_elements"]:
@@ -71,7 +73,11 @@ def shapes_of(param: dict[str, Any], case: Case) -> list[Shape]:
 
 
 def draw(
-    subject: Subject, param: dict[str, Any], case: Case, shape: Shape, generator: np.random.Generator
+    subject: Subject,
+    param: dict[str, Any],
+    case: Case,
+    shape: Shape,
+    generator: np.random.Generator,
 ) -> np.ndarray:
     """Values of one tensor: normal, or from the range that [test] names; integers small."""
     name = case.choice.names[param["name"]]

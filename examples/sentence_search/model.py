@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A BERT encoder whose every heavy step is one anyop operator on NumPy arrays.
+
+Sizes: B texts, T tokens, H heads, D features, M features in the middle of the feed-forward part,
+N = B*T.
+All large results go into memory that lives as long as the model: fresh pages cost more than most
+operators here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .weights import ACTIVATIONS, Config
+
+
+class Views(NamedTuple):
+    """Parts of the model's memory for one batch. What is not used at the same time overlaps."""
+
+    x: np.ndarray  # (N, D): the vectors of all tokens, from layer to layer
+    other: np.ndarray  # (N, D)
+    qkv: np.ndarray  # (N, 3*D)
+    projected: np.ndarray  # (N, D), over qkv
+    inner: np.ndarray  # (N, M), over qkv
+
+
+class Layer(NamedTuple):
+    """Weights of one layer, with query, key and value as one matrix."""
+
+    qkv: tuple[np.ndarray, np.ndarray]
+    attended: tuple[np.ndarray, np.ndarray]
+    attended_norm: tuple[np.ndarray, np.ndarray]
+    inner: tuple[np.ndarray, np.ndarray]
+    outer: tuple[np.ndarray, np.ndarray]
+    outer_norm: tuple[np.ndarray, np.ndarray]
+
+
+class Encoder:
+    """Maps token numbers to one vector of unit length for each text.
+
+    ops: the module anyop, or an object with the same operators.
+    """
+
+    def __init__(self, ops, config: Config, weights: dict[str, np.ndarray]):
+        self.ops = ops
+        self.config = config
+        self._words = weights["embeddings.word_embeddings.weight"]
+        # Every token has type 0 here, so its vector is added to the positions once and for all.
+        self._positions = ops.add(
+            weights["embeddings.position_embeddings.weight"],
+            weights["embeddings.token_type_embeddings.weight"][:1],
+        )
+        self._norm = _pair(weights, "embeddings.LayerNorm")
+        self._layers = [_layer(weights, layer) for layer in range(config.layers)]
+        self._activation, self._activation_arguments = ACTIVATIONS[config.activation]
+        self._memory = np.empty(0, np.float32)
+
+    def __call__(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """Vectors (B, D) float32 of ids (B, T) int64; mask (B, T) bool is True where text is."""
+        B, T = ids.shape
+        ops = self.ops
+        views = self._views(B * T)
+        x = views.x
+        tokens = x.reshape(B, T, -1)
+        ops.embedding(ids, self._words, out=tokens)
+        ops.add(tokens, self._positions[:T], out=tokens)
+        ops.layer_norm(x, *self._norm, self.config.eps, out=x)
+        visible = None if mask.all() else mask[:, None, None, :]
+        for layer in self._layers:
+            self._attend(layer, (B, T), visible, views)
+            self._feed_forward(layer, views)
+        pooled = ops.masked_mean(tokens, self._pooled_tokens(mask))
+        return ops.l2_normalize(pooled, out=pooled)
+
+    def _attend(self, layer: Layer, shape, visible: np.ndarray | None, views: Views) -> None:
+        """Turn x into norm(x + attention(x))."""
+        ops, config = self.ops, self.config
+        x, other, qkv, projected, _ = views
+        ops.linear(x, *layer.qkv, out=qkv)
+        # (B, T, H, D/H) seen as (B, H, T, D/H): heads are views, nothing is copied.
+        q, k, v = qkv.reshape(*shape, 3, config.H, -1).transpose(2, 0, 3, 1, 4)
+        heads = other.reshape(*shape, config.H, -1).transpose(0, 2, 1, 3)
+        ops.attention(q, k, v, visible, out=heads)
+        ops.linear(other, *layer.attended, out=projected)
+        ops.add(x, projected, out=x)
+        ops.layer_norm(x, *layer.attended_norm, config.eps, out=x)
+
+    def _feed_forward(self, layer: Layer, views: Views) -> None:
+        """Turn x into norm(x + outer(activation(inner(x))))."""
+        ops = self.ops
+        x, other, _, _, inner = views
+        ops.linear(x, *layer.inner, out=inner)
+        getattr(ops, self._activation)(inner, **self._activation_arguments, out=inner)
+        ops.linear(inner, *layer.outer, out=other)
+        ops.add(x, other, out=x)
+        ops.layer_norm(x, *layer.outer_norm, self.config.eps, out=x)
+
+    def _pooled_tokens(self, mask: np.ndarray) -> np.ndarray:
+        """Which tokens' vectors are averaged: all of the text, or only the first."""
+        if self.config.pooling == "mean":
+            return mask
+        first = np.zeros_like(mask)
+        first[:, 0] = True
+        return first
+
+    def _views(self, N: int) -> Views:
+        D, M = self.config.D, self.config.M
+        size = N * (2 * D + max(3 * D, M))
+        if len(self._memory) < size:
+            self._memory = np.empty(size, np.float32)
+        wide = self._memory[2 * N * D :]
+
+        def view(memory: np.ndarray, width: int) -> np.ndarray:
+            return memory[: N * width].reshape(N, width)
+
+        return Views(
+            x=view(self._memory, D),
+            other=view(self._memory[N * D :], D),
+            qkv=view(wide, 3 * D),
+            projected=view(wide, D),
+            inner=view(wide, M),
+        )
+
+
+def _pair(weights: dict[str, np.ndarray], name: str) -> tuple[np.ndarray, np.ndarray]:
+    return weights[f"{name}.weight"], weights[f"{name}.bias"]
+
+
+def _layer(weights: dict[str, np.ndarray], layer: int) -> Layer:
+    prefix = f"encoder.layer.{layer}."
+    qkv = [_pair(weights, f"{prefix}attention.self.{part}") for part in ("query", "key", "value")]
+    return Layer(
+        qkv=tuple(map(np.concatenate, zip(*qkv, strict=True))),
+        attended=_pair(weights, prefix + "attention.output.dense"),
+        attended_norm=_pair(weights, prefix + "attention.output.LayerNorm"),
+        inner=_pair(weights, prefix + "intermediate.dense"),
+        outer=_pair(weights, prefix + "output.dense"),
+        outer_norm=_pair(weights, prefix + "output.LayerNorm"),
+    )
