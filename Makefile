@@ -15,7 +15,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 SOURCES := CMakeLists.txt pyproject.toml README.md \
   $(shell find src include ops bindings codegen python cmake -type f -not -name '*_test.*' \
     -not -path '*/__pycache__/*' -not -name '.*' 2>/dev/null)
-CPP := $(shell find src include ops bindings tests examples bench -path 'tests/abi/[0-9]*' -prune -o \( -name '*.cc' -o -name '*.h' -o -name '*.cu' \) -print 2>/dev/null)
+CPP := $(shell find src include ops bindings tests examples bench codegen -type f \
   \( -name '*.cc' -o -name '*.h' -o -name '*.c' -o -name '*.cu' \) -not -path 'tests/abi/*')
 # The programs of bench/, not what they share.
 BENCH := $(shell grep -l '__main__' bench/*.py)
