@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import anyop
 import numpy as np
 import torch
-import torch.nn.functional as F
 from harness import environment, spread, take_turns, write
+from torch.nn import functional
 
 D = 4096
 # (operator, dtype): torch's time over anyop's, at least, for 2,048 rows. Of all others: 1, within the noise below.
@@ -53,7 +53,7 @@ def cases(dtype: torch.dtype, rows: int):
     x, other = (torch.randn(rows, D, generator=random).to(dtype) for _ in range(2))
     weight, bias = (torch.rand(D, generator=random).to(dtype) for _ in range(2))
     y = torch.empty_like(x)
-    X, O, W, B = (t.double() for t in (x, other, weight, bias))
+    X, Z, W, B = (t.double() for t in (x, other, weight, bias))
     half, pooled = y.view(-1, D)[: rows // 2], y.view(-1)[: rows * D // 128].view(-1, 1024)
     pairs, tokens = x.view(rows // 2, 2 * D), x.view(-1, 128, 1024)
     mask = torch.rand(tokens.shape[:2], generator=random) < 0.7
@@ -67,22 +67,22 @@ def cases(dtype: torch.dtype, rows: int):
     yield Case(
         "rms_norm",
         lambda: anyop.rms_norm(x, weight, out=y),
-        lambda: F.rms_norm(x, (D,), weight, 1e-6),
-        lambda: F.rms_norm(X, (D,), W, 1e-6),
+        lambda: functional.rms_norm(x, (D,), weight, 1e-6),
+        lambda: functional.rms_norm(X, (D,), W, 1e-6),
         y,
     )
     yield Case(
         "layer_norm",
         lambda: anyop.layer_norm(x, weight, bias, out=y),
-        lambda: F.layer_norm(x, (D,), weight, bias),
-        lambda: F.layer_norm(X, (D,), W, B),
+        lambda: functional.layer_norm(x, (D,), weight, bias),
+        lambda: functional.layer_norm(X, (D,), W, B),
         y,
     )
     yield Case(
         "l2_normalize",
         lambda: anyop.l2_normalize(x, out=y),
-        lambda: F.normalize(x, dim=-1, out=y),
-        lambda: F.normalize(X, dim=-1),
+        lambda: functional.normalize(x, dim=-1, out=y),
+        lambda: functional.normalize(X, dim=-1),
         y,
     )
     yield Case(
@@ -111,28 +111,28 @@ def cases(dtype: torch.dtype, rows: int):
             f"gelu {form}",
             lambda form=form: anyop.gelu(x, approximate=form, out=y),
             lambda form=form: torch.ops.aten.gelu.out(x, approximate=form, out=y),
-            lambda form=form: F.gelu(X, approximate=form),
+            lambda form=form: functional.gelu(X, approximate=form),
             y,
         )
     yield Case(
         "silu",
         lambda: anyop.silu(x, out=y),
         lambda: torch.ops.aten.silu.out(x, out=y),
-        lambda: F.silu(X),
+        lambda: functional.silu(X),
         y,
     )
     yield Case(
         "relu",
         lambda: anyop.relu(x, out=y),
         lambda: torch.clamp_min(x, 0, out=y),
-        lambda: F.relu(X),
+        lambda: functional.relu(X),
         y,
     )
     yield Case(
         "silu_and_mul",
         lambda: anyop.silu_and_mul(pairs, out=half),
-        lambda: torch.mul(F.silu(gate), value, out=half),
-        lambda: F.silu(gate.double()) * value.double(),
+        lambda: torch.mul(functional.silu(gate), value, out=half),
+        lambda: functional.silu(gate.double()) * value.double(),
         half,
         1.5,
     )
@@ -140,7 +140,7 @@ def cases(dtype: torch.dtype, rows: int):
         "add",
         lambda: anyop.add(x, other, out=y),
         lambda: torch.add(x, other, out=y),
-        lambda: X + O,
+        lambda: X + Z,
         y,
         3,
     )
@@ -155,7 +155,7 @@ def cases(dtype: torch.dtype, rows: int):
         "mul",
         lambda: anyop.mul(x, other, out=y),
         lambda: torch.mul(x, other, out=y),
-        lambda: X * O,
+        lambda: X * Z,
         y,
         3,
     )
@@ -215,15 +215,16 @@ def measure(dtype: str, rows: int, rounds: int, only: set[str]) -> list[dict]:
         )
         rate = case.tensors / best["anyop"]
         copy_rate = copy_rate or rate
-        results.append(
-            {
-                "case": case.name, "dtype": dtype, "rows": rows, "columns": D,
-                "anyop_min_us": round(best["anyop"] / 1e3, 1), "anyop_median_us": round(median["anyop"] / 1e3, 1),
-                "torch_min_us": round(best["torch"] / 1e3, 1), "torch_median_us": round(median["torch"] / 1e3, 1),
-                "ratio": round(best["torch"] / best["anyop"], 2), "ratio_of_medians": round(median["torch"] / median["anyop"], 2),
-                "share_of_copy": round(rate / copy_rate, 2),
+        row = {"case": case.name, "dtype": dtype, "rows": rows, "columns": D}
+        for side in ("anyop", "torch"):
+            row |= {
+                f"{side}_min_us": round(best[side] / 1e3, 1),
+                f"{side}_median_us": round(median[side] / 1e3, 1),
             }
-        )  # fmt: skip
+        row["ratio"] = round(best["torch"] / best["anyop"], 2)
+        row["ratio_of_medians"] = round(median["torch"] / median["anyop"], 2)
+        row["share_of_copy"] = round(rate / copy_rate, 2)
+        results.append(row)
     return results[::-1]
 
 
@@ -255,7 +256,8 @@ def main() -> None:
     torch.set_num_threads(1)
     anyop.set_num_threads(1)
     print(
-        f"{'case':17}{'dtype':10}{'rows':>5}{'anyop us':>10}{'median':>10}{'torch us':>10}{'ratio':>8}{'median':>8}{'of copy':>8}"
+        f"{'case':17}{'dtype':10}{'rows':>5}{'anyop us':>10}{'median':>10}"
+        f"{'torch us':>10}{'ratio':>8}{'median':>8}{'of copy':>8}"
     )
     results = []
     with torch.no_grad():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -12,9 +13,12 @@ import numpy as np
 import pytest
 from anyop import testing
 from anyop.testing.check import Checked
+from anyop.testing.dtype_choices import numpy_dtype
 from anyop.testing.good_cases import has_special
 from anyop.testing.refusals import CLASSES, classes
 from anyop.testing.refuse_torch import to_torch, torch_missing
+from anyop.testing.sizes import Misfit, match
+from anyop.testing.values import shapes_of
 
 pytest.importorskip("ml_dtypes", reason="bfloat16 and float8 in NumPy are ml_dtypes arrays")
 
@@ -186,3 +190,52 @@ def test_threads_do_not_change_a_bit(subject):
             assert results[1:] == results[:1] * 2, case.label
     finally:
         anyop.set_num_threads(before)
+
+
+@subjects
+def test_shapes_are_accepted_exactly_when_they_fit(subject):
+    """Random changes of good shapes: the core and an oracle written from the documentation agree on each."""
+    good, generator = testing.Good(subject), random.Random(subject.name)
+    dtypes = {
+        p["name"]: good.choice.names[p["name"]]
+        for p in subject.attributes
+        if p["kind"] == "ScalarType"
+    }
+    accepted = refused = 0
+    for _ in range(150):
+        point = good.drawer.solve(wild=True)
+        case = good.case_at(point)
+        shapes = {p["name"]: shapes_of(p, case)[0] for p in subject.tensors}
+        shapes = {name: perturbed(shape, generator) for name, shape in shapes.items()}
+        integers = {name: point.sizes.values[name] for name in good.drawer.symbols["attributes"]}
+        try:
+            match(subject.metadata, shapes, integers)
+            fits = True
+        except Misfit:
+            fits = False
+        arrays = {n: np.zeros(s, numpy_dtype(good.choice.names[n])) for n, s in shapes.items()}
+        try:
+            subject.function(**arrays, **point.attributes, **dtypes)
+            accepted += 1
+        except ValueError as error:
+            if fits and "expected 0 <= index" in str(error):
+                continue  # a table without rows has no good index
+            refused += 1
+            assert not fits, f"{shapes} {point.attributes} fit, but: {error}"
+        else:
+            assert fits, f"{shapes} {point.attributes} were accepted"
+    assert accepted >= 20 and accepted + refused >= 120
+    assert refused or len(subject.tensors) == 1
+
+
+def perturbed(shape: tuple[int, ...], generator: random.Random) -> tuple[int, ...]:
+    """The shape, mostly as it is, else with a size changed, added, doubled or left out."""
+    changed, at = list(shape), generator.randrange(len(shape) + 1)
+    way = generator.randrange(12)
+    if way == 0:
+        changed.insert(at, generator.choice((0, 1, 2, 3)))
+    elif way in (1, 2) and at < len(shape):
+        changed[at] = generator.choice((0, 1, 2, 3, changed[at] + 1, changed[at] * 2))
+    elif way == 3 and at < len(shape):
+        del changed[at]
+    return tuple(changed)

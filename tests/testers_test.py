@@ -197,8 +197,15 @@ WRONG = {
     "an error": ("rms_norm", raises, "raised ValueError", None),
     "a read behind a view": ("rms_norm", reads_behind, "nan", None),
     "indices one off": ("topk", changed("topk", lambda f, _: np.add(f[1], 1, out=f[1])), "indices", None),
-    "values in the wrong order": ("topk", changed("topk", lambda f, _: np.copyto(f[0], f[0][..., ::-1].copy())), "values", None),
-    "a broadcast the wrong way": ("add", lambda *p, **a: anyop.add(*p, **{**a, "y": a["y"][..., :1] if a["y"].ndim else a["y"]}), "y|add", None),
+    "values in the wrong order": (
+        "topk", changed("topk", lambda f, _: np.copyto(f[0], f[0][..., ::-1].copy())), "values", None,
+    ),
+    "a broadcast the wrong way": (
+        "add",
+        lambda *p, **a: anyop.add(*p, **{**a, "y": a["y"][..., :1] if a["y"].ndim else a["y"]}),
+        "y|add",
+        None,
+    ),
 }  # fmt: skip
 
 

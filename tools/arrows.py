@@ -31,6 +31,7 @@ FRAMEWORKS = {
     "dlpack": {"bindings/tvm_ffi", "bindings/python"},
     "torch": {"bench"},
     "pybind11": {"bench"},
+    "hwy": {"bench"},
     "ATen": set(),
     "c10": set(),
     "numpy": set(),

@@ -3,7 +3,9 @@
 // or a buffer.
 #include "borrow.h"
 
+#include <cxxabi.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include "dtype.h"
 #include "numpy.h"
@@ -265,7 +267,14 @@ void Borrowed::ReleaseGil(Frame* frame) {
 }
 
 void Borrowed::TakeGil(Frame* frame) {
-  PyEval_RestoreThread(static_cast<Borrowed*>(frame->binding)->thread_);
+  try {
+    PyEval_RestoreThread(static_cast<Borrowed*>(frame->binding)->thread_);
+  } catch (abi::__forced_unwind&) {
+    // The interpreter has ended, and Python ends this daemon thread by pthread_exit, which would
+    // unwind frames that hold Python objects. Python 3.14 lets such threads sleep for ever; so do
+    // we, always.
+    for (;;) pause();
+  }
 }
 
 int32_t Borrowed::AllocateByExchange(uint32_t output, AnyopTensor* tensor) {

@@ -129,6 +129,10 @@ PyObject* AddException(PyObject* module, const char* name, const char* doc) {
 
 PyMODINIT_FUNC PyInit__anyop() {
   using namespace anyop;
+  if (const char* problem = PoolError()) {
+    PyErr_SetString(PyExc_ValueError, problem);
+    return nullptr;
+  }
   Ref module(PyModule_Create(&definition));
   if (!module) return nullptr;
   internal_error = AddException(module.get(), "InternalError",

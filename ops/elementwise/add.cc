@@ -20,10 +20,9 @@ struct FloatSum {
 // Of integers, which wrap around.
 struct IntegerSum {
   uint64_t alpha;
-  template <typename Wide>
-  Wide operator()(Wide x, Wide y) const {
-    return static_cast<Wide>(static_cast<uint32_t>(x) +
-                             static_cast<uint32_t>(alpha) * static_cast<uint32_t>(y));
+  int32_t operator()(int32_t x, int32_t y) const {
+    return static_cast<int32_t>(static_cast<uint32_t>(x) +
+                                static_cast<uint32_t>(alpha) * static_cast<uint32_t>(y));
   }
   int64_t operator()(int64_t x, int64_t y) const {
     return static_cast<int64_t>(static_cast<uint64_t>(x) + alpha * static_cast<uint64_t>(y));

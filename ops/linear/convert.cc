@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "anyop/cpu.h"
+#include "anyop/cpu_convert.h"
 
 namespace anyop {
 namespace {

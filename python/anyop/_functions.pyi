@@ -59,6 +59,26 @@ def attention(
     """
     ...
 
+def cast(
+    x: Array,
+    dtype: Any,
+    out: Array | None = None,
+) -> Array:
+    """The same values as another dtype.
+
+    x:        (*,) float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8 or bool, any
+              strides; values.
+    dtype:    ScalarType, one of bool, uint8, int8, int16, int32, int64, float16, bfloat16, float32 or
+              float64; dtype of the result.
+    Returns   (*,), new unless given, dtype dtype. Runs on the current stream; never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  float to integer: towards 0, unspecified out of range; to bool: x != 0; to a narrower
+              integer: modulo its range; to a float: the nearest, from float64, int32 and int64 to 16
+              bits by way of float32
+    Source    PyTorch, torch.Tensor.to
+    """
+    ...
+
 def embedding(
     indices: Array,
     weight: Array,

@@ -3,7 +3,6 @@
 
 import importlib.util
 import os
-import re
 import sys
 
 
@@ -21,13 +20,6 @@ def _load():
     return _anyop
 
 
-def _check_environment():
-    """Refuse what the thread pool would otherwise have to ignore."""
-    text = os.environ.get("ANYOP_NUM_THREADS")
-    if text and not (re.fullmatch(r"\s*\+?[0-9]+", text) and 1 <= int(text) <= 1024):
-        raise ValueError(f"ANYOP_NUM_THREADS is {text!r}, expected a whole number from 1 to 1024")
-
-
 def _register_tvm_ffi(core):
     """Make operators global functions of tvm-ffi, found without importing tvm_ffi, which would import torch."""
     spec = importlib.util.find_spec("tvm_ffi")
@@ -38,6 +30,5 @@ def _register_tvm_ffi(core):
     return "the package apache-tvm-ffi is not installed"
 
 
-_check_environment()
 core = _load()
 tvm_ffi_problem = _register_tvm_ffi(core)  # None when operators are tvm-ffi's global functions

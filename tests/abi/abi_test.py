@@ -34,7 +34,7 @@ def public_items() -> str:
                 )
                 lines += [f"FIELD({struct}, {field});" for field in names]
         for body in re.findall(r"typedef enum \w+ \{(.*?)\}", text, flags=re.S):
-            lines += [f"VALUE({name});" for name in re.findall(r"(\w+) = ", body)]
+            lines += [f"VALUE({name});" for name in re.findall(r"(\w+) =\s", body)]
     return "\n".join(lines) + "\n"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape language in Python: values of expressions, shapes of tensors, and an oracle for shapes that must be refused.
+"""The shape language in Python: values of expressions, shapes of tensors, an oracle for shapes to be refused.
 
 Written from docs/operators.md alone, so that the tests do not repeat a mistake of the core.
 """
