@@ -26,7 +26,7 @@ def requirements(text: str, what: str) -> list[str]:
         return list_of(text, "build-system", "requires") + [r for r in dev if r.startswith(TOOLS)]
     if what == "lint":
         return [r for r in dev if r.startswith(LINT)]
-    return list_of(text, extras, what)
+    return list_of(text, "tool.anyop" if what == "demo" else extras, what)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times anyop's kernels against the same loops written with Google Highway, which has to be
-// installed for it.
+// installed for it. From the root of the repository:
 //
-//   python -m codegen --out /tmp/generated ops && F="-O2 -std=c++17 -fopenmp-simd -fno-math-errno
-//   -fno-trapping-math" g++ $F -I. -Iinclude -I/tmp/generated bench/simd/against_highway.cc
-//   ops/norm/rms_norm.cc
-//       ops/softmax/softmax.cc ops/elementwise/gelu.cc -lhwy -o against_highway &&
-//       ./against_highway
+//   python -m codegen --out build/simd ops
+//   g++ -O2 -std=c++17 -fopenmp-simd -fno-math-errno -fno-trapping-math -I. -Iinclude -Ibuild/simd
+//     bench/simd/against_highway.cc ops/norm/rms_norm.cc ops/softmax/softmax.cc
+//     ops/elementwise/gelu.cc -lhwy -o build/simd/against_highway
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/simd/against_highway.cc"
 #include <algorithm>
@@ -25,6 +24,18 @@ namespace peer::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::ScalableTag<float>;
 using Vec = hn::Vec<Tag>;
+
+// To nearest even, NaN kept; Highway 1.0's own DemoteTo cuts off.
+void StoreRounded(Vec v, hwy::bfloat16_t* to) {
+  const hn::Rebind<uint32_t, Tag> words;
+  const hn::Rebind<uint16_t, Tag> halves;
+  const auto bits = hn::BitCast(words, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(words, 0x7fff)), odd));
+  const auto is_nan = hn::RebindMask(words, hn::IsNaN(v));
+  const auto result = hn::IfThenElse(is_nan, hn::Set(words, 0x7fc0), rounded);
+  hn::StoreU(hn::TruncateTo(halves, result), halves, reinterpret_cast<uint16_t*>(to));
+}
 
 // Sizes are multiples of four vectors. T: float or hwy::bfloat16_t.
 template <typename T>
@@ -54,7 +65,7 @@ void RmsNormOf(const T* x, const T* weight, T* y, size_t rows, size_t D) {
       if constexpr (sizeof(T) == 4) {
         hn::StoreU(v, d, y + i);
       } else {
-        hn::StoreU(hn::DemoteTo(storage, v), storage, y + i);
+        StoreRounded(v, y + i);
       }
     }
   }

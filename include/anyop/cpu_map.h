@@ -198,6 +198,9 @@ inline void MapIntegers(const Plan<N>& plan, int64_t begin, int64_t end, F f) {
 // Runs `run(plan, begin, end)` on the call's threads.
 template <int N, typename Run>
 inline int32_t RunMap(AnyopCall* call, const Plan<N>& plan, Run run) {
+  if (plan.count < 0) {
+    return call->fail(call, kAnyopNotImplemented, "more than 32 dimensions, expected at most 32");
+  }
   ParallelFor(call, plan.count, kGrain, [&](int64_t begin, int64_t end) { run(plan, begin, end); });
   return kAnyopOk;
 }

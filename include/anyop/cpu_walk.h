@@ -7,7 +7,7 @@
 
 namespace anyop::cpu {
 
-constexpr int kMaxRank = 32;  // the core passes no more
+constexpr int kMaxRank = 32;  // today's core passes no more
 
 // A tensor seen in row-major order of the output: dimensions innermost first, merged where memory
 // allows.
@@ -51,14 +51,18 @@ __attribute__((noinline)) inline void InitWalk(const AnyopTensor& tensor, const 
 // The walks of one output and N inputs of its shape (inputs that were broadcast have stride 0).
 template <int N>
 struct Plan {
-  int64_t count;
+  int64_t count = 1;  // -1: more dimensions than kMaxRank
   Walk out;
   Walk in[N];
 
   Plan(const AnyopTensor* output, const AnyopTensor* const (&inputs)[N]) {
+    out.dtype = AnyopDtypeOf(output);
+    if (output->ndim > kMaxRank) {
+      count = -1;
+      return;
+    }
     int order[kMaxRank];
     int rank = 0;
-    count = 1;
     // Innermost first: the smallest stride of the output, and of equal ones the last dimension.
     for (int d = output->ndim - 1; d >= 0; --d) {
       count *= output->shape[d];
