@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts of the generated tests, printed as a table behind every run, whatever its options."""
+"""Counts of the generated tests and reasons of skips, printed behind every run, whatever its options."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ def tally(request: pytest.FixtureRequest) -> dict[str, Counter]:
 
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
+    reasons = Counter(
+        report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        for report in terminalreporter.stats.get("skipped", [])
+    )
+    for reason, count in reasons.items():
+        terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}")
     tally = config.stash[_TALLY]
     classes = tally.pop("refusals by class", Counter())
     if not tally and not classes:
