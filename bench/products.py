@@ -26,13 +26,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", default="", help="operators, separated by commas")
+    parser.add_argument("--dtypes", default="float32,bfloat16", help="float16 takes torch minutes")
     options = parser.parse_args()
     torch.set_num_threads(1)
     anyop.set_num_threads(1)
     only = set(filter(None, options.only.split(",")))
     rows = []
     with torch.no_grad():
-        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for dtype in (getattr(torch, name) for name in options.dtypes.split(",")):
             for case in cases(dtype):
                 if not only or case[0] in only:
                     rows.append(measure(case, dtype, options.rounds))

@@ -61,6 +61,15 @@ def test_out_is_written_where_it_lies():
     assert np.array_equal(out[1:3], RELU) and (out[[0, 3]] == 7).all()
 
 
+def test_neighbours_in_memory_do_not_overlap():
+    """A result right before or right behind its argument touches none of it."""
+    memory = np.zeros(12, np.float32)
+    for x, out in ((memory[:6], memory[6:]), (memory[6:], memory[:6])):
+        x[...] = X.reshape(-1)
+        assert anyop.relu(x, out=out) is out and np.array_equal(out, RELU.reshape(-1))
+        assert np.array_equal(x, X.reshape(-1))
+
+
 def test_numpy_scalars_and_flags_are_numbers():
     weight = np.ones(3, np.float32)
     expected = anyop.rms_norm(X, weight, 0.5)
