@@ -3,6 +3,9 @@
 
 install(TARGETS anyop LIBRARY DESTINATION anyop/lib)
 install(TARGETS _anyop LIBRARY DESTINATION anyop)
+# Built on the user's machine, for the torch that is there (python/anyop/_torch_glue.py).
+install(FILES bindings/torch_glue/torch_glue.cc bindings/torch_glue/torch_glue.h
+  DESTINATION anyop/torch_glue)
 # The generator too: anyop_add_operators looks for it beside this configuration.
 install(DIRECTORY codegen DESTINATION anyop FILES_MATCHING PATTERN "*.py"
   PATTERN "*_test.py" EXCLUDE PATTERN "conftest.py" EXCLUDE PATTERN "sample_operators.py" EXCLUDE

@@ -7,8 +7,9 @@ foreach(source IN LISTS test_sources kernel_tests)
   add_executable(${name} "${source}"
     $<TARGET_OBJECTS:anyop_core> $<TARGET_OBJECTS:anyop_kernels>)
   target_include_directories(${name} PRIVATE
-    "${CMAKE_CURRENT_SOURCE_DIR}" include src/core bindings/tvm_ffi "${generated}")
-  target_link_libraries(${name} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+    "${CMAKE_CURRENT_SOURCE_DIR}" include src/core src/device bindings/tvm_ffi "${generated}")
+  target_link_libraries(${name} PRIVATE
+    ${ANYOP_CUDA_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/tests")
   add_test(NAME ${name} COMMAND ${name})

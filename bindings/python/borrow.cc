@@ -61,14 +61,9 @@ int BufferDtype(const char* format, Py_ssize_t item_bytes) {
   }
 }
 
-// For bench/call.py alone, which measures what the guards cost.
-#ifdef ANYOP_BENCH_WITHOUT_GUARDS
-constexpr bool kWithoutGuards = true;
-#else
-constexpr bool kWithoutGuards = false;
-#endif
-
-bool IsNumpyLike(Origin origin) { return origin != Origin::kTorch && origin != Origin::kExchange; }
+bool IsNumpyLike(const Source& source) {
+  return !source.IsTorch() && source.origin != Origin::kExchange;
+}
 
 // Reads a capsule of either form without consuming it: its destructor lets the memory go.
 bool ReadCapsule(PyObject* capsule, bool writes, AnyopTensor* tensor, std::string* why) {
@@ -126,18 +121,20 @@ bool Borrowed::SetFirst(const Operator& op, const Param& p, PyObject* object,
                         const Source* source) {
   first_ = source;
   first_type_ = Py_TYPE(object);
-  std::string why;
-  if (source->origin != Origin::kTorch || kWithoutGuards || ReadTorchMode(&mode_, &why))
-    return true;
+  (void)op;
+  (void)p;
+  if (source->IsTorch()) verdict_ = ReadTorchMode(&mode_);
+  if (verdict_ != kAnyopTorchDispatch) return true;
   PyErr_Clear();
-  return Refuse(op, p, PyExc_TypeError, why);
+  return false;
 }
 
 // Tensors of two frameworks in one call: whose allocator, stream and rules would hold?
 bool Borrowed::FitsFirst(const Operator& op, const Param& p, PyObject* object,
                          const Source* source) {
   if (source->origin == first_->origin && source->api == first_->api) return true;
-  if (IsNumpyLike(source->origin) && IsNumpyLike(first_->origin)) return true;
+  if (source->IsTorch() && first_->IsTorch()) return true;
+  if (IsNumpyLike(*source) && IsNumpyLike(*first_)) return true;
   return Refuse(op, p, PyExc_TypeError,
                 "is a " + TypeText(Py_TYPE(object)) + ", expected a " + TypeText(first_type_) +
                     " as the tensors before it");
@@ -154,6 +151,8 @@ bool Borrowed::Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor*
   }
   const bool writes = p.flags & (kAnyopOutput | kAnyopMutated);
   if (!first_tensor_) first_tensor_ = tensor;
+  if (__builtin_expect(source->IsTorch(), 1))
+    return TakeTorch(frame, p, source, object, writes, tensor);
   if (__builtin_expect(TakeFrom(frame, source, object, writes, tensor, &why), 1)) return true;
   if (why.empty()) return false;  // an error of the object's own is set
   PyErr_Clear();
@@ -170,13 +169,31 @@ bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bo
           source->api->dltensor_from_py_object_no_sync(object, reinterpret_cast<DLTensor*>(tensor)),
           0)) {
     *why = "is a " + TypeText(Py_TYPE(object)) +
-           " without plain memory (sparse, quantized, nested, meta, or inside a function "
-           "transform); expected a dense one";
+           " without plain memory; expected a dense one";
     return false;
   }
-  constexpr int kComplexCode = 5;
-  return source->origin != Origin::kTorch || kWithoutGuards ||
-         TorchTensorIsPlain(object, mode_, tensor->dtype_code == kComplexCode, why);
+  return true;
+}
+
+bool Borrowed::TakeTorch(Frame* frame, const Param& p, const Source* source, PyObject* object,
+                         bool writes, AnyopTensor* tensor) {
+  const AnyopTorchVerdict verdict =
+      source->origin == Origin::kTorch
+          ? ViewTorchTensor(source, object, writes, &mode_, tensor)
+          : kAnyopTorchDispatch;
+  if (__builtin_expect(verdict != kAnyopTorchPlain, 0)) {
+    verdict_ = verdict;
+    if (verdict == kAnyopTorchDispatch) PyErr_Clear();
+    if (verdict == kAnyopTorchDispatch) return false;
+  }
+  if (__builtin_expect(mode_.flags & kAnyopTorchShortStorage, 0))
+    return Refuse(*frame->op, p, PyExc_ValueError, "is larger than its storage");
+  if (!writes) return true;
+  if (num_written_ < 8)
+    written_[num_written_++] = object;
+  else
+    more_written_.push_back(object);
+  return true;
 }
 
 bool Borrowed::TakeDlpack(PyObject* object, bool writes, AnyopTensor* tensor, std::string* why) {
@@ -258,7 +275,7 @@ bool Borrowed::TakeList(Frame* frame, const Param& p, PyObject* object) {
 }
 
 void Borrowed::AskStream(Frame* frame) const {
-  first_->api->current_work_stream(static_cast<DLDeviceType>(first_tensor_->device_type),
+  if (first_->api) first_->api->current_work_stream(static_cast<DLDeviceType>(first_tensor_->device_type),
                                    first_tensor_->device_id, &frame->stream);
 }
 
@@ -275,6 +292,11 @@ void Borrowed::TakeGil(Frame* frame) {
     // we, always.
     for (;;) pause();
   }
+}
+
+int32_t Borrowed::AllocateByGlue(uint32_t output, AnyopTensor* tensor) {
+  results_[output] = NewTorchTensor(mode_, tensor);
+  return results_[output] ? kAnyopOk : kAnyopPending;
 }
 
 int32_t Borrowed::AllocateByExchange(uint32_t output, AnyopTensor* tensor) {
@@ -300,7 +322,8 @@ int32_t Borrowed::AllocateByExchange(uint32_t output, AnyopTensor* tensor) {
 
 int32_t Borrowed::Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor) {
   auto* self = static_cast<Borrowed*>(frame->binding);
-  if (!IsNumpyLike(self->first_->origin)) return self->AllocateByExchange(output, tensor);
+  if (self->mode_.glue) return self->AllocateByGlue(output, tensor);
+  if (!IsNumpyLike(*self->first_)) return self->AllocateByExchange(output, tensor);
   const char* name = frame->op->params[frame->op->num_inputs + output].name;
   std::string why;
   if (tensor->device_type != 1) {

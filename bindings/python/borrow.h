@@ -35,10 +35,19 @@ class Borrowed {
   static void ReleaseGil(Frame* frame);
   static void TakeGil(Frame* frame);
 
+  // What torch's tensors taken so far ask for. Take returns false without an error for kAnyopTorchDispatch; with
+  // kAnyopTorchGradient all are taken, and the call must be recorded.
+  AnyopTorchVerdict verdict() const { return verdict_; }
+
+  // The kernel has run.
+  void MarkWritten() {
+    for (int i = 0; i < num_written_; ++i) MarkTorchWritten(mode_, written_[i]);
+    for (PyObject* object : more_written_) MarkTorchWritten(mode_, object);
+  }
+
   // The current stream of the first tensor's framework and device.
   void SetStream(Frame* frame) const {
-    if (__builtin_expect(first_tensor_ && first_tensor_->device_type != 1 && first_->api, 0))
-      AskStream(frame);
+    if (__builtin_expect(first_tensor_ && first_tensor_->device_type != 1, 0)) AskStream(frame);
   }
   // Gives up the ownership of a result; nullptr when it was not made here.
   PyObject* ReleaseResult(uint32_t output) {
@@ -52,17 +61,24 @@ class Borrowed {
   bool FitsFirst(const Operator& op, const Param& p, PyObject* object, const Source* source);
   bool TakeFrom(Frame* frame, const Source* source, PyObject* object, bool writes,
                 AnyopTensor* tensor, std::string* why);
+  bool TakeTorch(Frame* frame, const Param& p, const Source* source, PyObject* object, bool writes,
+                 AnyopTensor* tensor);
   bool TakeDlpack(PyObject* object, bool writes, AnyopTensor* tensor, std::string* why);
   bool TakeBuffer(Frame* frame, PyObject* object, bool writes, AnyopTensor* tensor,
                   std::string* why);
   void AskStream(Frame* frame) const;
+  int32_t AllocateByGlue(uint32_t output, AnyopTensor* tensor);
   int32_t AllocateByExchange(uint32_t output, AnyopTensor* tensor);
 
   const Source* first_ = nullptr;
   PyTypeObject* first_type_ = nullptr;
   const AnyopTensor* first_tensor_ = nullptr;
   PyThreadState* thread_ = nullptr;
-  TorchMode mode_ = {true};
+  TorchMode mode_ = {nullptr, 0};
+  AnyopTorchVerdict verdict_ = kAnyopTorchPlain;
+  int num_written_ = 0;
+  PyObject* written_[8];  // torch's; the caller holds them
+  std::vector<PyObject*> more_written_;
   std::vector<PyObject*> kept_;
   std::vector<void*> buffers_;
   const uint32_t num_outputs_;

@@ -21,6 +21,7 @@ struct Entry {
   uint32_t num_positional;
   PyObject* names[kMaxParams];  // interned
   PyMethodDef method;
+  PyObject* slow;  // anyop.torch's function for calls that torch must see; set when first needed
 };
 
 bool TooMany(const Entry& e, Py_ssize_t given) {
@@ -136,8 +137,31 @@ PyObject* Results(const Entry& e, PyObject** arguments, Frame* frame, Borrowed* 
   return results;
 }
 
+// The arguments as they came, to anyop.torch.
+PyObject* CallThroughTorch(Entry* e, AnyopTorchVerdict verdict, PyObject* const* args,
+                           Py_ssize_t given, PyObject* keywords) {
+  if (!e->slow) {
+    const Ref module(PyImport_ImportModule("anyop.torch.dispatch"));
+    e->slow = module ? PyObject_GetAttrString(module.get(), "slow_call") : nullptr;
+    if (!e->slow) return nullptr;
+  }
+  const Ref positional(PyTuple_New(given)), named(PyDict_New());
+  if (!positional || !named) return nullptr;
+  for (Py_ssize_t i = 0; i < given; ++i) {
+    Py_INCREF(args[i]);
+    PyTuple_SetItem(positional.get(), i, args[i]);
+  }
+  const Py_ssize_t count = keywords ? PyTuple_Size(keywords) : 0;
+  for (Py_ssize_t k = 0; k < count; ++k) {
+    if (PyDict_SetItem(named.get(), PyTuple_GetItem(keywords, k), args[given + k])) return nullptr;
+  }
+  const char* way = verdict == kAnyopTorchGradient ? "gradient" : "dispatch";
+  return PyObject_CallFunction(e->slow, "ssOO", way, e->op->name.c_str(), positional.get(),
+                               named.get());
+}
+
 PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject* keywords) {
-  const Entry& e = *static_cast<const Entry*>(PyCapsule_GetPointer(self, nullptr));
+  Entry& e = *static_cast<Entry*>(PyCapsule_GetPointer(self, nullptr));
   PyObject* arguments[kMaxParams];
   if (!SortArguments(e, args, given, keywords, arguments)) return nullptr;
   try {
@@ -149,14 +173,19 @@ PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject
     frame.after_kernel = Borrowed::TakeGil;
     const Param* params = e.op->params.data();
     for (uint32_t i = 0; i < e.num_params; ++i) {
-      if (!FillArgument(&frame, &borrowed, i, params[i], arguments[i])) return nullptr;
+      if (FillArgument(&frame, &borrowed, i, params[i], arguments[i])) continue;
+      if (borrowed.verdict() != kAnyopTorchDispatch || PyErr_Occurred()) return nullptr;
+      break;
     }
+    if (__builtin_expect(borrowed.verdict() != kAnyopTorchPlain, 0))
+      return CallThroughTorch(&e, borrowed.verdict(), args, given, keywords);
     borrowed.SetStream(&frame);
     const int32_t status = AnyopRunFrame(&frame);
     if (__builtin_expect(status != kAnyopOk, 0)) {
       RaiseStatus(status, frame.error);
       return nullptr;
     }
+    borrowed.MarkWritten();
     return Results(e, arguments, &frame, &borrowed);
   } catch (const std::bad_alloc&) {
     return PyErr_NoMemory();

@@ -9,6 +9,9 @@
 #include "python.h"
 #include "registry.h"
 #include "router.h"
+#include "torch_entry.h"
+#include "torch_error.h"
+#include "torch_guard.h"
 #include "tvm_ffi_entry.h"
 
 namespace anyop {
@@ -80,6 +83,32 @@ PyObject* RegisterTvmFfi(PyObject*, PyObject* path) {
   return PyUnicode_FromString(problem);
 }
 
+// Operators into torch.ops; None, or the reason why not.
+PyObject* RegisterTorch(PyObject*, PyObject*) {
+  const char* problem = AnyopRegisterTorch(LoadTorchGlue(), RaiseThroughTorch);
+  if (!problem) Py_RETURN_NONE;
+  return PyUnicode_FromString(problem);
+}
+
+// open_torch_glue(path, torch's version): the address of the glue.
+PyObject* OpenTorchGlue(PyObject*, PyObject* args) {
+  const char *path, *version, *why;
+  if (!PyArg_ParseTuple(args, "ss", &path, &version)) return nullptr;
+  const AnyopTorchGlue* glue = AnyopOpenTorchGlue(path, version, &why);
+  if (glue) return PyLong_FromVoidPtr(const_cast<AnyopTorchGlue*>(glue));
+  PyErr_SetString(PyExc_ValueError, why);
+  return nullptr;
+}
+
+// Why the operator of that full name is not in torch.ops; None when it is.
+PyObject* TorchProblem(PyObject*, PyObject* name) {
+  const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
+  if (!text) return nullptr;
+  const char* problem = AnyopTorchProblem(text);
+  if (!problem) Py_RETURN_NONE;
+  return PyUnicode_FromString(problem);
+}
+
 PyObject* GetNumThreads(PyObject*, PyObject*) { return PyLong_FromLong(AnyopGetNumThreads()); }
 
 PyObject* SetNumThreads(PyObject*, PyObject* count) {
@@ -103,6 +132,10 @@ PyMethodDef methods[] = {
     {"backends", Backends, METH_O, nullptr},
     {"load_library", LoadLibrary, METH_O, nullptr},
     {"register_tvm_ffi", RegisterTvmFfi, METH_O, nullptr},
+    {"register_torch", RegisterTorch, METH_NOARGS, nullptr},
+    {"keep_torch_error", KeepTorchError, METH_O, nullptr},
+    {"open_torch_glue", OpenTorchGlue, METH_VARARGS, nullptr},
+    {"torch_problem", TorchProblem, METH_O, nullptr},
     {"get_num_threads", GetNumThreads, METH_NOARGS, nullptr},
     {"set_num_threads", SetNumThreads, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},

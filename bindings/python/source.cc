@@ -68,18 +68,10 @@ const Source* Classify(PyObject* object, std::string* why) {
   if (IsSubtype(type, tensor.get())) {
     const Ref parameter = Attribute(Attribute(torch, "nn").get(), "Parameter");
     auto* itself = reinterpret_cast<PyObject*>(type);
-    if (itself != tensor.get() && itself != parameter.get()) {
-      *why =
-          "is a " + TypeText(type) + ", a subclass of torch.Tensor; expected a plain torch.Tensor";
-      return nullptr;
-    }
-    const DLPackExchangeAPI* api = ExchangeApi(type);
-    if (!api) {
-      *why = "is a tensor of a torch without DLPack's exchange API; expected torch 2.10 or newer";
-      return nullptr;
-    }
     if (!InitTorchGuard(torch, why)) return nullptr;
-    return Publish({type, Origin::kTorch, api});
+    const bool plain = itself == tensor.get() || itself == parameter.get();
+    return Publish(
+        {type, plain ? Origin::kTorch : Origin::kTorchOther, plain ? ExchangeApi(type) : nullptr});
   }
   if (const DLPackExchangeAPI* api = ExchangeApi(type))
     return Publish({type, Origin::kExchange, api});

@@ -17,12 +17,15 @@ static_assert(sizeof(DLTensor) == sizeof(AnyopTensor) &&
                   offsetof(DLTensor, dtype) == offsetof(AnyopTensor, dtype_code),
               "an AnyopTensor is a DLTensor");
 
-enum class Origin { kNumpy, kTorch, kExchange, kDlpack, kBuffer };
+// kTorchOther: a subclass of torch.Tensor, which only torch's dispatcher understands.
+enum class Origin { kNumpy, kTorch, kTorchOther, kExchange, kDlpack, kBuffer };
 
 struct Source {
   PyTypeObject* type;
   Origin origin;
-  const DLPackExchangeAPI* api;  // kTorch and kExchange
+  const DLPackExchangeAPI* api;  // kExchange, and kTorch since torch 2.10
+
+  bool IsTorch() const { return origin == Origin::kTorch || origin == Origin::kTorchOther; }
 };
 
 // The source of an object's type; nullptr with *why set when it holds no tensor we take.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks torch's own Python attributes, through their C functions where those can be had.
+// With the glue one call a tensor. Without it torch's own Python attributes, through their C functions where those can
+// be had.
 #include "torch_guard.h"
 
 #include <atomic>
 #include <mutex>
+
+#include "torch_tensor.h"
 
 namespace anyop {
 namespace {
@@ -31,7 +34,14 @@ struct Query {
 };
 
 struct Guard {
-  Query requires_grad, is_neg, is_conj, grad_enabled, num_modes;
+  // All three or none.
+  const AnyopTorchGlue* glue = nullptr;
+  Py_ssize_t offset = 0;
+  WrapTensor wrap = nullptr;
+
+  Query requires_grad, is_neg, is_conj, is_inference, grad_enabled;
+  Query watchers[5];  // something else than 0, None or False: a mode, a transform or a profiler is on
+  PyObject* increment_version = nullptr;
   // Of torch.autograd.forward_ad, for its _current_level: -1 outside of every dual_level(). nullptr
   // where there is none.
   PyObject* forward_ad = nullptr;
@@ -72,74 +82,154 @@ void FindForwardAd(PyObject* torch, Guard* guard) {
 }
 
 // Inside dual_level() tensors may carry tangents, and nothing cheap says which do.
-bool NoForwardLevel(const Guard& g, std::string* why) {
+bool InForwardLevel(const Guard& g) {
   PyObject* level = g.forward_ad ? PyDict_GetItemWithError(g.forward_ad, g.level_name) : nullptr;
   if (__builtin_expect(level == g.no_level || !level, 1))
-    return true;  // -1 is one object in CPython
-  const long depth = PyLong_AsLong(level);
-  if (depth < 0) return true;
-  *why =
-      "is used inside torch.autograd.forward_ad.dual_level(), whose tangents this call would lose";
-  return false;
+    return false;  // -1 is one object in CPython
+  return PyLong_AsLong(level) >= 0;
+}
+
+void FindGlue(PyObject* torch, Guard* guard) {
+  guard->glue = LoadTorchGlue();
+  guard->offset = guard->glue ? FindTensorOffset(torch) : 0;
+  guard->wrap = FindWrapTensor();
+  if (!guard->offset || !guard->wrap) guard->glue = nullptr;
+}
+
+bool FindWatchers(PyObject* c, Guard* made) {
+  const char* const names[] = {"_len_torch_dispatch_stack", "_len_torch_function_stack",
+                               "_is_any_autocast_enabled", "_get_tracing_state",
+                               "_profiler_enabled"};
+  const Ref autograd = Attribute(c, "_autograd");
+  Query* query = made->watchers;
+  for (const char* name : names) {
+    PyObject* owner = name == names[4] ? autograd.get() : c;
+    if (!owner || !MakeQuery(owner, owner, name, false, query)) return false;
+    Py_INCREF(owner);
+    (query++)->owner = owner;
+  }
+  return true;
+}
+
+bool Quiet(const Guard& g) {
+  for (const Query& query : g.watchers) {
+    const Ref answer(query.Ask(query.owner));
+    if (!answer || PyObject_IsTrue(answer.get()) != 0) return false;
+  }
+  return true;
+}
+
+bool FindAttributes(PyObject* torch, Guard* made) {
+  const Ref c = Attribute(torch, "_C");
+  const Ref base = Attribute(c.get(), "TensorBase");
+  const Ref sample(PyObject_CallMethod(torch, "empty", "(i)", 0));
+  const Ref graph = Attribute(Attribute(torch, "autograd").get(), "graph");
+  made->increment_version = Attribute(graph.get(), "increment_version").Release();
+  const bool found =
+      sample && base && made->increment_version &&
+      MakeQuery(base.get(), sample.get(), "requires_grad", true, &made->requires_grad) &&
+      MakeQuery(base.get(), sample.get(), "is_neg", false, &made->is_neg) &&
+      MakeQuery(base.get(), sample.get(), "is_conj", false, &made->is_conj) &&
+      MakeQuery(base.get(), sample.get(), "is_inference", false, &made->is_inference) &&
+      MakeQuery(c.get(), c.get(), "is_grad_enabled", false, &made->grad_enabled) &&
+      FindWatchers(c.get(), made);
+  made->grad_enabled.owner = c.get();
+  Py_XINCREF(c.get());  // kept, as torch is never unloaded
+  if (!found) PyErr_Clear();
+  return found;
+}
+
+AnyopTorchVerdict ReadModeByAttributes(const Guard& g, TorchMode* mode) {
+  const int records = g.grad_enabled.AskTruth(g.grad_enabled.owner);
+  mode->flags = records == 1 ? kAnyopTorchRecords : 0;
+  return records >= 0 && Quiet(g) && !InForwardLevel(g) ? kAnyopTorchPlain : kAnyopTorchDispatch;
+}
+
+AnyopTorchVerdict ViewByAttributes(const Guard& g, const Source* source, PyObject* object,
+                                   bool writes, TorchMode* mode, AnyopTensor* tensor) {
+  if (!source->api || source->api->dltensor_from_py_object_no_sync(
+                          object, reinterpret_cast<DLTensor*>(tensor)))
+    return kAnyopTorchDispatch;
+  constexpr int kComplexCode = 5;
+  const bool records = mode->flags & kAnyopTorchRecords;
+  const int negative = g.is_neg.AskTruth(object);
+  const int conjugate = tensor->dtype_code == kComplexCode ? g.is_conj.AskTruth(object) : 0;
+  const int inference = writes ? g.is_inference.AskTruth(object) : 0;
+  if (negative || conjugate || inference) return kAnyopTorchDispatch;
+  const int needs_gradient = records ? g.requires_grad.AskTruth(object) : 0;
+  if (needs_gradient < 0) return kAnyopTorchDispatch;
+  return needs_gradient ? kAnyopTorchGradient : kAnyopTorchPlain;
+}
+
+void* ImplOf(const Guard& g, PyObject* object) {
+  return *reinterpret_cast<void**>(reinterpret_cast<char*>(object) + g.offset);
 }
 
 }  // namespace
 
+const AnyopTorchGlue* LoadTorchGlue() {
+  const Ref module(PyImport_ImportModule("anyop._torch_glue"));
+  const Ref address(module ? PyObject_CallMethod(module.get(), "load", nullptr) : nullptr);
+  void* glue = address && address.get() != Py_None ? PyLong_AsVoidPtr(address.get()) : nullptr;
+  if (PyErr_Occurred()) PyErr_Clear();
+  return static_cast<const AnyopTorchGlue*>(glue);
+}
+
 bool InitTorchGuard(PyObject* torch, std::string* why) {
   if (guard.load(std::memory_order_acquire)) return true;
-  const Ref c = Attribute(torch, "_C");
-  const Ref base = Attribute(c.get(), "TensorBase");
-  const Ref sample(PyObject_CallMethod(torch, "empty", "(i)", 0));
   auto* made = new Guard;
-  const bool found =
-      sample && base &&
-      MakeQuery(base.get(), sample.get(), "requires_grad", true, &made->requires_grad) &&
-      MakeQuery(base.get(), sample.get(), "is_neg", false, &made->is_neg) &&
-      MakeQuery(base.get(), sample.get(), "is_conj", false, &made->is_conj) &&
-      MakeQuery(c.get(), c.get(), "is_grad_enabled", false, &made->grad_enabled) &&
-      MakeQuery(c.get(), c.get(), "_len_torch_dispatch_stack", false, &made->num_modes);
-  if (!found) {
-    PyErr_Clear();
+  FindForwardAd(torch, made);
+  FindGlue(torch, made);
+  if (!FindAttributes(torch, made) && !made->glue) {
     delete made;
     *why = "is a tensor of a torch whose attributes were not found; expected torch 2.9 or newer";
     return false;
   }
-  made->grad_enabled.owner = made->num_modes.owner = c.get();
-  FindForwardAd(torch, made);
-  Py_INCREF(c.get());  // kept, as torch is never unloaded
   std::lock_guard<std::mutex> lock(init_lock);
   if (!guard.load()) guard.store(made, std::memory_order_release);
   return true;
 }
 
-bool ReadTorchMode(TorchMode* mode, std::string* why) {
+AnyopTorchVerdict ReadTorchMode(TorchMode* mode) {
   const Guard& g = *guard.load(std::memory_order_acquire);
-  const Ref count(g.num_modes.Ask(g.num_modes.owner));
-  const int records = g.grad_enabled.AskTruth(g.grad_enabled.owner);
-  mode->records_gradients = records != 0;
-  if (count && PyLong_AsLong(count.get()) == 0 && records >= 0) return NoForwardLevel(g, why);
-  *why =
-      "is used under a torch dispatch mode (such as FakeTensorMode), which does not see this call";
-  return false;
+  mode->glue = g.glue;
+  if (__builtin_expect(g.glue != nullptr, 1))
+    return static_cast<AnyopTorchVerdict>(g.glue->thread_verdict(&mode->flags));
+  return ReadModeByAttributes(g, mode);
 }
 
-bool TorchTensorIsPlain(PyObject* tensor, TorchMode mode, bool is_complex, std::string* why) {
+AnyopTorchVerdict ViewTorchTensor(const Source* source, PyObject* object, bool writes,
+                                  TorchMode* mode, AnyopTensor* tensor) {
   const Guard& g = *guard.load(std::memory_order_acquire);
-  const int needs_gradient = mode.records_gradients ? g.requires_grad.AskTruth(tensor) : 0;
-  const int negative = g.is_neg.AskTruth(tensor);
-  const int conjugate = is_complex ? g.is_conj.AskTruth(tensor) : 0;
-  if (__builtin_expect(needs_gradient == 0 && negative == 0 && conjugate == 0, 1)) return true;
-  if (needs_gradient < 0 || negative < 0 || conjugate < 0) return false;
-  if (negative)
-    *why =
-        "has torch's lazy negative bit, so its memory is not its value; call .resolve_neg() first";
-  if (conjugate)
-    *why =
-        "has torch's lazy conjugate bit, so its memory is not its value; call .resolve_conj() "
-        "first";
-  if (needs_gradient)
-    *why = "requires a gradient, which this call would lose; use torch.no_grad() or .detach()";
-  return false;
+  if (__builtin_expect(!mode->glue, 0))
+    return ViewByAttributes(g, source, object, writes, mode, tensor);
+  int32_t flags = (mode->flags & kAnyopTorchRecords) | (writes ? int{kAnyopTorchWrites} : 0);
+  const auto verdict =
+      static_cast<AnyopTorchVerdict>(mode->glue->view(ImplOf(g, object), &flags, tensor));
+  mode->flags |= flags & kAnyopTorchShortStorage;
+  if (__builtin_expect((flags & kAnyopTorchMayDual) && InForwardLevel(g), 0))
+    return kAnyopTorchDispatch;
+  return verdict;
+}
+
+void MarkTorchWritten(const TorchMode& mode, PyObject* object) {
+  const Guard& g = *guard.load(std::memory_order_acquire);
+  if (mode.glue) return mode.glue->written(ImplOf(g, object));
+  const Ref done(PyObject_CallFunctionObjArgs(g.increment_version, object, nullptr));
+  if (!done) PyErr_Clear();
+}
+
+PyObject* NewTorchTensor(const TorchMode& mode, AnyopTensor* tensor) {
+  const Guard& g = *guard.load(std::memory_order_acquire);
+  void* impl = nullptr;
+  char why[512] = "";
+  if (const int32_t status = mode.glue->new_tensor(tensor, &impl, why, sizeof why)) {
+    PyErr_SetString(status == kAnyopOutOfMemory ? PyExc_MemoryError : PyExc_TypeError, why);
+    return nullptr;
+  }
+  PyObject* object = g.wrap(&impl);
+  mode.glue->release(impl);
+  return object;
 }
 
 }  // namespace anyop

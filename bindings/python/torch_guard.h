@@ -1,25 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refuses torch tensors whose memory is not their value, or whose gradient would be lost.
+// torch's tensors as memory, and the word whether a call may use that memory or torch's dispatcher must have it.
 #pragma once
 
 #include <string>
 
+#include "../torch_glue/torch_glue.h"
 #include "python.h"
+#include "source.h"
 
 namespace anyop {
 
-// Finds what the guard reads in the loaded torch; once. False with *why set when it is not there.
+// The glue for the loaded torch (anyop._torch_glue builds it or finds it built), nullptr where there is none.
+const AnyopTorchGlue* LoadTorchGlue();
+
+// Finds what the loaded torch offers: the glue, else what its Python attributes say; once. False with *why set when
+// there is neither.
 bool InitTorchGuard(PyObject* torch, std::string* why);
 
 // What holds for all tensors of one call.
 struct TorchMode {
-  bool records_gradients;
+  const AnyopTorchGlue* glue;
+  int32_t flags;  // AnyopTorchFlag
 };
-// False, with *why set, while a torch dispatch mode (FakeTensorMode and its like) is active.
-bool ReadTorchMode(TorchMode* mode, std::string* why);
+AnyopTorchVerdict ReadTorchMode(TorchMode* mode);
 
-// True when a call may read (and write) the tensor's memory directly. Otherwise *why says why not;
-// an error of Python's may be set as well.
-bool TorchTensorIsPlain(PyObject* tensor, TorchMode mode, bool is_complex, std::string* why);
+// Fills tensor and says how the call may go on. An error of Python's may be set with kAnyopTorchDispatch; what is
+// dispatched again will meet it again. kAnyopTorchShortStorage in mode.flags: the tensor is larger than its memory.
+AnyopTorchVerdict ViewTorchTensor(const Source* source, PyObject* object, bool writes,
+                                  TorchMode* mode, AnyopTensor* tensor);
+
+// The operator has written the tensor: its version goes up, so that autograd finds out.
+void MarkTorchWritten(const TorchMode& mode, PyObject* object);
+
+// A new tensor of tensor's device, dtype and shape by the glue; nullptr with an error set.
+PyObject* NewTorchTensor(const TorchMode& mode, AnyopTensor* tensor);
 
 }  // namespace anyop

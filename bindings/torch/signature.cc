@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schemas are written in ATen's grammar already: what is done here is the name, the mask and the places of results.
+#include "signature.h"
+
+namespace anyop::torch {
+namespace {
+
+// What stands between the parentheses of the arguments, and what stands behind the arrow.
+void Split(const std::string& schema, std::string* arguments, std::string* results) {
+  const size_t open = schema.find('(');
+  const size_t arrow = schema.rfind("->");
+  const size_t close = schema.rfind(')', arrow);
+  *arguments = schema.substr(open + 1, close - open - 1);
+  *results = schema.substr(schema.find_first_not_of(' ', arrow + 2));
+}
+
+bool HasKeywordOnly(const Operator& op) {
+  for (uint32_t i = 0; i < op.num_inputs; ++i) {
+    if (op.params[i].Is(kAnyopKeywordOnly)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool HasMask(const Operator& op) {
+  for (uint32_t o = 0; o < op.num_outputs; ++o) {
+    if (op.params[op.num_inputs + o].Is(kAnyopOptional)) return true;
+  }
+  return false;
+}
+
+bool NeedsListsOrText(const Operator& op) {
+  for (const Param& p : op.params) {
+    if (p.IsList() || p.kind == kAnyopStr) return true;
+  }
+  return false;
+}
+
+std::string Signature(const Operator& op, Form form) {
+  std::string arguments, results;
+  Split(op.table->schema, &arguments, &results);
+  const char* comma = op.num_inputs ? ", " : "";
+  if (!form.destination) {
+    // A mask behind keyword-only arguments is one of them.
+    if (HasMask(op)) arguments += std::string(comma) + "int results=-1";
+    const char* overload = form.records ? ".autograd(" : "(";
+    return op.table->name + (overload + arguments) + ") -> " + results;
+  }
+  if (!HasKeywordOnly(op)) arguments += std::string(comma) + "*";
+  for (uint32_t o = 0; o < op.num_outputs; ++o) {
+    arguments += ", Tensor(out" + std::to_string(o) + "!) ";
+    arguments += op.params[op.num_inputs + o].name;
+  }
+  return op.table->name + ((form.records ? ".out_autograd(" : ".out(") + arguments) + ") -> ()";
+}
+
+}  // namespace anyop::torch

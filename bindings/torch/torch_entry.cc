@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Defines schemas and kernels in torch's dispatcher, by the registry's word.
+#include "torch_entry.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "registry.h"
+#include "signature.h"
+#include "trampolines.h"
+
+namespace anyop::torch {
+namespace {
+
+constexpr const char* kKeys[] = {"CPU", "CUDA", "PrivateUse1", "Autograd"};
+constexpr int kNumDevices = 3;
+constexpr int kNumKeys = 4;
+
+// torch's handles of one namespace. They own the registrations, and are never let go.
+struct Space {
+  LibraryHandle fragment = nullptr;
+  LibraryHandle keys[kNumKeys] = {};
+};
+
+std::mutex lock;  // taken under the registry's
+std::map<std::string, Space>& Spaces() {
+  static auto* spaces = new std::map<std::string, Space>;
+  return *spaces;
+}
+std::map<std::string, std::string>& Problems() {
+  static auto* problems = new std::map<std::string, std::string>;
+  return *problems;
+}
+
+bool OpenSpace(const char* name, Space* space) {
+  const Shim& shim = *runtime.shim;
+  if (space->fragment) return true;
+  if (shim.library_fragment(name, "anyop", 1, &space->fragment)) return false;
+  for (int k = 0; k < kNumKeys; ++k) {
+    if (shim.library_for_key(name, kKeys[k], "anyop", 1, &space->keys[k])) return false;
+  }
+  return true;
+}
+
+bool Implement(const Operator& op, Form form, LibraryHandle key) {
+  const Shim& shim = *runtime.shim;
+  const BoxedKernel kernel = TrampolineFor(&op, form);
+  const std::string name = op.table->name + std::string(form.destination ? ".out" : "");
+  return !(shim.library_impl ? shim.library_impl(key, name.c_str(), kernel, kBuiltFor)
+                             : shim.library_impl_2_9(key, name.c_str(), kernel));
+}
+
+// One overload, and with the glue its twin for the Autograd keys. The twin has no kernel here: anyop.torch gives it one,
+// written in Python, and calls without a gradient do not come to it.
+const char* DefineForm(const Operator& op, bool destination, const Space& space) {
+  const bool has_twin = runtime.glue.load() != nullptr;
+  for (const Form form : {Form{destination, false}, Form{destination, true}}) {
+    if (form.records && !has_twin) break;
+    if (!TrampolineFor(&op, form))
+      return "all 4096 entry points for torch are taken by operators loaded before";
+    if (runtime.shim->library_def(space.fragment, Signature(op, form).c_str()))
+      return "torch refused its schema, or another library has defined it";
+    const int first = form.records ? kNumDevices : 0, end = form.records ? kNumKeys : kNumDevices;
+    for (int k = first; k < end; ++k) {
+      if (!Implement(op, form, space.keys[k])) return "torch refused its kernel";
+    }
+  }
+  return nullptr;
+}
+
+const char* Define(const Operator& op) {
+  if (NeedsListsOrText(op) && !(runtime.shim->list_size && runtime.shim->string_size))
+    return "it takes lists or text, which torch's C ABI has from torch 2.10 on";
+  Space& space = Spaces()[op.table->name_space];
+  if (!OpenSpace(op.table->name_space, &space)) return "torch refused the namespace";
+  const char* problem = DefineForm(op, false, space);
+  const bool has_places = op.num_outputs > 0 && !HasMask(op);
+  return problem || !has_places ? problem : DefineForm(op, true, space);
+}
+
+void Observe(Operator* op) {
+  try {
+    std::lock_guard<std::mutex> guard(lock);
+    if (const char* problem = Define(*op)) Problems()[op->full_name] = problem;
+  } catch (const std::bad_alloc&) {  // it is then not there, and torch says so
+  }
+}
+
+}  // namespace
+}  // namespace anyop::torch
+
+const char* AnyopRegisterTorch(const AnyopTorchGlue* glue, AnyopTorchRaise raise) {
+  using namespace anyop::torch;
+  static std::mutex once;
+  static bool done = false;
+  const std::lock_guard<std::mutex> guard(once);
+  if (done) return nullptr;
+  runtime.glue.store(glue, std::memory_order_release);
+  runtime.raise = raise;
+  const char* why = nullptr;
+  runtime.shim = LoadShim(&why);
+  if (!runtime.shim) return why;
+  done = true;
+  anyop::ObserveOperators(Observe);
+  return nullptr;
+}
+
+const AnyopTorchGlue* AnyopOpenTorchGlue(const char* path, const char* torch_version,
+                                         const char** why) {
+  static thread_local char problem[512];
+  *why = problem;
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (!library) {
+    const char* reason = dlerror();
+    std::snprintf(problem, sizeof problem, "%s", reason ? reason : path);
+    return nullptr;
+  }
+  auto entry = reinterpret_cast<AnyopTorchGlueFunction>(dlsym(library, "AnyopTorchGlueEntry"));
+  const AnyopTorchGlue* glue = entry ? entry() : nullptr;
+  if (!glue || glue->version != ANYOP_TORCH_GLUE_VERSION || glue->size < sizeof(AnyopTorchGlue)) {
+    std::snprintf(problem, sizeof problem, "%s is no glue of this version of anyop", path);
+  } else if (std::strcmp(glue->torch_version, torch_version) != 0) {
+    std::snprintf(problem, sizeof problem, "%s is for torch %s, and torch %s is loaded", path,
+                  glue->torch_version, torch_version);
+  } else {
+    return glue;
+  }
+  return nullptr;
+}
+
+const char* AnyopTorchProblem(const char* full_name) {
+  using namespace anyop::torch;
+  const std::lock_guard<std::mutex> guard(lock);
+  const auto found = Problems().find(full_name);
+  return found == Problems().end() ? nullptr : found->second.c_str();
+}

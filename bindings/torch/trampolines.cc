@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fixed pool of functions that differ only in the number of their slot. They are written in assembly, because 4,096
+// instances of a template take the compiler 4 s.
+#include "trampolines.h"
+
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+
+namespace anyop::torch {
+namespace {
+
+struct Slot {
+  const Operator* op;
+  Form form;
+};
+Slot slots[kNumTrampolines];
+int num_slots = 0;
+std::mutex lock;
+
+[[noreturn]] void Raise(int32_t status, const char* message) {
+  if (runtime.raise) runtime.raise(status, message);
+  throw std::runtime_error(message);
+}
+
+// Python's kernel, which records: an overload with the same arguments. Its error waits with the binding.
+void Record(const Slot& slot, Value* stack) {
+  const Shim& shim = *runtime.shim;
+  const AnyopOp& table = *slot.op->table;
+  const std::string name = table.name_space + std::string("::") + table.name;
+  const char* overload = slot.form.destination ? "out_autograd" : "autograd";
+  const int32_t failed = shim.call ? shim.call(name.c_str(), overload, stack, kBuiltFor)
+                                   : shim.call_2_9(name.c_str(), overload, stack);
+  if (!failed) return;
+  const char* why = shim.error_text ? shim.error_text() : "torch could not record the call";
+  Raise(kAnyopPending, (slot.op->name + ": " + why).c_str());
+}
+
+void Run(const Slot& slot, Value* stack, uint64_t num_arguments) {
+  char error[sizeof Frame::error];
+  int32_t status;
+  {
+    Values values(slot.op, slot.form, stack, num_arguments);
+    status = values.Read();
+    if (__builtin_expect(!values.IsPlain(), 0)) {
+      values.LeaveStack();
+      return Record(slot, stack);
+    }
+    if (status == kAnyopOk) status = AnyopRunFrame(&values.frame);
+    if (__builtin_expect(status == kAnyopOk, 1)) {
+      values.MarkWritten();
+      values.Return(stack);
+      return;
+    }
+    std::memcpy(error, values.frame.error, sizeof error);
+  }
+  Raise(status, error);
+}
+
+}  // namespace
+
+// Where every trampoline jumps to, with its number in place of the number of results, which the operator knows.
+extern "C" __attribute__((visibility("hidden"), used)) void AnyopTorchRunSlot(
+    Value* stack, uint64_t num_arguments, uint64_t slot) {
+  Run(slots[slot], stack, num_arguments);
+}
+
+#if defined(__x86_64__)
+#define ANYOP_JUMP "endbr64\n movl $anyop_slot, %edx\n jmp AnyopTorchRunSlot\n"
+#elif defined(__aarch64__)
+#define ANYOP_JUMP "bti c\n mov w2, #anyop_slot\n b AnyopTorchRunSlot\n"
+#else
+#error "write the jump of a trampoline for this processor: third argument = slot, then AnyopTorchRunSlot"
+#endif
+constexpr int kTrampolineBytes = 16;
+asm(R"(
+  .pushsection .text
+  .balign 16
+  .hidden AnyopTorchTrampolines
+AnyopTorchTrampolines:
+  .set anyop_slot, 0
+  .rept 4096
+  .balign 16
+)" ANYOP_JUMP R"(
+  .set anyop_slot, anyop_slot + 1
+  .endr
+  .popsection
+)");
+extern "C" __attribute__((visibility("hidden"))) const char AnyopTorchTrampolines[];
+
+static BoxedKernel At(int slot) {
+  return reinterpret_cast<BoxedKernel>(
+      const_cast<char*>(AnyopTorchTrampolines + slot * kTrampolineBytes));
+}
+
+BoxedKernel TrampolineFor(const Operator* op, Form form) {
+  std::lock_guard<std::mutex> guard(lock);
+  for (int i = 0; i < num_slots; ++i) {
+    if (slots[i].op == op && slots[i].form == form) return At(i);
+  }
+  if (num_slots == kNumTrampolines) return nullptr;
+  slots[num_slots] = {op, form};
+  return At(num_slots++);
+}
+
+}  // namespace anyop::torch

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads what torch's boxed calls put on the stack: a number, a handle, or for an optional a pointer to one of these.
+#include "values.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "dtype.h"
+
+namespace anyop::torch {
+
+Runtime runtime = {nullptr, nullptr, {nullptr}};
+
+namespace {
+
+// A handle is a pointer to torch's tensor, which is a pointer to its TensorImpl.
+void* ImplOf(TensorHandle handle) { return *reinterpret_cast<void**>(handle); }
+
+TensorHandle HandleOf(Value value) { return reinterpret_cast<TensorHandle>(value); }
+
+// T? and T[]?; a Tensor?[] is optional in its elements only.
+bool IsOptional(const Param& p) {
+  return p.Is(kAnyopOptional) && !(p.Is(kAnyopOptionalElements) && !p.Is(kAnyopHasDefault));
+}
+
+Value* Pointed(Value value) { return reinterpret_cast<Value*>(value); }
+
+bool Writes(const Param& p) { return p.flags & (kAnyopOutput | kAnyopMutated); }
+
+}  // namespace
+
+Values::Values(const Operator* op, Form form, const Value* stack, uint64_t count)
+    : frame(op),
+      shim_(*runtime.shim),
+      glue_(runtime.glue.load(std::memory_order_acquire)),
+      form_(form),
+      count_(count) {
+  std::copy_n(stack, count, stack_);
+  frame.binding = this;
+  frame.allocate = [](Frame* f, uint32_t output, AnyopTensor* tensor) {
+    return static_cast<Values*>(f->binding)->Allocate(output, tensor);
+  };
+}
+
+Values::~Values() {
+  const uint64_t tensors = std::min<uint64_t>(count_, frame.op->params.size());
+  for (uint64_t i = 0; i < tensors; ++i) {
+    // Behind the inputs of the functional form lies the mask of results, a number.
+    if (!form_.destination && i >= frame.op->num_inputs) break;
+    LetGo(ParamAt(i), stack_[i]);
+  }
+  for (uint32_t o = 0; o < frame.op->num_outputs; ++o) {
+    if (results_[o]) shim_.delete_tensor(results_[o]);
+  }
+}
+
+void Values::LetGo(const Param& p, Value value) {
+  TensorHandle* tensors = listed_[&p - frame.op->params.data()];
+  for (; tensors && *tensors != HandleOf(~Value{0}); ++tensors) {
+    if (*tensors) shim_.delete_tensor(*tensors);
+  }
+  if (!owns_stack_) return;
+  if (IsOptional(p)) {
+    Value* inner = Pointed(value);
+    if (!inner) return;
+    value = *inner;
+    delete inner;
+  }
+  if (p.IsList()) {
+    shim_.delete_list(reinterpret_cast<ListHandle>(value));
+  } else if (p.IsTensor()) {
+    shim_.delete_tensor(HandleOf(value));
+  } else if (p.kind == kAnyopStr) {
+    shim_.delete_string(reinterpret_cast<StringHandle>(value));
+  }
+}
+
+int32_t Values::Read() {
+  const Operator& op = *frame.op;
+  const uint64_t given = form_.destination ? op.params.size() : op.num_inputs;
+  if (form_.records) plain_ = glue_->thread_verdict(&records_) == kAnyopTorchPlain;
+  for (uint32_t i = 0; i < given; ++i) {
+    if (int32_t status = ReadArgument(i, ParamAt(i), stack_[i])) return status;
+  }
+  if (count_ > given) {
+    for (uint32_t o = 0; o < op.num_outputs; ++o) {
+      const uint32_t i = op.num_inputs + o;
+      if (!(stack_[given] >> o & 1) && ParamAt(i).Is(kAnyopOptional))
+        frame.unwanted |= uint64_t{1} << i;
+    }
+  }
+  return first_ && first_->device_type != 1 ? SetStream() : int32_t{kAnyopOk};
+}
+
+int32_t Values::ReadArgument(uint32_t i, const Param& p, Value value) {
+  if (IsOptional(p)) {
+    if (!value) return kAnyopOk;
+    value = *Pointed(value);
+  }
+  frame.given |= uint64_t{1} << i;
+  if (p.IsList()) return ReadList(p, value);
+  if (p.IsTensor()) return ReadTensor(p, value, &frame.tensors[i]);
+  if (p.kind == kAnyopStr) return ReadElement(p, value, &frame.Field<AnyopString>(p));
+  int64_t number;
+  if (int32_t status = ReadElement(p, value, &number)) return status;
+  if (p.kind == kAnyopFloat) {
+    double real;
+    std::memcpy(&real, &number, sizeof real);
+    SetFloat(&frame, p, real);
+  } else {
+    SetInt(&frame, p, number);
+  }
+  return kAnyopOk;
+}
+
+int32_t Values::ReadTensor(const Param& p, Value value, AnyopTensor* tensor) {
+  if (!first_) first_ = tensor;
+  return glue_ ? ViewByGlue(p, HandleOf(value), tensor) : ViewByShim(p, HandleOf(value), tensor);
+}
+
+int32_t Values::ViewByGlue(const Param& p, TensorHandle handle, AnyopTensor* tensor) {
+  int32_t flags = (Writes(p) ? int{kAnyopTorchWrites} : 0) | records_;
+  if (form_.records) {
+    plain_ &= glue_->view(ImplOf(handle), &flags, tensor) == kAnyopTorchPlain;
+    return kAnyopOk;
+  }
+  if (glue_->view_memory(ImplOf(handle), &flags, tensor)) {
+    return Fail(&frame, kAnyopTypeError,
+                "%s is a tensor without plain memory on a CPU, CUDA or PrivateUse1 device", p.name);
+  }
+  if (flags & kAnyopTorchShortStorage)
+    return Fail(&frame, kAnyopValueError, "%s is larger than its storage", p.name);
+  return kAnyopOk;
+}
+
+int32_t Values::ViewByShim(const Param& p, TensorHandle handle, AnyopTensor* tensor) {
+  int64_t ndim = 0, storage = 0, offset = 0;
+  int32_t dtype = -1, device = -1, index = 0;
+  *tensor = {};
+  if (shim_.dim(handle, &ndim) || shim_.sizes(handle, &tensor->shape) ||
+      shim_.strides(handle, &tensor->strides) || shim_.dtype(handle, &dtype) ||
+      shim_.device_type(handle, &device) || shim_.device_index(handle, &index) ||
+      shim_.data_ptr(handle, &tensor->data) || shim_.storage_size(handle, &storage) ||
+      shim_.storage_offset(handle, &offset)) {
+    return Fail(&frame, kAnyopTypeError, "%s is a tensor without plain memory", p.name);
+  }
+  const int known =
+      dtype >= 0 && dtype < 64 ? shim_.dtype_of[dtype] : static_cast<int>(kAnyopNoDtype);
+  const DlpackType type = known == kAnyopNoDtype ? DlpackType{3, 8} : DlpackTypeOf(known);
+  tensor->ndim = static_cast<int32_t>(ndim);
+  tensor->dtype_code = type.code;
+  tensor->dtype_bits = type.bits;
+  tensor->dtype_lanes = 1;
+  tensor->device_type = device == shim_.device_cpu()    ? 1
+                        : device == shim_.device_cuda() ? 2
+                                                        : 12;
+  tensor->device_id = index < 0 ? 0 : index;
+  int64_t last = offset, numel = 1;
+  for (int64_t d = 0; d < ndim; ++d) {
+    numel *= tensor->shape[d];
+    last += (tensor->shape[d] - 1) * tensor->strides[d];
+  }
+  if (numel && (last + 1) * (type.bits / 8) > storage)
+    return Fail(&frame, kAnyopValueError, "%s is larger than its storage", p.name);
+  return kAnyopOk;
+}
+
+// One value that is no tensor, to 8 bytes (16 for a string).
+int32_t Values::ReadElement(const Param& p, Value value, void* to) {
+  if (p.kind == kAnyopStr) {
+    auto handle = reinterpret_cast<StringHandle>(value);
+    AnyopString text = {};
+    size_t size = 0;
+    if (shim_.string_size(handle, &size) || shim_.string_text(handle, &text.data))
+      return Fail(&frame, kAnyopInternalError, "torch gave no text for %s", p.name);
+    text.count = static_cast<int64_t>(size);
+    std::memcpy(to, &text, sizeof text);
+    return std::strlen(text.data) == size
+               ? int32_t{kAnyopOk}
+               : Fail(&frame, kAnyopValueError, "%s holds a NUL character", p.name);
+  }
+  if (p.kind == kAnyopBoolean) value &= 1;
+  if (p.kind == kAnyopScalarType) {
+    const auto code = static_cast<int32_t>(value);
+    const int dtype = code >= 0 && code < 64 ? shim_.dtype_of[code] : int{kAnyopNoDtype};
+    if (dtype == kAnyopNoDtype)
+      return Fail(&frame, kAnyopTypeError, "%s is a dtype that no operator takes", p.name);
+    value = static_cast<Value>(dtype);
+  }
+  std::memcpy(to, &value, sizeof value);
+  return kAnyopOk;
+}
+
+// Elements of a list are this call's own: the text is copied, and its handle let go.
+void Values::KeepText(Value element, AnyopString* text, int32_t status) {
+  if (status == kAnyopOk) {
+    char* copy = frame.arena.Take<char>(text->count + 1);
+    std::memcpy(copy, text->data, static_cast<size_t>(text->count) + 1);
+    text->data = copy;
+  }
+  shim_.delete_string(reinterpret_cast<StringHandle>(element));
+}
+
+int32_t Values::ReadList(const Param& p, Value value) {
+  auto list = reinterpret_cast<ListHandle>(value);
+  size_t size = 0;
+  if (shim_.list_size(list, &size))
+    return Fail(&frame, kAnyopInternalError, "torch gave no list for %s", p.name);
+  const auto count = static_cast<int64_t>(size);
+  if (p.IsTensor()) return ReadTensors(p, list, count);
+  if (p.fixed_count >= 0 && count != p.fixed_count) {
+    return Fail(&frame, kAnyopValueError, "%s has %lld values, expected %d", p.name,
+                (long long)count, p.fixed_count);
+  }
+  const int64_t item = p.kind == kAnyopStr ? 16 : 8;
+  char* values = frame.arena.Take<char>(count * item + 1);
+  for (int64_t k = 0; k < count; ++k) {
+    Value element = 0;
+    if (shim_.list_item(list, static_cast<size_t>(k), &element))
+      return Fail(&frame, kAnyopInternalError, "torch gave no element of %s", p.name);
+    const int32_t status = ReadElement(p, element, values + k * item);
+    if (p.kind == kAnyopStr) KeepText(element, reinterpret_cast<AnyopString*>(values) + k, status);
+    if (status) return status;
+  }
+  frame.Field<AnyopIntList>(p) = {reinterpret_cast<const int64_t*>(values), count};
+  return kAnyopOk;
+}
+
+int32_t Values::ReadTensors(const Param& p, ListHandle list, int64_t count) {
+  auto* tensors = frame.arena.Take<AnyopTensor>(count + 1);
+  auto* handles = frame.arena.Take<TensorHandle>(count + 1);
+  std::fill_n(handles, count, nullptr);
+  handles[count] = HandleOf(~Value{0});
+  listed_[&p - frame.op->params.data()] = handles;
+  for (int64_t k = 0; k < count; ++k) {
+    Value element = 0;
+    if (shim_.list_item(list, static_cast<size_t>(k), &element))
+      return Fail(&frame, kAnyopInternalError, "torch gave no element of %s", p.name);
+    if (p.Is(kAnyopOptionalElements)) {
+      Value* inner = Pointed(element);
+      if (!inner) {
+        tensors[k] = {};
+        tensors[k].ndim = -1;
+        continue;
+      }
+      element = *inner;
+      delete inner;
+    }
+    handles[k] = HandleOf(element);
+    if (int32_t status = ReadTensor(p, element, &tensors[k])) return status;
+  }
+  frame.Field<AnyopTensorList>(p) = {tensors, count};
+  return kAnyopOk;
+}
+
+int32_t Values::SetStream() {
+  if (first_->device_type != 2) return kAnyopOk;
+  if (!shim_.cuda_stream)
+    return Fail(&frame, kAnyopNotImplemented, "this torch says no current CUDA stream");
+  return shim_.cuda_stream(first_->device_id, &frame.stream)
+             ? Fail(&frame, kAnyopDeviceError, "torch has no stream for CUDA device %d",
+                    first_->device_id)
+             : int32_t{kAnyopOk};
+}
+
+int32_t Values::Allocate(uint32_t output, AnyopTensor* tensor) {
+  if (!glue_) return AllocateByShim(output, tensor);
+  void* impl = nullptr;
+  char why[512] = "";
+  if (int32_t status = glue_->new_tensor(tensor, &impl, why, sizeof why))
+    return Fail(&frame, status, "%s", why);
+  auto* handle = static_cast<void**>(::operator new(sizeof(void*)));
+  *handle = impl;
+  results_[output] = reinterpret_cast<TensorHandle>(handle);
+  return kAnyopOk;
+}
+
+int32_t Values::AllocateByShim(uint32_t output, AnyopTensor* tensor) {
+  const int32_t dtype = shim_.torch_dtype[AnyopDtypeOf(tensor)];
+  const int32_t device = tensor->device_type == 1   ? shim_.device_cpu()
+                         : tensor->device_type == 2 ? shim_.device_cuda()
+                                                    : shim_.device_private();
+  if (dtype < 0)
+    return Fail(&frame, kAnyopTypeError, "this torch has no dtype %s",
+                DtypeName(AnyopDtypeOf(tensor)));
+  TensorHandle* made = &results_[output];
+  if (shim_.empty_strided(tensor->ndim, tensor->shape, tensor->strides, dtype, device,
+                          tensor->device_id, made) ||
+      shim_.data_ptr(*made, &tensor->data)) {
+    return Fail(&frame, kAnyopOutOfMemory, "torch could not allocate the result");
+  }
+  return kAnyopOk;
+}
+
+void Values::MarkWritten() {
+  if (!glue_) return;  // anyop.torch's kernel for ADInplaceOrView has done it
+  const Operator& op = *frame.op;
+  for (uint64_t bits = op.written; bits; bits &= bits - 1) {
+    const auto i = static_cast<uint32_t>(__builtin_ctzll(bits));
+    if (!(frame.given >> i & 1)) continue;
+    if (listed_[i]) {
+      for (TensorHandle* t = listed_[i]; *t != HandleOf(~Value{0}); ++t) {
+        if (*t) glue_->written(ImplOf(*t));
+      }
+      continue;
+    }
+    const Value value = IsOptional(ParamAt(i)) ? *Pointed(stack_[i]) : stack_[i];
+    glue_->written(ImplOf(HandleOf(value)));
+  }
+}
+
+void Values::Return(Value* stack) {
+  if (form_.destination) return;
+  const Operator& op = *frame.op;
+  for (uint32_t o = 0; o < op.num_outputs; ++o) {
+    auto handle = reinterpret_cast<Value>(results_[o]);
+    results_[o] = nullptr;
+    const bool optional = ParamAt(op.num_inputs + o).Is(kAnyopOptional);
+    stack[o] = optional ? reinterpret_cast<Value>(handle ? new Value(handle) : nullptr) : handle;
+  }
+}
+
+}  // namespace anyop::torch

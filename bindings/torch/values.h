@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// One boxed call: torch's values into a frame, results back. What lay on the stack is this call's to let go of.
+#pragma once
+
+#include <atomic>
+
+#include "../torch_glue/torch_glue.h"
+#include "call.h"
+#include "shim.h"
+#include "torch_entry.h"
+
+namespace anyop::torch {
+
+// What every call needs; the glue may be missing, and the shim then does its work.
+struct Runtime {
+  const Shim* shim;
+  AnyopTorchRaise raise;
+  std::atomic<const AnyopTorchGlue*> glue;
+};
+extern Runtime runtime;
+
+// One of the ways in which torch calls an operator.
+struct Form {
+  bool destination;  // results are written into given tensors; else they are made and returned
+  bool records;      // at the Autograd keys: somebody may want a gradient
+};
+inline bool operator==(Form a, Form b) {
+  return a.destination == b.destination && a.records == b.records;
+}
+
+class Values {
+ public:
+  Values(const Operator* op, Form form, const Value* stack, uint64_t count);
+  Values(const Values&) = delete;
+  Values& operator=(const Values&) = delete;
+  ~Values();
+
+  // From the stack into the frame. A status, with the text in frame.error.
+  int32_t Read();
+  // A form that records, after Read: whether nothing is to be recorded and the tensors are what their memory says.
+  bool IsPlain() const { return plain_; }
+  // The stack's values are someone else's after all.
+  void LeaveStack() { owns_stack_ = false; }
+  // The kernel has run: versions of what it wrote go up.
+  void MarkWritten();
+  // Results to the stack, which own them from then on.
+  void Return(Value* stack);
+
+  Frame frame;
+
+ private:
+  const Param& ParamAt(uint64_t i) const { return frame.op->params[i]; }
+  int32_t ReadArgument(uint32_t i, const Param& p, Value value);
+  int32_t ReadTensor(const Param& p, Value value, AnyopTensor* tensor);
+  int32_t ViewByGlue(const Param& p, TensorHandle handle, AnyopTensor* tensor);
+  int32_t ViewByShim(const Param& p, TensorHandle handle, AnyopTensor* tensor);
+  int32_t ReadElement(const Param& p, Value value, void* to);
+  void KeepText(Value element, AnyopString* text, int32_t status);
+  int32_t ReadList(const Param& p, Value value);
+  int32_t ReadTensors(const Param& p, ListHandle list, int64_t count);
+  int32_t SetStream();
+  int32_t Allocate(uint32_t output, AnyopTensor* tensor);
+  int32_t AllocateByShim(uint32_t output, AnyopTensor* tensor);
+  void LetGo(const Param& p, Value value);
+
+  const Shim& shim_;
+  const AnyopTorchGlue* const glue_;
+  const Form form_;
+  const uint64_t count_;
+  bool owns_stack_ = true;
+  bool plain_ = true;
+  int32_t records_ = 0;
+  const AnyopTensor* first_ = nullptr;
+  TensorHandle* listed_[kMaxParams] = {};  // by parameter: the tensors of a list
+  TensorHandle results_[kMaxParams] = {};
+  Value stack_[kMaxParams + 1];
+};
+
+}  // namespace anyop::torch

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one file that includes torch's headers, c10's alone: built once per torch version at first need, or shipped.
+#include "torch_glue.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstdio>
+
+// Of libtorch_cpu; ATen's headers would cost seconds.
+namespace at {
+TORCH_API bool hasCallbacks();
+namespace impl {
+TORCH_API bool torch_function_mode_enabled();
+}
+}  // namespace at
+
+namespace {
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using c10::ScalarType;
+
+// A tensor with other keys is lazy (conj, neg), wrapped, sparse, quantized, nested, meta or not torch's own.
+constexpr DispatchKeySet kPlainKeys = DispatchKeySet({
+    DispatchKey::CPU,
+    DispatchKey::CUDA,
+    DispatchKey::PrivateUse1,
+    DispatchKey::AutogradCPU,
+    DispatchKey::AutogradCUDA,
+    DispatchKey::AutogradPrivateUse1,
+    DispatchKey::ADInplaceOrView,
+    DispatchKey::AutocastCPU,
+    DispatchKey::AutocastCUDA,
+    DispatchKey::AutocastPrivateUse1,
+});
+
+struct Type {
+  ScalarType torch;
+  uint8_t code, bits;
+};
+constexpr Type kTypes[] = {
+    {ScalarType::Float, 2, 32},        {ScalarType::BFloat16, 4, 16},
+    {ScalarType::Half, 2, 16},         {ScalarType::Double, 2, 64},
+    {ScalarType::Long, 0, 64},         {ScalarType::Int, 0, 32},
+    {ScalarType::Bool, 6, 8},          {ScalarType::Byte, 1, 8},
+    {ScalarType::Char, 0, 8},          {ScalarType::Short, 0, 16},
+    {ScalarType::ComplexFloat, 5, 64}, {ScalarType::ComplexDouble, 5, 128},
+    {ScalarType::UInt16, 1, 16},       {ScalarType::UInt32, 1, 32},
+    {ScalarType::UInt64, 1, 64},       {ScalarType::Float8_e4m3fn, 10, 8},
+    {ScalarType::Float8_e5m2, 12, 8},
+};
+
+struct Place {
+  c10::DeviceType torch;
+  int32_t dlpack;
+};
+constexpr Place kPlaces[] = {{c10::DeviceType::CPU, 1},
+#ifdef USE_ROCM
+                             {c10::DeviceType::CUDA, 10},
+#else
+                             {c10::DeviceType::CUDA, 2},
+#endif
+                             {c10::DeviceType::PrivateUse1, 12}};
+
+bool Within(DispatchKeySet keys, DispatchKeySet others) {
+  return (keys.raw_repr() & ~others.raw_repr()) == 0;
+}
+
+int32_t ThreadVerdict(int32_t* flags) {
+  const auto local = c10::impl::tls_local_dispatch_key_set();
+  const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
+  const bool below_autograd = local.excluded_.has(DispatchKey::AutogradOther);
+  *flags = autograd.get_grad_mode() && !below_autograd ? kAnyopTorchRecords : 0;
+  const bool quiet = Within(local.included_, c10::default_included_set) &&
+                     Within(c10::default_excluded_set, local.excluded_) &&
+                     !at::impl::torch_function_mode_enabled() && !at::hasCallbacks();
+  return quiet ? kAnyopTorchPlain : kAnyopTorchDispatch;
+}
+
+// Bytes of the storage that the tensor needs.
+bool StorageHolds(const c10::TensorImpl& impl, size_t storage_bytes) {
+  if (impl.numel() == 0) return true;
+  int64_t last = impl.storage_offset();
+  for (int64_t i = 0; i < impl.dim(); ++i) last += (impl.size(i) - 1) * impl.stride(i);
+  return static_cast<uint64_t>(last + 1) * impl.itemsize() <= storage_bytes;
+}
+
+int32_t ViewMemory(void* pointer, int32_t* flags, AnyopTensor* tensor) {
+  auto& impl = *static_cast<c10::TensorImpl*>(pointer);
+  const ScalarType type = c10::typeMetaToScalarType(impl.dtype());
+  const Type* found = kTypes;
+  while (found != std::end(kTypes) && found->torch != type) ++found;
+  const c10::Device device = impl.device();
+  const Place* place = kPlaces;
+  while (place != std::end(kPlaces) && place->torch != device.type()) ++place;
+  if (!impl.has_storage() || place == std::end(kPlaces)) return 1;
+  c10::StorageImpl& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
+  if (__builtin_expect(!StorageHolds(impl, storage.nbytes()), 0)) *flags |= kAnyopTorchShortStorage;
+  // A lazily copied storage becomes one of its own only when it is written.
+  void* data = *flags & kAnyopTorchWrites ? storage.mutable_data()
+                                          : const_cast<void*>(storage.data());
+  tensor->data = data ? static_cast<char*>(data) +
+                            impl.storage_offset() * static_cast<int64_t>(impl.itemsize())
+                      : nullptr;
+  tensor->device_type = place->dlpack;
+  tensor->device_id = device.has_index() ? device.index() : 0;
+  tensor->ndim = static_cast<int32_t>(impl.dim());
+  tensor->dtype_code = found != std::end(kTypes) ? found->code : 3;  // 3: opaque, which nobody takes
+  tensor->dtype_bits =
+      found != std::end(kTypes) ? found->bits : static_cast<uint8_t>(impl.itemsize() * 8);
+  tensor->dtype_lanes = 1;
+  tensor->shape = const_cast<int64_t*>(impl.sizes().data());
+  tensor->strides = const_cast<int64_t*>(impl.strides().data());
+  tensor->byte_offset = 0;
+  return 0;
+}
+
+int32_t GuardedViewMemory(void* impl, int32_t* flags, AnyopTensor* tensor) {
+  try {
+    return ViewMemory(impl, flags, tensor);
+  } catch (...) {  // memory that must not be looked at
+    return 1;
+  }
+}
+
+int32_t View(void* pointer, int32_t* flags, AnyopTensor* tensor) {
+  auto& impl = *static_cast<c10::TensorImpl*>(pointer);
+  if (__builtin_expect(!Within(impl.key_set(), kPlainKeys), 0)) return kAnyopTorchDispatch;
+  if (__builtin_expect((*flags & kAnyopTorchWrites) && impl.is_inference(), 0))
+    return kAnyopTorchDispatch;
+  if (__builtin_expect(GuardedViewMemory(pointer, flags, tensor), 0)) return kAnyopTorchDispatch;
+  if (!impl.autograd_meta()) return kAnyopTorchPlain;
+  *flags |= kAnyopTorchMayDual;
+  return (*flags & kAnyopTorchRecords) && impl.requires_grad() ? kAnyopTorchGradient
+                                                               : kAnyopTorchPlain;
+}
+
+void Written(void* pointer) {
+  auto& impl = *static_cast<c10::TensorImpl*>(pointer);
+  if (!impl.is_inference()) impl.bump_version();
+}
+
+DispatchKey KeyOf(c10::DeviceType type) {
+  return type == c10::DeviceType::CPU    ? DispatchKey::CPU
+         : type == c10::DeviceType::CUDA ? DispatchKey::CUDA
+                                         : DispatchKey::PrivateUse1;
+}
+
+c10::intrusive_ptr<c10::TensorImpl> Make(const AnyopTensor& like, c10::Device device,
+                                         ScalarType dtype) {
+  int64_t bytes = like.dtype_bits / 8;
+  for (int32_t i = 0; i < like.ndim; ++i) bytes *= like.shape[i];
+  c10::Allocator* allocator = c10::GetAllocator(device.type());
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                       allocator, /*resizable=*/true);
+  auto impl = c10::make_intrusive<c10::TensorImpl>(
+      c10::Storage(std::move(storage)), DispatchKeySet(KeyOf(device.type())),
+      c10::scalarTypeToTypeMeta(dtype));
+  impl->set_sizes_contiguous(c10::IntArrayRef(like.shape, static_cast<size_t>(like.ndim)));
+  return impl;
+}
+
+int32_t NewTensor(AnyopTensor* tensor, void** made, char* error, int64_t error_bytes) {
+  try {
+    const Type* type = kTypes;
+    while (type != std::end(kTypes) &&
+           (type->code != tensor->dtype_code || type->bits != tensor->dtype_bits))
+      ++type;
+    const Place* place = kPlaces;
+    while (place != std::end(kPlaces) && place->dlpack != tensor->device_type) ++place;
+    if (type == std::end(kTypes) || place == std::end(kPlaces)) {
+      std::snprintf(error, static_cast<size_t>(error_bytes), "torch has no such dtype or device");
+      return kAnyopTypeError;
+    }
+    const c10::Device device(place->torch,
+                             place->torch == c10::DeviceType::CPU
+                                 ? c10::DeviceIndex{-1}
+                                 : static_cast<c10::DeviceIndex>(tensor->device_id));
+    c10::OptionalDeviceGuard guard;
+    if (!device.is_cpu()) guard.reset_device(device);
+    auto impl = Make(*tensor, device, type->torch);
+    tensor->data = impl->storage().mutable_data();
+    tensor->shape = const_cast<int64_t*>(impl->sizes().data());
+    tensor->strides = const_cast<int64_t*>(impl->strides().data());
+    *made = impl.release();
+    return kAnyopOk;
+  } catch (const c10::Error& e) {
+    std::snprintf(error, static_cast<size_t>(error_bytes), "%s", e.what_without_backtrace());
+  } catch (const std::exception& e) {
+    std::snprintf(error, static_cast<size_t>(error_bytes), "%s", e.what());
+  }
+  return kAnyopOutOfMemory;
+}
+
+void Release(void* impl) {
+  (void)c10::intrusive_ptr<c10::TensorImpl>::reclaim(static_cast<c10::TensorImpl*>(impl));
+}
+
+const AnyopTorchGlue glue = {
+    sizeof(AnyopTorchGlue),
+    ANYOP_TORCH_GLUE_VERSION,
+    ANYOP_TORCH_VERSION,
+    ThreadVerdict,
+    View,
+    GuardedViewMemory,
+    Written,
+    NewTensor,
+    Release,
+};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const AnyopTorchGlue* AnyopTorchGlueEntry() {
+  return &glue;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the glue gives the bindings: torch's tensors read, made and marked in one call each. C ABI, no torch header.
+
+   A tensor is named by the address of its c10::TensorImpl. Nothing throws. */
+#ifndef ANYOP_TORCH_GLUE_H_
+#define ANYOP_TORCH_GLUE_H_
+
+#include "anyop/kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ANYOP_TORCH_GLUE_VERSION 1u
+
+/* How a call may go on; the worst of its tensors' verdicts holds. */
+typedef enum AnyopTorchVerdict {
+  kAnyopTorchPlain = 0,    /* memory is the value, nobody watches */
+  kAnyopTorchGradient = 1, /* plain, and a gradient is to be recorded */
+  kAnyopTorchDispatch = 2, /* only torch's dispatcher gives torch's answer */
+} AnyopTorchVerdict;
+
+typedef enum AnyopTorchFlag {
+  kAnyopTorchRecords = 1,     /* to view: gradients are being recorded */
+  kAnyopTorchWrites = 2,      /* to view: the operator writes the tensor */
+  kAnyopTorchMayDual = 4,     /* from view: inside dual_level() the tensor may carry a tangent */
+  kAnyopTorchShortStorage = 8 /* from view: the storage ends before the tensor does */
+} AnyopTorchFlag;
+
+typedef struct AnyopTorchGlue {
+  uint32_t size;
+  uint32_t version;          /* ANYOP_TORCH_GLUE_VERSION */
+  const char* torch_version; /* of the headers, as torch.__version__ says it */
+  /* This thread's state: kAnyopTorchPlain or kAnyopTorchDispatch; flags: kAnyopTorchRecords or 0.
+     Dispatch when there is a mode, a transform, autocast, tracing or a profiler. */
+  int32_t (*thread_verdict)(int32_t* flags);
+  /* Fills tensor (sizes and strides point into impl) and returns a verdict; flags as above, both ways. */
+  int32_t (*view)(void* impl, int32_t* flags, AnyopTensor* tensor);
+  /* The same without looking at keys and gradients, for kernels that the dispatcher has called. 0 when done. */
+  int32_t (*view_memory)(void* impl, int32_t* flags, AnyopTensor* tensor);
+  /* Raises the version counter; nothing for an inference tensor, which has none. */
+  void (*written)(void* impl);
+  /* A new row-major tensor of tensor's device, dtype and shape; sets data. An owned reference in *impl, or an
+     AnyopStatus with a message of the allocator's in error. */
+  int32_t (*new_tensor)(AnyopTensor* tensor, void** impl, char* error, int64_t error_bytes);
+  void (*release)(void* impl);
+} AnyopTorchGlue;
+
+typedef const AnyopTorchGlue* (*AnyopTorchGlueFunction)(void); /* the library exports AnyopTorchGlueEntry */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ANYOP_TORCH_GLUE_H_ */
