@@ -3,24 +3,16 @@
 
     python bench/call.py [--rounds 15]
 
-Builds two peers once (about 60 s, in build/bench): the same kernel behind pybind11, and anyop's own binding with
-the guards of torch tensors compiled out, to tell what they cost. All tensors are owned by Python alone: one that C++
+Builds its peer once (about 60 s, in build/bench): the same kernel behind pybind11. All tensors are owned by Python alone: one that C++
 holds too is borrowed faster by every path. One line of JSON for each call goes to bench/results/call.jsonl.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.machinery
-import importlib.util
-import shutil
-import subprocess
-import sys
-import sysconfig
 
+import peers.build
 from harness import ROOT, environment, spread, take_turns, write
-
-BUILD = ROOT / "build" / "bench"
 CALLS = 2000
 
 
@@ -34,7 +26,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     anyop.set_num_threads(1)
-    pybind, unguarded = pybind_peer(), unguarded_binding()
+    pybind = peers.build.pybind()
     import tvm_ffi
 
     ffi = tvm_ffi.get_global_func("anyop.rms_norm")
@@ -53,15 +45,12 @@ def main() -> None:
         "loop": lambda: None,
         "pybind11 1x16": lambda: pybind.rms_norm_out(x, w, y),
         "anyop 1x16": lambda: anyop.rms_norm(x, w, out=y),
-        "anyop without guards 1x16": lambda: unguarded.rms_norm(x, w, out=y),
         "pybind11 4x64": lambda: pybind.rms_norm_out(X, W, Y),
         "anyop 4x64": lambda: anyop.rms_norm(X, W, out=Y),
-        "anyop without guards 4x64": lambda: unguarded.rms_norm(X, W, out=Y),
         "pybind11 4x64 allocating": lambda: pybind.rms_norm(X, W),
         "anyop 4x64 allocating": lambda: anyop.rms_norm(X, W),
         "torch.native_layer_norm": lambda: torch.native_layer_norm(x, (16,), w, bias, 1e-5),
         "anyop.native_layer_norm": lambda: anyop.native_layer_norm(x, w, bias),
-        "anyop.native_layer_norm without guards": lambda: unguarded.native_layer_norm(x, w, bias),
         "tvm_ffi numpy 1x16": lambda: ffi(nx, nw, 1e-6, ny),
         "anyop numpy 1x16": lambda: anyop.rms_norm(nx, nw, out=ny),
         "tvm_ffi numpy 4x64": lambda: ffi(nX, nW, 1e-6, nY),
@@ -122,12 +111,9 @@ def result_of(side, sides, name, _pairs):
 
 # What is asked of each call: (call, peer, at most).
 FIGURES = [
-    ("anyop without guards 4x64", "pybind11 4x64", 1.3),
     ("anyop 4x64", "pybind11 4x64", 2.0),
     ("anyop 4x64 while gradients are recorded", "pybind11 4x64", 2.0),
     ("anyop 1x16", "pybind11 1x16", 3.2),
-    ("anyop without guards 1x16", "pybind11 1x16", None),
-    ("anyop.native_layer_norm without guards", "torch.native_layer_norm", 1.1),
     ("anyop.native_layer_norm", "torch.native_layer_norm", 1.1),
     ("anyop numpy 1x16", "tvm_ffi numpy 1x16", 0.6),
     ("anyop numpy 4x64", "tvm_ffi numpy 4x64", 0.6),
@@ -152,88 +138,6 @@ def show_and_write(times: dict[str, list[float]], where: dict) -> None:
         print(f"{call + ' / ' + peer:78}{ratio:7.2f}{verdict}")
         rows.append({"ratio_of": call, "to": peer, "ratio": round(ratio, 3), "at_most": limit})
     print("written to", write("call", rows, where).relative_to(ROOT))
-
-
-def pybind_peer():
-    """The kernel's own source compiled into a torch extension."""
-    from torch.utils.cpp_extension import load
-
-    generated = generate()
-    return load(
-        "anyop_bench_pybind",
-        [str(ROOT / "bench/peers/call_pybind.cc"), str(ROOT / "ops/norm/rms_norm.cc")],
-        extra_include_paths=[str(ROOT / "include"), str(generated)],
-        extra_cflags=["-O2", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"],
-        build_directory=str(folder("pybind")),
-    )
-
-
-def unguarded_binding():
-    """Anyop's own Python binding, compiled without the guards of torch tensors, as a namespace of functions."""
-    import tvm_ffi
-    from anyop import _anyop
-
-    target = folder("unguarded") / "_anyop.abi3.so"
-    lib = importlib.util.find_spec("anyop._anyop").origin.rsplit("/", 1)[0] + "/lib"
-    sources = sorted((ROOT / "bindings/python").glob("*.cc"))
-    if not target.exists() or any(s.stat().st_mtime > target.stat().st_mtime for s in sources):
-        includes = ["include", "src/core", "bindings/tvm_ffi"]
-        command = [
-            shutil.which("g++") or "g++",
-            "-std=c++17",
-            "-O3",
-            "-fno-plt",
-            "-fPIC",
-            "-shared",
-            "-fvisibility=hidden",
-        ]
-        command += [
-            "-DPy_LIMITED_API=0x030a0000",
-            "-DANYOP_BENCH_WITHOUT_GUARDS",
-            f"-I{sysconfig.get_paths()['include']}",
-        ]
-        command += [f"-I{ROOT / name}" for name in includes] + [
-            f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}"
-        ]
-        command += [
-            *map(str, sources),
-            "-o",
-            str(target),
-            f"-L{lib}",
-            "-lanyop",
-            f"-Wl,-rpath,{lib}",
-            "-Wl,-Bsymbolic",
-        ]
-        subprocess.run(command, check=True)
-    loader = importlib.machinery.ExtensionFileLoader("anyop_unguarded._anyop", str(target))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    assert module is not _anyop
-    return type(
-        "unguarded", (), {name: staticmethod(function) for _, name, function in module.functions()}
-    )
-
-
-def generate():
-    out = folder("generated")
-    command = [
-        sys.executable,
-        "-m",
-        "codegen",
-        "--out",
-        str(out),
-        "--library",
-        "anyop",
-        str(ROOT / "ops"),
-    ]
-    subprocess.run(command, cwd=ROOT, check=True)
-    return out
-
-
-def folder(name: str):
-    path = BUILD / name
-    path.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 if __name__ == "__main__":

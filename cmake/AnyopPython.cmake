@@ -8,7 +8,7 @@ find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 # Sets <result> to what a Python expression prints.
 function(anyop_ask_python result program)
   execute_process(
-    COMMAND "${Python_EXECUTABLE}" -c "${program}"
+    COMMAND "${Python_EXECUTABLE}" -E -c "${program}" # -E: PYTHONPATH may name this very build
     OUTPUT_VARIABLE answer OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   set(${result} "${answer}" PARENT_SCOPE)
 endfunction()

@@ -41,6 +41,10 @@ def bind(
         if param.shape:
             with at("shapes", param.name):
                 binder.input(param, param.shape)
+    for param in inputs:  # such as the gradient of a broadcast result
+        if param.shape:
+            with at("shapes", param.name):
+                binder.join(param, f"shape '{param.shape.text}' of '{param.name}'")
     for text, condition in conditions:
         with at(None, "conditions", text):
             binder.condition(text, condition)
@@ -123,16 +127,22 @@ class _Binder:
                 "neither [N] nor expand()",
                 "write the sizes of the new tensor",
             )
+        self.join(param, where)
+        shape = param.shape
+        for term in shape.terms:
+            self._require(term, where, None, set())
+        if isinstance(shape.group, str):
+            self._require_group(shape.group, where, None, set())
+
+    def join(self, param: Param, where: str) -> None:
+        """Notes the broadcast in a shape, if there is one."""
+        shape = param.shape
         if shape.whole:
             shape = param.shape = dataclasses.replace(
                 shape, group=self._groups_of(shape.whole, where), whole=()
             )
-        for term in shape.terms:
-            self._require(term, where, None, set())
         if isinstance(shape.group, tuple):
             self._join(shape.group, where)
-        elif shape.group is not None:
-            self._require_group(shape.group, where, None, set())
 
     def _groups_of(self, arguments: tuple[str, ...], where: str) -> tuple[str, ...]:
         """broadcast(x, y) as broadcast(*X, *Y)."""
@@ -194,6 +204,10 @@ class _Binder:
             else:
                 self._known(letter, letter, where, length, here)
         for name in groups(expr):
+            if isinstance(name, tuple):
+                raise Mistake(
+                    f"a broadcast in {where}", "rank(X) or numel(X) of one group", "name one group"
+                )
             self._require_group(name, where, length, here)
 
     def _require_group(self, name: str, where: str, length: str | None, here: set[str]) -> None:
@@ -260,10 +274,10 @@ class _Binder:
 
 def _check_form(param: Param, shape: Shape, inputs: dict[str, Param]) -> None:
     """What the shape of an argument may not be, whatever its letters."""
-    if shape.whole or isinstance(shape.group, tuple):
+    if (shape.whole or isinstance(shape.group, tuple)) and (shape.length or shape.expand):
         raise Mistake(
-            f"broadcast() in the shape of argument '{param.name}'",
-            "it in results only",
+            f"broadcast() in the shape '{shape.text}' of argument '{param.name}'",
+            "it in a plain shape",
             "give the argument its own group *X",
         )
     if param.is_list and not shape.length:

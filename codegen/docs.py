@@ -14,6 +14,7 @@ from .shapes import Shape
 from .source import listed
 
 _WIDTH = 100
+_AUTOCAST = {"lower": "in its dtype", "float32": "in float32"}
 _ERRORS = "ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel."
 
 
@@ -184,6 +185,10 @@ def reference_page(operators: list[Operator]) -> str:
             )
         if op.backward:
             lines.append(f"Gradient: `{op.backward.name}`.")
+        if op.autocast:
+            lines.append(f"Under torch.autocast: {_AUTOCAST[op.autocast]}.")
+        if op.flops:
+            lines.append(f"Floating-point operations: `{op.flops[0]}`.")
     return "\n".join(lines) + "\n"
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from .__main__ import main
 from .folders import read_folders
-from .source import SchemaError, Source
+from .schema import parse_schema
+from .source import SchemaError, Source, tomllib
 
 BASE = """\
 # SPDX-License-Identifier: Apache-2.0
@@ -21,6 +22,8 @@ math = "out = x * weight"
 source = "nowhere"
 inplace = ["x"]
 conditions = ["0 <= k", "k <= D"]
+autocast = "lower"
+flops = "2 * numel(*) * D"
 
 [arguments]
 x = "rows"
@@ -55,7 +58,7 @@ cpu = "scale.cc"
 
 [backward]
 name = "scale_backward"
-saves = ["x", "out"]
+saves = ["x", "sums"]
 
 [tolerance]
 float32 = 1e-6
@@ -70,7 +73,30 @@ rank = { _ = [0, 1] }
 [bench]
 decode = "B=64 D=8192"
 """
-BACKWARD = """\
+GRADIENT = """\
+schema = "scale_backward(Tensor grad_sums, Tensor x, Tensor sums, float eps, int D) -> Tensor grad_x"
+brief = "Gradient of scale."
+[arguments]
+grad_sums = "gradient of sums"
+x = "rows"
+sums = "sums"
+eps = "a number"
+D = "a size"
+[shapes]
+grad_sums = "*"
+x = "* D"
+sums = "*"
+grad_x = "* D"
+[dtypes]
+grad_sums = ["float32"]
+x = ["float32"]
+sums = ["float32"]
+grad_x = "x"
+[kernels]
+[tolerance]
+float32 = 1e-6
+"""
+PLAIN = """\
 schema = "scale_backward(Tensor grad) -> Tensor"
 brief = "Gradient of scale."
 [arguments]
@@ -133,7 +159,7 @@ def run(tmp_path, text: str, capsys) -> list[str]:
     """The generator's messages about scale.toml with this text."""
     (tmp_path / "scale.toml").write_text(text, encoding="utf-8")
     (tmp_path / "scale.cc").touch()
-    (tmp_path / "scale_backward.toml").write_text(BACKWARD, encoding="utf-8")
+    (tmp_path / "scale_backward.toml").write_text(GRADIENT, encoding="utf-8")
     status = main(["--out", str(tmp_path / "out"), str(tmp_path)])
     errors = capsys.readouterr().err.splitlines()
     assert status == (1 if errors else 0)
@@ -152,6 +178,81 @@ def test_mistake(name, tmp_path, capsys):
     assert errors[0].startswith(f"{tmp_path / 'scale.toml'}:{case.line()}: "), (case, errors[0])
     found, fix = errors[0].split("; ", 1)
     assert case.found in found and ", expected " in found and case.fix in fix, errors[0]
+
+
+@pytest.mark.parametrize(
+    "old, new, found, fix",
+    [
+        ("Tensor grad_sums", "Tensor grad_sum", "'grad_sum' of 'scale_backward' is", "'grad_sums'"),
+        ("float eps", "float step", "argument 'step' of 'scale_backward'", "rename it"),
+        (
+            "float eps",
+            "int eps",
+            "'eps' of 'scale_backward' is of type int, expected float",
+            "type",
+        ),
+        ("float eps", "Tensor bias", "'bias' of 'scale_backward' is never None", "write '?'"),
+        ("float eps", "Tensor out", "'out' of 'scale_backward' is not saved", 'add "out" to saves'),
+        ("int D", "int E", "argument 'E' of 'scale_backward' is not known from 'scale'", "rename"),
+        ("Tensor x", "Tensor(a!) x", "'x' of 'scale_backward' is written", "write a result"),
+        ("Tensor sums, ", "", "saves 'sums', which 'scale_backward' does not take", "'grad_sums'?"),
+        ("Tensor grad_sums, ", "", "'scale_backward' takes no gradient", "add it"),
+        ("Tensor grad_x", "Tensor grad_xs", "result 'grad_xs' of 'scale_backward'", "'grad_x'?"),
+        ("-> Tensor grad_x", "-> ()", "'scale_backward' has no results", "add them"),
+        (
+            "-> Tensor grad_x",
+            "-> (Tensor grad_weight, Tensor? grad_x)",
+            "result 'grad_weight' of 'scale_backward' is always made",
+            "write Tensor? grad_weight",
+        ),
+        (
+            'grad_x = "* D"',
+            'grad_x = "*"',
+            "has the shape '*', expected that of 'x'",
+            "same number",
+        ),
+        ('grad_x = "x"', 'grad_x = ["int8"]', "may be int8, expected a dtype of 'x'", "dtypes of"),
+    ],
+)
+def test_mistakes_between_an_operator_and_its_gradient(old, new, found, fix, tmp_path, capsys):
+    """The forward's file is blamed, on the line of the name or of saves."""
+    assert GRADIENT.count(old) == 1
+    (tmp_path / "scale.toml").write_text(BASE)
+    (tmp_path / "scale.cc").touch()
+    (tmp_path / "scale_backward.toml").write_text(fitted(GRADIENT.replace(old, new)))
+    assert main(["--out", str(tmp_path / "out"), str(tmp_path)]) == 1
+    (error,) = capsys.readouterr().err.splitlines()
+    line = BASE[: BASE.index("saves" if "saves" in found else 'name = "scale_b')].count("\n") + 1
+    assert error.startswith(f"{tmp_path / 'scale.toml'}:{line}: "), error
+    assert found in error.split("; ")[0] and fix in error.split("; ", 1)[1], error
+
+
+def fitted(text: str) -> str:
+    """The file with sections that fit its changed schema, so that it is right by itself."""
+    signature = parse_schema(tomllib.loads(text)["schema"])
+    lines, section = [], ""
+    for line in text.splitlines():
+        section = line if line.startswith("[") else section
+        name = line.split(" = ")[0]
+        known = [section, *(param.name for param in signature.inputs + signature.outputs)]
+        if section in ("[arguments]", "[shapes]", "[dtypes]") and name not in known:
+            continue
+        lines.append(line)
+        if line == section:
+            lines += missing_entries(text, section, signature)
+    return "\n".join(lines) + "\n"
+
+
+def missing_entries(text: str, section: str, signature) -> list[str]:
+    key = section.strip("[]")
+    table = tomllib.loads(text).get(key, {})
+    params = signature.inputs + (signature.outputs if key != "arguments" else [])
+    values = {"arguments": '"new"', "shapes": '"D"', "dtypes": '["float32"]'}
+    return [
+        f"{param.name} = {values[key]}"
+        for param in params
+        if key in values and param.name not in table and (key == "arguments" or param.is_tensor)
+    ]
 
 
 def test_every_class_of_mistake_is_there():
@@ -206,20 +307,20 @@ def test_unreadable_file(tmp_path):
     ["list_ops", "torch", "use", "__init__", "lambda", "match", "float", "union", "Scale", "a__b"],
 )
 def test_reserved_names(name, tmp_path):
-    (tmp_path / f"{name}.toml").write_text(BACKWARD.replace("scale_backward", name))
+    (tmp_path / f"{name}.toml").write_text(PLAIN.replace("scale_backward", name))
     _, errors = read_folders([tmp_path])
     assert len(errors) == 1 and f"{name}.toml:1: operator '{name}'" in str(errors[0])
 
 
 def test_names_of_the_package_are_free_in_other_namespaces(tmp_path):
-    (tmp_path / "use.toml").write_text(BACKWARD.replace("scale_backward", "acme::use"))
+    (tmp_path / "use.toml").write_text(PLAIN.replace("scale_backward", "acme::use"))
     assert read_folders([tmp_path])[1] == []
 
 
 def test_duplicates(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / "scale_backward.toml").write_text("\n" + BACKWARD)
+        (tmp_path / folder / "scale_backward.toml").write_text("\n" + PLAIN)
     _, errors = read_folders([tmp_path])
     assert len(errors) == 1
     assert str(errors[0]).startswith(
@@ -229,8 +330,8 @@ def test_duplicates(tmp_path):
 
 
 def test_two_operators_of_one_c_name(tmp_path):
-    (tmp_path / "b_c.toml").write_text(BACKWARD.replace("scale_backward", "a::b_c"))
-    (tmp_path / "c.toml").write_text(BACKWARD.replace("scale_backward", "a_b::c"))
+    (tmp_path / "b_c.toml").write_text(PLAIN.replace("scale_backward", "a::b_c"))
+    (tmp_path / "c.toml").write_text(PLAIN.replace("scale_backward", "a_b::c"))
     _, errors = read_folders([tmp_path])
     assert len(errors) == 1 and "the C name 'a_b_c'" in str(errors[0])
 
@@ -242,7 +343,7 @@ def letters(count: int) -> str:
         f'{tensor} = "{" ".join(names[at : at + 32])}"\n'
         for tensor, at in (("grad", 0), ("more", 32), ("last", 64))
     )
-    text = BACKWARD.replace("Tensor grad", "Tensor grad, Tensor more, Tensor last").replace(
+    text = PLAIN.replace("Tensor grad", "Tensor grad, Tensor more, Tensor last").replace(
         'grad = "*"\nout = "*"\n', shapes + 'out = ""\n'
     )
     text = text.replace('out = "grad"', 'more = "grad"\nlast = "grad"\nout = "grad"')
@@ -290,7 +391,7 @@ def test_an_expression_too_deep_for_the_core(tmp_path, capsys):
 
 
 def test_lines_of_inline_tables_and_dotted_keys(tmp_path, capsys):
-    inline = BACKWARD.replace('[shapes]\ngrad = "*"\nout = "*"\n', "").replace(
+    inline = PLAIN.replace('[shapes]\ngrad = "*"\nout = "*"\n', "").replace(
         "[arguments]", 'shapes = { grad = "*", out = "* E" }\n[arguments]'
     )
     (tmp_path / "scale_backward.toml").write_text(inline)

@@ -3,7 +3,7 @@
 
 An expression is an int, a str (a letter or an integer argument), or a tuple whose first word is the
 operation: ("+", a, b), likewise - * // % ceildiv min max == != < <= and or; ("rank", "X") and
-("numel", "X").
+("numel", "X"), where ("X", "Y") in place of "X" is a broadcast of groups.
 """
 
 from __future__ import annotations
@@ -98,9 +98,22 @@ def _call(name: str, node: ast.Call, text: str) -> Expr:
         for argument in arguments[1:]:
             result = _operation(name, result, _arithmetic(argument, text), text)
         return result
-    if name in ("rank", "numel") and len(arguments) == 1 and isinstance(arguments[0], ast.Name):
-        return (name, arguments[0].id)
+    if name in ("rank", "numel") and len(arguments) == 1:
+        if isinstance(arguments[0], ast.Name):
+            return (name, arguments[0].id)
+        if groups := _broadcast(arguments[0]):
+            return (name, groups)
     raise _unusable(node, text)
+
+
+def _broadcast(node: ast.expr) -> tuple[str, ...]:
+    """("X", "Y") of broadcast(*X, *Y); empty for anything else."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords):
+        return ()
+    named = [part.value for part in node.args if isinstance(part, ast.Starred)]
+    names = tuple(part.id for part in named if isinstance(part, ast.Name))
+    whole = node.func.id == "broadcast" and len(set(names)) == len(node.args) >= 2
+    return names if whole else ()
 
 
 def _operation(name: str, a: Expr, b: Expr, text: str) -> Expr:
@@ -155,8 +168,8 @@ def letters(expr: Expr) -> Iterator[str]:
             yield from letters(part)
 
 
-def groups(expr: Expr) -> Iterator[str]:
-    """Groups that rank() and numel() in an expression name."""
+def groups(expr: Expr) -> Iterator[str | tuple[str, ...]]:
+    """Groups, and broadcasts of them, that rank() and numel() in an expression name."""
     if isinstance(expr, tuple):
         if expr[0] in ("rank", "numel"):
             yield expr[1]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from .gradients import check_gradient
 from .operator_file import Operator, read_operator
 from .sections import check_saved
 from .source import Mistake, SchemaError, nearest
@@ -92,25 +93,22 @@ def _check_unique(op: Operator, by_symbol: dict[str, Operator]) -> None:
 def _check_backward(op: Operator, by_name: dict[str, Operator]) -> None:
     if op.backward is None:
         return
-    for key in ("name", "forward"):
-        with op.source_file.at("backward", key):
-            _named_operator(op, getattr(op.backward, key), by_name)
+    with op.source_file.at("backward", "name"):
+        backward = _named_operator(op, op.backward.name, by_name)
+    forward = op
     if op.backward.forward:
-        forward = _named_operator(op, op.backward.forward, by_name)
+        with op.source_file.at("backward", "forward"):
+            forward = _named_operator(op, op.backward.forward, by_name)
+        known = [param.name for param in op.inputs + forward.outputs if param.is_tensor]
         with op.source_file.at("backward", "saves"):
             for name in op.backward.saves:
-                check_saved(
-                    name, list(dict.fromkeys(param.name for param in op.inputs + forward.params))
-                )
+                check_saved(name, known)
         with op.source_file.at("backward", "forward"):
             _check_forward(op, forward)
+    check_gradient(op, forward, backward)
 
 
-def _named_operator(
-    op: Operator, name: str | None, by_name: dict[str, Operator]
-) -> Operator | None:
-    if name is None:
-        return None
+def _named_operator(op: Operator, name: str, by_name: dict[str, Operator]) -> Operator:
     full = name.replace("::", ".") if "::" in name else f"{op.namespace}.{name}"
     if full not in by_name:
         known = [known.removeprefix(op.namespace + ".") for known in by_name]

@@ -2,7 +2,8 @@
 """All that a file states about its operator, as JSON: fakes, abstract evaluation and tests use it.
 
 Expressions are nested lists, with the operations of codegen/expressions.py: 3, "D", ["*", 2, "D"],
-["rank", "X"]. What a list means is told by its place, never by its form.
+["rank", "X"]; in flops also ["numel", ["X", "Y"]], a broadcast. What a list means is told by its
+place, never by its form.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def metadata(op: Operator) -> dict[str, Any]:
         ],
         "backward": backward
         and {"name": backward.name, "saves": backward.saves, "forward": backward.forward},
+        "autocast": op.autocast,
+        "flops": op.flops and {"text": op.flops[0], "expression": op.flops[1]},
         "tolerance": op.tolerance,
         "test": op.test,
         "bench": op.bench,

@@ -12,12 +12,14 @@ from .cases import read_bench, read_test
 from .dtype_rules import check_rule, parse_rule, possible_dtypes
 from .expressions import Expr, parse_condition
 from .fields import Field, camel, check_fields, struct_fields
+from .flops import read_flops
 from .params import Param
 from .schema import Signature, parse_schema
 from .sections import (
     Backward,
     Kernel,
     check_keys,
+    read_autocast,
     read_backward,
     read_kernels,
     read_tolerance,
@@ -30,7 +32,7 @@ from .source import Mistake, Source, listed, nearest
 
 _KEYS = (
     "schema", "brief", "math", "source", "inplace", "conditions", "arguments", "shapes", "dtypes",
-    "layouts", "alignment", "kernels", "backward", "tolerance", "test", "bench",
+    "layouts", "alignment", "kernels", "backward", "tolerance", "test", "bench", "autocast", "flops",
 )  # fmt: skip
 _LAYOUTS = ("contiguous", "rows", "strided")
 
@@ -52,6 +54,8 @@ class Operator:
     binding: Binding
     kernels: list[Kernel]
     backward: Backward | None
+    autocast: str | None
+    flops: tuple[str, Expr] | None
     tolerance: dict[str, float]
     test: dict[str, Any]
     bench: dict[str, dict[str, Any]]
@@ -110,6 +114,8 @@ def read_operator(path: Path) -> Operator:
         binding=binding,
         kernels=read_kernels(source, f"{signature.namespace}_{signature.name}"),
         backward=read_backward(source, inputs, outputs),
+        autocast=read_autocast(source),
+        flops=read_flops(source, binding),
         tolerance=read_tolerance(source, inputs, outputs),
         test=read_test(source, inputs, outputs, binding),
         bench=read_bench(source, inputs, binding),

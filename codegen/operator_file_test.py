@@ -32,6 +32,7 @@ def test_all_samples_are_read(operators):
         ("silu_and_mul", Binding(["D"], [], ["_"])),
         ("add", Binding([], [], ["X", "Y"], [("X", "Y")])),
         ("mul", Binding([], [], ["X", "Y"], [("X", "Y")])),
+        ("mul_gradient", Binding([], [], ["X", "Y"], [("X", "Y")])),
         ("matmul", Binding(["M", "K", "N"], [], ["X", "Y"], [("X", "Y")])),
         ("softmax", Binding([], ["dim"], ["X"])),
         ("attention", Binding(list("BHSDGTE"))),
@@ -102,8 +103,7 @@ def test_backward(operators):
         and operators["dropout"].backward.forward == "native_dropout"
     )
     assert (
-        operators["tanh"].backward.saves == ("x", "out")
-        and operators["tanh"].backward.forward is None
+        operators["tanh"].backward.saves == ("out",) and operators["tanh"].backward.forward is None
     )
 
 
@@ -118,9 +118,23 @@ def test_backward_saves_only_what_the_forward_has(tmp_path):
             write_sample(tmp_path, data)
     (error,) = read_folders([tmp_path])[1]
     assert (
-        "saves 'masks', expected an input or a result (x, p, out or mask); did you mean 'mask'?"
+        "saves 'masks', expected a tensor, input or result (x, out or mask); did you mean 'mask'?"
         in str(error)
     )
+
+
+def test_autocast_and_flops(operators, tmp_path):
+    found = metadata(operators["tanh"])
+    assert (found["autocast"], metadata(operators["dropout"])["autocast"]) == ("float32", None)
+    assert found["flops"] == {"text": "20 * numel(*)", "expression": ("*", 20, ("numel", "_"))}
+    assert metadata(operators["dropout"])["flops"] is None
+    text = "2 * numel(broadcast(*X, *Y)) * rank(Y)"
+    shapes = {"x": "*X", "y": "*Y", "out": "broadcast(*X, *Y)"}
+    dtypes = {name: ["int8"] for name in shapes}
+    op = read(tmp_path, PAIR, shapes, dtypes, flops=text, autocast="lower")
+    found = json.loads(metadata_json(op))
+    words = ["*", ["*", 2, ["numel", ["X", "Y"]]], ["rank", "Y"]]
+    assert (found["flops"]["expression"], found["autocast"]) == (words, "lower")
 
 
 def test_metadata_says_everything(operators):

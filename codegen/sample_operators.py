@@ -249,13 +249,33 @@ SAMPLES = [
         "dropout(Tensor x, float p=0.5) -> Tensor",
         {"x": "*", "out": "*"},
         _SAME,
-        backward={"name": "dropout_backward", "saves": ["x", "mask"], "forward": "native_dropout"},
+        backward={"name": "dropout_gradient", "saves": ["x", "mask"], "forward": "native_dropout"},
+    ),
+    sample(
+        "dropout_gradient(Tensor grad_out, Tensor mask, Tensor x, float p) -> Tensor grad_x",
+        {"grad_out": "*", "mask": "*", "x": "*", "grad_x": "*"},
+        {"grad_out": FLOATS, "mask": ["bool"], "x": "grad_out", "grad_x": "x"},
+    ),
+    sample(
+        "tanh_gradient(Tensor grad_out, Tensor out) -> Tensor grad_x",
+        {"grad_out": "*", "out": "*", "grad_x": "*"},
+        {"grad_out": FLOATS, "out": "grad_out", "grad_x": "grad_out"},
+    ),
+    sample(
+        "mul_gradient(Tensor grad_out, Tensor x, Tensor y) -> (Tensor? grad_x, Tensor? grad_y)",
+        {
+            "grad_out": "broadcast(*X, *Y)", "x": "*X", "y": "*Y",
+            "grad_x": "*X", "grad_y": "*Y",
+        },
+        {"grad_out": FLOATS, "x": "grad_out", "y": "x", "grad_x": "x", "grad_y": "y"},
     ),
     sample(
         "tanh(Tensor x) -> Tensor",
         {"x": "*", "out": "*"},
         _SAME,
-        backward={"name": "dropout_backward", "saves": ["x", "out"]},
+        autocast="float32",
+        flops="20 * numel(*)",
+        backward={"name": "tanh_gradient", "saves": ["out"]},
     ),
     sample(
         "shapes_of_all_kinds(Tensor x, Tensor y, Tensor z, int k, SymInt m=3) -> Tensor",

@@ -17,6 +17,10 @@ from .source import Mistake, Source, listed, nearest
 BACKENDS = {"cpu": 1, "cuda": 2, "hip": 10}
 
 
+# What torch.autocast does with floating arguments: its own dtype, or float32.
+AUTOCAST = ("lower", "float32")
+
+
 @dataclass(frozen=True)
 class Kernel:
     """One implementation; the first file is the operator's, others may be a family's."""
@@ -128,6 +132,19 @@ def _kernel_file(source: Source, name: str) -> Path:
     return (folder / name).resolve()
 
 
+def read_autocast(source: Source) -> str | None:
+    """The key `autocast`; None: the operator runs on the dtypes that it is given."""
+    with source.at(None, "autocast"):
+        value = source.data.get("autocast")
+        if value is not None and value not in AUTOCAST:
+            raise Mistake(
+                f"autocast {value!r}",
+                listed(AUTOCAST),
+                nearest(str(value), AUTOCAST, "use one of these, or leave it out"),
+            )
+        return value
+
+
 def read_backward(source: Source, inputs: list[Param], outputs: list[Param]) -> Backward | None:
     """[backward]; whether the operators exist is checked when all are read."""
     table = section(source, "backward")
@@ -144,7 +161,8 @@ def read_backward(source: Source, inputs: list[Param], outputs: list[Param]) -> 
         with source.at("backward", key):
             check_keys({key: 0}, ("name", "saves", "forward"), "key of [backward]")
             texts_of(value, "saves") if key == "saves" else text_of(value, key)
-    saves, known = table.get("saves", []), [param.name for param in inputs + outputs]
+    saves = table.get("saves", [])
+    known = [param.name for param in inputs + outputs if param.is_tensor]
     for name in saves if "forward" not in table else []:
         with source.at("backward", "saves"):
             check_saved(name, known)
@@ -152,11 +170,11 @@ def read_backward(source: Source, inputs: list[Param], outputs: list[Param]) -> 
 
 
 def check_saved(name: str, known: list[str]) -> None:
-    """Refuses to save what is neither an input nor a result."""
+    """Refuses to save what is no tensor of the forward; attributes need not be saved."""
     if name not in known:
         raise Mistake(
             f"[backward] saves '{name}'",
-            f"an input or a result ({listed(known)})",
+            f"a tensor, input or result ({listed(known)})",
             nearest(name, known, "remove it"),
         )
 

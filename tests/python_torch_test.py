@@ -65,75 +65,39 @@ def test_results_of_several():
     assert found[0] is given[0] and found[1] is given[1] and torch.equal(given[0], values)
 
 
-def test_gradients_are_refused_or_not_wanted():
+def test_no_gradient_where_none_is_wanted():
     x = X.clone().requires_grad_()
     parameter = torch.nn.Parameter(X.clone())
     for tensor in (x, parameter, x * 2):
-        with pytest.raises(TypeError, match="relu: x requires a gradient"):
-            anyop.relu(tensor)
         for context in (torch.no_grad, torch.inference_mode):
             with context():
                 y = anyop.relu(tensor)
             assert type(y) is torch.Tensor and not y.requires_grad
             assert torch.equal(y, torch.relu(tensor.detach()))
-        with (
-            torch.no_grad(),
-            torch.enable_grad(),
-            pytest.raises(TypeError, match="requires a gradient"),
-        ):
-            anyop.relu(tensor)
-        assert torch.equal(anyop.relu(tensor.detach()), torch.relu(tensor.detach()))
-    with pytest.raises(TypeError, match="relu: out requires a gradient"):
-        anyop.relu(X, out=torch.zeros(2, 3, requires_grad=True))
-    indices = torch.tensor([0])
-    with pytest.raises(TypeError, match="embedding: weight requires a gradient"):
-        anyop.embedding(indices, parameter)
+        assert not anyop.relu(tensor.detach()).requires_grad
+        with torch.no_grad(), torch.enable_grad():
+            assert anyop.relu(tensor).requires_grad
 
 
 def test_the_grad_mode_is_each_threads_own():
     import threading
 
-    x, errors = X.clone().requires_grad_(), []
-
-    def work():
-        try:
-            anyop.relu(x)
-        except TypeError as error:
-            errors.append(str(error))
-
+    x, found = X.clone().requires_grad_(), []
     with torch.no_grad():
-        anyop.relu(x)
-        thread = threading.Thread(target=work)
+        thread = threading.Thread(target=lambda: found.append(anyop.relu(x).requires_grad))
         thread.start()
         thread.join()
-    assert len(errors) == 1 and "requires a gradient" in errors[0]
+        found.append(anyop.relu(x).requires_grad)
+    assert found == [True, False]
 
 
-def test_forward_gradients_are_refused():
-    with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(X, torch.ones_like(X))
-        with pytest.raises(
-            TypeError, match=r"relu: x is used inside torch\.autograd\.forward_ad\.dual_level"
-        ):
-            anyop.relu(dual)
-    assert torch.equal(anyop.relu(X), RELU)
-    with pytest.raises(TypeError, match="relu: x"):
-        torch.func.jvp(anyop.relu, (X,), (X,))
-
-
-def test_lazy_bits_are_refused_and_resolve():
+def test_lazy_bits_are_resolved():
     negative = torch.complex(torch.zeros_like(X), X).conj().imag
     assert negative.is_neg()
-    with pytest.raises(TypeError, match=r"relu: x has torch's lazy negative bit.*resolve_neg"):
-        anyop.relu(negative)
-    assert torch.equal(anyop.relu(negative.resolve_neg()), torch.relu(-X))
+    assert torch.equal(anyop.relu(negative), torch.relu(-X))
     table = torch.complex(X, X).conj()
-    with pytest.raises(
-        TypeError, match=r"embedding: weight has torch's lazy conjugate bit.*resolve_conj"
-    ):
-        anyop.embedding(torch.tensor([0]), table)
-    found = anyop.embedding(torch.tensor([1]), table.resolve_conj())
-    assert torch.equal(found, table[1:].resolve_conj())
+    found = anyop.embedding(torch.tensor([1]), table)
+    assert table.is_conj() and torch.equal(found, table[1:].resolve_conj())
 
 
 @pytest.mark.parametrize(
@@ -143,18 +107,28 @@ def test_lazy_bits_are_refused_and_resolve():
         lambda: torch.nested.nested_tensor([X[0], X[1]]),
         lambda: X.to_sparse_csr(),
         lambda: X.to_mkldnn(),
-        lambda: X.to("meta"),
     ],
-    ids=["quantized", "nested", "sparse", "mkldnn", "meta"],
+    ids=["quantized", "nested", "sparse", "mkldnn"],
 )
 def test_what_has_no_plain_memory_is_refused(make):
     try:
         bad = make()
     except (RuntimeError, NotImplementedError) as error:
         pytest.skip(f"this torch cannot make one: {error}")
-    with pytest.raises((TypeError, ValueError), match="relu: x"):
+    with pytest.raises(TypeError, match="relu: x is a tensor of another kind"):
         anyop.relu(bad)
+    with pytest.raises(TypeError, match="add: y is a tensor of another kind"):
+        anyop.add(X, bad)
+    with pytest.raises((NotImplementedError, RuntimeError), match="relu"):
+        torch.ops.anyop.relu(bad)
     assert torch.equal(anyop.relu(X), RELU)
+
+
+def test_meta_gives_meta_and_does_not_mix():
+    found = anyop.relu(X.to("meta"))
+    assert found.is_meta and found.shape == X.shape
+    with pytest.raises(ValueError, match=r"add: .*meta"):
+        anyop.add(X, X.to("meta"))
 
 
 def test_tensors_are_let_go():
@@ -197,13 +171,3 @@ print("right")
             [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
         )
         assert done.stdout == "right\n", done.stderr
-
-
-def test_compiled_code_calls_through():
-    """torch.compile leaves the call to Python: the same result, with a break in the graph."""
-
-    def function(x):
-        return anyop.relu(x * 2) + 1
-
-    compiled = torch.compile(function, backend="eager")
-    assert torch.equal(compiled(X), function(X))

@@ -14,26 +14,40 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = {
     "ops": {"ops", "include", "generated"},
     "include": {"include", "generated"},
-    "src/core": {"src/core", "include", "generated"},
+    "src/core": {"src/core", "src/device", "include", "generated"},
+    "src/device": {"src/device", "include"},
     "bindings/tvm_ffi": {"bindings/tvm_ffi", "src/core", "include"},
-    "bindings/python": {"bindings/python", "bindings/tvm_ffi", "src/core", "include"},
+    "bindings/torch_glue": {"bindings/torch_glue", "include"},
+    "bindings/torch": {"bindings/torch", "bindings/torch_glue", "src/core", "include"},
+    "bindings/python": {
+        "bindings/python",
+        "bindings/torch",
+        "bindings/torch_glue",
+        "bindings/tvm_ffi",
+        "src/core",
+        "include",
+    },
+    "examples/porting/before": {"examples/porting/before"},
     "examples": {"examples", "include", "generated"},
     "tests": {"tests", "src/core", "bindings/tvm_ffi", "include", "generated", "ops"},
     "bench": {"bench", "src/core", "include", "generated", "ops"},
 }
 # Where quoted includes are looked for besides the file's own folder, and the folder found there.
-SEARCHED = {"include": "include", "src/core": "src/core", "bindings/tvm_ffi": "bindings/tvm_ffi"}
+SEARCHED = {
+    name: name
+    for name in ("include", "src/core", "src/device", "bindings/torch", "bindings/tvm_ffi")
+}
 
 # First part of a framework header's name -> folders that may include it.
 FRAMEWORKS = {
     "Python.h": {"bindings/python"},
     "tvm": {"bindings/tvm_ffi"},
     "dlpack": {"bindings/tvm_ffi", "bindings/python"},
-    "torch": {"bench"},
+    "torch": {"bench", "examples/porting/before"},
     "pybind11": {"bench"},
     "hwy": {"bench"},
-    "ATen": set(),
-    "c10": set(),
+    "ATen": {"examples/porting/before"},
+    "c10": {"bindings/torch_glue"},
     "numpy": set(),
     "nanobind": set(),
     "paddle": set(),

@@ -186,8 +186,9 @@ bool Borrowed::TakeTorch(Frame* frame, const Param& p, const Source* source, PyO
     if (verdict == kAnyopTorchDispatch) PyErr_Clear();
     if (verdict == kAnyopTorchDispatch) return false;
   }
-  if (__builtin_expect(mode_.flags & kAnyopTorchShortStorage, 0))
-    return Refuse(*frame->op, p, PyExc_ValueError, "is larger than its storage");
+  const char* problem = AnyopTorchRefusal(mode_.flags);
+  if (__builtin_expect(problem != nullptr, 0))
+    return Refuse(*frame->op, p, PyExc_ValueError, problem);
   if (!writes) return true;
   if (num_written_ < 8)
     written_[num_written_++] = object;

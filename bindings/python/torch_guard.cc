@@ -123,8 +123,7 @@ bool FindAttributes(PyObject* torch, Guard* made) {
   const Ref c = Attribute(torch, "_C");
   const Ref base = Attribute(c.get(), "TensorBase");
   const Ref sample(PyObject_CallMethod(torch, "empty", "(i)", 0));
-  const Ref graph = Attribute(Attribute(torch, "autograd").get(), "graph");
-  made->increment_version = Attribute(graph.get(), "increment_version").Release();
+  made->increment_version = Attribute(c.get(), "_increment_version").Release();
   const bool found =
       sample && base && made->increment_version &&
       MakeQuery(base.get(), sample.get(), "requires_grad", true, &made->requires_grad) &&
@@ -206,7 +205,7 @@ AnyopTorchVerdict ViewTorchTensor(const Source* source, PyObject* object, bool w
   int32_t flags = (mode->flags & kAnyopTorchRecords) | (writes ? int{kAnyopTorchWrites} : 0);
   const auto verdict =
       static_cast<AnyopTorchVerdict>(mode->glue->view(ImplOf(g, object), &flags, tensor));
-  mode->flags |= flags & kAnyopTorchShortStorage;
+  mode->flags |= flags & (kAnyopTorchShortStorage | kAnyopTorchFrozen);
   if (__builtin_expect((flags & kAnyopTorchMayDual) && InForwardLevel(g), 0))
     return kAnyopTorchDispatch;
   return verdict;
@@ -215,7 +214,8 @@ AnyopTorchVerdict ViewTorchTensor(const Source* source, PyObject* object, bool w
 void MarkTorchWritten(const TorchMode& mode, PyObject* object) {
   const Guard& g = *guard.load(std::memory_order_acquire);
   if (mode.glue) return mode.glue->written(ImplOf(g, object));
-  const Ref done(PyObject_CallFunctionObjArgs(g.increment_version, object, nullptr));
+  const Ref tensors(PyTuple_Pack(1, object));
+  const Ref done(PyObject_CallFunctionObjArgs(g.increment_version, tensors.get(), nullptr));
   if (!done) PyErr_Clear();
 }
 

@@ -25,7 +25,7 @@ struct TorchMode {
 AnyopTorchVerdict ReadTorchMode(TorchMode* mode);
 
 // Fills tensor and says how the call may go on. An error of Python's may be set with kAnyopTorchDispatch; what is
-// dispatched again will meet it again. kAnyopTorchShortStorage in mode.flags: the tensor is larger than its memory.
+// dispatched again will meet it again. AnyopTorchRefusal(mode.flags) says why the tensor cannot be used.
 AnyopTorchVerdict ViewTorchTensor(const Source* source, PyObject* object, bool writes,
                                   TorchMode* mode, AnyopTensor* tensor);
 

@@ -37,6 +37,8 @@ Values::Values(const Operator* op, Form form, const Value* stack, uint64_t count
       form_(form),
       count_(count) {
   std::copy_n(stack, count, stack_);
+  std::fill_n(results_, op->num_outputs, nullptr);
+  if (op->has_lists) std::fill_n(listed_, op->params.size(), nullptr);
   frame.binding = this;
   frame.allocate = [](Frame* f, uint32_t output, AnyopTensor* tensor) {
     return static_cast<Values*>(f->binding)->Allocate(output, tensor);
@@ -56,7 +58,7 @@ Values::~Values() {
 }
 
 void Values::LetGo(const Param& p, Value value) {
-  TensorHandle* tensors = listed_[&p - frame.op->params.data()];
+  TensorHandle* tensors = p.IsTensor() && p.IsList() ? listed_[&p - frame.op->params.data()] : nullptr;
   for (; tensors && *tensors != HandleOf(~Value{0}); ++tensors) {
     if (*tensors) shim_.delete_tensor(*tensors);
   }
@@ -123,15 +125,13 @@ int32_t Values::ViewByGlue(const Param& p, TensorHandle handle, AnyopTensor* ten
   int32_t flags = (Writes(p) ? int{kAnyopTorchWrites} : 0) | records_;
   if (form_.records) {
     plain_ &= glue_->view(ImplOf(handle), &flags, tensor) == kAnyopTorchPlain;
-    return kAnyopOk;
-  }
-  if (glue_->view_memory(ImplOf(handle), &flags, tensor)) {
+    if (!plain_) return kAnyopOk;
+  } else if (glue_->view_memory(ImplOf(handle), &flags, tensor)) {
     return Fail(&frame, kAnyopTypeError,
                 "%s is a tensor without plain memory on a CPU, CUDA or PrivateUse1 device", p.name);
   }
-  if (flags & kAnyopTorchShortStorage)
-    return Fail(&frame, kAnyopValueError, "%s is larger than its storage", p.name);
-  return kAnyopOk;
+  const char* why = AnyopTorchRefusal(flags);
+  return why ? Fail(&frame, kAnyopValueError, "%s %s", p.name, why) : int32_t{kAnyopOk};
 }
 
 int32_t Values::ViewByShim(const Param& p, TensorHandle handle, AnyopTensor* tensor) {
@@ -299,8 +299,8 @@ void Values::MarkWritten() {
   for (uint64_t bits = op.written; bits; bits &= bits - 1) {
     const auto i = static_cast<uint32_t>(__builtin_ctzll(bits));
     if (!(frame.given >> i & 1)) continue;
-    if (listed_[i]) {
-      for (TensorHandle* t = listed_[i]; *t != HandleOf(~Value{0}); ++t) {
+    if (ParamAt(i).IsList()) {
+      for (TensorHandle* t = listed_[i]; t && *t != HandleOf(~Value{0}); ++t) {
         if (*t) glue_->written(ImplOf(*t));
       }
       continue;

@@ -71,8 +71,8 @@ class Values {
   bool plain_ = true;
   int32_t records_ = 0;
   const AnyopTensor* first_ = nullptr;
-  TensorHandle* listed_[kMaxParams] = {};  // by parameter: the tensors of a list
-  TensorHandle results_[kMaxParams] = {};
+  TensorHandle* listed_[kMaxParams];  // by parameter: the tensors of a list; filled when the operator has lists
+  TensorHandle results_[kMaxParams];
   Value stack_[kMaxParams + 1];
 };
 

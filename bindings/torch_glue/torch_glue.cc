@@ -5,6 +5,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -101,6 +102,8 @@ int32_t ViewMemory(void* pointer, int32_t* flags, AnyopTensor* tensor) {
   if (!impl.has_storage() || place == std::end(kPlaces)) return 1;
   c10::StorageImpl& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
   if (__builtin_expect(!StorageHolds(impl, storage.nbytes()), 0)) *flags |= kAnyopTorchShortStorage;
+  if ((*flags & kAnyopTorchWrites) && impl.is_inference() && !c10::InferenceMode::is_enabled())
+    *flags |= kAnyopTorchFrozen;
   // A lazily copied storage becomes one of its own only when it is written.
   void* data = *flags & kAnyopTorchWrites ? storage.mutable_data()
                                           : const_cast<void*>(storage.data());
@@ -131,8 +134,6 @@ int32_t GuardedViewMemory(void* impl, int32_t* flags, AnyopTensor* tensor) {
 int32_t View(void* pointer, int32_t* flags, AnyopTensor* tensor) {
   auto& impl = *static_cast<c10::TensorImpl*>(pointer);
   if (__builtin_expect(!Within(impl.key_set(), kPlainKeys), 0)) return kAnyopTorchDispatch;
-  if (__builtin_expect((*flags & kAnyopTorchWrites) && impl.is_inference(), 0))
-    return kAnyopTorchDispatch;
   if (__builtin_expect(GuardedViewMemory(pointer, flags, tensor), 0)) return kAnyopTorchDispatch;
   if (!impl.autograd_meta()) return kAnyopTorchPlain;
   *flags |= kAnyopTorchMayDual;

@@ -24,8 +24,17 @@ typedef enum AnyopTorchFlag {
   kAnyopTorchRecords = 1,     /* to view: gradients are being recorded */
   kAnyopTorchWrites = 2,      /* to view: the operator writes the tensor */
   kAnyopTorchMayDual = 4,     /* from view: inside dual_level() the tensor may carry a tangent */
-  kAnyopTorchShortStorage = 8 /* from view: the storage ends before the tensor does */
+  kAnyopTorchShortStorage = 8, /* from view: the storage ends before the tensor does */
+  kAnyopTorchFrozen = 16 /* from view: an inference tensor, to be written outside inference mode */
 } AnyopTorchFlag;
+
+/* What a message says of a tensor with these flags; NULL when it may be used. */
+static inline const char* AnyopTorchRefusal(int32_t flags) {
+  if (flags & kAnyopTorchShortStorage) return "is larger than its storage";
+  if (flags & kAnyopTorchFrozen)
+    return "is an inference tensor, which may be written in inference mode only";
+  return NULL;
+}
 
 typedef struct AnyopTorchGlue {
   uint32_t size;

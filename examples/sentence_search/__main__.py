@@ -39,7 +39,7 @@ class OneLineParser(argparse.ArgumentParser):
 def parse_arguments() -> argparse.Namespace:
     parser = OneLineParser(
         prog="python -m examples.sentence_search",
-        description="Search text by meaning: a BERT encoder on anyop operators, from NumPy arrays.",
+        description="Search text by meaning: a BERT encoder on anyop operators.",
     )
     parser.add_argument("--query", metavar="TEXT", help=f'what to look for (default: "{QUERY}")')
     parser.add_argument("-i", "--interactive", action="store_true", help="ask for queries")
@@ -50,8 +50,15 @@ def parse_arguments() -> argparse.Namespace:
         "--batch-size", metavar="N", type=positive, default=32, help="while indexing"
     )
     parser.add_argument("--threads", metavar="N", type=positive, help="of anyop's pool")
+    parser.add_argument(
+        "--framework", choices=("numpy", "torch"), default="numpy", help="whose arrays are used"
+    )
+    parser.add_argument("--compile", action="store_true", help="run the model by torch.compile")
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write an index")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.compile and options.framework != "torch":
+        parser.error("--compile needs --framework torch")
+    return options
 
 
 def positive(text: str) -> int:

@@ -173,6 +173,8 @@ def test_truncation_is_stated(home):
         (["--batch-size", "-3"], "--batch-size"),
         (["--threads", "1.5"], "'1.5' is no positive number"),
         (["--threads", "100000"], "from 1 to 1024"),
+        (["--framework", "jax"], "invalid choice: 'jax'"),
+        (["--compile"], "--compile needs --framework torch"),
         (["--colour"], "unrecognized arguments: --colour"),
     ],
 )
@@ -261,6 +263,39 @@ def test_reader_that_stops_early_is_no_error(home):
             timeout=120,
         )
     assert "Traceback" not in found.stderr and "Exception" not in found.stderr
+
+
+@pytest.mark.parametrize("flags", [[], ["--compile"]], ids=["eager", "compiled"])
+def test_torch_gives_the_same_answers(home, flags):
+    pytest.importorskip("torch", reason="torch is not installed")
+    expected = hits(search(home, "--query", TEXTS["time.txt"]))
+    found = search(home, "--query", TEXTS["time.txt"], "--framework", "torch", *flags)
+    assert hits(found) == expected and "made in" in found.stdout
+    assert re.search(rf"^{'model' if flags else 'attention'} .* \d", found.stdout, re.M)
+
+
+def test_without_a_compiler_torch_compile_is_refused(home):
+    pytest.importorskip("torch", reason="torch is not installed")
+    settings = {"CXX": "no-such-compiler", "TORCHINDUCTOR_CACHE_DIR": str(home / "inductor")}
+    found = search(home, "--no-cache", "--framework", "torch", "--compile", env=settings)
+    assert "torch.compile failed: " in refusal(found)
+
+
+def test_without_torch_says_how_to_install_it(home):
+    program = (
+        "import runpy, sys\n"
+        "sys.modules['torch'] = None\n"
+        "runpy.run_module('examples.sentence_search', run_name='__main__')"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program, "--framework", "torch", "--model", home / "model"],
+        cwd=ROOT,
+        env=os.environ | {"XDG_CACHE_HOME": str(home / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "torch is not installed: " in refusal(found) and "-m pip install torch" in found.stderr
 
 
 def test_no_framework_and_not_the_package_are_imported(home):

@@ -61,9 +61,12 @@ def build(
     return Index(reading.passages, vectors, reading.skipped, truncated, seconds)
 
 
-def search(ops, index: Index, query: np.ndarray, top: int) -> list[tuple[float, Passage]]:
-    """The passages nearest to query (1, D), best first, with the cosine of the angle to it."""
-    scores = ops.linear(query, index.vectors)  # one product with every row of the index
-    values, positions = ops.topk(scores, min(top, len(index.passages)))
+def search(ops, passages: list[Passage], query, vectors, top: int) -> list[tuple[float, Passage]]:
+    """The passages nearest to query (1, D), best first, with the cosine of the angle to it.
+
+    query and vectors (passages, D) are of one framework, NumPy or torch.
+    """
+    scores = ops.linear(query, vectors)  # one product with every passage
+    values, positions = ops.topk(scores, min(top, len(passages)))
     found = zip(values[0].tolist(), positions[0].tolist(), strict=True)
-    return [(score, index.passages[position]) for score, position in found]
+    return [(score, passages[position]) for score, position in found]

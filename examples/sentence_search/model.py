@@ -57,6 +57,11 @@ class Encoder:
         self._activation, self._activation_arguments = ACTIVATIONS[config.activation]
         self._memory = np.empty(0, np.float32)
 
+    @staticmethod
+    def tensor(array: np.ndarray) -> np.ndarray:
+        """The array as operators take it here."""
+        return array
+
     def __call__(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """Vectors (B, D) float32 of ids (B, T) int64; mask (B, T) bool is True where text is."""
         B, T = ids.shape

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter_ns
@@ -38,20 +38,24 @@ class Recorder:
 
     def __getattr__(self, name: str):
         """Wraps an operator on its first use; later uses find the wrapper as an attribute."""
-        operator = getattr(self._anyop, name)
-        record = self.records[name] = Record(self._anyop.backends(name)[0])
+        timed = self.timed(name, self._anyop.backends(name)[0], getattr(self._anyop, name))
+        setattr(self, name, timed)
+        return timed
 
-        def timed(*args, **kwargs):
+    def timed(self, name: str, backend: str, function: Callable) -> Callable:
+        """The function, with its calls inside measure() noted under that name."""
+        record = self.records[name] = Record(backend)
+
+        def call(*args, **kwargs):
             if not self._measuring:
-                return operator(*args, **kwargs)
+                return function(*args, **kwargs)
             begin_ns = perf_counter_ns()
-            result = operator(*args, **kwargs)
+            result = function(*args, **kwargs)
             record.elapsed_ns += perf_counter_ns() - begin_ns
             record.calls += 1
             return result
 
-        setattr(self, name, timed)
-        return timed
+        return call
 
     def clear(self) -> None:
         """Forget what was measured so far."""

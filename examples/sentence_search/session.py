@@ -18,7 +18,7 @@ from .model import Encoder
 from .progress import Progress
 from .recorder import Recorder
 from .tokens import Tokenizer
-from .weights import read_config, read_weights
+from .weights import Config, read_config, read_weights
 
 SHOWN_CHARACTERS = 240
 SHOWN_FILES = 5
@@ -46,7 +46,9 @@ class Session:
             if len(tokens[0].ids) <= self._tokenizer.special:
                 raise InputError("the query has no characters that the model can read")
             vector = embed(self._encoder, tokens, 1)
-            hits = search(self._ops, self._index, vector, self._options.top)
+            tensor = self._encoder.tensor
+            vectors = tensor(vector), tensor(self._index.vectors)
+            hits = search(self._ops, self._index.passages, *vectors, self._options.top)
         self._queries += 1
         self._query_ns += perf_counter_ns() - begin_ns
         if tokens[0].truncated:
@@ -83,11 +85,23 @@ class Session:
         if self._tokenizer.vocabulary > config.V:
             found = f"{self._tokenizer.vocabulary} words, config.json {config.V}"
             raise InputError(f"the model's files disagree: tokenizer.json has {found}")
-        self._encoder = Encoder(self._ops, config, read_weights(folder, config))
+        self._encoder = self._make_encoder(config, read_weights(folder, config))
+
+    def _make_encoder(self, config: Config, weights: dict[str, np.ndarray]):
+        if self._options.framework == "numpy":
+            return Encoder(self._ops, config, weights)
+        from .torch_model import TorchEncoder  # torch takes seconds to import
+
+        if not self._options.compile:
+            return TorchEncoder(self._ops, config, weights)
+        # A graph has no place for the recorder's clock: the model is timed as a whole.
+        encoder = TorchEncoder(self._anyop, config, weights, compiled=True)
+        return encoder.timed(self._ops)
 
     def _get_index(self, corpus: Corpus, model_digest: str) -> tuple[Index, bool]:
         """The index of this corpus and model, and whether it came from the cache."""
-        parts = (model_digest, self._anyop.__version__)
+        framework = self._options.framework + " compiled" * self._options.compile
+        parts = (model_digest, self._anyop.__version__, framework)
         if not self._options.no_cache:
             index = load_cached(cache.key(corpus.digest(), *parts))
             if index is not None:

@@ -234,6 +234,24 @@ inline Wide Sigmoid(Wide x) {
   return (x > 0 ? 1 : e) / (1 + e);
 }
 
+// Sigmoid and its derivative, with one exponential. Not for NaN.
+template <typename Wide>
+struct SigmoidSlope {
+  Wide value, slope;
+};
+template <typename Wide>
+inline SigmoidSlope<Wide> SigmoidWithSlope(Wide x) {
+  const Wide e = Exp2Bounded(-LimitedMagnitude(kLog2E<Wide> * x, -Bits<Wide>::kExp2Low));
+  const Wide r = 1 / (1 + e);
+  return {(x > 0 ? 1 : e) * r, e * r * r};
+}
+// The derivative of x Sigmoid(x). At infinity it has its limit, and NaN stays NaN.
+template <typename Wide>
+inline Wide SiluSlope(Wide x) {
+  const SigmoidSlope<Wide> s = SigmoidWithSlope(x);
+  return s.value + Min(Max(x, -Bits<Wide>::kExpHigh), Bits<Wide>::kExpHigh) * s.slope;
+}
+
 // The normal distribution function (1 + erf(x / sqrt(2))) / 2, to 3e-7 / (1 + |x|) for float. Not
 // for NaN.
 inline float NormalCdf(float x) {

@@ -132,10 +132,10 @@ class RowWriter {
   alignas(64) Wide buffer_[kBlock];
 };
 
-// Joins f(x[i]) over a block. Four vectors of partial results, because one would wait for each
+// Joins f(x[i]...) over a block. Four vectors of partial results, because one would wait for each
 // addition; so many that float32 sums keep 1e-6 on rows of any length.
-template <typename Wide, typename Join, typename F>
-inline Wide FoldBlock(Wide start, Join join, F f, int64_t n, const Wide* x) {
+template <typename Wide, typename Join, typename F, typename... In>
+inline Wide FoldBlock(Wide start, Join join, F f, int64_t n, const In*... x) {
   constexpr int kLanes = 64 / sizeof(Wide);  // of the widest vector
   Wide a[kLanes], b[kLanes], c[kLanes], d[kLanes];
   for (int j = 0; j < kLanes; ++j) a[j] = b[j] = c[j] = d[j] = start;
@@ -143,18 +143,27 @@ inline Wide FoldBlock(Wide start, Join join, F f, int64_t n, const Wide* x) {
   for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
 #pragma omp simd
     for (int j = 0; j < kLanes; ++j) {
-      a[j] = join(a[j], f(x[i + j]));
-      b[j] = join(b[j], f(x[i + j + kLanes]));
-      c[j] = join(c[j], f(x[i + j + 2 * kLanes]));
-      d[j] = join(d[j], f(x[i + j + 3 * kLanes]));
+      a[j] = join(a[j], f(x[i + j]...));
+      b[j] = join(b[j], f(x[i + j + kLanes]...));
+      c[j] = join(c[j], f(x[i + j + 2 * kLanes]...));
+      d[j] = join(d[j], f(x[i + j + 3 * kLanes]...));
     }
   }
+  struct Lanes {
+    Wide at[kLanes];
+  };
   for (; i < n; i += kLanes) {
     const int left = n - i < kLanes ? static_cast<int>(n - i) : kLanes;
-    Wide rest[kLanes] = {};  // f of a whole vector, of which `left` results count
-    for (int j = 0; j < left; ++j) rest[j] = x[i + j];
+    const auto padded = [i, left](const Wide* from) {
+      Lanes rest = {};  // f of a whole vector, of which `left` results count
+      for (int j = 0; j < left; ++j) rest.at[j] = from[i + j];
+      return rest;
+    };
+    const auto add = [&](const auto&... rest) {
 #pragma omp simd
-    for (int j = 0; j < kLanes; ++j) b[j] = j < left ? join(b[j], f(rest[j])) : b[j];
+      for (int j = 0; j < kLanes; ++j) b[j] = j < left ? join(b[j], f(rest.at[j]...)) : b[j];
+    };
+    add(padded(x)...);
   }
 #pragma omp simd
   for (int j = 0; j < kLanes; ++j) a[j] = join(join(a[j], b[j]), join(c[j], d[j]));
@@ -169,15 +178,17 @@ inline void ForBlocks(int64_t n, Visit visit) {
     visit(begin, n - begin < kBlock ? n - begin : kBlock);
 }
 
-// Sum of f(x[i]) over a row; the sums of blocks are added in float64.
-template <typename Wide, typename F>
-inline Wide SumBlock(int64_t n, F f, const Wide* x) {
-  return FoldBlock(Wide{0}, [](Wide a, Wide b) { return a + b; }, f, n, x);
+// Sum of f(x[i]...) over a row; the sums of blocks are added in float64.
+template <typename Wide, typename F, typename... More>
+inline Wide SumBlock(int64_t n, F f, const Wide* x, const More*... more) {
+  return FoldBlock(Wide{0}, [](Wide a, Wide b) { return a + b; }, f, n, x, more...);
 }
-template <typename Wide, typename F>
-inline double Sum(int64_t n, F f, RowReader<Wide>& x) {
+template <typename Wide, typename F, typename... More>
+inline double Sum(int64_t n, F f, RowReader<Wide>& x, More&... more) {
   double sum = 0;
-  ForBlocks(n, [&](int64_t begin, int64_t size) { sum += SumBlock(size, f, x.Read(begin, size)); });
+  ForBlocks(n, [&](int64_t begin, int64_t size) {
+    sum += SumBlock(size, f, x.Read(begin, size), more.Read(begin, size)...);
+  });
   return sum;
 }
 

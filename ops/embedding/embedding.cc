@@ -3,11 +3,10 @@
 // looked at before anything is written. 2 D elements moved for each index.
 #include "anyop/ops/embedding.h"
 
-#include <algorithm>
-#include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <type_traits>
+
+#include "indices.h"
 
 namespace anyop {
 namespace {
@@ -17,44 +16,10 @@ constexpr int64_t kGrainBytes = 65536;  // below that a thread costs more than i
 constexpr int64_t kAhead = 4, kPrefetchBytes = 512;
 
 template <typename Index>
-int64_t FindOutside(const Index* indices, int64_t count, int64_t V, AnyopCall* call) {
-  std::atomic<int64_t> first{count};
-  ParallelFor(call, count, kGrainBytes / sizeof(Index), [&](int64_t begin, int64_t end) {
-    bool outside = false;
-    for (int64_t i = begin; i < end; ++i)
-      outside |= static_cast<uint64_t>(indices[i]) >= static_cast<uint64_t>(V);
-    if (!outside) return;
-    int64_t i = begin;
-    while (static_cast<uint64_t>(indices[i]) < static_cast<uint64_t>(V)) ++i;
-    int64_t seen = first.load();
-    while (i < seen && !first.compare_exchange_weak(seen, i)) {
-    }
-  });
-  return first.load();
-}
-
-// "indices[1, 3] is 12, expected 0 <= index < 10"
-int32_t FailOutside(AnyopCall* call, const AnyopTensor& indices, int64_t at, int64_t index,
-                    int64_t V) {
-  char place[160] = "", message[320];  // 0 dimensions: "indices is 12"
-  for (int32_t d = indices.ndim - 1, length = 0; d >= 0 && length < 120; --d) {
-    char rest[sizeof place];
-    std::memcpy(rest, place, sizeof place);
-    const auto i = static_cast<long long>(at % indices.shape[d]);
-    length = std::snprintf(place, sizeof place, rest[0] ? "%lld, %.130s" : "%lld", i, rest);
-    at /= indices.shape[d];
-  }
-  std::snprintf(message, sizeof message, "indices%s%s%s is %lld, expected 0 <= index < %lld",
-                *place ? "[" : "", place, *place ? "]" : "", static_cast<long long>(index),
-                static_cast<long long>(V));
-  return call->fail(call, kAnyopValueError, message);
-}
-
-template <typename Index>
 int32_t Embed(const EmbeddingArgs& args, AnyopCall* call) {
   const auto* indices = static_cast<const Index*>(args.indices->data);
-  const int64_t bad = FindOutside(indices, args.rows, args.V, call);
-  if (bad < args.rows) return FailOutside(call, *args.indices, bad, indices[bad], args.V);
+  if (const int32_t status = CheckIndices<Index>(call, *args.indices, args.rows, args.V))
+    return status;
 
   const int64_t element = args.weight->dtype_bits / 8;
   const int64_t row_bytes = args.D * element;

@@ -47,11 +47,41 @@ void JoinBatch(GemmProblem* problem) {
   *problem = p;
 }
 
+// Joins the innermost dimensions that are summed over into the terms of the products.
+void JoinSums(GemmProblem* p) {
+  while (p->sum_dims > 0) {
+    const int32_t d = p->sum_dims - 1;
+    const int64_t size = p->sum_shape[d];
+    if (size != 1) {
+      if (p->K == 1) {
+        p->a.col_stride = p->a.sum_strides[d];
+        p->b.row_stride = p->b.sum_strides[d];
+      } else if (p->a.sum_strides[d] != p->K * p->a.col_stride ||
+                 p->b.sum_strides[d] != p->K * p->b.row_stride) {
+        return;
+      }
+    }
+    p->K *= size;
+    p->sum_dims = d;
+  }
+}
+
+// Where the index-th of some dimensions lies.
+int64_t OffsetOf(int64_t index, int32_t dims, const int64_t* shape, const int64_t* strides) {
+  int64_t offset = 0;
+  for (int32_t d = dims - 1; d >= 0; --d) {
+    offset += index % shape[d] * strides[d];
+    index /= shape[d];
+  }
+  return offset;
+}
+
 template <typename T>
 class Product {
  public:
   Product(const GemmProblem& problem, const Blas& blas) : p_(problem), blas_(blas) {
     for (int32_t d = 0; d < p_.batch_dims; ++d) batch_ *= p_.batch_shape[d];
+    for (int32_t d = 0; d < p_.sum_dims; ++d) sums_ *= p_.sum_shape[d];
     const bool exact = p_.dtype == (sizeof(T) == 8 ? kAnyopFloat64 : kAnyopFloat32);
     direct_a_ = exact && SeenByBlas(p_.a, p_.M, p_.K, &a_);
     direct_b_ = exact && SeenByBlas(p_.b, p_.K, p_.N, &b_);
@@ -71,13 +101,10 @@ class Product {
     int64_t batch, m, n, M, N;
   };
 
-  int64_t BatchOffset(int64_t batch, const int64_t* strides) const {
-    int64_t offset = 0;
-    for (int32_t d = p_.batch_dims - 1; d >= 0; --d) {
-      offset += batch % p_.batch_shape[d] * strides[d];
-      batch /= p_.batch_shape[d];
-    }
-    return offset;
+  // Of one of the products that are added up.
+  int64_t OffsetIn(const GemmSide& side, int64_t batch, int64_t sum) const {
+    return OffsetOf(batch, p_.batch_dims, p_.batch_shape, side.batch_strides) +
+           OffsetOf(sum, p_.sum_dims, p_.sum_shape, side.sum_strides);
   }
 
   // Tiles are counted down the rows first, then along the columns, then through the batch.
@@ -100,11 +127,17 @@ class Product {
     constexpr double kGrain = 250e3;  // multiplications, some 5 us: below that a thread costs more
     CutInto(128, p_.N);
     const int64_t wanted = CeilDiv(kTiles, std::min(kTiles, batch_ * tall_));
-    if (wanted > 1) CutInto(128, std::max<int64_t>(32, CeilDiv(CeilDiv(p_.N, wanted), 16) * 16));
+    if (p_.fixed_tiles) {
+      CutInto(256, 256);
+    } else if (wanted > 1) {
+      CutInto(128, std::max<int64_t>(32, CeilDiv(CeilDiv(p_.N, wanted), 16) * 16));
+    }
     const double tile = static_cast<double>(tile_m_) * static_cast<double>(tile_n_) * p_.K;
     ParallelFor(call, batch_ * tall_ * wide_, static_cast<int64_t>(kGrain / tile) + 1,
                 [this](int64_t begin, int64_t end) {
-                  while (begin < end) begin += JoinedTiles(begin, end);
+                  while (begin < end) {
+                    begin += JoinedTiles(begin, p_.fixed_tiles ? begin + 1 : end);
+                  }
                 });
   }
 
@@ -122,11 +155,13 @@ class Product {
     tile.M = std::min(std::min(tiles, tall_ - row) * tile_m_, p_.M - tile.m);
     T* out = static_cast<T*>(p_.out) + (tile.batch * p_.M + tile.m) * p_.N + tile.n;
     const bool bias = SetBias(tile, out, p_.N);
-    BlasView<T> a = a_, b = b_;
-    a.data += BatchOffset(tile.batch, p_.a.batch_strides);
-    b.data += BatchOffset(tile.batch, p_.b.batch_strides);
-    Multiply<T>(blas_, {tile.M, tile.N, p_.K}, a.Part(tile.m, 0), b.Part(0, tile.n), T(bias), out,
-                p_.N);
+    for (int64_t sum = 0; sum < sums_; ++sum) {
+      BlasView<T> a = a_, b = b_;
+      a.data += OffsetIn(p_.a, tile.batch, sum);
+      b.data += OffsetIn(p_.b, tile.batch, sum);
+      Multiply<T>(blas_, {tile.M, tile.N, p_.K}, a.Part(tile.m, 0), b.Part(0, tile.n),
+                  T(bias || sum), out, p_.N);
+    }
     return tiles;
   }
 
@@ -159,15 +194,16 @@ class Product {
     T* c = direct_out_ ? static_cast<T*>(p_.out) + at : c_block;
     const int64_t ldc = direct_out_ ? p_.N : tile.N;
     const bool bias = SetBias(tile, c, ldc);
-    const int64_t a_at = BatchOffset(tile.batch, p_.a.batch_strides);
-    const int64_t b_at = BatchOffset(tile.batch, p_.b.batch_strides);
-    for (int64_t k = 0; k < p_.K; k += depth_) {
-      const int64_t K = std::min(depth_, p_.K - k);
+    const int64_t turns = CeilDiv(p_.K, depth_);  // through the terms of one product
+    for (int64_t turn = 0; turn < sums_ * turns; ++turn) {
+      const int64_t a_at = OffsetIn(p_.a, tile.batch, turn / turns);
+      const int64_t b_at = OffsetIn(p_.b, tile.batch, turn / turns);
+      const int64_t k = turn % turns * depth_, K = std::min(depth_, p_.K - k);
       const BlasView<T> a = direct_a_ ? BlasView<T>{a_.At(tile.m, k) + a_at, a_.trans, a_.ld}
                                       : Pack(p_.a, a_at, tile.m, k, tile.M, K, a_block);
       const BlasView<T> b = direct_b_ ? BlasView<T>{b_.At(k, tile.n) + b_at, b_.trans, b_.ld}
                                       : Pack(p_.b, b_at, k, tile.n, K, tile.N, b_block);
-      Multiply<T>(blas_, {tile.M, tile.N, K}, a, b, T(bias || k), c, ldc);
+      Multiply<T>(blas_, {tile.M, tile.N, K}, a, b, T(bias || turn), c, ldc);
     }
     if (direct_out_) return;
     for (int64_t m = 0; m < tile.M; ++m)
@@ -191,7 +227,7 @@ class Product {
   const Blas& blas_;
   BlasView<T> a_{}, b_{};
   bool direct_a_, direct_b_, direct_out_;
-  int64_t batch_ = 1;
+  int64_t batch_ = 1, sums_ = 1;
   int64_t tile_m_ = 0, tile_n_ = 0, tall_ = 0, wide_ = 0, depth_ = 0;
 };
 
@@ -214,10 +250,13 @@ void FillWithBias(AnyopCall* call, const GemmProblem& p, int64_t rows) {
 int32_t Gemm(AnyopCall* call, const GemmProblem& problem) {
   GemmProblem p = problem;
   JoinBatch(&p);
+  JoinSums(&p);
+  int64_t terms = p.K;
+  for (int32_t d = 0; d < p.sum_dims; ++d) terms *= p.sum_shape[d];
   int64_t rows = p.M;
   for (int32_t d = 0; d < p.batch_dims; ++d) rows *= p.batch_shape[d];
   if (rows == 0 || p.N == 0) return kAnyopOk;
-  if (p.K == 0) {
+  if (terms == 0) {
     FillWithBias(call, p, rows);
     return kAnyopOk;
   }

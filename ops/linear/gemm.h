@@ -11,10 +11,13 @@ struct GemmSide {
   int64_t row_stride;  // in elements; any value
   int64_t col_stride;
   const int64_t* batch_strides;
+  const int64_t* sum_strides;
 };
 
-// out[..., M, N] = a[..., M, K] b[..., K, N] + bias[N]; all of one dtype, out and bias contiguous.
-// float16 and bfloat16 are multiplied and summed in float32 and rounded once.
+// out[..., M, N] = sum_s a[..., s, M, K] b[..., s, K, N] + bias[N]; all of one dtype, out and bias
+// contiguous. s stands for any number of dimensions, mostly none: the gradient of a matrix that was
+// broadcast is a sum over them. float16 and bfloat16 are multiplied and summed in float32 and
+// rounded once.
 struct GemmProblem {
   AnyopDtype dtype;
   int64_t M;
@@ -22,10 +25,15 @@ struct GemmProblem {
   int64_t K;
   int32_t batch_dims;
   const int64_t* batch_shape;
+  int32_t sum_dims;
+  const int64_t* sum_shape;
   GemmSide a;
   GemmSide b;
   const void* bias;  // nullptr: none
   void* out;
+  // The same bits for any number of threads, as gradients have them: a thread does not join
+  // neighbouring tiles, which costs some per cent.
+  bool fixed_tiles;
 };
 
 int32_t Gemm(AnyopCall* call, const GemmProblem& problem);

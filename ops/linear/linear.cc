@@ -11,8 +11,8 @@ extern "C" int32_t anyop_linear_cpu(const LinearArgs* args, AnyopCall* call) {
   problem.M = args->rows;
   problem.N = args->N;
   problem.K = args->K;
-  problem.a = {args->x->data, args->K, 1, nullptr};
-  problem.b = {args->weight->data, 1, args->K, nullptr};
+  problem.a = {args->x->data, args->K, 1, nullptr, nullptr};
+  problem.b = {args->weight->data, 1, args->K, nullptr, nullptr};
   problem.bias = args->bias ? args->bias->data : nullptr;
   problem.out = args->out->data;
   return anyop::Gemm(call, problem);

@@ -8,7 +8,7 @@ namespace {
 
 anyop::GemmSide Side(const AnyopTensor& tensor) {
   const int64_t* strides = tensor.strides + tensor.ndim - 2;
-  return {tensor.data, strides[0], strides[1], tensor.strides};
+  return {tensor.data, strides[0], strides[1], tensor.strides, nullptr};
 }
 
 }  // namespace

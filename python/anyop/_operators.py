@@ -4,10 +4,14 @@
 import json
 import os
 import types
+from collections.abc import Callable
 
 from anyop._load import core
 
 ops = types.SimpleNamespace()  # ops.acme.rms_norm; anyop's own are there too, as ops.anyop
+on_new_operators: list[
+    Callable[[list[str]], None]
+] = []  # adapters: called with the names that load() brings
 _package: dict | None = None
 
 
@@ -73,4 +77,8 @@ def load(path: str | os.PathLike) -> list[str]:
     for file in files:
         core.load_library(file)
     _refresh()
-    return [name for name in list_ops() if name not in before]
+    new = [name for name in list_ops() if name not in before]
+    if new:
+        for callback in on_new_operators:
+            callback(new)
+    return new

@@ -8,8 +8,10 @@
 #include <string>
 
 #include "anyop/anyop.h"
+#include "anyop/device.h"
 #include "call.h"
 #include "dtype.h"
+#include "loader.h"
 #include "memory.h"
 #include "pool.h"
 #include "registry.h"
@@ -279,6 +281,16 @@ int32_t AnyopLoadLibrary(const char* path) {
   if (!path) return SetError(kAnyopValueError, "AnyopLoadLibrary: the path is NULL");
   return Guarded([&] { return anyop::LoadLibrary(path); });
 }
+
+int32_t AnyopRegisterDevice(const AnyopDevice* device) {
+  return Guarded([&] {
+    std::string error;
+    const int32_t status = anyop::RegisterDevice(device, &error);
+    return status == kAnyopOk ? status : SetError(status, error.c_str());
+  });
+}
+
+const AnyopDevice* AnyopFindDevice(int32_t device_type) { return anyop::FindDevice(device_type); }
 
 int32_t AnyopGetNumThreads(void) { return anyop::NumThreads(); }
 

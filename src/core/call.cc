@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <new>
 
+#include "device_call.h"
 #include "dtype.h"
 #include "memory.h"
 #include "pool.h"
@@ -239,15 +240,19 @@ class Call {
   }
 
   int32_t FailJoin(int join) {
-    std::string found;
+    std::string found, joined;
     for (uint32_t i = 0; i < op_.num_inputs; ++i) {
       const Param& p = op_.params[i];
-      if (!p.IsTensor() || !p.Is(kAnyopExpanded) || p.shape.broadcast || !(frame_->given >> i & 1))
-        continue;
+      if (!p.IsTensor() || p.shape.broadcast || !(frame_->given >> i & 1)) continue;
       const AnyopTensor& t = frame_->tensors[i];
-      found += (found.empty() ? "" : ", ") + std::string(p.name) + " " + SizesText(t.ndim, t.shape);
+      const std::string text = std::string(p.name) + " " + SizesText(t.ndim, t.shape);
+      if (p.Is(kAnyopExpanded)) found += (found.empty() ? "" : ", ") + text;
+      if (p.shape.group == op_.num_groups + join) joined = text;
     }
-    (void)join;
+    if (!joined.empty()) {
+      return Fail(frame_, kAnyopValueError, "%s does not fit the broadcast of %s", joined.c_str(),
+                  found.c_str());
+    }
     return Fail(frame_, kAnyopValueError, "shapes cannot be broadcast together: %s", found.c_str());
   }
 
@@ -397,6 +402,10 @@ class Call {
                       FailCall,
                       RunParallel,
                       this};
+    if (__builtin_expect(device_type != 1, 0)) {
+      const int32_t status = RunOnDevice(frame_, kernel, &call);
+      return status == kAnyopOk ? status : CheckKernelStatus(status);
+    }
     const bool unlock = touched_bytes_ >= kManyBytes && frame_->before_kernel;
     if (unlock) frame_->before_kernel(frame_);
     const int32_t status = kernel(frame_->args, &call);

@@ -134,8 +134,14 @@ int Sizes::JoinGroups() {
         *to = size;
       }
     }
-    groups_[op_->num_groups + j] = {rank, dims};
-    known_groups_ |= uint64_t{1} << (op_->num_groups + j);
+    const int joined = op_->num_groups + static_cast<int>(j);
+    if (GroupKnown(joined)) {  // by an input that has this shape, such as the gradient of a result
+      const Group& given = groups_[joined];
+      if (given.rank != rank || !std::equal(dims, dims + rank, given.dims))
+        return static_cast<int>(j);
+    }
+    groups_[joined] = {rank, dims};
+    known_groups_ |= uint64_t{1} << joined;
   }
   return -1;
 }

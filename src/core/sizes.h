@@ -37,7 +37,8 @@ class Sizes {
     SetSymbol(symbol, value);
     return true;
   }
-  // Computes the groups that are broadcasts of others. Returns the join that fails, or -1.
+  // Computes the groups that are broadcasts of others, and compares them with those of inputs.
+  // Returns the join that fails, or -1.
   int JoinGroups();
   bool GroupKnown(int group) const { return known_groups_ >> group & 1; }
   int GroupRank(int group) const { return groups_[group].rank; }

@@ -178,8 +178,10 @@ class Drawer:
 
         Letters that are not given have their base value as long as that does. None when nothing was found.
         """
+        # Attributes without default are drawn in any case: other ones before other sizes.
+        drawn = any(not self.inputs[name]["has_default"] for name in self.symbols["attributes"])
         for attempt in range(_TRIES):
-            loose = wild or attempt > 0
+            loose = wild or attempt > (10 if drawn else 0)
             pinned = dict(attributes or {})
             if breaks is not None and self.symbols["attributes"] and self.random.random() < 0.5:
                 name = self.random.choice(self.symbols["attributes"])

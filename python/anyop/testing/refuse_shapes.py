@@ -125,7 +125,7 @@ def output_shape(good: Good) -> Iterator[Refusal]:
         for axis in range(len(shape)):
             for other in (shape[axis] - 1, shape[axis] + 1, 0, 1):
                 shapes.add((*shape[:axis], other, *shape[axis + 1 :]))
-        for changed in sorted(shapes - {shape}):
+        for changed in sorted(s for s in shapes - {shape} if min(s, default=0) >= 0):
             placed = zeros(param, changed, dtype, True)
             more = {"watched": [placed]}
             label = str(changed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad torch tensors: those whose memory is not their value, whose gradient would be lost, or that have none."""
+"""Bad torch tensors: those that have no plain memory, or whose gradient would be lost."""
 
 from __future__ import annotations
 
@@ -86,31 +86,43 @@ def _first_floats(subject: Subject) -> bool:
     return any(dtype and is_floating(dtype) for dtype in names.values())
 
 
-@refuses("torch: gradient", "types", _first_floats)
-def gradient(good: Good) -> Iterator[Refusal]:
-    """A gradient that the call would lose."""
-    yield from _refusals(good, "torch: gradient", lambda t: t.requires_grad_(), floating=True)
-    yield from _refusals(good, "torch: gradient", lambda t: t.requires_grad_() * 1, floating=True)
+def _has_gradient(subject: Subject) -> bool:
+    return subject.metadata["backward"] is not None
 
 
-@refuses("torch: lazy negative", "types", _first_floats)
-def negative(good: Good) -> Iterator[Refusal]:
-    """The imaginary part of a conjugate is stored without its sign."""
+@refuses("torch: no gradient", "types", lambda s: _first_floats(s) and not _has_gradient(s))
+def no_gradient(good: Good) -> Iterator[Refusal]:
+    """A gradient that nobody could compute; where only integers come out, there is none to lose."""
+    results = good.subject.results
+    if not any(is_floating(name) for param in results for name in param["possible_dtypes"]):
+        return
+    for refusal in _refusals(
+        good, "torch: no gradient", lambda t: t.requires_grad_(), floating=True
+    ):
+        refusal.errors = (NotImplementedError,)
+        if not refusal.label.endswith("(result)"):
+            yield refusal
+
+
+@refuses("torch: gradient of a result", "types", _first_floats)
+def gradient_of_result(good: Good) -> Iterator[Refusal]:
+    """A given result that requires a gradient, or takes one from an argument: torch's own error."""
     import torch
 
-    def change(t):
-        if t.dtype not in (torch.float32, torch.float64):
-            return None
-        bad = torch.complex(torch.zeros_like(t), t).conj().imag
-        return bad if bad.is_neg() else None
+    outputs = {name: to_torch(placed.array) for name, placed in good.outputs().items()}
+    if any(param["optional"] for param in good.subject.results):
+        return
+    for name, tensor, is_result in _places(good, floating=True):
+        bad = {**outputs, name: tensor.requires_grad_()}
 
-    yield from _refusals(good, "torch: lazy negative", change, floating=True)
+        def call(function, bad=bad):
+            with torch.enable_grad():
+                return function(**torch_arguments(good, **bad))
 
-
-@refuses("torch: meta", "types")
-def meta(good: Good) -> Iterator[Refusal]:
-    """A tensor without memory."""
-    yield from _refusals(good, "torch: meta", lambda t: t.to("meta"))
+        label = name + (" (result)" if is_result else "")
+        kind = "torch: gradient of a result"
+        errors = (RuntimeError, NotImplementedError)
+        yield Refusal(kind, None, label, errors, {}, call=call, is_torchs=True)
 
 
 @refuses("torch: sparse", "types")
@@ -123,25 +135,12 @@ def sparse(good: Good) -> Iterator[Refusal]:
     yield from _refusals(good, "torch: sparse", change)
 
 
-@refuses("torch: fake", "types")
-def fake(good: Good) -> Iterator[Refusal]:
-    """A FakeTensor."""
-    from torch._subclasses import FakeTensorMode
-
-    with FakeTensorMode() as mode:
-        pass
-    yield from _refusals(good, "torch: fake", mode.from_tensor)
-
-
-@refuses("torch: subclass", "types")
-def subclass(good: Good) -> Iterator[Refusal]:
-    """A subclass that may mean something else by its memory."""
-    import torch
-
-    class Other(torch.Tensor):
-        pass
-
-    yield from _refusals(good, "torch: subclass", lambda t: t.as_subclass(Other))
+@refuses("torch: meta", "types", lambda s: len(s.tensors) > 1)
+def meta(good: Good) -> Iterator[Refusal]:
+    """A tensor without memory among others."""
+    for refusal in _refusals(good, "torch: meta", lambda t: t.to("meta")):
+        refusal.errors, refusal.is_torchs = (ValueError, NotImplementedError, RuntimeError), True
+        yield refusal
 
 
 @refuses("torch: emptied storage", "alignment")
@@ -158,58 +157,11 @@ def emptied(good: Good) -> Iterator[Refusal]:
         yield refusal
 
 
-@refuses("torch: mode", "types")
-def mode(good: Good) -> Iterator[Refusal]:
-    """Plain tensors while a dispatch mode wants to see every call."""
-    if torch_missing():
-        return
-    from torch._subclasses import FakeTensorMode
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            return function(*args, **(kwargs or {}))
-
-    first = next(p["name"] for p in good.subject.tensors)
-    for label, context in (("FakeTensorMode", FakeTensorMode), ("a mode of one's own", Watch)):
-        call = _call(torch_arguments(good))
-        yield Refusal("torch: mode", first, label, _TYPE, {}, call=call, context=context)
-
-
-@refuses("torch: function transform", "types")
-def transform(good: Good) -> Iterator[Refusal]:
-    """Inside vmap, grad and functionalize a tensor is a wrapper."""
-    import torch
-
-    for name, tensor, is_result in _places(good):
-        arguments = torch_arguments(good)
-
-        def inside(function, name=name, arguments=arguments):
-            return lambda t: function(**_with(arguments, name, t))
-
-        def by_vmap(function, tensor=tensor, inside=inside):
-            return torch.func.vmap(inside(function))(tensor[None])
-
-        def by_functionalize(function, tensor=tensor, inside=inside):
-            return torch.func.functionalize(inside(function))(tensor)
-
-        def by_grad(function, tensor=tensor, inside=inside):
-            return torch.func.vjp(inside(function), tensor)
-
-        kind, more = "torch: function transform", " (result)" if is_result else ""
-        yield Refusal(kind, name, f"vmap of {name}{more}", _TYPE, {}, call=by_vmap)
-        wrapped = f"functionalize of {name}{more}"  # a wrapper whose memory is NULL
-        yield Refusal(kind, name, wrapped, (TypeError, ValueError), {}, call=by_functionalize)
-        if tensor.is_floating_point():
-            yield Refusal(kind, name, f"vjp of {name}{more}", _TYPE, {}, call=by_grad)
-
-
 @refuses("torch: forward gradient", "types", _first_floats)
 def forward_gradient(good: Good) -> Iterator[Refusal]:
     """A tangent that the call would lose."""
     import torch
 
-    names = tuple(param["name"] for param in good.subject.tensors)  # the first notices for all
     for name, tensor, is_result in _places(good, floating=True):
         if is_result or tensor.dtype not in (torch.float32, torch.float64):
             continue
@@ -219,7 +171,8 @@ def forward_gradient(good: Good) -> Iterator[Refusal]:
                 dual = torch.autograd.forward_ad.make_dual(tensor, torch.ones_like(tensor))
                 return function(**torch_arguments(good, **{name: dual}))
 
-        yield Refusal("torch: forward gradient", names, name, _TYPE, {}, call=call)
+        errors = (NotImplementedError,)
+        yield Refusal("torch: forward gradient", None, name, errors, {}, call=call)
 
 
 def _several(s: Subject) -> bool:

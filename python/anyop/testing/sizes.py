@@ -138,6 +138,11 @@ def match(
     _bind_lists(metadata, [param for param in tensors if param["list"]], shapes, sizes)
     for join in metadata["symbols"]["joins"]:
         broadcast(*(sizes.groups[name] for name in join if name in sizes.groups))
+    for param in tensors:
+        if isinstance(param["shape"]["group"], list):
+            found, full = tuple(shapes[param["name"]]), shape_of(param["shape"], sizes)
+            if found != full:
+                raise Misfit(f"{found} is not {full}")
     for condition in metadata["conditions"]:
         if not evaluate(condition["expression"], sizes):
             raise Misfit(f"not {condition['text']}")
@@ -172,7 +177,7 @@ def _bind(shape: Mapping[str, Any], found: Shape, sizes: Sizes) -> None:
         raise Misfit(f"rank of {found}")
     for term, size in zip(before, found):
         _bind_term(term, size, sizes)
-    if group is not None:
+    if isinstance(group, str):
         middle = found[len(before) : len(before) + rank]
         if sizes.groups.setdefault(group, middle) != middle:
             raise Misfit(f"group {group}")

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For CUDA kernels (.cu): launches whose errors are the call's, element types and vectors of them. */
+#ifndef ANYOP_CUDA_H_
+#define ANYOP_CUDA_H_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <atomic>
+
+#include "anyop/cuda_error.h"
+#include "anyop/kernel.h"
+
+namespace anyop::cuda {
+
+// ---- element types ----
+
+// What sums and products of T are in.
+template <typename T>
+struct WideOf {
+  using Type = float;
+};
+template <>
+struct WideOf<double> {
+  using Type = double;
+};
+template <typename T>
+using Wide = typename WideOf<T>::Type;
+
+// ---- host: launches ----
+
+inline cudaStream_t StreamOf(const AnyopCall* call) {
+  return static_cast<cudaStream_t>(call->stream);
+}
+
+// kAnyopOk, or the call's failure with CUDA's own text.
+inline int32_t Check(AnyopCall* call, cudaError_t error, const char* doing) {
+  if (__builtin_expect(error == cudaSuccess, 1)) return kAnyopOk;
+  char text[512];
+  WriteError(text, sizeof text, error, doing);
+  return call->fail(call, error == cudaErrorMemoryAllocation ? kAnyopOutOfMemory : kAnyopDeviceError,
+                    text);
+}
+
+// Starts a kernel on the call's stream. Its arguments are of exactly the kernel's types.
+struct Launch {
+  dim3 grid, block;
+  size_t shared_bytes = 0;
+  bool overlaps = false;  // may start before the kernel before it ends (PDL): it calls WaitForWork()
+
+  template <typename... Arguments>
+  int32_t Run(AnyopCall* call, void (*kernel)(Arguments...), Arguments... arguments) const {
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = StreamOf(call);
+    if (overlaps) {
+      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute.val.programmaticStreamSerializationAllowed = 1;
+      config.attrs = &attribute;
+      config.numAttrs = 1;
+    }
+    return Check(call, cudaLaunchKernelEx(&config, kernel, arguments...), "starting its kernel");
+  }
+};
+
+// What launches are planned by; read once for each device. The call's device is current.
+struct Limits {
+  int multiprocessors, shared_bytes_of_block, shared_bytes, major;
+};
+inline int32_t ReadLimits(AnyopCall* call, Limits* limits) {
+  constexpr int kMaxDevices = 64;
+  static std::atomic<const Limits*> known[kMaxDevices];
+  const int device = call->device_id;
+  const bool kept = device >= 0 && device < kMaxDevices;
+  if (const Limits* found = kept ? known[device].load(std::memory_order_acquire) : nullptr) {
+    *limits = *found;
+    return kAnyopOk;
+  }
+  const auto read = [&](int* value, cudaDeviceAttr attribute) {
+    return Check(call, cudaDeviceGetAttribute(value, attribute, device), "asking for its limits");
+  };
+  if (int32_t status = read(&limits->multiprocessors, cudaDevAttrMultiProcessorCount)) return status;
+  if (int32_t status =
+          read(&limits->shared_bytes_of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin))
+    return status;
+  if (int32_t status = read(&limits->shared_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor))
+    return status;
+  if (int32_t status = read(&limits->major, cudaDevAttrComputeCapabilityMajor)) return status;
+  if (kept) known[device].store(new Limits(*limits), std::memory_order_release);
+  return kAnyopOk;
+}
+
+// Calls body with a zero of the C++ type of a floating dtype.
+template <typename Body>
+int32_t WithFloating(AnyopDtype dtype, const Body& body) {
+  switch (dtype) {
+    case kAnyopFloat32:
+      return body(float());
+    case kAnyopFloat16:
+      return body(__half());
+    case kAnyopBFloat16:
+      return body(__nv_bfloat16());
+    case kAnyopFloat64:
+      return body(double());
+    default:
+      return kAnyopInternalError;  // no schema with such a kernel allows another
+  }
+}
+
+// A number that is added to keep a sum from 0: it does not become 0 where it is too small for T's sums.
+template <typename T>
+Wide<T> EpsilonOf(double eps) {
+  const auto rounded = static_cast<Wide<T>>(eps);
+  return rounded == 0 && eps > 0 ? static_cast<Wide<T>>(0x1p-126) : rounded;
+}
+
+inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+template <typename T>
+bool IsAligned(const T* pointer, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+// ---- device: elements ----
+
+__device__ inline float Widen(float v) { return v; }
+__device__ inline double Widen(double v) { return v; }
+__device__ inline float Widen(__half v) { return __half2float(v); }
+__device__ inline float Widen(__nv_bfloat16 v) { return __bfloat162float(v); }
+
+// The two elements of a word, and back.
+__device__ inline float WidenLow(__nv_bfloat16, unsigned word) {
+  return __uint_as_float(word << 16);
+}
+__device__ inline float WidenHigh(__nv_bfloat16, unsigned word) {
+  return __uint_as_float(word & 0xffff0000u);
+}
+__device__ inline float WidenLow(__half, unsigned word) {
+  return __low2float(reinterpret_cast<const __half2&>(word));
+}
+__device__ inline float WidenHigh(__half, unsigned word) {
+  return __high2float(reinterpret_cast<const __half2&>(word));
+}
+__device__ inline unsigned NarrowTwo(__nv_bfloat16, float low, float high) {
+  const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const unsigned&>(two);
+}
+__device__ inline unsigned NarrowTwo(__half, float low, float high) {
+  const __half2 two = __floats2half2_rn(low, high);
+  return reinterpret_cast<const unsigned&>(two);
+}
+
+// a * b + c, rounded once wherever it stands: the compiler's own choice differs from place to place.
+__device__ inline float MulAdd(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ inline double MulAdd(double a, double b, double c) { return fma(a, b, c); }
+
+// 1 / sqrt(v), rounded correctly.
+__device__ inline float ReciprocalRoot(float v) { return __frsqrt_rn(v); }
+__device__ inline double ReciprocalRoot(double v) { return 1 / sqrt(v); }
+
+template <typename T>
+__device__ T Narrow(Wide<T> v) {
+  return v;
+}
+template <>
+__device__ inline __half Narrow<__half>(float v) {
+  return __float2half_rn(v);
+}
+template <>
+__device__ inline __nv_bfloat16 Narrow<__nv_bfloat16>(float v) {
+  return __float2bfloat16_rn(v);
+}
+
+template <typename T, int kCount>
+struct alignas(sizeof(T) * kCount) Vector {
+  T at[kCount];
+};
+
+// ---- device: 16 bytes, what one thread moves at once ----
+//
+// They stay packed in four registers; an array of 16-bit elements would take a register for each.
+
+template <typename T>
+constexpr int kPerVector = 16 / int{sizeof(T)};
+template <typename T>
+struct Unpacked {
+  Wide<T> at[kPerVector<T>];
+};
+
+template <typename T>
+__device__ Unpacked<T> Unpack(const uint4& bits) {
+  const unsigned words[4] = {bits.x, bits.y, bits.z, bits.w};
+  Unpacked<T> wide;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(T) == 8) {
+      if (i % 2 == 0)
+        wide.at[i / 2] =
+            __hiloint2double(static_cast<int>(words[i + 1]), static_cast<int>(words[i]));
+    } else if constexpr (sizeof(T) == 4) {
+      wide.at[i] = __uint_as_float(words[i]);
+    } else {
+      const Wide<T> low = WidenLow(T(), words[i]), high = WidenHigh(T(), words[i]);
+      wide.at[2 * i] = low;
+      wide.at[2 * i + 1] = high;
+    }
+  }
+  return wide;
+}
+
+// Unpack for the second time, behind a barrier: the compiler would keep the elements of the first
+// across it, two registers for one.
+template <typename T>
+__device__ Unpacked<T> UnpackAgain(const uint4& bits) {
+  if constexpr (sizeof(T) != 2) {
+    return Unpack<T>(bits);
+  } else {
+    const unsigned words[4] = {bits.x, bits.y, bits.z, bits.w};
+    Unpacked<T> wide;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      unsigned turned;  // the two halves, exchanged
+      asm volatile("prmt.b32 %0, %1, 0, 0x1032;" : "=r"(turned) : "r"(words[i]));
+      wide.at[2 * i] = WidenHigh(T(), turned);
+      wide.at[2 * i + 1] = WidenLow(T(), turned);
+    }
+    return wide;
+  }
+}
+
+template <typename T>
+__device__ uint4 Pack(const Unpacked<T>& wide) {
+  unsigned words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(T) == 8) {
+      words[i] = static_cast<unsigned>(i % 2 ? __double2hiint(wide.at[i / 2])
+                                             : __double2loint(wide.at[i / 2]));
+    } else if constexpr (sizeof(T) == 4) {
+      words[i] = __float_as_uint(wide.at[i]);
+    } else {
+      words[i] = NarrowTwo(T(), wide.at[2 * i], wide.at[2 * i + 1]);
+    }
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// The same of places that may not be aligned to 16 bytes: then element by element.
+template <typename T>
+__device__ uint4 LoadAt(const T* from, bool aligned) {
+  if (aligned) return *reinterpret_cast<const uint4*>(from);
+  Vector<T, kPerVector<T>> elements;
+#pragma unroll
+  for (int k = 0; k < kPerVector<T>; ++k) elements.at[k] = from[k];
+  return reinterpret_cast<const uint4&>(elements);
+}
+template <typename T>
+__device__ void StoreAt(T* to, bool aligned, const uint4& bits) {
+  if (aligned) {
+    *reinterpret_cast<uint4*>(to) = bits;
+    return;
+  }
+  const auto& elements = reinterpret_cast<const Vector<T, kPerVector<T>>&>(bits);
+#pragma unroll
+  for (int k = 0; k < kPerVector<T>; ++k) to[k] = elements.at[k];
+}
+
+// Reads 16 bytes that no thread reads again soon, past the first cache: it stays free for weights.
+__device__ inline uint4 LoadOnce(const uint4* from) {
+  uint4 bits;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+               : "l"(from)
+               : "memory");
+  return bits;
+}
+
+// One element, or 16 bytes, widened.
+template <typename W, int kPer>
+struct Piece {
+  W at[kPer];
+};
+template <int kPer, typename T>
+__device__ Piece<Wide<T>, kPer> ReadPiece(const T* from, bool aligned) {
+  Piece<Wide<T>, kPer> piece;
+  if constexpr (kPer == 1) {
+    piece.at[0] = Widen(*from);
+  } else {
+    const Unpacked<T> wide = Unpack<T>(LoadAt(from, aligned));
+#pragma unroll
+    for (int k = 0; k < kPer; ++k) piece.at[k] = wide.at[k];
+  }
+  return piece;
+}
+template <int kPer, typename T>
+__device__ void WritePiece(T* to, bool aligned, const Piece<Wide<T>, kPer>& piece) {
+  if constexpr (kPer == 1) {
+    *to = Narrow<T>(piece.at[0]);
+  } else {
+    Unpacked<T> wide;
+#pragma unroll
+    for (int k = 0; k < kPer; ++k) wide.at[k] = piece.at[k];
+    StoreAt(to, aligned, Pack<T>(wide));
+  }
+}
+
+// ---- device: dependent launches ----
+
+// For a kernel with Launch::overlaps: waits until the kernel before it is done and seen.
+__device__ inline void WaitForWork() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// For the kernel before it: the next one's blocks may start where there is room.
+__device__ inline void LetNextStart() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+}  // namespace anyop::cuda
+
+#endif  // ANYOP_CUDA_H_

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For CUDA kernels whose blocks walk over rows: rows copied to shared memory some turns ahead. */
+#ifndef ANYOP_CUDA_RING_H_
+#define ANYOP_CUDA_RING_H_
+
+#include "anyop/cuda_rows.h"
+
+namespace anyop::cuda {
+
+// A ring of stages, each with one row of kInputs tensors in vectors of 16 bytes, back to back.
+//
+// From Hopper on the copy engine fills a stage at the word of one thread; before, each thread copies
+// the vectors thread, thread + threads, ..., and may read no others.
+template <int kInputs>
+class RowRing {
+ public:
+  static constexpr int kMaxStages = 6;
+
+  __device__ RowRing(uint4* memory, uint64_t (&barriers)[kMaxStages], int stages, int vectors)
+      : memory_(memory), barriers_(barriers), stages_(stages), vectors_(vectors) {}
+
+  // By all threads, before anything else. row_of(input, row) is where a row lies.
+  template <typename RowOf>
+  __device__ void Start(int64_t row, int64_t step, int64_t rows, const RowOf& row_of) {
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0) {
+      for (int s = 0; s < stages_; ++s)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(Shared(barriers_ + s))
+                     : "memory");
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+#endif
+    for (int s = 0; s < stages_; ++s, row += step) Fill(s, row, rows, row_of);
+  }
+
+  // The oldest stage, when its row is there.
+  __device__ const uint4* Wait() {
+#if __CUDA_ARCH__ >= 900
+    unsigned done;
+    do {
+      asm volatile(
+          "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+          "selp.u32 %0, 1, 0, p; }"
+          : "=r"(done)
+          : "r"(Shared(barriers_ + stage_)), "r"(parity_)
+          : "memory");
+    } while (!done);
+#else
+    WaitForGroup(stages_);
+#endif
+    return memory_ + stage_ * kInputs * vectors_;
+  }
+
+  // Behind a barrier that every thread reached after it read the oldest stage: fills it again.
+  template <typename RowOf>
+  __device__ void Refill(int64_t row, int64_t rows, const RowOf& row_of) {
+    Fill(stage_, row, rows, row_of);
+    if (++stage_ == stages_) {
+      stage_ = 0;
+      parity_ ^= 1;
+    }
+  }
+
+ private:
+  __device__ static unsigned Shared(const void* p) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(p));
+  }
+
+  template <typename RowOf>
+  __device__ void Fill(int stage, int64_t row, int64_t rows, const RowOf& row_of) {
+    uint4* to = memory_ + stage * kInputs * vectors_;
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x || row >= rows) return;
+    const unsigned barrier = Shared(barriers_ + stage), bytes = vectors_ * 16u;
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+                 "r"(bytes * kInputs)
+                 : "memory");
+    for (int i = 0; i < kInputs; ++i)
+      asm volatile(
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+              "r"(Shared(to + i * vectors_)),
+          "l"(row_of(i, row)), "r"(bytes), "r"(barrier)
+          : "memory");
+#else
+    for (int i = 0; row < rows && i < kInputs; ++i) {
+      const auto* from = reinterpret_cast<const uint4*>(row_of(i, row));
+      for (int at = threadIdx.x; at < vectors_; at += blockDim.x)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                         Shared(to + i * vectors_ + at)),
+                     "l"(from + at)
+                     : "memory");
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+  }
+
+  // Until at most groups - 1 are on their way.
+  __device__ static void WaitForGroup(int groups) {
+    switch (groups) {
+      case 1:
+        asm volatile("cp.async.wait_group 0;" ::: "memory");
+        break;
+      case 2:
+        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        break;
+      case 3:
+        asm volatile("cp.async.wait_group 2;" ::: "memory");
+        break;
+      case 4:
+        asm volatile("cp.async.wait_group 3;" ::: "memory");
+        break;
+      case 5:
+        asm volatile("cp.async.wait_group 4;" ::: "memory");
+        break;
+      default:
+        asm volatile("cp.async.wait_group 5;" ::: "memory");
+        break;
+    }
+  }
+
+  uint4* memory_;
+  uint64_t* barriers_;
+  int stages_, vectors_, stage_ = 0;
+  unsigned parity_ = 0;
+};
+
+}  // namespace anyop::cuda
+
+#endif  // ANYOP_CUDA_RING_H_

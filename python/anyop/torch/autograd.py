@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of torch.ops.<namespace>.<op>: the kernel that torch's dispatcher runs at its Autograd keys.
+
+torch.library.register_autograd is not used: its Function is refused inside torch.func.grad. A Python kernel at the
+Autograd key costs some 4.5 us a call, also of plain tensors; where the C++ half handles those itself, it defines the
+overloads `autograd` and `out_autograd`, which it calls for all others, and the kernels of this file are theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+from torch._functorch.utils import enable_single_level_autograd_function
+
+from anyop._load import core
+from anyop.torch.gradient import Gradient, requires
+from anyop.torch.operators import Operator
+
+Run = Callable[[Sequence[Any]], Any]
+Rule = Callable[[Run, list[Any]], Any]  # (runs the operator below autograd, its arguments) -> results
+
+
+def install(
+    operator: Operator, how: Gradient | str, is_backward: bool, library: torch.library.Library
+) -> None:
+    """Register the kernels of both overloads."""
+    _bump_versions(operator, library)
+    if isinstance(how, Gradient):
+        rule = _recorded(how)
+    elif is_backward:
+        rule = _once(operator)
+    elif operator.mutated or _has_floating_result(operator):
+        rule = _refused(operator, how)
+    else:  # only integers come out: there is nothing to differentiate
+        return
+    _register(operator, "", rule, library)
+    if operator.out is not None:
+        _register(operator, "out", _refused_out(operator), library)
+
+
+def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """Function.apply without its check for functorch, whose levels the dispatcher has peeled off already."""
+    apply = super(torch.autograd.Function, function).apply
+
+    def apply_at_one_level(*args: Any) -> Any:
+        if not torch._C._are_functorch_transforms_active():
+            return apply(*args)
+        with enable_single_level_autograd_function():
+            return apply(*args)
+
+    return apply_at_one_level
+
+
+# ---- registration ----
+
+
+def _register(
+    operator: Operator, overload: str, rule: Rule, library: torch.library.Library
+) -> None:
+    """At the overload that the C++ half calls, else at the Autograd key."""
+    own = "out_autograd" if overload else "autograd"
+    op = getattr(operator.packet, overload or "default")
+    if own in operator.packet.overloads():
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return _start(operator, rule, lambda *a, **k: op(*a, **k), args, kwargs)
+            except BaseException as error:  # torch's C shim, above, would lose it
+                core.keep_torch_error(error)
+                raise
+
+        library.impl(f"{operator.short}.{own}", call, "CompositeImplicitAutograd")
+        return
+
+    def kernel(keyset: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
+        below = keyset & torch._C._after_autograd_keyset
+        return _start(operator, rule, lambda *a, **k: op.redispatch(below, *a, **k), args, kwargs)
+
+    name = f"{operator.short}.{overload}" if overload else operator.short
+    library.impl(name, kernel, "Autograd", with_keyset=True)
+
+
+def _bump_versions(operator: Operator, library: torch.library.Library) -> None:
+    """Tell autograd what is written; the C++ half does it itself where it has the overload `autograd`."""
+    if "autograd" in operator.packet.overloads():
+        return
+    written = {"": [operator.names[at] for at in operator.mutated]}
+    if operator.out is not None:
+        written["out"] = [*written[""], *operator.names[operator.count :]]
+    for overload, names in written.items():
+        if not names:
+            continue
+        op = getattr(operator.packet, overload or "default")
+
+        def kernel(keyset: Any, *args: Any, op: Any = op, names: Any = names, **kwargs: Any) -> Any:
+            values = dict(zip(operator.names, args)) | kwargs
+            for value in (values.get(name) for name in names):
+                for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                    if tensor is not None:
+                        torch.autograd.graph.increment_version(tensor)
+            with torch._C._AutoDispatchBelowADInplaceOrView():
+                below = keyset & torch._C._after_ADInplaceOrView_keyset
+                return op.redispatch(below, *args, **kwargs)
+
+        name = f"{operator.short}.{overload}" if overload else operator.short
+        library.impl(name, kernel, "ADInplaceOrView", with_keyset=True)
+
+
+def _start(operator: Operator, rule: Rule, op: Callable, args: tuple, kwargs: dict) -> Any:
+    def run(inputs: Sequence[Any]) -> Any:
+        """The call with these inputs in place of those that were given."""
+        positional = inputs[: min(len(args), operator.count)]
+        named = {name: inputs[operator.index[name]] for name in kwargs if name in operator.keywords}
+        with _levels_below_record(), torch._C._AutoDispatchBelowAutograd():
+            return op(*positional, *args[operator.count :], **{**kwargs, **named})
+
+    _refuse_tangents(operator, (*args, *kwargs.values()))
+    if not requires((*args, *kwargs.values())):
+        with torch._C._AutoDispatchBelowAutograd():
+            return op(*args, **kwargs)
+    return rule(run, operator.fill(args, kwargs))
+
+
+@contextmanager
+def _levels_below_record() -> Iterator[None]:
+    """Function.apply turns recording off; functorch's outer levels would then lose their gradients."""
+    if not torch._C._are_functorch_transforms_active():
+        yield
+        return
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+        yield
+
+
+def _refuse_tangents(operator: Operator, values: Sequence[Any]) -> None:
+    """Forward mode is not offered: an error, so that no tangent is lost silently."""
+    if forward_ad._current_level < 0:
+        return
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            _refuse_tangents(operator, value)
+        elif isinstance(value, torch.Tensor) and value.is_floating_point():
+            if forward_ad.unpack_dual(value).tangent is not None:
+                raise NotImplementedError(
+                    f"{operator.name}: has no derivative in forward mode (torch.func.jvp, jacfwd, "
+                    "hessian); use reverse mode (torch.func.vjp, jacrev)"
+                )
+
+
+# ---- rules ----
+
+
+def _recorded(gradient: Gradient) -> Rule:
+    """The operator as a node of the graph whose backward is its backward operator."""
+
+    class Recorded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, run: Run, *inputs: Any) -> Any:
+            found = run(inputs)
+            results = found if isinstance(found, tuple) else (found,)
+            saved = [inputs[at] for at in gradient.saved_inputs]
+            saved += [results[at] for at in gradient.saved_results]
+            ctx.save_for_backward(*saved)
+            ctx.kept = gradient.keep(inputs)
+            without = [results[at] for at in gradient.no_grads if results[at] is not None]
+            ctx.mark_non_differentiable(*without)
+            return found
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            needed = ctx.needs_input_grad[1:]
+            given = tuple(grads[at] for at in gradient.grads)
+            arguments = gradient.arguments(given, ctx.saved_tensors, ctx.kept)
+            found = gradient.backward.call(arguments, gradient.mask(needed))
+            return None, *gradient.place(found, len(needed))
+
+    Recorded.__name__ = Recorded.__qualname__ = f"{gradient.forward.name}_gradient"
+    apply = apply_of(Recorded)
+
+    def rule(run: Run, inputs: list[Any]) -> Any:
+        refuse_inputs(gradient, inputs)
+        return apply(run, *inputs)
+
+    return rule
+
+
+def _once(operator: Operator) -> Rule:
+    """A backward operator without a gradient of its own: an error once that is asked for."""
+
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, run: Run, *inputs: Any) -> Any:
+            return run(inputs)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            raise NotImplementedError(
+                f"{operator.name}: has no gradient, so its operator can be differentiated once, not twice"
+            )
+
+    Once.__name__ = Once.__qualname__ = f"{operator.name}_once"
+    apply = apply_of(Once)
+    return lambda run, inputs: apply(run, *inputs)
+
+
+def _refused(operator: Operator, why: str) -> Rule:
+    """An operator without a gradient: an error, so that none is lost silently."""
+
+    def rule(run: Run, inputs: list[Any]) -> Any:
+        refuse_leaf(inputs[at] for at in operator.mutated)
+        found = [operator.names[at] for at in operator.tensors if requires((inputs[at],))]
+        names = f"{found[0]} requires one" if found else "an argument requires one"
+        raise NotImplementedError(
+            f"{operator.name}: {why}, and {names}; use torch.no_grad() or .detach()"
+        )
+
+    return rule
+
+
+def _refused_out(operator: Operator) -> Rule:
+    """torch's own answer to out= where a gradient would be recorded."""
+
+    def rule(run: Run, inputs: list[Any]) -> Any:
+        raise out_error(operator)
+
+    return rule
+
+
+def out_error(operator: Operator) -> RuntimeError:
+    """In torch's words."""
+    return RuntimeError(
+        f"{operator.short}(): functions with out=... arguments don't support automatic "
+        "differentiation, but one of the arguments requires grad."
+    )
+
+
+def refuse_leaf(mutated: Any) -> None:
+    """torch's own answer where a leaf would be written."""
+    for value in mutated:
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if tensor is not None and tensor.requires_grad and tensor.is_leaf:
+                raise RuntimeError(
+                    "a leaf Variable that requires grad is being used in an in-place operation."
+                )
+
+
+def refuse_inputs(gradient: Gradient, inputs: Sequence[Any]) -> None:
+    """An error for an input that requires a gradient which the backward does not compute."""
+    for at in gradient.refused:
+        if requires((inputs[at],)):
+            name = gradient.forward.names[at]
+            raise NotImplementedError(
+                f"{gradient.forward.name}: {name} requires a gradient, which the operator does not "
+                f"compute; use {name}.detach()"
+            )
+
+
+def _has_floating_result(operator: Operator) -> bool:
+    return any(
+        "float" in name or "complex" in name for p in operator.results for name in p["possible_dtypes"]
+    )

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the core asks of a call, asked of tensors without memory: devices, dtypes, shapes, conditions.
+
+The order and the messages are those of src/core/call.cc. Layout, alignment and overlap are memory's: only a real
+call can ask for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from anyop.torch import dtypes
+from anyop.torch.operators import Operator
+from anyop.torch.shapes import Sizes, Unbound, require, sizes_text
+
+
+class Check:
+    """One call whose inputs fit; gives the shapes and dtypes of its results."""
+
+    def __init__(self, operator: Operator, inputs: Sequence[Any]) -> None:
+        self.operator = operator
+        self.first: torch.Tensor | None = None
+        self.known: dict[str, torch.dtype | None] = {}  # of tensors, and ScalarType arguments
+        symbols = operator.metadata["symbols"]
+        attributes = symbols["attributes"]
+        self.sizes = Sizes(
+            {name: inputs[operator.index[name]] for name in attributes},
+            (*symbols["sizes"], *attributes),
+        )
+        self._inputs(inputs)
+        self._joins(inputs)
+        self._conditions()
+
+    @property
+    def device(self) -> torch.device:
+        """That of all tensors."""
+        if self.first is None:
+            name = self.operator.results[0]["name"] if self.operator.results else "results"
+            raise ValueError(f"{self.operator.name}: expected at least one tensor, or a place for {name}")
+        return self.first.device
+
+    def result(self, param: Mapping[str, Any]) -> tuple[tuple[Any, ...], torch.dtype]:
+        """Shape and dtype of a new result."""
+        where = f"{self.operator.name}: "
+        try:
+            shape = self.sizes.shape(param["shape"])
+        except Unbound:
+            raise ValueError(
+                f"{where}the shape ({param['shape']['text']}) of {param['name']} has no value"
+                f"{self._known(param['shape'])}"
+            ) from None
+        dtype = dtypes.of_result(param["dtypes"], self.known)
+        if dtype is None:
+            expected = dtypes.expected_text(param["dtypes"], self.known)
+            raise TypeError(f"{where}{param['name']} has no dtype: expected {expected}")
+        self.known[param["name"]] = dtype
+        return shape, dtype
+
+    def given(self, param: Mapping[str, Any], tensor: torch.Tensor, element: int = -1) -> None:
+        """Everything that is asked of one tensor."""
+        where = f"{self.operator.name}: {param['name']}"
+        behind = f" [element {element}]" if element >= 0 else ""
+        if self.first is None:
+            self.first = tensor
+        require(
+            tensor.device == self.first.device,
+            lambda: f"{where} is on device {tensor.device}, expected {self.first.device} as the "
+            f"tensors before it{behind}",
+        )
+        self.known[param["name"]] = tensor.dtype
+        if not dtypes.allows(param["dtypes"], self.known, tensor.dtype):
+            expected = dtypes.expected_text(param["dtypes"], self.known)
+            found = dtypes.name_of(tensor.dtype)
+            raise TypeError(f"{where} has dtype {found}, expected {expected}{behind}")
+        self.sizes.match(
+            param["shape"],
+            tensor.shape,
+            lambda: f"{where} has shape {sizes_text(tensor.shape)}, expected "
+            f"({param['shape']['text']}){self._known(param['shape'])}{behind}",
+        )
+
+    def _known(self, shape: Mapping[str, Any]) -> str:
+        return self.sizes.known_text(*shape["before"], *shape["after"])
+
+    def _inputs(self, inputs: Sequence[Any]) -> None:
+        for param, value in zip(self.operator.inputs, inputs):
+            if param["kind"] == "ScalarType" and not param["list"]:
+                self._attribute(param, value)
+            elif param["kind"] == "Tensor" and not param["list"] and value is not None:
+                self.given(param, value)
+        lists = [
+            (param, value)
+            for param, value in zip(self.operator.inputs, inputs)
+            if param["kind"] == "Tensor" and param["list"] and value is not None
+        ]
+        if lists:
+            self._lists(lists)
+
+    def _attribute(self, param: Mapping[str, Any], value: torch.dtype | None) -> None:
+        self.known[param["name"]] = value
+        possible = param["possible_dtypes"]
+        if value is not None and possible and dtypes.name_of(value) not in possible:
+            raise TypeError(
+                f"{self.operator.name}: {param['name']} is {dtypes.name_of(value)}, expected "
+                f"{', '.join(possible)}"
+            )
+
+    def _lists(self, lists: list[tuple[Mapping[str, Any], Sequence[Any]]]) -> None:
+        symbols = self.operator.metadata["symbols"]
+        for param, value in lists:
+            length = param["shape"]["length"]
+            known = self.sizes.values.setdefault(length, len(value))
+            if known != len(value):
+                raise ValueError(
+                    f"{self.operator.name}: {param['name']} has {len(value)} tensors, expected {known}"
+                )
+        for element in range(max(len(value) for _, value in lists)):
+            for letter in symbols["element_sizes"]:
+                self.sizes.values.pop(letter, None)
+            for group in symbols["element_groups"]:
+                self.sizes.groups.pop(group, None)
+            for param, value in lists:
+                if element < len(value) and value[element] is not None:
+                    self.given(param, value[element], element)
+
+    def _joins(self, inputs: Sequence[Any]) -> None:
+        def message() -> str:
+            return self._join_text(inputs)
+
+        for join in self.operator.metadata["symbols"]["joins"]:
+            try:
+                self.sizes.group(join)
+            except RuntimeError:
+                raise ValueError(message()) from None
+        self.sizes.match_joined(message)
+
+    def _join_text(self, inputs: Sequence[Any]) -> str:
+        """Which shapes do not broadcast together, or do not fit what others broadcast to."""
+        parts, joined = [], ""
+        for param, value in zip(self.operator.inputs, inputs):
+            if param["kind"] != "Tensor" or value is None or param["shape"]["expand"]:
+                continue
+            text = f"{param['name']} {sizes_text(value.shape)}" if not param["list"] else ""
+            if isinstance(param["shape"]["group"], list):
+                joined = text
+            elif param["expanded"]:
+                parts.append(text)
+        if joined:
+            return f"{self.operator.name}: {joined} does not fit the broadcast of {', '.join(parts)}"
+        return f"{self.operator.name}: shapes cannot be broadcast together: {', '.join(parts)}"
+
+    def _conditions(self) -> None:
+        for condition in self.operator.metadata["conditions"]:
+            expression, text = condition["expression"], condition["text"]
+            message = f"{self.operator.name}: expected {text}{self.sizes.known_text(expression)}"
+            try:
+                truth = self.sizes.evaluate(expression)
+            except Unbound:
+                raise ValueError(message) from None
+            require(truth, lambda message=message: message)

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a call of anyop.<op> goes when its tensors are not plain: to torch.ops, with the C function's call forms.
+
+Modes, subclasses, functorch's transforms, fake tensors, conj and neg views, autocast and profilers are all torch's
+dispatcher's to handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from anyop.torch.autograd import out_error
+from anyop.torch.function import call_with_gradient, entries
+from anyop.torch.gradient import requires
+from anyop.torch.operators import Operator
+
+dispatched: dict[str, Callable[[tuple, dict[str, Any]], Any]] = {}  # by the operator's name
+
+
+def slow_call(verdict: str, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What the C function calls when it may not read the tensors' memory itself: "gradient" or "dispatch"."""
+    if verdict == "gradient":
+        return call_with_gradient(name, args, kwargs)
+    return dispatched[name](args, kwargs)
+
+
+def install(operator: Operator) -> Callable[[tuple, dict[str, Any]], Any]:
+    """Make the entry of one operator."""
+
+    def entry(args: tuple, kwargs: dict[str, Any]) -> Any:
+        return call(operator, args, kwargs)
+
+    dispatched[operator.name] = entry
+    return entry
+
+
+def refuse(name: str, why: str) -> None:
+    """Make the entry of an operator that torch.ops could not take."""
+
+    def entry(args: tuple, kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError(
+            f"{name}: is no operator of torch.ops here, because {why}; plain tensors without gradients are fine"
+        )
+
+    dispatched[name] = entries[name] = entry
+
+
+def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """anyop.<op>(*args, **kwargs) by way of torch.ops. torch.compile traces this function."""
+    values = operator.bind(args, kwargs)
+    inputs, results = values[: operator.count], values[operator.count :]
+    for at in range(operator.count):
+        if operator.inputs[at]["kind"] == "Tensor":
+            inputs[at] = _tensors(operator, at, inputs[at])
+        else:
+            inputs[at] = operator.convert(at, inputs[at])
+    given = [result for result in results if result is not None and result is not False]
+    if not given:
+        return operator.call(inputs, _mask(operator, results))
+    if len(given) == len(results) and operator.out is not None:
+        operator.call_out(inputs, given)
+        return given[0] if len(given) == 1 else tuple(given)
+    return _copied(operator, inputs, results)
+
+
+def _tensors(operator: Operator, at: int, value: Any) -> Any:
+    """A tensor argument; TypeError for what is none."""
+    param = operator.inputs[at]
+    if value is None and operator.optional[at]:
+        return None
+    if param["list"]:
+        if not isinstance(value, (list, tuple)):
+            raise _no_tensor(operator, param, value, "a list of tensors")
+        for item in value:
+            if not isinstance(item, torch.Tensor) and not (
+                item is None and param["optional_elements"]
+            ):
+                raise _no_tensor(operator, param, item, "a torch.Tensor")
+        return list(value)
+    if not isinstance(value, torch.Tensor):
+        raise _no_tensor(operator, param, value, "a torch.Tensor")
+    _refuse_sparse(operator, param, value)
+    return value
+
+
+def _refuse_sparse(operator: Operator, param: dict[str, Any], value: torch.Tensor) -> None:
+    """No operator has a kernel for these, and torch's own message would not name the argument."""
+    dense = value.layout == torch.strided and not value.is_quantized and not value.is_nested
+    if not dense:
+        kind = "quantized" if value.is_quantized else "nested" if value.is_nested else value.layout
+        raise TypeError(
+            f"{operator.name}: {param['name']} is a tensor of another kind "
+            f"({str(kind).removeprefix('torch.')}), expected a dense one"
+        )
+
+
+def _no_tensor(operator: Operator, param: dict[str, Any], value: Any, expected: str) -> TypeError:
+    return TypeError(
+        f"{operator.name}: {param['name']} is a {type(value).__name__}, expected {expected} as the "
+        "tensors before it"
+    )
+
+
+def _mask(operator: Operator, results: list[Any]) -> int:
+    """Bits of the results that are wanted; False says that one is not."""
+    mask = -1
+    for bit, (param, value) in enumerate(zip(operator.results, results)):
+        if value is False:
+            if not param["optional"]:
+                raise _no_tensor(operator, param, value, "a torch.Tensor")
+            mask &= ~(1 << bit)
+    return mask
+
+
+def _copied(operator: Operator, inputs: list[Any], results: list[Any]) -> Any:
+    """Where only some results are given, or some are optional: computed anew, then copied to their places."""
+    if requires((*inputs, *results)):
+        raise out_error(operator)
+    found = operator.call(inputs, _mask(operator, results))
+    found = list(found) if isinstance(found, tuple) else [found]
+    for at, (param, place) in enumerate(zip(operator.results, results)):
+        if place is None or place is False:
+            continue
+        if not isinstance(place, torch.Tensor):
+            raise _no_tensor(operator, param, place, "a torch.Tensor")
+        for what in ("shape", "dtype", "device"):
+            if getattr(place, what) != getattr(found[at], what):
+                error = TypeError if what == "dtype" else ValueError
+                raise error(
+                    f"{operator.name}: {param['name']} has {what} {getattr(place, what)}, expected "
+                    f"{getattr(found[at], what)}"
+                )
+        place.copy_(found[at])
+        found[at] = place
+    return found[0] if len(found) == 1 else tuple(found)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of anyop.<op> on plain tensors: an own autograd.Function around the C entry, without torch's dispatcher.
+
+Everything that depends on the operator is decided when it is installed; a call touches its arguments once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from anyop.torch.autograd import out_error, refuse_inputs
+from anyop.torch.gradient import Gradient, picker
+from anyop.torch.operators import Operator
+
+Entry = Callable[[tuple, dict[str, Any]], Any]
+
+entries: dict[str, Entry] = {}  # by the operator's name; what the C entry calls for a gradient
+
+
+def install(operator: Operator, how: Gradient | str, dispatched: Entry) -> None:
+    """Make the entry of one operator; without a plain gradient that of the dispatcher, which says why not."""
+    plain = isinstance(how, Gradient) and not operator.has_optional_results
+    entries[operator.name] = _entry(operator, how) if plain else dispatched
+
+
+def call_with_gradient(name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """anyop.<name>(*args, **kwargs) for plain tensors of which some require a gradient."""
+    return entries[name](args, kwargs)
+
+
+def _entry(operator: Operator, gradient: Gradient) -> Entry:
+    count, bind, names = operator.count, operator.bind, operator.names
+    # Function.apply without its search for functorch's wrappers: plain tensors are none.
+    apply = super(torch.autograd.Function, _function(operator, gradient)).apply
+    refused = gradient.refused
+    rests = [operator.rest(given) for given in range(count + 1)]
+
+    def entry(args: tuple, kwargs: dict[str, Any]) -> Any:
+        rest = rests[len(args)] if not kwargs and len(args) <= count else None
+        if rest is not None:
+            args = args + rest
+        else:
+            values = bind(args, kwargs)
+            if any(value is not None for value in values[count:]):
+                raise out_error(operator)
+            args = values[:count]
+        if refused:
+            refuse_inputs(gradient, args)
+        return apply(*args)
+
+    entry.__name__ = f"{names[0]}_entry"
+    return entry
+
+
+def _function(operator: Operator, gradient: Gradient) -> type[torch.autograd.Function]:
+    """The Function of one operator; its arguments are all inputs in the schema's order."""
+    run, save = _caller(operator), _saver(gradient)
+    back, keep, arguments = gradient.backward, gradient.keep, gradient.arguments
+    give, place = _giver(gradient), gradient.place
+    run_back, unwanted = _caller(back, with_keywords=True), _Unwanted(gradient)
+    grads_of = picker(gradient.grads)
+
+    class Recorded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Any) -> Any:
+            found = run(inputs)
+            ctx.kept = keep(inputs)
+            save(ctx, inputs, found)
+            return found
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            needed = ctx.needs_input_grad
+            values = arguments(grads_of(grads), ctx.saved_tensors, ctx.kept)
+            found = run_back(values, unwanted[needed])
+            return give(found) if give else place(found, len(needed))
+
+    Recorded.__name__ = Recorded.__qualname__ = f"{operator.name}_gradient"
+    return Recorded
+
+
+def _caller(operator: Operator, with_keywords: bool = False) -> Callable[..., Any]:
+    """Calls the C entry on all inputs."""
+    function, positional, names = operator.function, operator.positional, operator.keywords
+    if names:
+
+        def call(inputs: Sequence[Any], more: dict[str, Any] = {}) -> Any:  # noqa: B006 (read only)
+            named = dict(zip(names, inputs[positional:]))
+            return function(*inputs[:positional], **named, **more)
+
+        return call
+    if with_keywords:
+        return lambda inputs, more: function(*inputs, **more)
+    return lambda inputs: function(*inputs)
+
+
+def _saver(gradient: Gradient) -> Callable[[Any, Sequence[Any], Any], None]:
+    """save_for_backward, and which results have no gradient."""
+    inputs_of, without = picker(gradient.saved_inputs), gradient.no_grads
+    if not gradient.saved_results and not without:
+        return lambda ctx, inputs, found: ctx.save_for_backward(*inputs_of(inputs))
+
+    def save(ctx: Any, inputs: Sequence[Any], found: Any) -> None:
+        results = found if isinstance(found, tuple) else (found,)
+        ctx.save_for_backward(*inputs_of(inputs), *(results[at] for at in gradient.saved_results))
+        ctx.mark_non_differentiable(*(results[at] for at in without))
+
+    return save
+
+
+def _giver(gradient: Gradient) -> Callable[[Any], tuple] | None:
+    """Puts the backward's results at the places of their inputs, where these come first and in order."""
+    count, inputs = gradient.forward.count, gradient.inputs
+    rest = (None,) * (count - len(inputs))
+    if inputs != tuple(range(len(inputs))):
+        return None
+    if len(inputs) == 1:
+        return lambda found: (found, *rest)
+    return lambda found: found + rest
+
+
+class _Unwanted(dict):
+    """By needs_input_grad: the keywords that say which results of the backward are not wanted."""
+
+    def __init__(self, gradient: Gradient) -> None:
+        self.gradient = gradient
+
+    def __missing__(self, needed: tuple[bool, ...]) -> dict[str, bool]:
+        back = self.gradient.backward
+        mask = self.gradient.mask(needed)
+        names = back.names[back.count :]
+        keywords = {name: False for bit, name in enumerate(names) if not mask >> bit & 1}
+        self[needed] = keywords
+        return keywords

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules of Hugging Face models that anyop operators can stand in for: their structure, forward and check.
+
+These modules have no base class in common, so each is known by what it holds and, before it is swapped, by its
+results on random numbers: another formula behind the same names (Gemma's norm scales by 1 + weight) is found out.
+"""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import functools
+import inspect
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+
+import anyop
+
+# Float32 sums in another order, and the one or two roundings more or fewer of 16 bits.
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
+
+
+class Swapped:
+    """Stands before a module's own class as a base class, and gives it another forward."""
+
+    operator: str
+
+    @staticmethod
+    def looks_like(module: torch.nn.Module) -> bool:
+        """Whether the module holds what the forward of this class uses, and nothing else."""
+        raise NotImplementedError
+
+    @staticmethod
+    def trial(module: torch.nn.Module, random: Callable) -> Iterator[tuple]:
+        """Stand-ins of the module with random weights, inputs, and the result that is expected of them."""
+        raise NotImplementedError
+
+    def __reduce_ex__(self, protocol):
+        """Copy and pickle by the two base classes: no module holds the class made of them by name."""
+        function, arguments, *state = super().__reduce_ex__(protocol)
+        if function is copyreg.__newobj__:
+            function, arguments = _new, type(self).__bases__
+        return function, arguments, *state
+
+
+class RmsNorm(Swapped):
+    """weight * x / sqrt(mean(x^2) + eps). Where weight and x differ in dtype, the module's own forward runs."""
+
+    operator = "rms_norm"
+
+    @staticmethod
+    def looks_like(module):
+        parts = (*module._buffers, *module._modules)
+        if "Norm" not in type(module).__name__ or set(module._parameters) != {"weight"} or parts:
+            return False
+        return module.weight is not None and module.weight.dim() == 1 and _eps(module) is not None
+
+    @staticmethod
+    def trial(module, random):
+        eps, D = float(_eps(module)), module.weight.numel()
+        scales = random(3, 1).new_tensor([[1.0], [math.sqrt(eps) or 1e-3], [100.0]])
+        weight, x = random(D), random(3, D) * scales
+        stand_in = _stand_in(module, _parameters={"weight": torch.nn.Parameter(weight)})
+        yield stand_in, x, anyop.rms_norm(x, weight, eps)
+
+    def forward(self, x):
+        if x.dtype is not self.weight.dtype:
+            return super().forward(x)
+        rows = x if x.stride(-1) == 1 else x.contiguous()
+        # Autocast may have made the result float32, which the module's own forward does not.
+        return anyop.rms_norm(rows, self.weight, _eps(self)).to(x.dtype)
+
+
+class GatedParts(Swapped):
+    """down_proj(act_fn(gate_proj(x)) * up_proj(x)): one product; joining the parts for silu_and_mul costs more."""
+
+    operator = "mul"
+
+    @staticmethod
+    def looks_like(module):
+        return _holds_only(module, {"gate_proj", "up_proj", "down_proj", "act_fn"})
+
+    @staticmethod
+    def trial(module, random):
+        gate, up, down = random(6, 8), random(6, 8), random(8, 6)
+        x = random(3, 8)
+        linear = torch.nn.functional.linear
+        act_fn = copy.copy(module.act_fn)
+        parts = {"gate_proj": _linear(gate), "up_proj": _linear(up), "down_proj": _linear(down)}
+        stand_in = _stand_in(module, _modules={**parts, "act_fn": act_fn})
+        yield stand_in, x, linear(act_fn(linear(x, gate)) * linear(x, up), down)
+
+    def forward(self, x):
+        return self.down_proj(anyop.mul(self.act_fn(self.gate_proj(x)), self.up_proj(x)))
+
+
+class GatedMatrix(Swapped):
+    """down_proj(silu(g) * u) with g and u the halves of gate_up_proj(x). The activation module is not called."""
+
+    operator = "silu_and_mul"
+
+    @staticmethod
+    def looks_like(module):
+        return _holds_only(module, {"gate_up_proj", "down_proj", "activation_fn"})
+
+    @staticmethod
+    def trial(module, random):
+        both, down, x = random(12, 8), random(8, 6), random(3, 8)
+        linear, act_fn = torch.nn.functional.linear, copy.copy(module.activation_fn)
+        parts = {"gate_up_proj": _linear(both), "down_proj": _linear(down)}
+        stand_in = _stand_in(module, _modules={**parts, "activation_fn": act_fn})
+        yield stand_in, x, linear(anyop.silu_and_mul(linear(x, both)), down)
+
+    def forward(self, x):
+        if _hooks(self.activation_fn):  # they want to see a call
+            return super().forward(x)
+        both = self.gate_up_proj(x)
+        return self.down_proj(anyop.silu_and_mul(both.contiguous()))
+
+
+class _Activation(Swapped):
+    """A function of each element, known by the names that Hugging Face gives its classes."""
+
+    names: frozenset[str]
+    arguments: dict = {}  # noqa: RUF012
+
+    @classmethod
+    def looks_like(cls, module):
+        return type(module).__name__ in cls.names and _holds_only(module, set())
+
+    @classmethod
+    def trial(cls, module, random):
+        x = 4 * random(64)
+        yield _stand_in(module), x, getattr(anyop, cls.operator)(x, **cls.arguments)
+
+
+class Silu(_Activation):
+    operator, names = "silu", frozenset({"SiLUActivation"})
+
+    def forward(self, x):
+        return anyop.silu(x)
+
+
+class Gelu(_Activation):
+    operator, names = "gelu", frozenset({"GELUActivation"})
+
+    def forward(self, x):
+        return anyop.gelu(x)
+
+
+class GeluTanh(_Activation):
+    operator, arguments = "gelu", {"approximate": "tanh"}
+    names = frozenset({"GELUTanh", "PytorchGELUTanh", "NewGELUActivation", "FastGELUActivation"})
+
+    def forward(self, x):
+        return anyop.gelu(x, approximate="tanh")
+
+
+KINDS = (RmsNorm, GatedParts, GatedMatrix, Silu, Gelu, GeluTanh)
+
+
+def kind_of(module: torch.nn.Module) -> type[Swapped] | None:
+    """The kind whose structure the module has."""
+    if isinstance(module, Swapped) or not _takes_one_input(module):
+        return None
+    return next((kind for kind in KINDS if kind.looks_like(module)), None)
+
+
+def agrees(module: torch.nn.Module, kind: type[Swapped]) -> bool:
+    """Whether the module's own forward gives what kind's would, in training and not."""
+    try:
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            return all(_agrees(module, kind, dtype) for dtype in TOLERANCE)
+    except Exception:  # forward is somebody else's and may raise anything
+        return False
+
+
+@functools.cache
+def joined(kind: type[Swapped], original: type) -> type:
+    """The class of a swapped module: a subclass of its own class, of the same name."""
+    return type(original)(original.__name__, (kind, original), {"__module__": __name__})
+
+
+def _new(kind: type[Swapped], original: type) -> torch.nn.Module:
+    found = joined(kind, original)
+    return found.__new__(found)
+
+
+def _agrees(module, kind, dtype) -> bool:
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape):
+        return torch.randn(shape, generator=generator, dtype=dtype, device="cpu")
+
+    for stand_in, x, expected in kind.trial(module, random):
+        for training in (False, True):
+            stand_in.training = training
+            found = type(module).forward(stand_in, x)
+            same = found.dtype is dtype and found.shape == expected.shape
+            tolerance = TOLERANCE[dtype]
+            if not same or not torch.allclose(found, expected, rtol=tolerance, atol=tolerance):
+                return False
+    return True
+
+
+def _stand_in(module: torch.nn.Module, **changed) -> torch.nn.Module:
+    """A copy that shares all but what is changed; the module itself is not touched."""
+    stand_in = copy.copy(module)
+    stand_in.__dict__.update(changed)
+    return stand_in
+
+
+def _linear(weight: torch.Tensor) -> torch.nn.Linear:
+    """A layer on the meta device draws no random numbers of the user's."""
+    layer = torch.nn.Linear(*weight.shape[::-1], bias=False, device="meta")
+    layer.weight = torch.nn.Parameter(weight)
+    return layer
+
+
+def _eps(module: torch.nn.Module) -> float | None:
+    found = getattr(module, "variance_epsilon", None)
+    return getattr(module, "eps", None) if found is None else found
+
+
+def _holds_only(module: torch.nn.Module, children: set[str]) -> bool:
+    return set(module._modules) == children and not module._parameters and not module._buffers
+
+
+def _hooks(module: torch.nn.Module) -> bool:
+    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(module, name) for name in names)
+
+
+def _takes_one_input(module: torch.nn.Module) -> bool:
+    try:
+        parameters = inspect.signature(type(module).forward).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    usual = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [parameter.kind for parameter in parameters] == [usual, usual]

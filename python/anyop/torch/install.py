@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installs the adapter for every operator: those that are loaded, and those of libraries loaded later."""
+
+from __future__ import annotations
+
+import torch
+
+import anyop
+from anyop import _operators
+from anyop._load import core
+from anyop.torch import autocast, autograd, compile, dispatch, fake, flops, function, gradient, vmap
+from anyop.torch.operators import Operator
+
+_operators_by_name: dict[str, Operator] = {}
+_libraries: dict[str, torch.library.Library] = {}  # by namespace; they keep the registrations alive
+
+
+def install_all() -> None:
+    """Once, when anyop.torch is imported."""
+    install(anyop.list_ops())
+    _operators.on_new_operators.append(install)
+
+
+def install(names: list[str]) -> None:
+    """Register these operators with torch and install all rules. Nothing to do for those that are there."""
+    problem = core.register_torch()
+    if problem:
+        raise ImportError(f"anyop.torch: {problem}")
+    new = []
+    for name in names:
+        if name in _operators_by_name:
+            continue
+        refused = core.torch_problem(name)
+        if refused:  # torch is too old for its arguments, say
+            dispatch.refuse(name, refused)
+        else:
+            new.append(Operator(name))
+    _operators_by_name.update((operator.name, operator) for operator in new)
+    hows = {operator.name: gradient.find(operator, _operators_by_name) for operator in new}
+    backwards = {how.backward.name for how in hows.values() if isinstance(how, gradient.Gradient)}
+    for operator in new:
+        library = _libraries.setdefault(
+            operator.namespace, torch.library.Library(operator.namespace, "FRAGMENT")
+        )
+        fake.install(operator, library)
+        autograd.install(operator, hows[operator.name], operator.name in backwards, library)
+        function.install(operator, hows[operator.name], dispatch.install(operator))
+        vmap.install(operator, library)
+        autocast.install(operator, library)
+        flops.install(operator)
+        compile.install(operator)

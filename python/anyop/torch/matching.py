@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which class makes a given module run anyop operators, or why it stays as it is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+import anyop
+from anyop.torch import hugging_face, nn
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+LAYERS = {  # class of torch.nn: class with the same attributes, operator
+    torch.nn.Linear: (nn.Linear, "linear"),
+    torch.nn.RMSNorm: (nn.RMSNorm, "rms_norm"),
+    torch.nn.LayerNorm: (nn.LayerNorm, "layer_norm"),
+    torch.nn.Embedding: (nn.Embedding, "embedding"),
+    torch.nn.SiLU: (nn.SiLU, "silu"),
+    torch.nn.GELU: (nn.GELU, "gelu"),
+    torch.nn.ReLU: (nn.ReLU, "relu"),
+    torch.nn.Softmax: (nn.Softmax, "softmax"),
+    torch.nn.LogSoftmax: (nn.LogSoftmax, "log_softmax"),
+}
+# Attributes that say what no operator does.
+UNSUPPORTED = {
+    torch.nn.SiLU: {"inplace": False},
+    torch.nn.ReLU: {"inplace": False},
+    torch.nn.Embedding: {"max_norm": None, "scale_grad_by_freq": False, "sparse": False},
+}
+
+
+class Refusal(NamedTuple):
+    """A module whose class or structure fits stays as it is, for this reason."""
+
+    reason: str
+
+
+def match(module: torch.nn.Module, device_type: str) -> type | Refusal | None:
+    """The class to give the module; a refusal; None for a module of no known kind.
+
+    device_type: of a module that has no parameters.
+    """
+    original = type(module)
+    if original in LAYERS:
+        found, operator = LAYERS[original]
+        reason = _setting(module)
+    else:
+        kind = hugging_face.kind_of(module)
+        if kind is None:
+            return None
+        found, operator = hugging_face.joined(kind, original), kind.operator
+        reason = None if hugging_face.agrees(module, kind) else f"it does not compute {operator}"
+    reason = reason or _object(module) or _device(module, operator, device_type)
+    return found if reason is None else Refusal(reason)
+
+
+def _setting(module: torch.nn.Module) -> str | None:
+    for name, usual in UNSUPPORTED.get(type(module), {}).items():
+        if getattr(module, name) != usual:
+            return f"{name}={getattr(module, name)}"
+    if isinstance(module, (torch.nn.Softmax, torch.nn.LogSoftmax)) and module.dim is None:
+        return "no dim"
+    return None
+
+
+def _object(module: torch.nn.Module) -> str | None:
+    """What was done to this very object that another class would not keep."""
+    if "forward" in module.__dict__:
+        return "its forward was replaced"
+    for parameter in module._parameters.values():
+        if parameter is not None and type(parameter) is not torch.nn.Parameter:
+            return f"it holds a {type(parameter).__name__}"
+        if parameter is not None and parameter.dtype not in DTYPES:
+            return f"it holds {str(parameter.dtype).removeprefix('torch.')}"
+    return None
+
+
+def _device(module: torch.nn.Module, operator: str, device_type: str) -> str | None:
+    own = next((parameter.device.type for parameter in module.parameters()), device_type)
+    if own in ("meta", *anyop.backends(operator)):
+        return None
+    return f"no kernel of {operator} on {own}"

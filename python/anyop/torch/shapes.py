@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape language on torch's sizes: binds letters and groups, computes shapes; symbolic sizes stay symbolic.
+
+A comparison of symbolic sizes becomes torch._check_value: a guard where the sizes have values, a condition on the
+running program where they have none.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+Size = int | torch.SymInt
+Shape = Sequence[Size]
+Expression = int | str | list
+
+
+def _ceildiv(a: Size, b: Size) -> Size:
+    return -(-a // b)
+
+
+def _both(a: Any, b: Any) -> Any:
+    return b & a if isinstance(b, torch.SymBool) else a & b
+
+
+def _either(a: Any, b: Any) -> Any:
+    return b | a if isinstance(b, torch.SymBool) else a | b
+
+
+_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "ceildiv": _ceildiv,
+    "min": torch.sym_min,
+    "max": torch.sym_max,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    "and": _both,
+    "or": _either,
+}
+
+
+class Unbound(Exception):
+    """An expression has no value: a letter is not bound, a division is by zero, or int64 overflows."""
+
+
+def require(truth: bool | torch.SymBool, message: Callable[[], str]) -> None:
+    """Raise ValueError where truth is false; where it is symbolic, make it a guard or a runtime check."""
+    if isinstance(truth, torch.SymBool):
+        torch._check_value(truth, message)
+    elif not truth:
+        raise ValueError(message())
+
+
+class Sizes:
+    """Letters, integer arguments and groups of one call."""
+
+    def __init__(
+        self, values: dict[str, Size] | None = None, order: Sequence[str] = ()
+    ) -> None:
+        self._order = order  # of letters and arguments in messages
+        self.values: dict[str, Size] = dict(values or {})
+        self.groups: dict[str, tuple[Size, ...]] = {}
+        self._joined: list[tuple[Sequence[str], tuple[Size, ...]]] = []
+
+    def evaluate(self, expression: Expression) -> Any:
+        """The value of an expression; a comparison's is a bool or a SymBool."""
+        if isinstance(expression, int):
+            return expression
+        if isinstance(expression, str):
+            if expression not in self.values:
+                raise Unbound
+            return self.values[expression]
+        name, *operands = expression
+        if name in ("rank", "numel"):
+            group = self.group(operands[0])
+            return len(group) if name == "rank" else math.prod(group)
+        a, b = (self.evaluate(operand) for operand in operands)
+        if name in ("//", "%", "ceildiv") and isinstance(b, int) and b == 0:
+            raise Unbound
+        value = _OPERATIONS[name](a, b)
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise Unbound
+        return value
+
+    def group(self, group: str | Sequence[str] | None) -> tuple[Size, ...]:
+        """The sizes of a group, or those that several broadcast to (absent ones left out)."""
+        if group is None:
+            return ()
+        if isinstance(group, str):
+            if group not in self.groups:
+                raise Unbound
+            return self.groups[group]
+        known = [self.groups[name] for name in group if name in self.groups]
+        return tuple(torch.broadcast_shapes(*known))
+
+    def shape(self, shape: Mapping[str, Any]) -> tuple[Size, ...]:
+        """The sizes of a tensor (of a list: of an element)."""
+        before, after = ([self.evaluate(t) for t in shape[part]] for part in ("before", "after"))
+        found = (*before, *self.group(shape["group"]), *after)
+        if any(isinstance(size, int) and size < 0 for size in found):
+            raise Unbound
+        return found
+
+    def match(self, shape: Mapping[str, Any], found: Shape, message: Callable[[], str]) -> None:
+        """Bind what is new, compare what is known. ValueError with the message where it does not fit."""
+        if shape["expand"]:
+            self._match_expanded(shape, found, message)
+            return
+        before, group, after = shape["before"], shape["group"], shape["after"]
+        rank = len(found) - len(before) - len(after)
+        require(rank >= 0 and (group is not None or rank == 0), message)
+        for term, size in zip(before, found):
+            self._match_term(term, size, message)
+        if group is not None:
+            middle = tuple(found[len(before) : len(before) + rank])
+            if not isinstance(group, str):  # a broadcast: its groups may be bound later
+                self._joined.append((group, middle))
+            elif group in self.groups:
+                _require_same(self.groups[group], middle, message)
+            else:
+                self.groups[group] = middle
+        for term, size in zip(after, found[len(before) + rank :]):
+            self._match_term(term, size, message)
+
+    def match_joined(self, message: Callable[[], str]) -> None:
+        """Compare arguments whose shape is a broadcast of groups, once all groups are bound."""
+        for group, found in self._joined:
+            _require_same(self.group(group), found, message)
+        self._joined.clear()
+
+    def _match_expanded(self, shape, found: Shape, message: Callable[[], str]) -> None:
+        full = self._value(self.shape, shape, message)
+        require(len(found) <= len(full), message)
+        for a, b in zip(reversed(found), reversed(full)):
+            if not (isinstance(a, int) and a == 1):
+                require(_either(a == b, a == 1), message)
+
+    def _match_term(self, term: Expression, size: Size, message: Callable[[], str]) -> None:
+        unknown = {letter for letter in letters(term) if letter not in self.values}
+        if not unknown:
+            require(self._value(self.evaluate, term, message) == size, message)
+            return
+        (letter,) = unknown  # a * letter + b, with a > 0
+        at_0, at_1 = (Sizes({**self.values, letter: n}).evaluate(term) for n in (0, 1))
+        rest, factor = size - at_0, at_1 - at_0
+        if at_0 != 0:
+            require(rest >= 0, message)
+        if factor != 1:
+            require(rest % factor == 0, message)
+        self.values[letter] = rest // factor if factor != 1 else rest
+
+    @staticmethod
+    def _value(compute: Callable[[Any], Any], what: Any, message: Callable[[], str]) -> Any:
+        try:
+            return compute(what)
+        except Unbound:
+            raise ValueError(message()) from None
+
+    def known_text(self, *terms: Expression) -> str:
+        """" with D=64, k=3": what is known of the letters in terms."""
+        names = {letter for term in terms for letter in letters(term)} & set(self.values)
+        known = [f"{name}={self.values[name]}" for name in self._order if name in names]
+        return " with " + ", ".join(known) if known else ""
+
+
+def _require_same(known: Shape, found: Shape, message: Callable[[], str]) -> None:
+    require(len(known) == len(found), message)
+    for a, b in zip(known, found):
+        require(a == b, message)
+
+
+def letters(expression: Expression) -> Iterator[str]:
+    """Letters and integer arguments in an expression."""
+    if isinstance(expression, str):
+        yield expression
+    elif isinstance(expression, (list, tuple)) and expression[0] not in ("rank", "numel"):
+        for part in expression[1:]:
+            yield from letters(part)
+
+
+def counted_groups(expression: Expression) -> Iterator[str]:
+    """Groups that rank() and numel() in an expression name."""
+    if isinstance(expression, (list, tuple)):
+        if expression[0] in ("rank", "numel"):
+            yield from [expression[1]] if isinstance(expression[1], str) else expression[1]
+        else:
+            for part in expression[1:]:
+                yield from counted_groups(part)
+
+
+def sizes_text(shape: Shape) -> str:
+    """A shape as messages write it: (2, 3), (63)."""
+    return "(" + ", ".join(map(str, shape)) + ")"

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device of a call is entered and left, its scratch memory taken and given back; nothing waits
+// for the device.
+#include "device_call.h"
+
+#include "loader.h"
+
+namespace anyop {
+namespace {
+
+struct Block {
+  Block* next;
+  void* memory;
+};
+
+// What call->internal is while such a kernel runs.
+struct DeviceCall {
+  Frame* frame;
+  const AnyopDevice* device;  // nullptr: none is registered; kernels without scratch run all the same
+  Block* blocks = nullptr;
+};
+
+DeviceCall* Self(AnyopCall* call) { return static_cast<DeviceCall*>(call->internal); }
+
+int32_t FailOnDevice(AnyopCall* call, int32_t status, const char* message) {
+  return Fail(Self(call)->frame, status, "%s", message);
+}
+
+template <typename Function>
+bool Has(const AnyopDevice* device, Function AnyopDevice::*member) {
+  if (!device) return false;
+  const auto* at = reinterpret_cast<const char*>(&(device->*member));
+  return at + sizeof(Function) <= reinterpret_cast<const char*>(device) + device->size &&
+         device->*member;
+}
+
+// nullptr with an error noted when there is none.
+void* TakeOnDevice(AnyopCall* call, int64_t bytes) {
+  DeviceCall* self = Self(call);
+  const AnyopDevice* device = self->device;
+  if (!Has(device, &AnyopDevice::allocate_on) || !Has(device, &AnyopDevice::free_on)) {
+    Fail(self->frame, kAnyopOutOfMemory, "no scratch memory is known on device type %d",
+         call->device_type);
+    return nullptr;
+  }
+  void* memory = nullptr;
+  // A kernel that asks for nothing gets a place all the same, as on the CPU.
+  const int64_t some = bytes == 0 ? 1 : bytes;
+  try {
+    Block* block = self->frame->arena.Take<Block>(1);
+    if (device->allocate_on(call->device_id, call->stream, some, &memory)) {
+      Fail(self->frame, kAnyopOutOfMemory, "%lld bytes of scratch memory: %s", (long long)bytes,
+           device->last_error());
+      return nullptr;
+    }
+    *block = {self->blocks, memory};
+    self->blocks = block;
+  } catch (const std::bad_alloc&) {
+    Fail(self->frame, kAnyopOutOfMemory, "out of memory");
+  }
+  return memory;
+}
+
+// In the order of the stream: behind what the kernel started.
+int32_t GiveBack(const DeviceCall& self, const AnyopCall& call) {
+  int32_t status = kAnyopOk;
+  for (Block* block = self.blocks; block; block = block->next) {
+    const int32_t freed = self.device->free_on(call.device_id, call.stream, block->memory);
+    if (freed && !status) status = freed;
+  }
+  return status;
+}
+
+int32_t RunEntered(DeviceCall* self, AnyopKernel kernel, AnyopCall* call) {
+  const int32_t status = kernel(self->frame->args, call);
+  const int32_t back = GiveBack(*self, *call);
+  return status || !back ? status : Fail(self->frame, back, "%s", self->device->last_error());
+}
+
+int32_t RunUnlocked(DeviceCall* self, AnyopKernel kernel, AnyopCall* call) {
+  if (!self->device) return kernel(self->frame->args, call);
+  AnyopDeviceScope scope;
+  if (int32_t status = self->device->enter(call->device_id, &scope))
+    return Fail(self->frame, status, "%s", self->device->last_error());
+  const int32_t status = RunEntered(self, kernel, call);
+  if (!scope.changed) return status;
+  const int32_t left = self->device->leave(&scope);
+  return status || !left ? status : Fail(self->frame, left, "%s", self->device->last_error());
+}
+
+}  // namespace
+
+int32_t RunOnDevice(Frame* frame, AnyopKernel kernel, AnyopCall* call) {
+  DeviceCall self{frame, FindDevice(call->device_type)};
+  call->workspace = TakeOnDevice;
+  call->fail = FailOnDevice;
+  call->internal = &self;
+  // A launch waits when the device's queue is full, which may be for long: never with the lock.
+  if (frame->before_kernel) frame->before_kernel(frame);
+  const int32_t status = RunUnlocked(&self, kernel, call);
+  if (frame->before_kernel) frame->after_kernel(frame);
+  return status;
+}
+
+}  // namespace anyop

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA's errors as AnyopStatus with a text, and a device made current for a while.
+#pragma once
+
+#include "anyop/cuda_error.h"
+#include "anyop/device.h"
+
+namespace anyop::cuda {
+
+// kAnyopOk, or the status of an error whose text LastError() then is.
+int32_t Check(cudaError_t error, const char* doing);
+__attribute__((format(printf, 2, 3))) int32_t Refuse(int32_t status, const char* format, ...);
+const char* LastError();
+
+int32_t Enter(int32_t device, AnyopDeviceScope* scope);
+int32_t Leave(const AnyopDeviceScope* scope);
+
+// Runs body, which returns a cudaError_t, with a device current.
+template <typename Body>
+int32_t On(int32_t device, const char* doing, const Body& body) {
+  AnyopDeviceScope scope;
+  if (int32_t status = Enter(device, &scope)) return status;
+  const int32_t status = Check(body(), doing);
+  if (!scope.changed) return status;
+  const int32_t left = Leave(&scope);
+  return status ? status : left;
+}
+
+}  // namespace anyop::cuda
