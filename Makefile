@@ -20,7 +20,7 @@ CPP := $(shell find src include ops bindings tests examples bench codegen -type 
 # The programs of bench/, not what they share.
 BENCH := $(shell grep -l '__main__' bench/*.py)
 
-.PHONY: demo test test-full lint format stubs bench docs clean needs
+.PHONY: demo test test-gpu test-full test-versions lint format stubs bench docs clean needs
 
 demo: $(VENV)/.anyop $(VENV)/.demo
 	@$(PY) -m examples.sentence_search $(ARGS)
@@ -31,9 +31,19 @@ test: $(VENV)/.anyop $(VENV)/.dev
 	@$(STEP) --show "C++ tests" ctest --test-dir build/package --output-on-failure
 	@$(STEP) --show "Python tests" $(PY) -m pytest $(ARGS)
 
+# The tests that need a CUDA device; they say what they skip and why. On a machine where anyop is
+# installed in another environment: make test-gpu PY=python3 GPU_NEEDS=
+GPU_NEEDS ?= $(VENV)/.anyop $(VENV)/.dev
+test-gpu: $(GPU_NEEDS)
+	@$(STEP) --show "tests on the GPU" $(PY) -m pytest -rs $(wildcard tests/cuda_*.py) $(ARGS)
+
 # The same tests on further builds: sanitizers, each level of x86-64.
 test-full: test
 	@$(PYTHON) tools/test_full.py --python $(PY) --jobs $(JOBS)
+
+# One build on several versions of torch and Python; downloads gigabytes. docs/versions.md holds the last table.
+test-versions: | needs
+	@$(PYTHON) tools/versions.py $(ARGS)
 
 lint: $(VENV)/.lint
 	@$(STEP) "ruff check" $(PY) -m ruff check .

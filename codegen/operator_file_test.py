@@ -123,6 +123,13 @@ def test_backward_saves_only_what_the_forward_has(tmp_path):
     )
 
 
+def test_an_operator_that_writes_its_argument_has_no_gradient(tmp_path):
+    schema = "f(Tensor(a!) x) -> Tensor"
+    shapes, dtypes = {"x": "*", "out": "*"}, {"x": FLOATS, "out": "x"}
+    found = read(tmp_path, schema, shapes, dtypes, backward={"name": "f"})
+    assert "[backward] of an operator that writes its argument 'x'" in found
+
+
 def test_autocast_and_flops(operators, tmp_path):
     found = metadata(operators["tanh"])
     assert (found["autocast"], metadata(operators["dropout"])["autocast"]) == ("float32", None)

@@ -264,8 +264,11 @@ SAMPLES = [
     sample(
         "mul_gradient(Tensor grad_out, Tensor x, Tensor y) -> (Tensor? grad_x, Tensor? grad_y)",
         {
-            "grad_out": "broadcast(*X, *Y)", "x": "*X", "y": "*Y",
-            "grad_x": "*X", "grad_y": "*Y",
+            "grad_out": "broadcast(*X, *Y)",
+            "x": "*X",
+            "y": "*Y",
+            "grad_x": "*X",
+            "grad_y": "*Y",
         },
         {"grad_out": FLOATS, "x": "grad_out", "y": "x", "grad_x": "x", "grad_y": "y"},
     ),

@@ -28,6 +28,7 @@ from examples.sentence_search.folder import model_folder, packaged_model  # noqa
 from examples.sentence_search.model import Encoder  # noqa: E402
 from examples.sentence_search.tiny_bert import WORDS, write_tiny_bert  # noqa: E402
 from examples.sentence_search.tokens import Tokenizer  # noqa: E402
+from examples.sentence_search.torch_model import TorchEncoder  # noqa: E402
 from examples.sentence_search.weights import read_config, read_weights  # noqa: E402
 
 # Of vectors of length 1; float32 in another order of addition differs by about 3e-7.
@@ -64,10 +65,12 @@ def sentences(count: int) -> list[str]:
     return texts
 
 
-def embed(folder, texts: list[str], batch_size: int = 32) -> tuple[np.ndarray, list]:
+def embed(
+    folder, texts: list[str], batch_size: int = 32, kind=Encoder, **options
+) -> tuple[np.ndarray, list]:
     config = read_config(folder)
     tokens = Tokenizer(folder.read("tokenizer.json"), config.limit).encode(texts)
-    encoder = Encoder(anyop, config, read_weights(folder, config))
+    encoder = kind(anyop, config, read_weights(folder, config), **options)
     return index.embed(encoder, tokens, batch_size), tokens
 
 
@@ -154,3 +157,16 @@ def test_narrow_weights_equal_transformers(tmp_path, dtype):
     texts = sentences(40)
     found, _ = embed(model_folder(str(path)), texts)
     assert_equal(found, reference(str(path), texts, limit=64))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_torch_tensors_give_the_same_vectors(tmp_path, compiled, pooling):
+    path = write_tiny_bert(tmp_path / "model")
+    (path / "1_Pooling").mkdir()
+    (path / "1_Pooling" / "config.json").write_text(f'{{"pooling_mode": "{pooling}"}}')
+    folder, texts = model_folder(str(path)), sentences(45)
+    expected, _ = embed(folder, texts, 10)
+    found, _ = embed(folder, texts, 10, TorchEncoder, compiled=compiled)
+    assert np.abs(found - expected).max() <= 2e-6
+    assert_equal(found, reference(str(path), texts, limit=64, pooling=pooling))

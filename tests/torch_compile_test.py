@@ -117,7 +117,11 @@ def test_a_new_batch_size_compiles_nothing_with_gradients():
 
 def test_every_form_of_call_is_traced():
     x, w = tensors((3, 8), (8,))
-    place, values, indices = torch.empty(3, 8), torch.empty(3, 2), torch.empty(3, 2, dtype=torch.int64)
+    place, values, indices = (
+        torch.empty(3, 8),
+        torch.empty(3, 2),
+        torch.empty(3, 2, dtype=torch.int64),
+    )
 
     def calls(x, w, place, values, indices):
         returned = anyop.rms_norm(x, w, 1e-6, out=place)

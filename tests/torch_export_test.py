@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.export with dynamic shapes, saved and run in a fresh process; a package of AOTInductor."""
+"""torch.export with dynamic shapes, saved and run in a fresh process."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ CHECK = """
 import sys, torch, anyop.torch
 sys.path.insert(0, sys.argv[2])
 expected = torch.load(sys.argv[2] + "/expected.pt")
+torch.set_grad_enabled(False)
 run = LOAD
 for arguments, (values, indices) in expected:
     found = run(*arguments)
@@ -87,7 +88,9 @@ def test_an_exported_program_needs_the_operators(tmp_path):
     """Without anyop.torch, torch says which operator it misses; nothing crashes."""
     torch.export.save(exported(), tmp_path / "model.pt2")
     program = f"import torch; torch.export.load({str(tmp_path / 'model.pt2')!r})"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
+    )
     assert found.returncode == 1 and "anyop" in found.stderr, found.stderr
 
 
@@ -98,13 +101,3 @@ def test_sizes_that_do_not_fit_are_refused_in_export():
 
     with pytest.raises(Exception, match="rms_norm: weight has shape"):
         torch.export.export(Wrong(), (torch.randn(3, 8), torch.randn(8)))
-
-
-def test_aot_inductor_package(tmp_path):
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    if version < (2, 13):
-        pytest.skip(f"AOTInductor packages are tested from torch 2.13 on; this is {torch.__version__}")
-    path = torch._inductor.aoti_compile_and_package(
-        exported(), package_path=str(tmp_path / "model.pt2")
-    )
-    run_elsewhere(tmp_path, path, "torch._inductor.aoti_load_package(sys.argv[1])")

@@ -11,9 +11,8 @@ from anyop import testing
 from anyop.testing.torch_cases import torch_call, torch_calls
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-import anyop.torch  # noqa: E402
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch._dynamo.source import ConstantSource  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.fx.experimental.symbolic_shapes import (  # noqa: E402
     DimDynamic,
     ShapeEnv,
@@ -49,7 +48,12 @@ def test_fake_results_are_like_real_ones(subject):
         meta = tree_leaves(packet(subject)(*metas[0], **metas[1]))
         assert len(found) == len(meta) == len(real), label
         for a, m, b in zip(found, meta, real):
-            assert (a.dtype, a.shape, a.stride(), a.device) == (b.dtype, b.shape, b.stride(), b.device), label
+            assert (a.dtype, a.shape, a.stride(), a.device) == (
+                b.dtype,
+                b.shape,
+                b.stride(),
+                b.device,
+            ), label
             assert (m.dtype, m.shape, m.stride()) == (b.dtype, b.shape, b.stride()), label
             assert m.device.type == "meta", label
         count += 1
@@ -60,7 +64,9 @@ def test_fake_results_are_like_real_ones(subject):
 def test_fakes_refuse_what_the_function_refuses(subject):
     """Random changes of good shapes and dtypes: the fake and the real operator agree, and say the same."""
     generator, refused, accepted = random.Random(subject.name), 0, 0
-    calls = list(torch_calls(subject, ("base", "size", "group", "broadcast", "attribute", "expand")))
+    calls = list(
+        torch_calls(subject, ("base", "size", "group", "broadcast", "attribute", "expand"))
+    )
     for _ in range(60):
         label, args, kwargs = generator.choice(calls)
         places = [at for at, value in enumerate(args) if isinstance(value, torch.Tensor)]
@@ -86,7 +92,9 @@ def changed(tensor, generator):
     """Another size, one dimension more or less, or another dtype."""
     way, shape = generator.randrange(4), list(tensor.shape)
     if way == 0:
-        return tensor.to(generator.choice((torch.float32, torch.float64, torch.int64, torch.complex64)))
+        return tensor.to(
+            generator.choice((torch.float32, torch.float64, torch.int64, torch.complex64))
+        )
     if way == 1:
         shape.insert(generator.randrange(len(shape) + 1), generator.choice((0, 1, 2)))
     elif way == 2 and shape:

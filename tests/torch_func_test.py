@@ -43,7 +43,11 @@ def test_vmap_is_a_loop(subject):
     for label, args, kwargs in torch_calls(subject, ("base", "absent", "broadcast")):
         places = [at for at, value in enumerate(args) if isinstance(value, torch.Tensor)]
         for chosen in [places, *([at] for at in places)]:
-            for dims in ([0] * len(args), [-1] * len(args), [at % 2 - 1 for at in range(len(args))]):
+            for dims in (
+                [0] * len(args),
+                [-1] * len(args),
+                [at % 2 - 1 for at in range(len(args))],
+            ):
                 in_dims = tuple(dims[at] if at in chosen else None for at in range(len(args)))
                 batched = tuple(
                     varied(value, 3).movedim(0, dims[at]) if at in chosen else value
@@ -98,7 +102,9 @@ def test_vmap_over_nothing():
     assert values.shape == (0, 3, 2) and indices.dtype == torch.int64
 
 
-@pytest.mark.parametrize("norm", [anyop.rms_norm, torch.ops.anyop.rms_norm], ids=["anyop", "torch.ops"])
+@pytest.mark.parametrize(
+    "norm", [anyop.rms_norm, torch.ops.anyop.rms_norm], ids=["anyop", "torch.ops"]
+)
 def test_grad_vjp_and_jacobian(norm):
     x, w, g = tensors((5, 8), (8,), (5, 8))
 
@@ -111,7 +117,9 @@ def test_grad_vjp_and_jacobian(norm):
     for argnums in (0, 1, (0, 1)):
         found, wanted = (grad(loss(f), argnums)(x, w) for f in (norm, expected))
         torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(vjp(norm, x, w)[1](g), vjp(expected, x, w)[1](g), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        vjp(norm, x, w)[1](g), vjp(expected, x, w)[1](g), atol=1e-5, rtol=1e-5
+    )
     torch.testing.assert_close(jacrev(norm)(x, w), jacrev(expected)(x, w), atol=1e-5, rtol=1e-5)
     each = vmap(grad(lambda row: norm(row, w).square().sum()))(x)
     wanted = vmap(grad(lambda row: expected(row, w).square().sum()))(x)

@@ -95,7 +95,9 @@ def test_both_entries_give_the_same_gradients(subject):
                     copies[at] = args[at].detach().clone().requires_grad_(at in chosen)
                 results = floating(op(*copies, **kwargs))
                 assert results, label
-                total = sum((r * torch.arange(1.0, r.numel() + 1).view_as(r)).sum() for r in results)
+                total = sum(
+                    (r * torch.arange(1.0, r.numel() + 1).view_as(r)).sum() for r in results
+                )
                 total.backward()
                 assert all((copies[at].grad is not None) == (at in chosen) for at in leaves), label
                 found.append([copies[at].grad for at in chosen])
@@ -157,7 +159,11 @@ def test_only_what_is_wanted_is_computed(op):
 @entries
 def test_gradients_of_views_and_broadcast_gradients(op):
     x, w = rms_norm_arguments()
-    for f in (lambda y: y.sum(), lambda y: y.t().contiguous().square().sum(), lambda y: y[::2, 1:].sum()):
+    for f in (
+        lambda y: y.sum(),
+        lambda y: y.t().contiguous().square().sum(),
+        lambda y: y[::2, 1:].sum(),
+    ):
         found = torch.autograd.grad(f(op(x, w)), (x, w))
         expected = torch.autograd.grad(f(torch_rms_norm(x, w)), (x, w))
         for a, b in zip(found, expected):
@@ -188,7 +194,10 @@ def test_what_torch_says_of_changed_tensors(op):
     torch.ops.anyop.rms_norm(torch.ones(1, 8), torch.ones(8), out=saved.view(1, 8))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
-    for a, b, out in ((x, w, torch.empty(4, 8)), (x.detach(), w.detach(), torch.empty(4, 8).requires_grad_())):
+    for a, b, out in (
+        (x, w, torch.empty(4, 8)),
+        (x.detach(), w.detach(), torch.empty(4, 8).requires_grad_()),
+    ):
         with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
             op(a, b, out=out)
     place = torch.empty(4, 8)
@@ -201,7 +210,9 @@ def test_what_torch_says_of_changed_tensors(op):
 def test_hooks_and_retained_graphs(op):
     x, w = rms_norm_arguments()
     packed = []
-    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t.clone(), lambda t: t)
+    hooks = torch.autograd.graph.saved_tensors_hooks(
+        lambda t: packed.append(t) or t.clone(), lambda t: t
+    )
     with hooks:
         y = op(x, w)
     assert len(packed) == 2

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// anyop's own kernels of rms_norm and its backward, called as an extension with torch's headers would: what the peers of
-// bench/call.py and bench/torch_call.py share.
+// anyop's own kernels of rms_norm and its backward, called as an extension with torch's headers
+// would: what the peers of bench/call.py and bench/torch_call.py share.
 #pragma once
 
 #include <torch/torch.h>
@@ -77,8 +77,14 @@ inline std::tuple<torch::Tensor, torch::Tensor> RmsNormBackward(const torch::Ten
   const AnyopTensor views[] = {View(grad_out), View(x), View(weight)};
   AnyopTensor results[] = {View(grad_x), View(grad_weight)};
   const int64_t D = x.size(-1);
-  const RmsNormBackwardArgs args = {{sizeof(RmsNormBackwardArgs), 1}, &views[0], &views[1],
-                                    &views[2], eps, &results[0], &results[1], D,
+  const RmsNormBackwardArgs args = {{sizeof(RmsNormBackwardArgs), 1},
+                                    &views[0],
+                                    &views[1],
+                                    &views[2],
+                                    eps,
+                                    &results[0],
+                                    &results[1],
+                                    D,
                                     x.numel() / (D ? D : 1)};
   AnyopCall call = MakeCall();
   TORCH_CHECK(anyop_rms_norm_backward_cpu(&args, &call) == 0, "the kernel failed");

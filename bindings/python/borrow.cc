@@ -168,8 +168,7 @@ bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bo
   if (__builtin_expect(
           source->api->dltensor_from_py_object_no_sync(object, reinterpret_cast<DLTensor*>(tensor)),
           0)) {
-    *why = "is a " + TypeText(Py_TYPE(object)) +
-           " without plain memory; expected a dense one";
+    *why = "is a " + TypeText(Py_TYPE(object)) + " without plain memory; expected a dense one";
     return false;
   }
   return true;
@@ -177,10 +176,9 @@ bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bo
 
 bool Borrowed::TakeTorch(Frame* frame, const Param& p, const Source* source, PyObject* object,
                          bool writes, AnyopTensor* tensor) {
-  const AnyopTorchVerdict verdict =
-      source->origin == Origin::kTorch
-          ? ViewTorchTensor(source, object, writes, &mode_, tensor)
-          : kAnyopTorchDispatch;
+  const AnyopTorchVerdict verdict = source->origin == Origin::kTorch
+                                        ? ViewTorchTensor(source, object, writes, &mode_, tensor)
+                                        : kAnyopTorchDispatch;
   if (__builtin_expect(verdict != kAnyopTorchPlain, 0)) {
     verdict_ = verdict;
     if (verdict == kAnyopTorchDispatch) PyErr_Clear();
@@ -276,8 +274,9 @@ bool Borrowed::TakeList(Frame* frame, const Param& p, PyObject* object) {
 }
 
 void Borrowed::AskStream(Frame* frame) const {
-  if (first_->api) first_->api->current_work_stream(static_cast<DLDeviceType>(first_tensor_->device_type),
-                                   first_tensor_->device_id, &frame->stream);
+  if (first_->api)
+    first_->api->current_work_stream(static_cast<DLDeviceType>(first_tensor_->device_type),
+                                     first_tensor_->device_id, &frame->stream);
 }
 
 void Borrowed::ReleaseGil(Frame* frame) {

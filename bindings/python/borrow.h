@@ -35,8 +35,8 @@ class Borrowed {
   static void ReleaseGil(Frame* frame);
   static void TakeGil(Frame* frame);
 
-  // What torch's tensors taken so far ask for. Take returns false without an error for kAnyopTorchDispatch; with
-  // kAnyopTorchGradient all are taken, and the call must be recorded.
+  // What torch's tensors taken so far ask for. Take returns false without an error for
+  // kAnyopTorchDispatch; with kAnyopTorchGradient all are taken, and the call must be recorded.
   AnyopTorchVerdict verdict() const { return verdict_; }
 
   // The kernel has run.

@@ -100,7 +100,7 @@ PyObject* OpenTorchGlue(PyObject*, PyObject* args) {
   return nullptr;
 }
 
-// Why the operator of that full name is not in torch.ops; None when it is.
+// Why the operator of that name is not in torch.ops; None when it is.
 PyObject* TorchProblem(PyObject*, PyObject* name) {
   const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
   if (!text) return nullptr;

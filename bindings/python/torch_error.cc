@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch's entry from Python is pybind11's, and pybind11 lets an exception say itself what it is in Python.
+// torch's entry from Python is pybind11's, and pybind11 lets an exception say itself what it is in
+// Python.
 #include "torch_error.h"
 
 #include <stdexcept>
@@ -7,8 +8,8 @@
 
 #include "function.h"
 
-// The class of that name in pybind11, of which only the vtable matters: it is found by its name. Where pybind11 should
-// change it, the error is a RuntimeError with the same text.
+// The class of that name in pybind11, of which only the vtable matters: it is found by its name.
+// Where pybind11 should change it, the error is a RuntimeError with the same text.
 namespace pybind11 {
 class __attribute__((visibility("default"))) builtin_exception : public std::runtime_error {
  public:

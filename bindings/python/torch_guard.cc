@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// With the glue one call a tensor. Without it torch's own Python attributes, through their C functions where those can
-// be had.
+// With the glue one call a tensor. Without it torch's own Python attributes, through their C
+// functions where those can be had.
 #include "torch_guard.h"
 
 #include <atomic>
@@ -40,7 +40,8 @@ struct Guard {
   WrapTensor wrap = nullptr;
 
   Query requires_grad, is_neg, is_conj, is_inference, grad_enabled;
-  Query watchers[5];  // something else than 0, None or False: a mode, a transform or a profiler is on
+  Query
+      watchers[5];  // something else than 0, None or False: a mode, a transform or a profiler is on
   PyObject* increment_version = nullptr;
   // Of torch.autograd.forward_ad, for its _current_level: -1 outside of every dual_level(). nullptr
   // where there is none.
@@ -146,8 +147,8 @@ AnyopTorchVerdict ReadModeByAttributes(const Guard& g, TorchMode* mode) {
 
 AnyopTorchVerdict ViewByAttributes(const Guard& g, const Source* source, PyObject* object,
                                    bool writes, TorchMode* mode, AnyopTensor* tensor) {
-  if (!source->api || source->api->dltensor_from_py_object_no_sync(
-                          object, reinterpret_cast<DLTensor*>(tensor)))
+  if (!source->api ||
+      source->api->dltensor_from_py_object_no_sync(object, reinterpret_cast<DLTensor*>(tensor)))
     return kAnyopTorchDispatch;
   constexpr int kComplexCode = 5;
   const bool records = mode->flags & kAnyopTorchRecords;
@@ -206,8 +207,6 @@ AnyopTorchVerdict ViewTorchTensor(const Source* source, PyObject* object, bool w
   const auto verdict =
       static_cast<AnyopTorchVerdict>(mode->glue->view(ImplOf(g, object), &flags, tensor));
   mode->flags |= flags & (kAnyopTorchShortStorage | kAnyopTorchFrozen);
-  if (__builtin_expect((flags & kAnyopTorchMayDual) && InForwardLevel(g), 0))
-    return kAnyopTorchDispatch;
   return verdict;
 }
 

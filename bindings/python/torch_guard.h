@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch's tensors as memory, and the word whether a call may use that memory or torch's dispatcher must have it.
+// torch's tensors as memory, and the word whether a call may use that memory or torch's dispatcher
+// must have it.
 #pragma once
 
 #include <string>
@@ -10,11 +11,12 @@
 
 namespace anyop {
 
-// The glue for the loaded torch (anyop._torch_glue builds it or finds it built), nullptr where there is none.
+// The glue for the loaded torch (anyop._torch_glue builds it or finds it built), nullptr where
+// there is none.
 const AnyopTorchGlue* LoadTorchGlue();
 
-// Finds what the loaded torch offers: the glue, else what its Python attributes say; once. False with *why set when
-// there is neither.
+// Finds what the loaded torch offers: the glue, else what its Python attributes say; once. False
+// with *why set when there is neither.
 bool InitTorchGuard(PyObject* torch, std::string* why);
 
 // What holds for all tensors of one call.
@@ -24,8 +26,9 @@ struct TorchMode {
 };
 AnyopTorchVerdict ReadTorchMode(TorchMode* mode);
 
-// Fills tensor and says how the call may go on. An error of Python's may be set with kAnyopTorchDispatch; what is
-// dispatched again will meet it again. AnyopTorchRefusal(mode.flags) says why the tensor cannot be used.
+// Fills tensor and says how the call may go on. An error of Python's may be set with
+// kAnyopTorchDispatch; what is dispatched again will meet it again. AnyopTorchRefusal(mode.flags)
+// says why the tensor cannot be used.
 AnyopTorchVerdict ViewTorchTensor(const Source* source, PyObject* object, bool writes,
                                   TorchMode* mode, AnyopTensor* tensor);
 

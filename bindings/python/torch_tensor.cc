@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A torch.Tensor's _cdata is the address of its TensorImpl, so the place of that address in the object can be found.
+// A torch.Tensor's _cdata is the address of its TensorImpl, so the place of that address in the
+// object can be found.
 #include "torch_tensor.h"
 
 #include <dlfcn.h>
@@ -46,7 +47,8 @@ Py_ssize_t FindTensorOffset(PyObject* torch) {
 
 WrapTensor FindWrapTensor() {
   void* library = dlopen("libtorch_python.so", RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
-  // PyObject* THPVariable_Wrap(const at::TensorBase&), where a TensorBase is a pointer to its TensorImpl.
+  // PyObject* THPVariable_Wrap(const at::TensorBase&), where a TensorBase is a pointer to its
+  // TensorImpl.
   return reinterpret_cast<WrapTensor>(
       library ? dlsym(library, "_Z16THPVariable_WrapRKN2at10TensorBaseE") : nullptr);
 }

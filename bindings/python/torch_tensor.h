@@ -6,10 +6,12 @@
 
 namespace anyop {
 
-// Offset of the TensorImpl's address in a torch.Tensor; 0 when torch does not keep it as it did since 1.9.
+// Offset of the TensorImpl's address in a torch.Tensor; 0 when torch does not keep it as it did
+// since 1.9.
 Py_ssize_t FindTensorOffset(PyObject* torch);
 
-// libtorch_python's function that wraps a tensor as a Python object (a new reference); nullptr when there is none.
+// libtorch_python's function that wraps a tensor as a Python object (a new reference); nullptr when
+// there is none.
 using WrapTensor = PyObject* (*)(void* const* impl);
 WrapTensor FindWrapTensor();
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks torch's C functions up. libtorch is loaded with local symbols, so each library is asked by name; none is opened.
+// Looks torch's C functions up. libtorch is loaded with local symbols, so each library is asked by
+// name; none is opened.
 #include "shim.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch's C shim as this binding sees it: own prototypes, looked up in the torch that is loaded. Floor: torch 2.9.
+// torch's C shim as this binding sees it: own prototypes, looked up in the torch that is loaded.
+// Floor: torch 2.9.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +15,12 @@ using StringHandle = struct StringOpaque*;
 using Value = uint64_t;  // StableIValue: a number, a handle, or for an optional a pointer to one
 using BoxedKernel = void (*)(Value* stack, uint64_t num_arguments, uint64_t num_results);
 
-// What torch_library_impl and torch_call_dispatcher are told: values are converted as torch 2.10 does, for ever.
+// What torch_library_impl and torch_call_dispatcher are told: values are converted as torch 2.10
+// does, for ever.
 constexpr uint64_t kBuiltFor = uint64_t{2} << 56 | uint64_t{10} << 48;
 
-// Every function returns 0 when it worked, those of dtypes and devices their code. Those behind the comment are newer
-// than the floor, and nullptr where torch lacks them.
+// Every function returns 0 when it worked, those of dtypes and devices their code. Those behind the
+// comment are newer than the floor, and nullptr where torch lacks them.
 struct Shim {
   int32_t (*library_fragment)(const char* name_space, const char* file, uint32_t line,
                               LibraryHandle*);
@@ -61,7 +63,8 @@ struct Shim {
   int32_t torch_dtype[32];
 };
 
-// The loaded torch's shim. nullptr with *why set when none is loaded or a function of the floor is missing.
+// The loaded torch's shim. nullptr with *why set when none is loaded or a function of the floor is
+// missing.
 const Shim* LoadShim(const char** why);
 
 }  // namespace anyop::torch

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schemas are written in ATen's grammar already: what is done here is the name, the mask and the places of results.
+// Schemas are written in ATen's grammar already: what is done here is the name, the mask and the
+// places of results.
 #include "signature.h"
 
 namespace anyop::torch {
@@ -19,6 +20,17 @@ bool HasKeywordOnly(const Operator& op) {
     if (op.params[i].Is(kAnyopKeywordOnly)) return true;
   }
   return false;
+}
+
+// torch's call by name takes the type of each result from the result opposite to it (to 2.13): of
+// an overload that is called so all results are optional, or none.
+std::string AllOptional(const Operator& op, const std::string& results) {
+  std::string text = results;
+  for (size_t at = 0; HasMask(op) && (at = text.find("Tensor", at)) != std::string::npos;) {
+    at += 6;
+    if (at == text.size() || text[at] != '?') text.insert(at, "?");
+  }
+  return text;
 }
 
 }  // namespace
@@ -45,7 +57,8 @@ std::string Signature(const Operator& op, Form form) {
     // A mask behind keyword-only arguments is one of them.
     if (HasMask(op)) arguments += std::string(comma) + "int results=-1";
     const char* overload = form.records ? ".autograd(" : "(";
-    return op.table->name + (overload + arguments) + ") -> " + results;
+    const std::string given = form.records ? AllOptional(op, results) : results;
+    return op.table->name + (overload + arguments) + ") -> " + given;
   }
   if (!HasKeywordOnly(op)) arguments += std::string(comma) + "*";
   for (uint32_t o = 0; o < op.num_outputs; ++o) {

@@ -55,8 +55,8 @@ bool Implement(const Operator& op, Form form, LibraryHandle key) {
                              : shim.library_impl_2_9(key, name.c_str(), kernel));
 }
 
-// One overload, and with the glue its twin for the Autograd keys. The twin has no kernel here: anyop.torch gives it one,
-// written in Python, and calls without a gradient do not come to it.
+// One overload, and with the glue its twin for the Autograd keys. The twin has no kernel here:
+// anyop.torch gives it one, written in Python, and calls without a gradient do not come to it.
 const char* DefineForm(const Operator& op, bool destination, const Space& space) {
   const bool has_twin = runtime.glue.load() != nullptr;
   for (const Form form : {Form{destination, false}, Form{destination, true}}) {
@@ -133,9 +133,10 @@ const AnyopTorchGlue* AnyopOpenTorchGlue(const char* path, const char* torch_ver
   return nullptr;
 }
 
-const char* AnyopTorchProblem(const char* full_name) {
+const char* AnyopTorchProblem(const char* name) {
   using namespace anyop::torch;
+  const anyop::Operator* op = anyop::FindOperator(name);
   const std::lock_guard<std::mutex> guard(lock);
-  const auto found = Problems().find(full_name);
+  const auto found = op ? Problems().find(op->full_name) : Problems().end();
   return found == Problems().end() ? nullptr : found->second.c_str();
 }

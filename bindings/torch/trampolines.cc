@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fixed pool of functions that differ only in the number of their slot. They are written in assembly, because 4,096
-// instances of a template take the compiler 4 s.
+// A fixed pool of functions that differ only in the number of their slot. They are written in
+// assembly, because 4,096 instances of a template take the compiler 4 s.
 #include "trampolines.h"
 
 #include <cstring>
 #include <mutex>
 #include <new>
 #include <stdexcept>
+
+#include "signature.h"
 
 namespace anyop::torch {
 namespace {
@@ -24,7 +26,18 @@ std::mutex lock;
   throw std::runtime_error(message);
 }
 
-// Python's kernel, which records: an overload with the same arguments. Its error waits with the binding.
+// All results of the overload that records are optional where one is: see AllOptional.
+void TakeFromOptional(const Operator& op, Value* stack) {
+  for (uint32_t o = 0; HasMask(op) && o < op.num_outputs; ++o) {
+    if (op.params[op.num_inputs + o].Is(kAnyopOptional)) continue;
+    auto* held = reinterpret_cast<Value*>(stack[o]);
+    stack[o] = *held;
+    delete held;
+  }
+}
+
+// Python's kernel, which records: an overload with the same arguments. Its error waits with the
+// binding.
 void Record(const Slot& slot, Value* stack) {
   const Shim& shim = *runtime.shim;
   const AnyopOp& table = *slot.op->table;
@@ -32,7 +45,7 @@ void Record(const Slot& slot, Value* stack) {
   const char* overload = slot.form.destination ? "out_autograd" : "autograd";
   const int32_t failed = shim.call ? shim.call(name.c_str(), overload, stack, kBuiltFor)
                                    : shim.call_2_9(name.c_str(), overload, stack);
-  if (!failed) return;
+  if (!failed) return slot.form.destination ? void() : TakeFromOptional(*slot.op, stack);
   const char* why = shim.error_text ? shim.error_text() : "torch could not record the call";
   Raise(kAnyopPending, (slot.op->name + ": " + why).c_str());
 }
@@ -60,7 +73,8 @@ void Run(const Slot& slot, Value* stack, uint64_t num_arguments) {
 
 }  // namespace
 
-// Where every trampoline jumps to, with its number in place of the number of results, which the operator knows.
+// Where every trampoline jumps to, with its number in place of the number of results, which the
+// operator knows.
 extern "C" __attribute__((visibility("hidden"), used)) void AnyopTorchRunSlot(
     Value* stack, uint64_t num_arguments, uint64_t slot) {
   Run(slots[slot], stack, num_arguments);
@@ -71,7 +85,8 @@ extern "C" __attribute__((visibility("hidden"), used)) void AnyopTorchRunSlot(
 #elif defined(__aarch64__)
 #define ANYOP_JUMP "bti c\n mov w2, #anyop_slot\n b AnyopTorchRunSlot\n"
 #else
-#error "write the jump of a trampoline for this processor: third argument = slot, then AnyopTorchRunSlot"
+#error \
+    "write the jump of a trampoline for this processor: third argument = slot, then AnyopTorchRunSlot"
 #endif
 constexpr int kTrampolineBytes = 16;
 asm(R"(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch calls a kernel by an address and nothing else, so each form of an operator needs an address of its own.
+// torch calls a kernel by an address and nothing else, so each form of an operator needs an address
+// of its own.
 #pragma once
 
 #include "values.h"
@@ -8,7 +9,8 @@ namespace anyop::torch {
 
 constexpr int kNumTrampolines = 4096;
 
-// The address for this form of this operator, the same one whenever it is asked for. nullptr when all are taken.
+// The address for this form of this operator, the same one whenever it is asked for. nullptr when
+// all are taken.
 BoxedKernel TrampolineFor(const Operator* op, Form form);
 
 }  // namespace anyop::torch

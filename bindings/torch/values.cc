@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what torch's boxed calls put on the stack: a number, a handle, or for an optional a pointer to one of these.
+// Reads what torch's boxed calls put on the stack: a number, a handle, or for an optional a pointer
+// to one of these.
 #include "values.h"
 
 #include <algorithm>
@@ -57,11 +58,28 @@ Values::~Values() {
   }
 }
 
-void Values::LetGo(const Param& p, Value value) {
-  TensorHandle* tensors = p.IsTensor() && p.IsList() ? listed_[&p - frame.op->params.data()] : nullptr;
-  for (; tensors && *tensors != HandleOf(~Value{0}); ++tensors) {
-    if (*tensors) shim_.delete_tensor(*tensors);
+// Elements are on the stack with their list: whoever lets the list go lets them go.
+void Values::LetGoElements(const Param& p, ListHandle list) {
+  size_t count = 0;
+  if (!(p.IsTensor() || p.kind == kAnyopStr) || shim_.list_size(list, &count)) return;
+  for (size_t k = 0; k < count; ++k) {
+    Value element = 0;
+    if (shim_.list_item(list, k, &element)) continue;
+    if (p.Is(kAnyopOptionalElements)) {
+      Value* inner = Pointed(element);
+      if (!inner) continue;
+      element = *inner;
+      delete inner;
+    }
+    if (p.IsTensor()) {
+      shim_.delete_tensor(HandleOf(element));
+    } else {
+      shim_.delete_string(reinterpret_cast<StringHandle>(element));
+    }
   }
+}
+
+void Values::LetGo(const Param& p, Value value) {
   if (!owns_stack_) return;
   if (IsOptional(p)) {
     Value* inner = Pointed(value);
@@ -70,6 +88,7 @@ void Values::LetGo(const Param& p, Value value) {
     delete inner;
   }
   if (p.IsList()) {
+    LetGoElements(p, reinterpret_cast<ListHandle>(value));
     shim_.delete_list(reinterpret_cast<ListHandle>(value));
   } else if (p.IsTensor()) {
     shim_.delete_tensor(HandleOf(value));
@@ -152,9 +171,7 @@ int32_t Values::ViewByShim(const Param& p, TensorHandle handle, AnyopTensor* ten
   tensor->dtype_code = type.code;
   tensor->dtype_bits = type.bits;
   tensor->dtype_lanes = 1;
-  tensor->device_type = device == shim_.device_cpu()    ? 1
-                        : device == shim_.device_cuda() ? 2
-                                                        : 12;
+  tensor->device_type = device == shim_.device_cpu() ? 1 : device == shim_.device_cuda() ? 2 : 12;
   tensor->device_id = index < 0 ? 0 : index;
   int64_t last = offset, numel = 1;
   for (int64_t d = 0; d < ndim; ++d) {
@@ -192,16 +209,6 @@ int32_t Values::ReadElement(const Param& p, Value value, void* to) {
   return kAnyopOk;
 }
 
-// Elements of a list are this call's own: the text is copied, and its handle let go.
-void Values::KeepText(Value element, AnyopString* text, int32_t status) {
-  if (status == kAnyopOk) {
-    char* copy = frame.arena.Take<char>(text->count + 1);
-    std::memcpy(copy, text->data, static_cast<size_t>(text->count) + 1);
-    text->data = copy;
-  }
-  shim_.delete_string(reinterpret_cast<StringHandle>(element));
-}
-
 int32_t Values::ReadList(const Param& p, Value value) {
   auto list = reinterpret_cast<ListHandle>(value);
   size_t size = 0;
@@ -219,9 +226,7 @@ int32_t Values::ReadList(const Param& p, Value value) {
     Value element = 0;
     if (shim_.list_item(list, static_cast<size_t>(k), &element))
       return Fail(&frame, kAnyopInternalError, "torch gave no element of %s", p.name);
-    const int32_t status = ReadElement(p, element, values + k * item);
-    if (p.kind == kAnyopStr) KeepText(element, reinterpret_cast<AnyopString*>(values) + k, status);
-    if (status) return status;
+    if (int32_t status = ReadElement(p, element, values + k * item)) return status;
   }
   frame.Field<AnyopIntList>(p) = {reinterpret_cast<const int64_t*>(values), count};
   return kAnyopOk;
@@ -245,7 +250,6 @@ int32_t Values::ReadTensors(const Param& p, ListHandle list, int64_t count) {
         continue;
       }
       element = *inner;
-      delete inner;
     }
     handles[k] = HandleOf(element);
     if (int32_t status = ReadTensor(p, element, &tensors[k])) return status;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One boxed call: torch's values into a frame, results back. What lay on the stack is this call's to let go of.
+// One boxed call: torch's values into a frame, results back. What lay on the stack is this call's
+// to let go of.
 #pragma once
 
 #include <atomic>
@@ -37,7 +38,8 @@ class Values {
 
   // From the stack into the frame. A status, with the text in frame.error.
   int32_t Read();
-  // A form that records, after Read: whether nothing is to be recorded and the tensors are what their memory says.
+  // A form that records, after Read: whether nothing is to be recorded and the tensors are what
+  // their memory says.
   bool IsPlain() const { return plain_; }
   // The stack's values are someone else's after all.
   void LeaveStack() { owns_stack_ = false; }
@@ -55,13 +57,13 @@ class Values {
   int32_t ViewByGlue(const Param& p, TensorHandle handle, AnyopTensor* tensor);
   int32_t ViewByShim(const Param& p, TensorHandle handle, AnyopTensor* tensor);
   int32_t ReadElement(const Param& p, Value value, void* to);
-  void KeepText(Value element, AnyopString* text, int32_t status);
   int32_t ReadList(const Param& p, Value value);
   int32_t ReadTensors(const Param& p, ListHandle list, int64_t count);
   int32_t SetStream();
   int32_t Allocate(uint32_t output, AnyopTensor* tensor);
   int32_t AllocateByShim(uint32_t output, AnyopTensor* tensor);
   void LetGo(const Param& p, Value value);
+  void LetGoElements(const Param& p, ListHandle list);
 
   const Shim& shim_;
   const AnyopTorchGlue* const glue_;
@@ -71,7 +73,8 @@ class Values {
   bool plain_ = true;
   int32_t records_ = 0;
   const AnyopTensor* first_ = nullptr;
-  TensorHandle* listed_[kMaxParams];  // by parameter: the tensors of a list; filled when the operator has lists
+  TensorHandle* listed_[kMaxParams];  // by parameter: the tensors of a list; filled when the
+                                      // operator has lists
   TensorHandle results_[kMaxParams];
   Value stack_[kMaxParams + 1];
 };

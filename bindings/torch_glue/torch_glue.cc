@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one file that includes torch's headers, c10's alone: built once per torch version at first need, or shipped.
+// The one file that includes torch's headers, c10's alone: built once per torch version at first
+// need, or shipped.
 #include "torch_glue.h"
 
 #include <c10/core/Allocator.h>
@@ -11,14 +12,20 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstdio>
+#include <memory>
 
-// Of libtorch_cpu; ATen's headers would cost seconds.
+// Of libtorch_cpu; the headers they stand in would cost seconds.
 namespace at {
 TORCH_API bool hasCallbacks();
 namespace impl {
 TORCH_API bool torch_function_mode_enabled();
 }
 }  // namespace at
+namespace torch::autograd {
+struct ForwardADLevel {
+  TORCH_API static std::shared_ptr<ForwardADLevel> try_get_by_idx(uint64_t level);
+};
+}  // namespace torch::autograd
 
 namespace {
 
@@ -26,7 +33,8 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 using c10::ScalarType;
 
-// A tensor with other keys is lazy (conj, neg), wrapped, sparse, quantized, nested, meta or not torch's own.
+// A tensor with other keys is lazy (conj, neg), wrapped, sparse, quantized, nested, meta or not
+// torch's own.
 constexpr DispatchKeySet kPlainKeys = DispatchKeySet({
     DispatchKey::CPU,
     DispatchKey::CUDA,
@@ -105,15 +113,16 @@ int32_t ViewMemory(void* pointer, int32_t* flags, AnyopTensor* tensor) {
   if ((*flags & kAnyopTorchWrites) && impl.is_inference() && !c10::InferenceMode::is_enabled())
     *flags |= kAnyopTorchFrozen;
   // A lazily copied storage becomes one of its own only when it is written.
-  void* data = *flags & kAnyopTorchWrites ? storage.mutable_data()
-                                          : const_cast<void*>(storage.data());
+  void* data =
+      *flags & kAnyopTorchWrites ? storage.mutable_data() : const_cast<void*>(storage.data());
   tensor->data = data ? static_cast<char*>(data) +
                             impl.storage_offset() * static_cast<int64_t>(impl.itemsize())
                       : nullptr;
   tensor->device_type = place->dlpack;
   tensor->device_id = device.has_index() ? device.index() : 0;
   tensor->ndim = static_cast<int32_t>(impl.dim());
-  tensor->dtype_code = found != std::end(kTypes) ? found->code : 3;  // 3: opaque, which nobody takes
+  tensor->dtype_code =
+      found != std::end(kTypes) ? found->code : 3;  // 3: opaque, which nobody takes
   tensor->dtype_bits =
       found != std::end(kTypes) ? found->bits : static_cast<uint8_t>(impl.itemsize() * 8);
   tensor->dtype_lanes = 1;
@@ -136,7 +145,8 @@ int32_t View(void* pointer, int32_t* flags, AnyopTensor* tensor) {
   if (__builtin_expect(!Within(impl.key_set(), kPlainKeys), 0)) return kAnyopTorchDispatch;
   if (__builtin_expect(GuardedViewMemory(pointer, flags, tensor), 0)) return kAnyopTorchDispatch;
   if (!impl.autograd_meta()) return kAnyopTorchPlain;
-  *flags |= kAnyopTorchMayDual;
+  // Inside dual_level() it may carry a tangent.
+  if (torch::autograd::ForwardADLevel::try_get_by_idx(0)) return kAnyopTorchDispatch;
   return (*flags & kAnyopTorchRecords) && impl.requires_grad() ? kAnyopTorchGradient
                                                                : kAnyopTorchPlain;
 }
@@ -159,9 +169,9 @@ c10::intrusive_ptr<c10::TensorImpl> Make(const AnyopTensor& like, c10::Device de
   c10::Allocator* allocator = c10::GetAllocator(device.type());
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
                                                        allocator, /*resizable=*/true);
-  auto impl = c10::make_intrusive<c10::TensorImpl>(
-      c10::Storage(std::move(storage)), DispatchKeySet(KeyOf(device.type())),
-      c10::scalarTypeToTypeMeta(dtype));
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                   DispatchKeySet(KeyOf(device.type())),
+                                                   c10::scalarTypeToTypeMeta(dtype));
   impl->set_sizes_contiguous(c10::IntArrayRef(like.shape, static_cast<size_t>(like.ndim)));
   return impl;
 }
@@ -178,10 +188,9 @@ int32_t NewTensor(AnyopTensor* tensor, void** made, char* error, int64_t error_b
       std::snprintf(error, static_cast<size_t>(error_bytes), "torch has no such dtype or device");
       return kAnyopTypeError;
     }
-    const c10::Device device(place->torch,
-                             place->torch == c10::DeviceType::CPU
-                                 ? c10::DeviceIndex{-1}
-                                 : static_cast<c10::DeviceIndex>(tensor->device_id));
+    const c10::Device device(place->torch, place->torch == c10::DeviceType::CPU
+                                               ? c10::DeviceIndex{-1}
+                                               : static_cast<c10::DeviceIndex>(tensor->device_id));
     c10::OptionalDeviceGuard guard;
     if (!device.is_cpu()) guard.reset_device(device);
     auto impl = Make(*tensor, device, type->torch);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the glue gives the bindings: torch's tensors read, made and marked in one call each. C ABI, no torch header.
+/* What the glue gives the bindings: torch's tensors read, made and marked in one call each. C ABI,
+   no torch header.
 
    A tensor is named by the address of its c10::TensorImpl. Nothing throws. */
 #ifndef ANYOP_TORCH_GLUE_H_
@@ -21,9 +22,8 @@ typedef enum AnyopTorchVerdict {
 } AnyopTorchVerdict;
 
 typedef enum AnyopTorchFlag {
-  kAnyopTorchRecords = 1,     /* to view: gradients are being recorded */
-  kAnyopTorchWrites = 2,      /* to view: the operator writes the tensor */
-  kAnyopTorchMayDual = 4,     /* from view: inside dual_level() the tensor may carry a tangent */
+  kAnyopTorchRecords = 1,      /* to view: gradients are being recorded */
+  kAnyopTorchWrites = 2,       /* to view: the operator writes the tensor */
   kAnyopTorchShortStorage = 8, /* from view: the storage ends before the tensor does */
   kAnyopTorchFrozen = 16 /* from view: an inference tensor, to be written outside inference mode */
 } AnyopTorchFlag;
@@ -43,19 +43,22 @@ typedef struct AnyopTorchGlue {
   /* This thread's state: kAnyopTorchPlain or kAnyopTorchDispatch; flags: kAnyopTorchRecords or 0.
      Dispatch when there is a mode, a transform, autocast, tracing or a profiler. */
   int32_t (*thread_verdict)(int32_t* flags);
-  /* Fills tensor (sizes and strides point into impl) and returns a verdict; flags as above, both ways. */
+  /* Fills tensor (sizes and strides point into impl) and returns a verdict; flags as above, both
+   * ways. */
   int32_t (*view)(void* impl, int32_t* flags, AnyopTensor* tensor);
-  /* The same without looking at keys and gradients, for kernels that the dispatcher has called. 0 when done. */
+  /* The same without looking at keys and gradients, for kernels that the dispatcher has called. 0
+   * when done. */
   int32_t (*view_memory)(void* impl, int32_t* flags, AnyopTensor* tensor);
   /* Raises the version counter; nothing for an inference tensor, which has none. */
   void (*written)(void* impl);
-  /* A new row-major tensor of tensor's device, dtype and shape; sets data. An owned reference in *impl, or an
-     AnyopStatus with a message of the allocator's in error. */
+  /* A new row-major tensor of tensor's device, dtype and shape; sets data. An owned reference in
+     *impl, or an AnyopStatus with a message of the allocator's in error. */
   int32_t (*new_tensor)(AnyopTensor* tensor, void** impl, char* error, int64_t error_bytes);
   void (*release)(void* impl);
 } AnyopTorchGlue;
 
-typedef const AnyopTorchGlue* (*AnyopTorchGlueFunction)(void); /* the library exports AnyopTorchGlueEntry */
+typedef const AnyopTorchGlue* (*AnyopTorchGlueFunction)(
+    void); /* the library exports AnyopTorchGlueEntry */
 
 #ifdef __cplusplus
 }

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ported operator of docs/porting.md: standard tests, gradients, torch.compile, modules of nothing but itself."""
+"""The ported operator of docs/porting.md: standard tests, gradients, torch.compile."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -58,6 +59,15 @@ try:
 except NotImplementedError as error:
     print(error)
 """
+
+
+def test_the_page_shows_the_files():
+    root = HERE.parents[1]
+    page = (root / "docs" / "porting.md").read_text()
+    blocks = re.findall(r"^`(examples/porting/\S+)`\n```\w+\n(.*?)^```", page, re.S | re.M)
+    assert len(blocks) == 6
+    for path, block in blocks:
+        assert block in (root / path).read_text(), path
 
 
 def test_the_ported_operator(tmp_path):

@@ -49,6 +49,7 @@ class TorchEncoder:
         self._layers = [self._layer(layer) for layer in range(config.layers)]
         self._activation, self._activation_arguments = ACTIVATIONS[config.activation]
         self._forward = self.forward
+        self._compiled = compiled
         if compiled:
             self._forward = self._torch.compile(self.forward, fullgraph=True, dynamic=True)
 
@@ -63,8 +64,11 @@ class TorchEncoder:
 
     def __call__(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """Vectors (B, D) float32 of ids (B, T) int64; mask (B, T) bool is True where text is."""
+        B = len(ids)
+        if B == 1 and self._compiled:  # torch.compile makes a size of 1 a graph of its own
+            ids, mask = ids.repeat(2, 0), mask.repeat(2, 0)
         try:
-            return self._forward(self.tensor(ids), self.tensor(mask)).numpy()
+            return self._forward(self.tensor(ids), self.tensor(mask)).numpy()[:B]
         except self._torch._dynamo.exc.BackendCompilerFailed as error:  # for example: no compiler
             cause = str(error.inner_exception).strip().splitlines()[0]
             raise InputError(f"torch.compile failed: {cause}") from None

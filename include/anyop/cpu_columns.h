@@ -68,8 +68,9 @@ class ColumnSums {
   // Runs `run(args, begin, end)` over rows of D elements, each part on one thread.
   template <typename Args, typename Run>
   void RunParts(AnyopCall* call, const Args* args, int64_t rows, int64_t D, Run run) const {
+    if (D == 0) return;
     const int64_t step = parts_.width > 0 ? kPartRows : 1;
-    ParallelFor(call, (rows + step - 1) / step, D > 0 ? kGrain / (D * step) + 1 : kGrain,
+    ParallelFor(call, (rows + step - 1) / step, kGrain / (D * step) + 1,
                 [&](int64_t begin, int64_t end) {
                   run(args, begin * step, end * step < rows ? end * step : rows);
                 });

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For CUDA kernels (.cu): launches whose errors are the call's, element types and vectors of them. */
+/* For CUDA kernels (.cu): launches whose errors are the call's, element types and vectors of them.
+ */
 #ifndef ANYOP_CUDA_H_
 #define ANYOP_CUDA_H_
 
@@ -38,15 +39,16 @@ inline int32_t Check(AnyopCall* call, cudaError_t error, const char* doing) {
   if (__builtin_expect(error == cudaSuccess, 1)) return kAnyopOk;
   char text[512];
   WriteError(text, sizeof text, error, doing);
-  return call->fail(call, error == cudaErrorMemoryAllocation ? kAnyopOutOfMemory : kAnyopDeviceError,
-                    text);
+  return call->fail(
+      call, error == cudaErrorMemoryAllocation ? kAnyopOutOfMemory : kAnyopDeviceError, text);
 }
 
 // Starts a kernel on the call's stream. Its arguments are of exactly the kernel's types.
 struct Launch {
   dim3 grid, block;
   size_t shared_bytes = 0;
-  bool overlaps = false;  // may start before the kernel before it ends (PDL): it calls WaitForWork()
+  bool overlaps =
+      false;  // may start before the kernel before it ends (PDL): it calls WaitForWork()
 
   template <typename... Arguments>
   int32_t Run(AnyopCall* call, void (*kernel)(Arguments...), Arguments... arguments) const {
@@ -82,7 +84,8 @@ inline int32_t ReadLimits(AnyopCall* call, Limits* limits) {
   const auto read = [&](int* value, cudaDeviceAttr attribute) {
     return Check(call, cudaDeviceGetAttribute(value, attribute, device), "asking for its limits");
   };
-  if (int32_t status = read(&limits->multiprocessors, cudaDevAttrMultiProcessorCount)) return status;
+  if (int32_t status = read(&limits->multiprocessors, cudaDevAttrMultiProcessorCount))
+    return status;
   if (int32_t status =
           read(&limits->shared_bytes_of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin))
     return status;
@@ -110,7 +113,8 @@ int32_t WithFloating(AnyopDtype dtype, const Body& body) {
   }
 }
 
-// A number that is added to keep a sum from 0: it does not become 0 where it is too small for T's sums.
+// A number that is added to keep a sum from 0: it does not become 0 where it is too small for T's
+// sums.
 template <typename T>
 Wide<T> EpsilonOf(double eps) {
   const auto rounded = static_cast<Wide<T>>(eps);
@@ -143,6 +147,25 @@ __device__ inline float WidenLow(__half, unsigned word) {
 __device__ inline float WidenHigh(__half, unsigned word) {
   return __high2float(reinterpret_cast<const __half2&>(word));
 }
+// The same by other instructions, so that the compiler does not see it.
+template <int kSelector>
+__device__ unsigned Permute(unsigned word) {
+  unsigned bits;
+  asm volatile("prmt.b32 %0, %1, 0, %2;" : "=r"(bits) : "r"(word), "n"(kSelector));
+  return bits;
+}
+__device__ inline float WidenLowAgain(__nv_bfloat16, unsigned word) {
+  return __uint_as_float(Permute<0x1044>(word));
+}
+__device__ inline float WidenHighAgain(__nv_bfloat16, unsigned word) {
+  return __uint_as_float(Permute<0x3244>(word));
+}
+__device__ inline float WidenLowAgain(__half zero, unsigned word) {
+  return WidenHigh(zero, Permute<0x1032>(word));
+}
+__device__ inline float WidenHighAgain(__half zero, unsigned word) {
+  return WidenLow(zero, Permute<0x1032>(word));
+}
 __device__ inline unsigned NarrowTwo(__nv_bfloat16, float low, float high) {
   const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
   return reinterpret_cast<const unsigned&>(two);
@@ -152,12 +175,16 @@ __device__ inline unsigned NarrowTwo(__half, float low, float high) {
   return reinterpret_cast<const unsigned&>(two);
 }
 
-// a * b + c, rounded once wherever it stands: the compiler's own choice differs from place to place.
+// a * b + c, rounded once wherever it stands: the compiler's own choice differs from place to
+// place.
 __device__ inline float MulAdd(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ inline double MulAdd(double a, double b, double c) { return fma(a, b, c); }
 
-// 1 / sqrt(v), rounded correctly.
-__device__ inline float ReciprocalRoot(float v) { return __frsqrt_rn(v); }
+// 1 / sqrt(v): rsqrtf, which is off by up to two units in the last place, and a step of Newton's.
+__device__ inline float ReciprocalRoot(float v) {
+  const float guess = rsqrtf(v), rest = fmaf(v * guess, -guess, 1.0f);
+  return rest == rest ? fmaf(0.5f * guess, rest, guess) : guess;  // 0 and infinity
+}
 __device__ inline double ReciprocalRoot(double v) { return 1 / sqrt(v); }
 
 template <typename T>
@@ -221,10 +248,8 @@ __device__ Unpacked<T> UnpackAgain(const uint4& bits) {
     Unpacked<T> wide;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      unsigned turned;  // the two halves, exchanged
-      asm volatile("prmt.b32 %0, %1, 0, 0x1032;" : "=r"(turned) : "r"(words[i]));
-      wide.at[2 * i] = WidenHigh(T(), turned);
-      wide.at[2 * i + 1] = WidenLow(T(), turned);
+      wide.at[2 * i] = WidenLowAgain(T(), words[i]);
+      wide.at[2 * i + 1] = WidenHighAgain(T(), words[i]);
     }
     return wide;
   }
@@ -267,10 +292,22 @@ __device__ void StoreAt(T* to, bool aligned, const uint4& bits) {
   for (int k = 0; k < kPerVector<T>; ++k) to[k] = elements.at[k];
 }
 
-// Reads 16 bytes that no thread reads again soon, past the first cache: it stays free for weights.
-__device__ inline uint4 LoadOnce(const uint4* from) {
+// LoadAt of what other rows read too: it stays in the first cache while they stream through.
+template <typename T>
+__device__ uint4 LoadKept(const T* from, bool aligned) {
+  if (!aligned) return LoadAt(from, false);
   uint4 bits;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm("ld.global.L1::evict_last.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+      : "l"(from));
+  return bits;
+}
+
+// Reads 16 bytes at this place of the program: the compiler moves other reads freely, and
+// measurably for the worse.
+__device__ inline uint4 LoadNow(const uint4* from) {
+  uint4 bits;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
                : "l"(from)
                : "memory");

@@ -9,8 +9,8 @@ namespace anyop::cuda {
 
 // A ring of stages, each with one row of kInputs tensors in vectors of 16 bytes, back to back.
 //
-// From Hopper on the copy engine fills a stage at the word of one thread; before, each thread copies
-// the vectors thread, thread + threads, ..., and may read no others.
+// From Hopper on the copy engine fills a stage at the word of one thread; before, each thread
+// copies the vectors thread, thread + threads, ..., and may read no others.
 template <int kInputs>
 class RowRing {
  public:
@@ -35,8 +35,10 @@ class RowRing {
     for (int s = 0; s < stages_; ++s, row += step) Fill(s, row, rows, row_of);
   }
 
-  // The oldest stage, when its row is there.
-  __device__ const uint4* Wait() {
+  // The stage that is `ahead` behind the oldest one, when its row is there; ahead < stages.
+  __device__ const uint4* Wait(int ahead) {
+    const bool wraps = stage_ + ahead >= stages_;
+    const int stage = stage_ + ahead - (wraps ? stages_ : 0);
 #if __CUDA_ARCH__ >= 900
     unsigned done;
     do {
@@ -44,13 +46,13 @@ class RowRing {
           "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
           "selp.u32 %0, 1, 0, p; }"
           : "=r"(done)
-          : "r"(Shared(barriers_ + stage_)), "r"(parity_)
+          : "r"(Shared(barriers_ + stage)), "r"(parity_ ^ (wraps ? 1u : 0u))
           : "memory");
     } while (!done);
 #else
-    WaitForGroup(stages_);
+    WaitForGroup(stages_ - ahead);
 #endif
-    return memory_ + stage_ * kInputs * vectors_;
+    return memory_ + stage * kInputs * vectors_;
   }
 
   // Behind a barrier that every thread reached after it read the oldest stage: fills it again.
@@ -79,18 +81,18 @@ class RowRing {
                  : "memory");
     for (int i = 0; i < kInputs; ++i)
       asm volatile(
-          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-              "r"(Shared(to + i * vectors_)),
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+          "[%3];" ::"r"(Shared(to + i * vectors_)),
           "l"(row_of(i, row)), "r"(bytes), "r"(barrier)
           : "memory");
 #else
     for (int i = 0; row < rows && i < kInputs; ++i) {
       const auto* from = reinterpret_cast<const uint4*>(row_of(i, row));
       for (int at = threadIdx.x; at < vectors_; at += blockDim.x)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                         Shared(to + i * vectors_ + at)),
-                     "l"(from + at)
-                     : "memory");
+        asm volatile(
+            "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(Shared(to + i * vectors_ + at)),
+            "l"(from + at)
+            : "memory");
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif

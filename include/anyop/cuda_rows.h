@@ -14,7 +14,7 @@ struct Rows {
   static constexpr int kMaxRank = 31;
   T* data;
   int ndim;
-  int64_t stride;                        // of the last leading dimension
+  int64_t stride;                          // of the last leading dimension
   int64_t size[kMaxRank], step[kMaxRank];  // of all; read only when there are several
 
   bool HasOneStride() const { return ndim <= 1; }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For CUDA kernels over elements: the places of two inputs and a result of one shape, any strides. */
+/* For CUDA kernels over elements: the places of two inputs and a result of one shape, any strides.
+ */
 #ifndef ANYOP_CUDA_WALK_H_
 #define ANYOP_CUDA_WALK_H_
 
@@ -31,8 +32,8 @@ struct Walk {
     small = items < INT64_C(0x7fffffff);
   }
 
-  // Makes items pieces of `count` elements (16 bytes), side by side in each operand or one that is repeated;
-  // false when the innermost dimension does not allow it. repeats: of x and y.
+  // Makes items pieces of `count` elements (16 bytes), side by side in each operand or one that is
+  // repeated; false when the innermost dimension does not allow it. repeats: of x and y.
   bool Divide(int count, const void* const* data, bool* repeats) {
     if (ndim == 0 || size[ndim - 1] % count) return false;
     const int last = ndim - 1;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a kind of device does for the core and for bindings: memory, copies, streams, events, errors. C ABI, no other
+/* What a kind of device does for the core and for bindings: memory, copies, streams, events,
+ errors. C ABI, no other
  * header.
 
-   A vendor fills one AnyopDevice and registers it. Functions that return int32_t return an AnyopStatus;
-   the text of a failure is last_error() of the same thread. No function throws, none but those named
-   synchronize, copy and free waits for the device, and each may be called from any thread. A stream
-   or event is the device's own handle (CUDA: cudaStream_t, cudaEvent_t); NULL is the default
-   stream. */
+   A vendor fills one AnyopDevice and registers it. Functions that return int32_t return an
+ AnyopStatus; the text of a failure is last_error() of the same thread. No function throws, none but
+ those named synchronize, copy and free waits for the device, and each may be called from any
+ thread. A stream or event is the device's own handle (CUDA: cudaStream_t, cudaEvent_t); NULL is the
+ default stream. */
 #ifndef ANYOP_DEVICE_H_
 #define ANYOP_DEVICE_H_
 
@@ -84,7 +85,8 @@ typedef struct AnyopDevice {
   int32_t (*create_event)(int32_t device, void** event);
   int32_t (*destroy_event)(int32_t device, void* event);
   int32_t (*record_event)(int32_t device, void* event, void* stream);
-  int32_t (*wait_event)(int32_t device, void* stream, void* event); /* the stream waits, no thread */
+  int32_t (*wait_event)(int32_t device, void* stream,
+                        void* event); /* the stream waits, no thread */
   int32_t (*synchronize_event)(int32_t device, void* event);
   int32_t (*elapsed_ms)(int32_t device, void* begin, void* end, float* milliseconds);
 } AnyopDevice;

@@ -36,9 +36,12 @@ class AttentionGradient {
 
   int32_t Run(AnyopCall* call) {
     const int64_t tasks = args_.B * args_.G, lanes = CountLanes(tasks);
+    // Keys without features may be any number: more than these would overflow.
+    const bool fits = args_.T < int64_t{1} << 40;
     int64_t size = 0;
-    LaneAt(nullptr, &size);
-    auto* memory = static_cast<T*>(call->workspace(call, lanes * size * sizeof(T)));
+    if (fits) LaneAt(nullptr, &size);
+    auto* memory =
+        fits ? static_cast<T*>(call->workspace(call, lanes * size * sizeof(T))) : nullptr;
     if (!memory) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
     ForTasks(call, tasks, lanes, [&](int64_t lane, int64_t task) {
       int64_t size;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // add on CUDA: floats in float32 (float64), integers modulo 2^n.
 //
-// Who does what: a thread takes kItems items, a block's width apart, and reads them all before it
-// writes the first. An item is 16 bytes of each operand, where the innermost dimensions lie side by
-// side and aligned (or an input is repeated along it). All else, also operands of different dtypes, is
-// walked element by element through a switch on the dtypes. 3 s bytes are moved an element of size s.
+// Who does what: a thread takes an item, 16 bytes of each operand, where the innermost dimensions
+// lie side by side and aligned (or an input is repeated along it). All else, also operands of
+// different dtypes, is walked element by element through a switch on the dtypes. 3 s bytes are
+// moved an element of size s. Many small blocks: more items a thread, or wider blocks, reach less
+// of the memory's rate.
 #include "anyop/cuda_walk.h"
 #include "anyop/ops/add.h"
 
 namespace anyop::cuda {
 namespace {
 
-constexpr int kThreads = 256, kItems = 2;
+constexpr int kThreads = 128;
 
 struct Alpha {
   double real;
@@ -21,9 +22,7 @@ struct Alpha {
 __device__ inline float Sum(float x, float y, const Alpha& a) {
   return MulAdd(static_cast<float>(a.real), y, x);
 }
-__device__ inline double Sum(double x, double y, const Alpha& a) {
-  return MulAdd(a.real, y, x);
-}
+__device__ inline double Sum(double x, double y, const Alpha& a) { return MulAdd(a.real, y, x); }
 __device__ inline __half Sum(__half x, __half y, const Alpha& a) {
   return Narrow<__half>(Sum(Widen(x), Widen(y), a));
 }
@@ -65,30 +64,29 @@ __device__ Item<T> Read(const T* from, bool repeats) {
 }
 
 template <typename T>
+__device__ Item<T> SumOf(Item<T> x, const Item<T>& y, const Alpha& alpha) {
+#pragma unroll
+  for (int k = 0; k < kPerVector<T>; ++k) x.at[k] = Sum(x.at[k], y.at[k], alpha);
+  return x;
+}
+
+template <typename T>
 __global__ void __launch_bounds__(kThreads) AddItems(const __grid_constant__ Operands<T> p) {
-  const int64_t span = int64_t{kThreads} * kItems;
-  for (int64_t first = blockIdx.x * span + threadIdx.x; first < p.walk.items;
-       first += gridDim.x * span) {
-    Item<T> x[kItems], y[kItems];
-    int64_t out[kItems];
-#pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      const int64_t item = first + i * kThreads;
-      if (item >= p.walk.items) continue;
-      const Places at = PlacesOf(p.walk, item);
-      x[i] = Read(p.x + at.x, p.repeats[0]);
-      y[i] = Read(p.y + at.y, p.repeats[1]);
-      out[i] = at.out;
-    }
-#pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      if (first + i * kThreads >= p.walk.items) continue;
-#pragma unroll
-      for (int k = 0; k < kPerVector<T>; ++k)
-        x[i].at[k] = Sum(x[i].at[k], y[i].at[k], p.alpha);
-      *reinterpret_cast<Item<T>*>(p.out + out[i]) = x[i];
-    }
+  for (int64_t item = int64_t{blockIdx.x} * kThreads + threadIdx.x; item < p.walk.items;
+       item += int64_t{gridDim.x} * kThreads) {
+    const Places at = PlacesOf(p.walk, item);
+    const Item<T> x = Read(p.x + at.x, p.repeats[0]), y = Read(p.y + at.y, p.repeats[1]);
+    *reinterpret_cast<Item<T>*>(p.out + at.out) = SumOf<T>(x, y, p.alpha);
   }
+}
+
+// All three operands side by side from end to end.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    AddRun(const Item<T>* x, const Item<T>* y, Item<T>* out, int64_t items, Alpha alpha) {
+  for (int64_t item = int64_t{blockIdx.x} * kThreads + threadIdx.x; item < items;
+       item += int64_t{gridDim.x} * kThreads)
+    out[item] = SumOf<T>(x[item], y[item], alpha);
 }
 
 struct AnyOperands {
@@ -155,8 +153,8 @@ __global__ void __launch_bounds__(kThreads) AddElements(const __grid_constant__ 
   }
 }
 
-Launch GridFor(int64_t items, int items_of_thread) {
-  const int64_t blocks = CeilDiv(items, int64_t{kThreads} * items_of_thread);
+Launch GridFor(int64_t items) {
+  const int64_t blocks = CeilDiv(items, kThreads);
   return {dim3(static_cast<unsigned>(blocks < 0x7fffffff ? blocks : 0x7fffffff)), dim3(kThreads)};
 }
 
@@ -172,7 +170,7 @@ AnyOperands OperandsOf(const AddArgs* args, const Walk& walk, Alpha alpha) {
 }
 
 int32_t RunElements(AnyopCall* call, const AnyOperands& p) {
-  const Launch launch = GridFor(p.walk.items, 1);
+  const Launch launch = GridFor(p.walk.items);
   switch (p.out_dtype) {
     case kAnyopFloat64:
       return launch.Run(call, AddElements<double>, p);
@@ -210,8 +208,13 @@ int32_t RunItems(AnyopCall* call, const AnyOperands& all) {
   const void* const data[] = {all.x, all.y, all.out};
   if (int32_t status = RunTail(call, all, &p.walk, 16, kPerVector<T>)) return status;
   const Walk body = p.walk;
-  if (p.walk.Divide(kPerVector<T>, data, p.repeats))
-    return GridFor(p.walk.items, kItems).Run(call, AddItems<T>, p);
+  if (p.walk.Divide(kPerVector<T>, data, p.repeats)) {
+    const Launch launch = GridFor(p.walk.items);
+    if (p.walk.ndim > 1 || p.repeats[0] || p.repeats[1]) return launch.Run(call, AddItems<T>, p);
+    return launch.Run(call, AddRun<T>, reinterpret_cast<const Item<T>*>(p.x),
+                      reinterpret_cast<const Item<T>*>(p.y), reinterpret_cast<Item<T>*>(p.out),
+                      p.walk.items, p.alpha);
+  }
   AnyOperands rest = all;
   rest.walk = body;
   return RunElements(call, rest);

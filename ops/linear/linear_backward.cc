@@ -34,7 +34,7 @@ ANYOP_CPU_CLONES void Run(const Work* work, int64_t begin, int64_t end) {
 
 int32_t SumRows(const LinearBackwardArgs& args, AnyopCall* call) {
   const ColumnSums sums(call, AnyopDtypeOf(args.grad_out), args.rows, args.N);
-  if (!sums.has_memory()) return kAnyopOutOfMemory;
+  if (!sums.has_memory()) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
   const Work work = {args, sums};
   sums.RunParts(call, &work, args.rows, args.N, Run);
   sums.Write(call, 0, args.grad_bias);

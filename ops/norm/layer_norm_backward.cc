@@ -69,7 +69,7 @@ extern "C" int32_t anyop_layer_norm_backward_cpu(const LayerNormBackwardArgs* ar
   using namespace anyop::cpu;
   const int64_t wanted = (args->grad_weight ? 1 : 0) + (args->grad_bias ? 1 : 0);
   const ColumnSums sums(call, AnyopDtypeOf(args->x), args->rows, wanted * args->D);
-  if (!sums.has_memory()) return kAnyopOutOfMemory;
+  if (!sums.has_memory()) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
   const Work work = {*args, sums};
   sums.RunParts(call, &work, args->rows, args->D, Run);
   if (args->grad_weight) sums.Write(call, 0, args->grad_weight);

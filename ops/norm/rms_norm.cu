@@ -4,9 +4,9 @@
 //
 // Who does what: rows of up to 128 vectors of 16 bytes belong to 1 to 32 lanes of a warp, longer
 // ones to a block. Each thread loads up to kVectors vectors, at places lane, lane + lanes, ...; one
-// reduction (two barrier-free shuffles trees, or one barrier) gives every thread the sum; then it
-// scales and stores what it holds. 2 s bytes are moved an element of size s. Rows that are too long
-// or not aligned are read twice, the second time from the second cache.
+// reduction (shuffles, and for a block one barrier) gives every thread the sum; then it scales and
+// stores what it holds. 2 s bytes are moved an element of size s. Rows that are too long or not
+// aligned are read twice, the second time from the second cache.
 #include "anyop/cuda_rows.h"
 #include "anyop/ops/rms_norm.h"
 
@@ -20,13 +20,19 @@ struct Norm {
   const T* weight;
   int64_t rows, D;
   Wide<T> eps, inverse_D;
-  int lanes;  // threads of a row
+  int lanes;                         // threads of a row
   bool out_aligned, weight_aligned;  // to 16 bytes, in every row
 };
 
-// Enough blocks for the loads of a multiprocessor to hide the memory's latency.
-constexpr int MaxThreads(int vectors) { return vectors > 4 ? 1024 : 512; }
-constexpr int MinBlocks(int vectors) { return vectors > 4 ? 1 : vectors > 2 ? 2 : 4; }
+// Rows of up to 32 vectors, of up to 1,024 and longer ones. Threads of a block at most, and blocks
+// that must fit on a multiprocessor, so that enough loads are on their way.
+constexpr int VectorsOfThread(int64_t vectors) {
+  return vectors <= 32 ? 1 : vectors <= 1024 ? 4 : 8;
+}
+constexpr int MaxThreads(int of_thread) {
+  return of_thread == 1 ? 128 : of_thread == 4 ? 256 : 1024;
+}
+constexpr int MinBlocks(int of_thread) { return of_thread == 1 ? 8 : of_thread == 4 ? 4 : 1; }
 
 // kPlain: weight and result are aligned like x; else the same sums, and stores of any kind.
 template <typename T, int kVectors, bool kPlain>
@@ -46,7 +52,7 @@ __global__ void __launch_bounds__(MaxThreads(kVectors), MinBlocks(kVectors))
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       held[i] = {};
-      if (lane + i * p.lanes < mine) held[i] = LoadOnce(x + i * p.lanes);
+      if (lane + i * p.lanes < mine) held[i] = LoadNow(x + i * p.lanes);
     }
     Wide<T> sum = 0;
 #pragma unroll
@@ -55,6 +61,14 @@ __global__ void __launch_bounds__(MaxThreads(kVectors), MinBlocks(kVectors))
 #pragma unroll
       for (int k = 0; k < kPer; ++k) sum = MulAdd(v.at[k], v.at[k], sum);
     }
+    // The weight is on its way while the threads meet, where there are registers for it.
+    constexpr bool kEarly = kVectors <= 4;
+    uint4 weight[kEarly ? kVectors : 1];
+#pragma unroll
+    for (int i = 0; kEarly && i < kVectors; ++i) {
+      const int at = lane + i * p.lanes;
+      if (at < mine) weight[i] = LoadAt(p.weight + at * kPer, kPlain || p.weight_aligned);
+    }
     sum = SumRow(sum, p.lanes, partial[turn]);
     const Wide<T> scale = ReciprocalRoot(sum * p.inverse_D + p.eps);
     T* out = kPlain ? p.out.At(row) : p.out[mine ? row : 0];
@@ -62,7 +76,9 @@ __global__ void __launch_bounds__(MaxThreads(kVectors), MinBlocks(kVectors))
     for (int i = 0; i < kVectors; ++i) {
       const int at = lane + i * p.lanes;
       if (at >= mine) continue;
-      const Unpacked<T> w = Unpack<T>(LoadAt(p.weight + at * kPer, kPlain || p.weight_aligned));
+      const Unpacked<T> w =
+          Unpack<T>(kEarly ? weight[kEarly ? i : 0]
+                           : LoadKept(p.weight + at * kPer, kPlain || p.weight_aligned));
       Unpacked<T> v = UnpackAgain<T>(held[i]);
 #pragma unroll
       for (int k = 0; k < kPer; ++k) v.at[k] *= scale * w.at[k];
@@ -104,22 +120,18 @@ constexpr int64_t kMaxGrid = 0x7fffffff;
 template <typename T, bool kPlain>
 int32_t RunInRegisters(AnyopCall* call, Norm<T> p) {
   const int64_t vectors = p.D / kPerVector<T>;
-  // Lanes of a warp up to 128 vectors; then blocks, for the row's loads must all be in flight.
-  const int per_thread = vectors <= 32 ? 1 : vectors <= 64 ? 2 : vectors <= 128 ? 4
-                         : vectors <= 1024 ? 2 : vectors <= 2048 ? 4 : 8;
+  const int per_thread = VectorsOfThread(vectors);
   const int64_t needed = CeilDiv(vectors, per_thread);
   p.lanes = 1;
   while (p.lanes < needed && p.lanes < 32) p.lanes *= 2;
   if (needed > 32) p.lanes = static_cast<int>(CeilDiv(needed, 32) * 32);
-  const int threads = p.lanes < 128 && p.lanes <= 32 ? 128 : p.lanes;
+  const int threads = p.lanes <= 32 ? 128 : p.lanes;
   const int64_t blocks = CeilDiv(p.rows, threads / p.lanes);
   const Launch launch{dim3(static_cast<unsigned>(blocks < kMaxGrid ? blocks : kMaxGrid)),
                       dim3(threads)};
   switch (per_thread) {
     case 1:
       return launch.Run(call, NormInRegisters<T, 1, kPlain>, p);
-    case 2:
-      return launch.Run(call, NormInRegisters<T, 2, kPlain>, p);
     case 4:
       return launch.Run(call, NormInRegisters<T, 4, kPlain>, p);
     default:

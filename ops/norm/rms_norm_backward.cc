@@ -53,7 +53,7 @@ ANYOP_CPU_CLONES void Run(const Work* work, int64_t begin, int64_t end) {
 extern "C" int32_t anyop_rms_norm_backward_cpu(const RmsNormBackwardArgs* args, AnyopCall* call) {
   using namespace anyop::cpu;
   const ColumnSums sums(call, AnyopDtypeOf(args->x), args->rows, args->grad_weight ? args->D : 0);
-  if (!sums.has_memory()) return kAnyopOutOfMemory;
+  if (!sums.has_memory()) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
   const Work work = {*args, sums};
   sums.RunParts(call, &work, args->rows, args->D, Run);
   if (args->grad_weight) sums.Write(call, 0, args->grad_weight);

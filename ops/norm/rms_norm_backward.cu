@@ -1,73 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
-// rms_norm_backward on CUDA: each row is read once, and its scale is computed again; sums are float32
-// (float64) and added in a fixed order, so the same call gives the same bits.
+// rms_norm_backward on CUDA: each row is read once, and its scale is computed again; sums are
+// float32 (float64) and added in a fixed order, so the same call gives the same bits.
 //
 // Who does what: as many blocks as fit stay on the device and walk over rows block, block + blocks,
-// ... A thread owns up to kVectors vectors of 16 bytes of every row, at places thread, thread +
-// threads, ...: it copies them to shared memory some rows ahead (only it reads them there, so no
-// barrier guards the ring), and keeps weight and its sums of grad_weight in registers. A row needs
-// one reduction of two sums. Each block ends by writing its sums, 1/rows-th of the traffic; a second
-// kernel adds them. 3 s bytes are moved an element of size s. Rows that are too long, not aligned or
-// have several strides take rms_norm_backward_any.cuh, which reads them up to three times.
+// ..., two in a turn. The rows are copied to shared memory ahead (anyop/cuda_ring.h). A thread owns
+// up to kVectors vectors of 16 bytes of every row, at places thread, thread + threads, ..., and
+// keeps weight and its sums of grad_weight in registers. A turn needs one reduction of four sums.
+// Each block ends by writing its sums, which a second kernel adds in order. 3 s bytes are moved an
+// element of size s. Rows that are too long, not aligned or have several strides take
+// rms_norm_backward_any.h, which reads them up to three times.
 #include "anyop/cuda_ring.h"
 #include "anyop/ops/rms_norm_backward.h"
-#include "rms_norm_backward_any.cuh"
+#include "rms_norm_backward_any.h"
 
 namespace anyop::cuda {
 namespace {
 
-#ifndef TUNE_STAGES
-#define TUNE_STAGES 4
-#endif
-#ifndef TUNE_V
-#define TUNE_V 1
-#endif
-#ifndef TUNE_PDL
-#define TUNE_PDL 1
-#endif
-
-// Sums of two values over the block; every thread gets the same bits. In each warp the lanes of one
-// half take over one value, so that a shuffle moves two.
-template <typename Wide>
-__device__ void SumBoth(Wide* first, Wide* second, Wide (&partial)[2][kMaxWarps]) {
+// Sums of kCount values (2 or 4) over the block; every thread gets the same bits. In each warp the
+// lanes of one half take over half of the values, so that a shuffle moves two of them; of four, the
+// quarters do.
+template <typename W, int kCount>
+__device__ W SumLanesOf(const W (&v)[kCount]) {
+  const bool low = threadIdx.x % 32 < 16;
+  W mine[kCount / 2];
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i)
+    mine[i] =
+        (low ? v[2 * i] : v[2 * i + 1]) + __shfl_xor_sync(~0u, low ? v[2 * i + 1] : v[2 * i], 16);
+  if constexpr (kCount == 4) {
+    const bool first = threadIdx.x % 16 < 8;
+    mine[0] = (first ? mine[0] : mine[1]) + __shfl_xor_sync(~0u, first ? mine[1] : mine[0], 8);
+  }
+  for (int step = kCount == 4 ? 4 : 8; step; step /= 2)
+    mine[0] += __shfl_xor_sync(~0u, mine[0], step);
+  return mine[0];
+}
+template <typename W, int kCount>
+__device__ void SumAll(W (&v)[kCount], W (&partial)[kCount][kMaxWarps]) {
   const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  const bool low = lane < 16;
-  const auto half = [&](Wide a, Wide b) {
-    Wide mine = (low ? a : b) + __shfl_xor_sync(~0u, low ? b : a, 16);
-    for (int step = 8; step; step /= 2) mine += __shfl_xor_sync(~0u, mine, step);
-    return mine;
-  };
-  const Wide mine = half(*first, *second);
-  if (lane % 16 == 0) partial[low ? 0 : 1][threadIdx.x / 32] = mine;
+  const W mine = SumLanesOf(v);
+  // Lane 0 has the first value, 16 the second, 8 the third, 24 the fourth.
+  if (lane % (32 / kCount) == 0) partial[lane / 16 + lane % 16 / 8 * 2][threadIdx.x / 32] = mine;
   __syncthreads();
-  const Wide total = half(lane < warps ? partial[0][lane] : Wide(0),
-                          lane < warps ? partial[1][lane] : Wide(0));
-  *first = __shfl_sync(~0u, total, 0);
-  *second = __shfl_sync(~0u, total, 16);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) v[i] = lane < warps ? partial[i][lane] : W(0);
+  const W total = SumLanesOf(v);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) v[i] = __shfl_sync(~0u, total, i % 2 * 16 + i / 2 * 8);
 }
 
-// Registers: 64 a thread, and 128 where a thread has four vectors.
-constexpr int MaxThreads(int vectors) { return vectors == 1 ? 1024 : 512; }
-#ifndef TUNE_MINB
-#define TUNE_MINB 2
-#endif
-constexpr int MinBlocks(int vectors) { return vectors == 2 ? TUNE_MINB : 1; }
+constexpr int kMaxThreads = 512;  // with 128 registers each: one such block on a multiprocessor
+// Rows of one turn, where a thread has no more than two vectors of each.
+constexpr int kRowsOfTurn = 2;
+// Rows on their way and in work. More of them is slower: measured 83.4 % at 3, 80.9 % at 4.
+constexpr int kMaxStages = 3;
 
 // kPlain: weight and grad_x are aligned like x; else the same sums, and stores of any kind.
 template <typename T, int kVectors, bool kPlain>
-__global__ void __launch_bounds__(MaxThreads(kVectors), MinBlocks(kVectors))
+__global__ void __launch_bounds__(kMaxThreads, 1)
     GradientsInRegisters(const __grid_constant__ Gradients<T> p, int stages) {
   constexpr int kPer = kPerVector<T>;
   using W = Wide<T>;
   extern __shared__ __align__(128) uint4 memory[];
   __shared__ __align__(8) uint64_t barriers[RowRing<2>::kMaxStages];
-  __shared__ W partial[2][2][kMaxWarps];
+  // Rows of one turn: two chains of latencies side by side, where there are registers for them.
+  constexpr int kTurn = kVectors <= 2 ? kRowsOfTurn : 1;
+  // There the elements also stay unpacked from the first use to the second.
+  const auto again = [](const uint4& bits) {
+    return kVectors <= 2 ? Unpack<T>(bits) : UnpackAgain<T>(bits);
+  };
+  __shared__ W partial[2][2 * kTurn][kMaxWarps];
   const int threads = blockDim.x, vectors = static_cast<int>(p.D / kPer);
+  const int64_t step = gridDim.x;
   const auto row_of = [&](int input, int64_t row) {
     return input == 0 ? p.grad_out.At(row) : p.x.At(row);
   };
   RowRing<2> ring(memory, barriers, stages, vectors);
-  ring.Start(blockIdx.x, gridDim.x, p.rows, row_of);
+  ring.Start(blockIdx.x, step, p.rows, row_of);
 
   uint4 weight[kVectors] = {};
   W sums[kVectors][kPer] = {};
@@ -76,46 +85,54 @@ __global__ void __launch_bounds__(MaxThreads(kVectors), MinBlocks(kVectors))
     const int at = threadIdx.x + i * threads;
     if (at < vectors) weight[i] = LoadAt(p.weight + at * kPer, kPlain || p.weight_aligned);
   }
-  // Where a thread has one vector there are registers to keep it unpacked.
-  const auto again = [](const uint4& bits) {
-    return kVectors == 1 ? Unpack<T>(bits) : UnpackAgain<T>(bits);
-  };
   int turn = 0;
-  for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x, turn ^= 1) {
-    const uint4* held = ring.Wait();
-    uint4 grad[kVectors] = {}, x[kVectors] = {};
-    W squares = 0, products = 0;
+  for (int64_t first = blockIdx.x; first < p.rows; first += kTurn * step, turn ^= 1) {
+    uint4 grad[kTurn][kVectors] = {}, x[kTurn][kVectors] = {};
+    W totals[2 * kTurn] = {};  // squares, products of each row
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      const int at = threadIdx.x + i * threads;
-      if (at < vectors) {
-        grad[i] = held[at];
-        x[i] = held[vectors + at];
-      }
-      const Unpacked<T> g = Unpack<T>(grad[i]), v = Unpack<T>(x[i]), w = Unpack<T>(weight[i]);
+    for (int r = 0; r < kTurn; ++r) {
+      if (first + r * step >= p.rows) continue;
+      const uint4* held = ring.Wait(r);
 #pragma unroll
-      for (int k = 0; k < kPer; ++k) {
-        squares = MulAdd(v.at[k], v.at[k], squares);
-        products = MulAdd(g.at[k] * w.at[k], v.at[k], products);
+      for (int i = 0; i < kVectors; ++i) {
+        const int at = threadIdx.x + i * threads;
+        if (at < vectors) {
+          grad[r][i] = held[at];
+          x[r][i] = held[vectors + at];
+        }
+        const Unpacked<T> g = Unpack<T>(grad[r][i]), v = Unpack<T>(x[r][i]),
+                          w = Unpack<T>(weight[i]);
+#pragma unroll
+        for (int k = 0; k < kPer; ++k) {
+          totals[2 * r] = MulAdd(v.at[k], v.at[k], totals[2 * r]);
+          totals[2 * r + 1] = MulAdd(g.at[k] * w.at[k], v.at[k], totals[2 * r + 1]);
+        }
       }
     }
-    SumBoth(&squares, &products, partial[turn]);
-    ring.Refill(row + int64_t{stages} * gridDim.x, p.rows, row_of);
-    const W scale = ReciprocalRoot(squares * p.inverse_D + p.eps);
-    const W slope = products * p.inverse_D * scale;
-    T* to = !p.grad_x.data ? nullptr : kPlain ? p.grad_x.At(row) : p.grad_x[row];
+    SumAll(totals, partial[turn]);
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      const Unpacked<T> g = again(grad[i]), v = again(x[i]), w = again(weight[i]);
-      Unpacked<T> result;
+    for (int r = 0; r < kTurn; ++r) ring.Refill(first + (stages + r) * step, p.rows, row_of);
 #pragma unroll
-      for (int k = 0; k < kPer; ++k) {
-        const W normal = v.at[k] * scale;
-        sums[i][k] = MulAdd(g.at[k], normal, sums[i][k]);
-        result.at[k] = GradientOfX(g.at[k] * w.at[k], normal, scale, slope);
+    for (int r = 0; r < kTurn; ++r) {
+      const int64_t row = first + r * step;
+      if (row >= p.rows) continue;
+      const W scale = ReciprocalRoot(totals[2 * r] * p.inverse_D + p.eps);
+      const W slope = totals[2 * r + 1] * p.inverse_D * scale;
+      T* to = !p.grad_x.data ? nullptr : kPlain ? p.grad_x.At(row) : p.grad_x[row];
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        const Unpacked<T> g = again(grad[r][i]), v = again(x[r][i]), w = again(weight[i]);
+        Unpacked<T> result;
+#pragma unroll
+        for (int k = 0; k < kPer; ++k) {
+          const W normal = v.at[k] * scale;
+          sums[i][k] = MulAdd(g.at[k], normal, sums[i][k]);
+          result.at[k] = GradientOfX(g.at[k] * w.at[k], normal, scale, slope);
+        }
+        const int at = threadIdx.x + i * threads;
+        if (to && at < vectors)
+          StoreAt(to + at * kPer, kPlain || p.grad_x_aligned, Pack<T>(result));
       }
-      const int at = threadIdx.x + i * threads;
-      if (to && at < vectors) StoreAt(to + at * kPer, kPlain || p.grad_x_aligned, Pack<T>(result));
     }
   }
   LetNextStart();
@@ -124,9 +141,17 @@ __global__ void __launch_bounds__(MaxThreads(kVectors), MinBlocks(kVectors))
   for (int i = 0; i < kVectors; ++i) {
     const int at = threadIdx.x + i * threads;
     if (at >= vectors) continue;
-    W* part = p.parts + blockIdx.x * p.D + int64_t{at} * kPer;
+    // A part begins at a multiple of D elements, and so of 16 bytes.
+    constexpr int kStore = 16 / int{sizeof(W)};
+    auto* part =
+        reinterpret_cast<Vector<W, kStore>*>(p.parts + blockIdx.x * p.D + int64_t{at} * kPer);
 #pragma unroll
-    for (int k = 0; k < kPer; ++k) part[k] = sums[i][k];
+    for (int k = 0; k < kPer; k += kStore) {
+      Vector<W, kStore> piece;
+#pragma unroll
+      for (int j = 0; j < kStore; ++j) piece.at[j] = sums[i][k + j];
+      part[k / kStore] = piece;
+    }
   }
 }
 
@@ -141,26 +166,24 @@ template <typename T>
 bool MakePlan(const Gradients<T>& p, const Limits& limits, Plan* plan) {
   const int64_t vectors = p.D / kPerVector<T>;
   if (vectors > 2048) return false;
-  plan->vectors_of_thread = vectors > 1024 ? 4 : vectors > 128 ? TUNE_V : 1;
+  plan->vectors_of_thread = vectors > 1024 ? 4 : 2;
   const int64_t needed = CeilDiv(vectors, plan->vectors_of_thread);
   plan->threads = static_cast<int>(CeilDiv(needed, 32) * 32);
-#ifdef TUNE_BPS
-  int per_multiprocessor = TUNE_BPS;
-#else
-  const int all_threads = plan->vectors_of_thread == 1 ? 1024 : 512;
-  int per_multiprocessor = all_threads / plan->threads;
-  if (per_multiprocessor > 16) per_multiprocessor = 16;
-#endif
+  const int fit = kMaxThreads / plan->threads;
+  const int per_multiprocessor = fit > 16 ? 16 : fit;
   const int64_t stage_bytes = 2 * 16 * vectors;
   const int64_t kept = 2048;  // of each block, for its own variables and the system
   const int64_t room = limits.shared_bytes / per_multiprocessor - kept;
   const int64_t most = limits.shared_bytes_of_block - kept;
   const int64_t stages = (room < most ? room : most) / stage_bytes;
   if (stages < 2) return false;
-  plan->stages = static_cast<int>(stages < TUNE_STAGES ? stages : TUNE_STAGES);
+  plan->stages = static_cast<int>(stages < kMaxStages ? stages : kMaxStages);
   plan->ring_bytes = static_cast<size_t>(plan->stages * stage_bytes);
-  const int64_t blocks = int64_t{limits.multiprocessors} * per_multiprocessor;
-  plan->blocks = static_cast<int>(blocks < p.rows ? blocks : p.rows);
+  // Turns of two rows, equally many for every block: no turn that only a few of them take.
+  const int64_t most_blocks = int64_t{limits.multiprocessors} * per_multiprocessor;
+  const int64_t turns = CeilDiv(p.rows, kRowsOfTurn * most_blocks);
+  plan->blocks =
+      static_cast<int>(p.rows <= most_blocks ? p.rows : CeilDiv(p.rows, kRowsOfTurn * turns));
   return true;
 }
 
@@ -183,17 +206,15 @@ int32_t RunInRegisters(AnyopCall* call, Gradients<T> p, const Plan& plan, const 
         call->workspace(call, int64_t{plan.blocks} * p.D * int64_t{sizeof(Wide<T>)}));
     if (!p.parts) return kAnyopOutOfMemory;
   }
-  constexpr int kMany = TUNE_V == 2 ? 2 : 4;
   const bool plain = p.weight_aligned && p.grad_x_aligned && p.grad_x.HasOneStride();
   int32_t status;
-  if (plan.vectors_of_thread == 1) {
-    status = plain ? RunPlan<T, 1, true>(call, p, plan) : RunPlan<T, 1, false>(call, p, plan);
+  if (plan.vectors_of_thread == 2) {
+    status = plain ? RunPlan<T, 2, true>(call, p, plan) : RunPlan<T, 2, false>(call, p, plan);
   } else {
-    status =
-        plain ? RunPlan<T, kMany, true>(call, p, plan) : RunPlan<T, kMany, false>(call, p, plan);
+    status = plain ? RunPlan<T, 4, true>(call, p, plan) : RunPlan<T, 4, false>(call, p, plan);
   }
   if (status) return status;
-  return p.grad_weight ? AddParts(call, p, plan.blocks, TUNE_PDL && limits.major >= 9) : kAnyopOk;
+  return p.grad_weight ? AddParts(call, p, plan.blocks, limits.major >= 9) : kAnyopOk;
 }
 
 template <typename T>

@@ -21,7 +21,9 @@ def reference(grad_out, x, weight, eps):
 def test_sizes_around_parts_and_blocks(dtype, rows, D):
     dtype = np.dtype(dtype)
     random = np.random.default_rng(D)
-    grad, x, weight = (random.standard_normal(s).astype(dtype) for s in [(rows, D), (rows, D), (D,)])
+    grad, x, weight = (
+        random.standard_normal(s).astype(dtype) for s in [(rows, D), (rows, D), (D,)]
+    )
     found = anyop.rms_norm_backward(grad, x, weight)
     # Products are rounded to 6e-8; the errors of many add up as their number's root.
     float32 = 2e-6 * max(1, (rows / 100) ** 0.5)

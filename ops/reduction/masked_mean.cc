@@ -4,18 +4,10 @@
 #include "anyop/ops/masked_mean.h"
 
 #include "anyop/cpu_rows.h"
+#include "mask.h"
 
 namespace anyop::cpu {
 namespace {
-
-// Whether the element at the index is other than 0 (of either sign).
-inline bool IsSet(const AnyopTensor* mask, int64_t index) {
-  const bool floating = IsFloating(AnyopDtypeOf(mask));
-  uint64_t bits = 0;
-  const int bytes = mask->dtype_bits / 8;
-  __builtin_memcpy(&bits, static_cast<const char*>(mask->data) + index * bytes, bytes);
-  return (floating ? bits << (65 - mask->dtype_bits) : bits) != 0;
-}
 
 template <typename Wide>
 inline void MeanOf(const MaskedMeanArgs* args, int64_t sequence, int64_t first, int64_t n) {

@@ -14,7 +14,8 @@ ANYOP_CPU_CLONES void Run(const OverDimBackward* work, int64_t begin, int64_t en
 }  // namespace
 }  // namespace anyop::cpu
 
-extern "C" int32_t anyop_log_softmax_backward_cpu(const LogSoftmaxBackwardArgs* args, AnyopCall* call) {
+extern "C" int32_t anyop_log_softmax_backward_cpu(const LogSoftmaxBackwardArgs* args,
+                                                  AnyopCall* call) {
   using namespace anyop::cpu;
   const OverDimBackward work(args->grad_out, args->out, args->grad_x, args->dim);
   return RunRows(call, &work, work.units, work.unit_elements, Run);

@@ -28,6 +28,31 @@ def add(
     """
     ...
 
+def add_backward(
+    x: Array,
+    y: Array,
+    grad_out: Array,
+    *,
+    alpha: float = 1.0,
+    grad_x: Array | None = None,
+    grad_y: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradients of add.
+
+    x:         (*X,) float32, float16, bfloat16 or float64, any strides; values.
+    y:         (*Y,) float32, float16, bfloat16 or float64, any strides; values.
+    grad_out:  (broadcast(*X, *Y)) torch's promotion of x and y, contiguous; gradient of the result of
+               add; last, because its dtype follows from the others.
+    alpha:     float, default 1.0; factor of y.
+    Returns    grad_x: (*X,), new unless given, dtype of x, made only when wanted; grad_y: (*Y,), new
+               unless given, dtype of y, made only when wanted. Runs on the current stream; never waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_x = grad_out; grad_y = alpha * grad_out; both summed over the sizes that were
+               broadcast
+    Source     derivative of torch.add
+    """
+    ...
+
 def attention(
     q: Array,
     k: Array,
@@ -59,6 +84,46 @@ def attention(
     """
     ...
 
+def attention_backward(
+    grad_out: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    scale: float | None = None,
+    causal: bool = False,
+    grad_q: Array | None = None,
+    grad_k: Array | None = None,
+    grad_v: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradients of attention; the mask has none.
+
+    grad_out:  (B, H, S, E) float32, float16, bfloat16 or float64, last dimension contiguous; gradient
+               of the result of attention.
+    q:         (B, H, S, D) dtype of grad_out, last dimension contiguous; queries, S for each of the H
+               heads.
+    k:         (B, G, T, D) dtype of grad_out, last dimension contiguous; keys, T for each of the G
+               groups of heads.
+    v:         (B, G, T, E) dtype of grad_out, last dimension contiguous; values, E features for each
+               key.
+    mask:      broadcastable to (B, H, S, T) dtype of grad_out, bool or float32, any strides, or None;
+               bool: where a query may attend; otherwise added to the scores. A query that may attend
+               nowhere has gradient 0.
+    scale:     float or None, default None; factor of the scores; None: 1 / sqrt(D).
+    causal:    bool, default False; query s attends to keys 0 to s only.
+    Returns    grad_q: (B, H, S, D), new unless given, dtype of grad_out, made only when wanted; grad_k:
+               (B, G, T, D), new unless given, dtype of grad_out, made only when wanted; grad_v: (B, G,
+               T, E), new unless given, dtype of grad_out, made only when wanted. Runs on the current
+               stream; never waits.
+    Requires   G > 0; H % G == 0.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   with p[b,h,s,t] the weights of attention and w = scale * p * (grad_out.v - sum_t(p *
+               grad_out.v)): grad_q = sum_t w * k; grad_k = sum over s and the heads of the group of w *
+               q; grad_v = likewise of p * grad_out
+    Source     derivative of Vaswani et al. 2017, arXiv:1706.03762, eq. 1
+    """
+    ...
+
 def cast(
     x: Array,
     dtype: Any,
@@ -79,6 +144,23 @@ def cast(
     """
     ...
 
+def cast_backward(
+    grad_out: Array,
+    x: Array,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of cast between floating dtypes.
+
+    grad_out:  (*,) float32, float16, bfloat16 or float64, any strides; gradient of the result of cast.
+    x:         (*,) float32, float16, bfloat16 or float64, any strides; argument of cast, of which only
+               the dtype counts.
+    Returns    grad_x: (*,), new unless given, dtype of x. Runs on the current stream; never waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_x = grad_out, as the dtype of x; from float64 to 16 bits by way of float32
+    Source     derivative of torch.Tensor.to
+    """
+    ...
+
 def embedding(
     indices: Array,
     weight: Array,
@@ -94,6 +176,28 @@ def embedding(
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[i,d] = weight[indices[i],d]
     Source    torch.nn.functional.embedding without padding_idx; an index outside [0, V) is an error
+    """
+    ...
+
+def embedding_backward(
+    grad_out: Array,
+    indices: Array,
+    V: int,
+    grad_weight: Array | None = None,
+) -> Array:
+    """Gradient of embedding: rows of grad_out, added up by index.
+
+    grad_out:  (*, D) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+               embedding.
+    indices:   (*,) int32 or int64, contiguous; rows that were taken, each at least 0 and less than V.
+    V:         int; rows of the table.
+    Returns    grad_weight: (V, D), new unless given, dtype of grad_out. Runs on the current stream;
+               never waits.
+    Requires   0 <= V; 0 < V or numel(_) == 0.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_weight[v,d] = sum of grad_out[i,d] over all i with indices[i] = v
+    Source     derivative of torch.nn.functional.embedding without padding_idx; an index outside [0, V)
+               is an error
     """
     ...
 
@@ -118,6 +222,32 @@ def gelu(
     """
     ...
 
+def gelu_backward(
+    grad_out: Array,
+    x: Array,
+    *,
+    approximate: str = 'none',
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of gelu.
+
+    grad_out:     (*,) float32, float16, bfloat16 or float64, any strides; gradient of the result of
+                  gelu.
+    x:            (*,) dtype of grad_out, any strides; argument of gelu; at infinity the derivative has
+                  its limit.
+    approximate:  str, default 'none'; 'none' for the exact function, 'tanh' for the approximation by
+                  tanh.
+    Returns       grad_x: (*,), new unless given, dtype of grad_out. Runs on the current stream; never
+                  waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      with c and p the normal distribution and density: grad_x = grad_out * (c(x) + x *
+                  p(x)); tanh: with s = 1 / (1 + exp(-v)) and v = sqrt(8/pi) * (x + 0.044715 * x^3):
+                  grad_out * (s + x * s * (1 - s) * v'(x))
+    Source        derivative of Hendrycks & Gimpel 2016, arXiv:1606.08415
+    """
+    ...
+
 def l2_normalize(
     x: Array,
     eps: float = 1e-12,
@@ -133,6 +263,27 @@ def l2_normalize(
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[r,d] = x[r,d] / max(sqrt(sum_d x[r,d]^2), eps)
     Source    PyTorch, torch.nn.functional.normalize with p=2 over the last dimension
+    """
+    ...
+
+def l2_normalize_backward(
+    grad_out: Array,
+    x: Array,
+    eps: float = 1e-12,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of l2_normalize.
+
+    grad_out:  (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of the
+               result of l2_normalize.
+    x:         (*, D) dtype of grad_out, last dimension contiguous; rows that were normalised.
+    eps:       float, default 1e-12; least divisor; dimension of x.
+    Returns    grad_x: (*, D), new unless given, dtype of grad_out. Runs on the current stream; never
+               waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   with n[r] = sqrt(sum_d x[r,d]^2): grad_x[r,d] = (grad_out[r,d] - x[r,d] *
+               sum_d(grad_out[r,d] * x[r,d]) / n[r]^2) / n[r], or grad_out[r,d] / eps where n[r] < eps
+    Source     derivative of torch.nn.functional.normalize with p=2 over the last dimension
     """
     ...
 
@@ -159,6 +310,34 @@ def layer_norm(
     """
     ...
 
+def layer_norm_backward(
+    grad_out: Array,
+    x: Array,
+    weight: Array | None = None,
+    eps: float = 1e-05,
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+    grad_bias: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradients of layer_norm.
+
+    grad_out:  (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of the
+               result of layer_norm.
+    x:         (*, D) dtype of grad_out, last dimension contiguous; rows that were normalised.
+    weight:    (D,) dtype of grad_out, contiguous, or None; scale of each feature; none: 1.
+    eps:       float, default 1e-05; added to the variance; dimension of x squared.
+    Returns    grad_x: (*, D), new unless given, dtype of grad_out, made only when wanted; grad_weight:
+               (D,), new unless given, dtype of grad_out, made only when wanted; grad_bias: (D,), new
+               unless given, dtype of grad_out, made only when wanted. Runs on the current stream; never
+               waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   with s[r] = 1 / sqrt(var_d x[r,d] + eps), n = (x - mean_d x) * s and g = grad_out *
+               weight: grad_x = s * (g - mean_d g - n * mean_d(g * n)); grad_weight = sum_r grad_out *
+               n; grad_bias = sum_r grad_out
+    Source     derivative of Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    """
+    ...
+
 def linear(
     x: Array,
     weight: Array,
@@ -174,6 +353,31 @@ def linear(
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[r,n] = sum_k(x[r,k] * weight[n,k]) + bias[n]
     Source    torch.nn.functional.linear
+    """
+    ...
+
+def linear_backward(
+    grad_out: Array,
+    x: Array,
+    weight: Array,
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+    grad_bias: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradients of linear.
+
+    grad_out:  (*, N) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+               linear.
+    x:         (*, K) dtype of grad_out, contiguous; rows of K features.
+    weight:    (N, K) dtype of grad_out, contiguous; one row of K factors for each of the N results.
+    Returns    grad_x: (*, K), new unless given, dtype of grad_out, made only when wanted; grad_weight:
+               (N, K), new unless given, dtype of grad_out, made only when wanted; grad_bias: (N,), new
+               unless given, dtype of grad_out, made only when wanted. Runs on the current stream; never
+               waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_x[r,k] = sum_n(grad_out[r,n] * weight[n,k]); grad_weight[n,k] = sum_r(grad_out[r,n]
+               * x[r,k]); grad_bias[n] = sum_r(grad_out[r,n])
+    Source     derivative of torch.nn.functional.linear
     """
     ...
 
@@ -196,6 +400,27 @@ def log_softmax(
     """
     ...
 
+def log_softmax_backward(
+    grad_out: Array,
+    out: Array,
+    dim: int = -1,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of log_softmax from its result.
+
+    grad_out:  (*X,) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+               log_softmax.
+    out:       (*X,) dtype of grad_out, contiguous; result of log_softmax.
+    dim:       int, default -1; dimension of the sum; negative: counted from the end.
+    Returns    grad_x: (*X,), new unless given, dtype of grad_out. Runs on the current stream; never
+               waits.
+    Requires   -max(rank(X), 1) <= dim; dim < max(rank(X), 1).
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_x = grad_out - exp(out) * sum(grad_out), over dimension dim
+    Source     derivative of log_softmax
+    """
+    ...
+
 def masked_mean(
     x: Array,
     mask: Array,
@@ -211,6 +436,26 @@ def masked_mean(
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[b,d] = sum_t [mask[b,t] != 0] x[b,t,d] / max(1, sum_t [mask[b,t] != 0])
     Source    Reimers & Gurevych 2019, arXiv:1908.10084, section 3 (mean pooling)
+    """
+    ...
+
+def masked_mean_backward(
+    grad_out: Array,
+    mask: Array,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of masked_mean.
+
+    grad_out:  (B, D) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+               masked_mean.
+    mask:      (B, T) bool, uint8, int32, int64, float32, float16, bfloat16, float64, int8 or int16,
+               contiguous; 0 or False: the token does not count and has gradient 0; all else: it counts
+               once.
+    Returns    grad_x: (B, T, D), new unless given, dtype of grad_out. Runs on the current stream; never
+               waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_x[b,t,d] = [mask[b,t] != 0] grad_out[b,d] / sum_t [mask[b,t] != 0]
+    Source     derivative of Reimers & Gurevych 2019, arXiv:1908.10084, section 3 (mean pooling)
     """
     ...
 
@@ -232,6 +477,29 @@ def matmul(
     """
     ...
 
+def matmul_backward(
+    grad_out: Array,
+    a: Array,
+    b: Array,
+    grad_a: Array | None = None,
+    grad_b: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradients of matmul.
+
+    grad_out:  (broadcast(*X, *Y), M, N) float32, float16, bfloat16 or float64, any strides; gradient of
+               the result of matmul.
+    a:         (*X, M, K) dtype of grad_out, any strides; matrices of M rows and K columns.
+    b:         (*Y, K, N) dtype of grad_out, any strides; matrices of K rows and N columns.
+    Returns    grad_a: (*X, M, K), new unless given, dtype of grad_out, made only when wanted; grad_b:
+               (*Y, K, N), new unless given, dtype of grad_out, made only when wanted. Runs on the
+               current stream; never waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_a[...,m,k] = sum_n(grad_out[...,m,n] * b[...,k,n]); grad_b[...,k,n] =
+               sum_m(a[...,m,k] * grad_out[...,m,n]); summed over leading sizes that were broadcast
+    Source     derivative of torch.matmul
+    """
+    ...
+
 def mul(
     x: Array,
     y: Array,
@@ -248,6 +516,28 @@ def mul(
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out = x * y
     Source    PyTorch, torch.mul
+    """
+    ...
+
+def mul_backward(
+    x: Array,
+    y: Array,
+    grad_out: Array,
+    grad_x: Array | None = None,
+    grad_y: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradients of mul.
+
+    x:         (*X,) float32, float16, bfloat16 or float64, any strides; values.
+    y:         (*Y,) float32, float16, bfloat16 or float64, any strides; values.
+    grad_out:  (broadcast(*X, *Y)) torch's promotion of x and y, contiguous; gradient of the result of
+               mul; last, because its dtype follows from the others.
+    Returns    grad_x: (*X,), new unless given, dtype of x, made only when wanted; grad_y: (*Y,), new
+               unless given, dtype of y, made only when wanted. Runs on the current stream; never waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_x = grad_out * y; grad_y = grad_out * x; both summed over the sizes that were
+               broadcast
+    Source     derivative of torch.mul
     """
     ...
 
@@ -291,6 +581,23 @@ def relu(
     """
     ...
 
+def relu_backward(
+    grad_out: Array,
+    out: Array,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of relu from its result.
+
+    grad_out:  (*,) float32, float16, bfloat16 or float64, any strides; gradient of the result of relu.
+    out:       (*,) dtype of grad_out, any strides; result of relu.
+    Returns    grad_x: (*,), new unless given, dtype of grad_out. Runs on the current stream; never
+               waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_x = 0 where out <= 0, else grad_out
+    Source     PyTorch, torch.nn.functional.relu: the derivative at 0 is 0
+    """
+    ...
+
 def rms_norm(
     x: Array,
     weight: Array,
@@ -308,6 +615,32 @@ def rms_norm(
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * weight[d]
     Source    Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    ...
+
+def rms_norm_backward(
+    grad_out: Array,
+    x: Array,
+    weight: Array,
+    eps: float = 1e-06,
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradients of rms_norm.
+
+    grad_out:  (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of the
+               result of rms_norm.
+    x:         (*, D) dtype of grad_out, last dimension contiguous; rows that were normalised.
+    weight:    (D,) dtype of grad_out, contiguous; scale of each feature.
+    eps:       float, default 1e-06; added to the mean square; dimension of x squared.
+    Returns    grad_x: (*, D), new unless given, dtype of grad_out, made only when wanted; grad_weight:
+               (D,), new unless given, dtype of grad_out, made only when wanted. Runs on the current
+               stream; never waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   with s[r] = 1 / sqrt(mean_d(x[r,d]^2) + eps): grad_x[r,d] = s[r] * (grad_out[r,d] *
+               weight[d] - x[r,d] * s[r]^2 * mean_d(grad_out[r,d] * weight[d] * x[r,d])); grad_weight[d]
+               = sum_r(grad_out[r,d] * x[r,d] * s[r])
+    Source     derivative of Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
     """
     ...
 
@@ -341,6 +674,43 @@ def silu_and_mul(
     """
     ...
 
+def silu_and_mul_backward(
+    grad_out: Array,
+    x: Array,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of silu_and_mul.
+
+    grad_out:  (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of the
+               result of silu_and_mul.
+    x:         (*, 2*D) dtype of grad_out, last dimension contiguous; rows of gates, then values.
+    Returns    grad_x: (*, 2*D), new unless given, dtype of grad_out. Runs on the current stream; never
+               waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   with s = 1 / (1 + exp(-x[r,d])): grad_x[r,d] = grad_out[r,d] * x[r,D+d] * (s + x[r,d] * s
+               * (1 - s)); grad_x[r,D+d] = grad_out[r,d] * x[r,d] * s
+    Source     derivative of Shazeer 2020, arXiv:2002.05202, eq. 5
+    """
+    ...
+
+def silu_backward(
+    grad_out: Array,
+    x: Array,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of silu.
+
+    grad_out:  (*,) float32, float16, bfloat16 or float64, any strides; gradient of the result of silu.
+    x:         (*,) dtype of grad_out, any strides; argument of silu; at infinity the derivative has its
+               limit.
+    Returns    grad_x: (*,), new unless given, dtype of grad_out. Runs on the current stream; never
+               waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   with s = 1 / (1 + exp(-x)): grad_x = grad_out * (s + x * s * (1 - s))
+    Source     derivative of Elfwing, Uchibe & Doya 2017, arXiv:1702.03118, eq. 5
+    """
+    ...
+
 def softmax(
     x: Array,
     dim: int = -1,
@@ -357,6 +727,27 @@ def softmax(
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out = exp(x - max x) / sum exp(x - max x), over dimension dim
     Source    Goodfellow, Bengio & Courville 2016, Deep Learning, section 4.1
+    """
+    ...
+
+def softmax_backward(
+    grad_out: Array,
+    out: Array,
+    dim: int = -1,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of softmax from its result.
+
+    grad_out:  (*X,) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+               softmax.
+    out:       (*X,) dtype of grad_out, contiguous; result of softmax.
+    dim:       int, default -1; dimension of the sum; negative: counted from the end.
+    Returns    grad_x: (*X,), new unless given, dtype of grad_out. Runs on the current stream; never
+               waits.
+    Requires   -max(rank(X), 1) <= dim; dim < max(rank(X), 1).
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_x = out * (grad_out - sum(grad_out * out)), over dimension dim
+    Source     derivative of softmax
     """
     ...
 
@@ -380,5 +771,27 @@ def topk(
     Computes  values[r,j] = x[r,indices[r,j]], the j-th of row r in order
     Source    torch.topk over the last dimension, sorted; unlike there, equal elements come in the order
               of their indices
+    """
+    ...
+
+def topk_backward(
+    grad_values: Array,
+    indices: Array,
+    D: int,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of topk: zeros, and grad_values where the values came from.
+
+    grad_values:  (*, K) float32, float16, bfloat16 or float64, contiguous; gradient of the values of
+                  topk.
+    indices:      (*, K) int64, contiguous; indices of topk, each at least 0 and less than D.
+    D:            int; elements of a row of x.
+    Returns       grad_x: (*, D), new unless given, dtype of grad_values. Runs on the current stream;
+                  never waits.
+    Requires      0 <= D; 0 < D or K == 0.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      grad_x[r,d] = sum of grad_values[r,j] over all j with indices[r,j] = d
+    Source        derivative of torch.topk over the last dimension
     """
     ...

@@ -16,7 +16,8 @@ struct Block {
 // What call->internal is while such a kernel runs.
 struct DeviceCall {
   Frame* frame;
-  const AnyopDevice* device;  // nullptr: none is registered; kernels without scratch run all the same
+  const AnyopDevice*
+      device;  // nullptr: none is registered; kernels without scratch run all the same
   Block* blocks = nullptr;
 };
 
@@ -27,7 +28,7 @@ int32_t FailOnDevice(AnyopCall* call, int32_t status, const char* message) {
 }
 
 template <typename Function>
-bool Has(const AnyopDevice* device, Function AnyopDevice::*member) {
+bool Has(const AnyopDevice* device, Function AnyopDevice::* member) {
   if (!device) return false;
   const auto* at = reinterpret_cast<const char*>(&(device->*member));
   return at + sizeof(Function) <= reinterpret_cast<const char*>(device) + device->size &&

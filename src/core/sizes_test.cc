@@ -137,6 +137,21 @@ TEST(GroupsBroadcastTogether) {
   }
 }
 
+TEST(AnInputMayHaveTheJoinedShape) {
+  Fixture f;
+  const ShapeProgram x = {0, 0, 0, false, nullptr}, y = {0, 0, 1, false, nullptr};
+  const ShapeProgram grad = {0, 0, 2, false, nullptr};
+  const std::vector<int64_t> a = {4, 1, 3}, b = {5, 1};
+  const auto join = [&](const std::vector<int64_t>& given) {
+    Sizes sizes(&f.op, &f.arena);
+    CHECK(Match(&sizes, grad, given) && Match(&sizes, x, a) && Match(&sizes, y, b));
+    return sizes.JoinGroups();
+  };
+  CHECK_EQ(join({4, 5, 3}), -1);
+  CHECK_EQ(join({4, 1, 3}), 0);
+  CHECK_EQ(join({1, 4, 5, 3}), 0);
+}
+
 TEST(ExpandAcceptsWhatBroadcasts) {
   Fixture f;
   Sizes sizes(&f.op, &f.arena);

@@ -35,7 +35,8 @@ int32_t RegisterDevice(const AnyopDevice* device, std::string* error) {
   constexpr uint32_t kSmallest = offsetof(AnyopDevice, versions);
   if (!device || device->size < kSmallest || !device->name || !device->enter || !device->leave ||
       !device->last_error) {
-    *error = "the description of the device is missing, or lacks its name, enter, leave or last_error";
+    *error =
+        "the description of the device is missing, or lacks its name, enter, leave or last_error";
     return kAnyopValueError;
   }
   const std::string name = std::string("device ") + device->name;
@@ -53,8 +54,8 @@ int32_t RegisterDevice(const AnyopDevice* device, std::string* error) {
   std::atomic<const AnyopDevice*>& place = devices[device->device_type];
   const AnyopDevice* there = place.load();
   if (there && there != device) {
-    *error = name + " has device type " + std::to_string(device->device_type) +
-             ", which device " + there->name + " has already";
+    *error = name + " has device type " + std::to_string(device->device_type) + ", which device " +
+             there->name + " has already";
     return kAnyopValueError;
   }
   place.store(device, std::memory_order_release);

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import anyop
 from anyop.testing.dtype_choices import dtype_choices, is_floating
 from anyop.testing.places import tensors_of
 from anyop.testing.refusal import Good, Refusal, refuses
@@ -86,15 +87,24 @@ def _first_floats(subject: Subject) -> bool:
     return any(dtype and is_floating(dtype) for dtype in names.values())
 
 
-def _has_gradient(subject: Subject) -> bool:
-    return subject.metadata["backward"] is not None
+def _lacks_gradient(subject: Subject) -> bool:
+    """Whether it takes floats and is not differentiable, nor the gradient of another operator.
+
+    A gradient may be differentiated: only what comes of that is an error.
+    """
+    metadata = [anyop.metadata(name) for name in anyop.list_ops()]
+    gradients = {entry["backward"]["name"] for entry in metadata if entry["backward"]}
+    is_gradient = subject.metadata["name"] in gradients
+    return _first_floats(subject) and not subject.metadata["backward"] and not is_gradient
 
 
-@refuses("torch: no gradient", "types", lambda s: _first_floats(s) and not _has_gradient(s))
+@refuses("torch: no gradient", "types", _lacks_gradient)
 def no_gradient(good: Good) -> Iterator[Refusal]:
     """A gradient that nobody could compute; where only integers come out, there is none to lose."""
     results = good.subject.results
-    if not any(is_floating(name) for param in results for name in param["possible_dtypes"]):
+    if not _lacks_gradient(good.subject) or not any(
+        is_floating(name) for param in results for name in param["possible_dtypes"]
+    ):
         return
     for refusal in _refusals(
         good, "torch: no gradient", lambda t: t.requires_grad_(), floating=True
@@ -104,13 +114,18 @@ def no_gradient(good: Good) -> Iterator[Refusal]:
             yield refusal
 
 
-@refuses("torch: gradient of a result", "types", _first_floats)
+def _is_given_whole(subject: Subject) -> bool:
+    """Whether floats are taken and no result is optional."""
+    return _first_floats(subject) and not any(param["optional"] for param in subject.results)
+
+
+@refuses("torch: gradient of a result", "types", _is_given_whole)
 def gradient_of_result(good: Good) -> Iterator[Refusal]:
     """A given result that requires a gradient, or takes one from an argument: torch's own error."""
     import torch
 
     outputs = {name: to_torch(placed.array) for name, placed in good.outputs().items()}
-    if any(param["optional"] for param in good.subject.results):
+    if not _is_given_whole(good.subject):
         return
     for name, tensor, is_result in _places(good, floating=True):
         bad = {**outputs, name: tensor.requires_grad_()}
@@ -132,12 +147,19 @@ def sparse(good: Good) -> Iterator[Refusal]:
     def change(t):
         return t.to_sparse() if t.ndim else None
 
-    yield from _refusals(good, "torch: sparse", change)
+    for refusal in _refusals(good, "torch: sparse", change):
+        if refusal.label.endswith("(result)"):  # torch itself looks for a kernel of such tensors
+            refusal.errors, refusal.is_torchs = (TypeError, NotImplementedError), True
+        yield refusal
 
 
 @refuses("torch: meta", "types", lambda s: len(s.tensors) > 1)
 def meta(good: Good) -> Iterator[Refusal]:
     """A tensor without memory among others."""
+    if len(good.subject.tensors) < 2:
+        return
+    if len(good.subject.tensors) < 2:
+        return
     for refusal in _refusals(good, "torch: meta", lambda t: t.to("meta")):
         refusal.errors, refusal.is_torchs = (ValueError, NotImplementedError, RuntimeError), True
         yield refusal

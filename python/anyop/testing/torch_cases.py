@@ -44,7 +44,9 @@ def _default(param: dict[str, Any]) -> Any:
     return getattr(torch, value) if param["kind"] == "ScalarType" and value else value
 
 
-def torch_calls(subject: Subject, what: tuple[str, ...], choice: DtypeChoice | None = None) -> Iterator[Call]:
+def torch_calls(
+    subject: Subject, what: tuple[str, ...], choice: DtypeChoice | None = None
+) -> Iterator[Call]:
     """Calls of these classes of good cases (anyop.testing.CASE_CLASSES); of the first dtypes if none are chosen."""
     choice = choice or dtype_choices(subject.metadata)[0]
     for case in good_cases(subject, choice):

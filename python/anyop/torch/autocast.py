@@ -31,7 +31,10 @@ def _kernel(operator: Operator, wanted: str, device: str, key: str) -> Callable[
         dtype = torch.float32 if wanted == "float32" else torch.get_autocast_dtype(name)
         inputs = operator.fill(args, kwargs)
         for at in operator.tensors:
-            if at not in operator.mutated and name_of(dtype) in operator.inputs[at]["possible_dtypes"]:
+            if (
+                at not in operator.mutated
+                and name_of(dtype) in operator.inputs[at]["possible_dtypes"]
+            ):
                 inputs[at] = _cast(inputs[at], dtype, name)
         with torch._C._ExcludeDispatchKeyGuard(excluded):
             return operator.call(inputs, operator.wanted(args, kwargs))

@@ -13,15 +13,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
 
 from anyop._load import core
 from anyop.torch.gradient import Gradient, requires
 from anyop.torch.operators import Operator
 
 Run = Callable[[Sequence[Any]], Any]
-Rule = Callable[[Run, list[Any]], Any]  # (runs the operator below autograd, its arguments) -> results
+Rule = Callable[
+    [Run, list[Any]], Any
+]  # (runs the operator below autograd, its arguments) -> results
 
 
 def install(
@@ -142,12 +144,17 @@ def _refuse_tangents(operator: Operator, values: Sequence[Any]) -> None:
     for value in values:
         if isinstance(value, (list, tuple)):
             _refuse_tangents(operator, value)
-        elif isinstance(value, torch.Tensor) and value.is_floating_point():
-            if forward_ad.unpack_dual(value).tangent is not None:
-                raise NotImplementedError(
-                    f"{operator.name}: has no derivative in forward mode (torch.func.jvp, jacfwd, "
-                    "hessian); use reverse mode (torch.func.vjp, jacrev)"
-                )
+        elif _has_tangent(value):
+            raise NotImplementedError(
+                f"{operator.name}: has no derivative in forward mode (torch.func.jvp, jacfwd, "
+                "hessian); use reverse mode (torch.func.vjp, jacrev)"
+            )
+
+
+def _has_tangent(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return False
+    return forward_ad.unpack_dual(value).tangent is not None
 
 
 # ---- rules ----
@@ -221,7 +228,7 @@ def _refused(operator: Operator, why: str) -> Rule:
 
 
 def _refused_out(operator: Operator) -> Rule:
-    """torch's own answer to out= where a gradient would be recorded."""
+    """Answer in torch's own words to out= where a gradient would be recorded."""
 
     def rule(run: Run, inputs: list[Any]) -> Any:
         raise out_error(operator)
@@ -238,7 +245,7 @@ def out_error(operator: Operator) -> RuntimeError:
 
 
 def refuse_leaf(mutated: Any) -> None:
-    """torch's own answer where a leaf would be written."""
+    """Answer in torch's own words where a leaf would be written."""
     for value in mutated:
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if tensor is not None and tensor.requires_grad and tensor.is_leaf:
@@ -260,5 +267,7 @@ def refuse_inputs(gradient: Gradient, inputs: Sequence[Any]) -> None:
 
 def _has_floating_result(operator: Operator) -> bool:
     return any(
-        "float" in name or "complex" in name for p in operator.results for name in p["possible_dtypes"]
+        "float" in name or "complex" in name
+        for p in operator.results
+        for name in p["possible_dtypes"]
     )

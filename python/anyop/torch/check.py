@@ -39,7 +39,9 @@ class Check:
         """That of all tensors."""
         if self.first is None:
             name = self.operator.results[0]["name"] if self.operator.results else "results"
-            raise ValueError(f"{self.operator.name}: expected at least one tensor, or a place for {name}")
+            raise ValueError(
+                f"{self.operator.name}: expected at least one tensor, or a place for {name}"
+            )
         return self.first.device
 
     def result(self, param: Mapping[str, Any]) -> tuple[tuple[Any, ...], torch.dtype]:
@@ -67,8 +69,10 @@ class Check:
             self.first = tensor
         require(
             tensor.device == self.first.device,
-            lambda: f"{where} is on device {tensor.device}, expected {self.first.device} as the "
-            f"tensors before it{behind}",
+            lambda: (
+                f"{where} is on device {tensor.device}, expected {self.first.device} as the "
+                f"tensors before it{behind}"
+            ),
         )
         self.known[param["name"]] = tensor.dtype
         if not dtypes.allows(param["dtypes"], self.known, tensor.dtype):
@@ -78,8 +82,10 @@ class Check:
         self.sizes.match(
             param["shape"],
             tensor.shape,
-            lambda: f"{where} has shape {sizes_text(tensor.shape)}, expected "
-            f"({param['shape']['text']}){self._known(param['shape'])}{behind}",
+            lambda: (
+                f"{where} has shape {sizes_text(tensor.shape)}, expected "
+                f"({param['shape']['text']}){self._known(param['shape'])}{behind}"
+            ),
         )
 
     def _known(self, shape: Mapping[str, Any]) -> str:
@@ -149,7 +155,9 @@ class Check:
             elif param["expanded"]:
                 parts.append(text)
         if joined:
-            return f"{self.operator.name}: {joined} does not fit the broadcast of {', '.join(parts)}"
+            return (
+                f"{self.operator.name}: {joined} does not fit the broadcast of {', '.join(parts)}"
+            )
         return f"{self.operator.name}: shapes cannot be broadcast together: {', '.join(parts)}"
 
     def _conditions(self) -> None:

@@ -126,9 +126,9 @@ def _copied(operator: Operator, inputs: list[Any], results: list[Any]) -> Any:
             continue
         if not isinstance(place, torch.Tensor):
             raise _no_tensor(operator, param, place, "a torch.Tensor")
-        for what in ("shape", "dtype", "device"):
+        for what in ("shape", "dtype", "device", "layout"):
             if getattr(place, what) != getattr(found[at], what):
-                error = TypeError if what == "dtype" else ValueError
+                error = TypeError if what in ("dtype", "layout") else ValueError
                 raise error(
                     f"{operator.name}: {param['name']} has {what} {getattr(place, what)}, expected "
                     f"{getattr(found[at], what)}"

@@ -42,7 +42,9 @@ class Gradient:
         self._sizes = [self._size(letter) for letter in self.letters]
         self.tidy = self._tidy()
         self.refused = tuple(
-            at for at in forward.tensors if at not in self.inputs and can_require(forward.inputs[at])
+            at
+            for at in forward.tensors
+            if at not in self.inputs and can_require(forward.inputs[at])
         )
 
     def keep(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -80,7 +82,9 @@ class Gradient:
             return counts + len(self.saved_inputs) + self.saved_results.index(results.index(name))
         if name not in forward.index:
             self.letters.append(name)
-            attributes = sum(self._is_attribute(n) for n in self.backward.names[: self.backward.count])
+            attributes = sum(
+                self._is_attribute(n) for n in self.backward.names[: self.backward.count]
+            )
             return counts + saved + attributes + len(self.letters) - 1
         at = forward.index[name]
         if at in forward.tensors:
@@ -113,7 +117,11 @@ class Gradient:
 
     def _tidy(self) -> Callable[[tuple], tuple]:
         """Makes contiguous what the backward may refuse otherwise."""
-        laid = {p["name"]: p["layout"] for p in (*self.forward.inputs, *self.forward.results) if "layout" in p}
+        laid = {
+            p["name"]: p["layout"]
+            for p in (*self.forward.inputs, *self.forward.results)
+            if "layout" in p
+        }
         stricter = []
         for at in self.backward.tensors:
             param = self.backward.inputs[at]
@@ -137,7 +145,7 @@ class Gradient:
 
 
 def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple]:
-    """itemgetter that gives a tuple for any number of places."""
+    """An itemgetter that gives a tuple for any number of places."""
     if len(places) > 1:
         return itemgetter(*places)
     if not places:
@@ -160,7 +168,7 @@ def find(forward: Operator, operators: Mapping[str, Operator]) -> Gradient | str
         return f"has a gradient by way of {stated['forward']}, which anyop.torch does not offer yet"
     lists = [p["name"] for p in forward.inputs if p["kind"] == "Tensor" and p["list"]]
     if set(lists) & set(stated["saves"]):
-        return f"saves a list of tensors for its gradient, which anyop.torch does not offer yet"
+        return "saves a list of tensors for its gradient, which anyop.torch does not offer yet"
     prefix = "" if forward.namespace == "anyop" else forward.namespace + "."
     name = stated["name"].replace("::", ".")
     backward = operators.get(prefix + name) or operators.get(name.removeprefix("anyop."))

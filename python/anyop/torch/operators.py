@@ -73,9 +73,7 @@ class Operator:
         if value is None:
             return
         if not isinstance(value, tuple) or len(value) != len(self.results):
-            raise TypeError(
-                f"{self.name}: out must be a tuple of its {len(self.results)} results"
-            )
+            raise TypeError(f"{self.name}: out must be a tuple of its {len(self.results)} results")
         for at, tensor in enumerate(value, self.count):
             if values[at] is not None:
                 raise TypeError(f"{self.name}: {self.names[at]} is given twice")
@@ -128,7 +126,9 @@ class Operator:
                     raise self._wrong(param, value)
                 return bool(value)
         elif not isinstance(value, _KINDS[kind]):
-            if isinstance(value, float) or not hasattr(value, "__index__" if kind == "int" else "__float__"):
+            if isinstance(value, float) or not hasattr(
+                value, "__index__" if kind == "int" else "__float__"
+            ):
                 raise self._wrong(param, value)
             return value.__index__() if kind == "int" else float(value)
         return value

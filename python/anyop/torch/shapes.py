@@ -64,9 +64,7 @@ def require(truth: bool | torch.SymBool, message: Callable[[], str]) -> None:
 class Sizes:
     """Letters, integer arguments and groups of one call."""
 
-    def __init__(
-        self, values: dict[str, Size] | None = None, order: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, values: dict[str, Size] | None = None, order: Sequence[str] = ()) -> None:
         self._order = order  # of letters and arguments in messages
         self.values: dict[str, Size] = dict(values or {})
         self.groups: dict[str, tuple[Size, ...]] = {}
@@ -167,7 +165,7 @@ class Sizes:
             raise ValueError(message()) from None
 
     def known_text(self, *terms: Expression) -> str:
-        """" with D=64, k=3": what is known of the letters in terms."""
+        """ " with D=64, k=3": what is known of the letters in terms."""
         names = {letter for term in terms for letter in letters(term)} & set(self.values)
         known = [f"{name}={self.values[name]}" for name in self._order if name in names]
         return " with " + ", ".join(known) if known else ""

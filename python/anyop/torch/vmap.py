@@ -84,14 +84,21 @@ def _folding(operator: Operator) -> Callable[..., Any] | None:
                 _names(param["shape"]["group"]) in full and not param["shape"]["expand"]
             ):
                 pads = len(members) > 1 or param["shape"]["expand"]
-                folded[at] = _leading(inputs[at], dims[at], batch, rank + _terms(param), pads, param)
+                folded[at] = _leading(
+                    inputs[at], dims[at], batch, rank + _terms(param), pads, param
+                )
         return operator.call(folded, wanted)
 
     return fold
 
 
 def _leading(
-    tensor: torch.Tensor, dim: int | None, batch: Any, rank: int, pads: bool, param: Mapping[str, Any]
+    tensor: torch.Tensor,
+    dim: int | None,
+    batch: Any,
+    rank: int,
+    pads: bool,
+    param: Mapping[str, Any],
 ) -> torch.Tensor:
     """The tensor with the batch in front, and sizes 1 behind it as far as broadcasting needs them."""
     if dim is None:
@@ -134,9 +141,7 @@ def _sequential(
                 sliced[at] = _laid(sliced[at], operator.inputs[at]["layout"])
         found.append(operator.call(sliced, wanted))
     if isinstance(found[0], tuple):
-        return tuple(
-            None if values[0] is None else torch.stack(values) for values in zip(*found)
-        )
+        return tuple(None if values[0] is None else torch.stack(values) for values in zip(*found))
     return None if found[0] is None else torch.stack(found)
 
 

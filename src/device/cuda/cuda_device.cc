@@ -2,8 +2,8 @@
 // CUDA as an AnyopDevice: streams, events, versions, and the table of all functions.
 //
 // The runtime is linked statically and works in the devices' primary contexts, which it shares with
-// the frameworks: their streams, events and memory are good here. Nothing is called before the first
-// tensor of a CUDA device comes, so a machine without a driver loads this library.
+// the frameworks: their streams, events and memory are good here. Nothing is called before the
+// first tensor of a CUDA device comes, so a machine without a driver loads this library.
 #include "memory.h"
 #include "status.h"
 

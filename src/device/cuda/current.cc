@@ -82,7 +82,8 @@ int32_t Change(int device, AnyopDeviceScope* scope) {
   if (!driver) return Refuse(kAnyopDeviceError, "CUDA's driver lacks functions of CUDA 11");
   CUcontext wanted, previous;
   if (int32_t status = PrimaryContext(*driver, device, &wanted)) return status;
-  if (int32_t status = CheckDriver(*driver, driver->get_current(&previous), "asking for the device"))
+  if (int32_t status =
+          CheckDriver(*driver, driver->get_current(&previous), "asking for the device"))
     return status;
   if (int32_t status = CheckDriver(*driver, driver->set_current(wanted), "changing the device"))
     return status;

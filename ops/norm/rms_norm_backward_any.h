@@ -2,7 +2,7 @@
 // rms_norm_backward for rows of any length and place, and the sum of the parts of grad_weight.
 //
 // Who does what: a block takes a row and reads it twice, for its sums and for grad_x; it notes the
-// row's scale. Then blocks of 32 columns by kRowLanes lanes read a piece of the rows again and add
+// row's scale. Then blocks of 32 pieces of columns by kRowLanes lanes read some rows again and add
 // up grad_weight in a part of their own; AddParts adds the parts in order.
 #pragma once
 
@@ -16,12 +16,12 @@ struct Gradients {
   Rows<const T> grad_out, x;
   Rows<T> grad_x;  // data is NULL when it is not wanted
   const T* weight;
-  T* grad_weight;    // likewise
-  Wide<T>* parts;    // (parts, D): sums of grad_weight over some rows
-  Wide<T>* scales;   // (rows): 1 / root mean square
+  T* grad_weight;   // likewise
+  Wide<T>* parts;   // (parts, D): sums of grad_weight over some rows
+  Wide<T>* scales;  // (rows): 1 / root mean square
   int64_t rows, D;
   Wide<T> eps, inverse_D;
-  int lanes;  // of SumRow
+  int lanes;                            // of SumRow
   bool grad_x_aligned, weight_aligned;  // to 16 bytes, in every row
 };
 
@@ -41,7 +41,8 @@ __global__ void __launch_bounds__(1024) GradientsOfRows(const __grid_constant__ 
     const T *grad = p.grad_out[row], *x = p.x[row];
     W squares = 0, products = 0;
     for (int64_t i = threadIdx.x; i < pieces; i += blockDim.x) {
-      const auto g = ReadPiece<kPer>(grad + i * kPer, true), v = ReadPiece<kPer>(x + i * kPer, true),
+      const auto g = ReadPiece<kPer>(grad + i * kPer, true),
+                 v = ReadPiece<kPer>(x + i * kPer, true),
                  w = ReadPiece<kPer>(p.weight + i * kPer, p.weight_aligned);
 #pragma unroll
       for (int k = 0; k < kPer; ++k) {
@@ -57,7 +58,8 @@ __global__ void __launch_bounds__(1024) GradientsOfRows(const __grid_constant__ 
     if (!p.grad_x.data) continue;
     T* to = p.grad_x[row];
     for (int64_t i = threadIdx.x; i < pieces; i += blockDim.x) {
-      const auto g = ReadPiece<kPer>(grad + i * kPer, true), v = ReadPiece<kPer>(x + i * kPer, true),
+      const auto g = ReadPiece<kPer>(grad + i * kPer, true),
+                 v = ReadPiece<kPer>(x + i * kPer, true),
                  w = ReadPiece<kPer>(p.weight + i * kPer, p.weight_aligned);
       Piece<W, kPer> result;
 #pragma unroll
@@ -82,11 +84,11 @@ __global__ void __launch_bounds__(32 * kRowLanes)
     const int64_t step = int64_t{gridDim.y} * kRowLanes;
 #pragma unroll 4
     for (int64_t row = int64_t{blockIdx.y} * kRowLanes + threadIdx.y; row < p.rows; row += step) {
-      const auto g = ReadPiece<kPer>(p.grad_out[row] + d, true), v = ReadPiece<kPer>(p.x[row] + d, true);
+      const auto g = ReadPiece<kPer>(p.grad_out[row] + d, true),
+                 v = ReadPiece<kPer>(p.x[row] + d, true);
       const Wide<T> scale = p.scales[row];
 #pragma unroll
-      for (int k = 0; k < kPer; ++k)
-        sum.at[k] = MulAdd(g.at[k], v.at[k] * scale, sum.at[k]);
+      for (int k = 0; k < kPer; ++k) sum.at[k] = MulAdd(g.at[k], v.at[k] * scale, sum.at[k]);
     }
   }
 #pragma unroll
@@ -100,31 +102,42 @@ __global__ void __launch_bounds__(32 * kRowLanes)
   }
 }
 
-// grad_weight: 32 columns a block. Each warp adds some parts of all of them, then all of one column.
-template <typename T>
-__global__ void __launch_bounds__(1024)
+// grad_weight: 32 columns a block. A thread adds kPer columns (4, or 1) of the parts lane, lane +
+// kLanes, ..., and the lanes meet in shared memory.
+template <typename T, int kPer>
+__global__ void __launch_bounds__(256)
     SumOfParts(const Wide<T>* parts, T* grad_weight, int count, int64_t D) {
-  __shared__ double sums[32][33];
+  constexpr int kColumns = 32 / kPer, kLanes = 256 / kColumns;
+  __shared__ double sums[kLanes][33];  // hundreds of parts would lose digits in float32
   WaitForWork();
+  const int column = threadIdx.x % kColumns * kPer, lane = threadIdx.x / kColumns;
   const int64_t first = int64_t{blockIdx.x} * 32;
-  double sum = 0;  // hundreds of parts would lose digits in float32
-  if (first + threadIdx.x < D) {
+  double sum[kPer] = {};
+  if (first + column < D) {
+    const auto* from = reinterpret_cast<const Vector<Wide<T>, kPer>*>(parts + first + column);
 #pragma unroll 5
-    for (int i = threadIdx.y; i < count; i += 32) sum += parts[i * D + first + threadIdx.x];
+    for (int i = lane; i < count; i += kLanes) {
+      const Vector<Wide<T>, kPer> part = from[i * (D / kPer)];
+#pragma unroll
+      for (int k = 0; k < kPer; ++k) sum[k] += part.at[k];
+    }
   }
-  sums[threadIdx.y][threadIdx.x] = sum;
+#pragma unroll
+  for (int k = 0; k < kPer; ++k) sums[lane][column + k] = sum[k];
   __syncthreads();
-  sum = SumLanes(sums[threadIdx.x][threadIdx.y], 32);
-  if (threadIdx.x == 0 && first + threadIdx.y < D)
-    grad_weight[first + threadIdx.y] = Narrow<T>(static_cast<Wide<T>>(sum));
+  for (int d = threadIdx.x / 32; d < 32 && first + d < D; d += 8) {
+    const double total = SumLanes(threadIdx.x % 32 < kLanes ? sums[threadIdx.x % 32][d] : 0, 32);
+    if (threadIdx.x % 32 == 0) grad_weight[first + d] = Narrow<T>(static_cast<Wide<T>>(total));
+  }
 }
 
 // Of 0 parts: zeros. overlaps: the kernel before calls LetNextStart.
 template <typename T>
 int32_t AddParts(AnyopCall* call, const Gradients<T>& p, int count, bool overlaps) {
-  const Launch launch{dim3(static_cast<unsigned>(CeilDiv(p.D, 32))), dim3(32, 32), 0, overlaps};
-  return launch.Run(call, SumOfParts<T>, static_cast<const Wide<T>*>(p.parts), p.grad_weight,
-                    count, p.D);
+  const Launch launch{dim3(static_cast<unsigned>(CeilDiv(p.D, 32))), dim3(256), 0, overlaps};
+  const Wide<T>* parts = p.parts;
+  return p.D % 4 ? launch.Run(call, SumOfParts<T, 1>, parts, p.grad_weight, count, p.D)
+                 : launch.Run(call, SumOfParts<T, 4>, parts, p.grad_weight, count, p.D);
 }
 
 // D beyond this many columns would need more blocks than a grid has.

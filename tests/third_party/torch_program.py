@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests/torch_import_test.py runs in a process of its own: the operators of odd/ as torch's."""
+
+import sys
+
+import anyop
+import torch
+from anyop._load import core
+
+if sys.argv[2] == "before":
+    anyop.load(sys.argv[1])
+import anyop.torch
+
+if sys.argv[2] == "after":
+    anyop.load(sys.argv[1])
+ops, odd = torch.ops.odd, anyop.ops.odd
+assert anyop.load(sys.argv[1]) == []  # again is no error
+
+
+def refused(error, text, call):
+    try:
+        call()
+    except error as found:
+        assert text in str(found), found
+    else:
+        raise AssertionError(f"expected {error.__name__}: {text}")
+
+
+# A changed argument and a result: versions, functionalisation, both forms.
+def count(x, index, y, seen):
+    total = odd.count_into(x, index, y, seen)
+    return total + 1, x * 2, seen * 1
+
+
+def counted(f):
+    x, seen = torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64)
+    found = f(x, torch.tensor([2, 0, 2]), torch.ones(3, 2), seen)
+    return (*found, x, seen)
+
+
+expected = [[2, 1, 3], [[2, 2], [0, 0], [4, 4]], [1, 0, 2], [[1, 1], [0, 0], [2, 2]], [1, 0, 2]]
+for f in (count, torch.compile(count, fullgraph=True, backend="aot_eager")):
+    assert [part.tolist() for part in counted(f)] == expected
+arguments = (
+    torch.zeros(3, 2),
+    torch.tensor([2, 0]),
+    torch.ones(2, 2),
+    torch.zeros(3, dtype=torch.int64),
+)
+for op in (ops.count_into, odd.count_into):
+    versions = [tensor._version for tensor in arguments]
+    op(*arguments)
+    changes = [tensor._version - before for tensor, before in zip(arguments, versions)]
+    assert changes == [1, 0, 0, 1], changes
+torch.library.opcheck(ops.count_into.default, arguments)
+refused(
+    RuntimeError,
+    "a leaf Variable",
+    lambda: odd.count_into(torch.zeros(3, 2, requires_grad=True), *arguments[1:]),
+)
+refused(
+    RuntimeError,
+    "a leaf Variable",
+    lambda: ops.count_into(torch.zeros(3, 2, requires_grad=True), *arguments[1:]),
+)
+wants = torch.ones(2, 2, requires_grad=True)
+for op in (ops.count_into, odd.count_into):
+    refused(
+        NotImplementedError,
+        "odd.count_into: has no gradient",
+        lambda op=op: op(*arguments[:2], wants),
+    )
+
+# Lists that are changed, and values of every kind.
+problem = core.torch_problem("odd.scale_all")
+if problem:  # torch's parser takes no defaults of lists of text
+    print("odd.scale_all is not tested:", problem)
+    xs = [torch.zeros(2)]
+    odd.scale_all(xs, [torch.ones(2)])
+    assert xs[0].tolist() == [2.0, 2.0]
+    with torch._subclasses.FakeTensorMode():
+        fakes = [torch.empty(2)]
+        refused(NotImplementedError, problem, lambda: odd.scale_all(fakes, fakes))
+else:
+    for make in (lambda f: f, lambda f: torch.compile(f, fullgraph=True, backend="aot_eager")):
+        for op in (odd.scale_all, ops.scale_all):
+            xs = [torch.zeros(2), torch.zeros(3, 1)]
+
+            def scale(xs, ys, op=op):
+                op(xs, ys, 2.0, pads=[1, 2], notes=["b", "ü"], seed=5)
+                return xs[0] + 1
+
+            found = make(scale)(xs, [torch.ones(2), torch.ones(3, 1)])
+            assert xs[0].tolist() == [2 + 1 + 20 + 2 + 5] * 2 and found.tolist() == [31.0, 31.0]
+    torch.library.opcheck(
+        ops.scale_all.default, ([torch.zeros(2)], [torch.ones(2)]), {"pads": [1, 2]}
+    )
+    refused(ValueError, "odd.scale_all: ys has 1 tensors, expected 2", lambda: ops.scale_all(
+        [torch.zeros(2, device="meta")] * 2, [torch.zeros(2, device="meta")]))  # fmt: skip
+    refused(ValueError, "[element 1]", lambda: ops.scale_all(
+        [torch.zeros(2, device="meta")] * 2, [torch.zeros(2, device="meta"), torch.zeros(3, device="meta")]))  # fmt: skip
+
+# A result that is made only when it is wanted.
+x = torch.arange(8.0).view(2, 4)
+total, squares = ops.stats(x)
+assert total.tolist() == [6.0, 22.0] and squares.dtype == torch.float64
+assert ops.stats(x, results=1)[1] is None and ops.stats(x, torch.float64)[0].dtype == torch.float64
+assert odd.stats(x, squares=False)[1] is None
+torch.library.opcheck(ops.stats.default, (x,), {"shift": 1.0})
+compiled = torch.compile(
+    lambda x: odd.stats(x, "float64", squares=False)[0] + 1, fullgraph=True, backend="aot_eager"
+)
+assert compiled(x).tolist() == [7.0, 23.0]
+place = torch.empty(2)
+with torch._subclasses.FakeTensorMode():
+    fake, fake_place = torch.empty(2, 4), torch.empty(2)
+    assert odd.stats(fake, out=(fake_place, None))[0] is fake_place
+assert odd.stats(x, total=place)[0] is place and place.tolist() == [6.0, 22.0]
+
+# Lists with None in them; sizes that are expressions of attributes.
+parts = [torch.ones(2), None, torch.ones(3, dtype=torch.float64)]
+summed = torch.compile(lambda x: odd.sum_parts(x, parts) * 2, fullgraph=True, backend="aot_eager")
+assert ops.sum_parts(x, parts)[0, 0] == 5.0 and summed(x)[0, 0] == 10.0
+torch.library.opcheck(ops.sum_parts.default, (x, parts))
+found = torch.vmap(lambda row: ops.sum_parts(row, parts))(x)
+assert torch.equal(found, x + 5)
+windows = ops.windows(torch.arange(6, dtype=torch.int16, device="meta"), 3, 2)
+assert windows.shape == (2, 3) and windows.dtype == torch.int16
+refused(ValueError, "odd.windows: expected width <= L with L=2, width=3", lambda: ops.windows(
+    torch.zeros(2, dtype=torch.int16, device="meta"), 3))  # fmt: skip
+print("all right")

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many threads, worker processes, and threads that outlive the interpreter, calling anyop on torch tensors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import anyop
+import anyop.torch
+import pytest
+import torch
+
+CALLS = 100_000
+THREADS = 8
+
+
+def test_eight_threads():
+    """Each its own tensors, in turn out=, allocating, by torch.ops and with a gradient: every result is right."""
+    wrong, done = [], []
+
+    def work(seed):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(3, 16, generator=generator)
+        w = torch.randn(16, generator=generator)
+        leaf = x.clone().requires_grad_()
+        expected = anyop.rms_norm(x, w)
+        out, by_ops = torch.empty_like(x), torch.ops.anyop.rms_norm.default
+        grad = torch.autograd.grad(anyop.rms_norm(leaf, w), leaf, x)[0]
+        for i in range(CALLS):
+            way = i % 64
+            if way == 0:
+                found = torch.autograd.grad(anyop.rms_norm(leaf, w), leaf, x)[0]
+                right = torch.equal(found, grad)
+            elif way < 4:
+                right = torch.equal(by_ops(x, w), expected)
+            elif way < 16:
+                right = torch.equal(anyop.rms_norm(x, w), expected)
+            else:
+                anyop.rms_norm(x, w, out=out)
+                right = way % 8 or torch.equal(out, expected)
+            if not right:
+                wrong.append((seed, i))
+        done.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and sorted(done) == list(range(THREADS))
+
+
+class Rows(torch.utils.data.Dataset):
+    """Each item is computed by the worker, by anyop."""
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        x = torch.arange(i, i + 2000, dtype=torch.float32).repeat(300, 1)
+        weight = torch.ones(2000, requires_grad=True)
+        (grad,) = torch.autograd.grad(anyop.rms_norm(x, weight).sum(), weight)
+        return anyop.softmax(x)[0, :3], grad[:3]
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_data_loader_workers(how):
+    """After kernels ran on the pool of this process, which a forked child does not have."""
+    expected = [Rows()[i] for i in range(64)]
+    loader = torch.utils.data.DataLoader(
+        Rows(), batch_size=8, num_workers=2, multiprocessing_context=how, timeout=120
+    )
+    found = list(loader)
+    for at, batch in enumerate(zip(*found)):
+        wanted = torch.stack([row[at] for row in expected])
+        torch.testing.assert_close(torch.cat(batch), wanted, rtol=0, atol=0)
+
+
+DAEMONS = """
+import threading, time
+import torch
+{imports}
+x, w = torch.randn(600, 600), torch.randn(600)
+small, kept = torch.randn(2, 600), []
+def work():
+    while True:
+        {call}
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.05)
+"""
+
+
+def exit_codes(call, imports, runs):
+    """The exit codes of several interpreters that end under calling threads."""
+    program = DAEMONS.format(call=call, imports=imports)
+
+    def run(_):
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=240)
+
+    with ThreadPoolExecutor(2) as two:
+        return [done.returncode for done in two.map(run, range(runs))]
+
+
+def test_daemon_threads_at_exit():
+    """Code 0, 20 of 20: long and short kernels, given and new results.
+
+    The results are kept: before Python 3.14 torch aborts where a tensor is let go at such a time, whoever made it,
+    which is shown by torch alone.
+    """
+    call = "anyop.rms_norm(x, w, out=x); kept.append(anyop.rms_norm(small, w))"
+    assert exit_codes(call, "import anyop, anyop.torch", 20) == [0] * 20
+    print("torch alone, letting tensors go:", exit_codes("torch.empty(2)", "", 3))
