@@ -13,6 +13,7 @@ import argparse
 
 import peers.build
 from harness import ROOT, environment, spread, take_turns, write
+
 CALLS = 2000
 
 

@@ -148,7 +148,13 @@ def show_and_write(times: dict[str, list[float]], with_glue: bool, where: dict) 
         verdict = "" if limit is None else f"{limit:9.2f}  {'met' if ratio <= limit else 'MISSED'}"
         print(f"{call + ' / ' + peer:78}{ratio:7.2f}{verdict}")
         rows.append(
-            {"ratio_of": call, "to": peer, "glue": with_glue, "ratio": round(ratio, 3), "at_most": limit}
+            {
+                "ratio_of": call,
+                "to": peer,
+                "glue": with_glue,
+                "ratio": round(ratio, 3),
+                "at_most": limit,
+            }
         )
     print("written to", write("torch_call", rows, where).relative_to(ROOT), flush=True)
 

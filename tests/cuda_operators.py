@@ -182,7 +182,9 @@ def backward_reference(grad, x, weight, eps):
     product = grad * weight
     grad_x = scale * (product - x * scale.square() * (product * x).mean(1, keepdim=True))
     # What is subtracted from what in grad_x, and added up in grad_weight, decides the errors.
-    size_x = scale * (product.abs() + x.abs() * scale.square() * (product * x).abs().mean(1, keepdim=True))
+    size_x = scale * (
+        product.abs() + x.abs() * scale.square() * (product * x).abs().mean(1, keepdim=True)
+    )
     terms = grad * x * scale
     return (grad_x, size_x), (terms.sum(0), terms.abs().sum(0))
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import anyop.torch
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-import anyop.torch  # noqa: E402
-import torch._inductor  # noqa: E402
+import torch
+import torch._inductor
 
 RUN = """
 import sys, torch, anyop.torch

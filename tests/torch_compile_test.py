@@ -7,16 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyop.torch
 import numpy as np
 import pytest
+import torch
+import torch._dynamo
 from anyop import testing
 from anyop.testing.torch_cases import torch_calls
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-import anyop.torch  # noqa: E402
-import torch._dynamo  # noqa: E402
-from torch._dynamo.testing import CompileCounter  # noqa: E402
-from torch.utils._pytree import tree_leaves  # noqa: E402
+from torch._dynamo.testing import CompileCounter
+from torch.utils._pytree import tree_leaves
 
 SUBJECTS = {s.name: s for s in testing.find_subjects(Path(__file__).parents[1] / "ops")}
 

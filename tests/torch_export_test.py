@@ -6,10 +6,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import anyop.torch
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-import anyop.torch  # noqa: E402
+import torch
 
 
 class Model(torch.nn.Module):

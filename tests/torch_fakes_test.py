@@ -6,19 +6,19 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import anyop.torch  # noqa: F401
 import pytest
+import torch
 from anyop import testing
 from anyop.testing.torch_cases import torch_call, torch_calls
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-from torch._dynamo.source import ConstantSource  # noqa: E402
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from torch.fx.experimental.symbolic_shapes import (  # noqa: E402
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     ShapeEnv,
     StatelessSymbolicContext,
 )
-from torch.utils._pytree import tree_leaves, tree_map_only  # noqa: E402
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 SUBJECTS = {s.name: s for s in testing.find_subjects(Path(__file__).parents[1] / "ops")}
 ALL = tuple(what for what in testing.CASE_CLASSES if what not in ("large", "view"))  # views: layout

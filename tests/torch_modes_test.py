@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
+import anyop.torch
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-import anyop.torch  # noqa: E402
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E402
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
 
 F = torch.nn.functional
 entries = pytest.mark.parametrize("ops", [anyop, torch.ops.anyop], ids=["anyop", "torch.ops"])

@@ -6,14 +6,13 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
+import anyop.torch
 import pytest
+import torch
 from anyop import testing
 from anyop.testing.dtype_choices import is_floating
 from anyop.testing.torch_cases import torch_call, torch_calls
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-import anyop.torch  # noqa: E402
-from torch.utils._pytree import tree_leaves  # noqa: E402
+from torch.utils._pytree import tree_leaves
 
 SUBJECTS = {s.name: s for s in testing.find_subjects(Path(__file__).parents[1] / "ops")}
 OPCHECKED = ("base", "absent", "broadcast", "expand")

@@ -52,7 +52,7 @@ typedef struct AnyopTorchGlue {
   /* Raises the version counter; nothing for an inference tensor, which has none. */
   void (*written)(void* impl);
   /* A new row-major tensor of tensor's device, dtype and shape; sets data. An owned reference in
-     *impl, or an AnyopStatus with a message of the allocator's in error. */
+   *impl, or an AnyopStatus with a message of the allocator's in error. */
   int32_t (*new_tensor)(AnyopTensor* tensor, void** impl, char* error, int64_t error_bytes);
   void (*release)(void* impl);
 } AnyopTorchGlue;

@@ -93,7 +93,9 @@ def _build(command: list[str], library: str) -> None:
         made = os.path.join(folder, "torch_glue.so")
         done = subprocess.run([*command, "-o", made], capture_output=True, text=True, timeout=300)
         if done.returncode:
-            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr)
+            first = next(
+                (line for line in done.stderr.splitlines() if "error" in line), done.stderr
+            )
             raise RuntimeError(f"{command[0]} could not build the glue for torch: {first}")
         os.replace(made, library)
 

@@ -95,10 +95,10 @@ else:
     torch.library.opcheck(
         ops.scale_all.default, ([torch.zeros(2)], [torch.ones(2)]), {"pads": [1, 2]}
     )
-    refused(ValueError, "odd.scale_all: ys has 1 tensors, expected 2", lambda: ops.scale_all(
-        [torch.zeros(2, device="meta")] * 2, [torch.zeros(2, device="meta")]))  # fmt: skip
-    refused(ValueError, "[element 1]", lambda: ops.scale_all(
-        [torch.zeros(2, device="meta")] * 2, [torch.zeros(2, device="meta"), torch.zeros(3, device="meta")]))  # fmt: skip
+    two, three = torch.zeros(2, device="meta"), torch.zeros(3, device="meta")
+    says = "odd.scale_all: ys has 1 tensors, expected 2"
+    refused(ValueError, says, lambda: ops.scale_all([two, two], [two]))
+    refused(ValueError, "[element 1]", lambda: ops.scale_all([two, two], [two, three]))
 
 # A result that is made only when it is wanted.
 x = torch.arange(8.0).view(2, 4)

@@ -116,32 +116,40 @@ class Gradient:
         return at < self.forward.count and at not in self.forward.tensors
 
     def _tidy(self) -> Callable[[tuple], tuple]:
-        """Makes contiguous what the backward may refuse otherwise."""
-        laid = {
-            p["name"]: p["layout"]
-            for p in (*self.forward.inputs, *self.forward.results)
-            if "layout" in p
-        }
-        stricter = []
-        for at in self.backward.tensors:
-            param = self.backward.inputs[at]
-            # A gradient has any strides; what was saved has those that the forward took.
-            had = laid.get(param["name"], "strided")
-            if _STRICTNESS.index(param["layout"]) > _STRICTNESS.index(had):
-                stricter.append(at)
-        if not stricter:
+        """Brings the backward's inputs into the form that it takes: layouts, and integers among floats."""
+        stricter = [at for at in self.backward.tensors if self._is_stricter(at)]
+        integers = [at for at in self.backward.tensors if self._may_be_integer(at)]
+        if not stricter and not integers:
             return lambda arguments: arguments
-        if stricter == [0]:
+        if stricter == [0] and not integers:
             return lambda arguments: (arguments[0].contiguous(), *arguments[1:])
+        grads = [at for at in self.backward.tensors if self.backward.names[at].startswith("grad_")]
 
         def tidy(arguments: tuple) -> tuple:
             found = list(arguments)
             for at in stricter:
                 if found[at] is not None:
                     found[at] = found[at].contiguous()
+            for at in integers:  # x * 2 with integers: the forward promoted them
+                if found[at] is not None and not found[at].is_floating_point():
+                    found[at] = found[at].to(found[grads[0]].dtype)
             return tuple(found)
 
         return tidy
+
+    def _is_stricter(self, at: int) -> bool:
+        """Whether the backward takes fewer layouts. A gradient has any; what was saved has one the forward took."""
+        param = self.backward.inputs[at]
+        known = {p["name"]: p for p in (*self.forward.inputs, *self.forward.results)}
+        had = known.get(param["name"], {}).get("layout", "strided")
+        return _STRICTNESS.index(param["layout"]) > _STRICTNESS.index(had)
+
+    def _may_be_integer(self, at: int) -> bool:
+        """Whether the forward takes integers and the backward floats alone, for what is saved under one name."""
+        param = self.backward.inputs[at]
+        had = [p for p in self.forward.inputs if p["name"] == param["name"]]
+        only_floats = all(map(is_floating, param["possible_dtypes"]))
+        return only_floats and any(not is_floating(n) for p in had for n in p["possible_dtypes"])
 
 
 def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple]:

@@ -8,7 +8,18 @@ import torch
 import anyop
 from anyop import _operators
 from anyop._load import core
-from anyop.torch import autocast, autograd, compile, dispatch, fake, flops, function, gradient, vmap
+from anyop.torch import (
+    autocast,
+    autograd,
+    compile,
+    dispatch,
+    fake,
+    flops,
+    function,
+    gradient,
+    python_kernels,
+    vmap,
+)
 from anyop.torch.operators import Operator
 
 _operators_by_name: dict[str, Operator] = {}
@@ -31,17 +42,17 @@ def install(names: list[str]) -> None:
         if name in _operators_by_name:
             continue
         refused = core.torch_problem(name)
-        if refused:  # torch is too old for its arguments, say
+        if refused and python_kernels.NEEDED:
+            python_kernels.define(name, _library(anyop.metadata(name)["namespace"]))
+        elif refused:
             dispatch.refuse(name, refused)
-        else:
-            new.append(Operator(name))
+            continue
+        new.append(Operator(name))
     _operators_by_name.update((operator.name, operator) for operator in new)
     hows = {operator.name: gradient.find(operator, _operators_by_name) for operator in new}
     backwards = {how.backward.name for how in hows.values() if isinstance(how, gradient.Gradient)}
     for operator in new:
-        library = _libraries.setdefault(
-            operator.namespace, torch.library.Library(operator.namespace, "FRAGMENT")
-        )
+        library = _library(operator.namespace)
         fake.install(operator, library)
         autograd.install(operator, hows[operator.name], operator.name in backwards, library)
         function.install(operator, hows[operator.name], dispatch.install(operator))
@@ -49,3 +60,9 @@ def install(names: list[str]) -> None:
         autocast.install(operator, library)
         flops.install(operator)
         compile.install(operator)
+
+
+def _library(namespace: str) -> torch.library.Library:
+    if namespace not in _libraries:
+        _libraries[namespace] = torch.library.Library(namespace, "FRAGMENT")
+    return _libraries[namespace]

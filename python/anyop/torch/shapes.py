@@ -165,7 +165,7 @@ class Sizes:
             raise ValueError(message()) from None
 
     def known_text(self, *terms: Expression) -> str:
-        """ " with D=64, k=3": what is known of the letters in terms."""
+        """What is known of the letters in terms, as in: with D=64, k=3."""
         names = {letter for term in terms for letter in letters(term)} & set(self.values)
         known = [f"{name}={self.values[name]}" for name in self._order if name in names]
         return " with " + ", ".join(known) if known else ""

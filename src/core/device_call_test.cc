@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registration of devices, and the way of a call on one, shown on a device that is the host's
 // memory.
-#include "loader.h"
+#include "device_call.h"
 
 #include <cstdlib>
 #include <cstring>
 
 #include "anyop/anyop.h"
-#include "device_call.h"
+#include "loader.h"
 #include "tests/check.h"
 
 namespace {
@@ -61,7 +61,7 @@ AnyopDevice MakeDevice() {
 }
 const AnyopDevice here = MakeDevice();
 
-void TestWhatIsRefused() {
+TEST(WhatIsRefused) {
   CHECK(AnyopRegisterDevice(nullptr) == kAnyopValueError);
   AnyopDevice bad = here;
   bad.enter = nullptr;
@@ -77,7 +77,7 @@ void TestWhatIsRefused() {
   CHECK(!AnyopFindDevice(kHere) && !AnyopFindDevice(-1) && !AnyopFindDevice(99));
 }
 
-void TestOneDeviceForAType() {
+TEST(OneDeviceForAType) {
   CHECK(AnyopRegisterDevice(&here) == kAnyopOk);
   CHECK(AnyopFindDevice(kHere) == &here);
   CHECK(AnyopRegisterDevice(&here) == kAnyopOk);
@@ -116,7 +116,7 @@ int32_t Fails(const void*, AnyopCall* call) {
   return call->fail(call, kAnyopValueError, "no good");
 }
 
-void TestAKernelHasItsDevice() {
+TEST(AKernelHasItsDevice) {
   char error[1024];
   entered = left = taken = given_back = 0;
   CHECK(Run(TakesTwice, 3, error) == kAnyopOk);
@@ -126,7 +126,7 @@ void TestAKernelHasItsDevice() {
   CHECK(entered == 2 && left == 1 && given_back == 4);
 }
 
-void TestErrorsLeaveNothingBehind() {
+TEST(ErrorsLeaveNothingBehind) {
   char error[1024];
   entered = left = taken = given_back = 0;
   CHECK(Run(Fails, 2, error) == kAnyopValueError);
@@ -143,11 +143,3 @@ void TestErrorsLeaveNothingBehind() {
 }
 
 }  // namespace
-
-int main() {
-  TestWhatIsRefused();
-  TestOneDeviceForAType();
-  TestAKernelHasItsDevice();
-  TestErrorsLeaveNothingBehind();
-  return 0;
-}

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that torch's C ABI cannot take yet, as Python kernels: those with lists or text, before torch 2.10.
+
+They are some microseconds slower by torch.ops, and the same for anyop.<op> on plain tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import anyop
+
+NEEDED = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 10)
+_KEYS = ("CPU", "CUDA", "PrivateUse1")
+
+
+def define(name: str, library: torch.library.Library) -> None:
+    """Define both overloads of an operator, with kernels that call anyop.<op>."""
+    metadata = anyop.metadata(name)
+    short, results = metadata["name"], metadata["results"]
+    arguments, arrow, returned = metadata["schema"].partition("(")[2].rpartition(" -> ")
+    arguments = arguments.rpartition(")")[0]
+    function = getattr(getattr(anyop.ops, metadata["namespace"]), short)
+    if any(result["optional"] for result in results):
+        library.define(f"{short}({arguments}, int results=-1){arrow}{returned}")
+        _implement(library, short, _with_mask(function, metadata))
+        return
+    library.define(f"{short}({arguments}){arrow}{returned}")
+    _implement(library, short, function)
+    if results:
+        star = "" if "*," in arguments.replace(" ", "") else ", *"
+        places = "".join(f", Tensor(out{i}!) {r['name']}" for i, r in enumerate(results))
+        library.define(f"{short}.out({arguments}{star}{places}) -> ()")
+        _implement(library, f"{short}.out", _without_result(function))
+
+
+def _implement(library: torch.library.Library, name: str, kernel: Callable) -> None:
+    for key in _KEYS:
+        library.impl(name, kernel, key)
+
+
+def _with_mask(function: Callable, metadata: dict[str, Any]) -> Callable:
+    """Bit i of results says whether result i is wanted."""
+    count, names = len(metadata["inputs"]), [result["name"] for result in metadata["results"]]
+
+    def kernel(*args: Any, results: int = -1, **kwargs: Any) -> Any:
+        mask = args[count] if len(args) > count else results
+        unwanted = {name: False for bit, name in enumerate(names) if not mask >> bit & 1}
+        return function(*args[:count], **kwargs, **unwanted)
+
+    return kernel
+
+
+def _without_result(function: Callable) -> Callable:
+    def kernel(*args: Any, **kwargs: Any) -> None:
+        function(*args, **kwargs)
+
+    return kernel
