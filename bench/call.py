@@ -3,8 +3,9 @@
 
     python bench/call.py [--rounds 15]
 
-Builds its peer once (about 60 s, in build/bench): the same kernel behind pybind11. All tensors are owned by Python alone: one that C++
-holds too is borrowed faster by every path. One line of JSON for each call goes to bench/results/call.jsonl.
+Builds its peer once (about 60 s, in build/bench): the same kernel behind pybind11. All tensors are owned by Python
+alone: one that C++ holds too is borrowed faster by every path. One line of JSON for each call goes to
+bench/results/call.jsonl.
 """
 
 from __future__ import annotations

@@ -18,6 +18,15 @@ F = torch.nn.functional
 V, D, H, T, STEPS = 29, 32, 4, 12, 50
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Threads of torch wait for each other for longer than these small tensors take."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 class TorchSiluAndMul(torch.nn.Module):
     def forward(self, x):
         gate, value = x.chunk(2, -1)
