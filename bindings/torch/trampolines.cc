@@ -89,6 +89,7 @@ extern "C" __attribute__((visibility("hidden"), used)) void AnyopTorchRunSlot(
     "write the jump of a trampoline for this processor: third argument = slot, then AnyopTorchRunSlot"
 #endif
 constexpr int kTrampolineBytes = 16;
+static_assert(kNumTrampolines == 4096, "as many as below");
 asm(R"(
   .pushsection .text
   .balign 16

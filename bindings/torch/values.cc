@@ -111,7 +111,8 @@ int32_t Values::Read() {
         frame.unwanted |= uint64_t{1} << i;
     }
   }
-  return first_ && first_->device_type != 1 ? SetStream() : int32_t{kAnyopOk};
+  // Where somebody else will take the call, tensors were not looked at.
+  return plain_ && first_ && first_->device_type != 1 ? SetStream() : int32_t{kAnyopOk};
 }
 
 int32_t Values::ReadArgument(uint32_t i, const Param& p, Value value) {

@@ -81,6 +81,14 @@ def _call(arguments: dict[str, Any]) -> Callable:
     return lambda function: function(**arguments)
 
 
+def _is_not_in_torch(subject: Subject) -> bool:
+    """Whether torch could not take the operator: its grammar has no defaults of lists of text, for one."""
+    import anyop.torch  # noqa: F401  registers
+    from anyop._load import core
+
+    return core.torch_problem(subject.name) is not None
+
+
 def _first_floats(subject: Subject) -> bool:
     """Whether a tensor of the first combination of dtypes is floating."""
     names = dtype_choices(subject.metadata)[0].names
@@ -88,23 +96,22 @@ def _first_floats(subject: Subject) -> bool:
 
 
 def _lacks_gradient(subject: Subject) -> bool:
-    """Whether it takes floats and is not differentiable, nor the gradient of another operator.
+    """Whether floats go in and come out, and it is neither differentiable nor the gradient of another operator.
 
-    A gradient may be differentiated: only what comes of that is an error.
+    A gradient may be differentiated: only what comes of that is an error. Where only integers come out, there is no
+    gradient to lose.
     """
     metadata = [anyop.metadata(name) for name in anyop.list_ops()]
     gradients = {entry["backward"]["name"] for entry in metadata if entry["backward"]}
-    is_gradient = subject.metadata["name"] in gradients
-    return _first_floats(subject) and not subject.metadata["backward"] and not is_gradient
+    gives = [is_floating(n) for param in subject.results for n in param["possible_dtypes"]]
+    has_gradient = subject.metadata["backward"] or subject.metadata["name"] in gradients
+    return _first_floats(subject) and any(gives) and not has_gradient
 
 
 @refuses("torch: no gradient", "types", _lacks_gradient)
 def no_gradient(good: Good) -> Iterator[Refusal]:
-    """A gradient that nobody could compute; where only integers come out, there is none to lose."""
-    results = good.subject.results
-    if not _lacks_gradient(good.subject) or not any(
-        is_floating(name) for param in results for name in param["possible_dtypes"]
-    ):
+    """A gradient that nobody could compute."""
+    if not _lacks_gradient(good.subject):
         return
     for refusal in _refusals(
         good, "torch: no gradient", lambda t: t.requires_grad_(), floating=True
@@ -148,8 +155,8 @@ def sparse(good: Good) -> Iterator[Refusal]:
         return t.to_sparse() if t.ndim else None
 
     for refusal in _refusals(good, "torch: sparse", change):
-        if refusal.label.endswith("(result)"):  # torch itself looks for a kernel of such tensors
-            refusal.errors, refusal.is_torchs = (TypeError, NotImplementedError), True
+        if _is_not_in_torch(good.subject):
+            refusal.errors, refusal.is_torchs = (NotImplementedError,), True
         yield refusal
 
 

@@ -58,6 +58,9 @@ def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> Any:
         else:
             inputs[at] = operator.convert(at, inputs[at])
     given = [result for result in results if result is not None and result is not False]
+    for param, place in zip(operator.results, results):
+        if isinstance(place, torch.Tensor):
+            _refuse_sparse(operator, param, place)
     if not given:
         return operator.call(inputs, _mask(operator, results))
     if len(given) == len(results) and operator.out is not None:
@@ -79,6 +82,8 @@ def _tensors(operator: Operator, at: int, value: Any) -> Any:
                 item is None and param["optional_elements"]
             ):
                 raise _no_tensor(operator, param, item, "a torch.Tensor")
+            if item is not None:
+                _refuse_sparse(operator, param, item)
         return list(value)
     if not isinstance(value, torch.Tensor):
         raise _no_tensor(operator, param, value, "a torch.Tensor")

@@ -187,4 +187,10 @@ def find(forward: Operator, operators: Mapping[str, Operator]) -> Gradient | str
 
 def requires(values: Sequence[Any]) -> bool:
     """Whether a gradient of any tensor, also in lists, is recorded."""
-    return torch.is_grad_enabled() and torch._C._any_requires_grad(*values)
+    if not torch.is_grad_enabled():
+        return False
+    # torch's own function stops at a None in a list.
+    lists = [value for value in values if isinstance(value, (list, tuple))]
+    return torch._C._any_requires_grad(*values) or any(
+        isinstance(item, torch.Tensor) and item.requires_grad for items in lists for item in items
+    )
