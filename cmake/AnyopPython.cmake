@@ -8,7 +8,7 @@ find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 # Sets <result> to what a Python expression prints.
 function(anyop_ask_python result program)
   execute_process(
-    COMMAND "${Python_EXECUTABLE}" -E -c "${program}" # -E: PYTHONPATH may name this very build
+    COMMAND "${Python_EXECUTABLE}" -c "${program}"
     OUTPUT_VARIABLE answer OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   set(${result} "${answer}" PARENT_SCOPE)
 endfunction()
@@ -53,9 +53,10 @@ function(anyop_link_package)
   anyop_link_entries("${source}/cmake/installed" "${config}")
   file(CREATE_LINK
     "${source}/cmake/AnyopOperators.cmake" "${config}/AnyopOperators.cmake" SYMBOLIC)
-  # OpenBLAS lies beside the package, as it does where pip installed both.
-  anyop_ask_python(openblas "import importlib.util as u; s = u.find_spec('scipy_openblas64'); \
-print(s.submodule_search_locations[0] if s else '')")
+  # OpenBLAS lies beside the package, as it does where pip installed both. PYTHONPATH may name this
+  # very build, where it is a link already.
+  anyop_ask_python(openblas "import importlib.util as u, os; s = u.find_spec('scipy_openblas64'); \
+print(os.path.realpath(s.submodule_search_locations[0]) if s else '')")
   if(openblas)
     file(CREATE_LINK "${openblas}" "${ANYOP_PACKAGE}/../scipy_openblas64" SYMBOLIC)
   endif()
