@@ -20,12 +20,10 @@ _TYPE = (TypeError,)
 def torch_missing() -> str | None:
     """Why nothing of torch's can be tried; None when it can."""
     try:
-        import torch
+        import torch  # noqa: F401
     except ImportError as error:
         return f"torch is not installed: {error}"
-    return (
-        None if hasattr(torch.Tensor, "__dlpack_c_exchange_api__") else "torch is older than 2.10"
-    )
+    return None
 
 
 def to_torch(value: Any) -> Any:

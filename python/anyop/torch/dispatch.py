@@ -61,6 +61,7 @@ def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> Any:
     for param, place in zip(operator.results, results):
         if isinstance(place, torch.Tensor):
             _refuse_sparse(operator, param, place)
+            _refuse_frozen(operator, param, place)
     if not given:
         return operator.call(inputs, _mask(operator, results))
     if len(given) == len(results) and operator.out is not None:
@@ -99,6 +100,14 @@ def _refuse_sparse(operator: Operator, param: dict[str, Any], value: torch.Tenso
         raise TypeError(
             f"{operator.name}: {param['name']} is a tensor of another kind "
             f"({str(kind).removeprefix('torch.')}), expected a dense one"
+        )
+
+
+def _refuse_frozen(operator: Operator, param: dict[str, Any], place: torch.Tensor) -> None:
+    """As the guard with the glue does: torch itself does not look."""
+    if place.is_inference() and not torch.is_inference_mode_enabled():
+        raise ValueError(
+            f"{operator.name}: {param['name']} is an inference tensor, which may be written in inference mode only"
         )
 
 

@@ -42,7 +42,7 @@ def install(names: list[str]) -> None:
         if name in _operators_by_name:
             continue
         refused = core.torch_problem(name)
-        if refused and python_kernels.NEEDED:
+        if refused and python_kernels.can_help():
             python_kernels.define(name, _library(anyop.metadata(name)["namespace"]))
         elif refused:
             dispatch.refuse(name, refused)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators that torch's C ABI cannot take yet, as Python kernels: those with lists or text, before torch 2.10.
 
-They are some microseconds slower by torch.ops, and the same for anyop.<op> on plain tensors.
+They are some microseconds slower by torch.ops, and the same for anyop.<op> on plain tensors. They need the glue: that
+torch has no other way to its tensors' memory.
 """
 
 from __future__ import annotations
@@ -12,9 +13,15 @@ from typing import Any
 import torch
 
 import anyop
+from anyop import _torch_glue
 
-NEEDED = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 10)
+_IS_OLD = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 10)
 _KEYS = ("CPU", "CUDA", "PrivateUse1")
+
+
+def can_help() -> bool:
+    """Whether this torch is one that needs them, and they would work."""
+    return _IS_OLD and _torch_glue.load() is not None
 
 
 def define(name: str, library: torch.library.Library) -> None:

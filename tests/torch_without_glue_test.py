@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tests of the guards once more, where there is no compiler for the glue: torch's attributes tell the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+FILES = ["python_torch_test.py", "torch_hazards_test.py", "torch_modes_test.py"]
+
+
+def ask(program: str, **more: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | more,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_guards_by_attribute():
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *FILES]
+    environment = os.environ | {"ANYOP_TORCH_GLUE": "0"}
+    done = subprocess.run(command, cwd=TESTS, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"ANYOP_TORCH_GLUE": "0"}, "says to do without"),
+        ({"ANYOP_TORCH_GLUE": "/nowhere.so"}, "nowhere.so"),
+        ({"CXX": "false"}, "false could not build the glue"),
+        ({"CXX": "no-such-compiler"}, "no-such-compiler"),
+    ],
+)
+def test_why_there_is_none(tmp_path, change, why):
+    program = """
+import torch, anyop
+from anyop import _torch_glue
+x = torch.randn(3)
+assert torch.equal(anyop.relu(x), torch.relu(x))
+assert _torch_glue.load() is None
+print(_torch_glue.problem)
+"""
+    assert why in ask(program, ANYOP_CACHE_DIR=str(tmp_path), **change)
+
+
+def test_a_broken_one_in_the_cache_is_built_anew(tmp_path):
+    program = (
+        "import torch; from anyop import _torch_glue as g; print(g.load() is not None, g.path)"
+    )
+    built, path = ask(program, ANYOP_CACHE_DIR=str(tmp_path)).split()
+    assert built == "True" and Path(path).parent == tmp_path
+    Path(path).write_bytes(b"not a library")
+    assert ask(program, ANYOP_CACHE_DIR=str(tmp_path)) == f"True {path}"
+    assert [file.name for file in tmp_path.iterdir()] == [Path(path).name]
