@@ -133,6 +133,7 @@ PyMethodDef methods[] = {
     {"load_library", LoadLibrary, METH_O, nullptr},
     {"register_tvm_ffi", RegisterTvmFfi, METH_O, nullptr},
     {"register_torch", RegisterTorch, METH_NOARGS, nullptr},
+    {"call_below_dispatcher", CallBelowDispatcher, METH_VARARGS, nullptr},
     {"keep_torch_error", KeepTorchError, METH_O, nullptr},
     {"open_torch_glue", OpenTorchGlue, METH_VARARGS, nullptr},
     {"torch_problem", TorchProblem, METH_O, nullptr},

@@ -51,6 +51,7 @@ struct Guard {
 };
 std::atomic<const Guard*> guard{nullptr};
 std::mutex init_lock;
+thread_local bool below_dispatcher = false;
 
 PyCFunction CFunction(PyObject* bound) {
   const Ref builtins(PyImport_ImportModule("builtins"));
@@ -190,9 +191,23 @@ bool InitTorchGuard(PyObject* torch, std::string* why) {
   return true;
 }
 
+PyObject* CallBelowDispatcher(PyObject*, PyObject* args) {
+  PyObject *function, *positional, *named;
+  if (!PyArg_ParseTuple(args, "OOO", &function, &positional, &named)) return nullptr;
+  const bool before = below_dispatcher;
+  below_dispatcher = true;
+  PyObject* result = PyObject_Call(function, positional, named);
+  below_dispatcher = before;
+  return result;
+}
+
 AnyopTorchVerdict ReadTorchMode(TorchMode* mode) {
   const Guard& g = *guard.load(std::memory_order_acquire);
   mode->glue = g.glue;
+  if (__builtin_expect(below_dispatcher, 0)) {
+    mode->flags = 0;
+    return kAnyopTorchPlain;
+  }
   if (__builtin_expect(g.glue != nullptr, 1))
     return static_cast<AnyopTorchVerdict>(g.glue->thread_verdict(&mode->flags));
   return ReadModeByAttributes(g, mode);

@@ -19,6 +19,10 @@ const AnyopTorchGlue* LoadTorchGlue();
 // with *why set when there is neither.
 bool InitTorchGuard(PyObject* torch, std::string* why);
 
+// call_below_dispatcher(function, args, kwargs): for Python kernels, which torch's dispatcher has
+// called. Modes, profilers and gradients have had their say, so calls inside look at tensors alone.
+PyObject* CallBelowDispatcher(PyObject*, PyObject* args);
+
 // What holds for all tensors of one call.
 struct TorchMode {
   const AnyopTorchGlue* glue;

@@ -105,6 +105,8 @@ def _refuse_sparse(operator: Operator, param: dict[str, Any], value: torch.Tenso
 
 def _refuse_frozen(operator: Operator, param: dict[str, Any], place: torch.Tensor) -> None:
     """As the guard with the glue does: torch itself does not look."""
+    if torch.compiler.is_compiling():  # which cannot trace the question, and makes the result anew
+        return
     if place.is_inference() and not torch.is_inference_mode_enabled():
         raise ValueError(
             f"{operator.name}: {param['name']} is an inference tensor, which may be written in inference mode only"

@@ -14,6 +14,7 @@ import torch
 
 import anyop
 from anyop import _torch_glue
+from anyop._load import core
 
 _IS_OLD = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 10)
 _KEYS = ("CPU", "CUDA", "PrivateUse1")
@@ -44,9 +45,23 @@ def define(name: str, library: torch.library.Library) -> None:
         _implement(library, f"{short}.out", _without_result(function))
 
 
-def _implement(library: torch.library.Library, name: str, kernel: Callable) -> None:
+def _implement(library: torch.library.Library, name: str, function: Callable) -> None:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            args = tuple(map(_plain, args))
+            kwargs = {name: _plain(value) for name, value in kwargs.items()}
+        return core.call_below_dispatcher(function, args, kwargs)
+
     for key in _KEYS:
         library.impl(name, kernel, key)
+
+
+def _plain(value: Any) -> Any:
+    """A subclass whose __torch_function__ has been asked comes here as itself."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    is_subclass = isinstance(value, torch.Tensor) and type(value) is not torch.Tensor
+    return value.as_subclass(torch.Tensor) if is_subclass else value
 
 
 def _with_mask(function: Callable, metadata: dict[str, Any]) -> Callable:
