@@ -54,6 +54,22 @@ print(_torch_glue.problem)
     assert why in ask(program, ANYOP_CACHE_DIR=str(tmp_path), **change)
 
 
+def test_threads_that_come_first_together_all_get_it(tmp_path):
+    program = """
+import threading, torch, anyop
+from anyop import _torch_glue
+x, found = torch.randn(3), []
+def work():
+    anyop.relu(x)
+    found.append(_torch_glue.load())
+threads = [threading.Thread(target=work) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(len(found), len(set(found)), None not in found)
+"""
+    assert ask(program, ANYOP_CACHE_DIR=str(tmp_path)) == "4 1 True"
+
+
 def test_a_broken_one_in_the_cache_is_built_anew(tmp_path):
     program = (
         "import torch; from anyop import _torch_glue as g; print(g.load() is not None, g.path)"

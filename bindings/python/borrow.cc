@@ -117,12 +117,9 @@ Borrowed::~Borrowed() {
 }
 
 // The first tensor decides whose framework the call is in.
-bool Borrowed::SetFirst(const Operator& op, const Param& p, PyObject* object,
-                        const Source* source) {
+bool Borrowed::SetFirst(PyObject* object, const Source* source) {
   first_ = source;
   first_type_ = Py_TYPE(object);
-  (void)op;
-  (void)p;
   if (source->IsTorch()) verdict_ = ReadTorchMode(&mode_);
   if (verdict_ != kAnyopTorchDispatch) return true;
   PyErr_Clear();
@@ -147,7 +144,7 @@ bool Borrowed::Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor*
   if (__builtin_expect(!source || source->type != Py_TYPE(object), 0)) {
     source = FindSource(object, &why);
     if (!source) return !PyErr_Occurred() && Refuse(op, p, PyExc_TypeError, why);
-    if (first_ ? !FitsFirst(op, p, object, source) : !SetFirst(op, p, object, source)) return false;
+    if (first_ ? !FitsFirst(op, p, object, source) : !SetFirst(object, source)) return false;
   }
   const bool writes = p.flags & (kAnyopOutput | kAnyopMutated);
   if (!first_tensor_) first_tensor_ = tensor;

@@ -57,7 +57,7 @@ class Borrowed {
   }
 
  private:
-  bool SetFirst(const Operator& op, const Param& p, PyObject* object, const Source* source);
+  bool SetFirst(PyObject* object, const Source* source);
   bool FitsFirst(const Operator& op, const Param& p, PyObject* object, const Source* source);
   bool TakeFrom(Frame* frame, const Source* source, PyObject* object, bool writes,
                 AnyopTensor* tensor, std::string* why);

@@ -24,8 +24,8 @@ typedef enum AnyopTorchVerdict {
 typedef enum AnyopTorchFlag {
   kAnyopTorchRecords = 1,      /* to view: gradients are being recorded */
   kAnyopTorchWrites = 2,       /* to view: the operator writes the tensor */
-  kAnyopTorchShortStorage = 8, /* from view: the storage ends before the tensor does */
-  kAnyopTorchFrozen = 16 /* from view: an inference tensor, to be written outside inference mode */
+  kAnyopTorchShortStorage = 4, /* from view: the storage ends before the tensor does */
+  kAnyopTorchFrozen = 8 /* from view: an inference tensor, to be written outside inference mode */
 } AnyopTorchFlag;
 
 /* What a message says of a tensor with these flags; NULL when it may be used. */

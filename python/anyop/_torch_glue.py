@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 from anyop import _anyop
 from anyop._paths import include_dir
@@ -21,6 +22,7 @@ path: str | None = None  # of the library that is used
 _FLAGS = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-plt"]
 _address: int | None = None
 _tried = False
+_lock = threading.Lock()
 
 
 def load() -> int | None:
@@ -29,14 +31,15 @@ def load() -> int | None:
     ANYOP_TORCH_GLUE=0 does without, any other value is the path of the library to take.
     """
     global _tried, _address, problem
-    if not _tried:
-        _tried = True
-        try:
-            _address = _open(_find(sys.modules["torch"]))
-        except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
-            problem = str(error)
-            logging.getLogger("anyop").info("torch's guards run by attribute: %s", problem)
-    return _address
+    with _lock:  # a second thread waits for the build, or it would go on without
+        if not _tried:
+            _tried = True
+            try:
+                _address = _open(_find(sys.modules["torch"]))
+            except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
+                problem = str(error)
+                logging.getLogger("anyop").info("torch's guards run by attribute: %s", problem)
+        return _address
 
 
 def _open(library: str) -> int:
