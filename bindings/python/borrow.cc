@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include "cupy.h"
 #include "dtype.h"
 #include "numpy.h"
 #include "scalar.h"
@@ -62,7 +63,8 @@ int BufferDtype(const char* format, Py_ssize_t item_bytes) {
 }
 
 bool IsNumpyLike(const Source& source) {
-  return !source.IsTorch() && source.origin != Origin::kExchange;
+  return source.origin == Origin::kNumpy || source.origin == Origin::kDlpack ||
+         source.origin == Origin::kBuffer;
 }
 
 // Reads a capsule of either form without consuming it: its destructor lets the memory go.
@@ -120,8 +122,10 @@ Borrowed::~Borrowed() {
 bool Borrowed::SetFirst(PyObject* object, const Source* source) {
   first_ = source;
   first_type_ = Py_TYPE(object);
-  if (source->IsTorch()) verdict_ = ReadTorchMode(&mode_);
-  if (verdict_ != kAnyopTorchDispatch) return true;
+  if (source->origin == Origin::kTorch) way_ = ReadTorchMode(&mode_);
+  if (source->origin == Origin::kPaddle) way_ = ReadPaddleMode(&paddle_records_);
+  if (source->origin == Origin::kForeign) way_ = Way::kDispatch;
+  if (way_ != Way::kDispatch) return true;
   PyErr_Clear();
   return false;
 }
@@ -129,8 +133,9 @@ bool Borrowed::SetFirst(PyObject* object, const Source* source) {
 // Tensors of two frameworks in one call: whose allocator, stream and rules would hold?
 bool Borrowed::FitsFirst(const Operator& op, const Param& p, PyObject* object,
                          const Source* source) {
-  if (source->origin == first_->origin && source->api == first_->api) return true;
-  if (source->IsTorch() && first_->IsTorch()) return true;
+  if (source->adapter ? source->adapter == first_->adapter
+                      : source->origin == first_->origin && source->api == first_->api)
+    return true;
   if (IsNumpyLike(*source) && IsNumpyLike(*first_)) return true;
   return Refuse(op, p, PyExc_TypeError,
                 "is a " + TypeText(Py_TYPE(object)) + ", expected a " + TypeText(first_type_) +
@@ -148,8 +153,14 @@ bool Borrowed::Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor*
   }
   const bool writes = p.flags & (kAnyopOutput | kAnyopMutated);
   if (!first_tensor_) first_tensor_ = tensor;
-  if (__builtin_expect(source->IsTorch(), 1))
+  if (__builtin_expect(source->origin == Origin::kTorch, 1))
     return TakeTorch(frame, p, source, object, writes, tensor);
+  if (source->origin == Origin::kPaddle)
+    return TakePaddle(frame, p, source, object, writes, tensor);
+  if (source->origin == Origin::kForeign) {
+    way_ = Way::kDispatch;
+    return false;
+  }
   if (__builtin_expect(TakeFrom(frame, source, object, writes, tensor, &why), 1)) return true;
   if (why.empty()) return false;  // an error of the object's own is set
   PyErr_Clear();
@@ -160,7 +171,8 @@ bool Borrowed::Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor*
 bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bool writes,
                         AnyopTensor* tensor, std::string* why) {
   if (source->origin == Origin::kNumpy) return BorrowArray(frame, object, writes, tensor, why);
-  if (source->origin == Origin::kDlpack) return TakeDlpack(object, writes, tensor, why);
+  if (source->origin == Origin::kDlpack || source->origin == Origin::kCupy)
+    return TakeDlpack(source, object, writes, tensor, why);
   if (source->origin == Origin::kBuffer) return TakeBuffer(frame, object, writes, tensor, why);
   if (__builtin_expect(
           source->api->dltensor_from_py_object_no_sync(object, reinterpret_cast<DLTensor*>(tensor)),
@@ -173,31 +185,48 @@ bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bo
 
 bool Borrowed::TakeTorch(Frame* frame, const Param& p, const Source* source, PyObject* object,
                          bool writes, AnyopTensor* tensor) {
-  const AnyopTorchVerdict verdict = source->origin == Origin::kTorch
-                                        ? ViewTorchTensor(source, object, writes, &mode_, tensor)
-                                        : kAnyopTorchDispatch;
-  if (__builtin_expect(verdict != kAnyopTorchPlain, 0)) {
-    verdict_ = verdict;
-    if (verdict == kAnyopTorchDispatch) PyErr_Clear();
-    if (verdict == kAnyopTorchDispatch) return false;
+  const Way way = ViewTorchTensor(source, object, writes, &mode_, tensor);
+  if (__builtin_expect(way != Way::kPlain, 0)) {
+    way_ = way;
+    if (way == Way::kDispatch) PyErr_Clear();
+    if (way == Way::kDispatch) return false;
   }
   const char* problem = AnyopTorchRefusal(mode_.flags);
   if (__builtin_expect(problem != nullptr, 0))
     return Refuse(*frame->op, p, PyExc_ValueError, problem);
-  if (!writes) return true;
+  if (writes) NoteWritten(object);
+  return true;
+}
+
+bool Borrowed::TakePaddle(Frame* frame, const Param& p, const Source* source, PyObject* object,
+                          bool writes, AnyopTensor* tensor) {
+  std::string why;
+  const Way way = ViewPaddleTensor(source, object, paddle_records_, tensor, &why);
+  if (!why.empty()) return Refuse(*frame->op, p, PyExc_TypeError, why);
+  if (way != Way::kPlain) way_ = way;
+  if (way == Way::kDispatch) return false;
+  if (writes) NoteWritten(object);
+  return true;
+}
+
+void Borrowed::NoteWritten(PyObject* object) {
   if (num_written_ < 8)
     written_[num_written_++] = object;
   else
     more_written_.push_back(object);
-  return true;
 }
 
-bool Borrowed::TakeDlpack(PyObject* object, bool writes, AnyopTensor* tensor, std::string* why) {
+bool Borrowed::TakeDlpack(const Source* source, PyObject* object, bool writes, AnyopTensor* tensor,
+                          std::string* why) {
   const Ref method(PyObject_GetAttrString(object, "__dlpack__"));
   if (!method) return false;
   const Ref none(PyTuple_New(0)),
       keywords(Py_BuildValue("{s:(ii)}", "max_version", DLPACK_MAJOR_VERSION, 0));
   if (!none || !keywords) return false;
+  // The call runs on CuPy's own current stream: there is nothing to wait for.
+  if (source->origin == Origin::kCupy &&
+      PyDict_SetItemString(keywords.get(), "stream", Ref(PyLong_FromLong(-1)).get()))
+    return false;
   Ref capsule(PyObject_Call(method.get(), none.get(), keywords.get()));
   if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {  // older than DLPack 1.0
     PyErr_Clear();
@@ -270,10 +299,12 @@ bool Borrowed::TakeList(Frame* frame, const Param& p, PyObject* object) {
   return true;
 }
 
-void Borrowed::AskStream(Frame* frame) const {
-  if (first_->api)
-    first_->api->current_work_stream(static_cast<DLDeviceType>(first_tensor_->device_type),
-                                     first_tensor_->device_id, &frame->stream);
+bool Borrowed::AskStream(Frame* frame) const {
+  const AnyopTensor& first = *first_tensor_;
+  if (first_->origin == Origin::kCupy) return CupyStream(first.device_id, &frame->stream);
+  return !first_->api ||
+         !first_->api->current_work_stream(static_cast<DLDeviceType>(first.device_type),
+                                           first.device_id, &frame->stream);
 }
 
 void Borrowed::ReleaseGil(Frame* frame) {
@@ -317,23 +348,31 @@ int32_t Borrowed::AllocateByExchange(uint32_t output, AnyopTensor* tensor) {
   return kAnyopOk;
 }
 
-int32_t Borrowed::Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor) {
-  auto* self = static_cast<Borrowed*>(frame->binding);
-  if (self->mode_.glue) return self->AllocateByGlue(output, tensor);
-  if (!IsNumpyLike(*self->first_)) return self->AllocateByExchange(output, tensor);
+// By NumPy, or by CuPy for its own arrays.
+int32_t Borrowed::AllocateArray(Frame* frame, uint32_t output, AnyopTensor* tensor) {
   const char* name = frame->op->params[frame->op->num_inputs + output].name;
   std::string why;
-  if (tensor->device_type != 1) {
+  PyObject* array = nullptr;
+  if (first_->origin == Origin::kCupy) {
+    array = NewCupyArray(tensor);
+  } else if (tensor->device_type != 1) {
     return Fail(frame, kAnyopValueError, "%s must be given: NumPy has no memory on device type %d",
                 name, tensor->device_type);
+  } else if (ImportNumpy(&why)) {
+    array = NewArray(tensor, &why);
   }
-  if (!ImportNumpy(&why)) return Fail(frame, kAnyopTypeError, "%s %s", name, why.c_str());
-  PyObject* array = NewArray(tensor, &why);
   if (!array)
     return why.empty() ? int32_t{kAnyopPending}
                        : Fail(frame, kAnyopTypeError, "%s %s", name, why.c_str());
-  self->results_[output] = array;
+  results_[output] = array;
   return kAnyopOk;
+}
+
+int32_t Borrowed::Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor) {
+  auto* self = static_cast<Borrowed*>(frame->binding);
+  if (self->mode_.glue) return self->AllocateByGlue(output, tensor);
+  if (self->first_->api) return self->AllocateByExchange(output, tensor);
+  return self->AllocateArray(frame, output, tensor);
 }
 
 }  // namespace anyop

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "call.h"
+#include "paddle_guard.h"
 #include "python.h"
 #include "source.h"
 #include "torch_guard.h"
@@ -35,19 +36,22 @@ class Borrowed {
   static void ReleaseGil(Frame* frame);
   static void TakeGil(Frame* frame);
 
-  // What torch's tensors taken so far ask for. Take returns false without an error for
-  // kAnyopTorchDispatch; with kAnyopTorchGradient all are taken, and the call must be recorded.
-  AnyopTorchVerdict verdict() const { return verdict_; }
+  // What the tensors taken so far ask for. Take returns false without an error for Way::kDispatch;
+  // with Way::kGradient all are taken, and the call must be recorded.
+  Way way() const { return way_; }
+  // The module that takes a call whose way is not plain.
+  const char* adapter() const { return first_->adapter; }
 
   // The kernel has run.
   void MarkWritten() {
-    for (int i = 0; i < num_written_; ++i) MarkTorchWritten(mode_, written_[i]);
-    for (PyObject* object : more_written_) MarkTorchWritten(mode_, object);
+    for (int i = 0; i < num_written_; ++i) MarkOneWritten(written_[i]);
+    for (PyObject* object : more_written_) MarkOneWritten(object);
   }
 
-  // The current stream of the first tensor's framework and device.
-  void SetStream(Frame* frame) const {
-    if (__builtin_expect(first_tensor_ && first_tensor_->device_type != 1, 0)) AskStream(frame);
+  // The current stream of the first tensor's framework and device. False with an error set.
+  bool SetStream(Frame* frame) const {
+    return __builtin_expect(!first_tensor_ || first_tensor_->device_type == 1, 1) ||
+           AskStream(frame);
   }
   // Gives up the ownership of a result; nullptr when it was not made here.
   PyObject* ReleaseResult(uint32_t output) {
@@ -63,11 +67,19 @@ class Borrowed {
                 AnyopTensor* tensor, std::string* why);
   bool TakeTorch(Frame* frame, const Param& p, const Source* source, PyObject* object, bool writes,
                  AnyopTensor* tensor);
-  bool TakeDlpack(PyObject* object, bool writes, AnyopTensor* tensor, std::string* why);
+  bool TakePaddle(Frame* frame, const Param& p, const Source* source, PyObject* object, bool writes,
+                  AnyopTensor* tensor);
+  void NoteWritten(PyObject* object);
+  void MarkOneWritten(PyObject* object) {
+    first_->origin == Origin::kPaddle ? MarkPaddleWritten(object) : MarkTorchWritten(mode_, object);
+  }
+  bool TakeDlpack(const Source* source, PyObject* object, bool writes, AnyopTensor* tensor,
+                  std::string* why);
   bool TakeBuffer(Frame* frame, PyObject* object, bool writes, AnyopTensor* tensor,
                   std::string* why);
-  void AskStream(Frame* frame) const;
+  bool AskStream(Frame* frame) const;
   int32_t AllocateByGlue(uint32_t output, AnyopTensor* tensor);
+  int32_t AllocateArray(Frame* frame, uint32_t output, AnyopTensor* tensor);
   int32_t AllocateByExchange(uint32_t output, AnyopTensor* tensor);
 
   const Source* first_ = nullptr;
@@ -75,9 +87,10 @@ class Borrowed {
   const AnyopTensor* first_tensor_ = nullptr;
   PyThreadState* thread_ = nullptr;
   TorchMode mode_ = {nullptr, 0};
-  AnyopTorchVerdict verdict_ = kAnyopTorchPlain;
+  bool paddle_records_ = false;
+  Way way_ = Way::kPlain;
   int num_written_ = 0;
-  PyObject* written_[8];  // torch's; the caller holds them
+  PyObject* written_[8];  // torch's or Paddle's; the caller holds them
   std::vector<PyObject*> more_written_;
   std::vector<PyObject*> kept_;
   std::vector<void*> buffers_;

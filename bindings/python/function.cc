@@ -21,7 +21,10 @@ struct Entry {
   uint32_t num_positional;
   PyObject* names[kMaxParams];  // interned
   PyMethodDef method;
-  PyObject* slow;  // anyop.torch's function for calls that torch must see; set when first needed
+  struct {
+    const char* adapter;
+    PyObject* slow_call;
+  } slow[4];  // for calls that are not plain, of each adapter that was needed; then nullptr
 };
 
 bool TooMany(const Entry& e, Py_ssize_t given) {
@@ -137,14 +140,23 @@ PyObject* Results(const Entry& e, PyObject** arguments, Frame* frame, Borrowed* 
   return results;
 }
 
-// The arguments as they came, to anyop.torch.
-PyObject* CallThroughTorch(Entry* e, AnyopTorchVerdict verdict, PyObject* const* args,
-                           Py_ssize_t given, PyObject* keywords) {
-  if (!e->slow) {
-    const Ref module(PyImport_ImportModule("anyop.torch.dispatch"));
-    e->slow = module ? PyObject_GetAttrString(module.get(), "slow_call") : nullptr;
-    if (!e->slow) return nullptr;
+// slow_call of an adapter's module; a borrowed reference, nullptr with an error set.
+PyObject* SlowCall(Entry* e, const char* adapter) {
+  auto* slow = e->slow;
+  while (slow->adapter && slow->adapter != adapter) ++slow;
+  if (!slow->adapter) {
+    const Ref module(PyImport_ImportModule(adapter));
+    slow->slow_call = module ? PyObject_GetAttrString(module.get(), "slow_call") : nullptr;
+    if (slow->slow_call) slow->adapter = adapter;
   }
+  return slow->slow_call;
+}
+
+// The arguments as they came, to the framework's adapter.
+PyObject* CallThroughAdapter(Entry* e, const Borrowed& borrowed, PyObject* const* args,
+                             Py_ssize_t given, PyObject* keywords) {
+  PyObject* slow = SlowCall(e, borrowed.adapter());
+  if (!slow) return nullptr;
   const Ref positional(PyTuple_New(given)), named(PyDict_New());
   if (!positional || !named) return nullptr;
   for (Py_ssize_t i = 0; i < given; ++i) {
@@ -155,8 +167,8 @@ PyObject* CallThroughTorch(Entry* e, AnyopTorchVerdict verdict, PyObject* const*
   for (Py_ssize_t k = 0; k < count; ++k) {
     if (PyDict_SetItem(named.get(), PyTuple_GetItem(keywords, k), args[given + k])) return nullptr;
   }
-  const char* way = verdict == kAnyopTorchGradient ? "gradient" : "dispatch";
-  return PyObject_CallFunction(e->slow, "ssOO", way, e->op->name.c_str(), positional.get(),
+  const char* way = borrowed.way() == Way::kGradient ? "gradient" : "dispatch";
+  return PyObject_CallFunction(slow, "ssOO", way, e->op->name.c_str(), positional.get(),
                                named.get());
 }
 
@@ -174,12 +186,12 @@ PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject
     const Param* params = e.op->params.data();
     for (uint32_t i = 0; i < e.num_params; ++i) {
       if (FillArgument(&frame, &borrowed, i, params[i], arguments[i])) continue;
-      if (borrowed.verdict() != kAnyopTorchDispatch || PyErr_Occurred()) return nullptr;
+      if (borrowed.way() != Way::kDispatch || PyErr_Occurred()) return nullptr;
       break;
     }
-    if (__builtin_expect(borrowed.verdict() != kAnyopTorchPlain, 0))
-      return CallThroughTorch(&e, borrowed.verdict(), args, given, keywords);
-    borrowed.SetStream(&frame);
+    if (__builtin_expect(borrowed.way() != Way::kPlain, 0))
+      return CallThroughAdapter(&e, borrowed, args, given, keywords);
+    if (!borrowed.SetStream(&frame)) return nullptr;
     const int32_t status = AnyopRunFrame(&frame);
     if (__builtin_expect(status != kAnyopOk, 0)) {
       RaiseStatus(status, frame.error);

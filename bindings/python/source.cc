@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "numpy.h"
+#include "paddle_guard.h"
 #include "torch_guard.h"
 
 namespace anyop {
@@ -18,8 +19,11 @@ struct Node {
 std::atomic<const Node*> known{nullptr};
 std::mutex publish;
 
-const Source kGeneric = {nullptr, Origin::kDlpack, nullptr};
-const Source kBuffer = {nullptr, Origin::kBuffer, nullptr};
+const Source kGeneric = {nullptr, Origin::kDlpack, nullptr, nullptr};
+const Source kBuffer = {nullptr, Origin::kBuffer, nullptr, nullptr};
+constexpr char kTorchAdapter[] = "anyop.torch.dispatch";
+constexpr char kPaddleAdapter[] = "anyop.paddle.dispatch";
+constexpr char kJaxAdapter[] = "anyop.jax.dispatch";
 
 const Source* Publish(const Source& source) {
   std::lock_guard<std::mutex> lock(publish);
@@ -49,32 +53,74 @@ bool IsSubtype(PyTypeObject* type, PyObject* base) {
          PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(base));
 }
 
-const Source* Classify(PyObject* object, std::string* why) {
-  PyTypeObject* type = Py_TYPE(object);
-  if (PyObject* numpy = LoadedModule("numpy")) {
-    const Ref array = Attribute(numpy, "ndarray");
-    if (IsSubtype(type, array.get())) {
-      const Ref masked = Attribute(Attribute(numpy, "ma").get(), "MaskedArray");
-      if (IsSubtype(type, masked.get())) {
-        *why = "is a masked array, whose mask would be ignored; expected a plain array";
-        return nullptr;
-      }
-      if (!InitNumpy(why)) return nullptr;
-      return Publish({type, Origin::kNumpy, nullptr});
-    }
+// What a framework's part of the search returns.
+struct Found {
+  bool is_mine;
+  const Source* source;  // nullptr with *why set
+};
+constexpr Found kNotMine = {false, nullptr};
+
+Found FindNumpy(PyTypeObject* type, std::string* why) {
+  PyObject* numpy = LoadedModule("numpy");
+  if (!IsSubtype(type, Attribute(numpy, "ndarray").get())) return kNotMine;
+  const Ref masked = Attribute(Attribute(numpy, "ma").get(), "MaskedArray");
+  if (IsSubtype(type, masked.get())) {
+    *why = "is a masked array, whose mask would be ignored; expected a plain array";
+    return {true, nullptr};
   }
+  if (!InitNumpy(why)) return {true, nullptr};
+  return {true, Publish({type, Origin::kNumpy, nullptr, nullptr})};
+}
+
+// Before torch: under Paddle's proxy the module torch is Paddle's.
+Found FindPaddle(PyTypeObject* type, std::string* why) {
+  PyObject* paddle = LoadedModule("paddle");
+  const Ref tensor = Attribute(paddle, "Tensor");
+  if (IsSubtype(type, tensor.get())) {
+    if (!InitPaddleGuard(paddle, why)) return {true, nullptr};
+    const DLPackExchangeAPI* api = ExchangeApi(type);
+    const Origin origin = api && IsPlainPaddleType(type) ? Origin::kPaddle : Origin::kForeign;
+    return {true, Publish({type, origin, api, kPaddleAdapter})};
+  }
+  const Ref value = Attribute(Attribute(paddle, "pir").get(), "Value");
+  const Ref variable = Attribute(Attribute(paddle, "static").get(), "Variable");
+  if (!IsSubtype(type, value.get()) && !IsSubtype(type, variable.get())) return kNotMine;
+  return {true, Publish({type, Origin::kForeign, nullptr, kPaddleAdapter})};
+}
+
+Found FindTorch(PyTypeObject* type, std::string* why) {
   PyObject* torch = LoadedModule("torch");
   const Ref tensor = Attribute(torch, "Tensor");
-  if (IsSubtype(type, tensor.get())) {
-    const Ref parameter = Attribute(Attribute(torch, "nn").get(), "Parameter");
-    auto* itself = reinterpret_cast<PyObject*>(type);
-    if (!InitTorchGuard(torch, why)) return nullptr;
-    const bool plain = itself == tensor.get() || itself == parameter.get();
-    return Publish(
-        {type, plain ? Origin::kTorch : Origin::kTorchOther, plain ? ExchangeApi(type) : nullptr});
+  if (!IsSubtype(type, tensor.get())) return kNotMine;
+  const Ref parameter = Attribute(Attribute(torch, "nn").get(), "Parameter");
+  auto* itself = reinterpret_cast<PyObject*>(type);
+  if (!InitTorchGuard(torch, why)) return {true, nullptr};
+  const bool plain = itself == tensor.get() || itself == parameter.get();
+  return {true, Publish({type, plain ? Origin::kTorch : Origin::kForeign,
+                         plain ? ExchangeApi(type) : nullptr, kTorchAdapter})};
+}
+
+// Arrays and what stands for them under a transformation.
+Found FindJax(PyTypeObject* type, std::string*) {
+  PyObject* jax = LoadedModule("jax");
+  const Ref tracer = Attribute(Attribute(jax, "core").get(), "Tracer");
+  if (!IsSubtype(type, Attribute(jax, "Array").get()) && !IsSubtype(type, tracer.get()))
+    return kNotMine;
+  return {true, Publish({type, Origin::kForeign, nullptr, kJaxAdapter})};
+}
+
+Found FindCupy(PyTypeObject* type, std::string*) {
+  if (!IsSubtype(type, Attribute(LoadedModule("cupy"), "ndarray").get())) return kNotMine;
+  return {true, Publish({type, Origin::kCupy, nullptr, nullptr})};
+}
+
+const Source* Classify(PyObject* object, std::string* why) {
+  PyTypeObject* type = Py_TYPE(object);
+  for (auto find : {FindNumpy, FindPaddle, FindTorch, FindJax, FindCupy}) {
+    if (const Found found = find(type, why); found.is_mine) return found.source;
   }
   if (const DLPackExchangeAPI* api = ExchangeApi(type))
-    return Publish({type, Origin::kExchange, api});
+    return Publish({type, Origin::kExchange, api, nullptr});
   if (PyObject_HasAttrString(object, "__dlpack__")) return &kGeneric;
   if (Ref(PyMemoryView_FromObject(object))) return &kBuffer;
   PyErr_Clear();
@@ -103,6 +149,7 @@ std::string TypeText(PyTypeObject* type) {
     return std::string(s ? s : "");
   };
   const std::string prefix = text(module);
+  if (prefix == "jaxlib._jax" && text(name) == "ArrayImpl") return "jax.Array";
   return (prefix.empty() || prefix == "builtins" ? "" : prefix + ".") + text(name);
 }
 

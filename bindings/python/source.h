@@ -17,15 +17,22 @@ static_assert(sizeof(DLTensor) == sizeof(AnyopTensor) &&
                   offsetof(DLTensor, dtype) == offsetof(AnyopTensor, dtype_code),
               "an AnyopTensor is a DLTensor");
 
-// kTorchOther: a subclass of torch.Tensor, which only torch's dispatcher understands.
-enum class Origin { kNumpy, kTorch, kTorchOther, kExchange, kDlpack, kBuffer };
+// kForeign: memory that only the framework's adapter may ask for: subclasses of torch.Tensor, JAX's
+// arrays, values of Paddle's static graphs.
+enum class Origin { kNumpy, kTorch, kPaddle, kCupy, kExchange, kForeign, kDlpack, kBuffer };
+
+// How a call may go on; the worst of its tensors' ways holds.
+enum class Way {
+  kPlain,     // memory is the value, nobody watches
+  kGradient,  // plain, and a gradient is to be recorded
+  kDispatch,  // only the framework's adapter gives the framework's answer
+};
 
 struct Source {
   PyTypeObject* type;
   Origin origin;
-  const DLPackExchangeAPI* api;  // kExchange, and kTorch since torch 2.10
-
-  bool IsTorch() const { return origin == Origin::kTorch || origin == Origin::kTorchOther; }
+  const DLPackExchangeAPI* api;  // kExchange, kPaddle, and kTorch since torch 2.10
+  const char* adapter;           // the module whose slow_call takes what is not plain; or nullptr
 };
 
 // The source of an object's type; nullptr with *why set when it holds no tensor we take.

@@ -6,32 +6,11 @@
 #include <atomic>
 #include <mutex>
 
+#include "query.h"
 #include "torch_tensor.h"
 
 namespace anyop {
 namespace {
-
-// A method without arguments, or a property: called as the C function behind it, else as an
-// attribute.
-struct Query {
-  PyObject* name = nullptr;
-  PyObject* descriptor = nullptr;  // a property
-  descrgetfunc get = nullptr;
-  PyCFunction function = nullptr;  // a method, or a function of a module (then owner is the module)
-  PyObject* owner = nullptr;
-
-  // A new reference, or nullptr with an error set.
-  PyObject* Ask(PyObject* object) const {
-    if (get) return get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
-    if (function) return function(object, nullptr);
-    return PyObject_CallMethodObjArgs(object, name, nullptr);
-  }
-  int AskTruth(PyObject* object) const {
-    const Ref answer(Ask(object));
-    if (answer.get() == Py_False) return 0;
-    return answer ? PyObject_IsTrue(answer.get()) : -1;
-  }
-};
 
 struct Guard {
   // All three or none.
@@ -52,28 +31,6 @@ struct Guard {
 std::atomic<const Guard*> guard{nullptr};
 std::mutex init_lock;
 thread_local bool below_dispatcher = false;
-
-PyCFunction CFunction(PyObject* bound) {
-  const Ref builtins(PyImport_ImportModule("builtins"));
-  const Ref len = Attribute(builtins.get(), "len");
-  if (!bound || !len || Py_TYPE(bound) != Py_TYPE(len.get())) return nullptr;
-  return PyCFunction_GetFlags(bound) == METH_NOARGS ? PyCFunction_GetFunction(bound) : nullptr;
-}
-
-bool MakeQuery(PyObject* owner, PyObject* sample, const char* name, bool is_property,
-               Query* query) {
-  query->name = PyUnicode_InternFromString(name);
-  Ref attribute = Attribute(owner, name);
-  if (!attribute) return false;
-  if (is_property) {
-    query->get =
-        reinterpret_cast<descrgetfunc>(PyType_GetSlot(Py_TYPE(attribute.get()), Py_tp_descr_get));
-    query->descriptor = attribute.Release();
-    return query->get != nullptr;
-  }
-  query->function = CFunction(Attribute(sample, name).get());
-  return true;
-}
 
 void FindForwardAd(PyObject* torch, Guard* guard) {
   const Ref module = Attribute(Attribute(torch, "autograd").get(), "forward_ad");
@@ -140,26 +97,32 @@ bool FindAttributes(PyObject* torch, Guard* made) {
   return found;
 }
 
-AnyopTorchVerdict ReadModeByAttributes(const Guard& g, TorchMode* mode) {
+Way ReadModeByAttributes(const Guard& g, TorchMode* mode) {
   const int records = g.grad_enabled.AskTruth(g.grad_enabled.owner);
   mode->flags = records == 1 ? kAnyopTorchRecords : 0;
-  return records >= 0 && Quiet(g) && !InForwardLevel(g) ? kAnyopTorchPlain : kAnyopTorchDispatch;
+  return records >= 0 && Quiet(g) && !InForwardLevel(g) ? Way::kPlain : Way::kDispatch;
 }
 
-AnyopTorchVerdict ViewByAttributes(const Guard& g, const Source* source, PyObject* object,
-                                   bool writes, TorchMode* mode, AnyopTensor* tensor) {
+Way ViewByAttributes(const Guard& g, const Source* source, PyObject* object, bool writes,
+                     TorchMode* mode, AnyopTensor* tensor) {
   if (!source->api ||
       source->api->dltensor_from_py_object_no_sync(object, reinterpret_cast<DLTensor*>(tensor)))
-    return kAnyopTorchDispatch;
+    return Way::kDispatch;
   constexpr int kComplexCode = 5;
   const bool records = mode->flags & kAnyopTorchRecords;
   const int negative = g.is_neg.AskTruth(object);
   const int conjugate = tensor->dtype_code == kComplexCode ? g.is_conj.AskTruth(object) : 0;
   const int inference = writes ? g.is_inference.AskTruth(object) : 0;
-  if (negative || conjugate || inference) return kAnyopTorchDispatch;
+  if (negative || conjugate || inference) return Way::kDispatch;
   const int needs_gradient = records ? g.requires_grad.AskTruth(object) : 0;
-  if (needs_gradient < 0) return kAnyopTorchDispatch;
-  return needs_gradient ? kAnyopTorchGradient : kAnyopTorchPlain;
+  if (needs_gradient < 0) return Way::kDispatch;
+  return needs_gradient ? Way::kGradient : Way::kPlain;
+}
+
+Way WayOf(int32_t verdict) {
+  static_assert(static_cast<int>(Way::kGradient) == kAnyopTorchGradient &&
+                static_cast<int>(Way::kDispatch) == kAnyopTorchDispatch);
+  return static_cast<Way>(verdict);
 }
 
 void* ImplOf(const Guard& g, PyObject* object) {
@@ -201,28 +164,26 @@ PyObject* CallBelowDispatcher(PyObject*, PyObject* args) {
   return result;
 }
 
-AnyopTorchVerdict ReadTorchMode(TorchMode* mode) {
+Way ReadTorchMode(TorchMode* mode) {
   const Guard& g = *guard.load(std::memory_order_acquire);
   mode->glue = g.glue;
   if (__builtin_expect(below_dispatcher, 0)) {
     mode->flags = 0;
-    return kAnyopTorchPlain;
+    return Way::kPlain;
   }
-  if (__builtin_expect(g.glue != nullptr, 1))
-    return static_cast<AnyopTorchVerdict>(g.glue->thread_verdict(&mode->flags));
+  if (__builtin_expect(g.glue != nullptr, 1)) return WayOf(g.glue->thread_verdict(&mode->flags));
   return ReadModeByAttributes(g, mode);
 }
 
-AnyopTorchVerdict ViewTorchTensor(const Source* source, PyObject* object, bool writes,
-                                  TorchMode* mode, AnyopTensor* tensor) {
+Way ViewTorchTensor(const Source* source, PyObject* object, bool writes, TorchMode* mode,
+                    AnyopTensor* tensor) {
   const Guard& g = *guard.load(std::memory_order_acquire);
   if (__builtin_expect(!mode->glue, 0))
     return ViewByAttributes(g, source, object, writes, mode, tensor);
   int32_t flags = (mode->flags & kAnyopTorchRecords) | (writes ? int{kAnyopTorchWrites} : 0);
-  const auto verdict =
-      static_cast<AnyopTorchVerdict>(mode->glue->view(ImplOf(g, object), &flags, tensor));
+  const Way way = WayOf(mode->glue->view(ImplOf(g, object), &flags, tensor));
   mode->flags |= flags & (kAnyopTorchShortStorage | kAnyopTorchFrozen);
-  return verdict;
+  return way;
 }
 
 void MarkTorchWritten(const TorchMode& mode, PyObject* object) {

@@ -28,13 +28,13 @@ struct TorchMode {
   const AnyopTorchGlue* glue;
   int32_t flags;  // AnyopTorchFlag
 };
-AnyopTorchVerdict ReadTorchMode(TorchMode* mode);
+Way ReadTorchMode(TorchMode* mode);
 
 // Fills tensor and says how the call may go on. An error of Python's may be set with
-// kAnyopTorchDispatch; what is dispatched again will meet it again. AnyopTorchRefusal(mode.flags)
+// Way::kDispatch; what is dispatched again will meet it again. AnyopTorchRefusal(mode.flags)
 // says why the tensor cannot be used.
-AnyopTorchVerdict ViewTorchTensor(const Source* source, PyObject* object, bool writes,
-                                  TorchMode* mode, AnyopTensor* tensor);
+Way ViewTorchTensor(const Source* source, PyObject* object, bool writes, TorchMode* mode,
+                    AnyopTensor* tensor);
 
 // The operator has written the tensor: its version goes up, so that autograd finds out.
 void MarkTorchWritten(const TorchMode& mode, PyObject* object);
