@@ -17,10 +17,12 @@ ALLOWED = {
     "src/core": {"src/core", "src/device", "include", "generated"},
     "src/device": {"src/device", "include"},
     "bindings/tvm_ffi": {"bindings/tvm_ffi", "src/core", "include"},
+    "bindings/jax": {"bindings/jax", "src/core", "include"},
     "bindings/torch_glue": {"bindings/torch_glue", "include"},
     "bindings/torch": {"bindings/torch", "bindings/torch_glue", "src/core", "include"},
     "bindings/python": {
         "bindings/python",
+        "bindings/jax",
         "bindings/torch",
         "bindings/torch_glue",
         "bindings/tvm_ffi",
@@ -35,7 +37,7 @@ ALLOWED = {
 # Where quoted includes are looked for besides the file's own folder, and the folder found there.
 SEARCHED = {
     name: name
-    for name in ("include", "src/core", "src/device", "bindings/torch", "bindings/tvm_ffi")
+    for name in ("include", "src/core", "src/device", "bindings/jax", "bindings/torch", "bindings/tvm_ffi")
 }
 
 # First part of a framework header's name -> folders that may include it.

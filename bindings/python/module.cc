@@ -4,6 +4,7 @@
 
 #include "anyop/anyop.h"
 #include "call.h"
+#include "dtype.h"
 #include "function.h"
 #include "pool.h"
 #include "python.h"
@@ -13,6 +14,7 @@
 #include "torch_error.h"
 #include "torch_guard.h"
 #include "tvm_ffi_entry.h"
+#include "xla_entry.h"
 
 namespace anyop {
 namespace {
@@ -109,6 +111,24 @@ PyObject* TorchProblem(PyObject*, PyObject* name) {
   return PyUnicode_FromString(problem);
 }
 
+// {platform: capsule of the handler}, for jax.ffi.register_ffi_target.
+PyObject* JaxHandlers(PyObject*, PyObject*) {
+  const Ref cpu(PyCapsule_New(reinterpret_cast<void*>(AnyopXlaCpu), nullptr, nullptr));
+  const Ref cuda(PyCapsule_New(reinterpret_cast<void*>(AnyopXlaCuda), nullptr, nullptr));
+  return cpu && cuda ? Py_BuildValue("{sOsO}", "cpu", cpu.get(), "CUDA", cuda.get()) : nullptr;
+}
+
+// promote(name, name): torch's promotion of two dtypes; None where there is none.
+PyObject* PromoteDtypes(PyObject*, PyObject* args) {
+  const char *a, *b;
+  if (!PyArg_ParseTuple(args, "ss", &a, &b)) return nullptr;
+  const int first = DtypeFromName(a), second = DtypeFromName(b);
+  const bool known = first != kAnyopNoDtype && second != kAnyopNoDtype;
+  const AnyopDtype dtype = known ? Promote(first, second) : kAnyopNoDtype;
+  if (dtype == kAnyopNoDtype) Py_RETURN_NONE;
+  return PyUnicode_FromString(DtypeName(dtype));
+}
+
 PyObject* GetNumThreads(PyObject*, PyObject*) { return PyLong_FromLong(AnyopGetNumThreads()); }
 
 PyObject* SetNumThreads(PyObject*, PyObject* count) {
@@ -137,6 +157,8 @@ PyMethodDef methods[] = {
     {"keep_torch_error", KeepTorchError, METH_O, nullptr},
     {"open_torch_glue", OpenTorchGlue, METH_VARARGS, nullptr},
     {"torch_problem", TorchProblem, METH_O, nullptr},
+    {"jax_handlers", JaxHandlers, METH_NOARGS, nullptr},
+    {"promote", PromoteDtypes, METH_VARARGS, nullptr},
     {"get_num_threads", GetNumThreads, METH_NOARGS, nullptr},
     {"set_num_threads", SetNumThreads, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},

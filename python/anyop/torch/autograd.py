@@ -17,7 +17,8 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from anyop._load import core
-from anyop.torch.gradient import Gradient, requires
+from anyop.adapter.gradient import Gradient
+from anyop.torch.gradient import requires
 from anyop.torch.operators import Operator
 
 Run = Callable[[Sequence[Any]], Any]

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from anyop.torch.check import Check
+from anyop.adapter.check import Check
+from anyop.torch.dtypes import BY_NAME
 from anyop.torch.operators import Operator
 
 
@@ -30,7 +31,7 @@ def _functional(operator: Operator):
                 made.append(None)
                 continue
             shape, dtype = check.result(param)
-            made.append(torch.empty(shape, dtype=dtype, device=check.device))
+            made.append(torch.empty(shape, dtype=BY_NAME[dtype], device=check.device))
         if not made:
             return None
         return made[0] if len(made) == 1 else tuple(made)

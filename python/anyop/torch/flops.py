@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.flop_counter import register_flop_formula
 
-from anyop.torch.check import Check
+from anyop.adapter.check import Check
 from anyop.torch.operators import Operator
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from anyop.torch.autograd import out_error, refuse_inputs
-from anyop.torch.gradient import Gradient, picker
+from anyop.adapter.gradient import Gradient, picker
 from anyop.torch.operators import Operator
 
 Entry = Callable[[tuple, dict[str, Any]], Any]

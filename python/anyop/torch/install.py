@@ -7,6 +7,7 @@ import torch
 
 import anyop
 from anyop import _operators
+from anyop.adapter import gradient
 from anyop._load import core
 from anyop.torch import (
     autocast,
@@ -16,7 +17,6 @@ from anyop.torch import (
     fake,
     flops,
     function,
-    gradient,
     python_kernels,
     vmap,
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One operator as the adapter sees it: its arguments in every form of call, and its names in torch.ops."""
+"""One operator as the adapter sees it: its names in torch.ops, and calls by torch's dispatcher."""
 
 from __future__ import annotations
 
@@ -7,82 +7,19 @@ from typing import Any
 
 import torch
 
-import anyop
-from anyop.torch.dtypes import BY_NAME, to_torch
-
-_KINDS = {"int": (int, torch.SymInt), "float": (float, int, torch.SymFloat, torch.SymInt)}
+from anyop.adapter import operators
+from anyop.torch.framework import FRAMEWORK
 
 
-class Operator:
+class Operator(operators.Operator):
     """Everything is looked up once, when the operator is installed."""
 
     def __init__(self, name: str) -> None:
-        self.name = name  # as anyop.metadata takes it and errors say it: "rms_norm", "acme.scale"
-        self.metadata = anyop.metadata(name)
-        self.namespace, self.short = self.metadata["namespace"], self.metadata["name"]
+        super().__init__(name, FRAMEWORK)
         self.qualified = f"{self.namespace}::{self.short}"
-        self.function = getattr(getattr(anyop.ops, self.namespace), self.short)
-        self.inputs, self.results = self.metadata["inputs"], self.metadata["results"]
-        self.count = len(self.inputs)
-        self.names = tuple(p["name"] for p in (*self.inputs, *self.results))
-        self.index = {name: at for at, name in enumerate(self.names)}
-        self.tensors = tuple(at for at, p in enumerate(self.inputs) if p["kind"] == "Tensor")
-        self.mutated = tuple(at for at in self.tensors if self.inputs[at]["mutated"])
-        keyword_only = [at for at, p in enumerate(self.inputs) if p["keyword_only"]]
-        self.positional = keyword_only[0] if keyword_only else self.count  # of the inputs
-        self.keywords = self.names[self.positional : self.count]
-        self.most_positional = self.positional if keyword_only else len(self.names)
-        self.has_optional_results = any(p["optional"] for p in self.results)
-        self.defaults = (*map(_default, self.inputs), *(None for _ in self.results))
-        self.optional = tuple(map(_may_be_none, self.inputs))
         self.packet = getattr(getattr(torch.ops, self.namespace), self.short)
         self.default = self.packet.default
         self.out = self.packet.out if "out" in self.packet.overloads() else None
-
-    # ---- arguments ----
-
-    def bind(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
-        """Values of all inputs, then of all results (None: not given), from any form of call of anyop.<op>."""
-        if len(args) > self.most_positional:
-            raise TypeError(
-                f"{self.name}: got {len(args)} positional arguments, expected at most "
-                f"{self.most_positional}: {self.metadata['schema']}"
-            )
-        values = [*args, *self.defaults[len(args) :]]
-        given = set(self.names[: len(args)])
-        for name, value in kwargs.items():
-            if name == "out" and "out" not in self.index and len(self.results) > 1:
-                self._spread(value, values)
-            elif name not in self.index:
-                raise TypeError(
-                    f"{self.name}: there is no argument '{name}' in {self.metadata['schema']}"
-                )
-            elif name in given:
-                raise TypeError(f"{self.name}: {name} is given twice")
-            else:
-                values[self.index[name]] = value
-        for at in range(self.count):
-            if values[at] is _MISSING:
-                raise TypeError(
-                    f"{self.name}: {self.names[at]} is missing in {self.metadata['schema']}"
-                )
-        return values
-
-    def _spread(self, value: Any, values: list[Any]) -> None:
-        """out=(a, b) for an operator with several results."""
-        if value is None:
-            return
-        if not isinstance(value, tuple) or len(value) != len(self.results):
-            raise TypeError(f"{self.name}: out must be a tuple of its {len(self.results)} results")
-        for at, tensor in enumerate(value, self.count):
-            if values[at] is not None:
-                raise TypeError(f"{self.name}: {self.names[at]} is given twice")
-            values[at] = tensor
-
-    def rest(self, given: int) -> tuple | None:
-        """Defaults of the inputs behind the first so many; None where one is missing or must be named."""
-        rest = self.defaults[given : self.count]
-        return None if given > self.most_positional or _MISSING in rest else rest
 
     def fill(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
         """Values of all inputs from a call by torch's dispatcher, which leaves out what equals its default."""
@@ -97,51 +34,6 @@ class Operator:
         """The bit mask `results` in a call by torch's dispatcher."""
         return kwargs.get("results", args[self.count] if len(args) > self.count else -1)
 
-    def convert(self, at: int, value: Any) -> Any:
-        """An attribute as torch.ops takes it; TypeError for what the C function refuses too."""
-        param = self.inputs[at]
-        if value is None and self.optional[at]:
-            return None
-        if not param["list"]:
-            return self._scalar(param, value)
-        if not isinstance(value, (list, tuple)):
-            if param["fixed_count"] is None or param["fixed_count"] < 0:
-                raise self._wrong(param, value)
-            value = [value] * param["fixed_count"]
-        return [self._scalar(param, item) for item in value]
-
-    def _scalar(self, param: dict[str, Any], value: Any) -> Any:
-        kind = param["kind"]
-        if kind == "ScalarType":
-            dtype = to_torch(value)
-            if dtype is None:
-                raise self._wrong(param, value, 'dtype such as "float32" or torch.float32')
-            return dtype
-        if kind == "str":
-            if not isinstance(value, str):
-                raise self._wrong(param, value)
-        elif kind == "bool":
-            if not isinstance(value, (bool, torch.SymBool)):
-                if type(value).__name__ not in ("bool", "bool_"):  # NumPy's
-                    raise self._wrong(param, value)
-                return bool(value)
-        elif not isinstance(value, _KINDS[kind]):
-            if isinstance(value, float) or not hasattr(
-                value, "__index__" if kind == "int" else "__float__"
-            ):
-                raise self._wrong(param, value)
-            return value.__index__() if kind == "int" else float(value)
-        return value
-
-    def _wrong(self, param: dict[str, Any], value: Any, expected: str = "") -> TypeError:
-        listed = "a list of " if param["list"] else ""
-        return TypeError(
-            f"{self.name}: {param['name']} is a {type(value).__name__}, expected "
-            f"{listed}{expected or param['kind']}"
-        )
-
-    # ---- torch.ops ----
-
     def call(self, inputs: list[Any], results: int = -1) -> Any:
         """The functional overload on all inputs; bit i of results: result i is wanted."""
         keywords = dict(zip(self.keywords, inputs[self.positional :]))
@@ -153,32 +45,3 @@ class Operator:
         """The overload that writes into given results."""
         keywords = dict(zip(self.names[self.positional :], [*inputs[self.positional :], *results]))
         self.out(*inputs[: self.positional], **keywords)
-
-
-class _Missing:
-    def __repr__(self) -> str:
-        return "<missing>"
-
-
-_MISSING = _Missing()
-
-
-def _may_be_none(param: dict[str, Any]) -> bool:
-    return param["optional"] and not (param.get("optional_elements") and not param["has_default"])
-
-
-def _default(param: dict[str, Any]) -> Any:
-    """What stands for an argument that is not given."""
-    if not param["has_default"]:
-        absent = param["kind"] == "Tensor" and _may_be_none(param)
-        return None if absent else _MISSING
-    value = param["default"]
-    many = isinstance(value, list)
-    items = value if many else [value]
-    if param["kind"] == "float":  # JSON has no infinity: it is text
-        items = [float(item) if isinstance(item, str) else item for item in items]
-    if param["kind"] == "ScalarType":
-        items = [BY_NAME.get(item, item) for item in items]
-    if param["fixed_count"] is not None and param["fixed_count"] >= 0 and not many:
-        return value if value is None else items * param["fixed_count"]
-    return items if many else items[0]

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from anyop.torch.check import Check
+from anyop.adapter.check import Check
+from anyop.torch.dtypes import BY_NAME
 from anyop.torch.operators import Operator
-from anyop.torch.shapes import counted_groups
+from anyop.adapter.shapes import counted_groups
 
 
 def install(operator: Operator, library: torch.library.Library) -> None:
@@ -179,5 +180,5 @@ def _empty(operator: Operator, inputs: list[Any], dims: Sequence[Any], wanted: i
             found.append(None)
             continue
         shape, dtype = check.result(param)
-        found.append(torch.empty((0, *shape), dtype=dtype, device=check.device))
+        found.append(torch.empty((0, *shape), dtype=BY_NAME[dtype], device=check.device))
     return found[0] if len(found) == 1 else tuple(found) if found else None

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape language on torch's sizes: binds letters and groups, computes shapes; symbolic sizes stay symbolic.
+"""The shape language in Python: binds letters and groups, computes shapes. Sizes may be symbolic.
 
-A comparison of symbolic sizes becomes torch._check_value: a guard where the sizes have values, a condition on the
-running program where they have none.
+An adapter whose framework has symbolic sizes subclasses Sizes: it says what a comparison without a value becomes.
 """
 
 from __future__ import annotations
@@ -10,11 +9,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
-
-Size = int | torch.SymInt
+Size = Any  # int, or the framework's symbolic integer
 Shape = Sequence[Size]
 Expression = int | str | list
 
@@ -23,46 +20,48 @@ def _ceildiv(a: Size, b: Size) -> Size:
     return -(-a // b)
 
 
-def _both(a: Any, b: Any) -> Any:
-    return b & a if isinstance(b, torch.SymBool) else a & b
-
-
-def _either(a: Any, b: Any) -> Any:
-    return b | a if isinstance(b, torch.SymBool) else a | b
-
-
-_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "ceildiv": _ceildiv,
-    "min": torch.sym_min,
-    "max": torch.sym_max,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    "and": _both,
-    "or": _either,
-}
-
-
 class Unbound(Exception):
     """An expression has no value: a letter is not bound, a division is by zero, or int64 overflows."""
 
 
-def require(truth: bool | torch.SymBool, message: Callable[[], str]) -> None:
-    """Raise ValueError where truth is false; where it is symbolic, make it a guard or a runtime check."""
-    if isinstance(truth, torch.SymBool):
-        torch._check_value(truth, message)
-    elif not truth:
-        raise ValueError(message())
-
-
 class Sizes:
     """Letters, integer arguments and groups of one call."""
+
+    operations: ClassVar[dict[str, Callable[[Any, Any], Any]]] = {
+        "+": operator.add,
+        "-": operator.sub,
+        "*": operator.mul,
+        "//": operator.floordiv,
+        "%": operator.mod,
+        "ceildiv": _ceildiv,
+        "min": min,
+        "max": max,
+        "==": operator.eq,
+        "!=": operator.ne,
+        "<": operator.lt,
+        "<=": operator.le,
+        "and": operator.and_,
+        "or": operator.or_,
+    }
+
+    @staticmethod
+    def require(truth: Any, message: Callable[[], str]) -> None:
+        """Raise ValueError where truth is false."""
+        if not truth:
+            raise ValueError(message())
+
+    @staticmethod
+    def broadcast(shapes: Sequence[Shape]) -> Shape:
+        """The shape that all of these broadcast to; ValueError when there is none."""
+        rank = max(map(len, shapes), default=0)
+        full = []
+        for place in range(-rank, 0):
+            sizes = [shape[place] for shape in shapes if -place <= len(shape)]
+            others = [size for size in sizes if not (isinstance(size, int) and size == 1)]
+            if any(size != others[0] for size in others):
+                raise ValueError("shapes cannot be broadcast together")
+            full.append(others[0] if others else 1)
+        return tuple(full)
 
     def __init__(self, values: dict[str, Size] | None = None, order: Sequence[str] = ()) -> None:
         self._order = order  # of letters and arguments in messages
@@ -71,7 +70,7 @@ class Sizes:
         self._joined: list[tuple[Sequence[str], tuple[Size, ...]]] = []
 
     def evaluate(self, expression: Expression) -> Any:
-        """The value of an expression; a comparison's is a bool or a SymBool."""
+        """The value of an expression; a comparison's is a truth, which may be symbolic."""
         if isinstance(expression, int):
             return expression
         if isinstance(expression, str):
@@ -85,7 +84,7 @@ class Sizes:
         a, b = (self.evaluate(operand) for operand in operands)
         if name in ("//", "%", "ceildiv") and isinstance(b, int) and b == 0:
             raise Unbound
-        value = _OPERATIONS[name](a, b)
+        value = self.operations[name](a, b)
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise Unbound
         return value
@@ -99,7 +98,7 @@ class Sizes:
                 raise Unbound
             return self.groups[group]
         known = [self.groups[name] for name in group if name in self.groups]
-        return tuple(torch.broadcast_shapes(*known))
+        return tuple(self.broadcast(known))
 
     def shape(self, shape: Mapping[str, Any]) -> tuple[Size, ...]:
         """The sizes of a tensor (of a list: of an element)."""
@@ -116,7 +115,7 @@ class Sizes:
             return
         before, group, after = shape["before"], shape["group"], shape["after"]
         rank = len(found) - len(before) - len(after)
-        require(rank >= 0 and (group is not None or rank == 0), message)
+        self.require(rank >= 0 and (group is not None or rank == 0), message)
         for term, size in zip(before, found):
             self._match_term(term, size, message)
         if group is not None:
@@ -124,7 +123,7 @@ class Sizes:
             if not isinstance(group, str):  # a broadcast: its groups may be bound later
                 self._joined.append((group, middle))
             elif group in self.groups:
-                _require_same(self.groups[group], middle, message)
+                self._require_same(self.groups[group], middle, message)
             else:
                 self.groups[group] = middle
         for term, size in zip(after, found[len(before) + rank :]):
@@ -133,29 +132,34 @@ class Sizes:
     def match_joined(self, message: Callable[[], str]) -> None:
         """Compare arguments whose shape is a broadcast of groups, once all groups are bound."""
         for group, found in self._joined:
-            _require_same(self.group(group), found, message)
+            self._require_same(self.group(group), found, message)
         self._joined.clear()
 
     def _match_expanded(self, shape, found: Shape, message: Callable[[], str]) -> None:
         full = self._value(self.shape, shape, message)
-        require(len(found) <= len(full), message)
+        self.require(len(found) <= len(full), message)
         for a, b in zip(reversed(found), reversed(full)):
             if not (isinstance(a, int) and a == 1):
-                require(_either(a == b, a == 1), message)
+                self.require(self.operations["or"](a == b, a == 1), message)
 
     def _match_term(self, term: Expression, size: Size, message: Callable[[], str]) -> None:
         unknown = {letter for letter in letters(term) if letter not in self.values}
         if not unknown:
-            require(self._value(self.evaluate, term, message) == size, message)
+            self.require(self._value(self.evaluate, term, message) == size, message)
             return
         (letter,) = unknown  # a * letter + b, with a > 0
-        at_0, at_1 = (Sizes({**self.values, letter: n}).evaluate(term) for n in (0, 1))
+        at_0, at_1 = (type(self)({**self.values, letter: n}).evaluate(term) for n in (0, 1))
         rest, factor = size - at_0, at_1 - at_0
         if at_0 != 0:
-            require(rest >= 0, message)
+            self.require(rest >= 0, message)
         if factor != 1:
-            require(rest % factor == 0, message)
+            self.require(rest % factor == 0, message)
         self.values[letter] = rest // factor if factor != 1 else rest
+
+    def _require_same(self, known: Shape, found: Shape, message: Callable[[], str]) -> None:
+        self.require(len(known) == len(found), message)
+        for a, b in zip(known, found):
+            self.require(a == b, message)
 
     @staticmethod
     def _value(compute: Callable[[Any], Any], what: Any, message: Callable[[], str]) -> Any:
@@ -169,12 +173,6 @@ class Sizes:
         names = {letter for term in terms for letter in letters(term)} & set(self.values)
         known = [f"{name}={self.values[name]}" for name in self._order if name in names]
         return " with " + ", ".join(known) if known else ""
-
-
-def _require_same(known: Shape, found: Shape, message: Callable[[], str]) -> None:
-    require(len(known) == len(found), message)
-    for a, b in zip(known, found):
-        require(a == b, message)
 
 
 def letters(expression: Expression) -> Iterator[str]:

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
-from anyop.torch import dtypes
-from anyop.torch.operators import Operator
-from anyop.torch.shapes import Sizes, Unbound, require, sizes_text
+from anyop.adapter import dtypes
+from anyop.adapter.operators import Operator
+from anyop.adapter.shapes import Unbound, sizes_text
 
 
 class Check:
@@ -22,11 +20,12 @@ class Check:
 
     def __init__(self, operator: Operator, inputs: Sequence[Any]) -> None:
         self.operator = operator
-        self.first: torch.Tensor | None = None
-        self.known: dict[str, torch.dtype | None] = {}  # of tensors, and ScalarType arguments
+        self.framework = operator.framework
+        self.first: Any = None  # tensor
+        self.known: dict[str, str | None] = {}  # dtypes of tensors, and ScalarType arguments
         symbols = operator.metadata["symbols"]
         attributes = symbols["attributes"]
-        self.sizes = Sizes(
+        self.sizes = self.framework.sizes(
             {name: inputs[operator.index[name]] for name in attributes},
             (*symbols["sizes"], *attributes),
         )
@@ -35,16 +34,16 @@ class Check:
         self._conditions()
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> Any:
         """That of all tensors."""
         if self.first is None:
             name = self.operator.results[0]["name"] if self.operator.results else "results"
             raise ValueError(
                 f"{self.operator.name}: expected at least one tensor, or a place for {name}"
             )
-        return self.first.device
+        return self.framework.device(self.first)
 
-    def result(self, param: Mapping[str, Any]) -> tuple[tuple[Any, ...], torch.dtype]:
+    def result(self, param: Mapping[str, Any]) -> tuple[tuple[Any, ...], str]:
         """Shape and dtype of a new result."""
         where = f"{self.operator.name}: "
         try:
@@ -61,29 +60,27 @@ class Check:
         self.known[param["name"]] = dtype
         return shape, dtype
 
-    def given(self, param: Mapping[str, Any], tensor: torch.Tensor, element: int = -1) -> None:
+    def given(self, param: Mapping[str, Any], tensor: Any, element: int = -1) -> None:
         """Everything that is asked of one tensor."""
         where = f"{self.operator.name}: {param['name']}"
         behind = f" [element {element}]" if element >= 0 else ""
         if self.first is None:
             self.first = tensor
-        require(
-            tensor.device == self.first.device,
-            lambda: (
-                f"{where} is on device {tensor.device}, expected {self.first.device} as the "
-                f"tensors before it{behind}"
-            ),
-        )
-        self.known[param["name"]] = tensor.dtype
-        if not dtypes.allows(param["dtypes"], self.known, tensor.dtype):
+        device = self.framework.device(tensor)
+        if device != self.device:
+            raise ValueError(
+                f"{where} is on device {device}, expected {self.device} as the tensors before it{behind}"
+            )
+        dtype = self.known[param["name"]] = self.framework.dtype_name(tensor)
+        if not dtypes.allows(param["dtypes"], self.known, dtype):
             expected = dtypes.expected_text(param["dtypes"], self.known)
-            found = dtypes.name_of(tensor.dtype)
-            raise TypeError(f"{where} has dtype {found}, expected {expected}{behind}")
+            raise TypeError(f"{where} has dtype {dtype}, expected {expected}{behind}")
+        shape = self.framework.shape(tensor)
         self.sizes.match(
             param["shape"],
-            tensor.shape,
+            shape,
             lambda: (
-                f"{where} has shape {sizes_text(tensor.shape)}, expected "
+                f"{where} has shape {sizes_text(shape)}, expected "
                 f"({param['shape']['text']}){self._known(param['shape'])}{behind}"
             ),
         )
@@ -105,13 +102,13 @@ class Check:
         if lists:
             self._lists(lists)
 
-    def _attribute(self, param: Mapping[str, Any], value: torch.dtype | None) -> None:
-        self.known[param["name"]] = value
+    def _attribute(self, param: Mapping[str, Any], value: Any) -> None:
+        name = None if value is None else self.framework.dtype_argument_name(value)
+        self.known[param["name"]] = name
         possible = param["possible_dtypes"]
-        if value is not None and possible and dtypes.name_of(value) not in possible:
+        if name is not None and possible and name not in possible:
             raise TypeError(
-                f"{self.operator.name}: {param['name']} is {dtypes.name_of(value)}, expected "
-                f"{', '.join(possible)}"
+                f"{self.operator.name}: {param['name']} is {name}, expected {', '.join(possible)}"
             )
 
     def _lists(self, lists: list[tuple[Mapping[str, Any], Sequence[Any]]]) -> None:
@@ -139,7 +136,7 @@ class Check:
         for join in self.operator.metadata["symbols"]["joins"]:
             try:
                 self.sizes.group(join)
-            except RuntimeError:
+            except ValueError:
                 raise ValueError(message()) from None
         self.sizes.match_joined(message)
 
@@ -149,7 +146,11 @@ class Check:
         for param, value in zip(self.operator.inputs, inputs):
             if param["kind"] != "Tensor" or value is None or param["shape"]["expand"]:
                 continue
-            text = f"{param['name']} {sizes_text(value.shape)}" if not param["list"] else ""
+            text = (
+                f"{param['name']} {sizes_text(self.framework.shape(value))}"
+                if not param["list"]
+                else ""
+            )
             if isinstance(param["shape"]["group"], list):
                 joined = text
             elif param["expanded"]:
@@ -168,4 +169,4 @@ class Check:
                 truth = self.sizes.evaluate(expression)
             except Unbound:
                 raise ValueError(message) from None
-            require(truth, lambda message=message: message)
+            self.sizes.require(truth, lambda message=message: message)

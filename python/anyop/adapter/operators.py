@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One operator as an adapter sees it: its arguments in every form of call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyop
+from anyop.adapter.framework import Framework
+
+
+class Operator:
+    """Everything is looked up once, when the operator is installed."""
+
+    def __init__(self, name: str, framework: Framework) -> None:
+        self.name = name  # as anyop.metadata takes it and errors say it: "rms_norm", "acme.scale"
+        self.framework = framework
+        self.metadata = anyop.metadata(name)
+        self.namespace, self.short = self.metadata["namespace"], self.metadata["name"]
+        self.function = getattr(getattr(anyop.ops, self.namespace), self.short)
+        self.inputs, self.results = self.metadata["inputs"], self.metadata["results"]
+        self.count = len(self.inputs)
+        self.names = tuple(p["name"] for p in (*self.inputs, *self.results))
+        self.index = {name: at for at, name in enumerate(self.names)}
+        self.tensors = tuple(at for at, p in enumerate(self.inputs) if p["kind"] == "Tensor")
+        self.mutated = tuple(at for at in self.tensors if self.inputs[at]["mutated"])
+        keyword_only = [at for at, p in enumerate(self.inputs) if p["keyword_only"]]
+        self.positional = keyword_only[0] if keyword_only else self.count  # of the inputs
+        self.keywords = self.names[self.positional : self.count]
+        self.most_positional = self.positional if keyword_only else len(self.names)
+        self.has_optional_results = any(p["optional"] for p in self.results)
+        defaults = (self._default(param) for param in self.inputs)
+        self.defaults = (*defaults, *(None for _ in self.results))
+        self.optional = tuple(map(_may_be_none, self.inputs))
+
+    def _default(self, param: dict[str, Any]) -> Any:
+        """What stands for an argument that is not given."""
+        if not param["has_default"]:
+            absent = param["kind"] == "Tensor" and _may_be_none(param)
+            return None if absent else _MISSING
+        value = param["default"]
+        many = isinstance(value, list)
+        items = value if many else [value]
+        if param["kind"] == "float":  # JSON has no infinity: it is text
+            items = [float(item) if isinstance(item, str) else item for item in items]
+        if param["kind"] == "ScalarType":
+            items = [item if item is None else self.framework.to_dtype(item) for item in items]
+        if param["fixed_count"] is not None and param["fixed_count"] >= 0 and not many:
+            return value if value is None else items * param["fixed_count"]
+        return items if many else items[0]
+
+    # ---- arguments ----
+
+    def bind(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
+        """Values of all inputs, then of all results (None: not given), from any form of call of anyop.<op>."""
+        if len(args) > self.most_positional:
+            raise TypeError(
+                f"{self.name}: got {len(args)} positional arguments, expected at most "
+                f"{self.most_positional}: {self.metadata['schema']}"
+            )
+        values = [*args, *self.defaults[len(args) :]]
+        given = set(self.names[: len(args)])
+        for name, value in kwargs.items():
+            if name == "out" and "out" not in self.index and len(self.results) > 1:
+                self._spread(value, values)
+            elif name not in self.index:
+                raise TypeError(
+                    f"{self.name}: there is no argument '{name}' in {self.metadata['schema']}"
+                )
+            elif name in given:
+                raise TypeError(f"{self.name}: {name} is given twice")
+            else:
+                values[self.index[name]] = value
+        for at in range(self.count):
+            if values[at] is _MISSING:
+                raise TypeError(
+                    f"{self.name}: {self.names[at]} is missing in {self.metadata['schema']}"
+                )
+        return values
+
+    def _spread(self, value: Any, values: list[Any]) -> None:
+        """out=(a, b) for an operator with several results."""
+        if value is None:
+            return
+        if not isinstance(value, tuple) or len(value) != len(self.results):
+            raise TypeError(f"{self.name}: out must be a tuple of its {len(self.results)} results")
+        for at, tensor in enumerate(value, self.count):
+            if values[at] is not None:
+                raise TypeError(f"{self.name}: {self.names[at]} is given twice")
+            values[at] = tensor
+
+    def rest(self, given: int) -> tuple | None:
+        """Defaults of the inputs behind the first so many; None where one is missing or must be named."""
+        rest = self.defaults[given : self.count]
+        return None if given > self.most_positional or _MISSING in rest else rest
+
+    def convert(self, at: int, value: Any) -> Any:
+        """An attribute as the adapter passes it on; TypeError for what the C function refuses too."""
+        param = self.inputs[at]
+        if value is None and self.optional[at]:
+            return None
+        if not param["list"]:
+            return self._scalar(param, value)
+        if not isinstance(value, (list, tuple)):
+            if param["fixed_count"] is None or param["fixed_count"] < 0:
+                raise self._wrong(param, value)
+            value = [value] * param["fixed_count"]
+        return [self._scalar(param, item) for item in value]
+
+    def _scalar(self, param: dict[str, Any], value: Any) -> Any:
+        kind = param["kind"]
+        if kind == "ScalarType":
+            dtype = self.framework.to_dtype(value)
+            if dtype is None:
+                raise self._wrong(param, value, self.framework.dtype_example)
+            return dtype
+        if kind == "str":
+            if not isinstance(value, str):
+                raise self._wrong(param, value)
+        elif kind == "bool":
+            if not isinstance(value, self.framework.booleans):
+                if type(value).__name__ not in ("bool", "bool_"):  # NumPy's
+                    raise self._wrong(param, value)
+                return bool(value)
+        elif not isinstance(
+            value, self.framework.integers if kind == "int" else self.framework.floats
+        ):
+            if isinstance(value, float) or not hasattr(
+                value, "__index__" if kind == "int" else "__float__"
+            ):
+                raise self._wrong(param, value)
+            return value.__index__() if kind == "int" else float(value)
+        return value
+
+    def _wrong(self, param: dict[str, Any], value: Any, expected: str = "") -> TypeError:
+        listed = "a list of " if param["list"] else ""
+        return TypeError(
+            f"{self.name}: {param['name']} is a {type(value).__name__}, expected "
+            f"{listed}{expected or param['kind']}"
+        )
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "<missing>"
+
+
+_MISSING = _Missing()
+
+
+def _may_be_none(param: dict[str, Any]) -> bool:
+    return param["optional"] and not (param.get("optional_elements") and not param["has_default"])
