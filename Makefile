@@ -102,6 +102,6 @@ $(VENV)/.lint: pyproject.toml | $(PY)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.demo
-	@$(STEP) "install torch, transformers and the tools of the tests (some minutes)" \
+	@$(STEP) "install torch, JAX, Paddle, transformers and the tools of the tests (some minutes)" \
 	  $(PIP) $(shell $(REQUIREMENTS) dev)
 	@touch $@

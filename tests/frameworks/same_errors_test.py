@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A wrong call has the same error in every framework: kind and text are those that NumPy gets."""
+
+from __future__ import annotations
+
+import anyop
+import numpy as np
+import pytest
+
+F32 = np.float32
+
+
+def ones(*shape, dtype=F32):
+    return np.ones(shape, dtype)
+
+
+BAD_CALLS = {
+    "shape": (anyop.rms_norm, [ones(2, 4), ones(3)], {}),
+    "rank": (anyop.rms_norm, [ones(2, 4), ones(1, 4)], {}),
+    "too few sizes": (anyop.linear, [ones(4), ones(4)], {}),
+    "dtype": (anyop.rms_norm, [ones(2, 4, dtype=np.int32), ones(4)], {}),
+    "two dtypes": (anyop.rms_norm, [ones(2, 4), ones(4, dtype=np.float16)], {}),
+    "broadcast": (anyop.mul, [ones(2, 4), ones(3)], {}),
+    "condition": (anyop.softmax, [ones(2, 4)], {"dim": 5}),
+    "attribute of another kind": (anyop.rms_norm, [ones(2, 4), ones(4)], {"eps": "small"}),
+    "a float for an int": (anyop.softmax, [ones(2, 4)], {"dim": 1.0}),
+    "unknown keyword": (anyop.rms_norm, [ones(2, 4), ones(4)], {"epsilon": 1e-6}),
+    "given twice": (anyop.rms_norm, [ones(2, 4), ones(4)], {"x": 1}),
+    "missing": (anyop.rms_norm, [ones(2, 4)], {}),
+    "none": (anyop.rms_norm, [ones(2, 4), None], {}),
+    "no tensor": (anyop.rms_norm, [ones(2, 4), "weight"], {}),
+}
+
+
+def error_of(function, args, kwargs):
+    with pytest.raises((TypeError, ValueError, NotImplementedError)) as caught:
+        function(*args, **kwargs)
+    return type(caught.value), str(caught.value)
+
+
+@pytest.mark.parametrize("name", BAD_CALLS)
+def test_text_is_that_of_numpy(caller, name):
+    function, arrays, kwargs = BAD_CALLS[name]
+    if caller.backend == "cuda" and "cuda" not in anyop.backends(function.__name__):
+        pytest.skip(f"no CUDA kernel of {function.__name__}")
+    tensors = [caller.tensor(a) if isinstance(a, np.ndarray) else a for a in arrays]
+    assert error_of(function, tensors, kwargs) == error_of(function, arrays, kwargs)
+
+
+@pytest.mark.parametrize("name", [name for name in BAD_CALLS if name not in ("none", "no tensor")])
+def test_text_in_a_graph(caller, name):
+    """What a framework wraps around the error keeps its text."""
+    function, arrays, kwargs = BAD_CALLS[name]
+    _, text = error_of(function, arrays, kwargs)
+    tensors = [caller.tensor(a) for a in arrays]
+    graph = caller.graph(lambda *args: function(*args, **kwargs))
+    if graph is None:
+        pytest.skip(f"{caller.name} has no graphs")
+    with pytest.raises(Exception) as caught:
+        graph(*tensors)
+    assert text in str(caught.value)
+
+
+def test_two_frameworks_in_one_call(caller):
+    """Nobody converts in silence; the text says which argument is of which framework."""
+    other = np.ones(4, F32) if caller.name != "numpy" else memory_of_another()
+    with pytest.raises(TypeError, match=r"rms_norm: weight is a .*expected a .* as the tensors"):
+        anyop.rms_norm(caller.tensor(ones(2, 4)), other)
+    with pytest.raises(TypeError, match=r"rms_norm: weight is a .*expected a .* as the tensors"):
+        anyop.rms_norm(other.reshape(1, 4), caller.tensor(ones(4)))
+
+
+def memory_of_another():
+    return pytest.importorskip("torch", reason="torch is not installed").ones(4)
+
+
+def test_no_gradient_is_lost(caller):
+    """An operator without a gradient, under the framework's differentiation."""
+    if not caller.has_gradients:
+        pytest.skip(f"{caller.name} has no gradients")
+    x, g = caller.tensor(ones(2, 4)), caller.tensor(ones(2, 4))
+
+    def twice(g):
+        return anyop.relu_backward(g, x).sum()
+
+    with pytest.raises(NotImplementedError, match="relu_backward"):
+        caller.gradients(twice, [g])
