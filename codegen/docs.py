@@ -185,6 +185,8 @@ def reference_page(operators: list[Operator]) -> str:
             )
         if op.backward:
             lines.append(f"Gradient: `{op.backward.name}`.")
+        if op.tangent:
+            lines.append(f"Forward mode: {listed(op.tangent, 'and')}.")
         if op.autocast:
             lines.append(f"Under torch.autocast: {_AUTOCAST[op.autocast]}.")
         if op.flops:

@@ -11,6 +11,7 @@ from .gradients import check_gradient
 from .operator_file import Operator, read_operator
 from .sections import check_saved
 from .source import Mistake, SchemaError, nearest
+from .tangent_calls import check_tangents
 
 
 def find_files(folders: Iterable[Path]) -> list[Path]:
@@ -64,7 +65,7 @@ def _attempt(function: Callable, errors: list[SchemaError], *arguments: object) 
 
 
 def _check_together(operators: list[Operator], errors: list[SchemaError]) -> None:
-    """Duplicates, and the operators that [backward] names."""
+    """Duplicates, and the operators that [backward] and [tangent] name."""
     by_name: dict[str, Operator] = {}
     by_symbol: dict[str, Operator] = {}
     for op in operators:
@@ -72,6 +73,11 @@ def _check_together(operators: list[Operator], errors: list[SchemaError]) -> Non
         by_symbol[op.symbol] = by_name[op.full_name] = op
     for op in operators:
         _attempt(_check_backward, errors, op, by_name)
+    if not errors:  # formulas trust what [backward] promises
+        stated = [(op, op.backward.name) for op in operators if op.backward]
+        gradients = frozenset(_full_name(op, name) for op, name in stated)
+        for op in operators:
+            _attempt(check_tangents, errors, op, by_name, gradients)
 
 
 def _check_unique(op: Operator, by_symbol: dict[str, Operator]) -> None:
@@ -109,7 +115,7 @@ def _check_backward(op: Operator, by_name: dict[str, Operator]) -> None:
 
 
 def _named_operator(op: Operator, name: str, by_name: dict[str, Operator]) -> Operator:
-    full = name.replace("::", ".") if "::" in name else f"{op.namespace}.{name}"
+    full = _full_name(op, name)
     if full not in by_name:
         known = [known.removeprefix(op.namespace + ".") for known in by_name]
         raise Mistake(
@@ -118,6 +124,10 @@ def _named_operator(op: Operator, name: str, by_name: dict[str, Operator]) -> Op
             nearest(name, known, "write its file, or pass its folder too"),
         )
     return by_name[full]
+
+
+def _full_name(op: Operator, name: str) -> str:
+    return name.replace("::", ".") if "::" in name else f"{op.namespace}.{name}"
 
 
 def _check_forward(op: Operator, forward: Operator) -> None:

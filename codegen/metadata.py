@@ -3,7 +3,7 @@
 
 Expressions are nested lists, with the operations of codegen/expressions.py: 3, "D", ["*", 2, "D"],
 ["rank", "X"]; in flops also ["numel", ["X", "Y"]], a broadcast. What a list means is told by its
-place, never by its form.
+place, never by its form. The formulas of [tangent] are trees of codegen/formulas.py.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def metadata(op: Operator) -> dict[str, Any]:
         ],
         "backward": backward
         and {"name": backward.name, "saves": backward.saves, "forward": backward.forward},
+        "tangent": op.tangent,
         "autocast": op.autocast,
         "flops": op.flops and {"text": op.flops[0], "expression": op.flops[1]},
         "tolerance": op.tolerance,

@@ -13,6 +13,7 @@ from .dtype_rules import check_rule, parse_rule, possible_dtypes
 from .expressions import Expr, parse_condition
 from .fields import Field, camel, check_fields, struct_fields
 from .flops import read_flops
+from .formulas import Tree
 from .params import Param
 from .schema import Signature, parse_schema
 from .sections import (
@@ -29,10 +30,12 @@ from .sections import (
 )
 from .shapes import parse_shape
 from .source import Mistake, Source, listed, nearest
+from .tangents import read_tangent
 
 _KEYS = (
     "schema", "brief", "math", "source", "inplace", "conditions", "arguments", "shapes", "dtypes",
-    "layouts", "alignment", "kernels", "backward", "tolerance", "test", "bench", "autocast", "flops",
+    "layouts", "alignment", "kernels", "backward", "tangent", "tolerance", "test", "bench", "autocast",
+    "flops",
 )  # fmt: skip
 _LAYOUTS = ("contiguous", "rows", "strided")
 
@@ -54,6 +57,7 @@ class Operator:
     binding: Binding
     kernels: list[Kernel]
     backward: Backward | None
+    tangent: dict[str, Tree] | None  # input -> formula
     autocast: str | None
     flops: tuple[str, Expr] | None
     tolerance: dict[str, float]
@@ -114,6 +118,7 @@ def read_operator(path: Path) -> Operator:
         binding=binding,
         kernels=read_kernels(source, f"{signature.namespace}_{signature.name}"),
         backward=read_backward(source, inputs, outputs),
+        tangent=read_tangent(source, inputs, outputs),
         autocast=read_autocast(source),
         flops=read_flops(source, binding),
         tolerance=read_tolerance(source, inputs, outputs),

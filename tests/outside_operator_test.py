@@ -38,6 +38,10 @@ y = "strided"
 [kernels]
 cpu = "scaled_add.cc"
 
+[tangent]
+x = "add(tangent_x, zeros_y)"
+y = "acme.scaled_add(zeros_x, tangent_y, alpha=alpha)"
+
 [tolerance]
 float32 = 1e-6
 """
@@ -81,6 +85,10 @@ assert anyop.schema("acme.scaled_add").startswith("acme::scaled_add(") and "fact
 assert "acme.scaled_add" in anyop.list_ops() and not hasattr(anyop, "scaled_add")
 import torch
 assert torch.equal(f(torch.from_numpy(x), torch.from_numpy(y)), torch.from_numpy(x + y))
+import anyop.torch
+tensors = tuple(map(torch.from_numpy, (x, y)))
+moved = torch.func.jvp(lambda x, y: f(x, y, alpha=3), tensors, (tensors[0] + 1, tensors[1] + 2))
+assert torch.equal(moved[1], tensors[0] + 1 + 3 * (tensors[1] + 2))
 import tvm_ffi
 out = np.empty_like(x)
 tvm_ffi.get_global_func("acme.scaled_add")(x, y, 3.0, out)
@@ -143,6 +151,7 @@ def test_one_folder_is_all_it_takes(project):
         ('cpu = "scaled_add.cc"', 'cpu = "missing.cc"', "missing.cc"),
         ("float alpha=1", "float alpha='a'", "alpha"),
         ("acme::scaled_add(", "acme::lambda(", "lambda"),
+        ("acme.scaled_add(zeros_x", "scaled_add(zeros_x", "did you mean 'acme.scaled_add'?"),
     ],
 )
 def test_mistakes_stop_the_build_with_file_and_line(project, old, new, says):

@@ -139,9 +139,7 @@ def test_a_second_derivative_is_an_error_at_every_level():
     assert inner(x).shape == ()
     with pytest.raises(NotImplementedError, match="rms_norm_backward: has no gradient"):
         grad(inner)(x)
-    with pytest.raises(NotImplementedError, match=r"rms_norm: .*forward mode"):
-        torch.func.jvp(lambda x: anyop.rms_norm(x, w), (x,), (x,))
-    with pytest.raises(NotImplementedError, match="forward mode"):
+    with pytest.raises(NotImplementedError, match=r"rms_norm_backward: .*forward mode"):
         torch.func.hessian(lambda x: anyop.rms_norm(x, w).sum())(x)
 
 

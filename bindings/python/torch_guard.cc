@@ -164,6 +164,8 @@ PyObject* CallBelowDispatcher(PyObject*, PyObject* args) {
   return result;
 }
 
+bool IsBelowDispatcher() { return below_dispatcher; }
+
 Way ReadTorchMode(TorchMode* mode) {
   const Guard& g = *guard.load(std::memory_order_acquire);
   mode->glue = g.glue;
@@ -181,7 +183,11 @@ Way ViewTorchTensor(const Source* source, PyObject* object, bool writes, TorchMo
   if (__builtin_expect(!mode->glue, 0))
     return ViewByAttributes(g, source, object, writes, mode, tensor);
   int32_t flags = (mode->flags & kAnyopTorchRecords) | (writes ? int{kAnyopTorchWrites} : 0);
-  const Way way = WayOf(mode->glue->view(ImplOf(g, object), &flags, tensor));
+  void* impl = ImplOf(g, object);
+  const Way way =
+      __builtin_expect(below_dispatcher, 0)  // a tensor of a forward level is no matter
+          ? (mode->glue->view_memory(impl, &flags, tensor) ? Way::kDispatch : Way::kPlain)
+          : WayOf(mode->glue->view(impl, &flags, tensor));
   mode->flags |= flags & (kAnyopTorchShortStorage | kAnyopTorchFrozen);
   return way;
 }

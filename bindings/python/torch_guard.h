@@ -22,6 +22,8 @@ bool InitTorchGuard(PyObject* torch, std::string* why);
 // call_below_dispatcher(function, args, kwargs): for Python kernels, which torch's dispatcher has
 // called. Modes, profilers and gradients have had their say, so calls inside look at tensors alone.
 PyObject* CallBelowDispatcher(PyObject*, PyObject* args);
+// Inside of such a call, in this thread. Paddle's executor calls the nodes of its graphs so, too.
+bool IsBelowDispatcher();
 
 // What holds for all tensors of one call.
 struct TorchMode {

@@ -83,5 +83,6 @@ def test_no_gradient_is_lost(caller):
     def twice(g):
         return anyop.relu_backward(g, x).sum()
 
-    with pytest.raises(NotImplementedError, match="relu_backward"):
+    # Paddle makes an OSError of what a backward pass raises; the text stays.
+    with pytest.raises((NotImplementedError, OSError), match="relu_backward: has no gradient"):
         caller.gradients(twice, [g])

@@ -58,16 +58,18 @@ class Call:
         return [named[name] for name in self.wanted]
 
     def loss(self, caller):
-        """The sum of the first result times its cotangent, as a function of the wanted arguments."""
-        rest = caller.arguments(self.arguments)
-        cotangent = caller.tensor(self.cotangent)
+        """The first result times its cotangent, as a function of tensors; those tensors, wanted ones first."""
+        given = caller.arguments(self.arguments)
+        others = [p["name"] for p in self.subject.tensors if p["name"] in given]
+        names = [*self.wanted, *(name for name in others if name not in self.wanted)]
 
         def loss(*tensors):
-            found = self.subject.function(**{**rest, **dict(zip(self.wanted, tensors))})
+            *inputs, cotangent = tensors
+            found = self.subject.function(**{**given, **dict(zip(names, inputs))})
             found = found[0] if isinstance(found, tuple) else found
             return (found * cotangent).sum()
 
-        return loss, [rest[name] for name in self.wanted]
+        return loss, [*(given[name] for name in names), caller.tensor(self.cotangent)]
 
 
 @pytest.fixture(params=DIFFERENTIABLE)
@@ -79,7 +81,8 @@ def call(request, caller):
 
 def test_gradients_are_those_of_the_backward_operator(caller, call):
     loss, tensors = call.loss(caller)
-    found = caller.gradients(loss, tensors)
+    count = len(call.wanted)
+    found = caller.gradients(lambda *first: loss(*first, *tensors[count:]), tensors[:count])
     for name, a, b in zip(call.wanted, found, call.expected()):
         np.testing.assert_allclose(caller.array(a), b, rtol=1e-6, atol=1e-7, err_msg=name)
 
@@ -88,3 +91,17 @@ def test_a_graph_gives_what_eager_calls_give(caller, call):
     loss, tensors = call.loss(caller)
     eager, graph = loss(*tensors), caller.graph(loss)(*tensors)
     np.testing.assert_allclose(caller.array(graph), caller.array(eager), rtol=1e-5)
+
+
+def test_gradients_in_a_graph(caller, call):
+    """The same numbers where forward and backward are part of one graph."""
+    if caller.name != "jax":
+        pytest.skip(f"{caller.name}: training in graphs is in its own tests")
+    loss, tensors = call.loss(caller)
+    count = len(call.wanted)
+
+    def gradients(*tensors):
+        return caller.gradients(lambda *first: loss(*first, *tensors[count:]), tensors[:count])
+
+    for a, b in zip(caller.graph(gradients)(*tensors), call.expected()):
+        np.testing.assert_allclose(caller.array(a), b, rtol=1e-6, atol=1e-7)

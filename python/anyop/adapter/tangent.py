@@ -16,7 +16,8 @@ class Tangent:
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         prefix = "" if metadata["namespace"] == "anyop" else metadata["namespace"] + "."
         self.name = prefix + metadata["name"]  # as errors say it
-        self.formulas: dict[str, list[Any]] = metadata.get("tangent") or {}
+        stated: dict[str, list[Any]] = metadata.get("tangent") or {}
+        self.formulas = {name: _shared(tree, {}) for name, tree in stated.items()}
         results = metadata["results"]
         self.result = results[0]["name"] if results else None
 
@@ -73,6 +74,7 @@ class _Formula:
     ) -> None:
         self.known = {**values, f"tangent_{name}": tangent}
         self.tangent, self.call, self.fill = tangent, call, fill
+        self.done: dict[int, Any] = {}  # by the call's id: its value
 
     def evaluate(self, tree: list[Any]) -> Any:
         """None for the formula 0."""
@@ -89,6 +91,11 @@ class _Formula:
             return self.fill(self.tangent, (), tree[2]) if found is None else found
         if kind != "call":
             raise ValueError(f"a formula with '{kind}', which this anyop does not know")
+        if id(tree) not in self.done:
+            self.done[id(tree)] = self._called(tree)
+        return self.done[id(tree)]
+
+    def _called(self, tree: list[Any]) -> Any:
         args = [self._value(arg) for arg in tree[2]]
         found = self.call(tree[1], args, {name: self._value(arg) for name, arg in tree[3].items()})
         if isinstance(found, (tuple, list)):
@@ -101,6 +108,15 @@ class _Formula:
         number, source = _marked(name)
         value = self.known[source]
         return None if value is None or number is None else self.fill(value, None, number)
+
+
+def _shared(tree: list[Any], seen: dict[str, list[Any]]) -> list[Any]:
+    """The tree with equal calls as one object: each is made once."""
+    if tree[0] != "call":
+        return tree
+    args = [_shared(arg, seen) for arg in tree[2]]
+    named = {name: _shared(arg, seen) for name, arg in tree[3].items()}
+    return seen.setdefault(repr(tree), ["call", tree[1], args, named])
 
 
 def _marked(name: str) -> tuple[float | None, str]:

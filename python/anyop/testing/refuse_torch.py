@@ -37,7 +37,7 @@ def to_torch(value: Any) -> Any:
     name = value.dtype.name
     if value.dtype.isbuiltin != 1:  # of ml_dtypes
         bits = np.ascontiguousarray(value).view(f"u{value.itemsize}")
-        return torch.from_numpy(bits).clone().view(getattr(torch, name))
+        return torch.from_numpy(bits.reshape(value.shape)).clone().view(getattr(torch, name))
     return torch.from_numpy(np.array(value)).clone()  # aligned as torch aligns
 
 
@@ -184,13 +184,22 @@ def emptied(good: Good) -> Iterator[Refusal]:
         yield refusal
 
 
-@refuses("torch: forward gradient", "types", _first_floats)
+def _lacks_tangents(subject: Subject) -> bool:
+    """Whether a floating argument has no formula in [tangent]."""
+    names = dtype_choices(subject.metadata)[0].names
+    known = subject.metadata["tangent"] or {}
+    floats = [p["name"] for p in subject.tensors if is_floating(names.get(p["name"]) or "")]
+    return any(name not in known for name in floats)
+
+
+@refuses("torch: forward gradient", "types", _lacks_tangents)
 def forward_gradient(good: Good) -> Iterator[Refusal]:
     """A tangent that the call would lose."""
     import torch
 
+    known = good.subject.metadata["tangent"] or {}
     for name, tensor, is_result in _places(good, floating=True):
-        if is_result or tensor.dtype not in (torch.float32, torch.float64):
+        if is_result or name in known or tensor.dtype not in (torch.float32, torch.float64):
             continue
 
         def call(function, name=name, tensor=tensor):

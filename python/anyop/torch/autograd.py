@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch.autograd import forward_ad
 
 from anyop._load import core
 from anyop.adapter.gradient import Gradient
+from anyop.torch.forward_mode import ForwardMode, is_active
 from anyop.torch.gradient import requires
 from anyop.torch.operators import Operator
 
@@ -28,7 +30,11 @@ Rule = Callable[
 
 
 def install(
-    operator: Operator, how: Gradient | str, is_backward: bool, library: torch.library.Library
+    operator: Operator,
+    how: Gradient | str,
+    is_backward: bool,
+    forward_mode: ForwardMode,
+    library: torch.library.Library,
 ) -> None:
     """Register the kernels of both overloads."""
     _bump_versions(operator, library)
@@ -40,9 +46,9 @@ def install(
         rule = _refused(operator, how)
     else:  # only integers come out: there is nothing to differentiate
         return
-    _register(operator, "", rule, library)
+    _register(operator, "", rule, forward_mode, library)
     if operator.out is not None:
-        _register(operator, "out", _refused_out(operator), library)
+        _register(operator, "out", _refused_out(operator), forward_mode, library)
 
 
 def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
@@ -62,16 +68,25 @@ def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 
 def _register(
-    operator: Operator, overload: str, rule: Rule, library: torch.library.Library
+    operator: Operator,
+    overload: str,
+    rule: Rule,
+    forward_mode: ForwardMode,
+    library: torch.library.Library,
 ) -> None:
     """At the overload that the C++ half calls, else at the Autograd key."""
     own = "out_autograd" if overload else "autograd"
     op = getattr(operator.packet, overload or "default")
     if own in operator.packet.overloads():
 
+        def run(args: tuple, kwargs: dict[str, Any]) -> Any:
+            return _start(operator, rule, op, args, kwargs)
+
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                return _start(operator, rule, lambda *a, **k: op(*a, **k), args, kwargs)
+                if is_active():
+                    return forward_mode.call(run, args, kwargs)
+                return run(args, kwargs)
             except BaseException as error:  # torch's C shim, above, would lose it
                 core.keep_torch_error(error)
                 raise
@@ -81,7 +96,11 @@ def _register(
 
     def kernel(keyset: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         below = keyset & torch._C._after_autograd_keyset
-        return _start(operator, rule, lambda *a, **k: op.redispatch(below, *a, **k), args, kwargs)
+
+        def run(args: tuple, kwargs: dict[str, Any]) -> Any:
+            return _start(operator, rule, partial(op.redispatch, below), args, kwargs)
+
+        return forward_mode.call(run, args, kwargs) if is_active() else run(args, kwargs)
 
     name = f"{operator.short}.{overload}" if overload else operator.short
     library.impl(name, kernel, "Autograd", with_keyset=True)
@@ -121,7 +140,6 @@ def _start(operator: Operator, rule: Rule, op: Callable, args: tuple, kwargs: di
         with _levels_below_record(), torch._C._AutoDispatchBelowAutograd():
             return op(*positional, *args[operator.count :], **{**kwargs, **named})
 
-    _refuse_tangents(operator, (*args, *kwargs.values()))
     if not requires((*args, *kwargs.values())):
         with torch._C._AutoDispatchBelowAutograd():
             return op(*args, **kwargs)
@@ -136,26 +154,6 @@ def _levels_below_record() -> Iterator[None]:
         return
     with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
         yield
-
-
-def _refuse_tangents(operator: Operator, values: Sequence[Any]) -> None:
-    """Forward mode is not offered: an error, so that no tangent is lost silently."""
-    if forward_ad._current_level < 0:
-        return
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            _refuse_tangents(operator, value)
-        elif _has_tangent(value):
-            raise NotImplementedError(
-                f"{operator.name}: has no derivative in forward mode (torch.func.jvp, jacfwd, "
-                "hessian); use reverse mode (torch.func.vjp, jacrev)"
-            )
-
-
-def _has_tangent(value: Any) -> bool:
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return False
-    return forward_ad.unpack_dual(value).tangent is not None
 
 
 # ---- rules ----

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from anyop.torch.autograd import out_error, refuse_inputs
 from anyop.adapter.gradient import Gradient, picker
+from anyop.torch.autograd import out_error, refuse_inputs
 from anyop.torch.operators import Operator
 
 Entry = Callable[[tuple, dict[str, Any]], Any]

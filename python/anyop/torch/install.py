@@ -7,8 +7,8 @@ import torch
 
 import anyop
 from anyop import _operators
-from anyop.adapter import gradient
 from anyop._load import core
+from anyop.adapter import gradient
 from anyop.torch import (
     autocast,
     autograd,
@@ -16,6 +16,7 @@ from anyop.torch import (
     dispatch,
     fake,
     flops,
+    forward_mode,
     function,
     python_kernels,
     vmap,
@@ -54,7 +55,9 @@ def install(names: list[str]) -> None:
     for operator in new:
         library = _library(operator.namespace)
         fake.install(operator, library)
-        autograd.install(operator, hows[operator.name], operator.name in backwards, library)
+        tangents = forward_mode.ForwardMode(operator, _operators_by_name)
+        is_backward = operator.name in backwards
+        autograd.install(operator, hows[operator.name], is_backward, tangents, library)
         function.install(operator, hows[operator.name], dispatch.install(operator))
         vmap.install(operator, library)
         autocast.install(operator, library)
