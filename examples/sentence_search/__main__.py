@@ -51,13 +51,18 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--threads", metavar="N", type=positive, help="of anyop's pool")
     parser.add_argument(
-        "--framework", choices=("numpy", "torch"), default="numpy", help="whose arrays are used"
+        "--framework",
+        choices=("numpy", "torch", "jax", "paddle", "all"),
+        default="numpy",
+        help="whose arrays are used; all: compare those that are installed",
     )
     parser.add_argument("--compile", action="store_true", help="run the model by torch.compile")
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write an index")
     options = parser.parse_args()
     if options.compile and options.framework != "torch":
         parser.error("--compile needs --framework torch")
+    if options.interactive and options.framework == "all":
+        parser.error("--interactive needs one framework")
     return options
 
 
@@ -71,6 +76,10 @@ def run(options: argparse.Namespace) -> int:
     query = options.query if options.query is not None or options.interactive else QUERY
     if query is not None:
         query = checked(query)
+    if options.framework == "all":
+        from .comparison import compare
+
+        return compare(options, query)
     from .session import Session  # imports NumPy and anyop, which bad arguments need not wait for
 
     session = Session(options)

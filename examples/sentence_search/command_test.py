@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from .frameworks import PACKAGES
 from .tiny_bert import write_tiny_bert
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,8 +175,13 @@ def test_truncation_is_stated(home):
         (["--batch-size", "-3"], "--batch-size"),
         (["--threads", "1.5"], "'1.5' is no positive number"),
         (["--threads", "100000"], "from 1 to 1024"),
-        (["--framework", "jax"], "invalid choice: 'jax'"),
+        (["--framework", "caffe"], "invalid choice: 'caffe'"),
         (["--compile"], "--compile needs --framework torch"),
+        (["--compile", "--framework", "jax"], "--compile needs --framework torch"),
+        (["--interactive", "--framework", "all"], "--interactive needs one framework"),
+        (["--framework", "all", "--corpus", "missing-folder"], "missing-folder does not exist"),
+        (["--framework", "all", "--model", "missing-folder"], "missing-folder does not exist"),
+        (["--framework", "all", "--query", " "], "the query is empty"),
         (["--colour"], "unrecognized arguments: --colour"),
     ],
 )
@@ -192,11 +199,15 @@ def test_files_of_a_model_that_disagree_are_refused(home):
     assert "tokenizer.json has 2" in refusal(search(home))
 
 
-def test_weights_that_are_not_numbers_are_refused(home):
+def damage_weights(home: Path) -> None:
     write_tiny_bert(home / "model", dtype="float16", layer_norm_eps=0)
     path = home / "model" / "model.safetensors"
     content = path.read_bytes()
     path.write_bytes(content[:-2000] + b"\xff\xff" * 1000)  # NaN in float16
+
+
+def test_weights_that_are_not_numbers_are_refused(home):
+    damage_weights(home)
     assert "not finite" in refusal(search(home, "--no-cache"))
 
 
@@ -265,13 +276,22 @@ def test_reader_that_stops_early_is_no_error(home):
     assert "Traceback" not in found.stderr and "Exception" not in found.stderr
 
 
-@pytest.mark.parametrize("flags", [[], ["--compile"]], ids=["eager", "compiled"])
-def test_torch_gives_the_same_answers(home, flags):
-    pytest.importorskip("torch", reason="torch is not installed")
+@pytest.mark.parametrize(
+    ("framework", "flags", "timed"),
+    [
+        ("torch", [], "attention"),
+        ("torch", ["--compile"], "model"),
+        ("jax", [], "model"),
+        ("paddle", [], "attention"),
+    ],
+    ids=["torch", "torch compiled", "jax", "paddle"],
+)
+def test_every_framework_gives_the_same_answers(home, framework, flags, timed):
+    pytest.importorskip(framework, reason=f"{framework} is not installed")
     expected = hits(search(home, "--query", TEXTS["time.txt"]))
-    found = search(home, "--query", TEXTS["time.txt"], "--framework", "torch", *flags)
+    found = search(home, "--query", TEXTS["time.txt"], "--framework", framework, *flags)
     assert hits(found) == expected and "made in" in found.stdout
-    assert re.search(rf"^{'model' if flags else 'attention'} .* \d", found.stdout, re.M)
+    assert re.search(rf"^{timed} .* \d", found.stdout, re.M)
 
 
 def test_without_a_compiler_torch_compile_is_refused(home):
@@ -281,21 +301,96 @@ def test_without_a_compiler_torch_compile_is_refused(home):
     assert "torch.compile failed: " in refusal(found)
 
 
-def test_without_torch_says_how_to_install_it(home):
+def without(home: Path, hidden: list[str], *arguments: str) -> subprocess.CompletedProcess:
+    """The program where these modules are not installed."""
     program = (
         "import runpy, sys\n"
-        "sys.modules['torch'] = None\n"
+        f"sys.modules.update(dict.fromkeys({hidden!r}))\n"
         "runpy.run_module('examples.sentence_search', run_name='__main__')"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", program, "--framework", "torch", "--model", home / "model"],
+    places = ["--model", home / "model", "--corpus", home / "corpus"]
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments, *places],
         cwd=ROOT,
         env=os.environ | {"XDG_CACHE_HOME": str(home / "cache")},
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert "torch is not installed: " in refusal(found) and "-m pip install torch" in found.stderr
+
+
+@pytest.mark.parametrize("framework", PACKAGES)
+def test_without_the_framework_says_how_to_install_it(home, framework):
+    line = refusal(without(home, [framework], "--framework", framework))
+    assert f"{framework} is not installed: " in line
+    assert line.endswith(f"-m pip install {PACKAGES[framework]}")
+
+
+def compared(found: subprocess.CompletedProcess) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The rows of both tables, by their first word."""
+    assert found.returncode == 0, found.stderr + found.stdout
+    first, second = found.stdout.split("\n\n")[1:]
+    head, *rows = (line.split(maxsplit=1) for line in first.splitlines())
+    assert head[1].split() == ["version", "sentences/s", "difference", "kernels", "best", "answer"]
+    calls = (line.split() for line in second.splitlines()[1:])
+    return dict(rows), {words[0]: words[1:] for words in calls}
+
+
+def test_all_compares_the_frameworks_that_are_installed(home):
+    installed = [name for name in PACKAGES if importlib.util.find_spec(name)]
+    rows, calls = compared(search(home, "--framework", "all", "--query", TEXTS["time.txt"]))
+    assert list(rows) == ["numpy", *PACKAGES]
+    for name in ("numpy", *installed):
+        version, speed, difference, kernels, *answer = rows[name].split()
+        assert float(speed.replace(",", "")) > 0 and float(difference) < 1e-5
+        assert kernels == "9/9" and " ".join(answer) == "1.000 time.txt · line 1", version
+    assert len(calls) == 9
+    for words in calls.values():
+        assert len(words) == 2 + len(installed) and "0" not in words
+    # Each framework came to the kernel as often as NumPy.
+    for words in calls.values():
+        assert len(set(words[1:])) == 1
+
+
+def test_kernels_of_the_table_are_those_of_the_library(home):
+    import anyop
+
+    library = Path(anyop.__file__).parent / "lib" / "libanyop.so"
+    try:
+        symbols = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
+    except OSError:
+        pytest.skip("nm is not installed")
+    if "anyop_linear_cpu" not in symbols:
+        pytest.skip("the library was installed without its table of symbols")
+    defined = (line.split() for line in symbols.splitlines())
+    places = {words[2]: int(words[0], 16) for words in defined if len(words) == 3}
+    _, calls = compared(without(home, list(PACKAGES), "--framework", "all", "--query", "time"))
+    for symbol, (where, *_) in calls.items():
+        assert where == f"libanyop.so+{places[symbol]:#x}"
+
+
+def test_all_names_what_is_not_installed(home):
+    rows, _ = compared(without(home, list(PACKAGES), "--framework", "all", "--query", "time"))
+    for name, package in PACKAGES.items():
+        assert rows[name] == f"not installed: {sys.executable} -m pip install {package}"
+
+
+def test_all_fails_where_a_framework_fails(home):
+    damage_weights(home)
+    found = without(home, list(PACKAGES), "--framework", "all", "--query", "time")
+    assert found.returncode == 1 and "Traceback" not in found.stderr
+    assert "sentence_search: numpy failed: InputError: the model gives vectors" in found.stderr
+    assert "torch      not installed: " in found.stdout
+
+
+def test_all_goes_on_after_a_framework_that_fails(home):
+    broken = home / "broken" / "jax"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('cut\\nin two')")
+    path = f"{broken.parent}:{os.environ.get('PYTHONPATH', '')}"
+    found = search(home, "--framework", "all", "--query", "time", env={"PYTHONPATH": path})
+    rows, _ = compared(found)
+    assert rows["jax"] == "cannot be imported: cut" and "9/9" in rows["numpy"]
 
 
 def test_no_framework_and_not_the_package_are_imported(home):

@@ -52,8 +52,8 @@ class Encoder:
             weights["embeddings.position_embeddings.weight"],
             weights["embeddings.token_type_embeddings.weight"][:1],
         )
-        self._norm = _pair(weights, "embeddings.LayerNorm")
-        self._layers = [_layer(weights, layer) for layer in range(config.layers)]
+        self._norm = pair(weights, "embeddings.LayerNorm")
+        self._layers = [Layer(**layer_weights(weights, layer)) for layer in range(config.layers)]
         self._activation, self._activation_arguments = ACTIVATIONS[config.activation]
         self._memory = np.empty(0, np.float32)
 
@@ -129,18 +129,19 @@ class Encoder:
         )
 
 
-def _pair(weights: dict[str, np.ndarray], name: str) -> tuple[np.ndarray, np.ndarray]:
+def pair(weights: dict[str, np.ndarray], name: str) -> tuple[np.ndarray, np.ndarray]:
     return weights[f"{name}.weight"], weights[f"{name}.bias"]
 
 
-def _layer(weights: dict[str, np.ndarray], layer: int) -> Layer:
+def layer_weights(weights: dict[str, np.ndarray], layer: int) -> dict:
+    """Weight and bias of each part of one layer, with query, key and value as one matrix."""
     prefix = f"encoder.layer.{layer}."
-    qkv = [_pair(weights, f"{prefix}attention.self.{part}") for part in ("query", "key", "value")]
-    return Layer(
-        qkv=tuple(map(np.concatenate, zip(*qkv, strict=True))),
-        attended=_pair(weights, prefix + "attention.output.dense"),
-        attended_norm=_pair(weights, prefix + "attention.output.LayerNorm"),
-        inner=_pair(weights, prefix + "intermediate.dense"),
-        outer=_pair(weights, prefix + "output.dense"),
-        outer_norm=_pair(weights, prefix + "output.LayerNorm"),
-    )
+    qkv = [pair(weights, f"{prefix}attention.self.{part}") for part in ("query", "key", "value")]
+    return {
+        "qkv": tuple(map(np.concatenate, zip(*qkv, strict=True))),
+        "attended": pair(weights, prefix + "attention.output.dense"),
+        "attended_norm": pair(weights, prefix + "attention.output.LayerNorm"),
+        "inner": pair(weights, prefix + "intermediate.dense"),
+        "outer": pair(weights, prefix + "output.dense"),
+        "outer_norm": pair(weights, prefix + "output.LayerNorm"),
+    }

@@ -7,21 +7,41 @@ import argparse
 import sys
 import textwrap
 from time import perf_counter_ns
+from typing import NamedTuple
 
 import numpy as np
 
 from . import InputError, cache
 from .corpus import Corpus, Passage, printable, standard_library, text_folder
 from .folder import ModelFolder, model_folder, packaged_model
+from .frameworks import KINDS, Framework, Torch
 from .index import Index, build, embed, search
 from .model import Encoder
 from .progress import Progress
 from .recorder import Recorder
+from .tensor_model import TensorEncoder
 from .tokens import Tokenizer
 from .weights import Config, read_config, read_weights
 
 SHOWN_CHARACTERS = 240
 SHOWN_FILES = 5
+
+
+class Model(NamedTuple):
+    """What the files of a model hold."""
+
+    config: Config
+    tokenizer: Tokenizer
+    weights: dict[str, np.ndarray]
+
+    @classmethod
+    def read(cls, folder: ModelFolder) -> Model:
+        config = read_config(folder)
+        tokenizer = Tokenizer(folder.read("tokenizer.json"), config.limit)
+        if tokenizer.vocabulary > config.V:
+            found = f"{tokenizer.vocabulary} words, config.json {config.V}"
+            raise InputError(f"the model's files disagree: tokenizer.json has {found}")
+        return cls(config, tokenizer, read_weights(folder, config))
 
 
 class Session:
@@ -31,9 +51,11 @@ class Session:
         self._ops = Recorder(self._anyop)
         self._queries = 0
         self._query_ns = 0
-        corpus = standard_library() if options.corpus is None else text_folder(options.corpus)
-        folder = packaged_model() if options.model is None else model_folder(options.model)
-        self._open_model(folder)
+        corpus, folder = open_corpus(options), open_folder(options)
+        framework = open_framework(options)
+        model = Model.read(folder)
+        self._tokenizer = model.tokenizer
+        self._encoder = make_encoder(self._anyop, model, framework, self._ops)
         note(f"model: {folder.origin}")
         self._index, self._cached = self._get_index(corpus, folder.digest())
         self._describe_index()
@@ -79,25 +101,6 @@ class Session:
             self._ops.clear()
         return lines
 
-    def _open_model(self, folder: ModelFolder) -> None:
-        config = read_config(folder)
-        self._tokenizer = Tokenizer(folder.read("tokenizer.json"), config.limit)
-        if self._tokenizer.vocabulary > config.V:
-            found = f"{self._tokenizer.vocabulary} words, config.json {config.V}"
-            raise InputError(f"the model's files disagree: tokenizer.json has {found}")
-        self._encoder = self._make_encoder(config, read_weights(folder, config))
-
-    def _make_encoder(self, config: Config, weights: dict[str, np.ndarray]):
-        if self._options.framework == "numpy":
-            return Encoder(self._ops, config, weights)
-        from .torch_model import TorchEncoder  # torch takes seconds to import
-
-        if not self._options.compile:
-            return TorchEncoder(self._ops, config, weights)
-        # A graph has no place for the recorder's clock: the model is timed as a whole.
-        encoder = TorchEncoder(self._anyop, config, weights, compiled=True)
-        return encoder.timed(self._ops)
-
     def _get_index(self, corpus: Corpus, model_digest: str) -> tuple[Index, bool]:
         """The index of this corpus and model, and whether it came from the cache."""
         framework = self._options.framework + " compiled" * self._options.compile
@@ -142,6 +145,30 @@ def working_anyop(threads: int | None):
     except (ValueError, NotImplementedError) as error:
         raise InputError(str(error)) from None
     return anyop
+
+
+def open_corpus(options: argparse.Namespace) -> Corpus:
+    return standard_library() if options.corpus is None else text_folder(options.corpus)
+
+
+def open_folder(options: argparse.Namespace) -> ModelFolder:
+    return packaged_model() if options.model is None else model_folder(options.model)
+
+
+def open_framework(options: argparse.Namespace) -> Framework:
+    return Torch(compiled=True) if options.compile else KINDS[options.framework]()
+
+
+def make_encoder(
+    anyop, model: Model, framework: Framework, recorder: Recorder | None = None
+) -> Encoder | TensorEncoder:
+    """The model on the framework's tensors; the recorder, where there is one, notes its calls."""
+    if type(framework) is Framework:  # NumPy, where all results go into memory that is kept
+        return Encoder(recorder or anyop, model.config, model.weights)
+    # A graph has no place for the recorder's clock: there the model is timed as a whole.
+    ops = anyop if framework.compiler else recorder or anyop
+    encoder = TensorEncoder(ops, model.config, model.weights, framework)
+    return encoder.timed(recorder) if recorder and framework.compiler else encoder
 
 
 def load_cached(name: str) -> Index | None:

@@ -16,6 +16,7 @@ Needs NumPy, ml_dtypes for the dtypes that NumPy lacks, and torch for what conce
 from anyop.testing.check import CheckError, check_case
 from anyop.testing.dtype_choices import DtypeChoice, dtype_choices
 from anyop.testing.good_cases import CASE_CLASSES, Case, good_cases, standard_cases
+from anyop.testing.observed import Kernel, kernel_calls, observe
 from anyop.testing.refusals import Good, Refusal, check_refusal, refusals
 from anyop.testing.subject import Subject, find_subjects
 from anyop.testing.values import build
@@ -26,6 +27,7 @@ __all__ = [
     "CheckError",
     "DtypeChoice",
     "Good",
+    "Kernel",
     "Refusal",
     "Subject",
     "build",
@@ -34,6 +36,8 @@ __all__ = [
     "dtype_choices",
     "find_subjects",
     "good_cases",
+    "kernel_calls",
+    "observe",
     "refusals",
     "standard_cases",
 ]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -160,10 +161,11 @@ class JaxCaller(Caller):
 
     def scope(self) -> AbstractContextManager:
         """With 64-bit dtypes."""
-        from jax import experimental
+        if hasattr(self.framework, "enable_x64"):
+            return self.framework.enable_x64(True)
+        from jax import experimental  # before 0.8
 
-        enable = getattr(self.framework, "enable_x64", None) or experimental.enable_x64
-        return enable(True)
+        return experimental.enable_x64(True)
 
     def tensor(self, array: np.ndarray) -> Any:
         """A copy."""
@@ -221,8 +223,18 @@ class PaddleCaller(Caller):
         return self.framework.grad([function(*leaves)], leaves)
 
     def graph(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """paddle.jit.to_static of the whole function."""
-        return self.framework.jit.to_static(function, full_graph=True)
+        """paddle.jit.to_static of the whole function, which must say how many arguments it has."""
+
+        def call(*args: Any) -> Any:
+            def whole(*tensors: Any) -> Any:
+                return function(*tensors)
+
+            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            names = [inspect.Parameter(f"x{at}", kind) for at in range(len(args))]
+            whole.__signature__ = inspect.Signature(names)
+            return self.framework.jit.to_static(whole, full_graph=True)(*args)
+
+        return call
 
     def frozen(self, array: np.ndarray) -> Any:
         """One whose gradient is recorded."""
