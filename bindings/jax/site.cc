@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "dtype.h"
-#include "memory.h"
 
 namespace anyop::xla {
 
@@ -18,60 +17,32 @@ struct Element {
 
 // By xla::Type; bits 0 where no operator takes it.
 constexpr Element kElements[] = {
-    {0, 0},  {6, 8},  {0, 8},  {0, 16},  {0, 32}, {0, 64},  {1, 8},  {1, 16},  {1, 32},  {1, 64},
-    {2, 16}, {2, 32}, {2, 64}, {0, 0},   {0, 0},  {5, 64},  {4, 16}, {0, 0},   {5, 128}, {12, 8},
-    {10, 8},
+    {0, 0},  {6, 8},  {0, 8},  {0, 16}, {0, 32},  {0, 64}, {1, 8},
+    {1, 16}, {1, 32}, {1, 64}, {2, 16}, {2, 32},  {2, 64}, {0, 0},
+    {0, 0},  {5, 64}, {4, 16}, {0, 0},  {5, 128}, {12, 8}, {10, 8},
 };
 constexpr uint32_t kNumElements = sizeof kElements / sizeof *kElements;
 
-std::string_view View(const Bytes& bytes) { return {bytes.data, bytes.size}; }
-
 bool IsNamed(const Param& p, std::string_view name) {
-  return std::strncmp(p.name, name.data(), name.size()) == 0 && p.name[name.size()] == 0;
-}
-
-bool MayBeNone(const Param& p) {
-  return p.Is(kAnyopOptional) && !(p.Is(kAnyopOptionalElements) && !p.Is(kAnyopHasDefault));
+  size_t k = 0;
+  while (k < name.size() && p.name[k] == name[k]) ++k;  // stops at p.name's NUL
+  return k == name.size() && p.name[k] == 0;
 }
 
 }  // namespace
 
-const Bytes* FindText(const Attributes& attributes, std::string_view name) {
-  for (int64_t i = 0; i < attributes.size; ++i) {
-    if (attributes.types[i] == Attribute::kString && View(*attributes.names[i]) == name)
-      return static_cast<const Bytes*>(attributes.values[i]);
-  }
-  return nullptr;
-}
-
-int32_t Site::Read(std::string_view tensors) {
-  for (uint32_t i = frame_.op->num_inputs; i < frame_.op->params.size(); ++i) {
-    if (frame_.op->params[i].Is(kAnyopOptional)) frame_.unwanted |= uint64_t{1} << i;
-  }
-  if (int32_t status = ReadTensors(tensors)) return status;
+int32_t Site::Read() {
+  frame_.unwanted = plan_.unwanted;
+  if (int32_t status = ReadSlots(call_.args, plan_.args)) return status;
+  if (int32_t status = ReadSlots(call_.results, plan_.results)) return status;
   const Attributes& all = call_.attributes;
   for (int64_t i = 0; i < all.size; ++i) {
-    const std::string_view name = View(*all.names[i]);
+    const std::string_view name(all.names[i]->data, all.names[i]->size);
     if (name.empty() || name[0] == '_') continue;  // the site's own
     if (int32_t status = ReadAttribute(name, all.types[i], all.values[i])) return status;
   }
-  return FillDefaults();
-}
-
-int32_t Site::Find(std::string_view name) {
-  const auto& params = frame_.op->params;
-  const auto count = static_cast<int32_t>(params.size());
-  for (int32_t step = 0; step < count; ++step) {
-    if (++last_ >= count) last_ = 0;
-    if (IsNamed(params[static_cast<size_t>(last_)], name)) return last_;
-  }
-  return -1;
-}
-
-int32_t Site::Unknown(std::string_view name) {
-  return Fail(&frame_, kAnyopInternalError,
-              "it has no argument '%.*s'; was the program made for another version of it?",
-              static_cast<int>(name.size()), name.data());
+  const uint64_t found = seen_ | frame_.given;
+  return (found & plan_.expected) == plan_.expected ? int32_t{kAnyopOk} : FillDefaults();
 }
 
 int32_t Site::Wrong(const Param& p) {
@@ -82,47 +53,35 @@ int32_t Site::Wrong(const Param& p) {
 
 // ---- tensors ----
 
-int32_t Site::ReadTensors(std::string_view text) {
-  while (!text.empty()) {
-    const size_t end = text.find(' ');
-    const std::string_view token = text.substr(0, end);
-    text = end == text.npos ? std::string_view() : text.substr(end + 1);
-    if (token == "->") {
-      if (next_ != call_.args.size) break;
-      in_results_ = true;
-      next_ = 0;
-    } else if (int32_t status = ReadToken(token)) {
-      return status;
+int32_t Site::ReadSlots(const Buffers& buffers, const std::vector<Slot>& slots) {
+  next_ = 0;
+  for (const Slot& slot : slots) {
+    int32_t status;
+    if (slot.changed) {
+      status = CheckChanged(slot, buffers);
+    } else {
+      frame_.given |= uint64_t{1} << slot.param;
+      status = slot.is_list
+                   ? ReadList(slot, buffers)
+                   : Take(frame_.op->params[slot.param], buffers, &frame_.tensors[slot.param]);
     }
+    if (status) return status;
   }
-  if (in_results_ && next_ == call_.results.size) return kAnyopOk;
-  return Fail(&frame_, kAnyopInternalError, "XLA gave %lld and %lld buffers, other than expected",
-              (long long)call_.args.size, (long long)call_.results.size);
+  if (next_ == buffers.size) return kAnyopOk;
+  return Fail(&frame_, kAnyopInternalError, "XLA gave %lld buffers, expected %lld",
+              (long long)buffers.size, (long long)next_);
 }
 
-int32_t Site::ReadToken(std::string_view token) {
-  const size_t colon = token.find(':');
-  const int32_t found = Find(token.substr(0, colon));
-  if (found < 0) return Unknown(token);
-  const auto i = static_cast<uint32_t>(found);
-  const Param& p = frame_.op->params[i];
-  const bool is_list = colon != token.npos;
-  if (!p.IsTensor() || p.IsList() != is_list) return Wrong(p);
-  const std::string_view elements = is_list ? token.substr(colon + 1) : std::string_view();
-  if (in_results_ && i < frame_.op->num_inputs) return ReadChanged(i, p, elements);
-  frame_.given |= uint64_t{1} << i;
-  frame_.unwanted &= ~(uint64_t{1} << i);
-  return is_list ? ReadList(i, p, elements) : Take(p, &frame_.tensors[i]);
-}
-
-int32_t Site::ReadList(uint32_t, const Param& p, std::string_view elements) {
-  auto* tensors = frame_.arena.Take<AnyopTensor>(static_cast<int64_t>(elements.size()) + 1);
-  frame_.Field<AnyopTensorList>(p) = {tensors, static_cast<int64_t>(elements.size())};
-  for (size_t k = 0; k < elements.size(); ++k) {
-    if (elements[k] == '0') {
+int32_t Site::ReadList(const Slot& slot, const Buffers& buffers) {
+  const Param& p = frame_.op->params[slot.param];
+  const size_t count = slot.elements.size();
+  auto* tensors = frame_.arena.Take<AnyopTensor>(static_cast<int64_t>(count) + 1);
+  frame_.Field<AnyopTensorList>(p) = {tensors, static_cast<int64_t>(count)};
+  for (size_t k = 0; k < count; ++k) {
+    if (slot.elements[k] == '0') {
       tensors[k] = {};
       tensors[k].ndim = -1;
-    } else if (int32_t status = Take(p, &tensors[k])) {
+    } else if (int32_t status = Take(p, buffers, &tensors[k])) {
       return status;
     }
   }
@@ -130,23 +89,24 @@ int32_t Site::ReadList(uint32_t, const Param& p, std::string_view elements) {
 }
 
 // A changed argument comes back as a result that has its memory.
-int32_t Site::ReadChanged(uint32_t i, const Param& p, std::string_view elements) {
+int32_t Site::CheckChanged(const Slot& slot, const Buffers& buffers) {
+  const Param& p = frame_.op->params[slot.param];
   AnyopTensor changed;
-  if (!p.IsList()) {
-    if (int32_t status = Take(p, &changed)) return status;
-    return Check(p, frame_.tensors[i], changed);
+  if (!slot.is_list) {
+    const int32_t status = Take(p, buffers, &changed);
+    return status ? status : CheckSame(p, frame_.tensors[slot.param], changed);
   }
   const AnyopTensorList& list = frame_.Field<AnyopTensorList>(p);
-  if (static_cast<size_t>(list.count) != elements.size()) return Wrong(p);
-  for (size_t k = 0; k < elements.size(); ++k) {
-    if (elements[k] == '0') continue;
-    if (int32_t status = Take(p, &changed)) return status;
-    if (int32_t status = Check(p, list.data[k], changed)) return status;
+  if (static_cast<size_t>(list.count) != slot.elements.size()) return Wrong(p);
+  for (int64_t k = 0; k < list.count; ++k) {
+    if (slot.elements[static_cast<size_t>(k)] == '0') continue;
+    if (int32_t status = Take(p, buffers, &changed)) return status;
+    if (int32_t status = CheckSame(p, list.data[k], changed)) return status;
   }
   return kAnyopOk;
 }
 
-int32_t Site::Check(const Param& p, const AnyopTensor& given, const AnyopTensor& changed) {
+int32_t Site::CheckSame(const Param& p, const AnyopTensor& given, const AnyopTensor& changed) {
   int64_t numel = 1;
   for (int32_t d = 0; d < given.ndim; ++d) numel *= given.shape[d];
   if (given.data == changed.data || numel == 0) return kAnyopOk;
@@ -154,8 +114,7 @@ int32_t Site::Check(const Param& p, const AnyopTensor& given, const AnyopTensor&
               p.name);
 }
 
-int32_t Site::Take(const Param& p, AnyopTensor* tensor) {
-  const Buffers& buffers = in_results_ ? call_.results : call_.args;
+int32_t Site::Take(const Param& p, const Buffers& buffers, AnyopTensor* tensor) {
   if (next_ >= buffers.size || buffers.types[next_] != Argument::kBuffer) return Wrong(p);
   const auto& buffer = *static_cast<const Buffer*>(buffers.buffers[next_++]);
   const auto type = static_cast<uint32_t>(buffer.type);
@@ -183,11 +142,16 @@ int32_t Site::Take(const Param& p, AnyopTensor* tensor) {
 // ---- attributes ----
 
 int32_t Site::ReadAttribute(std::string_view name, Attribute kind, void* value) {
-  const int32_t found = Find(name);
-  if (found < 0) return Unknown(name);
-  const Param& p = frame_.op->params[static_cast<size_t>(found)];
-  if (p.IsTensor()) return Wrong(p);
-  seen_ |= uint64_t{1} << found;
+  const auto& params = frame_.op->params;
+  uint32_t i = 0;
+  while (i < frame_.op->num_inputs && (params[i].IsTensor() || !IsNamed(params[i], name))) ++i;
+  if (i == frame_.op->num_inputs) {
+    return Fail(&frame_, kAnyopInternalError,
+                "it has no argument '%.*s'; was the program made for another version of it?",
+                static_cast<int>(name.size()), name.data());
+  }
+  const Param& p = params[i];
+  seen_ |= uint64_t{1} << i;
   switch (kind) {
     case Attribute::kScalar:
       return ReadScalar(p, *static_cast<const Scalar*>(value));
@@ -260,6 +224,10 @@ int32_t Site::ReadTexts(const Param& p, const Bytes& texts) {
 int32_t Site::ReadArray(const Param& p, const Array& array) {
   if (!p.IsList()) return Wrong(p);
   const auto count = static_cast<int64_t>(array.size);
+  if (p.fixed_count >= 0 && count != p.fixed_count) {
+    return Fail(&frame_, kAnyopValueError, "%s has %lld values, expected %d", p.name,
+                (long long)count, p.fixed_count);
+  }
   static const int64_t kNothing = 0;  // an empty list has an address
   if (count == 0) {
     frame_.Field<AnyopIntList>(p) = {&kNothing, 0};
@@ -276,8 +244,7 @@ int32_t Site::FillDefaults() {
   for (uint32_t i = 0; i < frame_.op->num_inputs; ++i) {
     const Param& p = frame_.op->params[i];
     if ((seen_ | frame_.given) >> i & 1) continue;
-    const bool absent = p.IsTensor() ? p.Is(kAnyopHasDefault) || MayBeNone(p)
-                                     : SetDefault(&frame_, p);
+    const bool absent = p.IsTensor() ? !(plan_.expected >> i & 1) : SetDefault(&frame_, p);
     if (!absent) return Fail(&frame_, kAnyopTypeError, "%s is missing", p.name);
   }
   return kAnyopOk;

@@ -2,10 +2,8 @@
 // One handler for every operator: finds it, runs its frame, gives its error to XLA. Keeps no state.
 #include "xla_entry.h"
 
-#include <atomic>
 #include <new>
 
-#include "registry.h"
 #include "site.h"
 
 namespace anyop::xla {
@@ -20,57 +18,82 @@ Error* Report(const Api& api, int32_t status, const char* message) {
   return api.error_create(&args);
 }
 
+// XLA's threads round subnormal numbers to zero; kernels compute as in every other framework. Only
+// the calling thread needs this: those of the pool are ours.
+class ExactFloats {
+#if defined(__x86_64__)
+ public:
+  ExactFloats() : before_(__builtin_ia32_stmxcsr()) {
+    if (before_ & kToZero) __builtin_ia32_ldmxcsr(before_ & ~kToZero);
+  }
+  ~ExactFloats() {
+    if (before_ & kToZero) __builtin_ia32_ldmxcsr(before_);
+  }
+
+ private:
+  static constexpr uint32_t kToZero = 1u << 15 | 1u << 6;  // FTZ, DAZ
+  const uint32_t before_;
+#elif defined(__aarch64__)
+ public:
+  ExactFloats() {
+    asm volatile("mrs %0, fpcr" : "=r"(before_));
+    if (before_ & kToZero) asm volatile("msr fpcr, %0" : : "r"(before_ & ~kToZero));
+  }
+  ~ExactFloats() {
+    if (before_ & kToZero) asm volatile("msr fpcr, %0" : : "r"(before_));
+  }
+
+ private:
+  static constexpr uint64_t kToZero = 1u << 24 | 1u << 19;  // FZ, FZ16
+  uint64_t before_;
+#endif
+};
+
 // XLA asks what the handler was built for, in a call without arguments.
 bool AnswerMetadata(const CallFrame& call) {
   for (Extension* e = call.extensions; e; e = e->next) {
     if (e->type != kMetadataExtension) continue;
     Metadata* metadata = reinterpret_cast<MetadataExtension*>(e)->metadata;
     metadata->version.major = kApiMajor;
-    metadata->version.minor = kApiMinor;
+    const int32_t known = call.api ? call.api->version.minor : kOldestApiMinor;
+    metadata->version.minor = known < kApiMinor ? known : kApiMinor;
     metadata->traits = 0;
     return true;
   }
   return false;
 }
 
-// Operators found before, by a hash of their names: without the registry's lock. Operators stay for
-// ever; an entry that another one replaces is only slower.
-const Operator* Lookup(std::string_view name) {
-  static std::atomic<const Operator*> known[256];
-  uint32_t hash = 2166136261u;
-  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
-  std::atomic<const Operator*>& slot = known[(hash ^ hash >> 16) & 255];
-  const Operator* op = slot.load(std::memory_order_acquire);
-  if (op && op->full_name == name) return op;
-  op = FindOperator(std::string(name).c_str());
-  if (op) slot.store(op, std::memory_order_release);
-  return op;
+// The attribute of that name, where it is a string.
+const Bytes* FindText(const Attributes& attributes, std::string_view name) {
+  for (int64_t i = 0; i < attributes.size; ++i) {
+    const Bytes& found = *attributes.names[i];
+    if (attributes.types[i] == Attribute::kString &&
+        std::string_view(found.data, found.size) == name)
+      return static_cast<const Bytes*>(attributes.values[i]);
+  }
+  return nullptr;
 }
 
-Error* RunOn(const CallFrame& call, const Operator* op, std::string_view tensors, int32_t device,
-             int32_t ordinal, void* stream) {
-  Frame frame(op);
+Error* RunOn(const CallFrame& call, const Plan& plan, int32_t device, int32_t ordinal,
+             void* stream) {
+  Frame frame(plan.op);
   frame.stream = stream;
   frame.allocate = [](Frame* f, uint32_t, AnyopTensor*) {  // results are XLA's
     return Fail(f, kAnyopInternalError, "a result has no buffer");
   };
-  int32_t status = Site(call, device, ordinal, &frame).Read(tensors);
+  int32_t status = Site(call, plan, device, ordinal, &frame).Read();
   if (status == kAnyopOk) status = AnyopRunFrame(&frame);
   return status == kAnyopOk ? nullptr : Report(*call.api, status, frame.error);
 }
 
 Error* Run(const CallFrame& call, int32_t device) {
   const Api& api = *call.api;
-  const Bytes* name = FindText(call.attributes, "_operator");
-  const Bytes* tensors = FindText(call.attributes, "_tensors");
-  if (!name || !tensors)
-    return Report(api, kAnyopInternalError, "anyop: a call without _operator and _tensors");
-  const Operator* op = Lookup({name->data, name->size});
-  if (!op) {
-    const std::string message = "there is no operator " + std::string(name->data, name->size) +
-                                "; load its library with anyop.load() first";
-    return Report(api, kAnyopValueError, message.c_str());
-  }
+  const Bytes* text = FindText(call.attributes, "_call");
+  if (!text) return Report(api, kAnyopInternalError, "anyop: a call site without the text _call");
+  std::string error;
+  int32_t status = kAnyopInternalError;
+  const Plan* plan = FindPlan({text->data, text->size}, &error, &status);
+  if (!plan) return Report(api, status, error.c_str());
   int32_t ordinal = 0;
   void* stream = nullptr;
   if (device != 1) {
@@ -83,7 +106,7 @@ Error* Run(const CallFrame& call, int32_t device) {
     ordinal = where.ordinal;
     stream = on.stream;
   }
-  return RunOn(call, op, {tensors->data, tensors->size}, device, ordinal, stream);
+  return RunOn(call, *plan, device, ordinal, stream);
 }
 
 Error* Handle(CallFrame* call, int32_t device) noexcept {
@@ -100,6 +123,9 @@ Error* Handle(CallFrame* call, int32_t device) noexcept {
 }  // namespace
 }  // namespace anyop::xla
 
-anyop::xla::Error* AnyopXlaCpu(anyop::xla::CallFrame* call) { return anyop::xla::Handle(call, 1); }
+anyop::xla::Error* AnyopXlaCpu(anyop::xla::CallFrame* call) {
+  [[maybe_unused]] const anyop::xla::ExactFloats floats;
+  return anyop::xla::Handle(call, 1);
+}
 
 anyop::xla::Error* AnyopXlaCuda(anyop::xla::CallFrame* call) { return anyop::xla::Handle(call, 2); }

@@ -2,13 +2,13 @@
 // The functions that XLA calls for every operator, one for each platform.
 //
 // A call site has these attributes, written by python/anyop/jax/site.py:
-//   _operator  "anyop.rms_norm"
-//   _tensors   "x weight -> out": whose the buffers are, in order. A list is "xs:101", with one
-//              digit for each element, 0 where it is None. What is not named is absent. An argument
-//              behind the arrow is one that the operator changes; XLA gave both one buffer.
-//   others     by the name of the argument: numbers as int64, double or bool, arrays of them for
-//              lists. Texts end with NUL, those of a list stand one behind the other; a dtype is
-//              its name. A text without NUL is None, an array of no elements an empty list.
+//   _call   "anyop.rms_norm x weight -> out": the operator, then whose the buffers are, in order. A
+//           list is "xs:101", with one digit for each element, 0 where it is None. What is not
+//           named is absent. An argument behind the arrow is one that the operator changes; XLA
+//           gave both one buffer.
+//   others  by the name of the argument: numbers as int64, double or bool, arrays of them for
+//           lists. Texts end with NUL, those of a list stand one behind the other; a dtype is its
+//           name. A text of no bytes is None, an array of no elements an empty list.
 #pragma once
 
 #include "xla_ffi.h"

@@ -8,9 +8,11 @@
 
 namespace anyop::xla {
 
-// What the handler says it was built for. jaxlib of every supported version takes it.
+// The version of the interface that these declarations were compared with, and the oldest one that
+// has all of them. The handler says it is of the newest version that XLA knows too.
 constexpr int32_t kApiMajor = 0;
-constexpr int32_t kApiMinor = 1;
+constexpr int32_t kApiMinor = 3;
+constexpr int32_t kOldestApiMinor = 1;
 
 enum class Stage : int32_t { kInstantiate = 0, kPrepare = 1, kInitialize = 2, kExecute = 3 };
 enum class Attribute : int32_t { kArray = 1, kDictionary = 2, kScalar = 3, kString = 4 };

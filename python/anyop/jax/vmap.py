@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""jax.vmap: the batched dimension becomes one more leading size where the schema has a group of independent ones.
+
+Elsewhere the operator runs once for each element, in a loop that XLA compiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters import batching
+
+from anyop.jax import primitive
+from anyop.jax.groups import independent, names, terms
+from anyop.jax.site import Site
+
+
+def _rule(flat: Sequence[Any], dims: Sequence[Any], *, site: Site, devices: Any) -> tuple:
+    (size, *_) = (x.shape[dim] for x, dim in zip(flat, dims) if dim is not None)
+    folded = _folded(site, flat, dims, size)
+    found = primitive.bind(site, folded) if folded else _sequential(site, flat, dims)
+    return found, [0] * len(found)
+
+
+batching.primitive_batchers[primitive.call_p] = _rule
+
+
+# ---- one more leading size ----
+
+
+def _folded(site: Site, flat: Sequence[Any], dims: Sequence[Any], size: Any) -> list[Any] | None:
+    """The arrays with the batch in front; None where one call cannot compute all elements."""
+    operator = site.operator
+    members = set(independent(site.operator, site.wanted))
+    owners = [operator.inputs[at] for at in site.owners()]
+    groups = [() if p["list"] else names(p["shape"]["group"]) for p in owners]
+    inside = [bool(members.intersection(group)) for group in groups]
+    batched = [dim is not None for dim in dims]
+    if not members or any(is_batched and not isin for is_batched, isin in zip(batched, inside)):
+        return None
+    if any(len(group) > 1 and not b for group, b, isin in zip(groups, batched, inside) if isin):
+        return None  # a gradient of a broadcast, without the batch that the broadcast has
+    full = {group for group, b in zip(groups, batched) if b}
+    rank = max(
+        x.ndim - b - terms(p)
+        for x, p, b, isin in zip(flat, owners, batched, inside)
+        if isin and not p["shape"]["expand"]
+    )
+    found = list(flat)
+    for place, (param, dim) in enumerate(zip(owners, dims)):
+        expands = param["shape"]["expand"]
+        if inside[place] and (dim is not None or (groups[place] in full and not expands)):
+            pads = len(members) > 1 or expands
+            front = _in_front(flat[place], dim, size)
+            found[place] = _padded(front, rank + terms(param)) if pads else front
+    return found
+
+
+def _in_front(x: Any, dim: int | None, size: Any) -> Any:
+    return jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
+
+
+def _padded(x: Any, rank: int) -> Any:
+    """Sizes 1 behind the batch, as far as broadcasting needs them."""
+    return x.reshape(x.shape[0], *(1,) * (rank + 1 - x.ndim), *x.shape[1:])
+
+
+# ---- one after the other ----
+
+
+def _sequential(site: Site, flat: Sequence[Any], dims: Sequence[Any]) -> Sequence[Any]:
+    batched = [jnp.moveaxis(x, dim, 0) for x, dim in zip(flat, dims) if dim is not None]
+
+    def element(own: Sequence[Any]) -> list[Any]:
+        rest = iter(own)
+        return primitive.bind(
+            site, [x if dim is None else next(rest) for x, dim in zip(flat, dims)]
+        )
+
+    return jax.lax.map(element, batched)
