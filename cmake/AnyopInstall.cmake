@@ -3,7 +3,9 @@
 
 install(TARGETS anyop LIBRARY DESTINATION anyop/lib)
 install(TARGETS _anyop LIBRARY DESTINATION anyop)
-# Built on the user's machine, for the torch that is there (python/anyop/_torch_glue.py).
+# Built on the user's machine, for the Paddle and torch that are there (python/anyop/_build_once.py).
+install(FILES bindings/paddle_glue/paddle_glue.cc bindings/paddle_glue/paddle_glue.h
+  DESTINATION anyop/paddle_glue)
 install(FILES bindings/torch_glue/torch_glue.cc bindings/torch_glue/torch_glue.h
   DESTINATION anyop/torch_glue)
 # The generator too: anyop_add_operators looks for it beside this configuration.

@@ -189,6 +189,8 @@ def reference_page(operators: list[Operator]) -> str:
             lines.append(f"Forward mode: {listed(op.tangent, 'and')}.")
         if op.autocast:
             lines.append(f"Under torch.autocast: {_AUTOCAST[op.autocast]}.")
+        if op.independent:
+            lines.append(f"Independent sizes: {listed(op.independent, 'and')}.")
         if op.flops:
             lines.append(f"Floating-point operations: `{op.flops[0]}`.")
     return "\n".join(lines) + "\n"

@@ -52,6 +52,7 @@ def metadata(op: Operator) -> dict[str, Any]:
         "tangent": op.tangent,
         "autocast": op.autocast,
         "flops": op.flops and {"text": op.flops[0], "expression": op.flops[1]},
+        "independent": op.independent,
         "tolerance": op.tolerance,
         "test": op.test,
         "bench": op.bench,

@@ -14,6 +14,7 @@ from .expressions import Expr, parse_condition
 from .fields import Field, camel, check_fields, struct_fields
 from .flops import read_flops
 from .formulas import Tree
+from .independent import read_independent
 from .params import Param
 from .schema import Signature, parse_schema
 from .sections import (
@@ -35,7 +36,7 @@ from .tangents import read_tangent
 _KEYS = (
     "schema", "brief", "math", "source", "inplace", "conditions", "arguments", "shapes", "dtypes",
     "layouts", "alignment", "kernels", "backward", "tangent", "tolerance", "test", "bench", "autocast",
-    "flops",
+    "flops", "independent",
 )  # fmt: skip
 _LAYOUTS = ("contiguous", "rows", "strided")
 
@@ -60,6 +61,7 @@ class Operator:
     tangent: dict[str, Tree] | None  # input -> formula
     autocast: str | None
     flops: tuple[str, Expr] | None
+    independent: list[str]  # sizes
     tolerance: dict[str, float]
     test: dict[str, Any]
     bench: dict[str, dict[str, Any]]
@@ -121,6 +123,7 @@ def read_operator(path: Path) -> Operator:
         tangent=read_tangent(source, inputs, outputs),
         autocast=read_autocast(source),
         flops=read_flops(source, binding),
+        independent=read_independent(source, inputs, outputs, conditions, binding),
         tolerance=read_tolerance(source, inputs, outputs),
         test=read_test(source, inputs, outputs, binding),
         bench=read_bench(source, inputs, binding),

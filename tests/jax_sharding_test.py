@@ -126,6 +126,40 @@ same(scaled, plain(x0, weights[0]))
 """)
 
 
+def test_independent_sizes():
+    """Batches of attention and of sentences, columns of a linear layer: as `independent` says in the schemas."""
+    run("""
+heads = lambda *shape: random.standard_normal(shape).astype(np.float32)
+q0, k0, v0, some0 = heads(16, 4, 6, 8), heads(16, 2, 5, 8), heads(16, 2, 5, 8), heads(6, 5) > -1
+tokens0, linear0, bias0 = heads(16, 7, 64) > -1, heads(32, 64), heads(32)
+expected = np.asarray(anyop.attention(q0, k0, v0, some0))
+for kind in (AxisType.Auto, AxisType.Explicit):
+    mesh = jax.make_mesh((8,), ("a",), axis_types=(kind,))
+    put = lambda value, *spec: jax.device_put(value, NamedSharding(mesh, P(*spec)))
+    with jax.set_mesh(mesh):
+        q, k, v, some = put(q0, "a"), put(k0, "a"), put(v0, "a"), put(some0)
+        y, moved, _ = compiled(anyop.attention, q, k, v, some)
+        assert moved == STILL and y.sharding.is_equivalent_to(q.sharding, 4), moved
+        same(y, expected)
+        every = put(np.broadcast_to(some0, (16, 4, 6, 5)), "a")
+        y, moved, _ = compiled(anyop.attention, q, k, v, every)
+        assert moved == STILL
+        same(y, expected)
+        grads, moved, _ = compiled(jax.grad(loss(anyop.attention), (0, 1, 2)), q, k, v)
+        assert moved == STILL, moved
+        for a, b in zip(grads, jax.grad(loss(anyop.attention), (0, 1, 2))(*map(jnp.array, (q0, k0, v0)))):
+            same(a, b)
+        x, mask = put(tokens0.astype(np.float32), "a"), put(tokens0[..., 0], "a")
+        y, moved, _ = compiled(anyop.masked_mean, x, mask)
+        assert moved == STILL
+        same(y, anyop.masked_mean(tokens0.astype(np.float32), tokens0[..., 0].copy()))
+        x, weight, bias = put(x0), put(linear0, "a"), put(bias0, "a")
+        y, moved, _ = compiled(anyop.linear, x, weight, bias)
+        assert moved == STILL and y.sharding.spec[-1] == "a", (moved, y.sharding)
+        same(y, x0 @ linear0.T + bias0)
+""")
+
+
 def test_shard_map():
     """With and without the account of what varies, whole and over one axis of two; with gradients."""
     run("""

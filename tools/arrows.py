@@ -39,7 +39,14 @@ ALLOWED = {
 # Where quoted includes are looked for besides the file's own folder, and the folder found there.
 SEARCHED = {
     name: name
-    for name in ("include", "src/core", "src/device", "bindings/jax", "bindings/torch", "bindings/tvm_ffi")
+    for name in (
+        "include",
+        "src/core",
+        "src/device",
+        "bindings/jax",
+        "bindings/torch",
+        "bindings/tvm_ffi",
+    )
 }
 
 # First part of a framework header's name -> folders that may include it.

@@ -234,7 +234,11 @@ bool Borrowed::TakeDlpack(const Source* source, PyObject* object, bool writes, A
   }
   if (!capsule) return false;
   kept_.push_back(capsule.get());
-  return ReadCapsule(capsule.Release(), writes, tensor, why);
+  if (!ReadCapsule(capsule.Release(), writes, tensor, why)) return false;
+  constexpr int kCuda = 2, kCudaManaged = 13;  // DLDeviceType
+  if (source->origin == Origin::kCupy && tensor->device_type == kCudaManaged)
+    tensor->device_type = kCuda;  // kernels read it as any other
+  return true;
 }
 
 bool Borrowed::TakeBuffer(Frame* frame, PyObject* object, bool writes, AnyopTensor* tensor,
@@ -371,6 +375,10 @@ int32_t Borrowed::AllocateArray(Frame* frame, uint32_t output, AnyopTensor* tens
 int32_t Borrowed::Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor) {
   auto* self = static_cast<Borrowed*>(frame->binding);
   if (self->mode_.glue) return self->AllocateByGlue(output, tensor);
+  int32_t status;
+  if (self->first_->origin == Origin::kPaddle &&
+      NewPaddleTensor(tensor, &self->results_[output], &status))
+    return status;
   if (self->first_->api) return self->AllocateByExchange(output, tensor);
   return self->AllocateArray(frame, output, tensor);
 }

@@ -19,6 +19,7 @@ struct Entry {
   const Operator* op;
   uint32_t num_params;
   uint32_t num_positional;
+  PyObject* name;               // the operator's
   PyObject* names[kMaxParams];  // interned
   PyMethodDef method;
   struct {
@@ -167,9 +168,10 @@ PyObject* CallThroughAdapter(Entry* e, const Borrowed& borrowed, PyObject* const
   for (Py_ssize_t k = 0; k < count; ++k) {
     if (PyDict_SetItem(named.get(), PyTuple_GetItem(keywords, k), args[given + k])) return nullptr;
   }
-  const char* way = borrowed.way() == Way::kGradient ? "gradient" : "dispatch";
-  return PyObject_CallFunction(slow, "ssOO", way, e->op->name.c_str(), positional.get(),
-                               named.get());
+  static PyObject* const gradient = PyUnicode_InternFromString("gradient");
+  static PyObject* const dispatch = PyUnicode_InternFromString("dispatch");
+  return PyObject_CallFunctionObjArgs(slow, borrowed.way() == Way::kGradient ? gradient : dispatch,
+                                      e->name, positional.get(), named.get(), nullptr);
 }
 
 PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject* keywords) {
@@ -228,6 +230,7 @@ void RaiseStatus(int32_t status, const char* message) {
 PyObject* NewFunction(const Operator* op) {
   auto* e = new Entry{};
   e->op = op;
+  e->name = PyUnicode_InternFromString(op->name.c_str());
   e->num_params = op->num_inputs + op->num_outputs;
   e->num_positional = e->num_params;
   for (uint32_t i = 0; i < e->num_params; ++i) {

@@ -5,18 +5,25 @@
 
 #include <string>
 
+#include "../paddle_glue/paddle_glue.h"
 #include "python.h"
 #include "source.h"
 
 namespace anyop {
 
-// Finds what the loaded paddle offers; once. False with *why set when it is too old.
+// Finds what the loaded paddle offers: the glue, else what its Python attributes say; once. False
+// with *why set when it is too old.
 bool InitPaddleGuard(PyObject* paddle, std::string* why);
+
+// Opens a glue library and checks that it is for this Paddle and this anyop. It is never closed.
+// nullptr with *why set.
+const AnyopPaddleGlue* OpenPaddleGlueLibrary(const char* path, const char* version,
+                                             std::string* why);
 
 // paddle.Tensor itself and a layer's parameters; other subclasses are the adapter's.
 bool IsPlainPaddleType(PyTypeObject* type);
 
-// What holds for all tensors of one call. *records: gradients are being recorded.
+// What holds for all tensors of one call. *records: gradients may be recorded.
 Way ReadPaddleMode(bool* records);
 
 // Fills tensor and says how the call may go on; *why is set when the tensor cannot be used.
@@ -25,5 +32,9 @@ Way ViewPaddleTensor(const Source* source, PyObject* object, bool records, Anyop
 
 // The operator has written the tensor: its version goes up, so that autograd finds out.
 void MarkPaddleWritten(PyObject* object);
+
+// A new tensor of tensor's dtype and shape in host memory, by the glue; *status is an AnyopStatus.
+// False where Paddle's exchange functions must make it.
+bool NewPaddleTensor(AnyopTensor* tensor, PyObject** object, int32_t* status);
 
 }  // namespace anyop

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 #include "numpy.h"
 #include "paddle_guard.h"
@@ -88,8 +89,22 @@ Found FindPaddle(PyTypeObject* type, std::string* why) {
   return {true, Publish({type, Origin::kForeign, nullptr, kPaddleAdapter})};
 }
 
-Found FindTorch(PyTypeObject* type, std::string* why) {
+// PyTorch's module, also while Paddle's proxy hides it.
+Ref RealTorch() {
   PyObject* torch = LoadedModule("torch");
+  if (!LoadedModule("paddle.compat.proxy")) {
+    Py_XINCREF(torch);
+    return Ref(torch);
+  }
+  const Ref frameworks(PyImport_ImportModule("anyop._frameworks"));
+  Ref real(frameworks ? PyObject_CallMethod(frameworks.get(), "real_torch", nullptr) : nullptr);
+  if (!real) PyErr_Clear();
+  return real.get() == Py_None ? Ref() : std::move(real);
+}
+
+Found FindTorch(PyTypeObject* type, std::string* why) {
+  const Ref module = RealTorch();
+  PyObject* torch = module.get();
   const Ref tensor = Attribute(torch, "Tensor");
   if (!IsSubtype(type, tensor.get())) return kNotMine;
   const Ref parameter = Attribute(Attribute(torch, "nn").get(), "Parameter");

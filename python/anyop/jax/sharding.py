@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays on several devices: sizes of independent groups stay where they are, all others are brought together.
+"""Arrays on several devices: independent sizes and groups stay where they are, all others are brought together.
 
 A gradient without the group, such as that of a weight, is summed over the devices that share the group.
 """
@@ -40,6 +40,11 @@ class Rule:
             for param, shape, middle in zip(params, shapes, middles)
         ]
         self.sizes = {f"g{place}": size for place, size in enumerate(full)}
+        for param, shape, own in zip(params, shapes, factors):
+            for dim, letter in _letters(param, len(shape), operator.metadata["independent"]):
+                if not (param["shape"]["expand"] and _is_one(shape[dim])):
+                    own[dim] = f"l{letter}"
+                    self.sizes[own[dim]] = shape[dim]
         self.args, self.results = factors[: len(args)], factors[len(args) :]
 
     # ---- Shardy ----
@@ -167,6 +172,21 @@ def _factors(
         for place, size in enumerate(middle)
     ]
     return own + [None] * (len(shape) - len(middle))
+
+
+def _letters(
+    param: Mapping[str, Any], rank: int, independent: Sequence[str]
+) -> list[tuple[int, str]]:
+    """The dimensions of a tensor that are independent sizes."""
+    if param.get("list"):
+        return []
+    before, after = param["shape"]["before"], param["shape"]["after"]
+    if param["shape"]["expand"] and param["shape"]["group"] is None:  # aligned at its end
+        places = [(rank - len(before) + at, term) for at, term in enumerate(before)]
+    else:
+        places = list(enumerate(before))
+    places += [(rank - len(after) + at, term) for at, term in enumerate(after)]
+    return [(dim, term) for dim, term in places if dim >= 0 and term in independent]
 
 
 def _is_one(size: Any) -> bool:

@@ -5,12 +5,14 @@ Gradients, torch.compile, torch.export, torch.func, autocast and the flop counte
 ``torch.ops.anyop.<op>`` alike. Needs torch 2.9 or newer.
 """
 
+from anyop import _frameworks
+
 OLDEST = (2, 9)
 
 
 def _import_torch() -> None:
     try:
-        import torch
+        torch = _frameworks.import_real_torch()
     except ImportError as error:
         raise ImportError(
             "anyop.torch needs PyTorch, which is not installed: pip install torch "
@@ -23,14 +25,31 @@ def _import_torch() -> None:
         )
 
 
-_import_torch()
+_is_paddle = _frameworks.torch_is_paddle()
+_frameworks.hide_from_proxy(__name__)  # what this package imports from here on is PyTorch's
 
-from anyop.torch import install as _install  # noqa: E402
-from anyop.torch.dispatch import slow_call  # noqa: E402
+if _is_paddle:  # what code written for torch gets under Paddle's proxy
+    from anyop.paddle import slow_call
 
-_install.install_all()
+    def __getattr__(name: str):
+        if name in ("nn", "replace"):
+            raise ImportError(
+                f"anyop.torch.{name} is for PyTorch, and torch is Paddle here (its torch proxy, or "
+                "ANYOP_FRAMEWORK=paddle): call anyop.<op> on Paddle's tensors, as anyop.paddle does; "
+                "ANYOP_FRAMEWORK=torch takes PyTorch"
+            )
+        raise AttributeError(f"module {__name__} has no attribute {name}")
 
-from anyop.torch import nn  # noqa: E402
-from anyop.torch.replace import replace  # noqa: E402
+    __all__ = ["slow_call"]
+else:
+    _import_torch()
 
-__all__ = ["nn", "replace", "slow_call"]
+    from anyop.torch import install as _install
+    from anyop.torch.dispatch import slow_call
+
+    _install.install_all()
+
+    from anyop.torch import nn
+    from anyop.torch.replace import replace
+
+    __all__ = ["nn", "replace", "slow_call"]

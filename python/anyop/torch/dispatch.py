@@ -7,11 +7,14 @@ dispatcher's to handle.
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from anyop import _frameworks
 from anyop.torch.autograd import out_error
 from anyop.torch.function import call_with_gradient, entries
 from anyop.torch.gradient import requires
@@ -22,9 +25,21 @@ dispatched: dict[str, Callable[[tuple, dict[str, Any]], Any]] = {}  # by the ope
 
 def slow_call(verdict: str, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
     """What the C function calls when it may not read the tensors' memory itself: "gradient" or "dispatch"."""
+    if sys.modules.get("torch") is not torch or not dispatched:
+        return _call_under_proxy(verdict, name, args, kwargs)
     if verdict == "gradient":
         return call_with_gradient(name, args, kwargs)
     return dispatched[name](args, kwargs)
+
+
+def _call_under_proxy(verdict: str, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Paddle's proxy hides torch, whose own functions import parts of it; anyop.torch may have been for Paddle yet."""
+    with _frameworks.no_proxy():
+        if not dispatched:
+            importlib.import_module("anyop.torch.install").install_all()
+        if verdict == "gradient":
+            return call_with_gradient(name, args, kwargs)
+        return dispatched[name](args, kwargs)
 
 
 def install(operator: Operator) -> Callable[[tuple, dict[str, Any]], Any]:

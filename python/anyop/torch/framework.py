@@ -79,7 +79,7 @@ class TorchFramework(Framework):
         return tensor.to(BY_NAME[dtype])
 
     def to_dtype(self, value: Any) -> torch.dtype | None:
-        """torch's dtype."""
+        """Torch's dtype."""
         return to_torch(value)
 
     def dtype_argument_name(self, value: torch.dtype) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from anyop.adapter.check import Check
+from anyop.adapter.shapes import counted_groups
 from anyop.torch.dtypes import BY_NAME
 from anyop.torch.operators import Operator
-from anyop.adapter.shapes import counted_groups
 
 
 def install(operator: Operator, library: torch.library.Library) -> None:

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""anyop.<op> on values of a static graph (PIR): to_static(full_graph=True), SOT and paddle.static programs.
+
+Shapes come from the schema, with -1 for what is known only when the graph runs. A call becomes one node; where a value
+wants a gradient it is the forward block of a static_pylayer, whose backward is a node of the backward operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import paddle
+from paddle.jit.dy2static.py_layer import StaticPyLayerContext
+from paddle.pir.core import _convert_into_value
+from paddle.static.nn import static_pylayer
+
+from anyop.adapter.check import Check
+from anyop.adapter.gradient import Gradient, can_require, picker
+from anyop.adapter.operators import Operator
+from anyop.paddle import node
+from anyop.paddle.refusals import no_gradient, refuse_inputs, wants_gradient
+from anyop.paddle.sizes import UNKNOWN
+
+
+def call(operator: Operator, how: Gradient | str, inputs: list[Any], results: Sequence[Any]) -> Any:
+    """The results as values; None for those that are not wanted."""
+    _refuse(operator, results)
+    unwanted = {
+        param["name"] for param, result in zip(operator.results, results) if result is False
+    }
+    for at in operator.tensors:
+        inputs[at] = _values(inputs[at])
+    found = _infer(operator, inputs, unwanted)
+    if any(wants_gradient(inputs[at]) for at in operator.tensors):
+        made = _differentiated(operator, how, inputs, unwanted, found)
+    else:
+        made = _build(operator, inputs, found)
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+Found = list[tuple[list[int], str] | None]  # shape and dtype of each result; None: not wanted
+
+
+def _infer(operator: Operator, inputs: Sequence[Any], unwanted: set[str]) -> Found:
+    """What the core would make, from what is known now; ValueError and TypeError as the core's."""
+    check = Check(operator, inputs)
+    found: Found = []
+    for param in operator.results:
+        if param["name"] in unwanted:
+            found.append(None)
+            continue
+        shape, dtype = check.result(param)
+        found.append(([-1 if size is UNKNOWN else size for size in shape], dtype))
+    return found
+
+
+def _build(operator: Operator, inputs: Sequence[Any], found: Found) -> list[Any]:
+    """One node; its results at their places."""
+    made = iter(node.make(operator, inputs, found))
+    return [None if what is None else next(made) for what in found]
+
+
+def _differentiated(
+    operator: Operator,
+    how: Gradient | str,
+    inputs: list[Any],
+    unwanted: set[str],
+    found: Found,
+) -> list[Any]:
+    """The node inside a static_pylayer. What cannot be differentiated is an error once a gradient is asked for."""
+    context = StaticPyLayerContext()
+    values, rebuild = node.flatten(operator, inputs)
+    different, places = _different(values)
+    wanted = [at for at, what in enumerate(found) if what is not None]
+
+    def forward(*values: Any) -> Any:
+        inside = rebuild([values[place] for place in places])
+        made = _build(operator, inside, found)
+        if isinstance(how, Gradient):
+            saved = picker(how.saved_inputs)(inside)
+            context.save_for_backward(*saved, *(made[at] for at in how.saved_results))
+        return [made[at] for at in wanted]
+
+    def backward(*grads: Any) -> Any:
+        if not isinstance(how, Gradient):
+            raise no_gradient(operator, how, inputs)
+        refuse_inputs(how, inputs)
+        by_result: list[Any] = [None] * len(found)
+        for at, grad in zip(wanted, grads):
+            by_result[at] = grad
+        grads_in = picker(how.grads)(by_result)
+        found_grads = _backward(how, inputs, grads_in, tuple(context.saved_tensor()))
+        return _sums(found_grads, places, len(different))
+
+    if unwanted and isinstance(how, Gradient):
+        raise NotImplementedError(
+            f"{operator.name}: a gradient with results that are not wanted is not offered in a static graph"
+        )
+    made = static_pylayer(forward, different, backward)
+    made = made if isinstance(made, (list, tuple)) else [made]
+    results: list[Any] = [None] * len(found)
+    for at, value in zip(wanted, made):
+        value.stop_gradient = not can_require(operator.results[at])
+        results[at] = value
+    return results
+
+
+def _backward(how: Gradient, inputs: Sequence[Any], grads: tuple, saved: tuple) -> tuple:
+    """One gradient for each value among the inputs, None where it is not wanted."""
+    back = how.backward
+    kept = how.keep(inputs)
+    for letter, size in zip(how.letters, kept[len(how.kept) :]):
+        if size is UNKNOWN or size < 0:
+            raise NotImplementedError(
+                f"{how.forward.name}: the gradient needs the size {letter}, which is not known in this graph; "
+                "give it in the InputSpec"
+            )
+    arguments = list(how.arguments(grads, saved, kept))
+    names = [param["name"] for param in back.results]
+    unwanted = {
+        name
+        for name, at, param in zip(names, how.inputs, back.results)
+        if param["optional"] and not wants_gradient(inputs[at])
+    }
+    found = _infer(back, arguments, unwanted)
+    for bit, at in enumerate(how.inputs):  # Paddle wants exactly the shape that the input has
+        if found[bit] is not None and inputs[at] is not None:
+            found[bit] = (list(inputs[at].shape), found[bit][1])
+    made = _build(back, arguments, found)
+    by_place = dict(zip(how.inputs, made))
+    gradients = []
+    for at in how.forward.tensors:
+        items = inputs[at] if isinstance(inputs[at], (list, tuple)) else [inputs[at]]
+        for value in items:
+            if value is not None:
+                gradients.append(by_place.get(at) if wants_gradient(value) else None)
+    return tuple(gradients)
+
+
+def _different(values: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    """Every value once, for which static_pylayer asks, and where each of the given ones is among them."""
+    different: list[Any] = []
+    places = []
+    for value in values:
+        same = [at for at, other in enumerate(different) if other.is_same(value)]
+        places.append(same[0] if same else len(different))
+        if not same:
+            different.append(value)
+    return different, places
+
+
+def _sums(grads: Sequence[Any], places: Sequence[int], count: int) -> tuple:
+    """The gradient of each different value: the sum of those of its places."""
+    sums: list[Any] = [None] * count
+    for grad, place in zip(grads, places):
+        if grad is not None:
+            sums[place] = grad if sums[place] is None else sums[place] + grad
+    return tuple(sums)
+
+
+def _values(value: Any) -> Any:
+    """Eager tensors that a graph meets become its inputs, as Paddle's own operators do it."""
+    if isinstance(value, (list, tuple)):
+        return [_values(item) for item in value]
+    return _convert_into_value(value) if isinstance(value, paddle.Tensor) else value
+
+
+def _refuse(operator: Operator, results: Sequence[Any]) -> None:
+    """Nothing is written in place: a graph's values have no memory yet."""
+    given = [
+        param["name"]
+        for param, value in zip(operator.results, results)
+        if value is not None and value is not False
+    ]
+    changed = [operator.names[at] for at in operator.mutated]
+    if given or changed:
+        what = f"{given[0]} cannot be given" if given else f"{changed[0]} cannot be changed"
+        raise NotImplementedError(
+            f"{operator.name}: {what} in a static graph; call it in dynamic mode"
+        )

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Without a C++ compiler, without Paddle, with a Paddle that is too old: what works, and what is said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("paddle", reason="PaddlePaddle is not installed")
+
+HERE = Path(__file__).parent
+SUITE = [
+    "paddle_hazards_test.py", "paddle_modes_test.py", "paddle_gradients_test.py::test_out_raises_the_version",
+    "paddle_gradients_test.py::test_what_is_not_recorded",
+    "paddle_gradients_test.py::test_out_with_a_gradient_is_refused",
+    "paddle_gradients_test.py::test_gradients_are_those_of_the_operator[attention]",
+    "paddle_operators_test.py::test_standard_cases[rms_norm]",
+]  # fmt: skip
+
+
+def run(*command, **environment):
+    return subprocess.run(
+        [sys.executable, *command],
+        env=os.environ | environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+def test_everything_works_without_the_glue():
+    """By Paddle's attributes; what was compiled for this Paddle is not looked for."""
+    tests = [str(HERE / name) for name in SUITE]
+    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, ANYOP_PADDLE_GLUE="0")
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+COMPILERS = """
+import paddle, anyop
+from anyop import _paddle_glue
+x = paddle.ones([2, 3])
+x.stop_gradient = False
+anyop.relu(x).sum().backward()
+assert x.grad is not None and anyop.relu(x.detach()).shape == [2, 3]
+print("problem:", _paddle_glue.problem)
+"""
+
+
+def test_without_a_compiler(tmp_path):
+    done = run("-c", COMPILERS, CXX="/nonexistent/g++", ANYOP_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "problem: [Errno 2] No such file or directory: '/nonexistent/g++'" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_glue_for_another_paddle_is_refused(tmp_path):
+    """The library of this Paddle, looked for under the name of another."""
+    code = """
+import paddle, anyop
+from anyop import _anyop, _paddle_glue
+assert _paddle_glue.load() is not None, _paddle_glue.problem
+try:
+    _anyop.open_paddle_glue(_paddle_glue.path, "3.9.0")
+except ValueError as error:
+    print(error)
+"""
+    done = run("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert "is for Paddle 3." in done.stdout and "and Paddle 3.9.0 is loaded" in done.stdout
+
+
+BLOCKED = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "paddle":
+            raise ModuleNotFoundError("No module named 'paddle'", name="paddle")
+sys.meta_path.insert(0, Block())
+import anyop
+assert "paddle" not in sys.modules
+import anyop.paddle
+"""
+OLD = """
+import sys, types
+class Tensor: pass
+sys.modules["paddle"] = types.SimpleNamespace(Tensor=Tensor, __version__="2.6.2")
+import anyop.paddle
+"""
+
+
+@pytest.mark.parametrize(
+    "code, said",
+    [(BLOCKED, "needs PaddlePaddle, which is not installed: pip install paddlepaddle"),
+     (OLD, "needs DLPack's exchange functions, which paddle has from 3.3 on; this is paddle 2.6.2")],
+    ids=["none", "too old"],
+)  # fmt: skip
+def test_import_error(code, said):
+    done = run("-c", code)
+    assert done.returncode == 1 and f"ImportError: anyop.paddle {said}" in done.stderr
