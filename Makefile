@@ -34,7 +34,7 @@ test: $(VENV)/.anyop $(VENV)/.dev icu
 	@$(STEP) "build the C++ tests" sh -c \
 	  'cmake -DANYOP_BUILD_TESTS=ON build/package && cmake --build build/package -j$(JOBS)'
 	@$(STEP) --show "C++ tests" ctest --test-dir build/package --output-on-failure
-	@$(STEP) --show "Python tests" $(PY) -m pytest $(ARGS)
+	@$(STEP) --show "Python tests" $(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 # The tests that need a CUDA device; they say what they skip and why. On a machine where anyop is
 # installed in another environment: make test-gpu PY=python3 GPU_NEEDS=

@@ -20,6 +20,20 @@ def tally(request: pytest.FixtureRequest) -> dict[str, Counter]:
     return request.config.stash[_TALLY]
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In one of several processes (pytest-xdist): the counts go to the one that prints them."""
+    if hasattr(session.config, "workeroutput"):
+        tally = session.config.stash[_TALLY]
+        session.config.workeroutput["tally"] = {name: dict(n) for name, n in tally.items()}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error) -> None:
+    """A process is done: its counts are added."""
+    for name, counts in getattr(node, "workeroutput", {}).get("tally", {}).items():
+        node.config.stash[_TALLY][name].update(counts)
+
+
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     reasons = Counter(
         report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

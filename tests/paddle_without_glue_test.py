@@ -36,6 +36,47 @@ def test_everything_works_without_the_glue():
     assert done.returncode == 0, done.stdout[-3000:]
 
 
+LOCKED = """
+import faulthandler, threading, time
+import numpy as np
+import paddle, anyop
+
+x, weight, result = paddle.ones([4, 64]), paddle.ones([64]), paddle.empty([4, 64])
+graph = paddle.jit.to_static(lambda x: anyop.gelu(anyop.rms_norm(x, weight)), full_graph=True)
+graph(x)
+freeing = threading.Event()
+
+class Slow(np.ndarray):
+    def __del__(self):
+        if self.base is not None:
+            freeing.set()
+            time.sleep(1)  # without Python's lock, and with Paddle's
+
+imported = [paddle.utils.dlpack.from_dlpack(np.ones(8, np.float32).view(Slow))]
+freeing.clear()
+faulthandler.dump_traceback_later(15, exit=True)
+thread = threading.Thread(target=imported.pop)
+thread.start()
+assert freeing.wait(5) and thread.is_alive()
+for _ in range(10):
+    anyop.rms_norm(x, weight, out=result)
+    anyop.rms_norm(x, weight)  # made and freed
+graph(x)
+assert thread.is_alive(), "too late to find anything"
+thread.join()
+print("all came back")
+"""
+
+
+@pytest.mark.parametrize("glue", ["", "0"], ids=["glue", "without"])
+def test_no_wait_for_paddles_lock(glue, tmp_path):
+    """Paddle frees what came by DLPack with a lock held; who waits for that with Python's lock waits for ever."""
+    program = tmp_path / "locked.py"  # a file: Paddle reads the source of what it makes a graph of
+    program.write_text(LOCKED)
+    done = run(str(program), ANYOP_PADDLE_GLUE=glue)
+    assert done.returncode == 0 and "all came back" in done.stdout, done.stderr[-2000:]
+
+
 COMPILERS = """
 import paddle, anyop
 from anyop import _paddle_glue

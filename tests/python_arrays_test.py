@@ -357,6 +357,6 @@ def test_jax_arrays_are_never_written():
     jnp = pytest.importorskip("jax.numpy", reason="JAX is not installed")
     x = jnp.asarray(X)
     assert np.array_equal(np.asarray(anyop.relu(x)), RELU)
-    with pytest.raises(TypeError, match="relu: out is a jax.Array, expected a numpy.ndarray"):
+    with pytest.raises(TypeError, match=r"relu: out is a jax\.Array, expected a numpy\.ndarray"):
         anyop.relu(X, out=x)
     assert np.array_equal(np.asarray(x), X)

@@ -14,8 +14,11 @@ import numpy as np
 def names():
     found = []
     for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/comm") as file:
-            found.append(file.read().strip())
+        try:
+            with open(f"/proc/self/task/{task}/comm") as file:
+                found.append(file.read().strip())
+        except OSError:  # a thread that ended since it was listed
+            pass
     return found
 
 def workers():

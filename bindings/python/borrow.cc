@@ -377,7 +377,7 @@ int32_t Borrowed::Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor) {
   if (self->mode_.glue) return self->AllocateByGlue(output, tensor);
   int32_t status;
   if (self->first_->origin == Origin::kPaddle &&
-      NewPaddleTensor(tensor, &self->results_[output], &status))
+      NewPaddleTensor(self->first_, tensor, &self->results_[output], &status))
     return status;
   if (self->first_->api) return self->AllocateByExchange(output, tensor);
   return self->AllocateArray(frame, output, tensor);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // With the glue one call a tensor. Without it Paddle's exchange functions and its Python
-// attributes, through their C functions where those can be had.
+// attributes, through their C functions where those can be had; new tensors by its Python.
 #include "paddle_guard.h"
 
 #include <dlfcn.h>
@@ -24,6 +24,7 @@ struct Guard {
   PyObject* has_grad = nullptr;
   PyObject* amp_level = nullptr;
   PyObject* bump_version = nullptr;
+  PyObject* new_tensor = nullptr;  // anyop._paddle_memory.new; may be missing
 };
 std::atomic<const Guard*> guard{nullptr};
 std::mutex init_lock;
@@ -39,6 +40,14 @@ const AnyopPaddleGlue* LoadPaddleGlue() {
   void* glue = address && address.get() != Py_None ? PyLong_AsVoidPtr(address.get()) : nullptr;
   if (PyErr_Occurred()) PyErr_Clear();
   return static_cast<const AnyopPaddleGlue*>(glue);
+}
+
+// A function of one of anyop's own modules; a new reference, or nullptr without an error set.
+PyObject* FindNewTensor() {
+  const Ref module(PyImport_ImportModule("anyop._paddle_memory"));
+  PyObject* found = module ? PyObject_GetAttrString(module.get(), "new") : nullptr;
+  if (!found) PyErr_Clear();
+  return found;
 }
 
 bool FindAttributes(PyObject* paddle, Guard* made) {
@@ -85,6 +94,35 @@ Way ViewByGlue(const AnyopPaddleGlue& glue, const Source* source, PyObject* obje
   return Way::kDispatch;
 }
 
+int32_t NewByGlue(const AnyopPaddleGlue& glue, AnyopTensor* tensor, PyObject** object) {
+  char why[512] = "";
+  void* made = nullptr;
+  const int32_t status = glue.new_tensor(tensor, &made, why, sizeof why);
+  *object = static_cast<PyObject*>(made);
+  if (status != kAnyopOutOfMemory) return status;
+  PyErr_SetString(PyExc_MemoryError, why);
+  return kAnyopPending;
+}
+
+int32_t NewByPython(PyObject* make, const Source* source, AnyopTensor* tensor, PyObject** object) {
+  Ref sizes(PyTuple_New(tensor->ndim));
+  for (int32_t i = 0; sizes && i < tensor->ndim; ++i) {
+    PyObject* size = PyLong_FromLongLong(tensor->shape[i]);
+    if (!size || PyTuple_SetItem(sizes.get(), i, size)) sizes = Ref();
+  }
+  Ref made(sizes ? PyObject_CallFunction(make, "Oiiii", sizes.get(), int{tensor->dtype_code},
+                                         int{tensor->dtype_bits}, tensor->device_type,
+                                         tensor->device_id)
+                 : nullptr);
+  if (!made) return kAnyopPending;
+  if (made.get() == Py_None) return kAnyopNotImplemented;
+  DLTensor view;
+  if (source->api->dltensor_from_py_object_no_sync(made.get(), &view)) return kAnyopPending;
+  tensor->data = static_cast<char*>(view.data) + view.byte_offset;
+  *object = made.Release();
+  return kAnyopOk;
+}
+
 }  // namespace
 
 bool InitPaddleGuard(PyObject* paddle, std::string* why) {
@@ -97,6 +135,7 @@ bool InitPaddleGuard(PyObject* paddle, std::string* why) {
     return false;
   }
   made->glue = LoadPaddleGlue();
+  made->new_tensor = FindNewTensor();
   std::lock_guard<std::mutex> lock(init_lock);
   if (!guard.load()) guard.store(made, std::memory_order_release);
   return true;
@@ -162,19 +201,14 @@ void MarkPaddleWritten(PyObject* object) {
   if (!done) PyErr_Clear();
 }
 
-bool NewPaddleTensor(AnyopTensor* tensor, PyObject** object, int32_t* status) {
-  const AnyopPaddleGlue* glue = guard.load(std::memory_order_acquire)->glue;
-  if (!glue) return false;
-  char why[512] = "";
-  void* made = nullptr;
-  *status = glue->new_tensor(tensor, &made, why, sizeof why);
-  if (*status == kAnyopNotImplemented) return false;
-  *object = static_cast<PyObject*>(made);
-  if (*status == kAnyopOutOfMemory) {
-    PyErr_SetString(PyExc_MemoryError, why);
-    *status = kAnyopPending;
-  }
-  return true;
+bool NewPaddleTensor(const Source* source, AnyopTensor* tensor, PyObject** object,
+                     int32_t* status) {
+  const Guard& g = *guard.load(std::memory_order_acquire);
+  *status = kAnyopNotImplemented;
+  if (g.glue) *status = NewByGlue(*g.glue, tensor, object);
+  if (*status == kAnyopNotImplemented && g.new_tensor)
+    *status = NewByPython(g.new_tensor, source, tensor, object);
+  return *status != kAnyopNotImplemented;
 }
 
 }  // namespace anyop

@@ -33,8 +33,9 @@ Way ViewPaddleTensor(const Source* source, PyObject* object, bool records, Anyop
 // The operator has written the tensor: its version goes up, so that autograd finds out.
 void MarkPaddleWritten(PyObject* object);
 
-// A new tensor of tensor's dtype and shape in host memory, by the glue; *status is an AnyopStatus.
-// False where Paddle's exchange functions must make it.
-bool NewPaddleTensor(AnyopTensor* tensor, PyObject** object, int32_t* status);
+// A new tensor of tensor's dtype, shape and device, by the glue or by Paddle's Python; sets its
+// data. *status is an AnyopStatus. False where Paddle's exchange functions must make it: see
+// anyop/_paddle_memory.py for why they are the last resort.
+bool NewPaddleTensor(const Source* source, AnyopTensor* tensor, PyObject** object, int32_t* status);
 
 }  // namespace anyop
