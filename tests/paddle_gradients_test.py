@@ -33,7 +33,7 @@ def tensors_of(case, wanted):
 def loss_of(case, results):
     results = results if isinstance(results, (list, tuple)) else [results]
     seeds = [case.cotangents.get(name) for name in case.results]
-    pairs = [(r, to_paddle(seed)) for r, seed in zip(results, seeds) if seed is not None]
+    pairs = [(r, to_paddle(seed).clone()) for r, seed in zip(results, seeds) if seed is not None]
     return sum((r * seed).sum() for r, seed in pairs)
 
 

@@ -54,7 +54,7 @@ def in_graph(subject):
         def program(values):
             return subject.function(**dict(zip(arrays, values)), **others)
 
-        # Paddle's own memory: NumPy's, freed by the executor's thread, wants Python's lock, and may wait for ever.
+        # Paddle's own memory: the executor's threads free it, and may wait for ever with NumPy's (docs/paddle.md).
         tensors = [to_paddle(value).clone() for value in arrays.values()]
         specs = [
             paddle.static.InputSpec([None] * t.ndim, dtype=t.dtype, stop_gradient=True)

@@ -37,20 +37,26 @@ def test_everything_works_without_the_glue():
 
 
 LOCKED = """
-import faulthandler, threading, time
+import faulthandler, threading
 import numpy as np
 import paddle, anyop
 
 x, weight, result = paddle.ones([4, 64]), paddle.ones([64]), paddle.empty([4, 64])
-graph = paddle.jit.to_static(lambda x: anyop.gelu(anyop.rms_norm(x, weight)), full_graph=True)
+
+
+def block(x):
+    return anyop.gelu(anyop.rms_norm(x, weight))
+
+
+graph = paddle.jit.to_static(block, full_graph=True)
 graph(x)
-freeing = threading.Event()
+freeing, done = threading.Event(), threading.Event()
 
 class Slow(np.ndarray):
     def __del__(self):
         if self.base is not None:
             freeing.set()
-            time.sleep(1)  # without Python's lock, and with Paddle's
+            done.wait(10)  # without Python's lock, and with Paddle's
 
 imported = [paddle.utils.dlpack.from_dlpack(np.ones(8, np.float32).view(Slow))]
 freeing.clear()
@@ -62,7 +68,8 @@ for _ in range(10):
     anyop.rms_norm(x, weight, out=result)
     anyop.rms_norm(x, weight)  # made and freed
 graph(x)
-assert thread.is_alive(), "too late to find anything"
+assert thread.is_alive()
+done.set()
 thread.join()
 print("all came back")
 """

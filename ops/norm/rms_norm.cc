@@ -12,9 +12,10 @@ template <typename Wide>
 inline void Normalize(const RmsNormArgs* args, int64_t begin, int64_t end) {
   const Rows x(args->x), out(args->out);
   RowReader<Wide> weight(args->weight, 1, args->D);
+  const double per_feature = 1.0 / static_cast<double>(args->D);
   for (int64_t row = begin; row < end; ++row) {
     RowReader<Wide> in(x.dtype(), x[row], args->D);
-    const double mean = Sum(args->D, [](Wide v) { return v * v; }, in) / args->D;
+    const double mean = Sum(args->D, [](Wide v) { return v * v; }, in) * per_feature;
     const Wide scale = static_cast<Wide>(1 / __builtin_sqrt(mean + args->eps));
     RowWriter<Wide> to(out.dtype(), out[row]);
     MapRow(args->D, [scale](Wide v, Wide w) { return v * scale * w; }, to, in, weight);

@@ -2,7 +2,7 @@
 """New tensors of Paddle where the glue does not make them: all without it, those on devices with it.
 
 DLPack's exchange functions could, but Paddle keeps a table of what it took from DLPack. A thread that frees such a
-tensor holds the table's lock while it may wait for Python's lock, so whoever asks for the first with the second in hand,
+tensor holds the table's lock while it may wait for Python's lock. Whoever asks for the first with the second in hand,
 for a new tensor or to free one, may wait for ever.
 """
 

@@ -30,7 +30,10 @@ def through_paddle(subject: Subject) -> Subject:
 
 
 def to_paddle(array: np.ndarray) -> Any:
-    """A tensor in the array's memory, strides and all; Paddle has no negative ones."""
+    """A tensor in the array's memory, strides and all; Paddle has no negative ones.
+
+    Static graphs and threads need its clone(): see "Memory from NumPy" in docs/paddle.md.
+    """
     import paddle
 
     if array.dtype.isbuiltin == 1:
