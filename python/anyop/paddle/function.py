@@ -58,7 +58,7 @@ def _entry(operator: Operator, layer: type[PyLayer], gradient: Gradient | None) 
             refuse_inputs(gradient, args)
         if lists:
             args = [_Held(value) if at in lists else value for at, value in enumerate(args)]
-        passes = [unwanted, False]
+        passes = {"unwanted": unwanted, "done": False}  # PyLayer would look into a list
         found = apply(passes, *args)
         hook = partial(_refuse_second_pass, name, passes)
         if is_single:
@@ -75,13 +75,13 @@ def _entry(operator: Operator, layer: type[PyLayer], gradient: Gradient | None) 
     return entry
 
 
-def _refuse_second_pass(name: str, passes: list, grad: Any) -> None:
-    """A hook of the results, which runs before the PyLayer: passes is [names of results not wanted, one pass is done].
+def _refuse_second_pass(name: str, passes: dict, grad: Any) -> None:
+    """A hook of the results, which runs before the PyLayer: passes says whether one is done.
 
     Paddle 3.3 frees a PyLayer in the first pass, retain_graph=True or not, and crashes in the second. paddle.grad runs
     copies, so it may come again.
     """
-    if passes[1]:
+    if passes["done"]:
         raise RuntimeError(
             f"{name}: this Paddle frees a PyLayer in the first backward pass, even with retain_graph=True; "
             "use paddle.grad(..., retain_graph=True), or add the losses"
@@ -139,7 +139,7 @@ def _recorded(gradient: Gradient) -> type[PyLayer]:
     tensors_of, stops = picker(operator.tensors), _stops(operator)
     unsaved = [at for at in gradient.inputs if at not in gradient.saved_inputs]
 
-    def nodes_of(ctx: Any, saved: tuple, identities: tuple) -> dict[int, Any]:
+    def nodes_of(ctx: Any, saved: tuple, identities: Sequence[int]) -> dict[int, Any]:
         """Where the graph goes on behind each input. A hook's tensor has lost its place in it: not known then."""
         nodes = dict(zip(unsaved, ctx.nodes)) if unsaved else {}
         for at, tensor, identity in zip(gradient.saved_inputs, saved, identities):
@@ -147,16 +147,16 @@ def _recorded(gradient: Gradient) -> type[PyLayer]:
                 nodes[at] = tensor.grad_fn
         return {place: nodes.get(at) for place, at in enumerate(operator.tensors)}
 
-    def forward(ctx: Any, passes: list, *inputs: Any) -> Any:
-        unwanted = passes[0]
+    def forward(ctx: Any, passes: dict, *inputs: Any) -> Any:
+        unwanted = passes["unwanted"]
         found = function(*inputs) if is_plain and not unwanted else run(inputs, unwanted)
         saved = inputs_of(inputs)
         if saves_results:
             saved += results_of(found if isinstance(found, tuple) else (found,))
         ctx.save_for_backward(*saved)
         # Whether each tensor wants a gradient is asked now: Paddle goes by what it was in the forward pass.
-        stopped = tuple(map(stops, tensors_of(inputs)))
-        ctx.kept = tuple(map(id, saved)), tuple(map(version, saved)), keep(inputs), stopped, passes
+        stopped = [*map(stops, tensors_of(inputs))]
+        ctx.kept = [*map(id, saved)], [*map(version, saved)], keep(inputs), stopped, passes
         if unsaved:
             ctx.nodes = [getattr(inputs[at], "grad_fn", None) for at in unsaved]
         return found
@@ -167,16 +167,16 @@ def _recorded(gradient: Gradient) -> type[PyLayer]:
         _refuse_changed(operator, saved, identities, versions)
         asked = callers.wanted_inputs()
         if asked is None:
-            passes[1] = True
+            passes["done"] = True
         else:
             stopped = _stopped(asked, stopped, nodes_of(ctx, saved, identities))
-        unwanted, place = give[stopped]
+        unwanted, place = give[tuple(stopped)]
         return place(run_back(arguments(grads_of(grads), saved, kept), unwanted))
 
     return _layer(f"{operator.name}_gradient", forward, backward)
 
 
-def _stopped(asked: Sequence[Any], stopped: tuple, nodes: dict[int, Any]) -> tuple:
+def _stopped(asked: Sequence[Any], stopped: Sequence[bool | None], nodes: dict[int, Any]) -> tuple:
     """stop_gradient of the tensors, and True where nothing that paddle.grad was asked for lies behind."""
     return tuple(
         True if stops is False and nodes[at] and not callers.leads_to(nodes[at], asked) else stops
@@ -233,12 +233,12 @@ def _once(operator: Operator) -> type[PyLayer]:
     """A backward operator without a gradient of its own: an error once that is asked for."""
     run = _caller(operator)
 
-    def forward(ctx: Any, passes: list, *inputs: Any) -> Any:
+    def forward(ctx: Any, passes: dict, *inputs: Any) -> Any:
         ctx.passes = passes
-        return run(inputs, passes[0])
+        return run(inputs, passes["unwanted"])
 
     def backward(ctx: Any, *grads: Any) -> Any:
-        ctx.passes[1] = True
+        ctx.passes["done"] = True
         raise NotImplementedError(
             f"{operator.name}: has no gradient, so its operator can be differentiated once, not twice"
         )
@@ -264,7 +264,9 @@ def _version(tensor: Any) -> int:
     return 0 if tensor is None else tensor._inplace_version()
 
 
-def _refuse_changed(operator: Operator, saved: tuple, identities: tuple, versions: tuple) -> None:
+def _refuse_changed(
+    operator: Operator, saved: tuple, identities: Sequence[int], versions: Sequence[int]
+) -> None:
     """PyLayer itself does not notice that a saved tensor was written since. Hooks may give another tensor."""
     for tensor, identity, version in zip(saved, identities, versions):
         if id(tensor) != identity or _version(tensor) == version:
