@@ -44,8 +44,8 @@ def install(names: list[str]) -> None:
             continue
         refused = core.torch_problem(name)
         if refused and python_kernels.can_help():
-            python_kernels.define(name, _library(anyop.metadata(name)["namespace"]))
-        elif refused:
+            refused = python_kernels.define(name, _library(anyop.metadata(name)["namespace"]))
+        if refused:
             dispatch.refuse(name, refused)
             continue
         new.append(Operator(name))

@@ -25,17 +25,21 @@ def can_help() -> bool:
     return _IS_OLD and _torch_glue.load() is not None
 
 
-def define(name: str, library: torch.library.Library) -> None:
-    """Define both overloads of an operator, with kernels that call anyop.<op>."""
+def define(name: str, library: torch.library.Library) -> str | None:
+    """Define both overloads of an operator, with kernels that call anyop.<op>; or say why torch cannot have it."""
     metadata = anyop.metadata(name)
     short, results = metadata["name"], metadata["results"]
     arguments, arrow, returned = metadata["schema"].partition("(")[2].rpartition(" -> ")
     arguments = arguments.rpartition(")")[0]
     function = getattr(getattr(anyop.ops, metadata["namespace"]), short)
+    try:
+        torch._C.parse_schema(f"{short}({arguments}){arrow}{returned}")
+    except RuntimeError as error:  # such as a default of a list of text
+        return f"torch cannot read its schema: {str(error).strip().splitlines()[0]}"
     if any(result["optional"] for result in results):
         library.define(f"{short}({arguments}, int results=-1){arrow}{returned}")
         _implement(library, short, _with_mask(function, metadata))
-        return
+        return None
     library.define(f"{short}({arguments}){arrow}{returned}")
     _implement(library, short, function)
     if results:
@@ -43,6 +47,7 @@ def define(name: str, library: torch.library.Library) -> None:
         places = "".join(f", Tensor(out{i}!) {r['name']}" for i, r in enumerate(results))
         library.define(f"{short}.out({arguments}{star}{places}) -> ()")
         _implement(library, f"{short}.out", _without_result(function))
+    return None
 
 
 def _implement(library: torch.library.Library, name: str, function: Callable) -> None:
