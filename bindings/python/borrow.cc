@@ -306,9 +306,14 @@ bool Borrowed::TakeList(Frame* frame, const Param& p, PyObject* object) {
 bool Borrowed::AskStream(Frame* frame) const {
   const AnyopTensor& first = *first_tensor_;
   if (first_->origin == Origin::kCupy) return CupyStream(first.device_id, &frame->stream);
-  return !first_->api ||
-         !first_->api->current_work_stream(static_cast<DLDeviceType>(first.device_type),
-                                           first.device_id, &frame->stream);
+  if (!first_->api ||
+      !first_->api->current_work_stream(static_cast<DLDeviceType>(first.device_type),
+                                        first.device_id, &frame->stream))
+    return true;
+  if (!PyErr_Occurred())
+    PyErr_Format(PyExc_RuntimeError, "%s: the framework names no current stream on device %d:%d",
+                 frame->op->name.c_str(), first.device_type, first.device_id);
+  return false;
 }
 
 void Borrowed::ReleaseGil(Frame* frame) {

@@ -7,6 +7,12 @@
 namespace anyop {
 namespace {
 
+// A function of anyop._cupy, found once and kept; nullptr with an error set.
+PyObject* Function(const char* name) {
+  const Ref module(PyImport_ImportModule("anyop._cupy"));
+  return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
+}
+
 void* PointerIn(const Ref& number) { return number ? PyLong_AsVoidPtr(number.get()) : nullptr; }
 
 }  // namespace
@@ -20,15 +26,16 @@ bool CupyStream(int32_t device_id, void** stream) {
 }
 
 PyObject* NewCupyArray(AnyopTensor* tensor) {
-  const Ref module(PyImport_ImportModule("anyop._cupy"));
+  static PyObject* empty = nullptr;
+  if (!empty) empty = Function("empty");
   Ref shape(PyTuple_New(tensor->ndim));
-  if (!module || !shape) return nullptr;
+  if (!empty || !shape) return nullptr;
   for (int32_t d = 0; d < tensor->ndim; ++d) {
     PyObject* size = PyLong_FromLongLong(tensor->shape[d]);
     if (!size || PyTuple_SetItem(shape.get(), d, size)) return nullptr;
   }
-  const Ref made(PyObject_CallMethod(module.get(), "empty", "isO", tensor->device_id,
-                                     DtypeName(AnyopDtypeOf(tensor)), shape.get()));
+  const Ref made(PyObject_CallFunction(empty, "isO", tensor->device_id,
+                                       DtypeName(AnyopDtypeOf(tensor)), shape.get()));
   PyObject *array, *address;
   if (!made || !PyArg_ParseTuple(made.get(), "OO", &array, &address)) return nullptr;
   tensor->data = PyLong_AsVoidPtr(address);

@@ -76,7 +76,7 @@ class Encoder:
         for layer in self._layers:
             self._attend(layer, (B, T), visible, views)
             self._feed_forward(layer, views)
-        pooled = ops.masked_mean(tokens, self._pooled_tokens(mask))
+        pooled = ops.masked_mean(tokens, pooled_tokens(self.config, mask))
         return ops.l2_normalize(pooled, out=pooled)
 
     def _attend(self, layer: Layer, shape, visible: np.ndarray | None, views: Views) -> None:
@@ -101,14 +101,6 @@ class Encoder:
         ops.linear(inner, *layer.outer, out=other)
         ops.add(x, other, out=x)
         ops.layer_norm(x, *layer.outer_norm, self.config.eps, out=x)
-
-    def _pooled_tokens(self, mask: np.ndarray) -> np.ndarray:
-        """Which tokens' vectors are averaged: all of the text, or only the first."""
-        if self.config.pooling == "mean":
-            return mask
-        first = np.zeros_like(mask)
-        first[:, 0] = True
-        return first
 
     def _views(self, N: int) -> Views:
         D, M = self.config.D, self.config.M
@@ -145,3 +137,12 @@ def layer_weights(weights: dict[str, np.ndarray], layer: int) -> dict:
         "outer": pair(weights, prefix + "output.dense"),
         "outer_norm": pair(weights, prefix + "output.LayerNorm"),
     }
+
+
+def pooled_tokens(config: Config, mask: np.ndarray) -> np.ndarray:
+    """Which tokens' vectors are averaged: all of the text, or only the first."""
+    if config.pooling == "mean":
+        return mask
+    first = np.zeros_like(mask)
+    first[:, 0] = True
+    return first

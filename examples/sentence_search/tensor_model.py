@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .frameworks import Framework
-from .model import layer_weights, pair
+from .model import layer_weights, pair, pooled_tokens
 from .weights import ACTIVATIONS, Config
 
 
@@ -45,7 +45,7 @@ class TensorEncoder:
         """Vectors (B, D) float32 of ids (B, T) int64; mask (B, T) bool is True where text is."""
         B = len(ids)
         ids, mask = self.framework.padded(ids, mask, self.config.limit)
-        inputs = map(self.framework.tensor, (ids, mask, self._pooled_tokens(mask)))
+        inputs = map(self.framework.tensor, (ids, mask, pooled_tokens(self.config, mask)))
         return self.framework.array(self._run(*inputs))[:B]
 
     def _read(self, weights: dict[str, np.ndarray]) -> dict:
@@ -94,11 +94,3 @@ class TensorEncoder:
         inner = activation(ops.linear(x, *layer["inner"]), **self._activation_arguments)
         outer = ops.linear(inner, *layer["outer"])
         return ops.layer_norm(ops.add(x, outer), *layer["outer_norm"], self.config.eps)
-
-    def _pooled_tokens(self, mask: np.ndarray) -> np.ndarray:
-        """Which tokens' vectors are averaged: all of the text, or only the first."""
-        if self.config.pooling == "mean":
-            return mask
-        first = np.zeros_like(mask)
-        first[:, 0] = True
-        return first

@@ -8,8 +8,7 @@ import cupy
 
 def current_stream(device_id: int) -> int:
     """The address of the stream that is current for the device in this thread; 0 is the default stream."""
-    with cupy.cuda.Device(device_id):
-        return cupy.cuda.get_current_stream().ptr
+    return cupy.cuda.get_current_stream(device_id).ptr
 
 
 def empty(device_id: int, dtype: str, shape: tuple[int, ...]) -> tuple[cupy.ndarray, int]:

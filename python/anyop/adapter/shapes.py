@@ -50,18 +50,21 @@ class Sizes:
         if not truth:
             raise ValueError(message())
 
-    @staticmethod
-    def broadcast(shapes: Sequence[Shape]) -> Shape:
+    def broadcast(self, shapes: Sequence[Shape]) -> Shape:
         """The shape that all of these broadcast to; ValueError when there is none."""
         rank = max(map(len, shapes), default=0)
-        full = []
-        for place in range(-rank, 0):
-            sizes = [shape[place] for shape in shapes if -place <= len(shape)]
-            others = [size for size in sizes if not (isinstance(size, int) and size == 1)]
-            if any(size != others[0] for size in others):
-                raise ValueError("shapes cannot be broadcast together")
-            full.append(others[0] if others else 1)
-        return tuple(full)
+        return tuple(
+            self.joined([shape[place] for shape in shapes if -place <= len(shape)])
+            for place in range(-rank, 0)
+        )
+
+    @staticmethod
+    def joined(sizes: Sequence[Size]) -> Size:
+        """The one size that these broadcast to."""
+        others = [size for size in sizes if not (isinstance(size, int) and size == 1)]
+        if any(size != others[0] for size in others):
+            raise ValueError("shapes cannot be broadcast together")
+        return others[0] if others else 1
 
     def __init__(self, values: dict[str, Size] | None = None, order: Sequence[str] = ()) -> None:
         self._order = order  # of letters and arguments in messages

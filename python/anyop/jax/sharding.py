@@ -13,7 +13,8 @@ import jax
 from jax.interpreters import mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
-from anyop.jax.groups import independent, names, summed, terms
+from anyop.adapter.groups import independent, names, terms
+from anyop.jax.groups import summed
 from anyop.jax.site import Site
 
 Shape = Sequence[Any]

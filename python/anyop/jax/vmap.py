@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import batching
 
+from anyop.adapter.groups import fold, independent
 from anyop.jax import primitive
-from anyop.jax.groups import independent, names, terms
 from anyop.jax.site import Site
 
 
@@ -33,30 +33,16 @@ batching.primitive_batchers[primitive.call_p] = _rule
 
 def _folded(site: Site, flat: Sequence[Any], dims: Sequence[Any], size: Any) -> list[Any] | None:
     """The arrays with the batch in front; None where one call cannot compute all elements."""
-    operator = site.operator
-    members = set(independent(site.operator, site.wanted))
-    owners = [operator.inputs[at] for at in site.owners()]
-    groups = [() if p["list"] else names(p["shape"]["group"]) for p in owners]
-    inside = [bool(members.intersection(group)) for group in groups]
-    batched = [dim is not None for dim in dims]
-    if not members or any(is_batched and not isin for is_batched, isin in zip(batched, inside)):
-        return None
-    if any(len(group) > 1 and not b for group, b, isin in zip(groups, batched, inside) if isin):
-        return None  # a gradient of a broadcast, without the batch that the broadcast has
-    full = {group for group, b in zip(groups, batched) if b}
-    rank = max(
-        x.ndim - b - terms(p)
-        for x, p, b, isin in zip(flat, owners, batched, inside)
-        if isin and not p["shape"]["expand"]
+    plan = fold(
+        [site.operator.inputs[at] for at in site.owners()],
+        independent(site.operator, site.wanted),
+        [x.ndim for x in flat],
+        [dim is not None for dim in dims],
     )
-    found = list(flat)
-    for place, (param, dim) in enumerate(zip(owners, dims)):
-        expands = param["shape"]["expand"]
-        if inside[place] and (dim is not None or (groups[place] in full and not expands)):
-            pads = len(members) > 1 or expands
-            front = _in_front(flat[place], dim, size)
-            found[place] = _padded(front, rank + terms(param)) if pads else front
-    return found
+    return plan and [
+        x if rank is None else _padded(_in_front(x, dim, size), rank)
+        for x, dim, rank in zip(flat, dims, plan)
+    ]
 
 
 def _in_front(x: Any, dim: int | None, size: Any) -> Any:

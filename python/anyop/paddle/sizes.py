@@ -49,18 +49,10 @@ class PartlyKnownSizes(Sizes):
     }
 
     @staticmethod
-    def broadcast(shapes: Sequence[Shape]) -> Shape:
+    def joined(sizes: Sequence[Size]) -> Size:
         """A known size other than 1 decides; beside an unknown one, 1 decides nothing."""
-        rank = max(map(len, shapes), default=0)
-        full = []
-        for place in range(-rank, 0):
-            sizes = [shape[place] for shape in shapes if -place <= len(shape)]
-            known = {size for size in sizes if size is not UNKNOWN and size != 1}
-            if len(known) > 1:
-                raise ValueError("shapes cannot be broadcast together")
-            unknown = any(size is UNKNOWN for size in sizes)
-            full.append(known.pop() if known else UNKNOWN if unknown else 1)
-        return tuple(full)
+        known = Sizes.joined([size for size in sizes if size is not UNKNOWN])
+        return UNKNOWN if known == 1 and any(size is UNKNOWN for size in sizes) else known
 
     def match(self, shape: Mapping[str, Any], found: Shape, message: Callable[[], str]) -> None:
         """Bind what is new, compare what is known."""

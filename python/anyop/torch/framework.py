@@ -7,7 +7,7 @@ running program where they have none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -44,8 +44,7 @@ class SymbolicSizes(Sizes):
         elif not truth:
             raise ValueError(message())
 
-    @staticmethod
-    def broadcast(shapes: list[Shape]) -> Shape:
+    def broadcast(self, shapes: Sequence[Shape]) -> Shape:
         """The shape that all of these broadcast to; ValueError when there is none."""
         try:
             return torch.broadcast_shapes(*shapes)

@@ -6,25 +6,24 @@ Where it has none, or where something counts the group's sizes, the operator run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from anyop.adapter.check import Check
-from anyop.adapter.shapes import counted_groups
+from anyop.adapter.groups import fold, independent
 from anyop.torch.dtypes import BY_NAME
 from anyop.torch.operators import Operator
 
 
 def install(operator: Operator, library: torch.library.Library) -> None:
     """Register the batching rule of the functional overload."""
-    fold = _folding(operator)
 
     def rule(info: Any, in_dims: tuple, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         inputs, wanted = operator.fill(args, kwargs), operator.wanted(args, kwargs)
         dims = [*in_dims[: operator.count], *[None] * (operator.count - len(in_dims))]
-        found = fold(inputs, dims, info.batch_size, wanted) if fold else None
+        found = _folded(operator, inputs, dims, info.batch_size, wanted)
         if found is None:
             found = _sequential(operator, inputs, dims, info.batch_size, wanted)
         out_dims = (
@@ -40,84 +39,44 @@ def install(operator: Operator, library: torch.library.Library) -> None:
 # ---- one more leading size ----
 
 
-def _folding(operator: Operator) -> Callable[..., Any] | None:
-    """Runs all elements in one call; None where the schema does not allow it for any call."""
-    results = operator.results
-    groups = {_names(param["shape"]["group"]) for param in results}
-    leading = all(not param["shape"]["before"] for param in results)
-    if operator.mutated or not leading or len(groups) != 1 or () in groups:
+def _folded(
+    operator: Operator, inputs: list[Any], dims: Sequence[Any], batch: Any, wanted: int
+) -> Any:
+    """All elements in one call; None where the schema does not allow it."""
+    given = [at for at in operator.tensors if inputs[at] is not None]
+    kept = tuple(bool(wanted >> bit & 1) for bit in range(len(operator.results)))
+    plan = fold(
+        [operator.inputs[at] for at in given],
+        independent(operator, kept if operator.has_optional_results else None),
+        [0 if operator.inputs[at]["list"] else inputs[at].ndim for at in given],
+        [_is_batched(dims[at]) for at in given],
+    )
+    if plan is None:
         return None
-    (members,) = groups
-    tensors = [(at, operator.inputs[at]) for at in operator.tensors]
-    expressions = [c["expression"] for c in operator.metadata["conditions"]]
-    for param in (*results, *(param for _, param in tensors)):
-        expressions += [*param["shape"]["before"], *param["shape"]["after"]]
-    if any(set(counted_groups(expression)) & set(members) for expression in expressions):
-        return None
-    in_group = {
-        at: param
-        for at, param in tensors
-        if set(_names(param["shape"]["group"])) & set(members) and not param["list"]
-    }
-    if any(param["shape"]["before"] for param in in_group.values()):
-        return None
+    folded = list(inputs)
+    for at, rank in zip(given, plan):
+        if rank is not None:
+            folded[at] = _leading(inputs[at], dims[at], batch, rank, operator.inputs[at]["layout"])
+    return operator.call(folded, wanted)
 
-    def fold(inputs: list[Any], dims: Sequence[Any], batch: Any, wanted: int) -> Any:
-        batched = {at for at in operator.tensors if dims[at] is not None}
-        if any(at not in in_group or isinstance(dims[at], (list, tuple)) for at in batched):
-            return None  # a list's dims are a list, whether they are batched or not
-        full = {_names(in_group[at]["shape"]["group"]) for at in batched}
-        if any(
-            len(_names(param["shape"]["group"])) > 1 and at not in batched
-            for at, param in in_group.items()
-        ):
-            return None  # a gradient of a broadcast, without the batch that the broadcast has
-        rank = max(
-            inputs[at].ndim - (at in batched) - _terms(param)
-            for at, param in in_group.items()
-            if inputs[at] is not None and not param["shape"]["expand"]
-        )
-        folded = list(inputs)
-        for at, param in in_group.items():
-            if inputs[at] is None:
-                continue
-            if at in batched or (
-                _names(param["shape"]["group"]) in full and not param["shape"]["expand"]
-            ):
-                pads = len(members) > 1 or param["shape"]["expand"]
-                folded[at] = _leading(
-                    inputs[at], dims[at], batch, rank + _terms(param), pads, param
-                )
-        return operator.call(folded, wanted)
 
-    return fold
+def _is_batched(dim: Any) -> bool:
+    """Whether a tensor is, or any of a list."""
+    return any(map(_is_batched, dim)) if isinstance(dim, (list, tuple)) else dim is not None
 
 
 def _leading(
-    tensor: torch.Tensor,
-    dim: int | None,
-    batch: Any,
-    rank: int,
-    pads: bool,
-    param: Mapping[str, Any],
+    tensor: torch.Tensor, dim: int | None, batch: Any, rank: int, layout: str
 ) -> torch.Tensor:
     """The tensor with the batch in front, and sizes 1 behind it as far as broadcasting needs them."""
     if dim is None:
         tensor = tensor.unsqueeze(0).expand(batch, *tensor.shape)
     else:
         tensor = tensor.movedim(dim, 0)
-    if pads:
+    if tensor.ndim <= rank:
         ones = (1,) * (rank + 1 - tensor.ndim)
         tensor = tensor.reshape(tensor.shape[0], *ones, *tensor.shape[1:])
-    return tensor if param["layout"] == "strided" else tensor.contiguous()
-
-
-def _names(group: str | Sequence[str] | None) -> tuple[str, ...]:
-    return () if group is None else (group,) if isinstance(group, str) else tuple(group)
-
-
-def _terms(param: Mapping[str, Any]) -> int:
-    return len(param["shape"]["before"]) + len(param["shape"]["after"])
+    return tensor if layout == "strided" else tensor.contiguous()
 
 
 # ---- one after the other ----
