@@ -8,17 +8,14 @@ import os
 import sys
 from pathlib import Path
 
-from .cpp import cpp_path, write_cpp
-from .docs import docstring, reference_page
+from .docs import reference_page
 from .folders import read_folders
-from .header import header_path, write_header
-from .library import write_library
-from .metadata import metadata_json
+from .generate import generate_library
+from .header import header_path
 from .operator_file import Operator
 from .sections import BACKENDS
 from .source import SchemaError
 from .stubs import write_stubs
-from .table import write_table
 
 MANIFEST = "manifest.txt"
 
@@ -77,18 +74,9 @@ def _files(what: str, library: str, operators: list[Operator], out: Path) -> dic
         }
     if what == "list":
         return {}
-    files: dict[str, str] = {}
-    tables = []
-    for op in operators:
-        files[header_path(op)] = write_header(op)
-        tables.append(f"{op.namespace}/ops/{op.name}_table.c")
-        files[tables[-1]] = write_table(op, docstring(op), metadata_json(op))
-    for namespace in sorted({op.namespace for op in operators}):
-        of_namespace = [op for op in operators if op.namespace == namespace]
-        files[cpp_path(namespace)] = write_cpp(namespace, of_namespace)
-    tables.append(f"{library}_library.c")
-    files[tables[-1]] = write_library(library, operators)
-    files["operators.cmake"] = cmake_lists(operators, out, tables)
+    made = generate_library(operators, library)
+    files = dict(made.files)
+    files["operators.cmake"] = cmake_lists(operators, out, made.sources)
     files[MANIFEST] = "".join(f"{name}\n" for name in sorted(files))
     return files
 

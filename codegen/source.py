@@ -32,6 +32,13 @@ class SchemaError(Exception):
         super().__init__(f"{path}:{line}: {message}")
 
 
+class SchemaErrors(ValueError):
+    """Every mistake of some folders, a line each."""
+
+    def __init__(self, errors: Iterable[SchemaError]) -> None:
+        super().__init__("\n".join(map(str, errors)))
+
+
 def nearest(word: str, known: Iterable[str], fix: str) -> str:
     """The fix for an unknown word: the nearest known one when there is one, else `fix`."""
     known = list(known)
