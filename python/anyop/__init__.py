@@ -5,6 +5,8 @@ Every operator of anyop is a function of this package; those of other namespaces
 Tensors in, tensors of the same framework out: NumPy arrays, torch tensors and anything that speaks DLPack.
 """
 
+import importlib as _importlib
+
 from anyop._load import core as _core
 from anyop._operators import add_functions as _add_functions
 from anyop._operators import list_ops, load, metadata, ops, schema
@@ -17,15 +19,36 @@ backends = _core.backends
 get_num_threads = _core.get_num_threads
 set_num_threads = _core.set_num_threads
 
+# Imported when they are first asked for: who only calls operators does not pay for the builder.
+_LATER = {
+    "BuildError": "anyop.builder",
+    "MissingToolError": "anyop.builder",
+    "build": "anyop.builder",
+    "jit": "anyop.jit",
+}
+
+
+def __getattr__(name: str):
+    if name not in _LATER:
+        raise AttributeError(f"module 'anyop' has no attribute {name!r}")
+    module = _importlib.import_module(_LATER[name])
+    globals()[name] = module if _LATER[name] == f"anyop.{name}" else getattr(module, name)
+    return globals()[name]
+
+
 _add_functions(globals())
 
 __all__ = [
+    "BuildError",
     "DeviceError",
     "InternalError",
+    "MissingToolError",
     "backends",
+    "build",
     "cmake_dir",
     "get_num_threads",
     "include_dir",
+    "jit",
     "list_ops",
     "load",
     "metadata",

@@ -57,24 +57,19 @@ def metadata(name: str) -> dict:
 
 
 def load(path: str | os.PathLike) -> list[str]:
-    """Load a library of operators (a file, or a folder of such files) and return the names that came.
+    """Load operators and return the names that came.
+
+    path: a library, a folder of libraries (``*.so``), or a folder of operator files (``<op>.toml``), which ``anyop.build``
+          makes a library of first, once.
 
     All operators of a library come or, with an error, none. Loading the same library again is no error.
     Raises FileNotFoundError when path does not exist, ValueError when it is no library of operators, was built for
-    another ABI, or names an operator that is there already.
+    another machine or ABI, or names an operator that is there already; what ``anyop.build`` raises.
     """
     path = os.path.abspath(os.fspath(path))
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"no library of operators at {path}")
-    files = [path]
-    if os.path.isdir(path):
-        files = [
-            os.path.join(path, name) for name in sorted(os.listdir(path)) if name.endswith(".so")
-        ]
-        if not files:
-            raise ValueError(f"{path} holds no library of operators (*.so)")
     before = set(list_ops())
-    for file in files:
+    for file in _libraries(path):
+        _check_machine(file)
         core.load_library(file)
     _refresh()
     new = [name for name in list_ops() if name not in before]
@@ -82,3 +77,32 @@ def load(path: str | os.PathLike) -> list[str]:
         for callback in on_new_operators:
             callback(new)
     return new
+
+
+def _libraries(path: str) -> list[str]:
+    """The files to load."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"no library of operators at {path}")
+    if not os.path.isdir(path):
+        return [path]
+    files = [os.path.join(path, name) for name in sorted(os.listdir(path)) if name.endswith(".so")]
+    if files:
+        return files
+    from anyop.builder.folder import SCHEMA, find_files
+
+    if not any(file.endswith(SCHEMA) for file in find_files(path)):
+        raise ValueError(
+            f"{path} holds no library of operators (*.so) and no operator files (<op>.toml)"
+        )
+    from anyop.builder import build
+
+    return [build(path)]
+
+
+def _check_machine(file: str) -> None:
+    """Refuse what the dynamic loader would refuse in other words."""
+    from anyop.builder.elf import machine_of
+
+    machine, here = machine_of(file), os.uname().machine
+    if machine is not None and machine != here:
+        raise ValueError(f"{file} is for {machine}, this machine is {here}")

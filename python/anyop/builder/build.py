@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""anyop.build: a folder of operators becomes one library, from the cache where it was built before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from anyop import _anyop
+from anyop.builder.errors import BuildError
+from anyop.builder.folder import (
+    check_folder,
+    cpu_identity,
+    find_files,
+    hash_texts,
+    library_name,
+    make_key,
+)
+from anyop.builder.gpus import wanted_archs
+from anyop.builder.toolchains import CPU_FLAGS, choose_toolchain
+from anyop.builder.tools import find_command
+from anyop.cache import Manifest, Request, obtain
+
+_BACKENDS = ("cpu", "cuda", "hip")
+_DEVICE_FILES = {"cuda": ".cu", "hip": ".hip"}
+
+
+def build(
+    folder: str | os.PathLike,
+    *,
+    out: str | os.PathLike | None = None,
+    name: str | None = None,
+    arch: str | Iterable[str] | None = None,
+    flags: Iterable[str] = (),
+    toolchains: Mapping[str, str] | None = None,
+    backends: Iterable[str] | None = None,
+    static: bool = False,
+    verbose: bool = False,
+) -> str:
+    """Build the operators of a folder (``<op>.toml`` with kernels beside it) and return the library's path.
+
+    out:         folder that gets the library and ``include/``, the headers for C++; default: it stays in the cache.
+    name:        of the library, ``lib<name>.so``; default: the folder's.
+    arch:        GPU architectures, such as ``["80", "90a"]``; default: ``ANYOP_CUDA_ARCH``, else those of this
+                 machine's GPUs, else the compiler's in the table of toolchains.
+    flags:       further flags of every compiler and of the link.
+    toolchains:  backend -> name in the table of toolchains (``{"cuda": "cucc"}``); "host" is the C++ compiler.
+    backends:    those to build; default: all that the schemas name. "cpu" is always among them.
+    static:      put libstdc++ into the library, for machines with an older one.
+    verbose:     show the commands and all that the compilers say.
+
+    The same contents, flags and compilers give the library that is there; nothing is written or locked then, and no
+    compiler is needed. Raises ValueError (mistakes in schemas, each with file and line; a bad argument),
+    MissingToolError, BuildError (with the compiler's first error), TimeoutError (another process builds it for too
+    long), OSError.
+    """
+    source = check_folder(folder)
+    name = library_name(source, name)
+    files = _files(source, name)
+    choices = Choices.check(
+        arch=arch, flags=flags, toolchains=toolchains, backends=backends, static=static, verbose=verbose,
+        suffixes={os.path.splitext(path)[1] for path in files},
+    )  # fmt: skip
+    facts = choices.facts(name)
+    key = make_key(facts, source, files)
+
+    def make(private: str) -> Manifest:
+        manifest = choices.make(name, source, private)
+        if make_key(facts, source, _files(source, name)) != key:
+            raise BuildError(f"{source} was changed while {name} was built; build it again")
+        return manifest
+
+    library = obtain(Request(name, key, choices.find_tool), make)
+    return library if out is None else _copy(library, os.fspath(out))
+
+
+def build_inputs(
+    name: str, texts: Iterable[str], choices: Choices, write: Callable[[str], None]
+) -> str:
+    """Build operators that lie in no folder: write(folder) puts them there where they must be built; texts make the
+    key.
+    """
+
+    def make(private: str) -> Manifest:
+        source = os.path.join(private, "src")
+        os.mkdir(source)
+        write(source)
+        return choices.make(name, source, private)
+
+    key = hash_texts([*choices.facts(name), *texts])
+    return obtain(Request(name, key, choices.find_tool), make)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a caller chose, checked; all but `verbose` is part of the key."""
+
+    archs: dict[str, list[str]]  # by backend, for those whose sources are there
+    flags: tuple[str, ...]
+    toolchains: dict[str, str]
+    backends: tuple[str, ...] | None
+    static: bool
+    verbose: bool
+
+    @classmethod
+    def check(
+        cls,
+        *,
+        arch: str | Iterable[str] | None,
+        flags: Iterable[str],
+        toolchains: Mapping[str, str] | None,
+        suffixes: set[str],
+        backends: Iterable[str] | None = None,
+        static: bool = False,
+        verbose: bool = False,
+    ) -> Choices:
+        """Raises ValueError."""
+        named = dict(toolchains or {})
+        for role in named:
+            choose_toolchain(role, named[role])
+        chosen, archs = _backends(backends), {}
+        for backend, suffix in _DEVICE_FILES.items():
+            if suffix in suffixes and (chosen is None or backend in chosen):
+                default = choose_toolchain(backend, named.get(backend)).default_arch
+                archs[backend] = wanted_archs(backend, arch, default)
+        return cls(archs, _texts(flags, "flags"), named, chosen, static, verbose)
+
+    def facts(self, name: str) -> list[str]:
+        """What the library depends on besides files."""
+        chains = [
+            choose_toolchain(role, self.toolchains.get(role)) for role in ("host", *self.archs)
+        ]
+        machine = chains[0].machine or os.uname().machine
+        chosen = [self.flags, self.archs, chains, CPU_FLAGS, self.backends, self.static]
+        return [
+            f"anyop {_anyop.version}",
+            machine,
+            name,
+            *map(repr, chosen),
+            cpu_identity(self.flags),
+        ]
+
+    def find_tool(self, role: str) -> list[str] | None:
+        """The compiler on this machine, None where it is not there."""
+        return find_command(choose_toolchain(role, self.toolchains.get(role)))
+
+    def make(self, name: str, source: str, private: str) -> Manifest:
+        """Build."""
+        from anyop.builder.compile import make_library
+
+        return make_library(name, source, private, self)
+
+
+def _files(source: str, name: str) -> list[str]:
+    """The folder's files, without the library that an earlier build may have put there."""
+    return [path for path in find_files(source) if os.path.basename(path) != f"lib{name}.so"]
+
+
+def _backends(backends: Iterable[str] | None) -> tuple[str, ...] | None:
+    if backends is None:
+        return None
+    chosen = _texts(backends, "backends")
+    for backend in chosen:
+        if backend not in _BACKENDS:
+            raise ValueError(
+                f"no backend {backend!r} to build, expected some of {', '.join(_BACKENDS)}"
+            )
+    return tuple(name for name in _BACKENDS if name in chosen or name == "cpu")
+
+
+def _texts(values: Iterable[str], what: str) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise ValueError(f"{what} is {values!r}, expected a list of texts")
+    values = tuple(values)
+    for value in values:
+        if not isinstance(value, str) or any(char in value for char in "\n\r\0"):
+            raise ValueError(f"{what} has {value!r}, expected texts of one line")
+    return values
+
+
+def _copy(library: str, out: str) -> str:
+    """Put an entry's files into a folder of the user's, each by a rename."""
+    import shutil
+
+    out = os.path.abspath(out)
+    entry = os.path.dirname(library)
+    for root, _, names in os.walk(entry):
+        into = os.path.join(out, os.path.relpath(root, entry))
+        os.makedirs(into, exist_ok=True)
+        for name in names:
+            if name != "manifest.json":
+                part = os.path.join(into, f".{name}.{os.getpid()}.part")
+                shutil.copyfile(os.path.join(root, name), part)
+                os.chmod(part, 0o755 if name.endswith(".so") else 0o644)
+                os.replace(part, os.path.join(into, name))
+    return os.path.join(out, os.path.basename(library))

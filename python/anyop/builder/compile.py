@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a folder of operators to its library: generates tables, plans the steps, runs them and writes the manifest.
+
+Compilers see names that are plain whatever the user's are: the folder is linked into the private one as in0,
+anyop's headers as include, and every path of a command is relative. A device compiler sees CUDA's or HIP's headers
+and anyop/kernel.h; the C++ compiler makes the tables and links.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+import time
+from pathlib import Path
+
+from anyop import codegen
+from anyop._paths import include_dir
+from anyop.builder.build import Choices
+from anyop.builder.depfile import read_depfile
+from anyop.builder.elf import Elf
+from anyop.builder.errors import BuildError
+from anyop.builder.ninja import Step, run_ninja, write_ninja
+from anyop.builder.toolchains import CPU_FLAGS, Toolchain, choose_toolchain
+from anyop.builder.tools import describe, need_command, need_ninja
+from anyop.cache.dependencies import changed_since, record
+from anyop.cache.manifest import Manifest, Tool
+from anyop.cache.store import timeout_seconds
+from anyop.codegen.binaries import check_machine
+from anyop.codegen.generate import generate
+from anyop.codegen.kernels import Kernel
+
+ENTRY = "AnyopLibraryEntry"
+_LINK = ("-shared", "-Wl,--no-undefined", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-Bsymbolic")
+_OLDER_GLIBC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "older_glibc.S")
+_STATIC = (
+    "-static-libstdc++",
+    "-static-libgcc",
+    "-Wl,--gc-sections",  # and what older_glibc.S asks for
+    "-Wl,--push-state,--no-as-needed,-l:libpthread.so.0,-l:libdl.so.2,-l:librt.so.1,--pop-state",
+)
+_DEVICE = {"cuda": "ANYOP_WITH_CUDA", "hip": "ANYOP_WITH_HIP"}  # what tables ask
+_DEVICE_SOURCES = (".cu", ".hip")
+
+
+def make_library(name: str, source: str, private: str, choices: Choices) -> Manifest:
+    """Build the operators below source in the folder private; the result lies in private/entry.
+
+    Raises SchemaErrors, MissingToolError, BuildError, TimeoutError, OSError.
+    """
+    start = time.time()
+    build = _Build(name, source, private, choices)
+    build.write_inputs()
+    identities = _Identities(build.tools)
+    ninja = [need_ninja(), "-f", "build.ninja", "-j", str(len(os.sched_getaffinity(0)))]
+    run_ninja(private, ninja, name, choices.verbose, timeout_seconds(), build.plain)
+    build.check_library()
+    build.write_headers()
+    dependencies = build.dependencies()
+    if changed := changed_since(dependencies, start):
+        raise BuildError(f"{changed[0]} was changed while {name} was built; build it again")
+    return Manifest(
+        name=name,
+        library=build.library,
+        dependencies=record([*dependencies, *_generator()]),
+        tools=identities.get(),
+    )
+
+
+class _Build:
+    """The plan of one build."""
+
+    def __init__(self, name: str, source: str, private: str, choices: Choices) -> None:
+        self.private, self.choices = private, choices
+        self.source = os.path.realpath(source)
+        self.made = generate([Path(source)], name)
+        self.shown = "" if source.startswith(private) else f"{source}/"
+        self.library = f"lib{name}.so"
+        self.links = {"in0": self.source, "include": include_dir()}  # plain name -> folder
+        self.chains: dict[str, Toolchain] = {}
+        self.commands: dict[str, list[str]] = {}
+        self.steps: list[Step] = []
+        self._plan()
+        check_machine(self.made.operators, self.machine)
+
+    @property
+    def machine(self) -> str:
+        """What the library is for."""
+        return self.chains["host"].machine or os.uname().machine
+
+    @property
+    def tools(self) -> list[tuple[str, Toolchain, list[str]]]:
+        """Role, toolchain and command of each compiler that takes part."""
+        return [(role, chain, self.commands[role]) for role, chain in self.chains.items()]
+
+    def write_inputs(self) -> None:
+        """Links, generated files and build.ninja."""
+        for name, folder in self.links.items():
+            os.symlink(folder, os.path.join(self.private, name))
+        for name, text in self.made.files.items():
+            path = os.path.join(self.private, "gen", name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as stream:
+                stream.write(text)
+        os.mkdir(os.path.join(self.private, "o"))
+        with open(os.path.join(self.private, "exports.map"), "w", encoding="utf-8") as stream:
+            stream.write(f"{{ global: {ENTRY}; local: *; }};\n")
+        with open(os.path.join(self.private, "build.ninja"), "w", encoding="utf-8") as stream:
+            stream.write(write_ninja(self.steps))
+
+    def plain(self, text: str) -> str:
+        """Compilers' messages with the paths that the user knows."""
+        for name, folder in self.links.items():
+            shown = self.shown if name == "in0" else f"{folder}/"
+            text = re.sub(rf"(?<![\w/.]){name}/", lambda _, shown=shown: shown, text)
+        return re.sub(r"(?<![\w/.])gen/", "(generated) ", text)
+
+    def check_library(self) -> None:
+        """Exports the one function and nothing else, for the machine that was asked for."""
+        library = Elf(os.path.join(self.private, "entry", self.library))
+        if library.exported != {ENTRY}:
+            raise BuildError(
+                f"{self.library} exports {', '.join(sorted(library.exported)) or 'nothing'}, expected {ENTRY} only"
+            )
+        if library.machine != self.machine:
+            raise BuildError(
+                f"{self.library} is for {library.machine}, expected {self.machine}: the compiler is for another machine"
+            )
+
+    def write_headers(self) -> None:
+        """What C++ callers include, and what the library opens at run time."""
+        for name, text in self.made.files.items():
+            if name.endswith(".h"):
+                path = os.path.join(self.private, "entry", "include", name)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "w", encoding="utf-8") as stream:
+                    stream.write(text)
+        for name, path in getattr(self.made, "bundled", {}).items():
+            place = os.path.join(self.private, "entry", name)
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            shutil.copyfile(path, place)
+
+    def dependencies(self) -> list[str]:
+        """Files that compilers read outside the private folder."""
+        found = {
+            os.path.realpath(path)
+            for op in self.made.operators
+            for kernel in op.kernels
+            for path in kernel.files
+        }
+        inside = os.path.realpath(self.private) + os.sep
+        for step in self.steps:
+            depfile = os.path.join(self.private, f"{step.output}.d")
+            if os.path.exists(depfile):
+                with open(depfile, encoding="utf-8", errors="surrogateescape") as stream:
+                    found |= {
+                        os.path.realpath(os.path.join(self.private, name))
+                        for name in read_depfile(stream.read())
+                    }
+        return sorted(path for path in found if not path.startswith(inside))
+
+    def _plan(self) -> None:
+        self._chain("host")
+        objects = []
+        devices = self._devices()
+        defines = [f"-D{_DEVICE[backend]}=1" for backend in devices]
+        for (role, path), kernel in self._kernel_files().items():
+            plain = ["-std=c++17", *CPU_FLAGS, *defines]
+            flags = plain if role == "host" else self._device_flags(role, kernel)
+            objects.append(
+                self._compile(
+                    [*self._command(role), *flags], self._linked(path), os.path.basename(path)
+                )
+            )
+        for name in self.made.sources:
+            table = [*self._command("host"), "-x", "c", "-std=c11", *CPU_FLAGS, *defines, "-Igen"]
+            objects.append(self._compile(table, f"gen/{name}", os.path.basename(name)))
+        if self.choices.static:
+            path = self._linked(_OLDER_GLIBC)
+            objects.append(self._compile(self._command("host"), path, os.path.basename(path)))
+        objects += [self._linked(str(path)) for path in getattr(self.made, "linked", [])]
+        link = [
+            *self._command("host"),
+            *_LINK,
+            f"-Wl,-soname,{self.library}",
+            "-Wl,--version-script=exports.map",
+        ]
+        link += [*(_STATIC if self.choices.static else ()), *objects, "-o", f"entry/{self.library}"]
+        for role in devices:
+            chain = self._chain(role)
+            above = os.path.dirname(os.path.dirname(os.path.realpath(self.commands[role][0])))
+            link += [flag.replace("{folder}", above) for flag in chain.link]
+        link += [*self.choices.flags, "-ldl"]
+        self.steps.append(Step(f"link {self.library}", link, f"entry/{self.library}", objects))
+
+    def _compile(self, command: list[str], source: str, what: str) -> str:
+        """Plan one object file; returns its name."""
+        output = f"o/{len(self.steps)}.o"
+        command = [
+            *command,
+            *self.choices.flags,
+            "-Iin0",
+            "-Iinclude",
+            "-Igen",
+            "-MD",
+            "-MF",
+            f"{output}.d",
+            "-c",
+            source,
+            "-o",
+            output,
+        ]
+        self.steps.append(Step(what, command, output, [source]))
+        return output
+
+    def _kernels(self) -> list[Kernel]:
+        """Those that are to be built."""
+        wanted = self.choices.backends
+        kernels = [kernel for op in self.made.operators for kernel in op.kernels]
+        return [kernel for kernel in kernels if wanted is None or kernel.backend in wanted]
+
+    def _devices(self) -> list[str]:
+        """Backends whose runtime library the kernels are linked with."""
+        linked = [
+            kernel.backend for kernel in self._kernels() if kernel.form in ("source", "object")
+        ]
+        return [backend for backend in dict.fromkeys(linked) if backend in _DEVICE]
+
+    def _kernel_files(self) -> dict[tuple[str, str], Kernel]:
+        """(backend whose compiler takes it, path) -> the first kernel that names the file."""
+        found: dict[tuple[str, str], Kernel] = {}
+        for kernel in self._kernels():
+            for path in map(str, kernel.sources):
+                found.setdefault(
+                    (kernel.backend if path.endswith(_DEVICE_SOURCES) else "host", path), kernel
+                )
+        return found
+
+    def _device_flags(self, backend: str, kernel: Kernel) -> list[str]:
+        chain = self._chain(backend)
+        archs = fitting_archs(
+            kernel.arch, self.choices.archs.get(backend) or list(chain.default_arch)
+        )
+        flags = [
+            chain.arch.format(arch=arch, number=arch.rstrip("af")) for arch in archs if chain.arch
+        ]
+        if chain.newer and archs and archs[-1].isdigit():
+            flags.append(chain.newer.format(arch=archs[-1]))
+        host = ["-ccbin", self.commands["host"][0]] if chain.name == "nvcc" else []
+        return [*chain.compile, *flags, *host]
+
+    def _chain(self, role: str) -> Toolchain:
+        if role not in self.chains:
+            self.chains[role] = choose_toolchain(role, self.choices.toolchains.get(role))
+            self.commands[role] = need_command(self.chains[role])
+        return self.chains[role]
+
+    def _command(self, role: str) -> list[str]:
+        environment = self._chain(role).environment
+        return [*(("env", *environment) if environment else ()), *self.commands[role]]
+
+    def _linked(self, path: str) -> str:
+        """The file by a plain folder name; a file outside all links gets a link to its folder."""
+        for name, folder in self.links.items():
+            if path.startswith(folder + os.sep):
+                return f"{name}/{os.path.relpath(path, folder)}"
+        name = f"in{len(self.links)}"
+        self.links[name] = os.path.dirname(path)
+        return f"{name}/{os.path.basename(path)}"
+
+
+def fitting_archs(stated: str | None, wanted: list[str]) -> list[str]:
+    """Of the wanted architectures those of the kernel: "80+" is at least 80, "90a" is that one and no other."""
+    if stated is None:
+        return sorted(wanted, key=_number)
+    if stated.endswith("+"):
+        least = _number(stated[:-1])
+        return sorted((arch for arch in wanted if _number(arch) >= least), key=_number) or [
+            stated[:-1]
+        ]
+    return [stated]
+
+
+def _number(arch: str) -> int:
+    digits = re.sub(r"\D", "", arch)
+    return int(digits) if digits else 0
+
+
+def _generator() -> list[str]:
+    """The files that write the tables: another generator, another library."""
+    folder = os.path.dirname(os.path.abspath(codegen.__file__))
+    names = [
+        name
+        for name in os.listdir(folder)
+        if name.endswith(".py") and not name.endswith("_test.py")
+    ]
+    return list(filter(os.path.isfile, (os.path.join(folder, name) for name in names)))
+
+
+class _Identities:
+    """What the compilers are, read while they run."""
+
+    def __init__(self, tools: list[tuple[str, Toolchain, list[str]]]) -> None:
+        self.found: dict[str, Tool] = {}
+        self.problem: BaseException | None = None
+        self.thread = threading.Thread(target=self._read, args=(tools,), daemon=True)
+        self.thread.start()
+
+    def _read(self, tools: list[tuple[str, Toolchain, list[str]]]) -> None:
+        try:
+            for role, chain, command in tools:
+                self.found[role] = describe(chain, command)
+        except BaseException as error:
+            self.problem = error
+
+    def get(self) -> dict[str, Tool]:
+        self.thread.join()
+        if self.problem is not None:
+            raise self.problem
+        return self.found

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a folder of operators that a build can depend on, and the key that they make."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+
+SCHEMA = ".toml"
+SOURCES = (".cc", ".cpp", ".cxx", ".c", ".cu", ".hip")
+HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".def")
+BINARIES = (".o", ".a", ".so", ".cubin", ".fatbin", ".ptx")
+_KINDS = (SCHEMA, *SOURCES, *HEADERS, *BINARIES)
+_MOST_FILES = 10_000
+_TEST = re.compile(r"_test\.(?!toml$)\w+$")
+# What makes compilers read other files or flags than those of the command.
+_ENVIRONMENT = (
+    "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
+    "LD_RUN_PATH", "CCC_OVERRIDE_OPTIONS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "HIP_CLANG_PATH", "HIPCC_COMPILE_FLAGS_APPEND", "HIPCC_LINK_FLAGS_APPEND",
+)  # fmt: skip
+
+
+def check_folder(path: str | os.PathLike) -> str:
+    """The absolute path of a folder. Raises FileNotFoundError, NotADirectoryError, ValueError."""
+    folder = os.path.abspath(os.fspath(path))
+    if any(char in folder for char in "\n\r\0"):
+        raise ValueError(f"the path {folder!r} has a line break, which no build can do with")
+    if not os.path.exists(folder):
+        raise FileNotFoundError(f"no folder of operators at {folder}")
+    if not os.path.isdir(folder):
+        raise NotADirectoryError(f"{folder} is a file, expected a folder of operators")
+    return folder
+
+
+def find_files(folder: str) -> list[str]:
+    """Paths below the folder, sorted; hidden ones, tests and what no build reads are left out."""
+    found = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = [
+            name for name in folders if not name.startswith(".") and name != "__pycache__"
+        ]
+        for name in names:
+            kept = name.endswith(_KINDS) and not name.startswith(".") and not _TEST.search(name)
+            if kept and name != "pyproject.toml":
+                found.append(os.path.join(root, name))
+        if len(found) > _MOST_FILES:
+            raise ValueError(
+                f"{folder} holds more than {_MOST_FILES} sources; give the folder of the operators"
+            )
+    return sorted(found)
+
+
+def library_name(folder: str, name: str | None) -> str:
+    """The name that is given, which must be a C identifier, or the folder's made one. Raises ValueError."""
+    if name is not None:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
+            raise ValueError(
+                f"the name of the library is {name!r}, expected letters, digits and _, at most 64"
+            )
+        return name
+    import unicodedata
+
+    plain = (
+        unicodedata.normalize("NFKD", os.path.basename(folder)).encode("ascii", "ignore").decode()
+    )
+    plain = re.sub(r"[^A-Za-z0-9]+", "_", plain).strip("_")[:64]
+    return f"_{plain}" if not plain or plain[0].isdigit() else plain
+
+
+def make_key(facts: Iterable[str], folder: str, files: Iterable[str]) -> str:
+    """SHA-256 of the facts, of the files' places and contents, and of the environment that compilers listen to."""
+    places = []
+    for path in files:
+        with open(path, "rb", buffering=0) as stream:
+            places += [os.path.relpath(path, folder), hashlib.sha256(stream.read()).hexdigest()]
+    return hash_texts([*facts, *places])
+
+
+def hash_texts(texts: Iterable[str]) -> str:
+    """SHA-256 of the texts and of the environment that compilers listen to."""
+    key = hashlib.sha256()
+    for text in (*texts, *(f"{name}={os.environ.get(name, '')}" for name in _ENVIRONMENT)):
+        data = text.encode("utf-8", "surrogateescape")
+        key.update(len(data).to_bytes(8, "little") + data)
+    return key.hexdigest()
+
+
+def cpu_identity(flags: Iterable[str]) -> str:
+    """What -march=native stands for on this machine; empty where no flag asks for it."""
+    if not any(flag.endswith("=native") for flag in flags):
+        return ""
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as stream:
+        processor = stream.read(65536).split("\n\n")[0]
+    wanted = ("flags", "Features", "model name", "CPU part", "cpu family", "model")
+    return "\n".join(
+        line for line in processor.splitlines() if line.split("\t")[0].strip() in wanted
+    )

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of compilers. A file of the user's, named by ANYOP_TOOLCHAINS, adds entries or replaces them; its
+fields are these.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+VARIABLE = "ANYOP_TOOLCHAINS"
+# No flag may change results between machines, and -ffast-math at the link would change the floating-point mode of
+# the whole process. cmake/AnyopOperators.cmake has the same; a test compares them.
+CPU_FLAGS = (
+    "-O2",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fopenmp-simd",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+)
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """How the kernels of one backend are compiled."""
+
+    name: str
+    backend: str  # "host": C and C++ of every folder, and the link; "cuda", "hip": the kernels of that backend
+    names: tuple[str, ...]  # of the program, the first that is found
+    variables: tuple[
+        str, ...
+    ] = ()  # environment variables that name the program, before all others
+    places: tuple[str, ...] = ()  # folders beside PATH; $NAME is an environment variable
+    environment: tuple[str, ...] = ()  # NAME=value
+    compile: tuple[str, ...] = ()  # flags
+    arch: str = ""  # a flag for each architecture; {arch} is 90a, {number} 90
+    newer: str = ""  # a flag for the highest architecture: code that later ones can compile
+    default_arch: tuple[str, ...] = ()
+    link: tuple[str, ...] = ()  # flags of the link; {folder} is the folder above the program's
+    programs: tuple[
+        str, ...
+    ] = ()  # files that make up the compiler, relative to the program: their contents count
+    machine: str = ""  # that the code is for, where it is not this one
+    install: str = ""  # what to do where it is missing
+
+
+_CUDA = Toolchain(
+    name="nvcc",
+    backend="cuda",
+    names=("nvcc",),
+    variables=("ANYOP_NVCC", "CUDACXX"),
+    places=("$CUDA_HOME/bin", "$CUDA_PATH/bin", "/usr/local/cuda/bin"),
+    compile=(
+        "-O3",
+        "-std=c++17",
+        "--expt-relaxed-constexpr",
+        "-DANYOP_WITH_CUDA=1",
+        "-Xcompiler=-fPIC,-fvisibility=hidden",
+    ),
+    arch="-gencode=arch=compute_{arch},code=sm_{arch}",
+    newer="-gencode=arch=compute_{arch},code=compute_{arch}",
+    default_arch=("80", "90"),
+    link=("-L{folder}/lib64", "-L{folder}/lib", "-lcudart_static", "-lrt", "-lpthread", "-ldl"),
+    programs=("nvcc.profile", "cudafe++", "fatbinary", "ptxas", "../nvvm/bin/cicc"),
+    install="install the CUDA toolkit",
+)
+_HIP = Toolchain(
+    name="hipcc",
+    backend="hip",
+    names=("hipcc",),
+    variables=("ANYOP_HIPCC",),
+    places=("$ROCM_PATH/bin", "/opt/rocm/bin"),
+    environment=("HIP_PLATFORM=amd",),  # hipcc takes nvcc where that is there
+    compile=("-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-DANYOP_WITH_HIP=1"),
+    arch="--offload-arch={arch}",
+    default_arch=("gfx90a",),
+    link=("-L{folder}/lib", "-lamdhip64"),
+    install="Debian: apt-get install hipcc libamdhip64-dev",
+)
+_HOST = Toolchain(
+    name="c++",
+    backend="host",
+    names=("g++", "c++", "clang++"),
+    variables=("CXX",),
+    install="Debian: apt-get install g++",
+)
+_AARCH64 = replace(
+    _HOST,
+    name="aarch64-linux-gnu-g++",
+    names=("aarch64-linux-gnu-g++",),
+    variables=(),
+    machine="aarch64",
+    install="Debian: apt-get install g++-aarch64-linux-gnu",
+)
+# MetaX's compiler of CUDA sources; written from its documentation, nothing was built with it.
+_METAX = replace(
+    _CUDA,
+    name="cucc",
+    names=("cucc",),
+    variables=("ANYOP_CUCC",),
+    places=(
+        "$CUCC_PATH/tools",
+        "$MACA_PATH/tools/cu-bridge/tools",
+        "/opt/maca/tools/cu-bridge/tools",
+    ),
+    arch="",
+    newer="",
+    default_arch=(),
+    link=("-L{folder}/lib", "-lruntime_cu"),
+    programs=(),
+    install="install MetaX's MACA SDK with cu-bridge",
+)
+# The first of a backend is its default.
+TOOLCHAINS = {entry.name: entry for entry in (_HOST, _AARCH64, _CUDA, _METAX, _HIP)}
+
+
+def read_toolchains() -> dict[str, Toolchain]:
+    """The table, with the user's file. Raises OSError, ValueError with the file's name and the key."""
+    path = os.environ.get(VARIABLE)
+    if not path:
+        return TOOLCHAINS
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        import tomli as tomllib
+    with open(path, "rb") as stream:
+        try:
+            data = tomllib.load(stream)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{path}: {error}") from None
+    entries = {name: _entry(path, name, value) for name, value in data.items()}
+    return {**entries, **{name: entry for name, entry in TOOLCHAINS.items() if name not in entries}}
+
+
+def choose_toolchain(backend: str, wanted: str | None = None) -> Toolchain:
+    """The one that is named (by the caller, or ANYOP_TOOLCHAIN_<BACKEND>), else the backend's first. Raises
+    ValueError.
+    """
+    table = read_toolchains()
+    fitting = [name for name, entry in table.items() if entry.backend == backend]
+    variable = f"ANYOP_TOOLCHAIN_{backend.upper()}"
+    name = wanted or os.environ.get(variable)
+    if name:
+        if name not in fitting:
+            raise ValueError(
+                f"no toolchain {name!r} for {backend}, expected one of {', '.join(fitting) or 'none'}; "
+                f"{VARIABLE} names a file with more"
+            )
+        return table[name]
+    default = [name for name in fitting if name in TOOLCHAINS] or fitting
+    if not default:
+        raise ValueError(f"no toolchain for {backend}; {VARIABLE} names a file with more")
+    return table[default[0]]
+
+
+def _entry(path: str, name: str, value: Any) -> Toolchain:
+    """One table of the user's file; fields that it leaves out come from the entry named by `like`."""
+    known = {field.name: field for field in fields(Toolchain) if field.name != "name"}
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: {name} is {value!r}, expected a table [{name}]")
+    value = dict(value)
+    like = value.pop("like", None)
+    if like is not None and like not in TOOLCHAINS:
+        raise ValueError(
+            f"{path}: [{name}] like = {like!r}, expected one of {', '.join(TOOLCHAINS)}"
+        )
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        if key not in known:
+            raise ValueError(
+                f"{path}: [{name}] has the unknown key {key!r}, expected some of like, {', '.join(known)}"
+            )
+        text = key in ("backend", "arch", "newer", "machine", "install")
+        fine = (
+            isinstance(item, str)
+            if text
+            else isinstance(item, list) and all(isinstance(part, str) for part in item)
+        )
+        if not fine:
+            raise ValueError(
+                f"{path}: [{name}] {key} is {item!r}, expected {'a text' if text else 'a list of texts'}"
+            )
+        found[key] = item if text else tuple(item)
+    if like is not None:
+        return replace(TOOLCHAINS[like], name=name, **found)
+    for key in ("backend", "names"):
+        if key not in found:
+            raise ValueError(f"{path}: [{name}] has no {key!r}")
+    return Toolchain(name=name, **found)

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds compilers and ninja on this machine, and says what they are."""
+
+from __future__ import annotations
+
+import os
+
+from anyop.builder.errors import MissingToolError
+from anyop.builder.toolchains import Toolchain
+from anyop.cache.dependencies import record
+from anyop.cache.manifest import Tool
+
+_GCC_PARTS = ("cc1plus", "cc1", "as", "ld", "collect2")
+
+
+def find_command(chain: Toolchain) -> list[str] | None:
+    """The program with its arguments (CXX="ccache g++"), None when there is none."""
+    for variable in chain.variables:
+        named = _words(os.environ.get(variable, ""))
+        if named:
+            found = _executable(named[0])
+            return [found, *named[1:]] if found else None
+    for name in chain.names:
+        found = _executable(name) or next(
+            filter(None, (_executable(f"{place}/{name}") for place in _places(chain))), None
+        )
+        if found:
+            return [found]
+    return None
+
+
+def need_command(chain: Toolchain) -> list[str]:
+    """The same, or MissingToolError that says where it was looked for."""
+    found = find_command(chain)
+    if found:
+        return found
+    for variable in chain.variables:
+        if os.environ.get(variable):
+            raise MissingToolError(f"{variable} is {os.environ[variable]!r}, which is no program")
+    places = ["PATH", *_places(chain)]
+    sets = f"; {' or '.join(chain.variables)} names it" if chain.variables else ""
+    what = {"host": "C++ compiler"}.get(chain.backend, f"compiler for {chain.backend} kernels")
+    raise MissingToolError(
+        f"there is no {what}: looked for {', '.join(chain.names)} in {', '.join(places)}{sets}; "
+        f"{chain.install or 'install it'}"
+    )
+
+
+def find_ninja() -> str | None:
+    """ANYOP_NINJA, the package ninja's own program (its script would start a Python), or the one on PATH."""
+    named = os.environ.get("ANYOP_NINJA")
+    if named:
+        return _executable(named)
+    from importlib.util import find_spec
+
+    spec = find_spec("ninja")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        found = _executable(os.path.join(folder, "data", "bin", "ninja"))
+        if found:
+            return found
+    return _executable("ninja")
+
+
+def need_ninja() -> str:
+    """The same, or MissingToolError."""
+    found = find_ninja()
+    if found:
+        return found
+    if os.environ.get("ANYOP_NINJA"):
+        raise MissingToolError(f"ANYOP_NINJA is {os.environ['ANYOP_NINJA']!r}, which is no program")
+    raise MissingToolError(
+        "there is no ninja: looked for the Python package ninja and in PATH; ANYOP_NINJA names it; "
+        "python -m pip install ninja"
+    )
+
+
+def describe(chain: Toolchain, command: list[str]) -> Tool:
+    """What the compiler is: what it says of its version, and the contents of all its programs."""
+    program = os.path.realpath(command[0])
+    files = {program}
+    for part in chain.programs:
+        files.add(os.path.realpath(os.path.join(os.path.dirname(program), part)))
+    version = ask(command, "--version")
+    if "Free Software Foundation" in version:  # gcc is a driver: the compiler proper lies elsewhere
+        for part in _GCC_PARTS:
+            path = ask(command, f"-print-prog-name={part}").strip()
+            files.add(os.path.realpath(_executable(path) or path))
+    lines = version.splitlines() or [""]
+    said = next(
+        (line for line in lines if "release" in line), lines[0]
+    )  # nvcc begins with its maker
+    return Tool(list(command), said, record(filter(os.path.isfile, files)))
+
+
+def ask(command: list[str], *arguments: str) -> str:
+    """What a program prints; nothing when it cannot be run or takes over 10 s."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            [*command, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+
+
+def _executable(name: str) -> str | None:
+    """Absolute path of a program. Relative folders of PATH are passed over: none is taken from the current folder."""
+    folders = (
+        [""]
+        if os.sep in name
+        else filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep))
+    )
+    for folder in folders:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return os.path.abspath(path)
+    return None
+
+
+def _words(text: str) -> list[str]:
+    """A command as a shell splits it."""
+    if not text:
+        return []
+    import shlex
+
+    return shlex.split(text)
+
+
+def _places(chain: Toolchain) -> list[str]:
+    """The table's folders, without those of variables that are not set."""
+    expanded = [os.path.expandvars(place) for place in chain.places]
+    return [place for place in expanded if "$" not in place and os.path.isabs(place)]

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists, verifies and cleans the cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import dataclass
+
+from anyop.cache.lock import try_lock
+from anyop.cache.lookup import check_entry
+from anyop.cache.manifest import Manifest, read_manifest
+from anyop.cache.place import cache_dir
+from anyop.cache.store import remove_entry, sweep
+
+
+@dataclass
+class Entry:
+    """A folder of the cache; manifest is None where it cannot be read."""
+
+    path: str
+    manifest: Manifest | None
+    size_bytes: int
+    built: float  # seconds since 1970
+
+    @property
+    def name(self) -> str:
+        """Of the library."""
+        return (
+            self.manifest.name
+            if self.manifest
+            else os.path.basename(os.path.dirname(self.path)).rsplit("-", 1)[0]
+        )
+
+
+def entries() -> list[Entry]:
+    """All, oldest first."""
+    found = []
+    root = os.path.join(cache_dir(), "entries")
+    for stem in _names(root):
+        for variant in _names(os.path.join(root, stem)):
+            path = os.path.join(root, stem, variant)
+            manifest = read_manifest(path)
+            found.append(
+                Entry(
+                    path, manifest, size_bytes(path), manifest.built if manifest else _changed(path)
+                )
+            )
+    return sorted(found, key=lambda entry: (entry.built, entry.path))
+
+
+def problem(entry: Entry) -> str | None:
+    """Why an entry would not be loaded, None when it is whole. What it was built from is not asked."""
+    try:
+        return check_entry(entry.path, entry.manifest)
+    except OSError as error:
+        return str(error)
+
+
+def clean(older_seconds: float | None = None, most_bytes: int | None = None) -> list[Entry]:
+    """Remove entries: damaged ones, those built longer ago, then the oldest until the rest is small enough; all
+    where neither is given. What killed builds left goes too. Returns what was removed.
+    """
+    root, found = cache_dir(), entries()
+    keep_all = older_seconds is None and most_bytes is None
+    doomed = [
+        entry for entry in found if keep_all or problem(entry) or _is_older(entry, older_seconds)
+    ]
+    kept = [entry for entry in found if entry not in doomed]
+    while most_bytes is not None and kept and sum(entry.size_bytes for entry in kept) > most_bytes:
+        doomed.append(kept.pop(0))
+    for entry in doomed:
+        os.makedirs(os.path.join(root, "building"), mode=0o700, exist_ok=True)
+        remove_entry(root, entry.path)
+    _tidy(root)
+    return doomed
+
+
+def size_bytes(folder: str) -> int:
+    """Of all files below it."""
+    return sum(
+        os.lstat(os.path.join(path, name)).st_size
+        for path, _, names in os.walk(folder)
+        for name in names
+    )
+
+
+def _tidy(root: str) -> None:
+    """Folders that are empty, locks that nobody holds, private folders whose process is gone."""
+    for stem in _names(os.path.join(root, "entries")):
+        try:
+            os.rmdir(os.path.join(root, "entries", stem))
+        except OSError:
+            continue
+    for name in _names(os.path.join(root, "locks")):
+        path = os.path.join(root, "locks", name)
+        handle = try_lock(path)
+        if handle is not None:
+            os.unlink(
+                path
+            )  # while it is held: a process that opened it meanwhile sees that it is gone
+            os.close(handle)
+    building = os.path.join(root, "building")
+    if os.path.isdir(building):
+        sweep(building)
+        for name in _names(building):
+            if name.startswith("removed-"):
+                shutil.rmtree(os.path.join(building, name), ignore_errors=True)
+
+
+def _is_older(entry: Entry, seconds: float | None) -> bool:
+    return seconds is not None and time.time() - entry.built > seconds
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _changed(path: str) -> float:
+    try:
+        return os.stat(path).st_ctime
+    except OSError:
+        return 0.0

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files by their contents, with a memory of what the file system said of them, so that they need not be read
+again.
+
+A file counts as unchanged when its size, inode, time of modification and time of change are those that were
+recorded: no program can set the time of change (ctime). Otherwise its contents are compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable
+
+# A file that changed this recently could change again without its times moving: it is always read.
+_SETTLED_SECONDS = 2.0
+Record = list  # path, SHA-256, then size, inode, mtime_ns, ctime_ns
+
+
+def hash_file(path: str) -> str:
+    """SHA-256 of its contents in hex."""
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def record(paths: Iterable[str]) -> list[Record]:
+    """One record for each file, sorted by path. Raises OSError."""
+    now, records = time.time(), []
+    for path in sorted(set(paths)):
+        before = _state(path)
+        digest = hash_file(path)
+        settled = before == _state(path) and before[3] < (now - _SETTLED_SECONDS) * 1e9
+        records.append([path, digest, *(before if settled else (-1, -1, -1, -1))])
+    return records
+
+
+def unchanged(record: Record) -> bool:
+    """Whether the file is there with the recorded contents."""
+    path, digest, *state = record
+    try:
+        return _state(path) == tuple(state) or hash_file(path) == digest
+    except OSError:
+        return False
+
+
+def changed_since(paths: Iterable[str], seconds: float) -> list[str]:
+    """Those of the files that were written at this time or later."""
+    return [path for path in paths if os.stat(path).st_ctime >= seconds]
+
+
+def _state(path: str) -> tuple[int, int, int, int]:
+    found = os.stat(path)
+    return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lock between processes that ends with its holder, says who holds it and is never waited for without bound."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+
+_SAY_AFTER_SECONDS = 3.0
+_POLL_SECONDS = 0.05
+# What file systems say that have no locks. Builds are safe without: the first to finish counts.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+
+
+@contextlib.contextmanager
+def locked(path: str, what: str, timeout: float) -> Iterator[None]:
+    """Hold the lock file. Says on stderr, after 3 s, who holds it; raises TimeoutError after timeout seconds."""
+    start, said = time.monotonic(), False
+    while (handle := _try(path)) is None:
+        waited = time.monotonic() - start
+        if waited > timeout:
+            raise TimeoutError(
+                f"waited {waited:.0f} s for {_holder(path)}, which builds {what} and holds {path}; "
+                "if it is stopped, continue or kill it; ANYOP_BUILD_TIMEOUT sets the seconds"
+            )
+        if not said and waited > _SAY_AFTER_SECONDS:
+            said = True
+            tell(
+                f"waiting for {_holder(path)}, which builds {what} and holds {path}; for {timeout:.0f} s at most"
+            )
+        time.sleep(min(_POLL_SECONDS, max(timeout - waited, 0.001)))
+    try:
+        yield
+    finally:
+        _release(handle)
+
+
+def tell(message: str) -> None:
+    """One line for the person who waits, and for the log."""
+    logging.getLogger("anyop").info(message)
+    print(f"anyop: {message}", file=sys.stderr, flush=True)
+
+
+def try_lock(path: str) -> int | None:
+    """The open lock file, None when another process holds it. Released by os.close or with the process."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    handle = os.open(path, flags, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return handle
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return handle
+
+
+def _try(path: str) -> int | None:
+    handle = try_lock(path)
+    if handle is None:
+        return None
+    try:
+        same = os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        same = False
+    if not same:  # removed by a clean-up in between: this lock says nothing
+        os.close(handle)
+        return None
+    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, json.dumps(holder).encode(), 0)
+    return handle
+
+
+def _release(handle: int) -> None:
+    with contextlib.suppress(OSError):  # said aloud: a forked child has the same open file
+        fcntl.flock(handle, fcntl.LOCK_UN)
+    os.close(handle)
+
+
+def _holder(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            holder = json.load(stream)
+        return f"process {holder['pid']} on host {holder['host']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds an entry of the cache: no lock, nothing written, no compiler. Imports little: programs do this at their
+start.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from anyop.cache.dependencies import unchanged
+from anyop.cache.manifest import Manifest, damaged_file, read_manifest
+from anyop.cache.place import cache_dir, check_private
+
+
+@dataclass
+class Request:
+    """What is wanted. find_tool: role -> the command on this machine, or None where there is none: then any will do."""
+
+    name: str
+    key: str
+    find_tool: Callable[[str], list[str] | None]
+
+    @property
+    def stem(self) -> str:
+        """Name of its folder and of its lock."""
+        return f"{self.name}-{self.key[:40]}"
+
+
+def find(request: Request) -> str | None:
+    """Path of the library of a whole, fitting entry. Takes no lock, writes nothing. Raises PermissionError,
+    ValueError.
+    """
+    for folder in variants(request):
+        manifest = read_manifest(folder)
+        if manifest and fits(manifest, request) and check_entry(folder, manifest) is None:
+            return os.path.join(folder, manifest.library)
+    return None
+
+
+def obtain(request: Request, make: Callable[[str], Manifest]) -> str:
+    """Path of the library: of the entry that is there, or of the one that make(folder) builds in a private folder.
+
+    One process builds, the others wait for it. Raises what make raises, OSError where the cache cannot be written,
+    TimeoutError where another process builds for longer than ANYOP_BUILD_TIMEOUT seconds.
+    """
+    found = find(request)
+    if found:
+        return found
+    from anyop.cache.store import store
+
+    return store(request, make)
+
+
+def variants(request: Request) -> Iterator[str]:
+    """Folders of entries with the request's key, newest first."""
+    folder = os.path.join(cache_dir(), "entries", request.stem)
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for private in (cache_dir(), folder):
+        check_private(private)
+    for name in sorted(names, reverse=True):
+        path = os.path.join(folder, name)
+        if os.path.isdir(path):
+            check_private(path)
+            yield path
+
+
+def fits(manifest: Manifest, request: Request) -> bool:
+    """Whether it answers this request, every file that the build read is what it was, and the compilers are those of
+    this machine.
+    """
+    if manifest.key != request.key:
+        return False
+    for role, tool in manifest.tools.items():
+        command = request.find_tool(role)
+        if command is not None and not (tool.command == command and tool.unchanged()):
+            return False
+    return all(map(unchanged, manifest.dependencies))
+
+
+def check_entry(folder: str, manifest: Manifest | None) -> str | None:
+    """Why the entry must not be loaded: what is damaged, or that others can write to it. None when it is whole."""
+    if manifest is None:
+        return "its manifest is damaged"
+    name = damaged_file(folder, manifest)
+    return None if name is None else f"{name} is not what was built"

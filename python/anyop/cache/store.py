@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes an entry of the cache: built in a private folder, written through, then renamed into place."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from anyop.cache.lock import locked, try_lock
+from anyop.cache.lookup import Request, check_entry, find, variants
+from anyop.cache.manifest import Manifest, read_manifest
+from anyop.cache.place import VARIABLE, cache_dir, make_private
+
+TIMEOUT = "ANYOP_BUILD_TIMEOUT"
+_OWNER = ".owner"  # in a private folder: locked by the process that builds there
+
+
+def store(request: Request, make: Callable[[str], Manifest]) -> str:
+    """Path of the library of a new entry, or of that of the process that was faster. See lookup.obtain."""
+    root = cache_dir()
+    for folder in (root, *(os.path.join(root, name) for name in ("entries", "locks", "building"))):
+        make_private(folder)
+    lock = os.path.join(root, "locks", f"{request.stem}.lock")
+    with _writing(root), locked(lock, request.name, timeout_seconds()):
+        return find(request) or _build(root, request, make)
+
+
+def timeout_seconds() -> float:
+    """How long a build may take and be waited for. Raises ValueError."""
+    text = os.environ.get(TIMEOUT, "1800")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        raise ValueError(f"{TIMEOUT} is {text!r}, expected seconds, more than 0")
+    return seconds
+
+
+@contextmanager
+def private_folder(root: str) -> Iterator[str]:
+    """A new folder for one build, removed afterwards; those of processes that died go too."""
+    building = os.path.join(root, "building")
+    sweep(building)
+    folder = os.path.join(building, f"{os.getpid()}-{secrets.token_hex(6)}")
+    os.mkdir(folder, 0o700)
+    owner = try_lock(os.path.join(folder, f"{_OWNER}.new"))
+    os.rename(os.path.join(folder, f"{_OWNER}.new"), os.path.join(folder, _OWNER))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if owner is not None:
+            os.close(owner)
+
+
+def sweep(building: str) -> int:
+    """Remove private folders whose process is gone; returns how many."""
+    removed = 0
+    for name in os.listdir(building):
+        folder = os.path.join(building, name)
+        owner = os.path.join(folder, _OWNER)
+        try:
+            if not os.path.exists(owner):  # killed before it was there, or about to be
+                gone = time.time() - os.stat(folder).st_ctime > 60
+            else:
+                handle = try_lock(owner)
+                gone = handle is not None
+                if gone:
+                    os.close(handle)
+        except OSError:
+            continue
+        if gone:
+            shutil.rmtree(folder, ignore_errors=True)
+            removed += 1
+    return removed
+
+
+def _build(root: str, request: Request, make: Callable[[str], Manifest]) -> str:
+    parent = os.path.join(root, "entries", request.stem)
+    for folder in list(variants(request)):
+        if check_entry(folder, read_manifest(folder)) is not None:
+            remove_entry(root, folder)
+    with private_folder(root) as folder:
+        start = time.time()
+        made = os.path.join(folder, "entry")
+        os.mkdir(made, 0o700)
+        manifest = make(folder)
+        manifest.key = request.key
+        manifest.built, manifest.built_seconds = time.time(), round(time.time() - start, 3)
+        manifest.write(made)
+        _write_through(made)
+        make_private(parent)
+        # Sorted by time: the newest is looked at first.
+        place = os.path.join(parent, f"{int(manifest.built * 1000):013x}-{secrets.token_hex(4)}")
+        os.rename(made, place)
+        _write_through_folder(parent)
+    return os.path.join(place, manifest.library)
+
+
+def remove_entry(root: str, folder: str) -> None:
+    """Move an entry away, so that no reader sees half of it, then delete it."""
+    away = os.path.join(root, "building", f"removed-{secrets.token_hex(6)}")
+    os.rename(folder, away)
+    shutil.rmtree(away, ignore_errors=True)
+
+
+def _write_through(folder: str) -> None:
+    """Flush every file and folder to the disk; only the user may change them."""
+    for path, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            file = os.path.join(path, name)
+            handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            os.fchmod(handle, 0o700 if name.endswith(".so") else 0o600)
+            os.fsync(handle)
+            os.close(handle)
+        os.chmod(path, 0o700)
+        _write_through_folder(path)
+
+
+def _write_through_folder(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    os.fsync(handle)
+    os.close(handle)
+
+
+@contextmanager
+def _writing(root: str) -> Iterator[None]:
+    """Name the variable in errors of a cache that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        inside = str(error.filename or "").startswith(root)
+        if error.errno is None or not inside or VARIABLE in str(error):
+            raise
+        raise type(error)(
+            error.errno,
+            f"{error.strerror}; the cache is {root}, {VARIABLE} names another",
+            error.filename,
+        ) from error
