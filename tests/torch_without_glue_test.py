@@ -38,7 +38,7 @@ def test_guards_by_attribute():
     [
         ({"ANYOP_TORCH_GLUE": "0"}, "says to do without"),
         ({"ANYOP_TORCH_GLUE": "/nowhere.so"}, "nowhere.so"),
-        ({"CXX": "false"}, "false could not build the glue"),
+        ({"CXX": "false"}, "failed and said nothing: "),
         ({"CXX": "no-such-compiler"}, "no-such-compiler"),
     ],
 )
@@ -75,7 +75,8 @@ def test_a_broken_one_in_the_cache_is_built_anew(tmp_path):
         "import torch; from anyop import _torch_glue as g; print(g.load() is not None, g.path)"
     )
     built, path = ask(program, ANYOP_CACHE_DIR=str(tmp_path)).split()
-    assert built == "True" and Path(path).parent == tmp_path
+    assert built == "True" and tmp_path in Path(path).parents
     Path(path).write_bytes(b"not a library")
-    assert ask(program, ANYOP_CACHE_DIR=str(tmp_path)) == f"True {path}"
-    assert [file.name for file in tmp_path.iterdir()] == [Path(path).name]
+    built, again = ask(program, ANYOP_CACHE_DIR=str(tmp_path)).split()
+    assert built == "True" and again != path and not Path(path).exists()
+    assert ask(program, ANYOP_CACHE_DIR=str(tmp_path)) == f"True {again}"

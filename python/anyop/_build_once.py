@@ -6,19 +6,18 @@ Without it everything works, more slowly. ``problem`` says why it is missing.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
-import shlex
-import shutil
-import subprocess
-import tempfile
 import threading
 from collections.abc import Callable
 from types import ModuleType
 
 from anyop import _anyop
 from anyop._paths import include_dir
+from anyop.builder.folder import hash_texts
+from anyop.builder.toolchains import choose_toolchain
+from anyop.builder.tools import find_command
+from anyop.cache import Manifest, Request, obtain
 
 
 class BuildOnce:
@@ -56,7 +55,7 @@ class BuildOnce:
                     path = self._find(module)
                     self._address = self.open_library(path, module.__version__)
                     self.path = path
-                except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
+                except (OSError, RuntimeError, ValueError) as error:
                     self.problem = str(error)
                     logging.getLogger("anyop").info("no %s: %s", self.stem, self.problem)
             return self._address
@@ -74,67 +73,22 @@ class BuildOnce:
         return self._cached(module, os.path.join(here, self.stem))
 
     def _cached(self, module: ModuleType, sources: str) -> str:
-        """The library in the cache, built when it is not there or cannot be loaded."""
-        command = [*_compiler(), *self.flags(module, sources)]
-        key = hashlib.sha256(repr(command).encode())
-        headers = os.path.join(include_dir(), "anyop", "kernel.h")
-        for file in (
-            *(os.path.join(sources, f"{self.stem}.{end}") for end in ("cc", "h")),
-            headers,
-        ):
-            with open(file, "rb") as stream:
-                key.update(stream.read())
-        key.update(f"{module.__version__} {_commit(module)}".encode())
-        name = f"{self.stem}-{module.__version__}-{key.hexdigest()[:16]}.so"
-        library = os.path.join(cache_dir(), name)
-        if not self._usable(library, module):
-            self._build(command, library)
-        return library
+        """The library in the cache, built when it is not there."""
+        flags = self.flags(module, sources)
+        name = f"{self.stem}_{module.__version__}"
+        key = hash_texts([_anyop.version, os.uname().machine, name, _commit(module), *flags])
 
-    def _usable(self, library: str, module: ModuleType) -> bool:
-        if not os.path.exists(library):
-            return False
-        if os.stat(library).st_uid not in (os.getuid(), 0):
-            raise RuntimeError(f"{library} belongs to another user")
-        try:
-            self.open_library(library, module.__version__)
-        except ValueError:
-            return False
-        return True
+        def make(private: str) -> Manifest:
+            from anyop.builder.single import compile_one
 
-    def _build(self, command: list[str], library: str) -> None:
-        """Build beside the final place, then rename: another process sees all of it or nothing."""
-        logging.getLogger("anyop").info("building %s (once, some seconds)", library)
-        os.makedirs(os.path.dirname(library), mode=0o700, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=os.path.dirname(library)) as folder:
-            made = os.path.join(folder, f"{self.stem}.so")
-            done = subprocess.run(
-                [*command, "-o", made], capture_output=True, text=True, timeout=300
-            )
-            if done.returncode:
-                first = next(
-                    (line for line in done.stderr.splitlines() if "error" in line), done.stderr
-                )
-                glue = f"the glue for {self.stem.removesuffix('_glue')}"
-                raise RuntimeError(f"{command[0]} could not build {glue}: {first}")
-            os.replace(made, library)
+            logging.getLogger("anyop").info("building %s (once, some seconds)", name)
+            return compile_one(name, f"{self.stem}.so", flags, private)
+
+        return obtain(Request(name, key, _find_compiler), make)
 
 
-def cache_dir() -> str:
-    """ANYOP_CACHE_DIR, else anyop in the user's cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.environ.get("ANYOP_CACHE_DIR") or os.path.join(base, "anyop")
-
-
-def _compiler() -> list[str]:
-    named = shlex.split(os.environ.get("CXX", ""))
-    if named:
-        return named
-    for name in ("g++", "c++", "clang++"):
-        found = shutil.which(name)
-        if found:
-            return [found]
-    raise RuntimeError("there is no C++ compiler (g++, or one named by CXX)")
+def _find_compiler(_role: str) -> list[str] | None:
+    return find_command(choose_toolchain("host"))
 
 
 def _commit(module: ModuleType) -> str:

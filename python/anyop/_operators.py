@@ -85,8 +85,10 @@ def _libraries(path: str) -> list[str]:
         raise FileNotFoundError(f"no library of operators at {path}")
     if not os.path.isdir(path):
         return [path]
-    files = [os.path.join(path, name) for name in sorted(os.listdir(path)) if name.endswith(".so")]
-    if files:
+    names = sorted(os.listdir(path))
+    files = [os.path.join(path, name) for name in names if name.endswith(".so")]
+    # Beside operator files a library is a kernel, or was built from them before they changed.
+    if files and not any(name.endswith(".toml") and name != "pyproject.toml" for name in names):
         return files
     from anyop.builder.folder import SCHEMA, find_files
 

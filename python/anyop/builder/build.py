@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from anyop import _anyop
+from anyop._paths import include_dir
 from anyop.builder.errors import BuildError
 from anyop.builder.folder import (
     check_folder,
@@ -18,7 +19,7 @@ from anyop.builder.folder import (
     make_key,
 )
 from anyop.builder.gpus import wanted_archs
-from anyop.builder.toolchains import CPU_FLAGS, choose_toolchain
+from anyop.builder.toolchains import CPU_FLAGS, Toolchain, choose_toolchain
 from anyop.builder.tools import find_command
 from anyop.cache import Manifest, Request, obtain
 
@@ -138,7 +139,8 @@ class Choices:
             machine,
             name,
             *map(repr, chosen),
-            cpu_identity(self.flags),
+            include_dir(),  # two installed anyops of one version
+            cpu_identity([*self.flags, *_words(chains)]),
         ]
 
     def find_tool(self, role: str) -> list[str] | None:
@@ -150,6 +152,14 @@ class Choices:
         from anyop.builder.compile import make_library
 
         return make_library(name, source, private, self)
+
+
+def _words(chains: Iterable[Toolchain]) -> Iterator[str]:
+    """What toolchains and the variables that name compilers (CXX="g++ -march=native") add to commands."""
+    for chain in chains:
+        yield from chain.compile
+        for variable in chain.variables:
+            yield from os.environ.get(variable, "").split()
 
 
 def _files(source: str, name: str) -> list[str]:
@@ -183,8 +193,14 @@ def _copy(library: str, out: str) -> str:
     """Put an entry's files into a folder of the user's, each by a rename."""
     import shutil
 
+    from anyop.cache.manifest import read_manifest
+
     out = os.path.abspath(out)
     entry = os.path.dirname(library)
+    target = os.path.join(out, os.path.basename(library))
+    manifest = read_manifest(entry)
+    if manifest and any(record[0] == os.path.realpath(target) for record in manifest.dependencies):
+        raise ValueError(f"{target} is a kernel that the library is built from; choose another out or name")
     for root, _, names in os.walk(entry):
         into = os.path.join(out, os.path.relpath(root, entry))
         os.makedirs(into, exist_ok=True)
@@ -194,4 +210,4 @@ def _copy(library: str, out: str) -> str:
                 shutil.copyfile(os.path.join(root, name), part)
                 os.chmod(part, 0o755 if name.endswith(".so") else 0o644)
                 os.replace(part, os.path.join(into, name))
-    return os.path.join(out, os.path.basename(library))
+    return target

@@ -23,7 +23,7 @@ from anyop.builder.elf import Elf
 from anyop.builder.errors import BuildError
 from anyop.builder.ninja import Step, run_ninja, write_ninja
 from anyop.builder.toolchains import CPU_FLAGS, Toolchain, choose_toolchain
-from anyop.builder.tools import describe, need_command, need_ninja
+from anyop.builder.tools import compiler_of, describe, need_command, need_ninja, program_folder
 from anyop.cache.dependencies import changed_since, record
 from anyop.cache.manifest import Manifest, Tool
 from anyop.cache.store import timeout_seconds
@@ -36,7 +36,6 @@ _LINK = ("-shared", "-Wl,--no-undefined", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,
 _OLDER_GLIBC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "older_glibc.S")
 _STATIC = (
     "-static-libstdc++",
-    "-static-libgcc",
     "-Wl,--gc-sections",  # and what older_glibc.S asks for
     "-Wl,--push-state,--no-as-needed,-l:libpthread.so.0,-l:libdl.so.2,-l:librt.so.1,--pop-state",
 )
@@ -58,13 +57,15 @@ def make_library(name: str, source: str, private: str, choices: Choices) -> Mani
     build.check_library()
     build.write_headers()
     dependencies = build.dependencies()
-    if changed := changed_since(dependencies, start):
+    tools = identities.get()
+    programs = [path for tool in tools.values() for path, *_ in tool.files]
+    if changed := changed_since([*dependencies, *programs], start):
         raise BuildError(f"{changed[0]} was changed while {name} was built; build it again")
     return Manifest(
         name=name,
         library=build.library,
         dependencies=record([*dependencies, *_generator()]),
-        tools=identities.get(),
+        tools=tools,
     )
 
 
@@ -136,7 +137,7 @@ class _Build:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with open(path, "w", encoding="utf-8") as stream:
                     stream.write(text)
-        for name, path in getattr(self.made, "bundled", {}).items():
+        for name, path in self.made.bundled.items():
             place = os.path.join(self.private, "entry", name)
             os.makedirs(os.path.dirname(place), exist_ok=True)
             shutil.copyfile(path, place)
@@ -147,7 +148,7 @@ class _Build:
             os.path.realpath(path)
             for op in self.made.operators
             for kernel in op.kernels
-            for path in kernel.files
+            for path in (*kernel.files, *self.made.embedded)
         }
         inside = os.path.realpath(self.private) + os.sep
         for step in self.steps:
@@ -179,7 +180,7 @@ class _Build:
         if self.choices.static:
             path = self._linked(_OLDER_GLIBC)
             objects.append(self._compile(self._command("host"), path, os.path.basename(path)))
-        objects += [self._linked(str(path)) for path in getattr(self.made, "linked", [])]
+        objects += [self._linked(str(path)) for path in self.made.linked]
         link = [
             *self._command("host"),
             *_LINK,
@@ -189,7 +190,7 @@ class _Build:
         link += [*(_STATIC if self.choices.static else ()), *objects, "-o", f"entry/{self.library}"]
         for role in devices:
             chain = self._chain(role)
-            above = os.path.dirname(os.path.dirname(os.path.realpath(self.commands[role][0])))
+            above = os.path.dirname(program_folder(self.commands[role]))
             link += [flag.replace("{folder}", above) for flag in chain.link]
         link += [*self.choices.flags, "-ldl"]
         self.steps.append(Step(f"link {self.library}", link, f"entry/{self.library}", objects))
@@ -247,7 +248,7 @@ class _Build:
         ]
         if chain.newer and archs and archs[-1].isdigit():
             flags.append(chain.newer.format(arch=archs[-1]))
-        host = ["-ccbin", self.commands["host"][0]] if chain.name == "nvcc" else []
+        host = ["-ccbin", compiler_of(self.commands["host"])] if chain.name == "nvcc" else []
         return [*chain.compile, *flags, *host]
 
     def _chain(self, role: str) -> Toolchain:

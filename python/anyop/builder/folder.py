@@ -18,7 +18,8 @@ _TEST = re.compile(r"_test\.(?!toml$)\w+$")
 # What makes compilers read other files or flags than those of the command.
 _ENVIRONMENT = (
     "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
-    "LD_RUN_PATH", "CCC_OVERRIDE_OPTIONS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "HIP_CLANG_PATH", "HIPCC_COMPILE_FLAGS_APPEND", "HIPCC_LINK_FLAGS_APPEND",
+    "LD_RUN_PATH", "CCC_OVERRIDE_OPTIONS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "HIP_CLANG_PATH",
+    "HIPCC_COMPILE_FLAGS_APPEND", "HIPCC_LINK_FLAGS_APPEND",
 )  # fmt: skip
 
 
@@ -89,7 +90,7 @@ def hash_texts(texts: Iterable[str]) -> str:
 
 def cpu_identity(flags: Iterable[str]) -> str:
     """What -march=native stands for on this machine; empty where no flag asks for it."""
-    if not any(flag.endswith("=native") for flag in flags):
+    if not any("=native" in flag for flag in flags):
         return ""
     with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as stream:
         processor = stream.read(65536).split("\n\n")[0]

@@ -23,6 +23,7 @@ _ERRORS = (
     re.compile(r"^[^\s].*?:\d+(:\d+)?: (fatal )?error: "),  # gcc, clang
     re.compile(r"^[^\s].*\(\d+\): (catastrophic )?error"),  # nvcc
     re.compile(r"undefined reference to|multiple definition of|undefined symbol"),
+    re.compile(r"ld: (?!.*warning)|: cannot find "),
     re.compile(r"No space left on device|[Ee]rror"),
 )
 
@@ -147,9 +148,27 @@ def _follow(process: subprocess.Popen, progress: _Progress, timeout: float) -> s
 
 
 def _kill(process: subprocess.Popen) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    """End ninja and its compilers, which it puts into groups of their own: all that is in its session."""
+    for _ in range(200):  # some start others meanwhile
+        members = _session(process.pid)
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.01)
+        if not members:
+            return
+
+
+def _session(leader: int) -> list[int]:
+    """The processes of a session, without those that ended and are not waited for."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stream:
+            state, _, _, session = stream.read().rpartition(b")")[2].split()[:4]
+            if int(session) == leader and state not in b"ZX":
+                found.append(int(name))
+    return found
 
 
 def _message(what: str, output: str) -> str:
@@ -164,9 +183,11 @@ def _message(what: str, output: str) -> str:
                     [f"({more} more lines: --verbose, or the error's .output)"] if more > 0 else []
                 )
                 return "\n".join([f"{what} could not be built: {shown[0]}", *shown[1:], *tail])
-    return "\n".join(
-        [f"{what} could not be built:", *(lines or output.splitlines())[:_FIRST_SCREEN]]
-    )
+    said = output.splitlines()
+    failed = next((i + 1 for i, line in enumerate(said) if line.startswith("FAILED: ")), len(said))
+    if not lines and failed < len(said):
+        return f"{what} could not be built: a command failed and said nothing: {said[failed][:300]}"
+    return "\n".join([f"{what} could not be built:", *(lines or said)[:_FIRST_SCREEN]])
 
 
 def _failed(lines: list[str]) -> list[str]:

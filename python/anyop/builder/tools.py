@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import os
+import re
 
 from anyop.builder.errors import MissingToolError
 from anyop.builder.toolchains import Toolchain
 from anyop.cache.dependencies import record
 from anyop.cache.manifest import Tool
 
+_LAUNCHERS = ("ccache", "sccache", "distcc", "icecc")
 _GCC_PARTS = ("cc1plus", "cc1", "as", "ld", "collect2")
 
 
@@ -76,10 +78,9 @@ def need_ninja() -> str:
 
 def describe(chain: Toolchain, command: list[str]) -> Tool:
     """What the compiler is: what it says of its version, and the contents of all its programs."""
-    program = os.path.realpath(command[0])
-    files = {program}
+    files = {os.path.realpath(command[0]), os.path.realpath(compiler_of(command))}
     for part in chain.programs:
-        files.add(os.path.realpath(os.path.join(os.path.dirname(program), part)))
+        files.add(os.path.realpath(os.path.join(program_folder(command), part)))
     version = ask(command, "--version")
     if "Free Software Foundation" in version:  # gcc is a driver: the compiler proper lies elsewhere
         for part in _GCC_PARTS:
@@ -90,6 +91,25 @@ def describe(chain: Toolchain, command: list[str]) -> Tool:
         (line for line in lines if "release" in line), lines[0]
     )  # nvcc begins with its maker
     return Tool(list(command), said, record(filter(os.path.isfile, files)))
+
+
+def compiler_of(command: list[str]) -> str:
+    """The compiler's own program where the command begins with another ("ccache g++")."""
+    words = [word for word in command[1:] if not word.startswith("-")]
+    if words and os.path.basename(command[0]) in _LAUNCHERS:
+        return _executable(words[0]) or words[0]
+    return command[0]
+
+
+def program_folder(command: list[str]) -> str:
+    """Where the program lies; of a script around nvcc, where nvcc lies."""
+    program = os.path.realpath(command[0])
+    with open(program, "rb") as stream:
+        if stream.read(2) == b"#!":
+            found = re.search(r"^#\$ _HERE_=(.*)$", ask(command, "--dryrun", "-x", "cu", "-c", "/dev/null"), re.M)
+            if found:
+                return os.path.realpath(found[1])
+    return os.path.dirname(program)
 
 
 def ask(command: list[str], *arguments: str) -> str:

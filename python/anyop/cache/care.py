@@ -3,16 +3,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import time
 from dataclasses import dataclass
 
-from anyop.cache.lock import try_lock
+from anyop.cache.lock import release, try_lock
 from anyop.cache.lookup import check_entry
 from anyop.cache.manifest import Manifest, read_manifest
-from anyop.cache.place import cache_dir
+from anyop.cache.place import cache_dir, check_private, make_private
 from anyop.cache.store import remove_entry, sweep
+
+# Nothing else below `entries` is touched: the cache may lie in a folder that has one for another purpose.
+_STEM = re.compile(r"-[0-9a-f]{40}$")
+_LOCK = re.compile(r"-[0-9a-f]{40}\.lock$")
+_VARIANT = re.compile(r"[0-9a-f]{13}-[0-9a-f]{8}")
 
 
 @dataclass
@@ -38,8 +45,8 @@ def entries() -> list[Entry]:
     """All, oldest first."""
     found = []
     root = os.path.join(cache_dir(), "entries")
-    for stem in _names(root):
-        for variant in _names(os.path.join(root, stem)):
+    for stem in filter(_STEM.search, _names(root)):
+        for variant in filter(_VARIANT.fullmatch, _names(os.path.join(root, stem))):
             path = os.path.join(root, stem, variant)
             manifest = read_manifest(path)
             found.append(
@@ -52,7 +59,10 @@ def entries() -> list[Entry]:
 
 def problem(entry: Entry) -> str | None:
     """Why an entry would not be loaded, None when it is whole. What it was built from is not asked."""
+    stem = os.path.dirname(entry.path)
     try:
+        for folder in (cache_dir(), os.path.dirname(stem), stem, entry.path):
+            check_private(folder)
         return check_entry(entry.path, entry.manifest)
     except OSError as error:
         return str(error)
@@ -67,40 +77,46 @@ def clean(older_seconds: float | None = None, most_bytes: int | None = None) -> 
     doomed = [
         entry for entry in found if keep_all or problem(entry) or _is_older(entry, older_seconds)
     ]
-    kept = [entry for entry in found if entry not in doomed]
-    while most_bytes is not None and kept and sum(entry.size_bytes for entry in kept) > most_bytes:
+    gone = {entry.path for entry in doomed}
+    kept = [entry for entry in found if entry.path not in gone]
+    size = sum(entry.size_bytes for entry in kept)
+    while most_bytes is not None and size > most_bytes:
         doomed.append(kept.pop(0))
+        size -= doomed[-1].size_bytes
+    if doomed:
+        make_private(os.path.join(root, "building"))
     for entry in doomed:
-        os.makedirs(os.path.join(root, "building"), mode=0o700, exist_ok=True)
-        remove_entry(root, entry.path)
+        with contextlib.suppress(FileNotFoundError):  # another clean-up was faster
+            remove_entry(root, entry.path)
     _tidy(root)
     return doomed
 
 
 def size_bytes(folder: str) -> int:
     """Of all files below it."""
-    return sum(
-        os.lstat(os.path.join(path, name)).st_size
-        for path, _, names in os.walk(folder)
-        for name in names
-    )
+    size = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                size += os.lstat(os.path.join(path, name)).st_size
+    return size
 
 
 def _tidy(root: str) -> None:
     """Folders that are empty, locks that nobody holds, private folders whose process is gone."""
-    for stem in _names(os.path.join(root, "entries")):
+    for stem in filter(_STEM.search, _names(os.path.join(root, "entries"))):
         try:
             os.rmdir(os.path.join(root, "entries", stem))
         except OSError:
             continue
-    for name in _names(os.path.join(root, "locks")):
+    for name in filter(_LOCK.search, _names(os.path.join(root, "locks"))):
         path = os.path.join(root, "locks", name)
         handle = try_lock(path)
         if handle is not None:
-            os.unlink(
-                path
-            )  # while it is held: a process that opened it meanwhile sees that it is gone
-            os.close(handle)
+            # While it is held: a process that opened it meanwhile sees that it is gone.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            release(handle)
     building = os.path.join(root, "building")
     if os.path.isdir(building):
         sweep(building)

@@ -18,6 +18,7 @@ _SAY_AFTER_SECONDS = 3.0
 _POLL_SECONDS = 0.05
 # What file systems say that have no locks. Builds are safe without: the first to finish counts.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+_held: set[int] = set()  # open lock files of this process
 
 
 @contextlib.contextmanager
@@ -40,7 +41,7 @@ def locked(path: str, what: str, timeout: float) -> Iterator[None]:
     try:
         yield
     finally:
-        _release(handle)
+        release(handle)
 
 
 def tell(message: str) -> None:
@@ -49,20 +50,42 @@ def tell(message: str) -> None:
     print(f"anyop: {message}", file=sys.stderr, flush=True)
 
 
-def try_lock(path: str) -> int | None:
-    """The open lock file, None when another process holds it. Released by os.close or with the process."""
+def try_lock(path: str, lockless: bool = True) -> int | None:
+    """The open lock file, None when another process holds it. Released by release() or with the process.
+
+    lockless: whether it counts as locked where the file system has no locks.
+    """
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     handle = os.open(path, flags, 0o600)
+    _held.add(handle)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in _NO_LOCKS:
+        if error.errno in _NO_LOCKS and lockless:
             return handle
-        os.close(handle)
-        if isinstance(error, BlockingIOError):
+        release(handle)
+        if isinstance(error, BlockingIOError) or error.errno in _NO_LOCKS:
             return None
         raise
     return handle
+
+
+def release(handle: int) -> None:
+    """Let go of a lock."""
+    _held.discard(handle)
+    with contextlib.suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_UN)
+    os.close(handle)
+
+
+def _forget() -> None:
+    """In a forked child: the lock is its parent's, and must end with it."""
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def _try(path: str) -> int | None:
@@ -74,18 +97,12 @@ def _try(path: str) -> int | None:
     except FileNotFoundError:
         same = False
     if not same:  # removed by a clean-up in between: this lock says nothing
-        os.close(handle)
+        release(handle)
         return None
     holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
     os.ftruncate(handle, 0)
     os.pwrite(handle, json.dumps(holder).encode(), 0)
     return handle
-
-
-def _release(handle: int) -> None:
-    with contextlib.suppress(OSError):  # said aloud: a forked child has the same open file
-        fcntl.flock(handle, fcntl.LOCK_UN)
-    os.close(handle)
 
 
 def _holder(path: str) -> str:

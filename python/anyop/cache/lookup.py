@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from anyop.cache.dependencies import unchanged
 from anyop.cache.manifest import Manifest, damaged_file, read_manifest
-from anyop.cache.place import cache_dir, check_private
+from anyop.cache.place import cache_dir, check_private, is_foreign, is_open
 
 
 @dataclass
@@ -60,13 +60,15 @@ def variants(request: Request) -> Iterator[str]:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return
-    for private in (cache_dir(), folder):
+    for private in (cache_dir(), os.path.dirname(folder), folder):
         check_private(private)
     for name in sorted(names, reverse=True):
         path = os.path.join(folder, name)
-        if os.path.isdir(path):
+        try:
             check_private(path)
-            yield path
+        except FileNotFoundError:  # removed by a clean-up in between
+            continue
+        yield path
 
 
 def fits(manifest: Manifest, request: Request) -> bool:
@@ -86,5 +88,12 @@ def check_entry(folder: str, manifest: Manifest | None) -> str | None:
     """Why the entry must not be loaded: what is damaged, or that others can write to it. None when it is whole."""
     if manifest is None:
         return "its manifest is damaged"
+    for name in manifest.files:
+        try:
+            found = os.stat(os.path.join(folder, name))
+        except OSError as error:
+            return f"{name}: {error.strerror}"
+        if is_foreign(found) or is_open(found):
+            return f"{name} can be written by others"
     name = damaged_file(folder, manifest)
     return None if name is None else f"{name} is not what was built"

@@ -33,26 +33,46 @@ def cache_dir() -> str:
 def check_private(folder: str) -> None:
     """Raises PermissionError when another user could put a library into the folder."""
     found = os.stat(folder)
-    if found.st_uid not in (os.getuid(), 0):
+    if is_foreign(found):
         raise PermissionError(
             f"{folder} belongs to user {found.st_uid}: anyop loads no code from it; "
             f"set {VARIABLE} to a folder of your own"
         )
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if is_open(found):
         raise PermissionError(
             f"{folder} can be written by others (mode {stat.S_IMODE(found.st_mode):o}): anyop loads no code from it; "
             f"chmod go-w {folder}, or set {VARIABLE} to a folder of your own"
         )
 
 
+def is_foreign(found: os.stat_result) -> bool:
+    """Whether it belongs to another user than this one and root."""
+    return found.st_uid not in (os.getuid(), 0)
+
+
+def is_open(found: os.stat_result) -> bool:
+    """Whether others can write to it."""
+    return bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+
+
 def make_private(folder: str) -> None:
     """Make the folder, for this user alone, and those above it. Raises OSError that names the variable."""
     try:
-        if not os.path.isdir(folder):
-            os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+        _make(folder)
     except OSError as error:
         raise type(error)(
             error.errno, f"{error.strerror}; {VARIABLE} names another cache", folder
         ) from None
     check_private(folder)
+
+
+def _make(folder: str) -> None:
+    """One by one: os.makedirs leaves the folders above to the umask."""
+    if os.path.isdir(folder):
+        return
+    _make(os.path.dirname(folder))
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(folder):  # else another process was faster
+            raise

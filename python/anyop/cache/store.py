@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -10,12 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from anyop.cache.lock import locked, try_lock
+from anyop.cache.lock import locked, release, try_lock
 from anyop.cache.lookup import Request, check_entry, find, variants
 from anyop.cache.manifest import Manifest, read_manifest
 from anyop.cache.place import VARIABLE, cache_dir, make_private
 
 TIMEOUT = "ANYOP_BUILD_TIMEOUT"
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # a write says them without the file's name
+_LONGEST_SECONDS = 7 * 86400.0  # of a build, where the file system has no locks
 _OWNER = ".owner"  # in a private folder: locked by the process that builds there
 
 
@@ -48,14 +51,15 @@ def private_folder(root: str) -> Iterator[str]:
     sweep(building)
     folder = os.path.join(building, f"{os.getpid()}-{secrets.token_hex(6)}")
     os.mkdir(folder, 0o700)
-    owner = try_lock(os.path.join(folder, f"{_OWNER}.new"))
-    os.rename(os.path.join(folder, f"{_OWNER}.new"), os.path.join(folder, _OWNER))
+    owner = None
     try:
+        owner = try_lock(os.path.join(folder, f"{_OWNER}.new"))
+        os.rename(os.path.join(folder, f"{_OWNER}.new"), os.path.join(folder, _OWNER))
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if owner is not None:
-            os.close(owner)
+            release(owner)
 
 
 def sweep(building: str) -> int:
@@ -65,13 +69,14 @@ def sweep(building: str) -> int:
         folder = os.path.join(building, name)
         owner = os.path.join(folder, _OWNER)
         try:
+            age = time.time() - os.stat(folder).st_ctime
             if not os.path.exists(owner):  # killed before it was there, or about to be
-                gone = time.time() - os.stat(folder).st_ctime > 60
+                gone = age > 60
             else:
-                handle = try_lock(owner)
-                gone = handle is not None
-                if gone:
-                    os.close(handle)
+                handle = try_lock(owner, lockless=False)
+                gone = handle is not None or age > _LONGEST_SECONDS
+                if handle is not None:
+                    release(handle)
         except OSError:
             continue
         if gone:
@@ -94,12 +99,21 @@ def _build(root: str, request: Request, make: Callable[[str], Manifest]) -> str:
         manifest.built, manifest.built_seconds = time.time(), round(time.time() - start, 3)
         manifest.write(made)
         _write_through(made)
-        make_private(parent)
         # Sorted by time: the newest is looked at first.
         place = os.path.join(parent, f"{int(manifest.built * 1000):013x}-{secrets.token_hex(4)}")
-        os.rename(made, place)
+        _move(made, place)
         _write_through_folder(parent)
     return os.path.join(place, manifest.library)
+
+
+def _move(made: str, place: str) -> None:
+    while True:
+        make_private(os.path.dirname(place))
+        try:
+            return os.rename(made, place)
+        except FileNotFoundError:  # a clean-up removed the folder, which was empty
+            if not os.path.isdir(made):
+                raise
 
 
 def remove_entry(root: str, folder: str) -> None:
@@ -134,11 +148,11 @@ def _writing(root: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        inside = str(error.filename or "").startswith(root)
+        inside = str(error.filename or "").startswith(root) or error.errno in _FULL
         if error.errno is None or not inside or VARIABLE in str(error):
             raise
         raise type(error)(
             error.errno,
             f"{error.strerror}; the cache is {root}, {VARIABLE} names another",
-            error.filename,
+            error.filename or root,
         ) from error
