@@ -104,7 +104,10 @@ def _libraries(path: str) -> list[str]:
 def _check_machine(file: str) -> None:
     """Refuse what the dynamic loader would refuse in other words."""
     from anyop.builder.elf import machine_of
+    from anyop.builder.gpus import refuse_other_gpu
 
     machine, here = machine_of(file), os.uname().machine
     if machine is not None and machine != here:
         raise ValueError(f"{file} is for {machine}, this machine is {here}")
+    if machine is not None:
+        refuse_other_gpu(file)

@@ -21,6 +21,7 @@ from anyop.builder.build import Choices
 from anyop.builder.depfile import read_depfile
 from anyop.builder.elf import Elf
 from anyop.builder.errors import BuildError
+from anyop.builder.gpus import write_built_for
 from anyop.builder.ninja import Step, run_ninja, write_ninja
 from anyop.builder.toolchains import CPU_FLAGS, Toolchain, choose_toolchain
 from anyop.builder.tools import compiler_of, describe, need_command, need_ninja, program_folder
@@ -82,6 +83,7 @@ class _Build:
         self.chains: dict[str, Toolchain] = {}
         self.commands: dict[str, list[str]] = {}
         self.steps: list[Step] = []
+        self.built_for: set[str] = set()  # GPU architectures
         self._plan()
         check_machine(self.made.operators, self.machine)
 
@@ -177,6 +179,15 @@ class _Build:
         for name in self.made.sources:
             table = [*self._command("host"), "-x", "c", "-std=c11", *CPU_FLAGS, *defines, "-Igen"]
             objects.append(self._compile(table, f"gen/{name}", os.path.basename(name)))
+        if self.built_for:
+            self.made.files["built_for.c"] = write_built_for(self.built_for)
+            objects.append(
+                self._compile(
+                    [*self._command("host"), *CPU_FLAGS, "-x", "c"],
+                    "gen/built_for.c",
+                    "built_for.c",
+                )
+            )
         if self.choices.static:
             path = self._linked(_OLDER_GLIBC)
             objects.append(self._compile(self._command("host"), path, os.path.basename(path)))
@@ -248,6 +259,9 @@ class _Build:
         ]
         if chain.newer and archs and archs[-1].isdigit():
             flags.append(chain.newer.format(arch=archs[-1]))
+            self.built_for.add(f"compute_{archs[-1]}")
+        if backend == "cuda" and chain.arch:
+            self.built_for.update(f"sm_{arch}" for arch in archs)
         host = ["-ccbin", compiler_of(self.commands["host"])] if chain.name == "nvcc" else []
         return [*chain.compile, *flags, *host]
 

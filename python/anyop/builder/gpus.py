@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from anyop.cache.place import cache_dir
 
 _DRIVER = "/proc/driver/nvidia/gpus"
+_NOTE = ".anyop.built_for"  # a section of a library
 # Run by a Python of its own: prints the compute capability of every device.
 _ASK = """
 import ctypes
@@ -60,8 +61,44 @@ def gpu_archs() -> tuple[str, ...]:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     archs = _ask_driver()
-    _remember(memory, {"models": models, "archs": archs})
+    if archs:  # a driver that does not answer may do so later
+        _remember(memory, {"models": models, "archs": archs})
     return tuple(archs)
+
+
+def write_built_for(archs: Iterable[str]) -> str:
+    """C text that notes in a library what its CUDA kernels are for: sm_90a, compute_90 (any later one)."""
+    note = f'__attribute__((used, section("{_NOTE}")))'
+    return f'{note} static const char kBuiltFor[] = "{" ".join(sorted(archs))}";\n'
+
+
+def refuse_other_gpu(library: str) -> None:
+    """ValueError where no CUDA kernel of a library can run on this machine's GPUs. Without a GPU nothing is asked."""
+    here = gpu_archs()
+    if not here:
+        return
+    from anyop.builder.elf import Elf
+
+    elf = Elf(library)
+    notes = [
+        elf.data[note.offset : note.offset + note.size]
+        for note in elf.sections
+        if note.name == _NOTE
+    ]
+    built = notes[0].rstrip(b"\0").decode().split() if notes else []
+    if built and not any(_runs_on(arch, gpu) for arch in built for gpu in here):
+        raise ValueError(
+            f"{library} has CUDA kernels for {', '.join(built)}, this machine's GPUs are sm_{', sm_'.join(here)}; "
+            "build it for them, or take the library of another architecture"
+        )
+
+
+def _runs_on(built: str, gpu: str) -> bool:
+    """By CUDA's rules: machine code on GPUs of its generation, not older; compute_ code on any that is not older."""
+    kind, arch = built.split("_")
+    if not arch.isdigit():  # 90a: that one only; 100f: its family
+        return arch.rstrip("af") == gpu or (arch.endswith("f") and arch[:-2] == gpu[:-1])
+    return int(arch) <= int(gpu) and (kind == "compute" or arch[:-1] == gpu[:-1])
 
 
 def _models() -> list[str]:
