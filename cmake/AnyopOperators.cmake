@@ -18,8 +18,9 @@ set(ANYOP_KERNEL_FLAGS -O2 -fvisibility=hidden -fopenmp-simd -fno-math-errno -fn
 set(ANYOP_RUN_CODEGEN "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); \
 runpy.run_module('codegen', run_name='__main__', alter_sys=True)")
 
-# Runs the generator. Sets <result>_TABLES and <result>_KERNELS in the caller; what it writes is
-# below out.
+# Runs the generator. Sets <result>_TABLES, <result>_KERNELS, <result>_LINKED (objects and archives)
+# and <result>_BUNDLED (libraries that the built one opens) in the caller; what it writes is below
+# out.
 function(anyop_generate result out library)
   set(kernels)
   set(schemas)
@@ -49,6 +50,11 @@ function(anyop_generate result out library)
   include("${out}/operators.cmake")
   set(${result}_TABLES ${ANYOP_TABLES} PARENT_SCOPE)
   set(${result}_KERNELS ${kernels} PARENT_SCOPE)
+  set(${result}_LINKED ${ANYOP_LINKED} PARENT_SCOPE)
+  set(${result}_BUNDLED ${ANYOP_BUNDLED} PARENT_SCOPE)
+  if(ANYOP_EMBEDDED) # images that the generated sources hold
+    set_property(SOURCE ${ANYOP_TABLES} PROPERTY OBJECT_DEPENDS ${ANYOP_EMBEDDED})
+  endif()
 endfunction()
 
 # Compiles tables and kernels as an object library.
@@ -85,5 +91,11 @@ function(anyop_add_operators target)
   target_link_options(${target} PRIVATE -Wl,--no-undefined -Wl,-z,now -Wl,-z,nodelete
     -Wl,-Bsymbolic "-Wl,--version-script=${out}/exports.map")
   set(${target}_INCLUDE_DIR "${out}" PARENT_SCOPE)
-  target_link_libraries(${target} PRIVATE ${ANYOP_CUDA_LIBRARIES} ${CMAKE_DL_LIBS})
+  target_link_libraries(${target} PRIVATE ${found_LINKED} ${ANYOP_CUDA_LIBRARIES} ${CMAKE_DL_LIBS})
+  foreach(module IN LISTS found_BUNDLED) # where codegen/module_adapter.py looks for it
+    set(modules "$<TARGET_FILE_DIR:${target}>/modules/${target}")
+    add_custom_command(TARGET ${target} POST_BUILD
+      COMMAND "${CMAKE_COMMAND}" -E make_directory "${modules}"
+      COMMAND "${CMAKE_COMMAND}" -E copy_if_different "${module}" "${modules}/" VERBATIM)
+  endforeach()
 endfunction()

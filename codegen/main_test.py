@@ -92,6 +92,9 @@ def test_cmake_lists(generated, samples):
         "ANYOP_KERNELS_CPU",
         "ANYOP_KERNELS_CUDA",
         "ANYOP_KERNELS_HIP",
+        "ANYOP_LINKED",
+        "ANYOP_EMBEDDED",
+        "ANYOP_BUNDLED",
     }
     files = [Path(path.strip('"')) for paths in lists.values() for path in paths]
     assert all(path.is_absolute() and path.is_file() for path in files)

@@ -44,7 +44,13 @@ def metadata(op: Operator) -> dict[str, Any]:
             "element_groups": binding.element_groups,
         },
         "kernels": [
-            {"backend": k.backend, "file": k.files[0].name, "arch": k.arch, "priority": k.priority}
+            {
+                "backend": k.backend,
+                "file": k.files[0].name,
+                "form": k.form,
+                "arch": k.arch,
+                "priority": k.priority,
+            }
             for k in op.kernels
         ],
         "backward": backward

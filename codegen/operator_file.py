@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import defaults
 from .binding import Binding, bind
 from .cases import read_bench, read_test
 from .dtype_rules import check_rule, parse_rule, possible_dtypes
@@ -15,15 +16,14 @@ from .fields import Field, camel, check_fields, struct_fields
 from .flops import read_flops
 from .formulas import Tree
 from .independent import read_independent
+from .kernels import Kernel, read_kernels
 from .params import Param
 from .schema import Signature, parse_schema
 from .sections import (
     Backward,
-    Kernel,
     check_keys,
     read_autocast,
     read_backward,
-    read_kernels,
     read_tolerance,
     section,
     text_of,
@@ -98,7 +98,7 @@ def read_operator(path: Path) -> Operator:
             check_keys({key: 0}, _KEYS, "section" if isinstance(data[key], dict) else "key")
     schema, signature = _read_schema(source)
     inputs, outputs = signature.inputs, signature.outputs
-    texts = _read_texts(source)
+    texts = _read_texts(source, signature)
     _read_arguments(source, inputs, outputs)
     _read_shapes(source, inputs + outputs)
     _read_dtypes(source, inputs, outputs)
@@ -118,13 +118,19 @@ def read_operator(path: Path) -> Operator:
         outputs=outputs,
         conditions=conditions,
         binding=binding,
-        kernels=read_kernels(source, f"{signature.namespace}_{signature.name}"),
+        kernels=read_kernels(
+            source,
+            f"{signature.namespace}_{signature.name}",
+            signature.name,
+            inputs + outputs,
+            binding,
+        ),
         backward=read_backward(source, inputs, outputs),
         tangent=read_tangent(source, inputs, outputs),
         autocast=read_autocast(source),
         flops=read_flops(source, binding),
         independent=read_independent(source, inputs, outputs, conditions, binding),
-        tolerance=read_tolerance(source, inputs, outputs),
+        tolerance=read_tolerance(source, inputs + outputs),
         test=read_test(source, inputs, outputs, binding),
         bench=read_bench(source, inputs, binding),
         fields=fields,
@@ -149,17 +155,12 @@ def _read_schema(source: Source) -> tuple[str, Signature]:
     return schema, signature
 
 
-def _read_texts(source: Source) -> dict[str, str]:
-    texts = {}
-    for key in ("brief", "math", "source"):
+def _read_texts(source: Source, signature: Signature) -> dict[str, str]:
+    texts = {"brief": defaults.brief(signature.namespace, signature.name), "math": "", "source": ""}
+    for key in texts:
         with source.at(None, key):
-            if key == "brief" and key not in source.data:
-                raise Mistake(
-                    "no brief",
-                    "one sentence that says what the operator does",
-                    'write brief = "..."',
-                )
-            texts[key] = text_of(source.data[key], key) if key in source.data else ""
+            if key in source.data:
+                texts[key] = text_of(source.data[key], key)
     return texts
 
 
@@ -170,14 +171,6 @@ def _read_arguments(source: Source, inputs: list[Param], outputs: list[Param]) -
         with source.at("arguments", name):
             _check_entry(name, params, "arguments")
             params[name].about = text_of(value, f"argument '{name}'")
-    for param in inputs:
-        if not param.about:
-            with source.at("arguments"):
-                raise Mistake(
-                    f"argument '{param.name}' has no entry in [arguments]",
-                    "one sentence",
-                    f'write {param.name} = "..."',
-                )
 
 
 def _check_entry(name: str, params: dict[str, Param], where: str) -> None:
@@ -229,11 +222,9 @@ def _read_dtypes(source: Source, inputs: list[Param], outputs: list[Param]) -> N
     for param in inputs + outputs:
         if param.is_tensor and param.name not in table:
             with source.at("dtypes"):
-                raise Mistake(
-                    f"'{param.name}' has no entry in [dtypes]",
-                    "one for every tensor",
-                    f'write {param.name} = ["float32"]',
-                )
+                rule = defaults.dtype_rule(param, inputs + outputs)
+                check_rule(param, rule, by_name, earlier)
+                param.dtypes, param.possible = rule, possible_dtypes(rule, by_name)
         if param.name in table:
             with source.at("dtypes", param.name):
                 attributes = [name for name, other in by_name.items() if other.kind == "ScalarType"]

@@ -220,13 +220,6 @@ def test_rules_of_binding(schema, shapes, dtypes, message, tmp_path):
     assert (message in found) if message else not isinstance(found, str), found
 
 
-def test_mutated_argument_needs_tolerances(tmp_path):
-    data = sample("f(Tensor(a!) x) -> ()", {"x": "*"}, {"x": FLOATS})
-    del data["tolerance"]["bfloat16"]
-    write_sample(tmp_path, data)
-    assert "no tolerance for bfloat16, a dtype of 'x'" in str(read_folders([tmp_path])[1][0])
-
-
 def test_hidden_folders_and_pyproject_are_no_operators(tmp_path):
     write_sample(tmp_path / "family", SAMPLES[0])
     (tmp_path / ".venv").mkdir()

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of an operator file that say how it runs: kernels, backward, tolerance."""
+"""The sections of an operator file that say how it is used: backward, autocast, tolerance."""
 
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from .dtypes import FLOATING, dtype_name
+from . import defaults
+from .dtypes import dtype_name
 from .params import Param
 from .source import Mistake, Source, listed, nearest
 
@@ -19,17 +18,6 @@ BACKENDS = {"cpu": 1, "cuda": 2, "hip": 10}
 
 # What torch.autocast does with floating arguments: its own dtype, or float32.
 AUTOCAST = ("lower", "float32")
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """One implementation; the first file is the operator's, others may be a family's."""
-
-    backend: str
-    files: tuple[Path, ...]
-    function: str
-    arch: str | None = None
-    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,61 +63,6 @@ def texts_of(value: object, what: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise Mistake(f"{what} is {value!r}", "a list of texts", 'write it like ["x"]')
     return value
-
-
-def read_kernels(source: Source, symbol: str) -> list[Kernel]:
-    """[kernels]; must stand in the file, and may be empty when all kernels come from elsewhere."""
-    if "kernels" not in source.data:
-        with source.at("kernels"):
-            raise Mistake(
-                "no section [kernels]",
-                "one",
-                'write [kernels] and, for example, cpu = "<op>.cc" in it',
-            )
-    kernels = []
-    for backend, value in section(source, "kernels").items():
-        with source.at("kernels", backend):
-            check_keys({backend: 0}, BACKENDS, "backend")
-            kernels.append(_read_kernel(source, symbol, backend, value))
-    return kernels
-
-
-def _read_kernel(source: Source, symbol: str, backend: str, value: object) -> Kernel:
-    entry = value if isinstance(value, dict) else {"file": value}
-    check_keys(entry, ("file", "arch", "priority"), "key of a kernel")
-    names = entry.get("file")
-    names = [names] if isinstance(names, str) else names
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise Mistake(
-            f"kernel file {names!r}",
-            "a file name or a list of them",
-            f'write {backend} = "<op>.cc"',
-        )
-    arch, priority = entry.get("arch"), entry.get("priority", 0)
-    if arch is not None and not (isinstance(arch, str) and re.fullmatch(r"\d+\w*\+?", arch)):
-        raise Mistake(f"arch {arch!r}", 'text such as "80+" or "90a"', "quote it")
-    if type(priority) is not int or not -1000 <= priority <= 1000:
-        raise Mistake(f"priority {priority!r}", "an integer from -1000 to 1000", "correct it")
-    return Kernel(
-        backend,
-        tuple(_kernel_file(source, name) for name in names),
-        f"{symbol}_{backend}",
-        arch,
-        priority,
-    )
-
-
-def _kernel_file(source: Source, name: str) -> Path:
-    folder = source.path.resolve().parent
-    if not (folder / name).is_file():
-        suffix = Path(name).suffix
-        beside = sorted(path.name for path in folder.iterdir() if path.suffix == suffix)
-        raise Mistake(
-            f"kernel file '{name}' is missing",
-            f"it in {folder}",
-            nearest(name, beside, "write it, or correct the name"),
-        )
-    return (folder / name).resolve()
 
 
 def read_autocast(source: Source) -> str | None:
@@ -179,10 +112,10 @@ def check_saved(name: str, known: list[str]) -> None:
         )
 
 
-def read_tolerance(source: Source, inputs: list[Param], outputs: list[Param]) -> dict[str, float]:
-    """[tolerance]: for every floating dtype of the first result (or mutated argument)."""
+def read_tolerance(source: Source, params: list[Param]) -> dict[str, float]:
+    """[tolerance]: for every floating dtype of what the operator writes, derived where not stated."""
     table, tolerance = section(source, "tolerance"), {}
-    possible = {name for param in inputs + outputs for name in param.possible}
+    possible = {name for param in params for name in param.possible}
     for key, value in table.items():
         with source.at("tolerance", key):
             if dtype_name(key) not in possible:
@@ -194,13 +127,6 @@ def read_tolerance(source: Source, inputs: list[Param], outputs: list[Param]) ->
             if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
                 raise Mistake(f"tolerance {value!r}", "a number, 0 or more", "write it like 1e-6")
             tolerance[key] = float(value)
-    first = next((param for param in outputs + inputs if param.output or param.mutated), None)
-    for name in first.possible if first else ():
-        if name in FLOATING and name not in tolerance:
-            with source.at("tolerance"):
-                raise Mistake(
-                    f"no tolerance for {name}, a dtype of '{first.name}'",
-                    "one",
-                    f"write {name} = ... in [tolerance], with the reason",
-                )
+    for name in defaults.compared(params):
+        tolerance.setdefault(name, defaults.tolerance(name))
     return tolerance

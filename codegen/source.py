@@ -114,6 +114,8 @@ class Source:
                 current = header[1].strip("\"' ")
                 if current == section:
                     fallback = number
+                elif key and current == f"{section}.{key}":
+                    found = number
             elif assigned := _KEY.match(line):
                 outer, inner = assigned[1], assigned[2]
                 if current is None and outer == section:  # `shapes.x = ...` or `shapes = {...}`

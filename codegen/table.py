@@ -11,6 +11,7 @@ from .c_text import braced, c_string
 from .dtype_rules import DtypeRule
 from .dtypes import DTYPES
 from .header import hash_macro, header_path
+from .kernels import Kernel
 from .operator_file import Operator
 from .params import Param
 from .programs import Code
@@ -177,15 +178,20 @@ def _element(kind: str, value: Any) -> str:
     )
 
 
+def _guard(kernel: Kernel) -> str | None:
+    """The macro under which the kernel is there; images and modules need nothing of the device's compiler."""
+    return _DEVICE_GUARDS.get(kernel.backend) if kernel.form in ("source", "object") else None
+
+
 def _kernels(op: Operator) -> list[str]:
     rows = []
     for kernel in op.kernels:
         file, device = c_string(kernel.files[0].name), BACKENDS[kernel.backend]
         row = f"    {{{c_string(kernel.backend)}, {file}, (AnyopKernel){kernel.function},"
         row += f" {device}, {kernel.priority}}},"
-        guard = _DEVICE_GUARDS.get(kernel.backend)
+        guard = _guard(kernel)
         rows.append(f"#ifdef {guard}\n{row}\n#endif" if guard else row)
-    if rows and all(kernel.backend in _DEVICE_GUARDS for kernel in op.kernels):
+    if rows and all(map(_guard, op.kernels)):
         rows.append("    {NULL, NULL, NULL, 0, 0}, /* so that the array is never empty */")
     return rows
 
@@ -193,7 +199,7 @@ def _kernels(op: Operator) -> list[str]:
 def _kernel_count(op: Operator) -> str:
     if not op.kernels:
         return "0"
-    empty = all(kernel.backend in _DEVICE_GUARDS for kernel in op.kernels)
+    empty = all(map(_guard, op.kernels))
     return "sizeof(kKernels) / sizeof(kKernels[0])" + (" - 1" if empty else "")
 
 

@@ -32,6 +32,7 @@ ALLOWED = {
         "include",
     },
     "examples/porting/before": {"examples/porting/before"},
+    "examples/from_pybind11/before": {"examples/from_pybind11/before", "examples"},
     "examples": {"examples", "include", "generated"},
     "tests": {"tests", "src/core", "bindings/tvm_ffi", "include", "generated", "ops"},
     "bench": {"bench", "src/core", "include", "generated", "ops"},
@@ -52,9 +53,9 @@ SEARCHED = {
 # First part of a framework header's name -> folders that may include it.
 FRAMEWORKS = {
     "Python.h": {"bindings/python"},
-    "tvm": {"bindings/tvm_ffi"},
+    "tvm": {"bindings/tvm_ffi", "bench", "examples/from_pybind11/before"},
     "dlpack": {"bindings/tvm_ffi", "bindings/python"},
-    "torch": {"bench", "examples/porting/before"},
+    "torch": {"bench", "examples/porting/before", "examples/from_pybind11/before"},
     "pybind11": {"bench"},
     "hwy": {"bench"},
     "ATen": {"examples/porting/before"},
@@ -119,7 +120,8 @@ def sources(root: Path) -> list[Path]:
     for path in sorted(root.rglob("*")):
         parts = path.relative_to(root).parts
         frozen = parts[:2] == ("tests", "abi")  # generated files of past releases
-        if SKIPPED.intersection(parts) or frozen:
+        theirs = path.parent.name == "templates"  # what `anyop new` writes bears its user's licence
+        if SKIPPED.intersection(parts) or frozen or theirs:
             continue
         if path.is_file() and path.suffix in LICENSED:
             found.append(path)

@@ -2,18 +2,37 @@
 """What the package offers; the operators are in _functions.pyi, which codegen writes."""
 
 import os
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from anyop import jit as jit
 from anyop._functions import *
 
 class InternalError(RuntimeError): ...
 class DeviceError(RuntimeError): ...
 
+class BuildError(RuntimeError):
+    output: str
+
+class MissingToolError(BuildError): ...
+
 __version__: str
 ops: SimpleNamespace
 
 def backends(name: str, /) -> list[str]: ...
+def build(
+    folder: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    arch: str | Iterable[str] | None = None,
+    flags: Iterable[str] = (),
+    toolchains: Mapping[str, str] | None = None,
+    backends: Iterable[str] | None = None,
+    static: bool = False,
+    verbose: bool = False,
+) -> str: ...
 def cmake_dir() -> str: ...
 def get_num_threads() -> int: ...
 def include_dir() -> str: ...

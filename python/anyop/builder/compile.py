@@ -13,6 +13,7 @@ import re
 import shutil
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from anyop import codegen
@@ -145,23 +146,27 @@ class _Build:
             shutil.copyfile(path, place)
 
     def dependencies(self) -> list[str]:
-        """Files that compilers read outside the private folder."""
-        found = {
-            os.path.realpath(path)
-            for op in self.made.operators
-            for kernel in op.kernels
-            for path in (*kernel.files, *self.made.embedded)
-        }
-        inside = os.path.realpath(self.private) + os.sep
+        """Files outside the private folder that compilers and the linker read."""
+        kernels = [kernel for op in self.made.operators for kernel in op.kernels]
+        found = {str(path) for kernel in kernels for path in (*kernel.files, *self.made.embedded)}
+        found |= set(linked_files(self.choices.flags))
         for step in self.steps:
             depfile = os.path.join(self.private, f"{step.output}.d")
             if os.path.exists(depfile):
                 with open(depfile, encoding="utf-8", errors="surrogateescape") as stream:
-                    found |= {
-                        os.path.realpath(os.path.join(self.private, name))
-                        for name in read_depfile(stream.read())
-                    }
-        return sorted(path for path in found if not path.startswith(inside))
+                    found |= set(map(self._outside, read_depfile(stream.read())))
+        return sorted(found - {""})
+
+    def _outside(self, name: str) -> str:
+        """The path of a file that a compiler names; "" inside the private folder. Links of the user's stay: they may
+        be turned.
+        """
+        for private in (self.private, os.path.realpath(self.private)):
+            name = name.removeprefix(f"{private}/")
+        first, _, rest = name.partition("/")
+        if first in self.links:
+            return f"{self.links[first]}/{rest}"
+        return name if os.path.isabs(name) else ""
 
     def _plan(self) -> None:
         self._chain("host")
@@ -191,7 +196,8 @@ class _Build:
         if self.choices.static:
             path = self._linked(_OLDER_GLIBC)
             objects.append(self._compile(self._command("host"), path, os.path.basename(path)))
-        objects += [self._linked(str(path)) for path in self.made.linked]
+        ready = dict.fromkeys(str(path) for kernel in self._kernels() for path in kernel.linked)
+        objects += map(self._linked, ready)
         link = [
             *self._command("host"),
             *_LINK,
@@ -295,6 +301,16 @@ def fitting_archs(stated: str | None, wanted: list[str]) -> list[str]:
             stated[:-1]
         ]
     return [stated]
+
+
+def linked_files(flags: Iterable[str]) -> Iterator[str]:
+    """Objects and libraries that flags of the link name, by path or by -L and -l."""
+    flags = list(flags)
+    folders = [flag[2:] for flag in flags if flag.startswith("-L")]
+    for flag in flags:
+        name = flag[2:] if flag.startswith("-l") else ""
+        places = [f"{folder}/lib{name}{end}" for folder in folders for end in (".so", ".a") if name]
+        yield from filter(os.path.isfile, (flag, *places))
 
 
 def _number(arch: str) -> int:

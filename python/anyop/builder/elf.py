@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from collections import namedtuple
 from functools import cached_property
 
 MACHINES = {
@@ -26,29 +26,10 @@ class NotElf(ValueError):
     """The file is no 64-bit little-endian ELF file, or it is damaged."""
 
 
-@dataclass
-class Section:
-    """One section header."""
-
-    name: str
-    kind: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    entry: int
-
-
-@dataclass
-class Symbol:
-    """A name of a symbol table."""
-
-    name: str
-    defined: bool
-    local: bool
-    weak: bool
-    hidden: bool
-    version: str = field(default="")  # of an undefined one: "GLIBC_2.34"
+# One section header; all but the name are numbers.
+Section = namedtuple("Section", "name kind offset size link info entry")
+# A name of a symbol table; the version is an undefined one's, such as "GLIBC_2.34", else empty.
+Symbol = namedtuple("Symbol", "name defined local weak hidden version")
 
 
 class Elf:
@@ -72,12 +53,10 @@ class Elf:
             rows = [
                 struct.unpack_from("<IIQQQQIIQQ", self.data, start + size * i) for i in range(count)
             ]
-            found = [Section("", row[1], row[4], row[5], row[6], row[7], row[9]) for row in rows]
-            for section, row in zip(found, rows):
-                section.name = self._text(found[names].offset + row[0])
+            texts = rows[names][4]
+            return [Section(self._text(texts + row[0]), row[1], *row[4:8], row[9]) for row in rows]
         except (struct.error, IndexError, ValueError) as error:
             raise NotElf(f"{self.path} is damaged: {error}") from None
-        return found
 
     def symbols(self, table: str = "dynamic") -> list[Symbol]:
         """The symbols of the "dynamic" table, or of the "static" one that an object file has."""
@@ -164,7 +143,10 @@ class Elf:
         return found
 
     def _text(self, at: int) -> str:
-        return self.data[at : self.data.index(b"\0", at)].decode("utf-8", "replace")
+        end = self.data.find(b"\0", at)
+        if end < 0:
+            raise NotElf(f"{self.path} is damaged: a name does not end")
+        return self.data[at:end].decode("utf-8", "replace")
 
 
 def machine_of(path: str) -> str | None:

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a kernel that is there as a binary is called: which function, on which grid, with which arguments."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import binaries
+from .binding import Binding
+from .expressions import Expr, groups, letters, parse_expression
+from .fields import join_text, numel_field
+from .params import Param
+from .source import Mistake, listed, nearest
+
+# What a CUDA kernel can take by value -> kinds of arguments that become it.
+TYPES = {
+    "int32": ("int", "bool"), "int64": ("int", "bool"), "bool": ("bool",),
+    "float": ("float",), "double": ("float",),
+}  # fmt: skip
+_NAME = r"[A-Za-z_$][A-Za-z0-9_$]*"
+_ENTRY = re.compile(rb"\.entry\s+([A-Za-z_$][A-Za-z0-9_$]*)")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One value of the call: a parameter of the operator, or an expression of sizes."""
+
+    text: str
+    param: Param | None
+    expression: Expr | None
+    type: str | None  # one of TYPES; None: a pointer, or a value of tvm-ffi
+
+
+@dataclass(frozen=True)
+class Image:
+    """A kernel in CUDA images, and its launch."""
+
+    entry: str
+    grid: tuple[Expr, ...]
+    block: tuple[Expr, ...]
+    shared_bytes: Expr
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True)
+class Module:
+    """A function that a library exports for tvm-ffi."""
+
+    function: str
+    arguments: tuple[Argument, ...]
+
+
+def read_image(
+    backend: str, files: list[Path], entry: dict[str, Any], params: list[Param], binding: Binding
+) -> Image:
+    """Of `cuda = { file = ["scale.cubin"], entry = ..., grid = ..., block = ..., arguments = [...] }`."""
+    if backend != "cuda":
+        raise Mistake(
+            f"the CUDA image {files[0].name} for {backend}", "cuda = ...", "correct the backend"
+        )
+    for key in ("entry", "grid", "block", "arguments"):
+        if key not in entry:
+            raise Mistake(f"a CUDA image without {key}", "it", _EXAMPLES[key])
+    name = _name(entry["entry"], "entry")
+    for file in files:
+        _check_entry(file, name)
+    known = _known_sizes(params, binding)
+    return Image(
+        name,
+        _extent(entry["grid"], "grid", known, binding),
+        _extent(entry["block"], "block", known, binding),
+        _expression(entry.get("shared_bytes", 0), "shared_bytes", known, binding),
+        _arguments(entry["arguments"], params, known, binding, image=True),
+    )
+
+
+_EXAMPLES = {
+    "entry": 'write entry = "<the kernel\'s name>"',
+    "grid": 'write grid = ["ceil(numel(*)/256)"]',
+    "block": "write block = [256]",
+    "arguments": 'write arguments = ["x", "out", "rows", "factor:float"]',
+}
+
+
+def read_module(
+    files: list[Path], entry: dict[str, Any], params: list[Param], binding: Binding
+) -> Module:
+    """Of `cpu = { file = "libaddone.so", function = "add_one", arguments = [...] }`."""
+    known = _known_sizes(params, binding)
+    exported = binaries.names(files[0], rb"__tvm_ffi_([A-Za-z][A-Za-z0-9_]*)")
+    if "function" not in entry:
+        raise Mistake(
+            f"{files[0].name} without function",
+            f"one that it exports ({listed(exported)})",
+            'write function = "..."',
+        )
+    name = _name(entry["function"], "function")
+    if name not in exported:
+        raise Mistake(
+            f"function '{name}', which {files[0].name} does not export",
+            f"one that it exports for tvm-ffi ({listed(exported)})",
+            nearest(name, exported, "correct the name, or the library"),
+        )
+    texts = entry.get("arguments", [param.name for param in params])
+    return Module(name, _arguments(texts, params, known, binding, image=False))
+
+
+def _name(value: object, what: str) -> str:
+    if not isinstance(value, str) or not re.fullmatch(_NAME, value):
+        raise Mistake(f"{what} {value!r}", "a name of C", "correct it")
+    return value
+
+
+def _check_entry(file: Path, name: str) -> None:
+    """A fatbin may be compressed; of it the driver tells."""
+    if file.suffix == ".ptx":
+        found = [match.decode() for match in _ENTRY.findall(file.read_bytes())]
+    elif file.suffix == ".cubin":
+        if binaries.machine(file) != "CUDA":
+            raise Mistake(f"{file.name} is no cubin", "an ELF file of nvcc -cubin", "make it anew")
+        found = binaries.names(file, rb"\.text\.(" + _NAME.encode() + rb")")
+    else:
+        return
+    if name not in found:
+        raise Mistake(
+            f"entry '{name}', which {file.name} lacks",
+            f"a kernel of it ({listed(found)})",
+            nearest(name, found, 'declare the kernel extern "C", or write its mangled name'),
+        )
+
+
+def _known_sizes(params: list[Param], binding: Binding) -> list[str]:
+    """Fields of the argument struct that are integers."""
+    whole = [p.name for p in params if p.kind == "int" and not p.optional and not p.is_list]
+    sizes = [name for name in binding.sizes if name not in binding.element_sizes]
+    products = [group for group in binding.groups if group not in binding.element_groups]
+    return [*whole, *sizes, *map(numel_field, [*products, *binding.joins])]
+
+
+def _extent(value: object, what: str, known: list[str], binding: Binding) -> tuple[Expr, ...]:
+    values = value if isinstance(value, list) else [value]
+    if not 1 <= len(values) <= 3:
+        raise Mistake(f"{what} of {len(values)} sizes", "one, two or three", "correct it")
+    return tuple(_expression(item, what, known, binding) for item in values)
+
+
+def _expression(value: object, what: str, known: list[str], binding: Binding) -> Expr:
+    """An expression whose letters and groups are fields; numel(X) is the field of the product."""
+    if type(value) is int:
+        value = str(value)
+    if not isinstance(value, str):
+        raise Mistake(f"{what} {value!r}", "a number or an expression of sizes", _EXAMPLES["grid"])
+    expression = parse_expression(re.sub(r"\(\s*\*\s*\)", "(_)", value))  # numel(*)
+    for letter in letters(expression):
+        if letter not in known:
+            raise Mistake(
+                f"'{letter}' in {what} '{value}'",
+                f"a size or an int argument ({listed(known)})",
+                nearest(letter, known, "use only these"),
+            )
+    for group in groups(expression):
+        if not _is_product(group, binding):
+            text = join_text(group) if isinstance(group, tuple) else f"*{group.strip('_')}"
+            raise Mistake(f"'{text}' in {what} '{value}'", "a group of a shape", "correct it")
+    if "rank" in _operations(expression):
+        raise Mistake(f"rank in {what} '{value}'", "sizes and numel(X)", "write a size")
+    return expression
+
+
+def _is_product(group: str | tuple[str, ...], binding: Binding) -> bool:
+    if isinstance(group, tuple):
+        return group in binding.joins
+    return group in binding.groups and group not in binding.element_groups
+
+
+def _operations(expression: Expr) -> set[str]:
+    if not isinstance(expression, tuple):
+        return set()
+    return {expression[0]}.union(*map(_operations, expression[1:]))
+
+
+def _arguments(
+    texts: object, params: list[Param], known: list[str], binding: Binding, image: bool
+) -> tuple[Argument, ...]:
+    if not isinstance(texts, list) or not all(type(text) in (str, int) for text in texts):
+        raise Mistake(f"arguments {texts!r}", "a list of texts", _EXAMPLES["arguments"])
+    read = _image_argument if image else _module_argument
+    arguments = tuple(read(str(text), params, known, binding) for text in texts)
+    given = {argument.param.name for argument in arguments if argument.param}
+    for param in params:
+        if (param.output or param.mutated) and param.name not in given:
+            raise Mistake(
+                f"arguments without '{param.name}', which the kernel must write",
+                "every result and every argument that is written",
+                f'add "{param.name}"',
+            )
+    return arguments
+
+
+def _image_argument(text: str, params: list[Param], known: list[str], binding: Binding) -> Argument:
+    name, _, kind = (part.strip() for part in text.partition(":"))
+    param = next((param for param in params if param.name == name), None)
+    if param is None:
+        expression = _expression(name, "arguments", known, binding)
+        _check_type(text, "int", kind or "int64")
+        return Argument(text, None, expression, kind or "int64")
+    if param.is_list or (param.optional and not param.is_tensor):
+        what = "a list" if param.is_list else "optional"
+        raise Mistake(f"'{name}', which is {what}", "a tensor or a number", "leave it out")
+    if param.is_tensor:
+        if kind:
+            raise Mistake(f"'{text}'", "the name of the tensor alone", f'write "{name}"')
+        if param.layout != "contiguous" or param.expanded:
+            raise Mistake(
+                f"'{name}', whose strides are free (a kernel in an image gets none)",
+                "a contiguous tensor",
+                f"remove {name} from [layouts], or write its shape without broadcasting",
+            )
+        return Argument(text, param, None, None)
+    if param.kind == "float" and not kind:
+        raise Mistake(
+            f"'{name}' without a type",
+            "float or double",
+            f'write "{name}:float", as the kernel has it',
+        )
+    kind = kind or {"int": "int64", "bool": "bool"}.get(param.kind, "")
+    _check_type(text, param.kind, kind)
+    return Argument(text, param, None, kind)
+
+
+def _check_type(text: str, kind: str, stated: str) -> None:
+    fitting = [name for name, kinds in TYPES.items() if kind in kinds]
+    if stated not in fitting:
+        raise Mistake(f"'{text}', of type {kind}", f"it as {listed(fitting)}", "correct the type")
+
+
+def _module_argument(
+    text: str, params: list[Param], known: list[str], binding: Binding
+) -> Argument:
+    param = next((param for param in params if param.name == text.strip()), None)
+    if param is None:
+        return Argument(text, None, _expression(text, "arguments", known, binding), None)
+    if param.is_list:
+        raise Mistake(
+            f"'{param.name}', which is a list", "tensors, numbers and text", "leave it out"
+        )
+    return Argument(text, param, None, None)
