@@ -78,6 +78,10 @@ def test_the_ported_operator(tmp_path):
     configure = ["cmake", "-S", str(HERE), "-B", str(build), f"-Danyop_DIR={anyop.cmake_dir()}"]
     configure += [f"-DPython_EXECUTABLE={sys.executable}"]
     program = [sys.executable, "-c", PROGRAM, str(build / "libport.so"), str(HERE / "ops")]
+    loads = "import sys, anyop; print(anyop.load(sys.argv[1]))"
+    folder = [sys.executable, "-c", loads, str(HERE / "ops")]
+    done = subprocess.run(folder, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "['port.rotary', 'port.rotary_backward']\n", done.stderr
     for command in (configure, ["cmake", "--build", str(build)], program):
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
