@@ -112,7 +112,8 @@ def sides(case: Case, inputs: Inputs, splits: int) -> dict[str, Callable]:
 def check(name: str, found: torch.Tensor, inputs: Inputs) -> None:
     tokens = inputs.cache.view(-1, W)[inputs.tokens[:2]].double()
     error = (found[:2].double() - attention(inputs.q[:2].double(), tokens)).abs().max().item()
-    limit = LIMITS[str(found.dtype).removeprefix("torch.")]
+    # torch keeps scores and weights in the dtype of q.
+    limit = LIMITS[str(found.dtype).removeprefix("torch.")] * (1 if name == "anyop" else 3)
     if not error <= limit:
         raise SystemExit(f"{name}: error {error:.1e}, limit {limit:.1e}")
 
