@@ -20,7 +20,7 @@ CPP := $(shell find src include ops bindings tests examples bench codegen -type 
 # The programs of bench/, not what they share.
 BENCH := $(shell grep -l '__main__' bench/*.py)
 
-.PHONY: demo test test-gpu test-full test-versions lint format stubs bench docs clean needs icu
+.PHONY: demo test test-gpu test-full test-versions wheel lint format stubs bench docs clean needs icu hip
 
 # make demo FRAMEWORKS="torch jax paddle" installs these, and compares all that are installed.
 FRAMEWORKS ?=
@@ -30,7 +30,7 @@ endif
 demo: $(VENV)/.anyop $(VENV)/.demo $(patsubst %,$(VENV)/.demo-%,$(filter-out numpy,$(FRAMEWORKS)))
 	@$(PY) -m examples.sentence_search $(if $(FRAMEWORKS),--framework all) $(ARGS)
 
-test: $(VENV)/.anyop $(VENV)/.dev icu
+test: $(VENV)/.anyop $(VENV)/.dev icu hip
 	@$(STEP) "build the C++ tests" sh -c \
 	  'cmake -DANYOP_BUILD_TESTS=ON build/package && cmake --build build/package -j$(JOBS)'
 	@$(STEP) --show "C++ tests" ctest --test-dir build/package --output-on-failure
@@ -42,13 +42,17 @@ GPU_NEEDS ?= $(VENV)/.anyop $(VENV)/.dev
 test-gpu: $(GPU_NEEDS)
 	@$(STEP) --show "tests on the GPU" $(PY) -m pytest -rs $(wildcard tests/cuda_*.py) $(ARGS)
 
-# The same tests on further builds: sanitizers, each level of x86-64.
+# The same tests on further builds: sanitizers, each level of x86-64; on 64-bit ARM in an emulator.
 test-full: test
 	@$(PYTHON) tools/test_full.py --python $(PY) --jobs $(JOBS)
 
 # One build on several versions of torch and Python; downloads gigabytes. docs/versions.md holds the last table.
 test-versions: | needs
 	@$(PYTHON) tools/versions.py $(ARGS)
+
+# anyop's own wheel in build/wheel: judged by auditwheel and abi3audit, installed afresh and run.
+wheel: $(VENV)/.runtime $(VENV)/.wheel
+	@$(STEP) --show "anyop's wheel" env CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PYTHON) tools/wheel.py --python $(PY) $(ARGS)
 
 lint: $(VENV)/.lint
 	@$(STEP) "ruff check" $(PY) -m ruff check .
@@ -84,6 +88,10 @@ needs:
 icu:
 	@$(PYTHON) tools/icu.py
 
+# The compiler of tests/hip.
+hip:
+	@$(PYTHON) tools/hip.py
+
 # --- set-up: each stamp is one step, redone when what it depends on changes -----------------------
 
 $(PY): | needs
@@ -112,6 +120,10 @@ $(VENV)/.demo-%: pyproject.toml | $(PY)
 
 $(VENV)/.lint: pyproject.toml | $(PY)
 	@$(STEP) "install ruff and clang-format" $(PIP) $(shell $(REQUIREMENTS) lint)
+	@touch $@
+
+$(VENV)/.wheel: pyproject.toml | $(PY)
+	@$(STEP) "install auditwheel, abi3audit and wheel" $(PIP) $(shell $(REQUIREMENTS) wheel)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.demo

@@ -18,6 +18,7 @@ SYSTEM = {
     "libc.so.6",
     "libdl.so.2",
     "libpthread.so.0",
+    "librt.so.1",
 }
 SYSTEM |= {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}  # thread-local storage
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All tests again on further builds: AddressSanitizer, UBSanitizer, each level of x86-64.
+"""All tests again on further builds: AddressSanitizer, UBSanitizer, each level of x86-64; and aarch64 in an emulator.
 
 python3 tools/test_full.py --python .venv/bin/python [--jobs 2] [--only address]
 """
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 STEP = [sys.executable, str(ROOT / "tools" / "step.py")]
+EMULATED = "aarch64"  # tools/aarch64.py
 # Kernels, core and bindings; what does not run them is tested by `make test`.
 PYTHON_TESTS = ["ops", "tests", "--ignore=tests/build_test.py"]
 
@@ -136,11 +137,16 @@ def main() -> None:
     options = parser.parse_args()
     python = os.path.abspath(options.python)
     chosen = [variant for variant in variants() if options.only in (None, variant.name)]
-    if not chosen:
-        names = ", ".join(variant.name for variant in variants())
+    emulated = options.only in (None, EMULATED)
+    if not chosen and not emulated:
+        names = ", ".join([*(variant.name for variant in variants()), EMULATED])
         parser.error(f"--only {options.only}: expected one of {names}")
     for variant in chosen:
         run(variant, python, options.jobs)
+    if emulated:
+        program = [sys.executable, "tools/aarch64.py", "--python", python, "--jobs"]
+        if status := subprocess.call([*program, str(options.jobs)], cwd=ROOT):
+            sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -28,7 +29,10 @@ bool MayNotFork() {
   std::printf("  skipped: ThreadSanitizer allows no threads after a fork\n");
   return true;
 #else
-  return false;
+  // qemu 7.2 ends with an assertion of its own (cpu-exec.c) in a child forked beside threads.
+  if (!std::getenv("ANYOP_TEST_EMULATED")) return false;
+  std::printf("  skipped: the emulator does not bear a fork beside threads\n");
+  return true;
 #endif
 }
 

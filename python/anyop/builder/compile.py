@@ -210,7 +210,8 @@ class _Build:
             above = os.path.dirname(program_folder(self.commands[role]))
             link += [flag.replace("{folder}", above) for flag in chain.link]
         link += [*self.choices.flags, "-ldl"]
-        self.steps.append(Step(f"link {self.library}", link, f"entry/{self.library}", objects))
+        made = [step.output for step in self.steps]
+        self.steps.append(Step(f"link {self.library}", link, f"entry/{self.library}", made))
 
     def _compile(self, command: list[str], source: str, what: str) -> str:
         """Plan one object file; returns its name."""
@@ -229,7 +230,7 @@ class _Build:
             "-o",
             output,
         ]
-        self.steps.append(Step(what, command, output, [source]))
+        self.steps.append(Step(what, command, output))
         return output
 
     def _kernels(self) -> list[Kernel]:
@@ -283,6 +284,8 @@ class _Build:
 
     def _linked(self, path: str) -> str:
         """The file by a plain folder name; a file outside all links gets a link to its folder."""
+        if any(char in path for char in "\n\r"):
+            raise BuildError(f"{path!r} has a line break, which no build can do with")
         for name, folder in self.links.items():
             if path.startswith(folder + os.sep):
                 return f"{name}/{os.path.relpath(path, folder)}"
@@ -304,13 +307,12 @@ def fitting_archs(stated: str | None, wanted: list[str]) -> list[str]:
 
 
 def linked_files(flags: Iterable[str]) -> Iterator[str]:
-    """Objects and libraries that flags of the link name, by path or by -L and -l."""
+    """Libraries that flags of the link name by -L and -l."""
     flags = list(flags)
     folders = [flag[2:] for flag in flags if flag.startswith("-L")]
-    for flag in flags:
-        name = flag[2:] if flag.startswith("-l") else ""
-        places = [f"{folder}/lib{name}{end}" for folder in folders for end in (".so", ".a") if name]
-        yield from filter(os.path.isfile, (flag, *places))
+    for name in (flag[2:] for flag in flags if flag.startswith("-l")):
+        places = [f"{folder}/lib{name}{end}" for folder in folders for end in (".so", ".a")]
+        yield from filter(os.path.isfile, places)
 
 
 def _number(arch: str) -> int:
