@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The standard tests of operators with CUDA kernels, on CUDA tensors: by anyop and by torch.ops.
 
-Each array of a case becomes a tensor with its strides inside a copy of all its memory, and comes back after the call,
-so that the guards around it see what the kernel wrote. What torch cannot hold, negative strides, is left out.
+How arrays get there, and the guards around them: anyop/testing/torch_memory.py.
 """
 
 from __future__ import annotations
@@ -10,13 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import anyop
-import numpy as np
 import pytest
 from anyop import testing
-from anyop.testing.dtype_choices import numpy_dtype
+from anyop.testing.torch_memory import fits_torch, on_device
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
@@ -28,7 +25,6 @@ SUBJECTS = {
     for s in testing.find_subjects(Path(__file__).parents[1] / "ops")
     if any(kernel["backend"] == "cuda" for kernel in s.metadata["kernels"])
 }
-BACKWARD = ("rows_back", "back")  # negative strides
 
 
 def by_anyop(name: str):
@@ -49,73 +45,9 @@ def by_torch(name: str):
     return call
 
 
-class Memory:
-    """The arrays of one call on the device, and the way back."""
-
-    def __init__(self) -> None:
-        self.owners: dict[int, tuple[np.ndarray, torch.Tensor]] = {}
-        self.arrays: dict[int, np.ndarray] = {}  # by id of their tensor
-
-    def upload(self, array: np.ndarray) -> torch.Tensor:
-        owner = array
-        while isinstance(owner.base, np.ndarray):
-            owner = owner.base
-        if id(owner) not in self.owners:
-            flat = owner.reshape(-1).view(np.uint8) if owner.size else np.zeros(0, np.uint8)
-            self.owners[id(owner)] = (flat, torch.from_numpy(flat.copy()).cuda())
-        flat, bytes_there = self.owners[id(owner)]
-        dtype = getattr(torch, "bool" if array.dtype.kind == "b" else array.dtype.name)
-        offset = array.ctypes.data - flat.ctypes.data if array.size else 0
-        assert offset % array.itemsize == 0 and all(s % array.itemsize == 0 for s in array.strides)
-        tensor = torch.empty(0, dtype=dtype, device="cuda")
-        steps = [s // array.itemsize for s in array.strides]
-        tensor.set_(bytes_there.untyped_storage(), offset // array.itemsize, array.shape, steps)
-        self.arrays[id(tensor)] = array
-        return tensor
-
-    def download(self) -> None:
-        for flat, there in self.owners.values():
-            if flat.size:
-                np.copyto(flat, there.cpu().numpy())
-
-
-def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """With the strides that it has there."""
-    assert tensor.is_cuda and tensor.is_contiguous()
-    name = str(tensor.dtype).removeprefix("torch.")
-    flat = tensor.reshape(-1).view(torch.uint8).cpu().numpy()
-    return flat.view(numpy_dtype(name)).reshape(tensor.shape)
-
-
 def on_cuda(function):
     """The function of NumPy arrays that runs the operator on CUDA tensors."""
-
-    def call(*positional: Any, **named: Any) -> Any:
-        memory, kept = Memory(), []
-
-        def there(value: Any) -> Any:
-            if isinstance(value, np.ndarray):
-                kept.append(memory.upload(value))
-                return kept[-1]
-            return value
-
-        found = function(*map(there, positional), **{k: there(v) for k, v in named.items()})
-        torch.cuda.synchronize()
-        memory.download()
-
-        def back(value: Any) -> Any:
-            if not isinstance(value, torch.Tensor):
-                return value
-            given = memory.arrays.get(id(value)) if any(value is k for k in kept) else None
-            return to_numpy(value) if given is None else given
-
-        return tuple(map(back, found)) if isinstance(found, tuple) else back(found)
-
-    return call
-
-
-def fits_torch(case) -> bool:
-    return not any(layout in BACKWARD for layout in case.layouts.values())
+    return on_device(function, "cuda")
 
 
 CHOICES = [

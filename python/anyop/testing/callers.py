@@ -47,6 +47,10 @@ class Caller:
         """Around tensors and calls in every dtype."""
         return nullcontext()
 
+    def has_dtype(self, name: str) -> bool:
+        """Whether it has tensors of this dtype."""
+        return hasattr(self.framework, name)
+
     def tensor(self, array: np.ndarray) -> Any:
         """A new tensor of the array's values, row-major."""
         raise NotImplementedError
@@ -90,6 +94,10 @@ class NumpyCaller(Caller):
 
     name = module = "numpy"
     has_gradients = False
+
+    def has_dtype(self, name: str) -> bool:
+        """All, with ml_dtypes."""
+        return True
 
     def tensor(self, array: np.ndarray) -> np.ndarray:
         """A copy."""
@@ -153,6 +161,20 @@ class TorchCaller(Caller):
         return self.tensor(array).requires_grad_()
 
 
+class TorchCudaCaller(TorchCaller):
+    """On the current CUDA device."""
+
+    backend = "cuda"
+
+    def tensor(self, array: np.ndarray) -> Any:
+        """A copy on the device."""
+        return super().tensor(array).cuda()
+
+    def array(self, tensor: Any) -> np.ndarray:
+        """A copy; waits for the current stream."""
+        return super().array(tensor.cpu())
+
+
 class JaxCaller(Caller):
     """float64 needs the scope."""
 
@@ -166,6 +188,10 @@ class JaxCaller(Caller):
         from jax import experimental  # before 0.8
 
         return experimental.enable_x64(True)
+
+    def has_dtype(self, name: str) -> bool:
+        """Those of jax.numpy."""
+        return hasattr(self.framework.numpy, name)
 
     def tensor(self, array: np.ndarray) -> Any:
         """A copy."""

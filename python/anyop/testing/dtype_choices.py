@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -18,6 +19,17 @@ NAMES = (
 )  # fmt: skip
 _WIDE_UNSIGNED = {"uint16", "uint32", "uint64"}
 _INTEGERS = ("int8", "int16", "int32", "int64")
+
+
+@cache
+def has_ml_dtypes() -> bool:
+    """Whether NumPy can have arrays of bfloat16 and float8 here."""
+    return importlib.util.find_spec("ml_dtypes") is not None
+
+
+def made_here(names: Iterable[str]) -> list[str]:
+    """Those dtypes of which NumPy can have arrays here."""
+    return [name for name in names if name not in _EXTENDED or has_ml_dtypes()]
 
 
 @cache
@@ -100,6 +112,13 @@ def allowed(param: Mapping[str, Any], names: Mapping[str, str | None]) -> list[s
 def dtype_choices(metadata: Mapping[str, Any]) -> list[DtypeChoice]:
     """Every combination that the operator's dtype rules allow, in the order in which they are listed."""
     return [DtypeChoice(names) for names in _extend({}, metadata["inputs"], metadata["results"])]
+
+
+def choices_here(metadata: Mapping[str, Any]) -> list[DtypeChoice]:
+    """Those of which NumPy can have arrays here."""
+    every = dtype_choices(metadata)
+    given = [[name for name in choice.names.values() if name] for choice in every]
+    return [choice for choice, names in zip(every, given) if made_here(names) == names]
 
 
 def _extend(names: dict, params: list, results: list) -> Iterator[dict]:

@@ -23,15 +23,15 @@ _MODULES = (
 )  # fmt: skip
 
 
-def classes() -> list[RefusalClass]:
-    """Every class that can be tried here; those of torch only where it is installed."""
+def classes(with_torch: bool = True) -> list[RefusalClass]:
+    """Every class that can be tried here; those of torch only where it is installed, and not imported unless wanted."""
     assert all(any(c.make.__module__ == m.__name__ for c in CLASSES.values()) for m in _MODULES)
     torch_module = refuse_torch.__name__
-    without = bool(refuse_torch.torch_missing())
+    without = not with_torch or bool(refuse_torch.torch_missing())
     return [c for c in CLASSES.values() if not (without and c.make.__module__ == torch_module)]
 
 
-def refusals(good: Good) -> Iterator[Refusal]:
+def refusals(good: Good, with_torch: bool = True) -> Iterator[Refusal]:
     """Every bad call of the operator."""
-    for refusal_class in classes():
+    for refusal_class in classes(with_torch):
         yield from refusal_class.make(good)

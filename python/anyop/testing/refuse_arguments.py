@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.dtype_choices import NAMES, numpy_dtype
+from anyop.testing.dtype_choices import NAMES, made_here, numpy_dtype
 from anyop.testing.refusal import REMOVED, Good, Refusal, has, refuses
 from anyop.testing.subject import Subject
 
@@ -197,7 +197,7 @@ def unknown_dtype(good: Good) -> Iterator[Refusal]:
         others = [name for name in NAMES if name not in param["possible_dtypes"]]
         for value in ("", "float33", "Float32", "flaot32", "float32 ", "<f4", "d", *others):
             yield _type_refusal(good, "unknown dtype", param["name"], value)
-        for name in others:
+        for name in made_here(others):
             yield _type_refusal(good, "unknown dtype", param["name"], numpy_dtype(name))
 
 

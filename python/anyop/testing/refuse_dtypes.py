@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.dtype_choices import NAMES, allowed, numpy_dtype
+from anyop.testing.dtype_choices import NAMES, allowed, has_ml_dtypes, made_here, numpy_dtype
 from anyop.testing.places import tensors_of, with_array, zeros
 from anyop.testing.refusal import Good, Refusal, refuses
 from anyop.testing.subject import Subject
@@ -40,7 +40,7 @@ def _first_misfit(subject: Subject, names: Mapping[str, str | None]) -> str | No
 def _dtype_changes(good: Good) -> Iterator[tuple[dict[str, Any], str, str]]:
     """(argument, dtype, misfit) for every dtype that spoils the combination."""
     for param in good.subject.tensors:
-        for dtype in NAMES:
+        for dtype in made_here(NAMES):
             names = {**good.choice.names, param["name"]: dtype}
             if misfit := _first_misfit(good.subject, names):
                 yield param, dtype, misfit
@@ -89,7 +89,7 @@ def output_dtype(good: Good) -> Iterator[Refusal]:
     for param in good.subject.results:
         fitting = allowed(param, names)
         names[param["name"]] = fitting[0]
-        for dtype in NAMES:
+        for dtype in made_here(NAMES):
             if dtype not in fitting:
                 shape = good.result_shapes[param["name"]]
                 placed = zeros(param, shape, numpy_dtype(dtype), True)
@@ -99,6 +99,8 @@ def output_dtype(good: Good) -> Iterator[Refusal]:
 
 def _foreign_dtypes() -> Iterator[np.dtype]:
     yield from map(np.dtype, _FOREIGN)
+    if not has_ml_dtypes():
+        return
     import ml_dtypes
 
     for name in _FOREIGN_EXTENDED:
@@ -128,7 +130,7 @@ def byte_order(good: Good) -> Iterator[Refusal]:
 
 
 def _first_swappable(param: Mapping[str, Any]) -> np.dtype | None:
-    dtypes = [numpy_dtype(name) for name in param["possible_dtypes"]]
+    dtypes = [numpy_dtype(name) for name in made_here(param["possible_dtypes"])]
     return next((dtype for dtype in dtypes if _other_order(dtype)), None)
 
 

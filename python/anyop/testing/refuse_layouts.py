@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.dtype_choices import numpy_dtype
+from anyop.testing.dtype_choices import made_here, numpy_dtype
 from anyop.testing.placed import KINDS, OUTPUT_FILL, Placed, place, strides_of
 from anyop.testing.places import tensors_of, with_array
 from anyop.testing.refusal import Good, Refusal, refuses
@@ -83,7 +83,7 @@ def misaligned(good: Good) -> Iterator[Refusal]:
 
 
 def _possible_sizes(param: Mapping[str, Any]) -> set[int]:
-    return {numpy_dtype(name).itemsize for name in param["possible_dtypes"]}
+    return {numpy_dtype(name).itemsize for name in made_here(param["possible_dtypes"])}
 
 
 @refuses("masked array", "types")

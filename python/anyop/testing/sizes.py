@@ -66,7 +66,8 @@ def evaluate(expression: Expression, sizes: Sizes) -> int:
     if name == "rank":
         return len(sizes.groups[operands[0]])
     if name == "numel":
-        return _checked(product(sizes.groups[operands[0]]))
+        groups = operands[0] if isinstance(operands[0], list) else operands  # a broadcast, or one
+        return _checked(product(broadcast(*(sizes.groups[group] for group in groups))))
     a, b = (evaluate(operand, sizes) for operand in operands)
     if name in ("//", "%", "ceildiv") and b == 0:
         raise Misfit("division by zero")
