@@ -70,7 +70,7 @@ def report(tmp_path_factory) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-OPERATORS = ("count_into", "scale_all", "stats", "sum_parts", "windows")
+OPERATORS = ("affine", "count_into", "scale_all", "stats", "sum_parts", "windows")
 
 
 def test_all_are_found(report):

@@ -208,6 +208,10 @@ class Drawer:
             if value is None:
                 return None
             values[name] = value
+        for name, param in self.inputs.items():  # a number or text that must be given
+            free = name not in given and param["kind"] not in ("Tensor", "ScalarType")
+            if free and not param["has_default"]:
+                given[name] = self.attribute_values(param)[0]
         if not _resolve(values, sizes):
             return None
         given.update((name, values[name]) for name in self.symbols["attributes"] if name in given)
