@@ -123,7 +123,14 @@ def test_the_export_of_tvm_ffi(run, tmp_path):
     if compiler is None:
         pytest.skip("there is no g++")
     library = tmp_path / "bias_gelu.so"
-    command = [compiler, "-O2", "-std=c++17", "-fPIC", "-shared", f"-I{tvm_ffi.libinfo.find_include_path()}"]
+    command = [
+        compiler,
+        "-O2",
+        "-std=c++17",
+        "-fPIC",
+        "-shared",
+        f"-I{tvm_ffi.libinfo.find_include_path()}",
+    ]
     command += [f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}"]
     command += [str(HERE / "before" / "bias_gelu_tvm_ffi.cc"), "-o", str(library)]
     subprocess.run(command, check=True)

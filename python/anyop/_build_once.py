@@ -13,7 +13,6 @@ from collections.abc import Callable
 from types import ModuleType
 
 from anyop import _anyop
-from anyop._paths import include_dir
 from anyop.builder.folder import hash_texts
 from anyop.builder.toolchains import choose_toolchain
 from anyop.builder.tools import find_command

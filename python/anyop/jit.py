@@ -5,6 +5,7 @@ callables.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import types
@@ -17,7 +18,7 @@ from anyop.builder.folder import hash_texts, library_name
 
 _SUFFIX = {"cpu": ".cc", "cuda": ".cu", "hip": ".hip"}
 _NAME = re.compile(r"(?:(\w+)(?:::|\.))?(\w+)\s*\(")
-_loaded: dict[str, str] = {}  # namespace -> key of what is loaded there
+_loaded: dict[str, tuple[str, str]] = {}  # namespace -> key and library of what is there
 
 
 def load(
@@ -54,26 +55,28 @@ def load(
     notebook, the new ones get a namespace of their own; ``.namespace`` of the result says which. Raises what
     ``anyop.build`` raises.
     """
-    request = _Request(
-        name, source, tuple(map(os.fspath, sources)), tuple(functions), tuple(schemas), backend
-    )
+    request = _Request(name, source, sources, functions, schemas, backend)
     choices = Choices.check(
         arch=arch, flags=flags, toolchains=toolchains, verbose=verbose, suffixes=request.suffixes
     )
-    key = hash_texts([*request.texts(), *choices.facts(name)])
-    namespace = (
-        name
-        if _loaded.get(name, key) == key and (name in _loaded or _is_free(name))
-        else f"{name}_{key[:8]}"
-    )
-    library = build_inputs(
-        name,
-        [*request.texts(), namespace],
-        choices,
-        lambda folder: request.write(folder, namespace),
-    )
+    texts = request.texts()
+    key = hash_texts([*texts, *choices.facts(name)])
+
+    def build(namespace: str) -> str:
+        write = functools.partial(request.write, namespace=namespace)
+        return build_inputs(name, [*texts, namespace], choices, write)
+
+    is_ours = _loaded[name][0] == key if name in _loaded else _is_free(name)
+    namespace = name if is_ours else f"{name}_{key[:8]}"
+    library = build(namespace)
+    if _loaded.get(namespace, (key, library)) != (
+        key,
+        library,
+    ):  # the same text, but another header
+        namespace = f"{name}_{hash_texts([key, library])[:8]}"
+        library = build(namespace)
     _operators.load(library)
-    _loaded[namespace] = key
+    _loaded[namespace] = key, library
     return request.result(namespace, library)
 
 
@@ -84,12 +87,17 @@ class _Request:
         self,
         name: str,
         source: str | None,
-        sources: tuple[str, ...],
-        functions: tuple[str, ...],
-        schemas: tuple[Mapping[str, Any] | str, ...],
+        sources: Iterable[str | os.PathLike],
+        functions: Iterable[str],
+        schemas: Iterable[Mapping[str, Any] | str],
         backend: str | None,
     ) -> None:
         self.name = library_name("", name)
+        if source is not None and not isinstance(source, str):
+            raise ValueError(f"source is {source!r}, expected a text")
+        sources = _list(sources, "sources", (str, os.PathLike))
+        functions = _list(functions, "functions", (str,))
+        schemas = _list(schemas, "schemas", (str, Mapping))
         if (source is None) == (not sources):
             raise ValueError("give either source, a text, or sources, a list of files")
         if bool(functions) == bool(schemas):
@@ -145,6 +153,14 @@ class _Request:
             if backend != "cpu" and any(path.endswith(suffix) for path in self.files):
                 return backend
         return "cuda" if "__global__" in (self.source or "") else "cpu"
+
+
+def _list(values: Iterable, what: str, kinds: tuple[type, ...]) -> tuple:
+    values = values if isinstance(values, (str, Mapping)) else tuple(values)
+    if not isinstance(values, tuple) or not all(isinstance(value, kinds) for value in values):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise ValueError(f"{what} is {values!r}, expected a list of {names}")
+    return values
 
 
 def _is_free(namespace: str) -> bool:

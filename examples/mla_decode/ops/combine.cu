@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// combine on CUDA: a block joins the parts of one head.
+// combine on CUDA: a block joins 128 columns of the parts of one head.
 //
-// Who does what: every thread reads all lse of the head, which are few and in the first cache, and
-// computes the same weights; then it adds up columns, threads apart. Weights and sums are float32.
+// Who does what: each warp takes every eighth part and all 128 columns, a lane four of them; the
+// warps' sums meet in shared memory. The lanes of a warp share the parts' lse, which are in the
+// first cache, to find the greatest one and the sum of the weights. Weights and sums are float32.
 // 4 K + s bytes are moved an element of the result of size s.
 #include "anyop/cuda_rows.h"
 #include "mla/ops/combine.h"
@@ -18,24 +19,54 @@ struct Parts {
   int64_t rows, K, H, R;
 };
 
+constexpr int kWarps = 8, kPerLane = 4, kColumns = 32 * kPerLane;
+
+// The same in every lane: the function's greatest value or sum over all parts.
+template <typename Value, typename Join>
+__device__ float OverParts(int64_t K, float sum, const Value& value, const Join& join) {
+  for (int64_t k = threadIdx.x % 32; k < K; k += 32) sum = join(sum, value(k));
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum = join(sum, __shfl_xor_sync(~0u, sum, step));
+  return sum;
+}
+
 template <typename T>
-__global__ void __launch_bounds__(256) JoinParts(const __grid_constant__ Parts<T> p) {
-  for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+__global__ void __launch_bounds__(32 * kWarps) JoinParts(const __grid_constant__ Parts<T> p) {
+  __shared__ float sums[kWarps][kColumns];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t pieces = p.R < 1 ? 1 : (p.R + kColumns - 1) / kColumns;
+  for (int64_t task = blockIdx.x; task < p.rows * pieces; task += gridDim.x) {
+    const int64_t row = task / pieces, column = task % pieces * kColumns;
     const int64_t first = row / p.H * p.K * p.H + row % p.H;  // part k is k H rows further
     const float* lse = p.lse + first;
-    float most = -INFINITY, weights = 0;
-    for (int64_t k = 0; k < p.K; ++k) most = fmaxf(most, lse[k * p.H]);
+    const float most = OverParts(
+        p.K, -INFINITY, [&](int64_t k) { return lse[k * p.H]; },
+        [](float a, float b) { return b > a || isnan(b) ? b : a; });
     const float base = most == -INFINITY ? 0 : most;
-    for (int64_t k = 0; k < p.K; ++k) weights += expf(lse[k * p.H] - base);
-    if (threadIdx.x == 0) p.total[row] = weights == 0 ? -INFINITY : base + logf(weights);
-    for (int64_t r = threadIdx.x; r < p.R; r += blockDim.x) {
-      float sum = 0;
-      for (int64_t k = 0; k < p.K; ++k) {
-        const float weight = expf(lse[k * p.H] - base);
-        if (weight != 0) sum = MulAdd(weight, p.partial[(first + k * p.H) * p.R + r], sum);
+    const float weights = OverParts(
+        p.K, 0.f, [&](int64_t k) { return expf(lse[k * p.H] - base); },
+        [](float a, float b) { return a + b; });
+    float sum[kPerLane] = {};
+    for (int64_t k = warp; k < p.K; k += kWarps) {
+      const float weight = expf(lse[k * p.H] - base);
+      const float* part = p.partial + (first + k * p.H) * p.R + column;
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) {
+        const int r = lane + 32 * i;
+        if (weight != 0 && column + r < p.R) sum[i] = MulAdd(weight, part[r], sum[i]);
       }
-      p.out[row * p.R + r] = Narrow<T>(weights == 0 ? 0 : sum / weights);
     }
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) sums[warp][lane + 32 * i] = sum[i];
+    __syncthreads();
+    if (threadIdx.x < kColumns && column + threadIdx.x < p.R) {
+      float all = 0;
+      for (int w = 0; w < kWarps; ++w) all += sums[w][threadIdx.x];
+      p.out[row * p.R + column + threadIdx.x] = Narrow<T>(weights == 0 ? 0 : all / weights);
+    }
+    if (column == 0 && threadIdx.x == 0)
+      p.total[row] = weights == 0 ? -INFINITY : base + logf(weights);
+    __syncthreads();  // the sums are read
   }
 }
 
@@ -50,9 +81,9 @@ int32_t Run(const CombineArgs& args, AnyopCall* call) {
                       args.H,
                       args.R};
   constexpr int64_t kMaxGrid = 0x7fffffff;
-  const int64_t threads = args.R >= 256 ? 256 : CeilDiv(args.R, 32) * 32;
-  const Launch launch{dim3(static_cast<unsigned>(p.rows < kMaxGrid ? p.rows : kMaxGrid)),
-                      dim3(static_cast<unsigned>(threads ? threads : 32))};
+  const int64_t tasks = p.rows * (args.R < 1 ? 1 : CeilDiv(args.R, kColumns));
+  const Launch launch{dim3(static_cast<unsigned>(tasks < kMaxGrid ? tasks : kMaxGrid)),
+                      dim3(32 * kWarps)};
   return launch.Run(call, JoinParts<T>, p);
 }
 

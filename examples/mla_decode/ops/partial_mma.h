@@ -3,7 +3,8 @@
 //
 // Who does what: a block of 8 warps takes 16 or 32 heads of a part of a sequence and goes over its
 // tokens once, kTile at a time, with an online softmax. Queries, tokens, scores and weights lie in
-// shared memory. Scores: a warp takes 8 tokens, all heads, and half of the features. Weights: 8 or
+// shared memory; the next tile of tokens comes there while one is worked on, where a block may have
+// room for two. Scores: a warp takes 8 tokens, all heads, and half of the features. Weights: 8 or
 // 16 threads share a head. Values: a warp has 64 columns of all heads in registers. Scores,
 // exponentials and sums are float32; for the product with the values a weight is the sum of two
 // numbers of the dtype, which keeps twice its digits.
@@ -23,7 +24,7 @@ constexpr int kWeightRow = kTile + 8;  // 80 bytes: eight rows of 16 bytes meet 
 
 // What lies in the block's shared memory. A row of a token has 16 bytes more than it needs, an odd
 // number of 16 bytes, for the same reason.
-template <typename T, int kRows>
+template <typename T, int kRows, int kTiles>
 struct Shared {
   T *q, *tokens;
   T* weights;     // the rounded ones, then what was rounded off
@@ -32,25 +33,43 @@ struct Shared {
 
   __host__ __device__ static int RowOf(int W) { return W + 8; }
   static int64_t BytesOf(int W) {
-    return int64_t{kRows + kTile} * RowOf(W) * 2 + 2 * kRows * kScoreRow * 4 +
+    return int64_t{kRows + kTiles * kTile} * RowOf(W) * 2 + 2 * kRows * kScoreRow * 4 +
            2 * kRows * kWeightRow * 2;
   }
   __device__ Shared(unsigned char* memory, int W) : row(RowOf(W)) {
     q = reinterpret_cast<T*>(memory);
     tokens = q + kRows * row;
-    scores = reinterpret_cast<float*>(tokens + kTile * row);
+    scores = reinterpret_cast<float*>(tokens + kTiles * kTile * row);
     weights = reinterpret_cast<T*>(scores + 2 * kRows * kScoreRow);
   }
+  __device__ T* Tile(int tile) const { return tokens + tile * kTile * row; }
 };
 
+// Starts to copy the tokens from `first` on, and notes their rows of the cache.
+template <typename T, typename Tokens>
+__device__ void StartTile(const Attention<T, Tokens>& p, int64_t b, int64_t first, int64_t end,
+                          int64_t* rows, T* to, int to_row) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t row = first + lane < end ? p.tokens.RowOf(b, first + lane) : mla::kAbsent;
+  const T* place = row < 0 ? p.q : p.Token(row);
+  if (warp == 0) rows[lane] = row;
+  for (int t = warp; t < kTile; t += kWarps) {
+    const bool is_there = __shfl_sync(~0u, row, t) >= 0;
+    const auto* from = reinterpret_cast<const T*>(
+        __shfl_sync(~0u, reinterpret_cast<unsigned long long>(place), t));
+    for (int w = lane * 8; w < p.W; w += 256)
+      StartCopy(to + t * to_row + w, is_there ? from + w : from, is_there);
+  }
+}
+
 // One half of the scores of 8 tokens: every second 32 features.
-template <typename T, int kRows>
-__device__ void AddScores(const Shared<T, kRows>& s, int W) {
+template <typename T, int kRows, int kTiles>
+__device__ void AddScores(const Shared<T, kRows, kTiles>& s, const T* tokens, int W) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = warp % 4 * 8, half = warp / 4;
   float sum[kRows / 16][4] = {};
   for (int w = half * 32; w < W; w += 64) {
     unsigned b[4];
-    LoadTiles(b, s.tokens + (first + lane % 8) * s.row + w + lane / 8 * 8);
+    LoadTiles(b, tokens + (first + lane % 8) * s.row + w + lane / 8 * 8);
 #pragma unroll
     for (int m = 0; m < kRows / 16; ++m) {
       const T* q = s.q + (m * 16 + lane % 16) * s.row + w + lane / 16 * 8;
@@ -72,9 +91,9 @@ __device__ void AddScores(const Shared<T, kRows>& s, int W) {
 }
 
 // Scores to weights. less: what the sums so far of each head are to be scaled by.
-template <typename T, int kRows>
-__device__ void Weigh(const Shared<T, kRows>& s, const int64_t* rows, float scale, Softmax& softmax,
-                      float* less) {
+template <typename T, int kRows, int kTiles>
+__device__ void Weigh(const Shared<T, kRows, kTiles>& s, const int64_t* rows, float scale,
+                      Softmax& softmax, float* less) {
   constexpr int kLanes = kThreads / kRows, kCount = kTile / kLanes;
   const int head = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
   const float* scores = s.scores + head * kScoreRow + lane;
@@ -101,9 +120,9 @@ __device__ void Weigh(const Shared<T, kRows>& s, const int64_t* rows, float scal
 }
 
 // The warp's columns: scales the sums so far, adds weights times values.
-template <typename T, int kRows>
-__device__ void AddValues(const Shared<T, kRows>& s, const float* less, int R,
-                          float (&sum)[kRows / 16][kColumns / 8][4]) {
+template <typename T, int kRows, int kTiles>
+__device__ void AddValues(const Shared<T, kRows, kTiles>& s, const T* tokens, const float* less,
+                          int R, float (&sum)[kRows / 16][kColumns / 8][4]) {
   const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * kColumns;
 #pragma unroll
   for (int m = 0; m < kRows / 16; ++m) {
@@ -129,7 +148,7 @@ __device__ void AddValues(const Shared<T, kRows>& s, const float* less, int R,
     for (int n = 0; n < kColumns / 8; n += 2) {
       if (first + n * 8 >= R) break;
       unsigned b[4];
-      LoadTurnedTiles(b, s.tokens + (t + lane % 16) * s.row + first + n * 8 + lane / 16 * 8);
+      LoadTurnedTiles(b, tokens + (t + lane % 16) * s.row + first + n * 8 + lane / 16 * 8);
 #pragma unroll
       for (int m = 0; m < kRows / 16; ++m) {
         MultiplyTiles(T(), sum[m][n], a[m], b[0], b[1]);
@@ -141,13 +160,13 @@ __device__ void AddValues(const Shared<T, kRows>& s, const float* less, int R,
   }
 }
 
-template <int kRows, typename T, typename Tokens>
+template <int kRows, int kTiles, typename T, typename Tokens>
 __global__ void __launch_bounds__(kThreads, 2)
     AttendTiles(const __grid_constant__ Attention<T, Tokens> p) {
   extern __shared__ __align__(16) unsigned char memory[];
-  __shared__ int64_t rows[kTile];
+  __shared__ int64_t rows[kTiles][kTile];
   __shared__ float less[kRows], weights[kRows];
-  const Shared<T, kRows> s(memory, p.W);
+  const Shared<T, kRows, kTiles> s(memory, p.W);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t head_blocks = (p.H + kRows - 1) / kRows, tasks = p.B * p.splits * head_blocks;
   for (int64_t index = blockIdx.x; index < tasks; index += gridDim.x) {
@@ -163,22 +182,23 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     Softmax softmax;  // of head threadIdx.x / (kThreads / kRows)
     float sum[kRows / 16][kColumns / 8][4] = {};
-    for (int64_t first = part.begin; first < part.end; first += kTile) {
-      __syncthreads();  // the tile before is read
-      for (int t = warp; t < kTile; t += kWarps) {
-        const int64_t row = first + t < part.end ? p.tokens.RowOf(task.b, first + t) : mla::kAbsent;
-        const T* from = row < 0 ? p.q : p.Token(row);
-        for (int w = lane * 8; w < p.W; w += 256)
-          StartCopy(s.tokens + t * s.row + w, row < 0 ? from : from + w, row >= 0);
-        if (lane == 0) rows[t] = row;
-      }
-      WaitForCopies();
+    constexpr int kAhead = kTiles - 1;
+    const auto start = [&](int64_t first, int tile) {
+      if (first < part.end) StartTile(p, task.b, first, part.end, rows[tile], s.Tile(tile), s.row);
+      CloseGroup();
+    };
+    if (kAhead) start(part.begin, 0);
+    int tile = 0;
+    for (int64_t first = part.begin; first < part.end; first += kTile, tile ^= kAhead) {
+      start(first + kAhead * kTile, tile ^ kAhead);
+      WaitForGroups<kAhead>();
       __syncthreads();
-      AddScores(s, p.W);
+      AddScores(s, s.Tile(tile), p.W);
       __syncthreads();
-      Weigh(s, rows, p.scale, softmax, less);
+      Weigh(s, rows[tile], p.scale, softmax, less);
       __syncthreads();
-      AddValues(s, less, p.R, sum);
+      AddValues(s, s.Tile(tile), less, p.R, sum);
+      __syncthreads();  // the tile is read
     }
     constexpr int kLanes = kThreads / kRows;
     const int head = threadIdx.x / kLanes;
@@ -213,13 +233,16 @@ bool FitsTiles(const Attention<T, Tokens>& p) {
   return is_aligned && p.W % 32 == 0 && p.R % 16 == 0 && p.R <= kWarps * kColumns;
 }
 
-template <int kRows, typename T, typename Tokens>
+template <int kRows, int kTiles, typename T, typename Tokens>
 int32_t RunTiles(AnyopCall* call, const Attention<T, Tokens>& p) {
   Limits limits;
   if (int32_t status = ReadLimits(call, &limits)) return status;
-  const int64_t bytes = Shared<T, kRows>::BytesOf(p.W);
-  if (bytes + 2048 > limits.shared_bytes_of_block) return RunAny(call, p);  // with the static ones
-  const auto kernel = AttendTiles<kRows, T, Tokens>;
+  const int64_t bytes = Shared<T, kRows, kTiles>::BytesOf(p.W);
+  if (bytes + 2048 > limits.shared_bytes_of_block) {  // with the static ones
+    if constexpr (kTiles > 1) return RunTiles<kRows, 1>(call, p);
+    return RunAny(call, p);
+  }
+  const auto kernel = AttendTiles<kRows, kTiles, T, Tokens>;
   const cudaError_t error = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   if (int32_t status = Check(call, error, "asking for shared memory")) return status;

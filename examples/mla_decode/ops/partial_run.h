@@ -26,7 +26,9 @@ int32_t RunAs(const Args& args, AnyopCall* call, const Tokens& tokens) {
                                   mla::ScaleOf(args),
                                   tokens};
   if constexpr (sizeof(T) == 2) {
-    if (FitsTiles(p)) return p.H <= 16 ? RunTiles<16>(call, p) : RunTiles<32>(call, p);
+    // With two tiles of tokens and 32 heads a multiprocessor has room for one block: measured 0.85
+    // times as fast as two blocks with one tile each.
+    if (FitsTiles(p)) return p.H <= 16 ? RunTiles<16, 2>(call, p) : RunTiles<32, 1>(call, p);
   }
   return RunAny(call, p);
 }

@@ -19,6 +19,13 @@ __device__ inline void StartCopy(void* to, const void* from, bool is_there) {
                : "r"(at), "l"(__cvta_generic_to_global(from)), "r"(is_there ? 16 : 0)
                : "memory");
 }
+// The copies since the last one are a group.
+__device__ inline void CloseGroup() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits for this thread's groups but the last kLeft.
+template <int kLeft>
+__device__ void WaitForGroups() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(kLeft) : "memory");
+}
 // Waits for this thread's copies.
 __device__ inline void WaitForCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 

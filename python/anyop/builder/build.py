@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from anyop import _anyop
 from anyop._paths import include_dir
@@ -18,7 +17,6 @@ from anyop.builder.folder import (
     library_name,
     make_key,
 )
-from anyop.builder.gpus import wanted_archs
 from anyop.builder.toolchains import CPU_FLAGS, Toolchain, choose_toolchain
 from anyop.builder.tools import find_command
 from anyop.cache import Manifest, Request, obtain
@@ -93,16 +91,20 @@ def build_inputs(
     return obtain(Request(name, key, choices.find_tool), make)
 
 
-@dataclass(frozen=True)
 class Choices:
     """What a caller chose, checked; all but `verbose` is part of the key."""
 
-    archs: dict[str, list[str]]  # by backend, for those whose sources are there
-    flags: tuple[str, ...]
-    toolchains: dict[str, str]
-    backends: tuple[str, ...] | None
-    static: bool
-    verbose: bool
+    def __init__(
+        self,
+        archs: dict[str, list[str]],  # by backend, for those whose sources are there
+        flags: tuple[str, ...],
+        toolchains: dict[str, str],
+        backends: tuple[str, ...] | None,
+        static: bool,
+        verbose: bool,
+    ) -> None:
+        self.archs, self.flags, self.toolchains = archs, flags, toolchains
+        self.backends, self.static, self.verbose = backends, static, verbose
 
     @classmethod
     def check(
@@ -123,6 +125,8 @@ class Choices:
         chosen, archs = _backends(backends), {}
         for backend, suffix in _DEVICE_FILES.items():
             if suffix in suffixes and (chosen is None or backend in chosen):
+                from anyop.builder.gpus import wanted_archs
+
                 default = choose_toolchain(backend, named.get(backend)).default_arch
                 archs[backend] = wanted_archs(backend, arch, default)
         return cls(archs, _texts(flags, "flags"), named, chosen, static, verbose)
@@ -200,7 +204,9 @@ def _copy(library: str, out: str) -> str:
     target = os.path.join(out, os.path.basename(library))
     manifest = read_manifest(entry)
     if manifest and any(record[0] == os.path.realpath(target) for record in manifest.dependencies):
-        raise ValueError(f"{target} is a kernel that the library is built from; choose another out or name")
+        raise ValueError(
+            f"{target} is a kernel that the library is built from; choose another out or name"
+        )
     for root, _, names in os.walk(entry):
         into = os.path.join(out, os.path.relpath(root, entry))
         os.makedirs(into, exist_ok=True)

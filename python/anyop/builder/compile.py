@@ -148,7 +148,8 @@ class _Build:
     def dependencies(self) -> list[str]:
         """Files outside the private folder that compilers and the linker read."""
         kernels = [kernel for op in self.made.operators for kernel in op.kernels]
-        found = {str(path) for kernel in kernels for path in (*kernel.files, *self.made.embedded)}
+        files = [str(path) for kernel in kernels for path in kernel.files]
+        found = {self._outside(path) for path in (*files, *map(str, self.made.embedded))}
         found |= set(linked_files(self.choices.flags))
         for step in self.steps:
             depfile = os.path.join(self.private, f"{step.output}.d")
@@ -161,12 +162,13 @@ class _Build:
         """The path of a file that a compiler names; "" inside the private folder. Links of the user's stay: they may
         be turned.
         """
-        for private in (self.private, os.path.realpath(self.private)):
-            name = name.removeprefix(f"{private}/")
+        inside = (f"{self.private}/", f"{os.path.realpath(self.private)}/")
+        for private in inside:
+            name = name.removeprefix(private)
         first, _, rest = name.partition("/")
         if first in self.links:
-            return f"{self.links[first]}/{rest}"
-        return name if os.path.isabs(name) else ""
+            name = f"{self.links[first]}/{rest}"
+        return name if os.path.isabs(name) and not name.startswith(inside) else ""
 
     def _plan(self) -> None:
         self._chain("host")

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections import namedtuple
+from collections.abc import Iterator
 from functools import cached_property
 
 MACHINES = {
@@ -63,7 +65,8 @@ class Elf:
         found: list[Symbol] = []
         for section in self.sections:
             if _SYMBOL_TABLES.get(section.kind) == table:
-                found += self._symbols(section)
+                with self._damage():
+                    found += self._symbols(section)
         return found
 
     @property
@@ -85,10 +88,21 @@ class Elf:
         """Libraries that the loader brings (DT_NEEDED)."""
         for section in self.sections:
             if section.name == ".dynamic":
-                strings = self.sections[section.link].offset
-                entries = struct.iter_unpack("<qQ", self._bytes(section))
-                return [self._text(strings + value) for tag, value in entries if tag == _NEEDED]
+                with self._damage():
+                    strings = self.sections[section.link].offset
+                    entries = struct.iter_unpack("<qQ", self._bytes(section))
+                    return [self._text(strings + value) for tag, value in entries if tag == _NEEDED]
         return []
+
+    @contextlib.contextmanager
+    def _damage(self) -> Iterator[None]:
+        """What a damaged file makes of its reader."""
+        try:
+            yield
+        except NotElf:
+            raise
+        except (struct.error, LookupError, ValueError, OverflowError) as error:
+            raise NotElf(f"{self.path} is damaged: {error}") from None
 
     def _symbols(self, table: Section) -> list[Symbol]:
         strings = self.sections[table.link].offset
@@ -133,6 +147,8 @@ class Elf:
                     _, _, number, name, step = struct.unpack_from("<IHHII", self.data, entry)
                     names[number] = self._text(strings + name)
                     entry += step
+                if not following:
+                    break
                 at += following
         return names
 

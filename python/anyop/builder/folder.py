@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 from collections.abc import Iterable
+
+from anyop.cache.dependencies import hash_file, sha256
 
 SCHEMA = ".toml"
 SOURCES = (".cc", ".cpp", ".cxx", ".c", ".cu", ".hip")
@@ -14,7 +14,6 @@ HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".def")
 BINARIES = (".o", ".a", ".so", ".cubin", ".fatbin", ".ptx")
 _KINDS = (SCHEMA, *SOURCES, *HEADERS, *BINARIES)
 _MOST_FILES = 10_000
-_TEST = re.compile(r"_test\.(?!toml$)\w+$")
 # What makes compilers read other files or flags than those of the command.
 _ENVIRONMENT = (
     "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
@@ -43,8 +42,9 @@ def find_files(folder: str) -> list[str]:
             name for name in folders if not name.startswith(".") and name != "__pycache__"
         ]
         for name in names:
-            kept = name.endswith(_KINDS) and not name.startswith(".") and not _TEST.search(name)
-            if kept and name != "pyproject.toml":
+            stem, suffix = os.path.splitext(name)
+            test = stem.endswith("_test") and suffix != SCHEMA
+            if suffix in _KINDS and not test and name[0] != "." and name != "pyproject.toml":
                 found.append(os.path.join(root, name))
         if len(found) > _MOST_FILES:
             raise ValueError(
@@ -56,17 +56,19 @@ def find_files(folder: str) -> list[str]:
 def library_name(folder: str, name: str | None) -> str:
     """The name that is given, which must be a C identifier, or the folder's made one. Raises ValueError."""
     if name is not None:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
+        if not (
+            isinstance(name, str) and name.isascii() and name.isidentifier() and len(name) <= 64
+        ):
             raise ValueError(
                 f"the name of the library is {name!r}, expected letters, digits and _, at most 64"
             )
         return name
-    import unicodedata
+    plain = os.path.basename(folder)
+    if not plain.isascii():
+        import unicodedata
 
-    plain = (
-        unicodedata.normalize("NFKD", os.path.basename(folder)).encode("ascii", "ignore").decode()
-    )
-    plain = re.sub(r"[^A-Za-z0-9]+", "_", plain).strip("_")[:64]
+        plain = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
+    plain = "_".join("".join(char if char.isalnum() else " " for char in plain).split())[:64]
     return f"_{plain}" if not plain or plain[0].isdigit() else plain
 
 
@@ -74,14 +76,13 @@ def make_key(facts: Iterable[str], folder: str, files: Iterable[str]) -> str:
     """SHA-256 of the facts, of the files' places and contents, and of the environment that compilers listen to."""
     places = []
     for path in files:
-        with open(path, "rb", buffering=0) as stream:
-            places += [os.path.relpath(path, folder), hashlib.sha256(stream.read()).hexdigest()]
+        places += [os.path.relpath(path, folder), hash_file(path)]
     return hash_texts([*facts, *places])
 
 
 def hash_texts(texts: Iterable[str]) -> str:
     """SHA-256 of the texts and of the environment that compilers listen to."""
-    key = hashlib.sha256()
+    key = sha256()
     for text in (*texts, *(f"{name}={os.environ.get(name, '')}" for name in _ENVIRONMENT)):
         data = text.encode("utf-8", "surrogateescape")
         key.update(len(data).to_bytes(8, "little") + data)

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from anyop.builder.errors import BuildError
+from anyop.builder.process import start
+from anyop.cache.place import VARIABLE
 
 _SHOW_AFTER_SECONDS = 1.0
 _FIRST_SCREEN = 24  # lines
@@ -71,10 +73,7 @@ def run_ninja(
     environment = {**os.environ, "NINJA_STATUS": "[%f/%t] ", "TMPDIR": folder, "LC_ALL": "C.UTF-8"}
     if verbose:
         command = [*command, "-v"]
-    process = subprocess.Popen(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
+    process = start(command, cwd=folder, env=environment, start_new_session=True)
     try:
         output = _follow(process, _Progress(what, verbose, plain), timeout)
     except BaseException:
@@ -82,7 +81,7 @@ def run_ninja(
         raise
     if process.returncode:
         said = plain(output)
-        raise BuildError(_message(what, said), said)
+        raise BuildError(_message(what, said) + _full(folder, said), said)
 
 
 class _Progress:
@@ -188,6 +187,21 @@ def _message(what: str, output: str) -> str:
     if not lines and failed < len(said):
         return f"{what} could not be built: a command failed and said nothing: {said[failed][:300]}"
     return "\n".join([f"{what} could not be built:", *(lines or said)[:_FIRST_SCREEN]])
+
+
+def _full(folder: str, output: str) -> str:
+    """What is to be done where the disk is full: a linker may only say that it got a signal."""
+    disk = os.statvfs(folder)
+    inodes = disk.f_files == 0 or disk.f_favail > 0  # 0: the file system does not count them
+    if (
+        "No space left on device" not in output
+        and inodes
+        and disk.f_bavail * disk.f_frsize > 1 << 16
+    ):
+        return ""
+    return (
+        f"\nthe disk with {folder} is full: No space left on device; {VARIABLE} names another cache"
+    )
 
 
 def _failed(lines: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ from anyop.cache.store import timeout_seconds
 
 
 def compile_one(name: str, library: str, flags: list[str], private: str) -> Manifest:
-    """Build private/entry/<library>; flags name the sources. Raises MissingToolError, BuildError, TimeoutError, OSError."""
+    """Build private/entry/<library>; flags name the sources. Raises what anyop.build raises."""
     chain = choose_toolchain("host")
     command, output = need_command(chain), f"entry/{library}"
     step = Step(library, [*command, *flags, "-MD", "-MF", "o.d", "-o", output], output)

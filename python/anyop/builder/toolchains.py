@@ -6,8 +6,7 @@ fields are these.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections import namedtuple
 
 VARIABLE = "ANYOP_TOOLCHAINS"
 # No flag may change results between machines, and -ffast-math at the link would change the floating-point mode of
@@ -22,28 +21,29 @@ CPU_FLAGS = (
 )
 
 
-@dataclass(frozen=True)
-class Toolchain:
-    """How the kernels of one backend are compiled."""
+# Of an entry, with what they are where a file leaves them out; `name`, `backend` and `names` must be given.
+_FIELDS: dict[str, object] = {
+    "name": "",
+    "backend": "",  # "host": C and C++ of every folder, and the link; "cuda", "hip": the kernels of that backend
+    "names": (),  # of the program, the first that is found
+    "variables": (),  # environment variables that name the program, before all others
+    "places": (),  # folders beside PATH; $NAME is an environment variable
+    "environment": (),  # NAME=value
+    "compile": (),  # flags
+    "arch": "",  # a flag for each architecture; {arch} is 90a, {number} 90
+    "newer": "",  # a flag for the highest architecture: code that later ones can compile
+    "default_arch": (),
+    "link": (),  # flags of the link; {folder} is the folder above the program's
+    "programs": (),  # files that make up the compiler, relative to the program: their contents count
+    "machine": "",  # that the code is for, where it is not this one
+    "install": "",  # what to do where it is missing
+}
 
-    name: str
-    backend: str  # "host": C and C++ of every folder, and the link; "cuda", "hip": the kernels of that backend
-    names: tuple[str, ...]  # of the program, the first that is found
-    variables: tuple[
-        str, ...
-    ] = ()  # environment variables that name the program, before all others
-    places: tuple[str, ...] = ()  # folders beside PATH; $NAME is an environment variable
-    environment: tuple[str, ...] = ()  # NAME=value
-    compile: tuple[str, ...] = ()  # flags
-    arch: str = ""  # a flag for each architecture; {arch} is 90a, {number} 90
-    newer: str = ""  # a flag for the highest architecture: code that later ones can compile
-    default_arch: tuple[str, ...] = ()
-    link: tuple[str, ...] = ()  # flags of the link; {folder} is the folder above the program's
-    programs: tuple[
-        str, ...
-    ] = ()  # files that make up the compiler, relative to the program: their contents count
-    machine: str = ""  # that the code is for, where it is not this one
-    install: str = ""  # what to do where it is missing
+
+class Toolchain(namedtuple("Toolchain", _FIELDS, defaults=tuple(_FIELDS.values())[3:])):
+    """How the kernels of one backend are compiled: texts, and tuples of texts."""
+
+    __slots__ = ()
 
 
 _CUDA = Toolchain(
@@ -86,8 +86,7 @@ _HOST = Toolchain(
     variables=("CXX",),
     install="Debian: apt-get install g++",
 )
-_AARCH64 = replace(
-    _HOST,
+_AARCH64 = _HOST._replace(
     name="aarch64-linux-gnu-g++",
     names=("aarch64-linux-gnu-g++",),
     variables=(),
@@ -95,8 +94,7 @@ _AARCH64 = replace(
     install="Debian: apt-get install g++-aarch64-linux-gnu",
 )
 # MetaX's compiler of CUDA sources; written from its documentation, nothing was built with it.
-_METAX = replace(
-    _CUDA,
+_METAX = _CUDA._replace(
     name="cucc",
     names=("cucc",),
     variables=("ANYOP_CUCC",),
@@ -128,10 +126,9 @@ def read_toolchains() -> dict[str, Toolchain]:
     with open(path, "rb") as stream:
         try:
             data = tomllib.load(stream)
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path}: {error}") from None
-    entries = {name: _entry(path, name, value) for name, value in data.items()}
-    return {**entries, **{name: entry for name, entry in TOOLCHAINS.items() if name not in entries}}
+    return TOOLCHAINS | {name: _entry(path, name, value) for name, value in data.items()}
 
 
 def choose_toolchain(backend: str, wanted: str | None = None) -> Toolchain:
@@ -155,37 +152,50 @@ def choose_toolchain(backend: str, wanted: str | None = None) -> Toolchain:
     return table[default[0]]
 
 
-def _entry(path: str, name: str, value: Any) -> Toolchain:
+def _entry(path: str, name: str, value: object) -> Toolchain:
     """One table of the user's file; fields that it leaves out come from the entry named by `like`."""
-    known = {field.name: field for field in fields(Toolchain) if field.name != "name"}
+    known = [field for field in Toolchain._fields if field != "name"]
     if not isinstance(value, dict):
         raise ValueError(f"{path}: {name} is {value!r}, expected a table [{name}]")
     value = dict(value)
     like = value.pop("like", None)
-    if like is not None and like not in TOOLCHAINS:
+    if like is not None and not (isinstance(like, str) and like in TOOLCHAINS):
         raise ValueError(
             f"{path}: [{name}] like = {like!r}, expected one of {', '.join(TOOLCHAINS)}"
         )
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for key, item in value.items():
         if key not in known:
             raise ValueError(
                 f"{path}: [{name}] has the unknown key {key!r}, expected some of like, {', '.join(known)}"
             )
-        text = key in ("backend", "arch", "newer", "machine", "install")
-        fine = (
-            isinstance(item, str)
-            if text
-            else isinstance(item, list) and all(isinstance(part, str) for part in item)
-        )
-        if not fine:
-            raise ValueError(
-                f"{path}: [{name}] {key} is {item!r}, expected {'a text' if text else 'a list of texts'}"
-            )
-        found[key] = item if text else tuple(item)
+        if expected := _mistake(key, item):
+            raise ValueError(f"{path}: [{name}] {key} is {item!r}, expected {expected}")
+        found[key] = tuple(item) if isinstance(item, list) else item
     if like is not None:
-        return replace(TOOLCHAINS[like], name=name, **found)
+        return TOOLCHAINS[like]._replace(name=name, **found)
     for key in ("backend", "names"):
         if key not in found:
             raise ValueError(f"{path}: [{name}] has no {key!r}")
     return Toolchain(name=name, **found)
+
+
+def _mistake(key: str, item: object) -> str | None:
+    """What was expected of a field, None when it is right."""
+    parts, text = (item if isinstance(item, list) else [item]), isinstance(_FIELDS[key], str)
+    if isinstance(item, list) == text or not all(map(_is_line, parts)):
+        return "a text" if text else "a list of texts"
+    if key == "backend" and item not in ("host", "cuda", "hip"):
+        return "one of host, cuda, hip"
+    if key == "names" and not item:
+        return "a list of programs, one at least"
+    if key in ("arch", "newer"):
+        try:
+            str(item).format(arch="", number="")
+        except (ValueError, LookupError, AttributeError):
+            return "a flag, in which {arch} and {number} stand for the architecture"
+    return None
+
+
+def _is_line(part: object) -> bool:
+    return isinstance(part, str) and not any(char in part for char in "\n\r\0")

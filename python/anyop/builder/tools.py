@@ -18,7 +18,7 @@ _GCC_PARTS = ("cc1plus", "cc1", "as", "ld", "collect2")
 def find_command(chain: Toolchain) -> list[str] | None:
     """The program with its arguments (CXX="ccache g++"), None when there is none."""
     for variable in chain.variables:
-        named = _words(os.environ.get(variable, ""))
+        named = _words(variable)
         if named:
             found = _executable(named[0])
             return [found, *named[1:]] if found else None
@@ -78,14 +78,15 @@ def need_ninja() -> str:
 
 def describe(chain: Toolchain, command: list[str]) -> Tool:
     """What the compiler is: what it says of its version, and the contents of all its programs."""
-    files = {os.path.realpath(command[0]), os.path.realpath(compiler_of(command))}
+    # By the paths as they are called: a link may be turned to another program.
+    files = {command[0], compiler_of(command)}
     for part in chain.programs:
-        files.add(os.path.realpath(os.path.join(program_folder(command), part)))
+        files.add(os.path.join(program_folder(command), part))
     version = ask(command, "--version")
     if "Free Software Foundation" in version:  # gcc is a driver: the compiler proper lies elsewhere
         for part in _GCC_PARTS:
             path = ask(command, f"-print-prog-name={part}").strip()
-            files.add(os.path.realpath(_executable(path) or path))
+            files.add(_executable(path) or path)
     lines = version.splitlines() or [""]
     said = next(
         (line for line in lines if "release" in line), lines[0]
@@ -106,7 +107,9 @@ def program_folder(command: list[str]) -> str:
     program = os.path.realpath(command[0])
     with open(program, "rb") as stream:
         if stream.read(2) == b"#!":
-            found = re.search(r"^#\$ _HERE_=(.*)$", ask(command, "--dryrun", "-x", "cu", "-c", "/dev/null"), re.M)
+            found = re.search(
+                r"^#\$ _HERE_=(.*)$", ask(command, "--dryrun", "-x", "cu", "-c", "/dev/null"), re.M
+            )
             if found:
                 return os.path.realpath(found[1])
     return os.path.dirname(program)
@@ -116,17 +119,18 @@ def ask(command: list[str], *arguments: str) -> str:
     """What a program prints; nothing when it cannot be run or takes over 10 s."""
     import subprocess
 
+    from anyop.builder.process import start
+
     try:
-        done = subprocess.run(
-            [*command, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=10,
-        )
-    except (OSError, subprocess.SubprocessError):
+        with start([*command, *arguments]) as process:
+            try:
+                output = process.communicate(timeout=10)[0]
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return ""
+    except OSError:
         return ""
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+    return output.decode("utf-8", "replace") if process.returncode == 0 else ""
 
 
 def _executable(name: str) -> str | None:
@@ -143,13 +147,17 @@ def _executable(name: str) -> str | None:
     return None
 
 
-def _words(text: str) -> list[str]:
-    """A command as a shell splits it."""
+def _words(variable: str) -> list[str]:
+    """A variable's command as a shell splits it. Raises MissingToolError."""
+    text = os.environ.get(variable)
     if not text:
         return []
     import shlex
 
-    return shlex.split(text)
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise MissingToolError(f"{variable} is {text!r}, which is no command: {error}") from None
 
 
 def _places(chain: Toolchain) -> list[str]:

@@ -8,11 +8,19 @@ recorded: no program can set the time of change (ctime). Otherwise its contents 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Iterable
 
+try:  # what hashlib has without OpenSSL, which takes 3 ms to load: for small files and texts
+    from _sha256 import sha256
+except ImportError:  # Python 3.12
+    try:
+        from _sha2 import sha256
+    except ImportError:
+        from hashlib import sha256
+
+_SMALL_BYTES = 1 << 20  # beyond, OpenSSL's speed is worth its loading
 # A file that changed this recently could change again without its times moving: it is always read.
 _SETTLED_SECONDS = 2.0
 Record = list  # path, SHA-256, then size, inode, mtime_ns, ctime_ns
@@ -20,11 +28,18 @@ Record = list  # path, SHA-256, then size, inode, mtime_ns, ctime_ns
 
 def hash_file(path: str) -> str:
     """SHA-256 of its contents in hex."""
-    digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as stream:
+        block = stream.read(_SMALL_BYTES)
+        digest = sha256(block) if len(block) < _SMALL_BYTES else _fast_sha256(block)
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _fast_sha256(data: bytes):
+    import hashlib
+
+    return hashlib.sha256(data)
 
 
 def record(paths: Iterable[str]) -> list[Record]:

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from anyop.cache.dependencies import unchanged
 from anyop.cache.manifest import Manifest, damaged_file, read_manifest
 from anyop.cache.place import cache_dir, check_private, is_foreign, is_open
 
 
-@dataclass
 class Request:
     """What is wanted. find_tool: role -> the command on this machine, or None where there is none: then any will do."""
 
-    name: str
-    key: str
-    find_tool: Callable[[str], list[str] | None]
+    def __init__(self, name: str, key: str, find_tool: Callable[[str], list[str] | None]) -> None:
+        self.name, self.key, self.find_tool = name, key, find_tool
 
     @property
     def stem(self) -> str:

@@ -3,43 +3,46 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
 
-from anyop.cache.dependencies import Record, hash_file, unchanged
+from anyop.cache.dependencies import Record, hash_file, sha256, unchanged
 
 FILE = "manifest.json"
 FORMAT = 1
 
 
-@dataclass
 class Tool:
     """A program that took part: how it is called, what it says of its version, and the files that it consists of."""
 
-    command: list[str]
-    version: str = ""
-    files: list[Record] = field(default_factory=list)
+    def __init__(self, command: list[str], version: str = "", files: Iterable[Record] = ()) -> None:
+        self.command, self.version, self.files = command, version, list(files)
 
     def unchanged(self) -> bool:
         """Whether the program on this machine is still the same one."""
         return all(map(unchanged, self.files))
 
 
-@dataclass
 class Manifest:
-    """One entry. files: path below the entry -> SHA-256."""
+    """One entry."""
 
-    name: str
-    key: str = ""  # of the request that it answers
-    library: str = ""  # of files, the one to load
-    files: dict[str, str] = field(default_factory=dict)
-    dependencies: list[Record] = field(default_factory=list)
-    tools: dict[str, Tool] = field(default_factory=dict)  # by role: "host", "cuda"
-    built: float = 0.0  # seconds since 1970
-    built_seconds: float = 0.0  # how long it took
-    format: int = FORMAT
+    format = FORMAT
+
+    def __init__(
+        self,
+        name: str,
+        key: str = "",  # of the request that it answers
+        library: str = "",  # of files, the one to load
+        files: Mapping[str, str] = {},  # path below the entry -> SHA-256
+        dependencies: Iterable[Record] = (),
+        tools: Mapping[str, Tool] = {},  # by role: "host", "cuda"
+        built: float = 0.0,  # seconds since 1970
+        built_seconds: float = 0.0,  # how long it took
+    ) -> None:
+        self.name, self.key, self.library = name, key, library
+        self.files, self.dependencies, self.tools = dict(files), list(dependencies), dict(tools)
+        self.built, self.built_seconds = built, built_seconds
 
     def write(self, folder: str) -> None:
         """List the files that are in the folder and write the manifest: the hash of the text, then the text."""
@@ -47,9 +50,11 @@ class Manifest:
             for name in names:
                 path = os.path.join(root, name)
                 self.files[os.path.relpath(path, folder)] = hash_file(path)
-        text = json.dumps(asdict(self), separators=(",", ":"))
+        tools = {role: vars(tool) for role, tool in self.tools.items()}
+        facts = {**vars(self), "tools": tools, "format": self.format}
+        text = json.dumps(facts, separators=(",", ":"))
         with open(os.path.join(folder, FILE), "w", encoding="utf-8") as stream:
-            stream.write(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}\n")
+            stream.write(f"{sha256(text.encode()).hexdigest()}\n{text}\n")
 
 
 def read_manifest(folder: str) -> Manifest | None:
@@ -57,10 +62,10 @@ def read_manifest(folder: str) -> Manifest | None:
     try:
         with open(os.path.join(folder, FILE), "rb") as stream:
             digest, text, end = stream.read().split(b"\n")
-        if end or hashlib.sha256(text).hexdigest().encode() != digest:
+        if end or sha256(text).hexdigest().encode() != digest:
             return None
         data = json.loads(text)
-        if data["format"] != FORMAT:
+        if data.pop("format") != FORMAT:
             return None
         tools = {role: Tool(**tool) for role, tool in data.pop("tools").items()}
         return Manifest(tools=tools, **data)

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from anyop.cache.lock import locked, release, try_lock
 from anyop.cache.lookup import Request, check_entry, find, variants
@@ -80,8 +80,9 @@ def sweep(building: str) -> int:
         except OSError:
             continue
         if gone:
-            shutil.rmtree(folder, ignore_errors=True)
-            removed += 1
+            with suppress(FileNotFoundError):  # another process sweeps too
+                _remove(building, folder)
+                removed += 1
     return removed
 
 
@@ -118,9 +119,17 @@ def _move(made: str, place: str) -> None:
 
 def remove_entry(root: str, folder: str) -> None:
     """Move an entry away, so that no reader sees half of it, then delete it."""
-    away = os.path.join(root, "building", f"removed-{secrets.token_hex(6)}")
+    _remove(os.path.join(root, "building"), folder)
+
+
+def _remove(building: str, folder: str) -> None:
+    away = os.path.join(building, f"removed-{secrets.token_hex(6)}")
     os.rename(folder, away)
-    shutil.rmtree(away, ignore_errors=True)
+    for _ in range(10):  # compilers of a killed build may still write there
+        shutil.rmtree(away, ignore_errors=True)
+        if not os.path.exists(away):
+            return
+        time.sleep(0.01)
 
 
 def _write_through(folder: str) -> None:
