@@ -123,6 +123,10 @@ class Snippet:
             raise ValueError(
                 f"{function} has no tensor among its parameters, which tells the device"
             )
+        if len(tensors) > 8:  # each is a group of sizes, of which a schema has 8
+            raise ValueError(
+                f"{function} has {len(tensors)} tensors, at most 8 can be called so; give a schema instead"
+            )
         written = iter("abcdefghijklmnopqrstuvwxyz")
         words = [
             f"Tensor({next(written)}!) {p.name}" if p.written else f"{p.kind} {p.name}"

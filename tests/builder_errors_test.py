@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person reads when a build goes wrong or takes long: the first error and its place, the missing tool."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import sys
+import time
+from pathlib import Path
+
+import anyop
+import anyop.builder
+import pytest
+from anyop.builder.ninja import Step, write_ninja
+from anyop.builder.tools import find_ninja
+
+sys.path.insert(0, str(Path(__file__).parent / "builder"))
+import small_builds as sb
+
+cache_folder = sb.cache_folder
+pytestmark = sb.needs_compiler
+NVCC = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+needs_nvcc = pytest.mark.skipif(not NVCC, reason="there is no nvcc")
+CUDA = """\
+#include <cuda_runtime.h>
+#include "acme/ops/{op}.h"
+int32_t acme_{op}_cuda(const {struct}Args* args, AnyopCall* call) {{ {body} return kAnyopOk; }}
+"""
+
+
+def write_cuda(folder: Path, body: str = "(void)args; (void)call;") -> Path:
+    """The same operator with a CUDA kernel beside it."""
+    sb.write_operator(folder)
+    text = (folder / "scale.toml").read_text()
+    (folder / "scale.toml").write_text(text.replace('.cc" }', '.cc", cuda = "scale.cu" }'))
+    (folder / "scale.cu").write_text(CUDA.format(op="scale", struct="Scale", body=body))
+    return folder
+
+
+def fails(folder: Path, error: type = anyop.BuildError, **options) -> list[str]:
+    """The lines of the error."""
+    with pytest.raises(error) as caught:
+        anyop.build(folder, **options)
+    return str(caught.value).splitlines()
+
+
+def test_the_first_compile_error_comes_first_with_file_and_line(cache_folder, tmp_path):
+    lines = "\n".join(
+        ["int fine;", "int x = mistake;", *(f"int y{n} = wrong{n};" for n in range(40))]
+    )
+    folder = sb.write_operator(tmp_path / "my ops", lines=lines)
+    with pytest.raises(anyop.BuildError) as caught:
+        anyop.build(folder)
+    shown = str(caught.value).splitlines()
+    first = f"my_ops could not be built: {folder}/scale.cc:3:9: error: 'mistake' was not declared in this scope"
+    assert shown[0].replace("‘", "'").replace("’", "'") == first
+    assert len(shown) <= 26 and re.match(
+        r"\(\d+ more lines: --verbose, or the error's .output\)", shown[-1]
+    )
+    assert "wrong39" in caught.value.output
+    assert sb.entries(cache_folder) == [] and sb.leftovers(cache_folder) == []
+
+
+def test_an_error_in_a_header_names_the_header(cache_folder, tmp_path):
+    folder = sb.write_operator(tmp_path / "ops", lines='#include "part/inner.h"')
+    (folder / "part").mkdir()
+    (folder / "part" / "inner.h").write_text("int first;\nint x = ;\n")
+    shown = fails(folder)
+    assert f"{folder}/part/inner.h:2:9: error: " in shown[0]
+
+
+def test_a_missing_header_is_the_first_error(cache_folder, tmp_path):
+    folder = sb.write_operator(tmp_path / "ops", lines='#include "nowhere.h"')
+    assert f"{folder}/scale.cc:2:10: fatal error: nowhere.h: No such file" in fails(folder)[0]
+
+
+def test_a_function_that_is_missing_at_the_link_is_named(cache_folder, tmp_path):
+    folder = sb.write_operator(tmp_path / "ops", "far_away(x[r])", lines="float far_away(float);")
+    assert "undefined reference to" in fails(folder)[0] and "far_away" in fails(folder)[0]
+
+
+def test_a_kernel_that_is_missing_at_the_link_is_named(cache_folder, tmp_path):
+    folder = sb.write_operator(tmp_path / "ops")
+    (folder / "scale.cc").write_text("int nothing;\n")
+    shown = fails(folder)
+    assert "undefined reference to `acme_scale_cpu'" in shown[0].replace("'acme", "`acme")
+
+
+def test_a_library_that_is_missing_at_the_link_is_named(cache_folder, tmp_path):
+    folder = sb.write_operator(tmp_path / "ops")
+    assert "cannot find -lnowhere" in fails(folder, flags=["-lnowhere"])[0]
+
+
+def test_mistakes_in_schemas_come_all_with_file_and_line(cache_folder, tmp_path):
+    folder = sb.write_operator(tmp_path / "ops")
+    sb.write_operator(folder, op="other")
+    for op in ("scale", "other"):
+        path = folder / f"{op}.toml"
+        path.write_text(path.read_text().replace("dtypes", "dtipes"))
+    text = "\n".join(fails(folder, ValueError))
+    for op in ("scale", "other"):
+        assert re.search(rf"{folder}/{op}\.toml:3: .*dtipes", text), text
+
+
+def test_an_error_of_nvcc_names_file_and_line(cache_folder, tmp_path):
+    if not NVCC:
+        pytest.skip("there is no nvcc")
+    folder = write_cuda(tmp_path / "ops", "int x = mistake;")
+    shown = fails(folder, arch="80")
+    assert re.match(
+        rf'ops could not be built: {folder}/scale\.cu\(3\): error: .*"mistake" is undefined',
+        shown[0],
+    )
+
+
+@needs_nvcc
+def test_a_cuda_folder_builds_without_a_gpu(cache_folder, tmp_path):
+    """Two architectures in one library; a second build takes it from the cache, other architectures do not."""
+    folder = write_cuda(tmp_path / "ops")
+    first = sb.build(folder, arch=["80", "90a"])
+    code = first.read_bytes()
+    assert b"sm_80" in code or b"compute_80" in code or len(code) > 100_000
+    assert sb.build(folder, arch=["90a", "80"]) == first
+    assert sb.build(folder, arch="80") != first
+    assert sb.call(first, sb.environment(cache_folder)) == "6.0"
+
+
+@pytest.mark.parametrize(
+    "what", ["compiler", "named compiler", "ninja", "named ninja", "nvcc", "named nvcc"]
+)
+def test_a_missing_tool_is_named_at_once(what, cache_folder, tmp_path, monkeypatch):
+    """Which, where it was looked for, and the variable; before anything is compiled. Warm, none of them is needed."""
+    needs = write_cuda if "nvcc" in what else sb.write_operator
+    folder, other = needs(tmp_path / "ops"), sb.write_operator(tmp_path / "warm")
+    monkeypatch.setenv("CXX", sb.GXX)
+    warm = sb.build(other)
+    if "ninja" not in what:
+        monkeypatch.setenv("ANYOP_NINJA", find_ninja())
+    if "compiler" in what:
+        monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # the package ninja
+    monkeypatch.setattr(sys.modules["anyop.builder.tools"], "_places", lambda chain: ["/opt/place"])
+    variable = {"compiler": "CXX", "ninja": "ANYOP_NINJA", "nvcc": "ANYOP_NVCC"}[what.split()[-1]]
+    if "named" in what:
+        monkeypatch.setenv(variable, "/nowhere/tool")
+    expected = {
+        "compiler": r"there is no C\+\+ compiler: looked for g\+\+, c\+\+, clang\+\+ in PATH, .*; CXX names it; .*apt",
+        "ninja": "there is no ninja: looked for the Python package ninja and in PATH; ANYOP_NINJA names it; .*pip",
+        "nvcc": "there is no compiler for cuda kernels: looked for nvcc in PATH, /opt/place; "
+        "ANYOP_NVCC or CUDACXX names it; install the CUDA toolkit",
+    }.get(what, f"{variable} is '/nowhere/tool', which is no program")
+    start = time.monotonic()
+    with pytest.raises(anyop.MissingToolError, match=expected):
+        anyop.build(folder, arch="80" if "nvcc" in what else None)
+    assert time.monotonic() - start < 2
+    assert sb.build(other) == warm
+    assert sb.leftovers(cache_folder) == []
+
+
+def test_a_folder_of_c_never_asks_for_nvcc(cache_folder, tmp_path, monkeypatch):
+    """Traps where nvcc and hipcc could be; nobody steps on them, neither cold nor warm."""
+    bin_folder, stepped = tmp_path / "bin", tmp_path / "stepped"
+    bin_folder.mkdir()
+    for name in ("nvcc", "hipcc", "nvidia-smi", "cucc", "rocminfo"):
+        (bin_folder / name).write_text(f"#!/bin/sh\necho $0 >> '{stepped}'\nexit 1\n")
+        (bin_folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
+    for name in ("ANYOP_NVCC", "CUDACXX", "ANYOP_HIPCC"):
+        monkeypatch.setenv(name, str(bin_folder / "nvcc"))
+    folder = sb.write_operator(tmp_path / "ops")
+    assert sb.build(folder) == sb.build(folder)
+    assert not stepped.exists()
+    with pytest.raises(anyop.BuildError):  # a folder that needs it does
+        anyop.build(write_cuda(tmp_path / "cuda"), arch="80")
+    assert str(bin_folder / "nvcc") in stepped.read_text()
+
+
+def test_progress_is_shown_after_a_second_and_not_before(cache_folder, tmp_path):
+    program = "import sys, anyop; anyop.build(sys.argv[1])"
+    for seconds, expected in ((0, ""), (1.5, r"anyop: building ops (\[\d/4\] \S+ )?\(1 s\)\n")):
+        folder = sb.write_operator(tmp_path / "ops", f"{seconds} * x[r]")
+        slow = sb.write_compiler(tmp_path / f"{seconds}" / "g++", before=f"sleep {seconds}")
+        process = sb.python(program, folder, env=sb.environment(cache_folder, CXX=str(slow)))
+        start = time.monotonic()
+        output, errors = process.communicate(timeout=60)
+        if not seconds and time.monotonic() - start > 1.2:
+            continue  # a machine so busy that the build took a second by itself
+        assert output == "" and re.fullmatch(expected, errors), errors
+
+
+def test_verbose_shows_the_commands(cache_folder, tmp_path, capfd):
+    folder = sb.write_operator(tmp_path / "ops", lines="#warning look at this")
+    anyop.build(folder, verbose=True)
+    errors = capfd.readouterr().err
+    assert "-fvisibility=hidden" in errors and " -shared " in errors and "look at this" in errors
+    assert f"{folder}/scale.cc:2:2: warning" in errors
+
+
+@pytest.mark.parametrize(
+    "lines", ["", 'extern "C" void leaked() {}\nvoid also_leaked() {}\nint shared;']
+)
+def test_one_function_is_exported(lines, cache_folder, tmp_path):
+    from anyop.builder.elf import Elf
+
+    library = Elf(str(sb.build(sb.write_operator(tmp_path / "ops", lines=lines))))
+    assert library.exported == {"AnyopLibraryEntry"}
+    assert not any("torch" in name or "tvm" in name.lower() for name in library.undefined)
+
+
+def test_a_flag_that_exports_more_is_an_error(cache_folder, tmp_path):
+    (tmp_path / "all.map").write_text("{ global: *; };")
+    folder = sb.write_operator(
+        tmp_path / "ops", lines='extern "C" __attribute__((visibility("default"))) void leaked() {}'
+    )
+    text = "\n".join(
+        fails(folder, flags=[f"-Wl,--version-script={tmp_path}/all.map", "-Wl,--export-dynamic"])
+    )
+    assert re.search(
+        r"libops\.so exports .*leaked.*expected AnyopLibraryEntry only|version", text
+    ), text
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"flags": "-O3"}, "flags is '-O3', expected a list of texts"),
+        ({"flags": ["-DX\n-DY"]}, "flags has '-DX\\n-DY', expected texts of one line"),
+        ({"flags": [3]}, "flags has 3"),
+        (
+            {"arch": "ninety"},
+            "architecture 'ninety', expected texts such as '80', '90a' or 'gfx90a'",
+        ),
+        ({"backends": ["metal"]}, "no backend 'metal' to build, expected some of cpu, cuda, hip"),
+        ({"backends": "cpu"}, "backends is 'cpu', expected a list of texts"),
+        ({"toolchains": {"cuda": "no"}}, "no toolchain 'no' for cuda, expected one of nvcc, cucc"),
+        ({"toolchains": {"metal": "nvcc"}}, "no toolchain 'nvcc' for metal"),
+        (
+            {"name": "../../x"},
+            "the name of the library is '../../x', expected letters, digits and _",
+        ),
+        ({"name": ""}, "the name of the library is ''"),
+        ({"name": "x;touch pwn"}, "the name of the library is 'x;touch pwn'"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_refused(options, says, cache_folder, tmp_path):
+    folder = write_cuda(tmp_path / "ops")
+    with pytest.raises(ValueError, match=re.escape(says)):
+        anyop.build(folder, **options)
+    assert not cache_folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "says"),
+    [
+        ("nowhere", FileNotFoundError, "no folder of operators at .*nowhere"),
+        ("file", NotADirectoryError, "file is a file, expected a folder of operators"),
+        ("empty", ValueError, "no operator here"),
+        ("a\nb", ValueError, "has a line break"),
+    ],
+)
+def test_folders_that_cannot_be_are_refused(path, error, says, cache_folder, tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(error, match=says):
+        anyop.build(tmp_path / path)
+
+
+def test_build_ninja_quotes_what_ninja_and_the_shell_would_read():
+    text = write_ninja([Step("it's", ["g++", "-DX=$HOME; rm"], "o/a b:$.o", ["in0/x y.cc"])])
+    assert "build o/a$ b$:$$.o: run in0/x$ y.cc\n" in text
+    assert "  command = g++ '-DX=$$HOME; rm'\n" in text
+
+
+def test_the_permissions_of_a_copy_are_the_users(cache_folder, tmp_path):
+    out = tmp_path / "new" / "out"
+    library = Path(anyop.build(sb.write_operator(tmp_path / "ops"), out=out))
+    assert library == out / "libops.so" and stat.S_IMODE(library.stat().st_mode) == 0o755
+    assert (out / "include" / "acme" / "ops" / "scale.h").exists()
+    assert not list(out.rglob("*.part")) and not (out / "manifest.json").exists()
+    assert sb.call(library, sb.environment(cache_folder)) == "6.0"
