@@ -114,15 +114,16 @@ def test_list_as_json(capsys):
     assert row["schema"] == anyop.schema("rms_norm") and "root mean square" in row["brief"]
 
 
-def test_list_of_an_unknown_namespace(capsys):
-    assert command.main(["list", "--namespace", "nobodys"]) == 1
-    assert "no operator of namespace 'nobodys'; there are those of anyop" in capsys.readouterr().err
+def test_list_of_an_unknown_namespace():
+    done = run("list", "--namespace", "nobodys")
+    assert done.returncode == 1
+    assert "no operator of namespace 'nobodys'; there are those of anyop" in done.stderr
 
 
 def test_list_of_a_folder_is_only_its_operators():
     done = run("list", str(FOLDER), "--json")
     assert done.returncode == 0, done.stderr
-    names = ["count_into", "scale_all", "stats", "sum_parts", "windows"]
+    names = ["affine", "count_into", "scale_all", "stats", "sum_parts", "windows"]
     assert [row["name"] for row in json.loads(done.stdout)] == [f"odd.{name}" for name in names]
 
 

@@ -160,14 +160,10 @@ def test_a_crash_is_named(folder, library):
 
 def test_an_endless_kernel_is_named_when_it_is_stopped(folder, library):
     words = arguments("test", folder, library, "-k", "hangs", "--framework", "numpy")
-    process = subprocess.Popen(
-        words,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        # A shell's background job ignores SIGINT, and its children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    # A shell's background job ignores SIGINT, and its children inherit that.
+    reset = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    words = [sys.executable, "-c", reset, *words]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     until, child = time.monotonic() + 60, None
     while time.monotonic() < until and not (child and cpu_seconds(child) > 4):  # all else takes one
         time.sleep(0.05)

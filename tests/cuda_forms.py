@@ -199,7 +199,8 @@ def test_arguments_unlike_the_kernels(count, tmp_path):
     folder = folder_of(tmp_path / "ops", name, '"here.cubin"', count)
     nvcc(folder, "here.cubin", "-cubin", f"-arch=sm_{HERE}")
     with pytest.raises(
-        anyop.InternalError, match=r"argument 3 of scale_kernel has 8|argument 4 of scale_kernel has 4"
+        anyop.InternalError,
+        match=r"argument 3 of scale_kernel has 8|argument 4 of scale_kernel has 4",
     ):
         built(folder, name).scale(torch.ones(3, device="cuda"))
 

@@ -16,10 +16,14 @@ SUBJECTS = {s.name: s for s in testing.find_subjects(Path(__file__).parents[1] /
 DIFFERENTIABLE = [name for name, subject in SUBJECTS.items() if subject.metadata["backward"]]
 
 
+def differentiated(name: str) -> Differentiated:
+    stated = SUBJECTS[name].metadata["backward"]["name"]
+    return Differentiated(SUBJECTS[name], SUBJECTS[stated.replace("::", ".")])
+
+
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_gradients_are_slopes(name):
-    stated = SUBJECTS[name].metadata["backward"]["name"]
-    made = Differentiated(SUBJECTS[name], SUBJECTS[stated.replace("::", ".")])
+    made = differentiated(name)
     for source, gradient in made.gradients.items():
         assert gradient.shape == made.good.shapes[source]
         assert gradient.dtype.name == made.good.choice.names[source]
@@ -27,7 +31,7 @@ def test_gradients_are_slopes(name):
 
 
 def test_a_wrong_gradient_is_found():
-    made = Differentiated(SUBJECTS["mul"], SUBJECTS["mul_backward"])
+    made = differentiated("mul")
     made.gradients["y"] = made.gradients["y"] * 1.001
     with pytest.raises(
         testing.CheckError, match=r"mul: the gradient of y along a direction is .*expected"
@@ -39,7 +43,7 @@ def test_a_wrong_gradient_is_found():
 def test_what_a_framework_gives_is_compared(name):
     if reason := missing(name):
         pytest.skip(reason)
-    made, caller = Differentiated(SUBJECTS["mul"], SUBJECTS["mul_backward"]), CALLERS[name]()
+    made, caller = differentiated("mul"), CALLERS[name]()
     with caller.scope():
         assert check_framework(made, caller) == 2
         made.gradients["y"] = made.gradients["y"] * 1.001

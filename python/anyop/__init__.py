@@ -36,6 +36,10 @@ def __getattr__(name: str):
     return globals()[name]
 
 
+def __dir__():
+    return sorted({*globals(), *_LATER})
+
+
 _add_functions(globals())
 
 __all__ = [
