@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import anyop
-import anyop.builder.compile
+import anyop.builder.plan
 import pytest
 from anyop.builder.folder import cpu_identity
 from anyop.cache import dependencies
@@ -291,7 +291,7 @@ def test_another_installed_anyop_has_entries_of_its_own(cache_folder, tmp_path, 
     first = sb.build(folder)
     other = tmp_path / "include"
     shutil.copytree(anyop.include_dir(), other, symlinks=False)
-    for module in ("anyop.builder.build", "anyop.builder.compile"):
+    for module in ("anyop.builder.build", "anyop.builder.plan"):
         monkeypatch.setattr(sys.modules[module], "include_dir", lambda: str(other))
     second = sb.build(folder)
     assert second != first and sb.links(log) == 2
@@ -300,7 +300,7 @@ def test_another_installed_anyop_has_entries_of_its_own(cache_folder, tmp_path, 
 def test_a_changed_header_of_anyop_builds_anew(cache_folder, tmp_path, log, monkeypatch):
     folder, include = sb.write_operator(tmp_path / "ops"), tmp_path / "include"
     shutil.copytree(anyop.include_dir(), include, symlinks=False)
-    for module in ("anyop.builder.build", "anyop.builder.compile"):
+    for module in ("anyop.builder.build", "anyop.builder.plan"):
         monkeypatch.setattr(sys.modules[module], "include_dir", lambda: str(include))
     sb.build(folder)
     with (include / "anyop" / "kernel.h").open("a") as stream:

@@ -13,8 +13,8 @@ import anyop
 import anyop.builder
 import pytest
 from anyop.builder import toolchains, tools
-from anyop.builder.compile import fitting_archs
 from anyop.builder.gpus import wanted_archs
+from anyop.builder.plan import fitting_archs
 from anyop.builder.toolchains import TOOLCHAINS, Toolchain, choose_toolchain
 
 sys.path.insert(0, str(Path(__file__).parent / "builder"))
