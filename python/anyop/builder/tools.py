@@ -152,6 +152,8 @@ def _words(variable: str) -> list[str]:
     text = os.environ.get(variable)
     if not text:
         return []
+    if not any(char in text for char in "\"'\\"):
+        return text.split()
     import shlex
 
     try:
