@@ -127,7 +127,8 @@ def cuda(folder: Path, rounds: int) -> Iterator[dict]:
 def warm(folder: Path, rounds: int) -> Iterator[dict]:
     """Fresh processes that load from the cache, behind `import anyop`."""
     load = ["-c", programs.WARM, str(FOLDER)]
-    where = {"ANYOP_CACHE_DIR": str(folder)}
+    # With bytecode, as an installed package has it: here the first process writes it.
+    where = {"ANYOP_CACHE_DIR": str(folder), "PYTHONDONTWRITEBYTECODE": ""}
     run_python(load, **where)
     for others in (0, OTHERS):
         if others:
