@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -253,3 +254,37 @@ def test_the_parts_of_gcc_count():
     names = {os.path.basename(path) for path, *_ in tool.files}
     assert {"cc1plus", "collect2"} <= names and any(name.endswith("ld") for name in names), names
     assert shutil.which("g++") == sb.GXX and re.search(r"\d+\.\d+", tool.version)
+
+
+CLANG_PROGRAM = """
+import sys
+import anyop, ml_dtypes, numpy as np
+print(anyop.load(sys.argv[1]))
+angle = np.random.default_rng(0).standard_normal((5, 40))
+x = np.random.default_rng(1).standard_normal((2, 5, 80))
+# Roundings of the inputs and of the result, and two products and a sum.
+for dtype, tolerance in ((np.float64, 1e-14), (np.float32, 1e-6), (np.float16, 2e-3), (ml_dtypes.bfloat16, 2e-2)):
+    given = [value.astype(dtype) for value in (x, np.cos(angle), np.sin(angle))]
+    X, C, S = (value.astype(np.float64) for value in given)
+    expected = np.concatenate([X[..., :40] * C - X[..., 40:] * S, X[..., 40:] * C + X[..., :40] * S], -1)
+    found = anyop.ops.port.rotary(*given).astype(np.float64)
+    assert (abs(found - expected) <= tolerance * (1 + abs(expected))).all(), dtype
+"""
+
+
+def test_clang_builds_and_computes_the_same(cache_folder):
+    """anyop's headers for kernels are read by other compilers than gcc too."""
+    pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is an ml_dtypes array")
+    found = sorted(Path("/usr/bin").glob("clang++-[0-9]*"))
+    clang = shutil.which("clang++") or (str(found[-1]) if found else None)
+    if clang is None:
+        pytest.skip("no clang++ on this machine")
+    done = subprocess.run(
+        [sys.executable, "-c", CLANG_PROGRAM, str(ROOT / "examples" / "porting" / "ops")],
+        env=os.environ | {"CXX": clang, "ANYOP_CACHE_DIR": str(cache_folder)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "port.rotary" in done.stdout

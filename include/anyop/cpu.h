@@ -53,27 +53,27 @@ struct boolean {  // not bool, of which a byte other than 0 and 1 would be undef
 };
 
 template <typename T>
-constexpr AnyopDtype kDtype = kAnyopNoDtype;
+inline constexpr AnyopDtype kDtype = kAnyopNoDtype;
 template <>
-constexpr AnyopDtype kDtype<boolean> = kAnyopBool;
+inline constexpr AnyopDtype kDtype<boolean> = kAnyopBool;
 template <>
-constexpr AnyopDtype kDtype<uint8_t> = kAnyopUInt8;
+inline constexpr AnyopDtype kDtype<uint8_t> = kAnyopUInt8;
 template <>
-constexpr AnyopDtype kDtype<int8_t> = kAnyopInt8;
+inline constexpr AnyopDtype kDtype<int8_t> = kAnyopInt8;
 template <>
-constexpr AnyopDtype kDtype<int16_t> = kAnyopInt16;
+inline constexpr AnyopDtype kDtype<int16_t> = kAnyopInt16;
 template <>
-constexpr AnyopDtype kDtype<int32_t> = kAnyopInt32;
+inline constexpr AnyopDtype kDtype<int32_t> = kAnyopInt32;
 template <>
-constexpr AnyopDtype kDtype<int64_t> = kAnyopInt64;
+inline constexpr AnyopDtype kDtype<int64_t> = kAnyopInt64;
 template <>
-constexpr AnyopDtype kDtype<float16> = kAnyopFloat16;
+inline constexpr AnyopDtype kDtype<float16> = kAnyopFloat16;
 template <>
-constexpr AnyopDtype kDtype<bfloat16> = kAnyopBFloat16;
+inline constexpr AnyopDtype kDtype<bfloat16> = kAnyopBFloat16;
 template <>
-constexpr AnyopDtype kDtype<float> = kAnyopFloat32;
+inline constexpr AnyopDtype kDtype<float> = kAnyopFloat32;
 template <>
-constexpr AnyopDtype kDtype<double> = kAnyopFloat64;
+inline constexpr AnyopDtype kDtype<double> = kAnyopFloat64;
 
 inline bool IsFloating(AnyopDtype dtype) {
   return dtype >= kAnyopFloat16 && dtype <= kAnyopFloat64;
