@@ -19,6 +19,10 @@ STEP = [sys.executable, str(ROOT / "tools" / "step.py")]
 EMULATED = "aarch64"  # tools/aarch64.py
 # Kernels, core and bindings; what does not run them is tested by `make test`.
 PYTHON_TESTS = ["ops", "tests", "--ignore=tests/build_test.py"]
+PYTHON_TESTS += [
+    f"--ignore-glob=tests/{stem}_*test.py"
+    for stem in ("builder", "building", "cache", "command", "hip", "readme", "tutorial", "wheel")
+]
 
 # Python itself leaks at exit, by design; what operators leak is a test of its own. A size that
 # cannot be had is an answer that callers rely on.
