@@ -20,7 +20,7 @@ CPP := $(shell find src include ops bindings tests examples bench codegen -type 
 # The programs of bench/, not what they share.
 BENCH := $(shell grep -l '__main__' bench/*.py)
 
-.PHONY: demo test test-gpu test-full test-versions wheel lint format stubs bench docs clean needs icu hip
+.PHONY: demo test test-gpu test-full test-versions wheel lint format stubs bench docs clean needs debian
 
 # make demo FRAMEWORKS="torch jax paddle" installs these, and compares all that are installed.
 FRAMEWORKS ?=
@@ -30,7 +30,7 @@ endif
 demo: $(VENV)/.anyop $(VENV)/.demo $(patsubst %,$(VENV)/.demo-%,$(filter-out numpy,$(FRAMEWORKS)))
 	@$(PY) -m examples.sentence_search $(if $(FRAMEWORKS),--framework all) $(ARGS)
 
-test: $(VENV)/.anyop $(VENV)/.dev icu hip
+test: $(VENV)/.anyop $(VENV)/.dev debian
 	@$(STEP) "build the C++ tests" sh -c \
 	  'cmake -DANYOP_BUILD_TESTS=ON build/package && cmake --build build/package -j$(JOBS)'
 	@$(STEP) --show "C++ tests" ctest --test-dir build/package --output-on-failure
@@ -84,13 +84,9 @@ clean:
 needs:
 	@$(PYTHON) tools/needs.py
 
-# Headers that examples/cpp/embed needs to be tested.
-icu:
-	@$(PYTHON) tools/icu.py
-
-# The compiler of tests/hip.
-hip:
-	@$(PYTHON) tools/hip.py
+# What tests need and PyPI has not.
+debian:
+	@$(PYTHON) tools/debian.py icu hip strace
 
 # --- set-up: each stamp is one step, redone when what it depends on changes -----------------------
 

@@ -40,6 +40,24 @@ def take_turns(
     return times_ns
 
 
+def device_turns(sides: dict[str, Callable], rounds: int, calls: int) -> dict[str, list[float]]:
+    """The same by the clock of a CUDA device, on the current stream; each is the mean of some calls in a row."""
+    import torch
+
+    pairs = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, side in sides.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            side()
+            begin.record()
+            for _ in range(calls):
+                side()
+            end.record()
+            pairs[name].append((begin, end))
+        torch.cuda.synchronize()
+    return {n: [b.elapsed_time(e) * 1e6 / calls for b, e in events] for n, events in pairs.items()}
+
+
 def spread(times_ns: list[float]) -> dict[str, float]:
     return {"min_ns": round(min(times_ns), 1), "median_ns": round(statistics.median(times_ns), 1)}
 

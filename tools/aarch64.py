@@ -14,16 +14,16 @@ import argparse
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import debian
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "aarch64"
 STEP = [sys.executable, str(ROOT / "tools" / "step.py")]
-NEEDED = {"aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu", "qemu-aarch64": "qemu-user"}  # Debian's
 COMPILER = "aarch64-linux-gnu-g++"
 # No processor with SME: there qemu 7.2 and OpenBLAS 0.3.34 give wrong products (docs/wheels.md).
 EMULATOR = ["qemu-aarch64", "-cpu", "neoverse-n1", "-L", "/usr/aarch64-linux-gnu"]
@@ -34,23 +34,6 @@ folder, out, host = sys.argv[1:]
 toolchains = {"host": host} if host else None
 print(anyop.build(folder, out=out, name="odd", toolchains=toolchains))
 """
-
-
-def missing() -> list[str]:
-    """Debian's packages of the programs that are not here."""
-    return [package for program, package in NEEDED.items() if not shutil.which(program)]
-
-
-def have_tools() -> bool:
-    """Whether all are here; installs them in CI, else says how."""
-    packages = missing()
-    if packages and os.environ.get("CI") and shutil.which("apt-get") and os.geteuid() == 0:
-        for words in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
-            subprocess.run(["apt-get", "-qq", *words], check=False)
-        packages = missing()
-    if packages:
-        print(f"aarch64: skipped, its tools are missing: sudo apt-get install {' '.join(packages)}")
-    return not packages
 
 
 def step(what: str, *command: object, show: bool = False) -> None:
@@ -117,7 +100,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="where anyop is installed")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    if have_tools():
+    if debian.see_to("aarch64"):
         python = os.path.abspath(options.python)
         build_anyop(python, options.jobs)
         fetch_openblas(python)

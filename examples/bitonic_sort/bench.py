@@ -22,7 +22,7 @@ import torch
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "bench"))
-from harness import environment, take_turns, write  # noqa: E402
+from harness import device_turns, environment, take_turns, write  # noqa: E402
 
 # Rows and columns; the CPU gets a 64th of the rows.
 SHAPES = [(1 << 20, 16), (1 << 16, 256), (1 << 15, 512), (1 << 14, 1024), (1 << 11, 8192)]
@@ -58,22 +58,6 @@ def check(name: str, found, x: torch.Tensor) -> None:
         same = same and torch.equal(indices, expected.indices)
     if not same:
         raise SystemExit(f"{name} sorts {tuple(x.shape)} of {x.dtype} wrongly")
-
-
-def device_turns(sides: dict[str, Callable], rounds: int, calls: int) -> dict[str, list[float]]:
-    """Nanoseconds of one call by the device's clock, each the mean of some calls in a row."""
-    pairs = {name: [] for name in sides}
-    for _ in range(rounds):
-        for name, side in sides.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            side()
-            begin.record()
-            for _ in range(calls):
-                side()
-            end.record()
-            pairs[name].append((begin, end))
-        torch.cuda.synchronize()
-    return {n: [b.elapsed_time(e) * 1e6 / calls for b, e in events] for n, events in pairs.items()}
 
 
 def measure(rows: int, D: int, dtype: str, device: str, rounds: int):

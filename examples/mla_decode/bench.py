@@ -25,7 +25,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "bench"))
-from harness import environment, take_turns, write  # noqa: E402
+from harness import device_turns, environment, take_turns, write  # noqa: E402
 
 R, W, S, SCALE = 512, 576, 64, 192**-0.5
 LIMITS = {"float32": 2e-5, "bfloat16": 2e-2}
@@ -116,22 +116,6 @@ def check(name: str, found: torch.Tensor, inputs: Inputs) -> None:
     limit = LIMITS[str(found.dtype).removeprefix("torch.")] * (1 if name == "anyop" else 3)
     if not error <= limit:
         raise SystemExit(f"{name}: error {error:.1e}, limit {limit:.1e}")
-
-
-def device_turns(sides: dict[str, Callable], rounds: int, calls: int) -> dict[str, list[float]]:
-    """Nanoseconds of one call by the device's clock, each the mean of some calls in a row."""
-    pairs = {name: [] for name in sides}
-    for _ in range(rounds):
-        for name, side in sides.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            side()
-            begin.record()
-            for _ in range(calls):
-                side()
-            end.record()
-            pairs[name].append((begin, end))
-        torch.cuda.synchronize()
-    return {n: [b.elapsed_time(e) * 1e6 / calls for b, e in events] for n, events in pairs.items()}
 
 
 def measure(case: Case, dtype: str, device: str, rounds: int):

@@ -14,9 +14,8 @@ from typing import Any
 
 from anyop import _operators
 from anyop.builder.build import Choices, build_inputs
-from anyop.builder.folder import hash_texts, library_name
+from anyop.builder.folder import SUFFIXES, hash_texts, library_name
 
-_SUFFIX = {"cpu": ".cc", "cuda": ".cu", "hip": ".hip"}
 _NAME = re.compile(r"(?:(\w+)(?:::|\.))?(\w+)\s*\(")
 _loaded: dict[str, tuple[str, str]] = {}  # namespace -> key and library of what is there
 
@@ -107,14 +106,14 @@ class _Request:
         for path in self.files:
             if not os.path.isfile(path):
                 raise FileNotFoundError(f"no source file at {path}")
-        if backend is not None and backend not in _SUFFIX:
-            raise ValueError(f"backend {backend!r}, expected one of {', '.join(_SUFFIX)}")
+        if backend is not None and backend not in SUFFIXES:
+            raise ValueError(f"backend {backend!r}, expected one of {', '.join(SUFFIXES)}")
         self.backend = backend or self._find_backend()
 
     @property
     def suffixes(self) -> set[str]:
         """Of the files that are compiled."""
-        return {os.path.splitext(path)[1] for path in self.files} or {_SUFFIX[self.backend]}
+        return {os.path.splitext(path)[1] for path in self.files} or {SUFFIXES[self.backend]}
 
     def texts(self) -> list[str]:
         """All that the library is made from, for its key."""
@@ -149,7 +148,7 @@ class _Request:
         return types.SimpleNamespace(**functions, namespace=namespace, path=library)
 
     def _find_backend(self) -> str:
-        for backend, suffix in _SUFFIX.items():
+        for backend, suffix in SUFFIXES.items():
             if backend != "cpu" and any(path.endswith(suffix) for path in self.files):
                 return backend
         return "cuda" if "__global__" in (self.source or "") else "cpu"

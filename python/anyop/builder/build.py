@@ -10,6 +10,7 @@ from anyop import _anyop
 from anyop._paths import include_dir
 from anyop.builder.errors import BuildError
 from anyop.builder.folder import (
+    SUFFIXES,
     check_folder,
     cpu_identity,
     find_files,
@@ -20,9 +21,6 @@ from anyop.builder.folder import (
 from anyop.builder.toolchains import CPU_FLAGS, Toolchain, choose_toolchain
 from anyop.builder.tools import find_command
 from anyop.cache import Manifest, Request, obtain
-
-_BACKENDS = ("cpu", "cuda", "hip")
-_DEVICE_FILES = {"cuda": ".cu", "hip": ".hip"}
 
 
 def build(
@@ -123,8 +121,8 @@ class Choices:
         for role in named:
             choose_toolchain(role, named[role])
         chosen, archs = _backends(backends), {}
-        for backend, suffix in _DEVICE_FILES.items():
-            if suffix in suffixes and (chosen is None or backend in chosen):
+        for backend in ("cuda", "hip"):
+            if SUFFIXES[backend] in suffixes and (chosen is None or backend in chosen):
                 from anyop.builder.gpus import wanted_archs
 
                 default = choose_toolchain(backend, named.get(backend)).default_arch
@@ -176,11 +174,11 @@ def _backends(backends: Iterable[str] | None) -> tuple[str, ...] | None:
         return None
     chosen = _texts(backends, "backends")
     for backend in chosen:
-        if backend not in _BACKENDS:
+        if backend not in SUFFIXES:
             raise ValueError(
-                f"no backend {backend!r} to build, expected some of {', '.join(_BACKENDS)}"
+                f"no backend {backend!r} to build, expected some of {', '.join(SUFFIXES)}"
             )
-    return tuple(name for name in _BACKENDS if name in chosen or name == "cpu")
+    return tuple(name for name in SUFFIXES if name in chosen or name == "cpu")
 
 
 def _texts(values: Iterable[str], what: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from anyop.cache.dependencies import hash_file, sha256
 
 SCHEMA = ".toml"
+SUFFIXES = {"cpu": ".cc", "cuda": ".cu", "hip": ".hip"}  # of a backend's own sources
 SOURCES = (".cc", ".cpp", ".cxx", ".c", ".cu", ".hip")
 HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".def")
 BINARIES = (".o", ".a", ".so", ".cubin", ".fatbin", ".ptx")

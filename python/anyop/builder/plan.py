@@ -15,6 +15,7 @@ from pathlib import Path
 from anyop._paths import include_dir
 from anyop.builder.build import Choices
 from anyop.builder.errors import BuildError
+from anyop.builder.folder import SUFFIXES
 from anyop.builder.gpus import write_built_for
 from anyop.builder.ninja import Step
 from anyop.builder.toolchains import CPU_FLAGS, Toolchain, choose_toolchain
@@ -31,7 +32,7 @@ _STATIC = (
     "-Wl,--push-state,--no-as-needed,-l:libpthread.so.0,-l:libdl.so.2,-l:librt.so.1,--pop-state",
 )
 _DEVICE = {"cuda": "ANYOP_WITH_CUDA", "hip": "ANYOP_WITH_HIP"}  # what tables ask
-_DEVICE_SOURCES = (".cu", ".hip")
+_DEVICE_SOURCES = tuple(SUFFIXES[backend] for backend in _DEVICE)
 
 
 class Plan:

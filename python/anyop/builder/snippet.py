@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from anyop.builder.folder import SUFFIXES
+
 _ALL = [
     "bool",
     "uint8",
@@ -35,7 +37,6 @@ _SCALARS = {
     "float": "float",
     "bool": "bool",
 }
-_SUFFIX = {"cpu": ".cc", "cuda": ".cu", "hip": ".hip"}
 # Streams by the types that a host compiler knows without CUDA's headers.
 _STREAMS = {
     "void*": "void",
@@ -71,7 +72,7 @@ class Snippet:
         """Everything that anyop.build reads."""
         files = list(self.files)
         if self.source is not None:
-            files = [f"{self.name}{_SUFFIX[self.backend]}"]
+            files = [f"{self.name}{SUFFIXES[self.backend]}"]
             _write(
                 folder,
                 files[0],

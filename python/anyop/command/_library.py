@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-_DEVICE_FILES = {"cuda": ".cu", "hip": ".hip"}
+from anyop.builder.folder import SUFFIXES
+
+_DEVICE_FILES = {backend: SUFFIXES[backend] for backend in ("cuda", "hip")}
 
 
 def build_for_here(folder: str, verbose: bool = False) -> str:
