@@ -70,6 +70,9 @@ class CKernel(c.Structure):
         ("run", c.c_void_p),
         ("device_type", c.c_int32),
         ("priority", c.c_int32),
+        *((name, c.c_char_p) for name in ("name", "when", "form", "text")),
+        ("flags", c.c_uint32),
+        ("reserved", c.c_uint32),
     ]
 
 

@@ -99,8 +99,8 @@ def test_no_kernel_is_an_error_that_says_so(tmp_path):
     path = write(tmp_path, beside="")
     (error,) = read_folders([tmp_path])[1]
     assert str(error) == (
-        f"{path}:1: no section [kernels], and no scale.cc, scale.cu or scale.hip beside the file, "
-        "expected a kernel; write scale.cc, name other files in [kernels], or write [kernels] "
+        f"{path}:1: no section [kernels], and no scale.cc, scale.cu, scale.hip or scale_triton.py "
+        "beside the file, expected a kernel; write scale.cc, name other files in [kernels], or write [kernels] "
         "alone for none"
     )
     path.write_text(path.read_text() + "[kernels]\n")

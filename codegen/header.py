@@ -33,7 +33,9 @@ def write_header(op: Operator) -> str:
         line = f"  {field.type} {field.name};"
         fields.append(line + (f" /* {c_comment(field.comment)} */" if field.comment else ""))
     kernels = [
-        f"int32_t {k.function}(const {op.struct}* args, AnyopCall* call);" for k in op.kernels
+        f"int32_t {k.function}(const {op.struct}* args, AnyopCall* call);"
+        for k in op.kernels
+        if k.is_compiled
     ]
     return "\n".join(
         [

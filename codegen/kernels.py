@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The section [kernels]: which files serve a backend, and whether they are compiled, linked or opened."""
+"""The section [kernels]: what serves a backend, and whether it is compiled, linked, opened or called."""
 
 from __future__ import annotations
 
@@ -10,21 +10,35 @@ from typing import Any
 
 from . import binaries, defaults
 from .binding import Binding
+from .conditions import read_when
+from .foreign import Foreign, read_aten, read_call, read_python
 from .params import Param
 from .ready import Image, Module, read_image, read_module
-from .sections import BACKENDS, check_keys, section
+from .sections import BACKENDS, check_keys, section, texts_of
 from .source import Mistake, Source, listed, nearest
 
 # Suffix -> form of a file that no compiler takes.
 _FORMS = {
     ".o": "object", ".a": "object", ".cubin": "image", ".fatbin": "image", ".ptx": "image", ".so": "module",
+    ".py": "python",
 }  # fmt: skip
+_EVERY = ("name", "device", "when", "priority", "deterministic")
 _KEYS = {
-    "source": ("file", "arch", "priority"),
-    "object": ("file", "priority"),
-    "image": ("file", "priority", "entry", "grid", "block", "shared_bytes", "arguments"),
-    "module": ("file", "priority", "function", "arguments"),
+    "source": ("file", "arch"),
+    "object": ("file",),
+    "image": ("file", "entry", "grid", "block", "shared_bytes", "arguments"),
+    "module": ("file", "function", "arguments"),
+    "aten": ("call",),
+    "python": ("file", "function", "framework", "needs"),
+    "tvm_ffi": ("call", "module", "library", "needs"),
 }
+FOREIGN = (
+    "aten",
+    "python",
+    "tvm_ffi",
+)  # they run when routed to, or when nothing better takes a call
+_PRIORITIES = {"aten": -100, "python": -200, "tvm_ffi": -50}
+_TRITON = -50
 
 
 @dataclass(frozen=True)
@@ -32,7 +46,7 @@ class Kernel:
     """One implementation; the first file is the operator's, others may be a family's.
 
     form: "source": compiled (objects may stand beside sources); "object": ready objects and archives;
-    "image": CUDA's cubin, fatbin or PTX; "module": a library of tvm-ffi.
+    "image": CUDA's cubin, fatbin or PTX; "module": a library of tvm-ffi; those of FOREIGN: a text.
     """
 
     backend: str
@@ -42,11 +56,21 @@ class Kernel:
     priority: int = 0
     form: str = "source"
     ready: Image | Module | None = None
+    foreign: Foreign | None = None
+    device: str = "any"  # one of BACKENDS
+    name: str | None = None  # its own in the operator; None: the backend's
+    when: str | None = None
+    deterministic: bool = False
 
     @property
     def sources(self) -> tuple[Path, ...]:
         """The files that a compiler takes."""
         return tuple(file for file in self.files if file.suffix not in _FORMS)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is machine code of the library."""
+        return self.form not in FOREIGN
 
     @property
     def linked(self) -> tuple[Path, ...]:
@@ -63,12 +87,22 @@ def read_kernels(
         table = defaults.kernels(source.path, name)
         with source.at("kernels"):
             _check_found(table, name)
-    kernels = []
+    with source.at(None, "deterministic"):
+        certain = texts_of(source.data.get("deterministic", []), "deterministic")
+        check_keys(dict.fromkeys(certain), table, "backend of deterministic")
+    kernels: list[Kernel] = []
     for backend, value in table.items():
         with source.at("kernels", backend):
-            check_keys({backend: 0}, BACKENDS, "backend")
-            kernels.append(_read_kernel(source, symbol, backend, value, params, binding))
+            entry = dict(value) if isinstance(value, dict) else _plain_entry(backend, value)
+            entry.setdefault("deterministic", backend in certain)
+            reader = _Reader(source, symbol, name, params, binding)
+            kernels.append(reader.kernel(backend, entry, kernels))
     return kernels
+
+
+def _plain_entry(backend: str, value: object) -> dict[str, Any]:
+    """`cpu = "scale.cc"`, `aten = "relu(x)"`."""
+    return {"call" if backend == "aten" else "file": value}
 
 
 def _check_found(table: dict[str, str], name: str) -> None:
@@ -81,29 +115,103 @@ def _check_found(table: dict[str, str], name: str) -> None:
         )
 
 
-def _read_kernel(
-    source: Source, symbol: str, backend: str, value: object, params: list[Param], binding: Binding
-) -> Kernel:
-    entry = value if isinstance(value, dict) else {"file": value}
-    check_keys(entry, {key for keys in _KEYS.values() for key in keys}, "key of a kernel")
-    files = _kernel_files(source, backend, entry.get("file"))
-    form = _form(files)
-    check_keys(entry, _KEYS[form], f"key of a kernel in the form of {form}")
-    arch, priority = entry.get("arch"), entry.get("priority", 0)
+@dataclass(frozen=True)
+class _Reader:
+    """Reads one kernel of an operator."""
+
+    source: Source
+    symbol: str
+    operator: str
+    params: list[Param]
+    binding: Binding
+
+    def kernel(self, backend: str, entry: dict[str, Any], others: list[Kernel]) -> Kernel:
+        keys = dict.fromkeys(_EVERY) | {key: 0 for keys in _KEYS.values() for key in keys}
+        check_keys(entry, keys, "key of a kernel")
+        files = [] if "call" in entry else _kernel_files(self.source, backend, entry.get("file"))
+        form = _form(files) if files else "aten" if backend == "aten" else "tvm_ffi"
+        check_keys(entry, (*_KEYS[form], *_EVERY), f"key of a kernel in the form of {form}")
+        if form == "python" and len(files) > 1:
+            raise Mistake(f"{len(files)} Python files", "one", "import the others from it")
+        device = _device(backend, form, entry)
+        function, ready, foreign = f"{self.symbol}_{backend}", None, None
+        if form in FOREIGN:
+            foreign = self._foreign(form, backend, files, entry)
+        else:
+            ready = _read_ready(form, device, files, function, entry, self.params, self.binding)
+        if form == "image":  # the driver takes the first that fits
+            files = sorted(
+                files, key=lambda file: (file.suffix == ".ptx", -binaries.cuda_arch(file))
+            )
+        when = read_when(entry["when"], self.params, self.binding) if "when" in entry else None
+        return Kernel(
+            backend, tuple(files), function, _arch(entry), _priority(backend, form, entry), form,
+            ready, foreign, device, _name(backend, entry, others), when, _deterministic(entry),
+        )  # fmt: skip
+
+    def _foreign(
+        self, form: str, backend: str, files: list[Path], entry: dict[str, Any]
+    ) -> Foreign:
+        if form == "aten":
+            return read_aten(entry, self.params, self.binding)
+        if form == "python":
+            return read_python(backend, self.operator, files[0], entry, self.params)
+        return read_call(entry, self.params, self.binding)
+
+
+def _device(backend: str, form: str, entry: dict[str, Any]) -> str:
+    """The kind of tensors that a kernel takes."""
+    if not (backend.isascii() and backend.isidentifier()):
+        raise Mistake(f"backend '{backend}'", "letters, digits and _", "rename it")
+    devices = [*BACKENDS, "any"] if form in FOREIGN else [*BACKENDS]
+    if "device" in entry:
+        check_keys({str(entry["device"]): 0}, devices, "device", "use one of these")
+        if backend in BACKENDS and entry["device"] != backend:
+            raise Mistake(
+                f"device '{entry['device']}' of the backend {backend}", backend, "remove it"
+            )
+        return entry["device"]
+    if backend in BACKENDS:
+        return backend
+    if form not in FOREIGN:
+        fix = 'write cpu = ..., or say what it runs on: device = "cpu"'
+        check_keys({backend: 0}, BACKENDS, "backend", fix)
+    return "cuda" if backend == "triton" else "any"
+
+
+def _arch(entry: dict[str, Any]) -> str | None:
+    arch = entry.get("arch")
     if arch is not None and not (isinstance(arch, str) and re.fullmatch(r"\d+\w*\+?", arch)):
         raise Mistake(f"arch {arch!r}", 'text such as "80+" or "90a"', "quote it")
+    return arch
+
+
+def _priority(backend: str, form: str, entry: dict[str, Any]) -> int:
+    default = _TRITON if backend == "triton" else _PRIORITIES.get(form, 0)
+    priority = entry.get("priority", default)
     if type(priority) is not int or not -1000 <= priority <= 1000:
         raise Mistake(f"priority {priority!r}", "an integer from -1000 to 1000", "correct it")
-    function = f"{symbol}_{backend}"
-    ready = _read_ready(form, backend, files, function, entry, params, binding)
-    if form == "image":  # the driver takes the first that fits
-        files = sorted(files, key=lambda file: (file.suffix == ".ptx", -binaries.cuda_arch(file)))
-    return Kernel(backend, tuple(files), function, arch, priority, form, ready)
+    return priority
+
+
+def _name(backend: str, entry: dict[str, Any], others: list[Kernel]) -> str | None:
+    name = entry.get("name", backend)
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name):
+        raise Mistake(f"name {name!r}", "letters, digits, _, - and .", "rename it")
+    if name in [other.name or other.backend for other in others]:
+        raise Mistake(f"two kernels called '{name}'", "names that differ", "rename one")
+    return None if name == backend else name
+
+
+def _deterministic(entry: dict[str, Any]) -> bool:
+    if type(entry["deterministic"]) is not bool:
+        raise Mistake(f"deterministic {entry['deterministic']!r}", "true or false", "correct it")
+    return entry["deterministic"]
 
 
 def _read_ready(
     form: str,
-    backend: str,
+    device: str,
     files: list[Path],
     function: str,
     entry: dict[str, Any],
@@ -122,7 +230,7 @@ def _read_ready(
                 f'define extern "C" int32_t {function}(const ...Args*, AnyopCall*)',
             )
     if form == "image":
-        return read_image(backend, files, entry, params, binding)
+        return read_image(device, files, entry, params, binding)
     return read_module(files, entry, params, binding) if form == "module" else None
 
 
@@ -133,7 +241,7 @@ def _form(files: list[Path]) -> str:
     if len(set(forms)) > 1 or (forms[0] == "module" and len(files) > 1):
         raise Mistake(
             f"kernel files {listed((file.name for file in files), 'and')}",
-            "sources and objects, CUDA images, or one library of tvm-ffi",
+            "sources and objects, CUDA images, one library of tvm-ffi, or one Python file",
             "name the others in a kernel of their own",
         )
     return forms[0]

@@ -95,6 +95,7 @@ def test_cmake_lists(generated, samples):
         "ANYOP_LINKED",
         "ANYOP_EMBEDDED",
         "ANYOP_BUNDLED",
+        "ANYOP_EMBEDDED_TEXTS",
     }
     files = [Path(path.strip('"')) for paths in lists.values() for path in paths]
     assert all(path.is_absolute() and path.is_file() for path in files)

@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 from .dtype_rules import DtypeRule
+from .kernels import Kernel
 from .operator_file import Operator
 from .params import Param
 from .shapes import Shape
@@ -43,16 +44,7 @@ def metadata(op: Operator) -> dict[str, Any]:
             "element_sizes": binding.element_sizes,
             "element_groups": binding.element_groups,
         },
-        "kernels": [
-            {
-                "backend": k.backend,
-                "file": k.files[0].name,
-                "form": k.form,
-                "arch": k.arch,
-                "priority": k.priority,
-            }
-            for k in op.kernels
-        ],
+        "kernels": [_kernel(kernel) for kernel in op.kernels],
         "backward": backward
         and {"name": backward.name, "saves": backward.saves, "forward": backward.forward},
         "tangent": op.tangent,
@@ -68,6 +60,22 @@ def metadata(op: Operator) -> dict[str, Any]:
 def metadata_json(op: Operator) -> str:
     """The metadata as the table holds it."""
     return json.dumps(metadata(op), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _kernel(kernel: Kernel) -> dict[str, Any]:
+    """One implementation; foreign ones also say what they call."""
+    entry = {
+        "backend": kernel.backend,
+        "name": kernel.name or kernel.backend,
+        "device": kernel.device,
+        "form": kernel.form,
+        "file": kernel.files[0].name if kernel.files else None,
+        "arch": kernel.arch,
+        "priority": kernel.priority,
+        "when": kernel.when,
+        "deterministic": kernel.deterministic,
+    }
+    return entry | (kernel.foreign.text if kernel.foreign else {})
 
 
 def _input(param: Param) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from .tangents import read_tangent
 _KEYS = (
     "schema", "brief", "math", "source", "inplace", "conditions", "arguments", "shapes", "dtypes",
     "layouts", "alignment", "kernels", "backward", "tangent", "tolerance", "test", "bench", "autocast",
-    "flops", "independent",
+    "flops", "independent", "deterministic",
 )  # fmt: skip
 _LAYOUTS = ("contiguous", "rows", "strided")
 

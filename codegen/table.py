@@ -179,21 +179,37 @@ def _element(kind: str, value: Any) -> str:
 
 
 def _guard(kernel: Kernel) -> str | None:
-    """The macro under which the kernel is there; images and modules need nothing of the device's compiler."""
-    return _DEVICE_GUARDS.get(kernel.backend) if kernel.form in ("source", "object") else None
+    """The macro under which the kernel is there; other forms need nothing of the device's compiler."""
+    return _DEVICE_GUARDS.get(kernel.device) if kernel.form in ("source", "object") else None
 
 
 def _kernels(op: Operator) -> list[str]:
     rows = []
     for kernel in op.kernels:
-        file, device = c_string(kernel.files[0].name), BACKENDS[kernel.backend]
-        row = f"    {{{c_string(kernel.backend)}, {file}, (AnyopKernel){kernel.function},"
-        row += f" {device}, {kernel.priority}}},"
-        guard = _guard(kernel)
+        row, guard = _kernel(op, kernel), _guard(kernel)
         rows.append(f"#ifdef {guard}\n{row}\n#endif" if guard else row)
     if rows and all(map(_guard, op.kernels)):
-        rows.append("    {NULL, NULL, NULL, 0, 0}, /* so that the array is never empty */")
+        rows.append("    {.backend = NULL}, /* so that the array is never empty */")
     return rows
+
+
+def _kernel(op: Operator, kernel: Kernel) -> str:
+    file, foreign = kernel.files[0] if kernel.files else op.path, kernel.foreign
+    rows = {
+        "backend": c_string(kernel.backend),
+        "source": c_string(file.name),
+        "run": f"(AnyopKernel){kernel.function}" if kernel.is_compiled else "NULL",
+        "device_type": BACKENDS.get(kernel.device, 0),
+        "priority": kernel.priority,
+        "name": c_string(kernel.name),
+        "when": c_string(kernel.when),
+        "form": c_string(kernel.form) if foreign else "NULL",
+        "text": c_string(foreign.json) if foreign else "NULL",
+        "flags": "kAnyopDeterministic" if kernel.deterministic else "0",
+    }
+    return braced(
+        [f".{key} = {value}" for key, value in rows.items() if value not in ("NULL", "0")]
+    )
 
 
 def _kernel_count(op: Operator) -> str:

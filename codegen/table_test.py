@@ -39,6 +39,7 @@ def library(generated, operators, tmp_path_factory):
         f"int32_t {k.function}(const void* args, AnyopCall* call);"
         for op in operators.values()
         for k in op.kernels
+        if k.is_compiled
     ]
     bodies = [stub[:-1] + " { (void)args; (void)call; return 0; }" for stub in stubs]
     (folder / "kernels.c").write_text(
@@ -81,7 +82,7 @@ def params(table):
 def test_heads(tables, operators):
     for name, table in tables.items():
         op = operators[name]
-        assert (table.size, table.param_size, table.kernel_size) == (184, 56, 32)
+        assert (table.size, table.param_size, table.kernel_size) == (184, 56, 72)
         assert (table.name_space.decode(), table.schema.decode()) == (op.namespace, op.schema)
         assert (table.num_inputs, table.num_outputs) == (len(op.inputs), len(op.outputs))
         symbols = [s.decode() for s in table.symbols[: table.num_symbols]]

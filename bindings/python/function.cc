@@ -3,6 +3,7 @@
 // every operator.
 #include "function.h"
 
+#include "anyop/anyop.h"
 #include "borrow.h"
 #include "call.h"
 #include "scalar.h"
@@ -174,14 +175,16 @@ PyObject* CallThroughAdapter(Entry* e, const Borrowed& borrowed, PyObject* const
                                       e->name, positional.get(), named.get(), nullptr);
 }
 
-PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject* keywords) {
-  Entry& e = *static_cast<Entry*>(PyCapsule_GetPointer(self, nullptr));
+// Runs a call, or only explains it where explanation is set.
+PyObject* Run(Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* keywords,
+              std::string* explanation) {
   PyObject* arguments[kMaxParams];
   if (!SortArguments(e, args, given, keywords, arguments)) return nullptr;
   try {
     Frame frame(e.op);
     Borrowed borrowed(e.op->num_outputs);
     frame.binding = &borrowed;
+    frame.explanation = explanation;
     frame.allocate = Borrowed::Allocate;
     frame.before_kernel = Borrowed::ReleaseGil;
     frame.after_kernel = Borrowed::TakeGil;
@@ -191,10 +194,17 @@ PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject
       if (borrowed.way() != Way::kDispatch || PyErr_Occurred()) return nullptr;
       break;
     }
-    if (__builtin_expect(borrowed.way() != Way::kPlain, 0))
-      return CallThroughAdapter(&e, borrowed, args, given, keywords);
+    if (__builtin_expect(borrowed.way() != Way::kPlain, 0) &&
+        !(explanation && borrowed.way() == Way::kGradient)) {
+      if (!explanation) return CallThroughAdapter(&e, borrowed, args, given, keywords);
+      PyErr_Format(PyExc_TypeError,
+                   "%s: only plain tensors can be explained, with memory and values",
+                   e.op->name.c_str());
+      return nullptr;
+    }
     if (!borrowed.SetStream(&frame)) return nullptr;
     const int32_t status = AnyopRunFrame(&frame);
+    if (explanation && !explanation->empty()) Py_RETURN_NONE;
     if (__builtin_expect(status != kAnyopOk, 0)) {
       RaiseStatus(status, frame.error);
       return nullptr;
@@ -206,7 +216,23 @@ PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject
   }
 }
 
+PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject* keywords) {
+  Entry& e = *static_cast<Entry*>(PyCapsule_GetPointer(self, nullptr));
+  return Run(e, args, given, keywords, nullptr);
+}
+
 }  // namespace
+
+Operator* FindByName(PyObject* name) {
+  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, nullptr) : nullptr;
+  if (!text) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "the name of an operator is a str");
+    return nullptr;
+  }
+  const AnyopOperator* op = AnyopFindOperator(text);
+  if (!op) PyErr_SetString(PyExc_ValueError, AnyopLastError());
+  return const_cast<Operator*>(reinterpret_cast<const Operator*>(op));
+}
 
 void RaiseStatus(int32_t status, const char* message) {
   switch (status) {
@@ -225,6 +251,29 @@ void RaiseStatus(int32_t status, const char* message) {
     default:
       return PyErr_SetString(internal_error, message);
   }
+}
+
+PyObject* Explain(PyObject*, PyObject* args) {
+  PyObject *function, *positional, *named;
+  if (!PyArg_ParseTuple(args, "OO!O!", &function, &PyTuple_Type, &positional, &PyDict_Type, &named))
+    return nullptr;
+  PyObject* self = PyCFunction_Check(function) ? PyCFunction_GetSelf(function) : nullptr;
+  auto* e = static_cast<Entry*>(self ? PyCapsule_GetPointer(self, nullptr) : nullptr);
+  if (!e) {
+    PyErr_SetString(PyExc_TypeError, "explain: expected a function of an operator");
+    return nullptr;
+  }
+  std::vector<PyObject*> values;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(positional); ++i)
+    values.push_back(PyTuple_GetItem(positional, i));
+  const Ref keywords(PySequence_Tuple(named));
+  for (Py_ssize_t k = 0; keywords && k < PyTuple_Size(keywords.get()); ++k)
+    values.push_back(PyDict_GetItem(named, PyTuple_GetItem(keywords.get(), k)));
+  std::string text;
+  const Ref done(keywords ? Run(*e, values.data(), PyTuple_Size(positional), keywords.get(), &text)
+                          : nullptr);
+  return done ? PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()))
+              : nullptr;
 }
 
 PyObject* NewFunction(const Operator* op) {

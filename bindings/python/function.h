@@ -7,8 +7,14 @@
 
 namespace anyop {
 
+// The operator of that name; nullptr with an error raised.
+Operator* FindByName(PyObject* name);
+
 // A new built-in function that calls op; nullptr with an error raised.
 PyObject* NewFunction(const Operator* op);
+
+// explain(function, positional, keywords): what the call would run, as JSON; nothing runs.
+PyObject* Explain(PyObject*, PyObject* args);
 
 // anyop.InternalError and anyop.DeviceError; made once by the module.
 extern PyObject* internal_error;

@@ -11,25 +11,21 @@
 #include "pool.h"
 #include "python.h"
 #include "registry.h"
-#include "router.h"
+#include "routing.h"
 #include "torch_entry.h"
 #include "torch_error.h"
 #include "torch_guard.h"
+#include "tvm_ffi_backend.h"
 #include "tvm_ffi_entry.h"
+#include "view.h"
 #include "xla_entry.h"
 
 namespace anyop {
 namespace {
 
 const AnyopOp* Table(PyObject* name) {
-  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, nullptr) : nullptr;
-  if (!text) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "the name of an operator is a str");
-    return nullptr;
-  }
-  const AnyopOperator* op = AnyopFindOperator(text);
-  if (!op) PyErr_SetString(PyExc_ValueError, AnyopLastError());
-  return op ? AnyopOperatorTable(op) : nullptr;
+  const Operator* op = FindByName(name);
+  return op ? op->table : nullptr;
 }
 
 // [(namespace, name, function)] of every operator from index first on, in the order of full names.
@@ -57,17 +53,6 @@ PyObject* Schema(PyObject*, PyObject* name) {
 PyObject* Metadata(PyObject*, PyObject* name) {
   const AnyopOp* table = Table(name);
   return table ? PyUnicode_FromString(table->metadata) : nullptr;
-}
-
-PyObject* Backends(PyObject*, PyObject* name) {
-  const AnyopOp* table = Table(name);
-  Ref list(table ? PyList_New(0) : nullptr);
-  if (!list) return nullptr;
-  for (uint32_t i = 0; i < table->num_kernels; ++i) {
-    const Ref backend(PyUnicode_FromString(KernelEntry(table, i)->backend));
-    if (!backend || PyList_Append(list.get(), backend.get())) return nullptr;
-  }
-  return list.Release();
 }
 
 PyObject* LoadLibrary(PyObject*, PyObject* path) {
@@ -162,11 +147,12 @@ PyMethodDef methods[] = {
     {"functions", Functions, METH_NOARGS, nullptr},
     {"schema", Schema, METH_O, nullptr},
     {"metadata", Metadata, METH_O, nullptr},
-    {"backends", Backends, METH_O, nullptr},
+    {"explain", Explain, METH_VARARGS, nullptr},
     {"observe", Observe, METH_O, nullptr},
     {"kernel_calls", KernelCalls, METH_O, nullptr},
     {"load_library", LoadLibrary, METH_O, nullptr},
     {"register_tvm_ffi", RegisterTvmFfi, METH_O, nullptr},
+    {"register_tvm_ffi_call", RegisterTvmFfiCall, METH_VARARGS, nullptr},
     {"register_torch", RegisterTorch, METH_NOARGS, nullptr},
     {"call_below_dispatcher", CallBelowDispatcher, METH_VARARGS, nullptr},
     {"keep_torch_error", KeepTorchError, METH_O, nullptr},
@@ -205,6 +191,10 @@ PyMODINIT_FUNC PyInit__anyop() {
     PyErr_SetString(PyExc_ValueError, problem);
     return nullptr;
   }
+  if (!RouteError().empty()) {
+    PyErr_SetString(PyExc_ValueError, RouteError().c_str());
+    return nullptr;
+  }
   Ref module(PyModule_Create(&definition));
   if (!module) return nullptr;
   internal_error = AddException(module.get(), "InternalError",
@@ -212,6 +202,10 @@ PyMODINIT_FUNC PyInit__anyop() {
   device_error = AddException(module.get(), "DeviceError",
                               "A device reported an error; the text is the device's own.");
   if (!internal_error || !device_error) return nullptr;
+  if (PyModule_AddFunctions(module.get(), routing_methods)) return nullptr;
+  PyObject* view = MakeViewType();
+  if (!view || PyModule_AddObjectRef(module.get(), "View", view)) return nullptr;
+  InitRouting();
   if (PyModule_AddStringConstant(module.get(), "version", AnyopVersion())) return nullptr;
   return module.Release();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts the calls that arrive at kernels, whichever framework they come from.
+// What Python asks about the kernels that run.
 #pragma once
 
 #include "python.h"
@@ -9,7 +9,7 @@ namespace anyop {
 // observe(name): from now on the calls of this operator's kernels are counted.
 PyObject* Observe(PyObject*, PyObject* name);
 
-// kernel_calls(name): [(backend, calls, address, library, offset)], one for each kind of device;
+// kernel_calls(name): [(implementation, calls, address, library, offset)] of those that are ready;
 // calls is None where the operator is not observed.
 PyObject* KernelCalls(PyObject*, PyObject* name);
 

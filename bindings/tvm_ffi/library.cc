@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <string>
 
 namespace anyop::ffi {
@@ -53,8 +54,6 @@ class Symbols {
   const char* missing_ = nullptr;
 };
 
-}  // namespace
-
 const char* OpenLibrary(const char* path, Library* library) {
   void* handle = Open(path);
   if (!handle) {
@@ -74,7 +73,9 @@ const char* OpenLibrary(const char* path, Library* library) {
   symbols.Find("TVMFFIObjectDecRef", &library->DecRef);
   symbols.Find("TVMFFIGetTypeInfo", &library->GetTypeInfo);
   symbols.Find("TVMFFIEnvTensorAlloc", &library->TensorAlloc);
+  symbols.Find("TVMFFITensorFromDLPackVersioned", &library->TensorFromDLPack);
   symbols.Find("TVMFFIEnvGetStream", &library->GetStream);
+  symbols.Find("TVMFFIEnvSetStream", &library->SetStream);
   symbols.Find("TVMFFIEnvGetDLPackManagedTensorAllocator", &library->GetAllocator);
   symbols.Find("TVMFFIEnvSetDLPackManagedTensorAllocator", &library->SetAllocator);
   if (symbols.missing()) return Problem("libtvm_ffi lacks the function %s", symbols.missing());
@@ -89,6 +90,18 @@ const char* OpenLibrary(const char* path, Library* library) {
     return "libtvm_ffi lacks the global function ffi.Array";
   }
   return nullptr;
+}
+
+}  // namespace
+
+const Library* OpenedLibrary(const char* path, const char** problem) {
+  static std::mutex mutex;
+  static Library library;
+  static bool done = false;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (!done) *problem = OpenLibrary(path, &library);
+  done = done || !*problem;
+  return done ? &library : nullptr;
 }
 
 }  // namespace anyop::ffi

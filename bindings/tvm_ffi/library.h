@@ -20,15 +20,17 @@ struct Library {
   decltype(&TVMFFIObjectDecRef) DecRef;
   decltype(&TVMFFIGetTypeInfo) GetTypeInfo;
   decltype(&TVMFFIEnvTensorAlloc) TensorAlloc;
+  decltype(&TVMFFITensorFromDLPackVersioned) TensorFromDLPack;
   decltype(&TVMFFIEnvGetStream) GetStream;
+  decltype(&TVMFFIEnvSetStream) SetStream;
   decltype(&TVMFFIEnvGetDLPackManagedTensorAllocator) GetAllocator;
   decltype(&TVMFFIEnvSetDLPackManagedTensorAllocator) SetAllocator;
   TVMFFIObjectHandle make_array;  // the global function ffi.Array
 };
 
-// Fills *library from the libtvm_ffi that is loaded, else from the file at path (may be nullptr).
-// Never unloads it. Returns nullptr, or why not: text that stays.
-const char* OpenLibrary(const char* path, Library* library);
+// The libtvm_ffi that is loaded, else the file at path (may be nullptr). Found once, never
+// unloaded. Without it nullptr, and *problem says why not: text that stays.
+const Library* OpenedLibrary(const char* path, const char** problem);
 
 // Gives callers that have no allocator of their own (NumPy arrays, C++) one for the CPU, where none
 // is set yet. An allocator that a framework sets for its thread goes before it.

@@ -181,7 +181,10 @@ const char* RegisterAll(const char* path) {
   static bool done = false;
   std::lock_guard<std::mutex> lock(mutex);
   if (done) return nullptr;
-  if (const char* problem = OpenLibrary(path, &library)) return problem;
+  const char* problem = nullptr;
+  const Library* opened = OpenedLibrary(path, &problem);
+  if (!opened) return problem;
+  library = *opened;
   InstallAllocator(library);
   ObserveOperators(Register);
   done = true;

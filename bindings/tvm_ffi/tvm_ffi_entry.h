@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operator as a tvm-ffi global function.
+// Every operator as a tvm-ffi global function, and functions of tvm-ffi as implementations of operators.
 #pragma once
+
+#include <string>
 
 #include "anyop/anyop.h"
 
@@ -9,4 +11,16 @@ extern "C" {
 // the libtvm_ffi that the process has loaded already, else the one at path. Returns NULL, or why
 // not (static text). Once is enough.
 ANYOP_API const char* AnyopRegisterTvmFfi(const char* path);
+
+// Finds a function in what Python makes of "package.module:attribute"; a tvm-ffi object, which stays
+// alive. On failure nullptr, and *why says what is missing.
+typedef void* (*AnyopFindInPython)(const std::string& module, const std::string& function,
+                                   std::string* why);
+ANYOP_API void AnyopSetFindInPython(AnyopFindInPython find);
+
+// Adds an implementation that calls a function of tvm-ffi as `text` says (call, module, library and
+// needs, JSON). function: it, a tvm-ffi object of which a reference is taken; NULL: found by the text
+// when it is first needed. run and context of `described` are not read.
+ANYOP_API int32_t AnyopAddTvmFfiCall(const AnyopOperator* op, const AnyopImplementation* described,
+                                     const char* text, void* function);
 }

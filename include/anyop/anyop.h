@@ -58,8 +58,29 @@ typedef struct AnyopInvokeOptions {
   uint32_t size;
   uint32_t reserved;
   void* stream; /* of the device of the tensors; NULL: its default stream */
+  /* The backends of this call, before all other routes, as "aten" or
+     "triton,cuda=*norm*;aten=topk": rules "backends=patterns of operators" of which the last that
+     fits holds; NULL: none. */
+  const char* use;
 } AnyopInvokeOptions;
-ANYOP_STATIC_ASSERT(sizeof(AnyopInvokeOptions) == 16);
+ANYOP_STATIC_ASSERT(sizeof(AnyopInvokeOptions) == 24 && offsetof(AnyopInvokeOptions, use) == 16);
+
+/* One more implementation of an operator. Zero it and set size; texts are copied. */
+typedef struct AnyopImplementation {
+  uint32_t size;
+  int32_t device_type; /* DLDeviceType of the tensors it takes; 0: any */
+  const char* backend; /* "triton": what routes name */
+  const char*
+      name; /* its own in the operator, one of the same name is replaced; NULL: the backend's */
+  const char* source; /* where it comes from, for people */
+  const char* when;   /* which calls it takes: "dtype=float32|bfloat16 D<=8192"; NULL: all */
+  int32_t
+      priority; /* anyop's own kernels have 0: below, it runs when routed to or nothing else fits */
+  uint32_t flags;  /* AnyopKernelFlag */
+  AnyopKernel run; /* reads its context as call->context */
+  void* context;
+} AnyopImplementation;
+ANYOP_STATIC_ASSERT(sizeof(AnyopImplementation) == 64);
 
 /* "0.1.0", and the newest table this core reads. */
 ANYOP_API const char* AnyopVersion(void);
@@ -91,6 +112,25 @@ ANYOP_API void AnyopDeleteTensor(AnyopTensor* tensor); /* NULL is ignored */
 ANYOP_API int32_t AnyopRegisterLibrary(const AnyopLibrary* library);
 /* Opens a shared object that exports AnyopLibraryEntry and registers it. It is never closed. */
 ANYOP_API int32_t AnyopLoadLibrary(const char* path);
+
+/* Adds an implementation. Safe under calls, as are all functions below. */
+ANYOP_API int32_t AnyopRegisterImplementation(const AnyopOperator* op,
+                                              const AnyopImplementation* implementation);
+/* Routes no longer lead to it; calls under way still finish in it, so its context must live on. */
+ANYOP_API int32_t AnyopRemoveImplementation(const AnyopOperator* op, const char* name);
+
+/* Replaces all rules by those of a route file, or of the preset of that name (docs/routing.md): all
+   of them or, with an error "file:line:column: ...", none. NULL: back to priorities alone. */
+ANYOP_API int32_t AnyopLoadRoutes(const char* path);
+/* 1: only implementations that declare determinism are taken. */
+ANYOP_API int32_t AnyopSetDeterministic(int32_t on);
+
+/* Writes what AnyopInvoke would run, as JSON, without running or making anything: the
+   implementation chosen, by which rule, and for each other one why not. Writes up to capacity bytes
+   with the final NUL; *length is what all takes. */
+ANYOP_API int32_t AnyopExplain(const AnyopOperator* op, AnyopValue* values, int32_t count,
+                               const AnyopInvokeOptions* options, char* text, int64_t capacity,
+                               int64_t* length);
 
 /* Threads that CPU kernels use, the calling one among them; at least 1. The first value comes from
    ANYOP_NUM_THREADS, else from the processors and the cgroup's quota. */

@@ -126,8 +126,10 @@ typedef struct AnyopCall {
   void (*parallel)(struct AnyopCall* call, int64_t count, int64_t grain, AnyopBody body,
                    void* context);
   void* internal;
+  void* context; /* of the implementation that runs (AnyopImplementation); NULL for compiled kernels
+                  */
 } AnyopCall;
-ANYOP_STATIC_ASSERT(sizeof(AnyopCall) == 56 && offsetof(AnyopCall, stream) == 16);
+ANYOP_STATIC_ASSERT(sizeof(AnyopCall) == 64 && offsetof(AnyopCall, stream) == 16);
 ANYOP_STATIC_ASSERT(offsetof(AnyopCall, workspace) == 24 && offsetof(AnyopCall, internal) == 48);
 
 /* Every argument struct begins with this; the fields after it are generated from the schema. */

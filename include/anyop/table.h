@@ -121,14 +121,27 @@ typedef struct AnyopCondition {
   int32_t reserved;
 } AnyopCondition;
 
+typedef enum AnyopKernelFlag {
+  kAnyopDeterministic = 1, /* the same bits in every run on the same device */
+} AnyopKernelFlag;
+
+/* One implementation. AnyopOp::kernel_size is the distance between records: a record of an older
+   library ends before name. */
 typedef struct AnyopKernelEntry {
   const char* backend; /* "cpu", "cuda", ... */
   const char* source;  /* file name, for people */
-  AnyopKernel run;
-  int32_t device_type;
-  int32_t priority; /* the highest is taken by default */
+  AnyopKernel run;     /* NULL: made by who knows the form, when it is first needed */
+  int32_t device_type; /* 0: any */
+  int32_t priority;    /* the highest is taken by default */
+  const char* name;    /* of its own in the operator; NULL: the backend's */
+  const char*
+      when; /* which calls it takes, as in route files: "dtype=float32 D<=1024"; NULL: all */
+  const char* form; /* of text: "aten", "python", "tvm_ffi"; NULL: compiled code */
+  const char* text; /* what is called and how, JSON */
+  uint32_t flags;   /* AnyopKernelFlag */
+  uint32_t reserved;
 } AnyopKernelEntry;
-ANYOP_STATIC_ASSERT(sizeof(AnyopKernelEntry) == 32);
+ANYOP_STATIC_ASSERT(sizeof(AnyopKernelEntry) == 72 && offsetof(AnyopKernelEntry, name) == 32);
 
 /* One operator. Names of sizes are in symbols, for messages. */
 typedef struct AnyopOp {

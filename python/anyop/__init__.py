@@ -6,6 +6,7 @@ Tensors in, tensors of the same framework out: NumPy arrays, torch tensors and a
 """
 
 import importlib as _importlib
+import os as _os
 
 from anyop._load import core as _core
 from anyop._operators import add_functions as _add_functions
@@ -15,16 +16,25 @@ from anyop._paths import cmake_dir, include_dir
 InternalError = _core.InternalError
 DeviceError = _core.DeviceError
 __version__ = _core.version
-backends = _core.backends
 get_num_threads = _core.get_num_threads
 set_num_threads = _core.set_num_threads
 
-# Imported when they are first asked for: who only calls operators does not pay for the builder.
+# Imported when they are first asked for: who only calls operators does not pay for the builder or for routes.
 _LATER = {
     "BuildError": "anyop.builder",
     "MissingToolError": "anyop.builder",
+    "backends": "anyop._routes",
     "build": "anyop.builder",
+    "explain": "anyop._routes",
+    "is_deterministic": "anyop._routes",
     "jit": "anyop.jit",
+    "load_routes": "anyop._routes",
+    "log_dispatch": "anyop._routes",
+    "record": "anyop._routes",
+    "register": "anyop.backend.register",
+    "unregister": "anyop.backend.register",
+    "use": "anyop._scope",
+    "use_deterministic": "anyop._routes",
 }
 
 
@@ -41,6 +51,10 @@ def __dir__():
 
 
 _add_functions(globals())
+if _os.environ.get("ANYOP_LOG_DISPATCH", "0") in ("1", "2"):  # to Python's logging too
+    __getattr__("log_dispatch")(
+        int(_os.environ["ANYOP_LOG_DISPATCH"]), _os.environ.get("ANYOP_LOG_FILE")
+    )
 
 __all__ = [
     "BuildError",
@@ -50,14 +64,23 @@ __all__ = [
     "backends",
     "build",
     "cmake_dir",
+    "explain",
     "get_num_threads",
     "include_dir",
+    "is_deterministic",
     "jit",
     "list_ops",
     "load",
+    "load_routes",
+    "log_dispatch",
     "metadata",
     "ops",
+    "record",
+    "register",
     "schema",
     "set_num_threads",
+    "unregister",
+    "use",
+    "use_deterministic",
 ]
 __all__ += list_ops("anyop")

@@ -46,6 +46,17 @@ def list_ops(namespace: str | None = None) -> list[str]:
     ]
 
 
+def find(name: str) -> Callable:
+    """The function of an operator. Raises ValueError for an unknown name."""
+    full = name.replace("::", ".")
+    space, _, short = full.rpartition(".")
+    function = getattr(ops.__dict__.get(space or "anyop"), short, None)
+    if function is None:
+        core.schema(name)  # says why not
+        raise ValueError(f"no operator is named {name}")
+    return function
+
+
 def schema(name: str) -> str:
     """Return the signature of an operator in ATen's notation. Raises ValueError for an unknown name."""
     return core.schema(name)

@@ -4,17 +4,18 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <new>
 #include <string>
 
 #include "anyop/anyop.h"
 #include "anyop/device.h"
+#include "c_error.h"
 #include "call.h"
 #include "dtype.h"
 #include "loader.h"
 #include "memory.h"
 #include "pool.h"
 #include "registry.h"
+#include "scope.h"
 
 namespace anyop {
 namespace {
@@ -22,22 +23,14 @@ namespace {
 // A fixed buffer, so that noting an error cannot fail.
 thread_local char last_error[1024] = "";
 
+}  // namespace
+
 int32_t SetError(int32_t status, const char* text) {
   std::snprintf(last_error, sizeof last_error, "%s", text);
   return status;
 }
 
-// Runs body; what it throws becomes a status.
-template <typename Body>
-int32_t Guarded(const Body& body) {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return SetError(kAnyopOutOfMemory, "out of memory");
-  } catch (...) {
-    return SetError(kAnyopInternalError, "an exception of unknown kind was thrown");
-  }
-}
+namespace {
 
 const Operator* Handle(const AnyopOperator* op) { return reinterpret_cast<const Operator*>(op); }
 
@@ -188,14 +181,24 @@ int32_t FillFrame(Frame* frame, AnyopValue* values, int32_t count) {
   return kAnyopOk;
 }
 
+int32_t ReadOptions(const AnyopInvokeOptions* options, Frame* frame) {
+  constexpr size_t kFirst = offsetof(AnyopInvokeOptions, use);  // what the first release had
+  if (options && options->size >= kFirst) frame->stream = options->stream;
+  if (!options || options->size < sizeof(AnyopInvokeOptions) || !options->use) return kAnyopOk;
+  std::string error;
+  frame->scope = FindScope(options->use, &error);
+  return frame->scope ? int32_t{kAnyopOk} : Fail(frame, kAnyopValueError, "%s", error.c_str());
+}
+
 int32_t Invoke(const Operator* op, AnyopValue* values, int32_t count,
-               const AnyopInvokeOptions* options) {
+               const AnyopInvokeOptions* options, std::string* explanation) {
   Frame frame(op);
   Made made;
   frame.binding = &made;
   frame.allocate = AllocateOnHost;
-  if (options && options->size >= sizeof(AnyopInvokeOptions)) frame.stream = options->stream;
-  int32_t status = FillFrame(&frame, values, count);
+  frame.explanation = explanation;
+  int32_t status = ReadOptions(options, &frame);
+  if (status == kAnyopOk) status = FillFrame(&frame, values, count);
   if (status == kAnyopOk) status = AnyopRunFrame(&frame);
   if (status != kAnyopOk) return SetError(status, frame.error);
   made.keep = true;
@@ -204,6 +207,17 @@ int32_t Invoke(const Operator* op, AnyopValue* values, int32_t count,
     values[op->num_inputs + o].kind = kAnyopTensorValue;
     values[op->num_inputs + o].as.tensor = made.tensors[o];
   }
+  return kAnyopOk;
+}
+
+// An explanation is also there when nothing takes the call.
+int32_t Explain(const Operator* op, AnyopValue* values, int32_t count,
+                const AnyopInvokeOptions* options, char* text, int64_t capacity, int64_t* length) {
+  std::string explanation;
+  const int32_t status = Invoke(op, values, count, options, &explanation);
+  if (explanation.empty()) return status;
+  if (capacity > 0) std::snprintf(text, static_cast<size_t>(capacity), "%s", explanation.c_str());
+  *length = static_cast<int64_t>(explanation.size()) + 1;
   return kAnyopOk;
 }
 
@@ -235,6 +249,8 @@ const char* AnyopLastError(void) { return anyop::last_error; }
 const AnyopOperator* AnyopFindOperator(const char* name) {
   const AnyopOperator* found = nullptr;
   Guarded([&] {
+    if (!anyop::RouteError().empty())
+      return SetError(kAnyopValueError, anyop::RouteError().c_str());
     found = name ? reinterpret_cast<const AnyopOperator*>(anyop::FindOperator(name)) : nullptr;
     if (found) return int32_t{kAnyopOk};
     return SetError(kAnyopValueError,
@@ -260,7 +276,17 @@ const AnyopOp* AnyopOperatorTable(const AnyopOperator* op) { return anyop::Handl
 int32_t AnyopInvoke(const AnyopOperator* op, AnyopValue* values, int32_t count,
                     const AnyopInvokeOptions* options) {
   if (!op) return SetError(kAnyopValueError, "AnyopInvoke: the operator is NULL");
-  return Guarded([&] { return anyop::Invoke(anyop::Handle(op), values, count, options); });
+  return Guarded([&] { return anyop::Invoke(anyop::Handle(op), values, count, options, nullptr); });
+}
+
+int32_t AnyopExplain(const AnyopOperator* op, AnyopValue* values, int32_t count,
+                     const AnyopInvokeOptions* options, char* text, int64_t capacity,
+                     int64_t* length) {
+  if (!op || !length || (capacity > 0 && !text))
+    return SetError(kAnyopValueError, "AnyopExplain: an argument is NULL");
+  return Guarded([&] {
+    return anyop::Explain(anyop::Handle(op), values, count, options, text, capacity, length);
+  });
 }
 
 int32_t AnyopNewTensor(AnyopDtype dtype, int32_t ndim, const int64_t* shape, AnyopTensor** tensor) {

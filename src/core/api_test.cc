@@ -141,7 +141,8 @@ const AnyopParam kParams[] = {
 };
 const char* const kSymbols[] = {"D", "k"};
 const uint16_t kAttributes[] = {1};
-const AnyopKernelEntry kKernels[] = {{"cpu", "api_test.cc", Repeat, 1, 0}};
+const AnyopKernelEntry kKernels[] = {
+    {"cpu", "api_test.cc", Repeat, 1, 0, nullptr, nullptr, nullptr, nullptr, 0, 0}};
 
 AnyopOp Table() {
   static AnyopParam params[6];

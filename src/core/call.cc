@@ -6,11 +6,11 @@
 #include <cstdio>
 #include <new>
 
+#include "choose.h"
 #include "device_call.h"
 #include "dtype.h"
 #include "memory.h"
 #include "pool.h"
-#include "router.h"
 #include "scratch.h"
 #include "sizes.h"
 
@@ -319,6 +319,7 @@ class Call {
                   SizesText(ndim, shape).c_str());
     }
     touched_bytes_ += f.numel * (type.bits / 8);
+    if (frame_->explanation) return kAnyopOk;
     return frame_->allocate(frame_, i - op_.num_inputs, t);
   }
 
@@ -384,12 +385,21 @@ class Call {
     return group;
   }
 
+  // What the route says for every call on this kind of device, or the choice of this one.
+  int32_t FindKernel(int device_type, Route::Ready* ready) {
+    if (__builtin_expect(device_type < 0 || device_type >= kMaxDeviceTypes, 0))
+      return Fail(frame_, kAnyopNotImplemented, "has no kernel for device type %d", device_type);
+    *ready = op_.route.load(std::memory_order_acquire)->ready[device_type];
+    if (__builtin_expect(ready->run && !frame_->scope && !frame_->explanation, 1)) return kAnyopOk;
+    return Choose(frame_, {frame_, &sizes_, dtypes_}, device_type, first_ ? first_->device_id : 0,
+                  ready);
+  }
+
   int32_t RunKernel() {
     const int device_type = first_ ? first_->device_type : 1;
-    const AnyopKernel kernel = FindKernel(&op_, device_type);
-    if (__builtin_expect(!kernel, 0)) {
-      return Fail(frame_, kAnyopNotImplemented, "has no kernel for device type %d", device_type);
-    }
+    Route::Ready ready;
+    if (int32_t status = FindKernel(device_type, &ready)) return status;
+    if (__builtin_expect(frame_->explanation != nullptr, 0)) return kAnyopOk;
     auto* base = reinterpret_cast<AnyopArgs*>(frame_->args);
     base->size = op_.args_size;
     base->version = ANYOP_ABI_VERSION;
@@ -401,14 +411,15 @@ class Call {
                       TakeScratch,
                       FailCall,
                       RunParallel,
-                      this};
+                      this,
+                      ready.context};
     if (__builtin_expect(device_type != 1, 0)) {
-      const int32_t status = RunOnDevice(frame_, kernel, &call);
+      const int32_t status = RunOnDevice(frame_, ready.run, &call);
       return status == kAnyopOk ? status : CheckKernelStatus(status);
     }
     const bool unlock = touched_bytes_ >= kManyBytes && frame_->before_kernel;
     if (unlock) frame_->before_kernel(frame_);
-    const int32_t status = kernel(frame_->args, &call);
+    const int32_t status = ready.run(frame_->args, &call);
     if (unlock) frame_->after_kernel(frame_);
     if (__builtin_expect(status != kAnyopOk, 0)) return CheckKernelStatus(status);
     return kAnyopOk;

@@ -4,11 +4,14 @@
 #pragma once
 
 #include <cstring>
+#include <string>
 
 #include "arena.h"
 #include "operator.h"
 
 namespace anyop {
+
+struct Scope;
 
 // Lives on the binding's stack. The binding
 //   - writes each given tensor to tensors[p] and sets bit p of given,
@@ -34,6 +37,9 @@ struct Frame {
   uint64_t unwanted = 0;  // bit of a parameter: an optional result nobody asked for
   void* stream = nullptr;
   void* binding = nullptr;
+  const Scope* scope =
+      nullptr;  // the backends of this call; nullptr: the thread's, where it is in one
+  std::string* explanation = nullptr;  // set: what would run is written there, and nothing runs
   // Makes the tensor of a result in the caller's framework: device, dtype, ndim and shape are set,
   // data and strides are to be filled (and shape replaced by one that outlives the call, where it
   // would not).

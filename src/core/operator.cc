@@ -48,7 +48,7 @@ class Reader {
         t.sizes_offset + words * 8 > t.args_size) {
       return Bad("places its sizes outside the arguments");
     }
-    if (t.param_size < sizeof(AnyopParam) || t.kernel_size < sizeof(AnyopKernelEntry)) {
+    if (t.param_size < sizeof(AnyopParam) || t.kernel_size < offsetof(AnyopKernelEntry, name)) {
       return Bad("has records smaller than any released");
     }
     op->table = table_;

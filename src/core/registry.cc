@@ -18,6 +18,7 @@ struct Registry {
   std::mutex mutex;
   std::map<std::string, Operator*> by_name;  // operators are never freed: calls may be in flight
   std::vector<OperatorObserver> observers;
+  std::string route_error;  // of the environment
 };
 
 // The caller holds the lock.
@@ -47,11 +48,12 @@ int32_t Register(Registry* registry, const AnyopLibrary* library, std::string* e
     }
   }
   for (auto& op : made) {
-    PublishDefaultRoute(op.get());
+    AddToRouter(op.get());
     for (OperatorObserver observer : registry->observers) observer(op.get());
     registry->by_name[op->full_name] = op.get();
     op.release();
   }
+  ReportMissingOperators();
   return kAnyopOk;
 }
 
@@ -64,6 +66,7 @@ Registry& TheRegistry() {
                    error.c_str());  // our own tables are broken; tests would not pass
       std::abort();
     }
+    made->route_error = StartRouter();
     return made;
   }();
   return *registry;
@@ -84,6 +87,8 @@ Operator* FindOperator(const char* name) {
   const auto found = registry.by_name.find(FullName(name));
   return found == registry.by_name.end() ? nullptr : found->second;
 }
+
+const std::string& RouteError() { return TheRegistry().route_error; }
 
 std::vector<Operator*> ListOperators() {
   Registry& registry = TheRegistry();

@@ -14,6 +14,9 @@ namespace anyop {
 // "acme::rms_norm".
 Operator* FindOperator(const char* name);
 
+// What is wrong with the routes that the environment's variables state; empty when nothing is.
+const std::string& RouteError();
+
 // In the order of full names.
 std::vector<Operator*> ListOperators();
 

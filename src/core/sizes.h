@@ -21,6 +21,7 @@ class Sizes {
   // The value of a letter or of a group's product; 0 when nothing bound it. False when the product
   // overflows.
   int64_t Symbol(int symbol) const { return known_ >> symbol & 1 ? symbols_[symbol] : 0; }
+  bool Known(int symbol) const { return known_ >> symbol & 1; }
   bool Numel(int group, int64_t* product) const;
 
   // Letters of list elements are bound anew for each element.

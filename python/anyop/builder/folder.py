@@ -13,6 +13,7 @@ SUFFIXES = {"cpu": ".cc", "cuda": ".cu", "hip": ".hip"}  # of a backend's own so
 SOURCES = (".cc", ".cpp", ".cxx", ".c", ".cu", ".hip")
 HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".def")
 BINARIES = (".o", ".a", ".so", ".cubin", ".fatbin", ".ptx")
+TRITON = "_triton.py"  # found by their names; other Python files are dependencies where a schema names them
 _KINDS = (SCHEMA, *SOURCES, *HEADERS, *BINARIES)
 _MOST_FILES = 10_000
 # What makes compilers read other files or flags than those of the command.
@@ -45,7 +46,8 @@ def find_files(folder: str) -> list[str]:
         for name in names:
             stem, suffix = os.path.splitext(name)
             test = stem.endswith("_test") and suffix != SCHEMA
-            if suffix in _KINDS and not test and name[0] != "." and name != "pyproject.toml":
+            kind = suffix in _KINDS or name.endswith(TRITON)
+            if kind and not test and name[0] != "." and name != "pyproject.toml":
                 found.append(os.path.join(root, name))
         if len(found) > _MOST_FILES:
             raise ValueError(

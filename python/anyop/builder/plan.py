@@ -132,12 +132,12 @@ class Plan:
         """Those that are to be built."""
         wanted = self.choices.backends
         kernels = [kernel for op in self.made.operators for kernel in op.kernels]
-        return [kernel for kernel in kernels if wanted is None or kernel.backend in wanted]
+        return [kernel for kernel in kernels if wanted is None or kernel.device in wanted]
 
     def _devices(self) -> list[str]:
         """Backends whose runtime library the kernels are linked with."""
         linked = [
-            kernel.backend for kernel in self._kernels() if kernel.form in ("source", "object")
+            kernel.device for kernel in self._kernels() if kernel.form in ("source", "object")
         ]
         return [backend for backend in dict.fromkeys(linked) if backend in _DEVICE]
 
@@ -147,7 +147,7 @@ class Plan:
         for kernel in self._kernels():
             for path in map(str, kernel.sources):
                 found.setdefault(
-                    (kernel.backend if path.endswith(_DEVICE_SOURCES) else "host", path), kernel
+                    (kernel.device if path.endswith(_DEVICE_SOURCES) else "host", path), kernel
                 )
         return found
 

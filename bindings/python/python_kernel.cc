@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of a kernel as Python values, and errors back. The operator's table says what they are.
+#include "python_kernel.h"
+
+#include <vector>
+
+#include "dtype.h"
+#include "view.h"
+
+namespace anyop {
+namespace {
+
+// Never freed: calls may be in it.
+struct PythonKernel {
+  const Operator* op;
+  std::string name;
+  PyObject* run;
+};
+
+class Gil {
+ public:
+  Gil() : state_(PyGILState_Ensure()) {}
+  ~Gil() { PyGILState_Release(state_); }
+  Gil(const Gil&) = delete;
+  Gil& operator=(const Gil&) = delete;
+
+ private:
+  const PyGILState_STATE state_;
+};
+
+// "ValueError: what it says" of the error that is set, which is cleared with all its frames hold.
+std::string TakeError(int32_t* status) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  const Ref t(type), v(value), b(trace);
+  *status = kAnyopInternalError;
+  if (PyErr_GivenExceptionMatches(type, PyExc_ValueError)) *status = kAnyopValueError;
+  if (PyErr_GivenExceptionMatches(type, PyExc_TypeError)) *status = kAnyopTypeError;
+  if (PyErr_GivenExceptionMatches(type, PyExc_NotImplementedError)) *status = kAnyopNotImplemented;
+  if (PyErr_GivenExceptionMatches(type, PyExc_MemoryError)) *status = kAnyopOutOfMemory;
+  if (PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
+  const Ref name(Attribute(type, "__name__")), text(value ? PyObject_Str(value) : nullptr);
+  const char* kind = name ? PyUnicode_AsUTF8AndSize(name.get(), nullptr) : nullptr;
+  const char* words = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
+  PyErr_Clear();
+  return std::string(kind ? kind : "error") + ": " + (words ? words : "");
+}
+
+// The values of one call, and the views among them.
+class Values {
+ public:
+  Values(const Operator& op, const char* args) : op_(op), args_(args) {}
+  ~Values() {
+    for (const auto& view : views_) Py_DECREF(view.object);
+  }
+
+  // nullptr with an error set.
+  PyObject* Make() {
+    Ref tuple(PyTuple_New(static_cast<Py_ssize_t>(op_.params.size())));
+    for (size_t i = 0; tuple && i < op_.params.size(); ++i) {
+      PyObject* value = One(op_.params[i]);
+      if (!value) return nullptr;
+      PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), value);
+    }
+    return tuple.Release();
+  }
+
+  // The name of a tensor that is still held; nullptr when none is.
+  const char* Kept() const {
+    for (const auto& view : views_) {
+      if (IsKept(view.object)) return view.name;
+    }
+    return nullptr;
+  }
+
+ private:
+  template <typename T>
+  const T& Field(const Param& p) const {
+    return *reinterpret_cast<const T*>(args_ + p.offset);
+  }
+
+  PyObject* Tensor(const Param& p, const AnyopTensor* t) {
+    if (!t || t->ndim < 0) return Py_NewRef(Py_None);
+    PyObject* view = NewView(*t);
+    if (view) views_.push_back({Py_NewRef(view), p.name});
+    return view;
+  }
+
+  static PyObject* Number(const Param& p, int64_t i) {
+    if (p.kind == kAnyopBoolean) return PyBool_FromLong(i != 0);
+    if (p.kind == kAnyopScalarType) return PyUnicode_FromString(DtypeName(static_cast<int>(i)));
+    return PyLong_FromLongLong(i);
+  }
+
+  static PyObject* Text(const AnyopString& s) {
+    return s.data ? PyUnicode_FromStringAndSize(s.data, static_cast<Py_ssize_t>(s.count))
+                  : Py_NewRef(Py_None);
+  }
+
+  PyObject* One(const Param& p) {
+    if (p.IsList()) return List(p);
+    if (p.IsTensor()) return Tensor(p, Field<const AnyopTensor*>(p));
+    if (p.kind == kAnyopStr) return Text(Field<AnyopString>(p));
+    if (p.Is(kAnyopOptional) && !Field<AnyopOptionalInt>(p).has) return Py_NewRef(Py_None);
+    if (p.kind == kAnyopFloat) return PyFloat_FromDouble(Field<double>(p));
+    return Number(p, Field<int64_t>(p));
+  }
+
+  PyObject* List(const Param& p) {
+    const auto& list = Field<AnyopIntList>(p);
+    if (!list.data) return Py_NewRef(Py_None);
+    Ref made(PyList_New(static_cast<Py_ssize_t>(list.count)));
+    for (int64_t i = 0; made && i < list.count; ++i) {
+      PyObject* item = Item(p, i);
+      if (!item) return nullptr;
+      PyList_SetItem(made.get(), static_cast<Py_ssize_t>(i), item);
+    }
+    return made.Release();
+  }
+
+  PyObject* Item(const Param& p, int64_t i) {
+    if (p.IsTensor()) return Tensor(p, &Field<AnyopTensorList>(p).data[i]);
+    if (p.kind == kAnyopStr) return Text(Field<AnyopStringList>(p).data[i]);
+    if (p.kind == kAnyopFloat) return PyFloat_FromDouble(Field<AnyopFloatList>(p).data[i]);
+    return Number(p, Field<AnyopIntList>(p).data[i]);
+  }
+
+  struct Named {
+    PyObject* object;
+    const char* name;
+  };
+  const Operator& op_;
+  const char* args_;
+  std::vector<Named> views_;
+};
+
+int32_t Run(const void* args, AnyopCall* call) {
+  if (!Py_IsInitialized())
+    return call->fail(call, kAnyopNotImplemented,
+                      "its kernel is written in Python, which has ended");
+  const Gil gil;
+  const auto& self = *static_cast<const PythonKernel*>(call->context);
+  Values values(*self.op, static_cast<const char*>(args));
+  Ref result;
+  {
+    const Ref tuple(values.Make());
+    if (tuple) {
+      const auto stream = reinterpret_cast<uintptr_t>(call->stream);
+      result = Ref(PyObject_CallFunction(self.run, "OiiK", tuple.get(), call->device_type,
+                                         call->device_id, static_cast<unsigned long long>(stream)));
+    }
+  }
+  if (!result) {
+    int32_t status;
+    const std::string text = TakeError(&status);
+    return call->fail(call, status, (self.name + ": " + text).c_str());
+  }
+  if (values.Kept()) PyGC_Collect();  // what is in a cycle with a frame, such as a caught error
+  if (values.Kept()) PyGC_Collect();  // cycles of the function's own may hold them
+  if (const char* kept = values.Kept()) {
+    const std::string text = self.name + " keeps " + kept +
+                             ", whose memory is there for it only during the call; copy it";
+    return call->fail(call, kAnyopValueError, text.c_str());
+  }
+  return kAnyopOk;
+}
+
+// What a resolver returned: run, or a text. nullptr: an error is set.
+bool Take(const Implementation& implementation, Ref answer, AnyopKernel* run, void** context,
+          std::string* why) {
+  int32_t status;
+  if (!answer) {
+    *why = TakeError(&status);
+    return false;
+  }
+  if (PyUnicode_Check(answer.get())) {
+    const char* text = PyUnicode_AsUTF8AndSize(answer.get(), nullptr);
+    *why = text ? text : TakeError(&status);
+    return false;
+  }
+  *run = Run;
+  *context = new PythonKernel{implementation.op, implementation.name, answer.Release()};
+  return true;
+}
+
+}  // namespace
+
+bool ResolveCallable(const Implementation& implementation, AnyopKernel* run, void** context,
+                     std::string* why) {
+  const Gil gil;
+  auto* resolver = static_cast<PyObject*>(implementation.resolve_context);
+  return Take(implementation, Ref(PyObject_CallObject(resolver, nullptr)), run, context, why);
+}
+
+bool ResolveForm(const Implementation& implementation, AnyopKernel* run, void** context,
+                 std::string* why) {
+  const Gil gil;
+  const std::string name = "anyop.backend." + implementation.form;
+  const Ref module(PyImport_ImportModule(name.c_str()));
+  Ref answer(module
+                 ? PyObject_CallMethod(module.get(), "provide", "ss",
+                                       implementation.op->name.c_str(), implementation.text.c_str())
+                 : nullptr);
+  return Take(implementation, std::move(answer), run, context, why);
+}
+
+}  // namespace anyop

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Implementations that are Python callables: run(values, device_type, device_id, stream).
+#pragma once
+
+#include "implementation.h"
+#include "python.h"
+
+namespace anyop {
+
+// Resolve of those that were registered: resolve_context is a callable that returns run, or a str
+// that says what is missing.
+bool ResolveCallable(const Implementation& implementation, AnyopKernel* run, void** context,
+                     std::string* why);
+
+// Resolve of a table's entries: asks anyop.backend.<form>.provide(operator's name, text).
+bool ResolveForm(const Implementation& implementation, AnyopKernel* run, void** context,
+                 std::string* why);
+
+}  // namespace anyop

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of _anyop for routes: thin, the router's errors as ValueError.
+#include "routing.h"
+
+#include <memory>
+#include <string>
+
+#include "function.h"
+#include "json.h"
+#include "log.h"
+#include "python_kernel.h"
+#include "record.h"
+#include "router.h"
+#include "scope.h"
+
+namespace anyop {
+namespace {
+
+PyObject* scope_get = nullptr;  // of the context variable
+PyObject* log_sink = nullptr;
+
+PyObject* Done(bool good, const std::string& error) {
+  if (good) Py_RETURN_NONE;
+  PyErr_SetString(PyExc_ValueError, error.c_str());
+  return nullptr;
+}
+
+PyObject* Text(const std::string& text) {
+  return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+}
+
+// Lets other threads run, which may hold a lock of the router and wait for the GIL.
+template <typename Body>
+auto WithoutGil(const Body& body) {
+  PyThreadState* thread = PyEval_SaveThread();
+  const auto result = body();
+  PyEval_RestoreThread(thread);
+  return result;
+}
+
+// (operator, backend, name, source, when, device_type, priority, deterministic, resolver)
+PyObject* RegisterPython(PyObject*, PyObject* args) {
+  const char *backend, *own, *source, *when;
+  int device, priority, deterministic;
+  PyObject *name, *resolver;
+  if (!PyArg_ParseTuple(args, "OsssziipO", &name, &backend, &own, &source, &when, &device,
+                        &priority, &deterministic, &resolver))
+    return nullptr;
+  Operator* op = FindByName(name);
+  if (!op) return nullptr;
+  auto made = std::make_unique<Implementation>();
+  made->backend = backend;
+  made->name = own;
+  made->source = source;
+  made->form = "python";
+  made->device_type = device;
+  made->priority = priority;
+  made->deterministic = deterministic;
+  made->resolve = ResolveCallable;
+  made->resolve_context = Py_NewRef(resolver);
+  std::string error;
+  const bool good =
+      WithoutGil([&] { return AddImplementation(op, std::move(made), when, &error); });
+  if (!good) Py_DECREF(resolver);
+  return Done(good, error);
+}
+
+PyObject* Unregister(PyObject*, PyObject* args) {
+  PyObject* name;
+  const char* own;
+  if (!PyArg_ParseTuple(args, "Os", &name, &own)) return nullptr;
+  Operator* op = FindByName(name);
+  if (!op) return nullptr;
+  std::string error;
+  const bool good = WithoutGil([&] { return RemoveImplementation(op, own, &error); });
+  return Done(good, error);
+}
+
+// load_routes(path or None)
+PyObject* Load(PyObject*, PyObject* path) {
+  const char* text = path == Py_None ? nullptr : PyUnicode_AsUTF8AndSize(path, nullptr);
+  if (!text && path != Py_None) return nullptr;
+  std::string error;
+  const bool good = WithoutGil([&] { return LoadRoutes(text, &error); });
+  return Done(good, error);
+}
+
+PyObject* Routes(PyObject*, PyObject*) {
+  return Text(WithoutGil([] { return RoutesJson(); }));
+}
+
+const char* ReadinessText(const Implementation& i) {
+  switch (i.readiness.load(std::memory_order_acquire)) {
+    case Readiness::kReady:
+      return "ready";
+    case Readiness::kMissing:
+      return "missing";
+    default:
+      return "not asked yet";
+  }
+}
+
+// JSON of all implementations of an operator, the preferred first.
+PyObject* Implementations(PyObject*, PyObject* name) {
+  const Operator* op = FindByName(name);
+  if (!op) return nullptr;
+  WithoutGil([] { return AddLateBackends(); });
+  Json json;
+  json.Open('[');
+  for (const Implementation* i : WithoutGil([&] { return ListImplementations(op); })) {
+    const char* readiness = ReadinessText(*i);
+    json.Open('{').Key("name").Text(i->name).Key("backend").Text(i->backend);
+    json.Key("source").Text(i->source).Key("when").Text(i->when_text).Key("device");
+    json.Text(i->device_type ? DeviceName(i->device_type) : "any");
+    json.Key("priority").Number(i->priority).Key("deterministic").Boolean(i->deterministic);
+    json.Key("form").Text(i->form).Key("text").Text(i->text);
+    json.Key("state").Text(readiness).Key("why").Text(readiness[0] == 'm' ? i->why : "").Close('}');
+  }
+  return Text(json.Close(']').text());
+}
+
+PyObject* SetDeterminism(PyObject*, PyObject* on) {
+  const int value = PyObject_IsTrue(on);
+  if (value < 0) return nullptr;
+  WithoutGil([&] { return SetDeterministic(value != 0), 0; });
+  Py_RETURN_NONE;
+}
+
+PyObject* GetDeterminism(PyObject*, PyObject*) {
+  return PyBool_FromLong(WithoutGil([] { return IsDeterministic(); }));
+}
+
+// ---- scopes ----
+
+const Scope* ScopeOfThread() {
+  if (!Py_IsInitialized() || !PyGILState_GetThisThreadState()) return nullptr;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  const Scope* scope = nullptr;
+  const Ref text(PyObject_CallObject(scope_get, nullptr));
+  if (text && text.get() != Py_None) {
+    const char* words = PyUnicode_AsUTF8AndSize(text.get(), nullptr);
+    std::string error;
+    if (words) scope = FindScope(words, &error);  // checked when it was entered
+  }
+  PyErr_Clear();
+  PyGILState_Release(gil);
+  return scope;
+}
+
+// The get of the context variable that holds the text of a thread's or task's scope, or None.
+PyObject* SetScopeVariable(PyObject*, PyObject* get) {
+  scope_get = Py_NewRef(get);
+  SetScopeSource(ScopeOfThread);
+  Py_RETURN_NONE;
+}
+
+PyObject* CheckScopeText(PyObject*, PyObject* text) {
+  const char* words = PyUnicode_AsUTF8AndSize(text, nullptr);
+  if (!words) return nullptr;
+  std::string error;
+  const bool good = WithoutGil([&] { return CheckScope(words, &error); });
+  return Done(good, error);
+}
+
+PyObject* Enter(PyObject*, PyObject*) {
+  WithoutGil([] { return EnterScope(), 0; });
+  Py_RETURN_NONE;
+}
+
+PyObject* Leave(PyObject*, PyObject*) {
+  WithoutGil([] { return LeaveScope(), 0; });
+  Py_RETURN_NONE;
+}
+
+// ---- log and record ----
+
+void SayToPython(const char* text, const char* json) {
+  if (!Py_IsInitialized()) return;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  const Ref done(PyObject_CallFunction(log_sink, "ss", text, json));
+  if (!done) PyErr_Clear();  // a logger that fails stops no call
+  PyGILState_Release(gil);
+}
+
+// set_log(level, file or None, to stderr, function(text, json) or None)
+PyObject* Log(PyObject*, PyObject* args) {
+  int level, to_stderr;
+  const char* file;
+  PyObject* sink;
+  if (!PyArg_ParseTuple(args, "izpO", &level, &file, &to_stderr, &sink)) return nullptr;
+  SetLogSink(nullptr);
+  if (sink != Py_None) {
+    log_sink = Py_NewRef(sink);
+    SetLogSink(SayToPython);
+  }
+  std::string error;
+  const bool good =
+      WithoutGil([&] { return SetLog(level, file ? file : "", to_stderr != 0, &error); });
+  return Done(good, error);
+}
+
+PyObject* Record(PyObject*, PyObject* path) {
+  const char* text = path == Py_None ? "" : PyUnicode_AsUTF8AndSize(path, nullptr);
+  if (!text) return nullptr;
+  std::string error;
+  const bool good = WithoutGil([&] { return SetRecord(text, &error); });
+  return Done(good, error);
+}
+
+// Registers what is too dear to register at import.
+void AddLate() {
+  if (!Py_IsInitialized()) return;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  const Ref module(PyImport_ImportModule("anyop.backend.late"));
+  const Ref done(module ? PyObject_CallMethod(module.get(), "register_all", nullptr) : nullptr);
+  if (!done) PyErr_WriteUnraisable(nullptr);
+  PyGILState_Release(gil);
+}
+
+}  // namespace
+
+PyMethodDef routing_methods[] = {
+    {"register_python", RegisterPython, METH_VARARGS, nullptr},
+    {"unregister", Unregister, METH_VARARGS, nullptr},
+    {"load_routes", Load, METH_O, nullptr},
+    {"routes", Routes, METH_NOARGS, nullptr},
+    {"implementations", Implementations, METH_O, nullptr},
+    {"set_deterministic", SetDeterminism, METH_O, nullptr},
+    {"is_deterministic", GetDeterminism, METH_NOARGS, nullptr},
+    {"set_scope_variable", SetScopeVariable, METH_O, nullptr},
+    {"check_scope", CheckScopeText, METH_O, nullptr},
+    {"enter_scope", Enter, METH_NOARGS, nullptr},
+    {"leave_scope", Leave, METH_NOARGS, nullptr},
+    {"set_log", Log, METH_VARARGS, nullptr},
+    {"set_record", Record, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+void InitRouting() {
+  SetProvider("aten", ResolveForm);
+  SetProvider("python", ResolveForm);
+  SetLateBackends(AddLate);
+}
+
+}  // namespace anyop

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rms_norm in Triton: a tile of whole rows in registers, or a long row read twice, the second time from the cache."""
+
+import triton
+import triton.language as tl
+
+LONGEST_TILE = 16384  # elements of a row held in registers
+
+
+@triton.jit
+def _rms_norm(
+    x, weight, out, rows, D, x_stride, out_stride, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr
+):  # fmt: skip
+    """ROWS rows; sums are float32. Moves 2 elements for each one computed, 3 where a row is longer than BLOCK."""
+    r = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = tl.arange(0, BLOCK)[None, :]
+    x += r * x_stride
+    out += r * out_stride
+    if WHOLE:
+        here = (r < rows) & (d < D)
+        v = tl.load(x + d, here, 0.0).to(tl.float32)
+        scale = tl.rsqrt(tl.sum(v * v, 1) / D + eps)[:, None]
+        w = tl.load(weight + d, d < D, 0.0).to(tl.float32)
+        tl.store(out + d, (v * scale * w).to(out.dtype.element_ty), here)
+    else:
+        squares = tl.zeros((ROWS, BLOCK), tl.float32)
+        for first in range(0, D, BLOCK):
+            here = (r < rows) & (first + d < D)
+            v = tl.load(x + first + d, here, 0.0, eviction_policy="evict_last").to(tl.float32)
+            squares += v * v
+        scale = tl.rsqrt(tl.sum(squares, 1) / D + eps)[:, None]
+        for first in range(0, D, BLOCK):
+            here = (r < rows) & (first + d < D)
+            v = tl.load(x + first + d, here, 0.0, eviction_policy="evict_first").to(tl.float32)
+            w = tl.load(weight + first + d, first + d < D, 0.0).to(tl.float32)
+            tl.store(out + first + d, (v * scale * w).to(out.dtype.element_ty), here)
+
+
+def rms_norm(x, weight, eps, *, out):
+    """Writes out; torch's tensors."""
+    if out.numel() == 0:
+        return
+    D = x.shape[-1]
+    x, place = x.reshape(-1, D), out.reshape(-1, D)
+    whole = D <= LONGEST_TILE
+    block = triton.next_power_of_2(D) if whole else 4096
+    tile_rows = max(1, min(2048 // block, 32))
+    warps = min(max(block * tile_rows // 512, 1), 16)
+    _rms_norm[(triton.cdiv(len(x), tile_rows),)](
+        x, weight, place, len(x), D, x.stride(0), place.stride(0), eps, tile_rows, block, whole, num_warps=warps
+    )  # fmt: skip
+    if place.data_ptr() != out.data_ptr():  # its leading dimensions are not one: a copy
+        out.copy_(place.view_as(out))

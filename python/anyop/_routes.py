@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which backend runs an operator: to ask, to change, to log."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from anyop import _operators
+from anyop._load import core
+
+
+def load_routes(path: str | os.PathLike | None) -> None:
+    """Put the rules of a route file in place of all that were loaded before.
+
+    path: a file; the name of a preset ("cpu", "cuda", "triton", "reference"; "auto": the one that fits the devices
+          found); None: no rules, priorities alone.
+
+    All rules take effect or, with an error, none. Calls in other threads go on, by the old or the new rules.
+    Raises ValueError with file, line and column for what is wrong in the file.
+    """
+    if path is not None:
+        path = fitting_preset() if path == "auto" else os.fspath(path)
+    core.load_routes(path)
+
+
+def fitting_preset() -> str:
+    """The preset for the devices of this machine."""
+    from anyop.doctor import devices
+
+    names = [found.name for found in devices.findings()]
+    return "cuda" if "cuda:0" in names else "cpu"
+
+
+def backends(op: str) -> list[str]:
+    """Names of the operator's implementations, the preferred first, whether or not they can run here.
+
+    ``anyop.explain`` says which do. Raises ValueError for an unknown operator.
+    """
+    return [found["name"] for found in implementations(op)]
+
+
+def implementations(op: str) -> list[dict[str, Any]]:
+    """What is known of each implementation of an operator, the preferred first."""
+    return json.loads(core.implementations(op))
+
+
+class Explanation:
+    """What a call would run, and why.
+
+    operator, device: of the call. chosen: name of the implementation, None when no one takes it. reason: the rule
+    that decides ("default", "ANYOP_OP_RMS_NORM", "routes.txt:12", "anyop.use('aten=*')"). fallback: whether it is
+    beyond what the rule names. candidates: of each implementation name, backend, source, priority, deterministic,
+    when, and why_not ("" of the chosen one).
+    """
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.__dict__.update(found)
+
+    def __repr__(self) -> str:
+        chosen = self.chosen or "nothing"
+        lines = [f"{self.operator} on {self.device}: {chosen} ({self.reason})"]
+        if self.fallback:
+            lines.append(f"  falls back: {self.why_fallback}")
+        width = max((len(found["name"]) for found in self.candidates), default=0)
+        for found in self.candidates:
+            why = found["why_not"] or "runs"
+            lines.append(f"  {found['name']:{width}}  {why}")
+        return "\n".join(lines)
+
+
+def explain(op: str, *args: Any, **kwargs: Any) -> Explanation:
+    """What ``anyop.<op>(*args, **kwargs)`` would run here and now, without running it: an Explanation.
+
+    It is decided by what decides calls. Raises what the call would raise for bad arguments.
+    """
+    function = _operators.find(op)
+    return Explanation(json.loads(core.explain(function, tuple(map(_plain, args)), {
+        name: _plain(value) for name, value in kwargs.items()
+    })))
+
+
+def _plain(value: Any) -> Any:
+    """A value whose memory can be read: arrays of JAX by DLPack."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return _Memory(value) if type(value).__module__.startswith(("jaxlib", "jax.")) else value
+
+
+class _Memory:
+    """An array's memory, whatever its framework."""
+
+    def __init__(self, array: Any) -> None:
+        self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+
+def use_deterministic(on: bool = True) -> None:
+    """Run only implementations that declare to give the same bits in every run on the same device.
+
+    A call that none of those takes raises NotImplementedError. For the whole process.
+    """
+    core.set_deterministic(on)
+
+
+def is_deterministic() -> bool:
+    """Whether use_deterministic is on."""
+    return core.is_deterministic()
+
+
+def log_dispatch(level: int = 1, file: str | os.PathLike | None = None, *, stderr: bool = True) -> None:
+    """Log which implementation runs: as ANYOP_LOG_DISPATCH and ANYOP_LOG_FILE do.
+
+    level: 0 nothing, 1 each choice once, 2 every call.
+    file: JSON lines are added to it: operator, backend, name, device, reason, fallback.
+    stderr: lines of text there. The logger "anyop.dispatch" of Python's logging gets them too, at INFO, with the
+            fields of the JSON line as the record's attribute `choice`.
+    """
+    if level not in (0, 1, 2):
+        raise ValueError(f"log_dispatch: level is {level!r}, expected 0, 1 or 2")
+    path = None if file is None else os.fspath(file)
+    core.set_log(level, path, stderr, _log if level else None)
+
+
+def _log(text: str, line: str) -> None:
+    import logging
+
+    logger = logging.getLogger("anyop.dispatch")
+    if logger.isEnabledFor(logging.INFO):
+        logger.info(text, extra={"choice": json.loads(line)})
+
+
+def record(path: str | os.PathLike | None) -> None:
+    """Note the calls from now on, with shapes and counts, in a file for ``anyop tune``; None ends it. As ANYOP_RECORD."""
+    core.set_record(None if path is None else os.fspath(path))

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The text of a kernel of form "aten" as a Python function: names are bound once, nothing is looked up in a call.
+
+The text is that of codegen/calls.py, which says what may stand in it. Whose functions its operators are is the
+caller's to say: ATen's, or another library's that has the same ones.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anyop.codegen import calls
+
+Resolve = Callable[[str, "str | None"], Callable[..., Any]]  # operator, overload -> function
+
+
+@dataclass(frozen=True)
+class CallText:
+    """A text that was read: its tree, and where its sizes are found."""
+
+    tree: ast.Module
+    sizes: Mapping[str, tuple[str, int]]  # size -> parameter, dimension
+
+    @property
+    def operators(self) -> list[tuple[str, str | None]]:
+        """All that are called, with their overloads."""
+        return list(dict.fromkeys(calls.called(self.tree)))
+
+    @property
+    def single(self) -> ast.Call | None:
+        """The call, where the text is nothing else."""
+        value = self.tree.body[-1].value
+        is_operator = isinstance(value, ast.Call) and calls.split_name(value.func)[0] not in calls.WORDS
+        return value if is_operator and len(self.tree.body) == 1 else None
+
+    @property
+    def gives_each(self) -> bool:
+        """Whether every result has an expression of its own, evaluated only where that result is wanted."""
+        return calls.results(self.tree) is not None
+
+
+def read_call_text(text: str, names: list[str]) -> CallText:
+    """Of a table's JSON, with the names of all parameters. Raises codegen's Mistake."""
+    data = json.loads(text)
+    tree = calls.parse_call(data["call"])
+    sizes = {name: (param, at) for name, (param, at) in data["sizes"].items()}
+    calls.check_names(tree, [*names, *sizes])
+    return CallText(tree, sizes)
+
+
+def compile_call(
+    text: CallText, inputs: list[str], results: list[str], resolve: Resolve, words: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """The function of inputs, then results' places (None: not wanted). `words` has calls.WORDS and calls.CONSTANTS."""
+    writer = _Writer(resolve)
+    body = [_size(name, param, at) for name, (param, at) in text.sizes.items()]
+    body += [writer.visit(statement) for statement in text.tree.body[:-1]]
+    value = text.tree.body[-1].value
+    if isinstance(value, ast.Tuple):
+        parts = [writer.visit(part) for part in value.elts]
+        value = ast.Tuple([_if_wanted(*pair) for pair in zip(parts, results)], ast.Load())
+    else:
+        value = writer.visit(value)
+    arguments = ast.arguments([], [ast.arg(name) for name in (*inputs, *results)], None, [], [], None, [])
+    function = ast.FunctionDef("call", arguments, [*body, ast.Return(value)], [])
+    module = ast.fix_missing_locations(ast.Module([function], []))
+    scope = {name: words[name] for name in calls.CONSTANTS if name not in (*inputs, *results)}
+    scope |= {f"{name}()": words[name] for name in calls.WORDS} | writer.functions
+    exec(compile(module, "<call>", "exec"), scope)
+    return scope["call"]
+
+
+class _Writer(ast.NodeTransformer):
+    """Copies a tree; functions get names that no text can write."""
+
+    def __init__(self, resolve: Resolve) -> None:
+        self.resolve = resolve
+        self.functions: dict[str, Any] = {"__builtins__": {}}
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:  # noqa: N802
+        name, overload = calls.split_name(node.func)
+        key = f"{name}()" if name in calls.WORDS else f"{name}.{overload or ''}"
+        if name not in calls.WORDS and key not in self.functions:
+            self.functions[key] = self.resolve(name, overload)
+        keywords = [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords]
+        return ast.Call(ast.Name(key, ast.Load()), list(map(self.visit, node.args)), keywords)
+
+
+def _size(name: str, param: str, at: int) -> ast.stmt:
+    return ast.parse(f"{name} = {param}.shape[{at}]").body[0]
+
+
+def _if_wanted(part: ast.expr, result: str) -> ast.expr:
+    wanted = ast.Compare(ast.Name(result, ast.Load()), [ast.IsNot()], [ast.Constant(None)])
+    return ast.IfExp(wanted, part, ast.Constant(None))

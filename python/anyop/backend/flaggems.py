@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FlagGems as two backends: its Python package of Triton kernels, and its compiled library, each with its own list.
+
+An operator with an aten text has both. The text is the same, its operators are FlagGems's: those that it lists under
+ATen's names, what views and empty tensors need from ATen, and what ATen itself makes of these. Nothing is registered
+in torch's dispatcher, and no operator of ATen ever computes in FlagGems's place.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import importlib.util
+import json
+import os
+from collections.abc import Callable
+from functools import lru_cache, partial
+from types import ModuleType
+from typing import Any
+
+from anyop import _frameworks, _operators
+from anyop._load import core
+from anyop.backend import aten
+from anyop.backend.call_text import read_call_text
+from anyop.backend.python import missing
+from anyop.backend.torch_calls import TorchCalls
+
+BACKENDS = ("flaggems", "flaggems_c")
+_CUDA = 2  # DLDeviceType
+_PRIORITY = -60
+
+Find = Callable[[Any], "Callable[..., Any] | None"]  # an overload of ATen -> what computes it
+
+# What ATen makes of these operators, for saying at once that something is missing: the first is enough to know.
+_PARTS = {
+    "softmax.int": ("_softmax",),
+    "log_softmax.int": ("_log_softmax",),
+    "layer_norm": ("native_layer_norm",),
+    "matmul": ("mm", "bmm"),
+    "linear": ("mm", "addmm"),
+}
+# Makes memory and computes nothing.
+_ALLOCATES = (
+    "empty",
+    "empty_like",
+    "new_empty",
+    "empty_strided",
+    "new_empty_strided",
+    "_unsafe_view",
+)
+
+
+def add(ops: list[str]) -> None:
+    """Registers both backends for operators with an aten text; they are resolved when first needed."""
+    for op in ops:
+        for kernel in _operators.metadata(op)["kernels"]:
+            if kernel.get("form") != "aten":
+                continue
+            for backend, find in zip(BACKENDS, (_python_functions, _compiled_functions)):
+                name = kernel["name"].replace("aten", backend)
+                core.register_python(
+                    op, backend, name, "flag_gems", kernel["when"], _CUDA, _PRIORITY, False,
+                    partial(resolve, op, kernel, find),
+                )  # fmt: skip
+
+
+def resolve(op: str, kernel: dict[str, Any], functions: Callable[[ModuleType], Find]) -> Any:
+    """What core calls; or what is missing."""
+    why = missing(["torch"])
+    if why:
+        return why
+    try:
+        torch = _frameworks.import_real_torch()
+        look_up = partial(_look_up, torch, functions(torch))
+        return _Call(TorchCalls(torch), _operators.metadata(op), kernel, look_up).run
+    except LookupError as error:
+        return str(error)
+
+
+class _Call(aten._Aten):
+    """An aten text with other functions for its operators, which are no overloads with places for results."""
+
+    def __init__(self, calls: TorchCalls, metadata: dict, kernel: dict, look_up: Callable) -> None:
+        self.look_up = look_up
+        names = [param["name"] for key in ("inputs", "results") for param in metadata[key]]
+        super().__init__(calls, metadata, read_call_text(json.dumps(kernel), names))
+
+    def _overload(self, name: str, overload: str | None) -> Callable:
+        return self.look_up(name, overload)
+
+    def _compile_into(self) -> None:
+        return None
+
+
+def _look_up(torch: ModuleType, find: Find, name: str, overload: str | None) -> Callable[..., Any]:
+    """What stands for an operator of a text. Raises LookupError."""
+    packet = getattr(torch.ops.aten, name, None)
+    function = getattr(packet, overload or "default", None)
+    key = f"{name}.{overload}" if overload else name
+    if function is None:
+        raise LookupError(f"torch {torch.__version__} has no aten::{key}")
+    own = find(function)
+    if own or _moves_nothing(function):
+        return own or function
+    parts = [getattr(torch.ops.aten, part).default for part in _PARTS.get(key, ())]
+    if not parts or not all(map(find, parts)):
+        raise LookupError(f"FlagGems has no {key}")
+    mode = _mode(torch)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with mode(find):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _moves_nothing(function: Any) -> bool:
+    """Views and new memory."""
+    schema = function._schema
+    aliases = [a.alias_info for a in schema.returns if a.alias_info is not None]
+    is_view = bool(aliases) and not any(info.is_write for info in aliases)
+    return is_view or schema.name.removeprefix("aten::") in _ALLOCATES
+
+
+@lru_cache(maxsize=1)
+def _mode(torch: ModuleType) -> type:
+    """A mode in which operators are FlagGems's, however ATen comes to call them."""
+
+    class Mode(torch.utils._python_dispatch.TorchDispatchMode):
+        def __init__(self, find: Find) -> None:
+            super().__init__()
+            self.find = find
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            own = self.find(func)
+            if own or _moves_nothing(func):
+                return (own or func)(*args, **(kwargs or {}))
+            with self:
+                found = func.decompose(*args, **(kwargs or {}))
+            if found is NotImplemented:
+                raise NotImplementedError(f"FlagGems has no {str(func).removeprefix('aten.')}")
+            return found
+
+    return Mode
+
+
+def _key(function: Any) -> str:
+    """As FlagGems lists it: softmax.int, and mm without an overload."""
+    return str(function).removeprefix("aten.").removesuffix(".default")
+
+
+def _python_functions(torch: ModuleType) -> Find:
+    """FlagGems's own list of what it would register in torch, never registered."""
+    why = missing(["flag_gems", "triton"])
+    if why:
+        raise LookupError(why)
+    try:
+        package = importlib.import_module("flag_gems")
+    except Exception as error:  # it looks for its device when it is imported
+        raise LookupError(
+            f"flag_gems cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    listed = getattr(package, "_FULL_CONFIG", None)
+    if listed is None:
+        version = getattr(package, "__version__", "")
+        raise LookupError(f"flag_gems {version} does not list its operators (_FULL_CONFIG)")
+    functions = {key: function for key, function, *_ in listed}
+    return lambda function: functions.get(_key(function))
+
+
+def _compiled_functions(torch: ModuleType) -> Find:
+    """What the compiled library has registered in torch.ops.flag_gems."""
+    _load_library(torch)
+    space = torch.ops.flag_gems
+    other = {
+        "_softmax": ("softmax", lambda f: f),
+        "_softmax_backward_data": ("softmax_backward", lambda f: f),
+        "rms_norm": ("rms_norm", lambda f: lambda x, _, weight, eps: f(x, weight, eps)),
+        "topk": ("topk", lambda f: lambda x, k, dim=-1, largest=True: f(x, k, dim, largest, True)),
+    }  # those that take other arguments than ATen's
+
+    def find(function: Any) -> Callable[..., Any] | None:
+        key = _key(function)
+        if key in other:
+            name, adapt = other[key]
+            return adapt(getattr(space, name)) if hasattr(space, name) else None
+        name, _, overload = key.partition(".")
+        own = getattr(getattr(space, name, None), overload or "default", None)
+        return own if own is not None and _taken(own) == _taken(function) else None
+
+    return find
+
+
+def _taken(function: Any) -> list[tuple[str, Any]]:
+    """Types and defaults of the arguments."""
+    return [
+        (str(a.type).replace("SymInt", "int"), a.has_default_value() and a.default_value)
+        for a in function._schema.arguments
+    ]
+
+
+@lru_cache(maxsize=1)
+def _load_library(torch: ModuleType) -> None:
+    """Opens FLAGGEMS_DIR's library, which registers torch.ops.flag_gems: c_operators, two or three folders above
+    FlagGemsConfig.cmake, and liboperators, on which it rests.
+    """
+    folder = os.environ.get("FLAGGEMS_DIR")
+    if not folder:
+        raise LookupError("needs FLAGGEMS_DIR, which is not set")
+    above = [os.path.join(folder, *[".."] * steps) for steps in range(4)]
+    found = {
+        name: [file for place in above for file in sorted(glob.glob(os.path.join(place, name)))]
+        for name in ("liboperators.so", "c_operators*.so")
+    }
+    if not found["c_operators*.so"]:
+        raise LookupError(
+            f"FLAGGEMS_DIR is {folder}: no c_operators*.so there or up to three folders above"
+        )
+    spec = importlib.util.find_spec("flag_gems")
+    for place in spec.submodule_search_locations or () if spec else ():
+        os.environ.setdefault("FLAGGEMS_SOURCE_DIR", place)  # where its kernels' sources lie
+    for files in found.values():
+        for file in files[:1]:
+            try:
+                torch.ops.load_library(os.path.realpath(file))
+            except OSError as error:
+                raise LookupError(f"FLAGGEMS_DIR is {folder}: {error}") from error

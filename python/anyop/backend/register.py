@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""anyop.register: a Python callable as one more implementation of an operator; anyop.unregister takes it away."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from anyop import _operators
+from anyop._load import core
+from anyop.adapter.dtypes import NAMES
+from anyop.backend.arrays import FRAMEWORKS
+from anyop.backend.python import Signature, describe, runner, source_of
+
+DEVICES = {"any": 0, "cpu": 1, "cuda": 2, "hip": 10}  # DLDeviceType
+_CALLED = ("aten", "python", "tvm_ffi")  # forms of kernels that another may replace
+
+
+def register(
+    op: str,
+    function: Callable | None = None,
+    *,
+    backend: str = "python",
+    name: str | None = None,
+    framework: str | None = None,
+    device: str = "any",
+    dtypes: Sequence[str] | None = None,
+    when: str | None = None,
+    priority: int = -200,
+    deterministic: bool = False,
+    needs: Sequence[str] = (),
+) -> Callable:
+    """Add a callable to an operator's implementations, and return it. Without function: a decorator.
+
+        @anyop.register("rms_norm")
+        def slow_rms_norm(x, weight, eps):
+            return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+
+    function:      gets all inputs in the schema's order, None for absent ones, tensors as arrays of the framework that
+                   share the caller's memory (JAX: copies). One that has parameters named as the results gets their
+                   places by keyword, None for a result that nobody wants, and writes them; what another one returns is
+                   copied there. It may not keep its arrays, and runs under Python's lock.
+    backend:       what routes name.
+    name:          its own in the operator; one of the same name is replaced. Default: the backend's.
+    framework:     numpy, torch, jax or cupy. Default: torch for the backend triton, else numpy, also for numba.
+    device:        cpu, cuda, hip, or any: all that the framework has. NumPy and JAX compute on the CPU.
+    dtypes, when:  which calls it takes: dtypes of the first tensor, and a condition as in route files, "D<=8192".
+    priority:      anyop's own kernels have 0; below, it runs when routed to, or when nothing else takes the call.
+    deterministic: it gives the same bits in every run on the same device.
+    needs:         modules without which it is not available; not imported before the first call.
+
+    Safe while other threads call. Raises ValueError for an unknown operator, framework, device, dtype or condition,
+    TypeError where the function does not take the operator's inputs.
+    """
+    if function is None:
+        return lambda given: register(
+            op, given, backend=backend, name=name, framework=framework, device=device, dtypes=dtypes,
+            when=when, priority=priority, deterministic=deterministic, needs=needs,
+        )  # fmt: skip
+    _check_operator(op)
+    if not callable(function):
+        raise TypeError(f"{op}: function is a {type(function).__name__}, expected a callable")
+    if framework is None:
+        framework = "torch" if backend == "triton" else "numpy"
+    _check_one(op, "framework", framework, FRAMEWORKS)
+    _check_one(op, "device", device, DEVICES)
+    if not FRAMEWORKS[framework].writes and Signature(op, function).writes:
+        raise TypeError(
+            f"{op}: {describe(function)} takes places for results, which arrays of {framework} cannot be"
+        )
+    Signature(op, function)
+    name = backend if name is None else name
+    for kernel in _operators.metadata(op)["kernels"]:
+        if kernel["name"] == name and kernel["form"] not in _CALLED:
+            raise ValueError(
+                f"{op}: '{name}' is its own compiled kernel; give the function another name"
+            )
+    needs = [needs] if isinstance(needs, str) else list(needs)
+    core.register_python(
+        op, backend, name, source_of(function), _condition(op, dtypes, when),
+        DEVICES[_device(op, framework, device)], priority, deterministic,
+        lambda: runner(op, function, framework, needs),
+    )  # fmt: skip
+    return function
+
+
+def unregister(op: str, name: str) -> None:
+    """Take an implementation of that name away. Raises ValueError where the operator or the name is unknown.
+
+    Calls under way finish in it. Routes that name its backend are used as if it could not take a call.
+    """
+    _check_operator(op)
+    core.unregister(op, name)
+
+
+def _check_operator(op: Any) -> None:
+    known = _operators.list_ops()
+    if op in known:
+        return
+    if not isinstance(op, str):
+        raise TypeError(f"op is a {type(op).__name__}, expected the name of an operator")
+    raise ValueError(f"there is no operator '{op}'{_nearest(op, known)}")
+
+
+def _check_one(op: str, what: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        near = _nearest(str(value), known)
+        raise ValueError(f"{op}: {what} '{value}', expected one of {', '.join(known)}{near}")
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    found = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _device(op: str, framework: str, device: str) -> str:
+    """The framework's only device for `any`."""
+    only = FRAMEWORKS[framework].device
+    if only == "any" or device == only:
+        return device
+    if device != "any":
+        raise ValueError(f"{op}: {framework} computes on {only} only, device is '{device}'")
+    return only
+
+
+def _condition(op: str, dtypes: Sequence[str] | None, when: str | None) -> str | None:
+    """One text of both."""
+    if dtypes is None:
+        return when
+    dtypes = [dtypes] if isinstance(dtypes, str) else list(dtypes)
+    if not dtypes:
+        raise ValueError(f"{op}: dtypes is empty")
+    names = [str(dtype).removeprefix("torch.") for dtype in dtypes]
+    for name in names:
+        _check_one(op, "dtype", name, NAMES)
+    return " ".join(filter(None, (f"dtype={'|'.join(names)}", when)))

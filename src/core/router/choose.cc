@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asks the implementations of a route in turn.
+#include "choose.h"
+
+#include "json.h"
+#include "log.h"
+#include "record.h"
+#include "router.h"
+#include "scope.h"
+#include "settings.h"
+
+namespace anyop {
+namespace {
+
+class Chooser {
+ public:
+  Chooser(Frame* frame, const Facts& facts, int device_type, int device_id)
+      : frame_(frame), op_(*frame->op), facts_(facts), type_(device_type), id_(device_id) {}
+
+  int32_t Run(Route::Ready* ready) {
+    Find();
+    while (!chosen_ && LacksNamed() && AddLateBackends()) Find();
+    if (frame_->explanation) *frame_->explanation = Explain();
+    if (chosen_ && falls_back_ && TheSettings().fallback == Fallback::kError) return FailFallback();
+    if (!chosen_) return FailNone();
+    if (frame_->explanation) return kAnyopOk;
+    *ready = {chosen_->run, chosen_->context};
+    const_cast<Implementation*>(chosen_)->calls.fetch_add(1, std::memory_order_relaxed);
+    Say();
+    return kAnyopOk;
+  }
+
+ private:
+  void Find() {
+    route_ = op_.route.load(std::memory_order_acquire);
+    chosen_ = nullptr;
+    const Variants* variants = &route_->On(type_);
+    const Scope* scope = frame_->scope ? frame_->scope : route_->scoped ? CurrentScope() : nullptr;
+    if (scope) {
+      const Variants* own = VariantsInScope(&op_, *route_, *scope, type_);
+      if (own) variants = own;
+    }
+    size_t v = 0;
+    while (!(*variants)[v].when.Holds(facts_)) ++v;  // the last one always holds
+    variant_ = &(*variants)[v];
+    for (size_t i = 0; i < variant_->order.size(); ++i) {
+      if (!Takes(*variant_->order[i])) continue;
+      chosen_ = variant_->order[i];
+      falls_back_ = FallsBack(i);
+      return;
+    }
+  }
+
+  // A rule that names a backend which may be registered yet.
+  bool LacksNamed() const { return variant_->listed < variant_->named.size(); }
+
+  bool Takes(const Implementation& i) const {
+    if (i.readiness.load(std::memory_order_acquire) == Readiness::kUnresolved) MakeReady(&i);
+    return i.readiness.load(std::memory_order_acquire) == Readiness::kReady && i.when.Holds(facts_);
+  }
+
+  // Beyond what a rule names, or, without a rule, to what is there for want of a better.
+  bool FallsBack(size_t at) const {
+    if (!variant_->named.empty()) return at >= variant_->listed;
+    if (chosen_->is_own || chosen_->priority >= 0) return false;
+    for (const Implementation* i : ListImplementations(&op_)) {
+      if (i->is_own) return true;
+    }
+    return false;
+  }
+
+  std::string WhyNot(const Implementation& i) const {
+    const std::string refusal = WhyNotRouted(i, type_);
+    if (!refusal.empty()) return refusal;
+    if (i.readiness.load(std::memory_order_acquire) == Readiness::kMissing) return i.why;
+    const std::string failing = i.when.Failing(facts_);
+    return failing.empty() ? "" : "takes " + failing;
+  }
+
+  std::string WhyNotAll() const {
+    std::string text;
+    for (const Implementation* i : ListImplementations(&op_))
+      text += (text.empty() ? "" : "; ") + i->name + " " + WhyNot(*i);
+    return text.empty() ? "" : " (" + text + ")";
+  }
+
+  int32_t FailNone() {
+    return Fail(frame_, kAnyopNotImplemented, "has no kernel for device type %d%s", type_,
+                WhyNotAll().c_str());
+  }
+
+  // Why the first of the rule's own does not run.
+  std::string WhyFallback() const {
+    std::string text;
+    for (const std::string& name : variant_->named) {
+      bool found = false;
+      for (const Implementation* i : ListImplementations(&op_)) {
+        if (i->backend != name && i->name != name) continue;
+        found = true;
+        text += (text.empty() ? "" : "; ") + i->name + " " + WhyNot(*i);
+      }
+      if (!found) text += (text.empty() ? "" : "; ") + name + " is not there";
+    }
+    if (!variant_->named.empty()) return text;
+    return "none of its own kernels takes this call on " + DeviceName(type_);
+  }
+
+  int32_t FailFallback() {
+    return Fail(frame_, kAnyopNotImplemented,
+                "%s; %s would run instead, which ANYOP_FALLBACK=error forbids",
+                WhyFallback().c_str(), chosen_->name.c_str());
+  }
+
+  void Say() {
+    Choice choice = {&op_, chosen_, variant_->reason, type_, id_, falls_back_};
+    if (falls_back_ && TheSettings().fallback == Fallback::kWarn && IsNewFallback(choice))
+      LogFallback(op_.name + ": " + WhyFallback() + "; " + chosen_->name + " runs instead");
+    if (LogLevel() > 0) LogChoice(choice);
+    if (IsRecording()) RecordCall(*frame_, facts_, *chosen_);
+  }
+
+  std::string Explain() const {
+    Json json;
+    json.Open('{').Key("operator").Text(op_.name);
+    json.Key("device").Text(DeviceName(type_) + ":" + std::to_string(id_));
+    json.Key("chosen");
+    chosen_ ? json.Text(chosen_->name) : json.Raw("null");
+    json.Key("reason").Text(variant_->reason).Key("rule").Open('[');
+    for (const std::string& name : variant_->named) json.Text(name);
+    json.Close(']').Key("fallback").Boolean(chosen_ && falls_back_);
+    if (chosen_ && falls_back_) json.Key("why_fallback").Text(WhyFallback());
+    json.Key("candidates").Open('[');
+    for (const Implementation* i : ListImplementations(&op_)) ExplainOne(&json, *i);
+    return json.Close(']').Close('}').text();
+  }
+
+  void ExplainOne(Json* json, const Implementation& i) const {
+    if (i.readiness.load() == Readiness::kUnresolved && WhyNotRouted(i, type_).empty())
+      MakeReady(&i);
+    std::string why = &i == chosen_ ? "" : WhyNot(i);
+    if (&i != chosen_ && why.empty()) why = "comes after " + chosen_->name;
+    json->Open('{').Key("name").Text(i.name).Key("backend").Text(i.backend);
+    json->Key("source").Text(i.source).Key("priority").Number(i.priority);
+    json->Key("deterministic").Boolean(i.deterministic).Key("when").Text(i.when_text);
+    json->Key("why_not").Text(why).Close('}');
+  }
+
+  Frame* frame_;
+  const Operator& op_;
+  const Facts& facts_;
+  const int type_, id_;
+  const Route* route_ = nullptr;
+  const Variant* variant_ = nullptr;
+  const Implementation* chosen_ = nullptr;
+  bool falls_back_ = false;
+};
+
+}  // namespace
+
+int32_t Choose(Frame* frame, const Facts& facts, int device_type, int device_id,
+               Route::Ready* ready) {
+  return Chooser(frame, facts, device_type, device_id).Run(ready);
+}
+
+}  // namespace anyop

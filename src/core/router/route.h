@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which kernel runs: per operator one pointer to its current route, read by one atomic load in a
+// call.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "implementation.h"
+#include "operator.h"
+
+namespace anyop {
+
+constexpr int kMaxDeviceTypes = 32;
+
+struct Scope;
+
+// One rule as it concerns an operator on one kind of device: who is asked, in turn.
+struct Variant {
+  When when;
+  std::vector<const Implementation*> order;
+  size_t listed = 0;               // the first so many are the rule's own
+  std::vector<std::string> named;  // as the rule names them; empty: priorities alone
+  std::string reason;              // "default", "ANYOP_OP_RMS_NORM", "routes.txt:12"
+};
+using Variants = std::vector<Variant>;  // the first whose condition holds
+
+// Never changed once published, never freed: a call may still read an old one. Equal routes are one
+// object, so reloading does not grow.
+struct Route {
+  struct Ready {
+    AnyopKernel run;  // nullptr: Choose decides
+    void* context;
+  };
+  Ready ready[kMaxDeviceTypes] = {};
+  Variants variants[kMaxDeviceTypes];  // [0]: of devices that no implementation and no rule names
+  uint32_t named_devices = 0;
+  bool scoped = false;                // scopes are active somewhere
+  std::unique_ptr<const Route> twin;  // the same while they are; of a route that is not
+
+  const Variants& On(int device_type) const {
+    return variants[named_devices >> device_type & 1 ? device_type : 0];
+  }
+
+  mutable std::mutex mutex;  // of what follows
+  mutable std::map<std::pair<const Scope*, int>, std::unique_ptr<Variants>> in_scope;
+};
+
+}  // namespace anyop

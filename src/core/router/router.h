@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The implementations of all operators and the rules among them. Everything here takes a lock;
+// calls only read what it publishes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "route.h"
+#include "rules.h"
+
+namespace anyop {
+
+// Takes in an operator and the kernels of its table, and publishes its first route.
+void AddToRouter(Operator* op);
+
+// Reads the environment's routes; what is wrong with them, empty when nothing is.
+std::string StartRouter();
+
+// Adds an implementation, in place of one of the same name. Takes over `made`.
+bool AddImplementation(Operator* op, std::unique_ptr<Implementation> made, const char* when,
+                       std::string* error);
+bool RemoveImplementation(Operator* op, const std::string& name, std::string* error);
+
+// Rules of a file or preset in place of all loaded ones; path nullptr: none.
+bool LoadRoutes(const char* path, std::string* error);
+
+void SetDeterministic(bool on);
+bool IsDeterministic();
+
+// Who makes implementations of a form callable, as long as no other is set: Resolve of table
+// entries.
+void SetProvider(const std::string& form, Resolve resolve);
+
+// Called once, before a backend is said to be missing: registers what is too dear to register at
+// load.
+void SetLateBackends(void (*add)());
+// Has it been called? If not, calls it and returns true.
+bool AddLateBackends();
+
+// While watched, calls go through Choose, which logs, records and counts.
+enum Watch : uint32_t { kWatchLog = 1, kWatchRecord = 2, kWatchScopes = 4 };
+void SetWatch(Watch what, bool on);
+void WatchOperator(Operator* op);
+bool IsWatched(const Operator* op);
+
+// Makes an implementation ready or missing.
+void MakeReady(const Implementation* implementation);
+
+// Those of one operator, the preferred first.
+std::vector<const Implementation*> ListImplementations(const Operator* op);
+
+// Whether the text of a scope names operators and backends that there are.
+bool CheckScope(const std::string& text, std::string* error);
+
+// Who is asked in turn within a scope on this kind of device; nullptr where no rule of it fits the
+// operator.
+const Variants* VariantsInScope(const Operator* op, const Route& route, const Scope& scope,
+                                int device_type);
+
+// Why an implementation is on no route of this kind of device; empty when it is on them.
+std::string WhyNotRouted(const Implementation& implementation, int device_type);
+
+// What rules name in a library that came after them, and is not there, said on stderr.
+void ReportMissingOperators();
+
+// The rules in force and where they come from, JSON.
+std::string RoutesJson();
+
+}  // namespace anyop

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the names in rules mean, and what to say when they mean nothing.
+#include "rules.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace anyop {
+namespace {
+
+constexpr const char* kBackends[] = {"cpu",    "cuda",      "hip",        "aten",
+                                     "triton", "flaggems",  "flaggems_c", "tvm_ffi",
+                                     "python", "reference", "flashinfer"};
+
+std::string Suggested(const std::string& what, const std::string& name,
+                      const std::vector<std::string>& known) {
+  std::string text = "unknown " + what + " '" + name.substr(0, 60) + "'";
+  const std::string nearest = Nearest(name, known);
+  return nearest.empty() ? text : text + "; did you mean " + nearest + "?";
+}
+
+std::vector<std::string> Backends(const Catalogue& catalogue) {
+  std::vector<std::string> names(std::begin(kBackends), std::end(kBackends));
+  for (const Implementation* i : catalogue.implementations) {
+    for (const std::string& name : {i->backend, i->name}) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+  }
+  return names;
+}
+
+bool IsPattern(const std::string& text) { return text.find_first_of("*?") != std::string::npos; }
+
+std::string Plain(std::string name) {
+  const size_t colons = name.find("::");
+  if (colons != std::string::npos) name.replace(colons, 2, ".");
+  return name;
+}
+
+bool IsLater(const RouteFile& file, const std::string& pattern) {
+  const std::string name = Plain(pattern);
+  const size_t dot = name.find('.');
+  return dot != std::string::npos &&
+         std::find(file.later.begin(), file.later.end(), name.substr(0, dot)) != file.later.end();
+}
+
+// "rms_norm has no backend 'triton'; it has cpu, aten" where none of the operators has it.
+bool CheckBackend(const Operator& op, const std::string& backend, const Catalogue& catalogue,
+                  std::string* error) {
+  std::string there;
+  for (const Implementation* i : catalogue.implementations) {
+    if (i->op != &op) continue;
+    if (i->backend == backend || i->name == backend) return true;
+    there += (there.empty() ? "" : ", ") + i->name;
+  }
+  if (backend == "flaggems" || backend == "flaggems_c")
+    return true;  // registered when first needed
+  // The schema may state a kernel that this build lacks.
+  const std::string stated = "\"backend\":\"" + backend + "\"";
+  if (std::strstr(op.table->metadata, stated.c_str())) return true;
+  *error =
+      op.name + " has no backend '" + backend + "'; it has " + (there.empty() ? "none" : there);
+  return false;
+}
+
+class Checker {
+ public:
+  Checker(const RouteFile& file, const Catalogue& catalogue, std::string* error)
+      : file_(file), catalogue_(catalogue), error_(error) {}
+
+  bool Check(const Rule& rule) {
+    for (size_t b = 0; b < rule.backends.size(); ++b) {
+      if (!IsKnownBackend(rule.backends[b], catalogue_))
+        return Fail(rule.backend_places[b], UnknownBackend(rule.backends[b], catalogue_));
+    }
+    bool fits = false, binds = false;
+    const Term* at = nullptr;
+    std::string why;
+    for (const Operator* op : catalogue_.operators) {
+      if (!FitsOperator(rule.pattern, *op)) continue;
+      fits = true;
+      When condition;
+      binds |= When::Bind(*op, rule.when, &condition, &at, &why);
+      if (!IsPattern(rule.pattern) && !CheckBackends(rule, *op)) return false;
+    }
+    if (!fits) return IsLater(file_, rule.pattern) || FailPattern(rule);
+    return binds || Fail(at->place, why);
+  }
+
+ private:
+  bool Fail(const Place& place, const std::string& message) {
+    *error_ = PlaceText(file_, place) + message;
+    return false;
+  }
+
+  bool CheckBackends(const Rule& rule, const Operator& op) {
+    std::string why;
+    for (size_t b = 0; b < rule.backends.size(); ++b) {
+      if (!CheckBackend(op, rule.backends[b], catalogue_, &why))
+        return Fail(rule.backend_places[b], why);
+    }
+    return true;
+  }
+
+  bool FailPattern(const Rule& rule) {
+    if (IsPattern(rule.pattern))
+      return Fail(rule.place, "no operator fits '" + rule.pattern.substr(0, 60) + "'");
+    return Fail(rule.place, UnknownOperator(rule.pattern, catalogue_));
+  }
+
+  const RouteFile& file_;
+  const Catalogue& catalogue_;
+  std::string* error_;
+};
+
+}  // namespace
+
+bool FitsOperator(const std::string& pattern, const Operator& op) {
+  const std::string plain = Plain(pattern);
+  return FitsPattern(plain, op.name) || FitsPattern(plain, op.full_name);
+}
+
+bool IsKnownBackend(const std::string& name, const Catalogue& catalogue) {
+  const std::vector<std::string> known = Backends(catalogue);
+  return std::find(known.begin(), known.end(), name) != known.end();
+}
+
+std::string UnknownBackend(const std::string& name, const Catalogue& catalogue) {
+  return Suggested("backend", name, Backends(catalogue));
+}
+
+std::string UnknownOperator(const std::string& name, const Catalogue& catalogue) {
+  std::vector<std::string> known;
+  for (const Operator* op : catalogue.operators) known.push_back(op->name);
+  return Suggested("operator", name, known);
+}
+
+bool CheckRules(const RouteFile& file, const Catalogue& catalogue, std::string* error) {
+  Checker checker(file, catalogue, error);
+  for (const Rule& rule : file.rules) {
+    if (!checker.Check(rule)) return false;
+  }
+  return true;
+}
+
+}  // namespace anyop

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Binds the words of a condition to one operator, and asks them of a call.
+#include "when.h"
+
+#include "dtype.h"
+
+namespace anyop {
+namespace {
+
+struct Device {
+  const char* name;
+  int type;  // DLDeviceType
+};
+constexpr Device kDevices[] = {{"cpu", 1},     {"cuda", 2},    {"opencl", 4},   {"vulkan", 7},
+                               {"metal", 8},   {"vpi", 9},     {"hip", 10},     {"ext_dev", 12},
+                               {"oneapi", 14}, {"webgpu", 15}, {"hexagon", 16}, {"maia", 17}};
+
+bool Compares(int64_t a, Compare compare, int64_t b) {
+  switch (compare) {
+    case Compare::kEqual:
+      return a == b;
+    case Compare::kNotEqual:
+      return a != b;
+    case Compare::kLess:
+      return a < b;
+    case Compare::kLessEqual:
+      return a <= b;
+    case Compare::kGreater:
+      return a > b;
+    default:
+      return a >= b;
+  }
+}
+
+constexpr const char* kSigns[] = {"=", "!=", "<", "<=", ">", ">="};
+
+std::string TermText(const Term& term) {
+  std::string text = term.name;
+  if (!term.argument.empty()) text += "(" + term.argument + ")";
+  if (term.modulo) text += "%" + std::to_string(term.modulo);
+  text += kSigns[static_cast<int>(term.compare)];
+  if (term.words.empty()) return text + std::to_string(term.number);
+  for (const std::string& word : term.words) text += (&word == &term.words[0] ? "" : "|") + word;
+  return text;
+}
+
+// The name behind the * in "* D", "*X" or "B *X D"; false when the shape has no group.
+bool GroupName(const Param& p, std::string* name) {
+  const std::string text = p.shape_text;
+  const size_t star = text.find('*');
+  if (p.shape.group < 0 || star == std::string::npos) return false;
+  size_t end = star + 1;
+  while (end < text.size() && (std::isalnum(text[end]) || text[end] == '_')) ++end;
+  *name = text.substr(star + 1, end - star - 1);
+  return true;
+}
+
+// The group of that name; "rows" is the one without. -1: none.
+int FindGroup(const Operator& op, const std::string& wanted) {
+  std::string name;
+  for (const Param& p : op.params) {
+    if (p.IsTensor() && !p.IsList() && GroupName(p, &name) &&
+        (name == wanted || (name.empty() && wanted == "rows")))
+      return p.shape.group;
+  }
+  return -1;
+}
+
+int FindSymbol(const Operator& op, const std::string& name) {
+  for (int i = 0; i < op.num_symbols; ++i) {
+    if (name == op.SymbolName(i)) return i;
+  }
+  return -1;
+}
+
+int FindTensor(const Operator& op, const std::string& name) {
+  for (size_t i = 0; i < op.params.size(); ++i) {
+    if (op.params[i].IsTensor() && !op.params[i].IsList() && name == op.params[i].name)
+      return static_cast<int>(i);
+  }
+  return -1;
+}
+
+std::string Names(const Operator& op) {
+  std::string text = "it has ";
+  const size_t begin = text.size();
+  auto add = [&](const std::string& name) { text += (text.size() == begin ? "" : ", ") + name; };
+  for (int i = 0; i < op.num_symbols; ++i) add(op.SymbolName(i));
+  std::string group, last;
+  for (const Param& p : op.params) {
+    if (p.IsTensor()) add(p.name);
+    if (p.IsTensor() && GroupName(p, &group) && group != last && !group.empty()) add(last = group);
+  }
+  return text;
+}
+
+bool IsContiguous(const AnyopTensor& t) {
+  if (!t.strides) return true;
+  int64_t expected = 1;
+  for (int d = t.ndim - 1; d >= 0; --d) {
+    if (t.shape[d] == 0) return true;
+    if (t.shape[d] != 1 && t.strides[d] != expected) return false;
+    expected *= t.shape[d];
+  }
+  return true;
+}
+
+}  // namespace
+
+bool When::Bind(const Operator& op, const std::vector<Term>& terms, When* bound, const Term** at,
+                std::string* error) {
+  bound->text_ = ConditionText(terms);
+  for (const Term& term : terms) {
+    *at = &term;
+    if (term.name == "device") {
+      uint64_t mask = 0;
+      for (const std::string& word : term.words) mask |= uint64_t{1} << DeviceFromName(word);
+      bound->devices_ &= term.compare == Compare::kEqual ? mask : ~mask;
+      continue;
+    }
+    Clause clause = {Subject::kSize, -1, term.compare, term.modulo, term.number, 0, TermText(term)};
+    const bool known = term.name == "dtype" ? BindDtype(op, term, &clause, error)
+                                            : BindNumber(op, term, &clause, error);
+    if (!known) return false;
+    bound->clauses_.push_back(std::move(clause));
+  }
+  return true;
+}
+
+bool When::BindDtype(const Operator& op, const Term& term, Clause* clause, std::string* error) {
+  clause->subject = Subject::kDtype;
+  for (size_t i = 0; i < op.params.size() && clause->index < 0; ++i) {
+    const Param& p = op.params[i];
+    if (p.IsTensor() && (term.argument.empty() || term.argument == p.name))
+      clause->index = static_cast<int>(i);
+  }
+  if (clause->index < 0) {
+    *error = op.name + " has no tensor " + term.argument + "; " + Names(op);
+    return false;
+  }
+  for (const std::string& word : term.words)
+    clause->dtypes |= uint64_t{1} << DtypeFromName(word.c_str());
+  return true;
+}
+
+bool When::BindNumber(const Operator& op, const Term& term, Clause* clause, std::string* error) {
+  const bool is_rank = term.name == "rank", is_numel = term.name == "numel";
+  if (term.argument.empty()) {
+    clause->index = FindSymbol(op, term.name);
+    if (clause->index >= 0) return true;
+    clause->subject = Subject::kNumelOfGroup;  // "rows" alone
+    clause->index = term.name == "rows" ? FindGroup(op, "rows") : -1;
+  } else if (is_rank || is_numel) {
+    clause->subject = is_rank ? Subject::kRank : Subject::kNumel;
+    clause->index = FindTensor(op, term.argument);
+    if (clause->index >= 0) return true;
+    clause->subject = is_rank ? Subject::kRankOfGroup : Subject::kNumelOfGroup;
+    clause->index = FindGroup(op, term.argument);
+  } else if (term.name == "contiguous") {
+    clause->subject = Subject::kContiguous;
+    clause->index = FindTensor(op, term.argument);
+  }
+  if (clause->index >= 0) return true;
+  *error = op.name + " has no " + (term.argument.empty() ? "size " + term.name : term.argument) +
+           "; " + Names(op);
+  return false;
+}
+
+bool When::Value(const Clause& clause, const Facts& facts, int64_t* value) {
+  const AnyopTensor& t = facts.frame->tensors[clause.index];  // of a parameter
+  switch (clause.subject) {
+    case Subject::kSize:
+      *value = facts.sizes->Symbol(clause.index);
+      return facts.sizes->Known(clause.index);
+    case Subject::kRankOfGroup:
+      *value = facts.sizes->GroupKnown(clause.index) ? facts.sizes->GroupRank(clause.index) : 0;
+      return facts.sizes->GroupKnown(clause.index);
+    case Subject::kNumelOfGroup:
+      return facts.sizes->GroupKnown(clause.index) && facts.sizes->Numel(clause.index, value);
+    default:
+      break;
+  }
+  if (facts.dtypes[clause.index] == kAnyopNoDtype) return false;
+  *value = clause.subject == Subject::kRank ? t.ndim : 1;
+  if (clause.subject == Subject::kContiguous) *value = IsContiguous(t);
+  for (int d = 0; clause.subject == Subject::kNumel && d < t.ndim; ++d) *value *= t.shape[d];
+  return true;
+}
+
+bool When::HoldsClause(const Clause& clause, const Facts& facts) {
+  if (clause.subject == Subject::kDtype) {
+    const uint8_t dtype = facts.dtypes[clause.index];
+    if (dtype >= kAnyopNumDtypes) return false;
+    return (clause.dtypes >> dtype & 1) == (clause.compare == Compare::kEqual);
+  }
+  int64_t value;
+  if (!Value(clause, facts, &value)) return false;
+  return Compares(clause.modulo ? value % clause.modulo : value, clause.compare, clause.number);
+}
+
+bool When::Holds(const Facts& facts) const {
+  for (const Clause& clause : clauses_) {
+    if (!HoldsClause(clause, facts)) return false;
+  }
+  return true;
+}
+
+std::string When::Failing(const Facts& facts) const {
+  for (const Clause& clause : clauses_) {
+    if (HoldsClause(clause, facts)) continue;
+    const std::string subject = clause.text.substr(0, clause.text.find_first_of("%=!<>"));
+    int64_t value;
+    if (clause.subject == Subject::kDtype)
+      return clause.text + ", and it is " + DtypeName(facts.dtypes[clause.index]);
+    if (!Value(clause, facts, &value)) return clause.text + ", and that is absent";
+    return clause.text + ", and " + subject + " is " + std::to_string(value);
+  }
+  return "";
+}
+
+std::string ConditionText(const std::vector<Term>& terms) {
+  std::string text;
+  for (const Term& term : terms) text += (text.empty() ? "" : " ") + TermText(term);
+  return text;
+}
+
+std::string DeviceName(int device_type) {
+  for (const Device& device : kDevices) {
+    if (device.type == device_type) return device.name;
+  }
+  return "device type " + std::to_string(device_type);
+}
+
+int DeviceFromName(std::string_view name) {
+  for (const Device& device : kDevices) {
+    if (device.name == name) return device.type;
+  }
+  return -1;
+}
+
+}  // namespace anyop
