@@ -20,7 +20,7 @@ CPP := $(shell find src include ops bindings tests examples bench codegen -type 
 # The programs of bench/, not what they share.
 BENCH := $(shell grep -l '__main__' bench/*.py)
 
-.PHONY: demo test test-gpu test-full test-versions wheel lint format stubs bench docs clean needs debian
+.PHONY: demo test test-gpu test-full fuzz test-versions wheel lint format stubs bench docs clean needs debian
 
 # make demo FRAMEWORKS="torch jax paddle" installs these, and compares all that are installed.
 FRAMEWORKS ?=
@@ -45,6 +45,10 @@ test-gpu: $(GPU_NEEDS)
 # The same tests on further builds: sanitizers, each level of x86-64; on 64-bit ARM in an emulator.
 test-full: test
 	@$(PYTHON) tools/test_full.py --python $(PY) --jobs $(JOBS)
+
+# Feeds odd route files to their reader, under sanitizers; needs clang++. make fuzz ARGS="--fast --runs 100000000"
+fuzz: $(VENV)/.runtime
+	@$(STEP) --show "fuzz the reader of route files" $(PY) tests/fuzz/fuzz_route_file.py $(ARGS)
 
 # One build on several versions of torch and Python; downloads gigabytes. docs/versions.md holds the last table.
 test-versions: | needs

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from .dtypes import DTYPES
 from .source import Mistake, listed, nearest
 
-# Names that are no parameters, and functions of the language: the dtype of a tensor, its sizes, itself in the dtype that ATen computes in
-# (float32 for 16 bits), a number as the dtype of a tensor takes it (whole for integers).
-CONSTANTS = (*DTYPES, "inf")
-WORDS = ("dtype", "shape", "opmath", "number")
+# Names that are no parameters, and functions of the language: the dtype of a tensor, its sizes, the kind of its
+# device, itself in the dtype that ATen computes in (float32 for 16 bits), a number as it takes it (whole for integers).
+CONSTANTS = (*DTYPES, "inf", "cpu")
+WORDS = ("dtype", "shape", "device", "opmath", "number")
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Pow)
 _LANGUAGE = (
     "calls of operators, names, numbers, text, None, True, False, lists, + - * / // ** of numbers, "
@@ -121,11 +121,7 @@ def _check(node: ast.expr) -> None:
         if not isinstance(node.slice, ast.Constant) or type(node.slice.value) is not int:
             raise _unusable(node)
     elif isinstance(node, ast.Compare):
-        operators = {type(operator) for operator in node.ops}
-        against = node.comparators[0]
-        is_none = isinstance(against, ast.Constant) and against.value is None
-        known = is_none or (isinstance(against, ast.Name) and against.id in DTYPES)
-        if len(node.ops) > 1 or not operators <= {ast.Is, ast.IsNot} or not known:
+        if not _is_test(node):
             raise _unusable(node)
     elif isinstance(node, ast.BinOp):
         if not isinstance(node.op, _ARITHMETIC):
@@ -137,6 +133,28 @@ def _check(node: ast.expr) -> None:
         raise _unusable(node)
     for child in children:
         _check(child)
+
+
+def _is_test(node: ast.Compare) -> bool:
+    """x is None, dtype(x) is bool, dtype(x) is not dtype(y), device(x) is cpu, shape(x) == shape(y), mode == 'none'."""
+    (operator, *more), against = node.ops, node.comparators[0]
+    if more:
+        return False
+    if isinstance(operator, (ast.Eq, ast.NotEq)):
+        is_text = isinstance(against, ast.Constant) and type(against.value) is str
+        return is_text or _word(node.left) == _word(against) == "shape"
+    if not isinstance(operator, (ast.Is, ast.IsNot)):
+        return False
+    if isinstance(against, ast.Constant):
+        return against.value is None
+    is_constant = isinstance(against, ast.Name) and against.id in CONSTANTS
+    return _word(node.left) in ("dtype", "device") and (is_constant or _word(against) == "dtype")
+
+
+def _word(node: ast.expr) -> str | None:
+    """The word of the language that is called."""
+    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    return node.func.id if called and node.func.id in WORDS else None
 
 
 def _check_function(function: ast.expr) -> None:
@@ -155,4 +173,5 @@ def _unusable(node: ast.AST) -> Mistake:
 
 
 def _cut(text: str) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -10,6 +10,11 @@ from .params import Param
 from .source import Mistake, listed, nearest
 
 VIEWS = ("rows", "flat")  # leading dimensions made one; all of them
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
+_LANGUAGE = (
+    "a parameter, a number, text, True, False, None, a list, rows(tensor), flat(tensor), workspace(bytes), "
+    "+ - * // % min max ceil(a/b) numel(tensor) of sizes and int arguments"
+)
 _EXAMPLE = 'write it like "rmsnorm(out, rows(x), weight, eps, False)"'
 
 
@@ -33,48 +38,82 @@ def check_call(text: str, params: list[Param], binding: Binding) -> None:
 
 
 def _check_argument(node: ast.expr, params: list[Param], binding: Binding) -> list[str]:
-    """The parameters that an argument names, at most one."""
+    """The parameters that an argument names by themselves, at most one."""
     by_name = {param.name: param for param in params}
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return [_view(node, by_name)]
-    if isinstance(node, ast.Name):
-        sizes = [size for size in binding.sizes if size not in binding.element_sizes]
-        if node.id not in (*by_name, *sizes):
-            raise Mistake(
-                f"'{node.id}' in the call",
-                f"a parameter or a size ({listed([*by_name, *sizes])})",
-                nearest(node.id, [*by_name, *sizes], "correct it"),
-            )
-        if node.id in by_name and by_name[node.id].is_list:
-            raise Mistake(f"'{node.id}', a list", "tensors, numbers and text", "leave it out")
-        return [node.id] if node.id in by_name else []
+    if isinstance(node, ast.Name) and node.id in by_name:
+        return [node.id]
+    if _called(node) in VIEWS:
+        return [_tensor(node, by_name)]
     number = node.operand if isinstance(node, ast.UnaryOp) else node
-    if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.USub):
-        number = None
-    if not isinstance(number, ast.Constant) or type(number.value) not in _constants(node):
-        raise Mistake(
-            f"'{ast.unparse(node)}' in the call",
-            f"a parameter, a size, a number, text, True, False, None or {listed(VIEWS)}(tensor)",
-            _EXAMPLE,
-        )
+    if isinstance(number, ast.Constant) and type(number.value) in _constants(node):
+        return []
+    if _called(node) == "workspace" and len(node.args) == 1:
+        _check_expression(node.args[0], by_name, binding)
+    elif isinstance(node, ast.List):
+        for element in node.elts:
+            if not isinstance(element, ast.Constant) or type(element.value) not in (float, bool):
+                _check_expression(element, by_name, binding)
+    else:
+        _check_expression(node, by_name, binding)
     return []
 
 
 def _constants(node: ast.expr) -> tuple[type, ...]:
-    signed = (int, float)
-    return signed if isinstance(node, ast.UnaryOp) else (*signed, bool, str, type(None))
+    if not isinstance(node, ast.UnaryOp):
+        return (int, float, bool, str, type(None))
+    return (int, float) if isinstance(node.op, ast.USub) else ()
 
 
-def _view(node: ast.Call, by_name: dict[str, Param]) -> str:
+def _called(node: ast.expr) -> str:
+    """The function of a plain call, empty where it is none."""
+    plain = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords
+    return node.func.id if plain else ""
+
+
+def _check_expression(node: ast.expr, by_name: dict[str, Param], binding: Binding) -> None:
+    """An integer of sizes and int arguments."""
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.Name):
+        _check_name(node.id, by_name, binding)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC):
+        parts = [node.left, node.right]
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        parts = [node.operand]
+    elif _called(node) in ("min", "max") and len(node.args) == 2:
+        parts = node.args
+    elif _called(node) == "ceil" and isinstance(getattr(node.args[0], "op", None), ast.Div):
+        parts = [node.args[0].left, node.args[0].right]
+    elif _called(node) == "numel":
+        _tensor(node, by_name)
+    elif not isinstance(node, ast.Constant) or type(node.value) is not int:
+        words = (*VIEWS, "workspace")
+        fix = nearest(_called(node), words, _EXAMPLE) if _called(node) else _EXAMPLE
+        raise Mistake(f"'{ast.unparse(node)}' in the call", _LANGUAGE, fix)
+    for part in parts:
+        _check_expression(part, by_name, binding)
+
+
+def _check_name(name: str, by_name: dict[str, Param], binding: Binding) -> None:
+    sizes = [size for size in binding.sizes if size not in binding.element_sizes]
+    whole = [
+        p.name for p in by_name.values() if p.kind == "int" and not p.optional and not p.is_list
+    ]
+    if name in (*sizes, *whole):
+        return
+    if name in by_name:
+        raise Mistake(f"'{name}' in an expression of the call", "sizes and int arguments", _EXAMPLE)
+    raise Mistake(
+        f"'{name}' in the call",
+        f"a parameter or a size ({listed([*by_name, *sizes])})",
+        nearest(name, [*by_name, *sizes], "correct it"),
+    )
+
+
+def _tensor(node: ast.Call, by_name: dict[str, Param]) -> str:
+    """The one tensor that is asked for."""
     tensors = [p.name for p in by_name.values() if p.is_tensor and not p.is_list]
-    if node.func.id not in VIEWS:
-        raise Mistake(
-            f"'{ast.unparse(node)}' in the call",
-            f"{listed(VIEWS)} of a tensor",
-            nearest(node.func.id, VIEWS, "correct it"),
-        )
     names = [argument.id for argument in node.args if isinstance(argument, ast.Name)]
-    if node.keywords or len(node.args) != 1 or names[:1] == [] or names[0] not in tensors:
+    if len(node.args) != 1 or names[:1] == [] or names[0] not in tensors:
         raise Mistake(
             f"'{ast.unparse(node)}' in the call", f"a tensor ({listed(tensors)})", _EXAMPLE
         )

@@ -181,8 +181,10 @@ a = { call = "f(out, x)" } | call without 'sums' | pass sums
 a = { call = "f(out, sums, y)" } | 'y' in the call | a size (x, weight, k, eps, out, sums, T or D)
 a = { call = "f(out, sums, row(x))" } | 'row(x)' in the call | did you mean 'rows'?
 a = { call = "f(out, sums, rows(k))" } | 'rows(k)' in the call | a tensor (x, weight, out or sums)
-a = { call = "f(out, sums, x + 1)" } | 'x + 1' in the call | rows or flat(tensor)
-a = { call = "f(out, sums, -True)" } | '-True' in the call | a number
+a = { call = "f(out, sums, x + 1)" } | 'x' in an expression of the call | sizes and int arguments
+a = { call = "f(out, sums, -True)" } | 'True' in the call | a number
+a = { call = "f(out, sums, workspace(x))" } | 'x' in an expression of the call | sizes and int arguments
+a = { call = "f(out, sums, numel(D))" } | 'numel(D)' in the call | a tensor
 a = { call = "f(out, sums=sums)" } | call 'f(out, sums=sums)' | arguments by place
 a = { call = "f" } | call 'f' | write it like
 a = { call = "f(out, sums)", name = "a b" } | name 'a b' | rename it

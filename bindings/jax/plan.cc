@@ -66,6 +66,14 @@ bool AddSlot(std::string_view token, bool in_results, Plan* plan) {
 const Plan* Read(std::string_view text, std::string* error, int32_t* status) {
   auto plan = std::make_unique<Plan>();
   plan->text = text;
+  if (const size_t end = text.find(';'); end != text.npos) {
+    plan->scope = FindScope(text.substr(end + 1), error);
+    if (!plan->scope) {
+      *status = kAnyopValueError;
+      return nullptr;
+    }
+    text = text.substr(0, end);
+  }
   const std::string name(TakeToken(&text));
   plan->op = FindOperator(name.c_str());
   if (!plan->op) {

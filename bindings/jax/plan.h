@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "operator.h"
+#include "scope.h"
 
 namespace anyop::xla {
 
@@ -22,14 +23,15 @@ struct Plan {
   const Operator* op;
   std::vector<Slot> args;
   std::vector<Slot> results;
-  uint64_t unwanted = 0;  // optional results that the site does not name
-  uint64_t expected = 0;  // inputs without which something must be done
+  uint64_t unwanted = 0;         // optional results that the site does not name
+  uint64_t expected = 0;         // inputs without which something must be done
+  const Scope* scope = nullptr;  // in which it was traced
   const Plan* next = nullptr;
 };
 
-// The plan of a text such as "anyop.rms_norm x weight -> out". Plans stay for ever: there are as
-// many as programs differ in operators and in which arguments are absent. nullptr with *error set,
-// and *status saying its kind. May throw std::bad_alloc.
+// The plan of a text such as "anyop.rms_norm x weight -> out; aten=*". Plans stay for ever: there
+// are as many as programs differ in operators and in which arguments are absent. nullptr with
+// *error set, and *status saying its kind. May throw std::bad_alloc.
 const Plan* FindPlan(std::string_view text, std::string* error, int32_t* status);
 
 // T? and T[]?; a Tensor?[] is optional in its elements only.

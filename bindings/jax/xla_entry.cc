@@ -4,6 +4,7 @@
 
 #include <new>
 
+#include "route.h"
 #include "site.h"
 
 namespace anyop::xla {
@@ -74,10 +75,18 @@ const Bytes* FindText(const Attributes& attributes, std::string_view name) {
   return nullptr;
 }
 
+// What was traced in no scope runs in none, whatever the thread that runs it is in.
+const Scope* ScopeOf(const Plan& plan) {
+  static const Scope none;
+  const bool asks = !plan.scope && plan.op->route.load(std::memory_order_acquire)->scoped;
+  return asks ? &none : plan.scope;
+}
+
 Error* RunOn(const CallFrame& call, const Plan& plan, int32_t device, int32_t ordinal,
              void* stream) {
   Frame frame(plan.op);
   frame.stream = stream;
+  frame.scope = ScopeOf(plan);
   frame.allocate = [](Frame* f, uint32_t, AnyopTensor*) {  // results are XLA's
     return Fail(f, kAnyopInternalError, "a result has no buffer");
   };

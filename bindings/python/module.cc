@@ -12,6 +12,7 @@
 #include "python.h"
 #include "registry.h"
 #include "routing.h"
+#include "thread_scope.h"
 #include "torch_entry.h"
 #include "torch_error.h"
 #include "torch_guard.h"
@@ -205,6 +206,8 @@ PyMODINIT_FUNC PyInit__anyop() {
   if (PyModule_AddFunctions(module.get(), routing_methods)) return nullptr;
   PyObject* view = MakeViewType();
   if (!view || PyModule_AddObjectRef(module.get(), "View", view)) return nullptr;
+  PyObject* scope = MakeThreadScopeType();
+  if (!scope || PyModule_AddObjectRef(module.get(), "ThreadScope", scope)) return nullptr;
   InitRouting();
   if (PyModule_AddStringConstant(module.get(), "version", AnyopVersion())) return nullptr;
   return module.Release();

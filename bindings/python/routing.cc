@@ -2,6 +2,7 @@
 // Functions of _anyop for routes: thin, the router's errors as ValueError.
 #include "routing.h"
 
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -76,10 +77,23 @@ PyObject* Unregister(PyObject*, PyObject* args) {
   return Done(good, error);
 }
 
+// A path as the C functions take it; `none` for None. False with an error set.
+bool TakePath(PyObject* path, const char* none, const char** text) {
+  *text = none;
+  if (path == Py_None) return true;
+  Py_ssize_t size;
+  *text = PyUnicode_AsUTF8AndSize(path, &size);
+  if (*text && std::strlen(*text) != static_cast<size_t>(size)) {
+    PyErr_SetString(PyExc_ValueError, "the path holds a NUL character");
+    return false;
+  }
+  return *text;
+}
+
 // load_routes(path or None)
 PyObject* Load(PyObject*, PyObject* path) {
-  const char* text = path == Py_None ? nullptr : PyUnicode_AsUTF8AndSize(path, nullptr);
-  if (!text && path != Py_None) return nullptr;
+  const char* text;
+  if (!TakePath(path, nullptr, &text)) return nullptr;
   std::string error;
   const bool good = WithoutGil([&] { return LoadRoutes(text, &error); });
   return Done(good, error);
@@ -200,8 +214,8 @@ PyObject* Log(PyObject*, PyObject* args) {
 }
 
 PyObject* Record(PyObject*, PyObject* path) {
-  const char* text = path == Py_None ? "" : PyUnicode_AsUTF8AndSize(path, nullptr);
-  if (!text) return nullptr;
+  const char* text;
+  if (!TakePath(path, "", &text)) return nullptr;
   std::string error;
   const bool good = WithoutGil([&] { return SetRecord(text, &error); });
   return Done(good, error);

@@ -3,6 +3,8 @@
 // places of results.
 #include "signature.h"
 
+#include <cstring>
+
 namespace anyop::torch {
 namespace {
 
@@ -42,6 +44,13 @@ bool HasMask(const Operator& op) {
   return false;
 }
 
+bool TakesScope(const Operator& op) {
+  for (const Param& p : op.params) {
+    if (std::strcmp(p.name, "use") == 0) return false;
+  }
+  return true;
+}
+
 bool NeedsListsOrText(const Operator& op) {
   for (const Param& p : op.params) {
     if (p.IsList() || p.kind == kAnyopStr) return true;
@@ -53,17 +62,23 @@ std::string Signature(const Operator& op, Form form) {
   std::string arguments, results;
   Split(op.table->schema, &arguments, &results);
   const char* comma = op.num_inputs ? ", " : "";
+  // A mask behind keyword-only arguments is one of them.
+  if (!form.destination && HasMask(op)) {
+    arguments += std::string(comma) + "int results=-1";
+    comma = ", ";
+  }
+  const bool takes_scope = TakesScope(op);
+  if (!HasKeywordOnly(op) && (form.destination || takes_scope))
+    arguments += std::string(comma) + "*";
+  for (uint32_t o = 0; form.destination && o < op.num_outputs; ++o) {
+    arguments += ", Tensor(out" + std::to_string(o) + "!) ";
+    arguments += op.params[op.num_inputs + o].name;
+  }
+  if (takes_scope) arguments += ", str? use=None";
   if (!form.destination) {
-    // A mask behind keyword-only arguments is one of them.
-    if (HasMask(op)) arguments += std::string(comma) + "int results=-1";
     const char* overload = form.records ? ".autograd(" : "(";
     const std::string given = form.records ? AllOptional(op, results) : results;
     return op.table->name + (overload + arguments) + ") -> " + given;
-  }
-  if (!HasKeywordOnly(op)) arguments += std::string(comma) + "*";
-  for (uint32_t o = 0; o < op.num_outputs; ++o) {
-    arguments += ", Tensor(out" + std::to_string(o) + "!) ";
-    arguments += op.params[op.num_inputs + o].name;
   }
   return op.table->name + ((form.records ? ".out_autograd(" : ".out(") + arguments) + ") -> ()";
 }

@@ -9,11 +9,16 @@
 
 namespace anyop::torch {
 
-// "rms_norm(Tensor x, ...) -> Tensor" or "rms_norm.out(Tensor x, ..., *, Tensor(out0!) out) -> ()".
+// "rms_norm(Tensor x, ..., *, str? use=None) -> Tensor" or
+// "rms_norm.out(Tensor x, ..., *, Tensor(out0!) out, str? use=None) -> ()".
 std::string Signature(const Operator& op, Form form);
 
 // Optional results are wanted or not: the functional form has a mask as its last argument.
 bool HasMask(const Operator& op);
+
+// The last argument of every form is the scope of the call, `use`, unless the operator has an argument
+// of that name.
+bool TakesScope(const Operator& op);
 
 // Whether torch's C ABI before 2.10 has no values of some argument's type.
 bool NeedsListsOrText(const Operator& op);

@@ -18,24 +18,28 @@ TEST(SignaturesAreTorchs) {
   using anyop::torch::Signature;
   const anyop::Operator& norm = *anyop::FindOperator("rms_norm");
   const std::string inputs = "Tensor x, Tensor weight, float eps=1e-6";
-  CHECK_EQ(Signature(norm, kFunctional), "rms_norm(" + inputs + ") -> Tensor");
-  CHECK_EQ(Signature(norm, kRecorded), "rms_norm.autograd(" + inputs + ") -> Tensor");
+  CHECK_EQ(Signature(norm, kFunctional), "rms_norm(" + inputs + ", *, str? use=None) -> Tensor");
+  CHECK_EQ(Signature(norm, kRecorded),
+           "rms_norm.autograd(" + inputs + ", *, str? use=None) -> Tensor");
   CHECK_EQ(Signature(norm, kDestination),
-           "rms_norm.out(" + inputs + ", *, Tensor(out0!) out) -> ()");
+           "rms_norm.out(" + inputs + ", *, Tensor(out0!) out, str? use=None) -> ()");
   CHECK_EQ(Signature(norm, kDestinationRecorded),
-           "rms_norm.out_autograd(" + inputs + ", *, Tensor(out0!) out) -> ()");
+           "rms_norm.out_autograd(" + inputs + ", *, Tensor(out0!) out, str? use=None) -> ()");
   CHECK_EQ(Signature(*anyop::FindOperator("gelu"), kDestination),
-           std::string("gelu.out(Tensor x, *, str approximate='none', Tensor(out0!) out) -> ()"));
+           std::string("gelu.out(Tensor x, *, str approximate='none', Tensor(out0!) out, str? "
+                       "use=None) -> ()"));
+  CHECK_EQ(Signature(*anyop::FindOperator("gelu"), kFunctional),
+           std::string("gelu(Tensor x, *, str approximate='none', str? use=None) -> Tensor"));
   const anyop::Operator& several = *anyop::FindOperator("topk");
   CHECK_EQ(Signature(several, kDestination),
            std::string("topk.out(Tensor x, int k, bool largest=True, *, Tensor(out0!) values, "
-                       "Tensor(out1!) indices) -> ()"));
+                       "Tensor(out1!) indices, str? use=None) -> ()"));
   const anyop::Operator& optional = *anyop::FindOperator("rms_norm_backward");
   CHECK(anyop::torch::HasMask(optional) && !anyop::torch::HasMask(several));
   CHECK_EQ(
       Signature(optional, kFunctional),
       std::string("rms_norm_backward(Tensor grad_out, Tensor x, Tensor weight, float eps=1e-6, int "
-                  "results=-1) -> (Tensor? grad_x, Tensor? grad_weight)"));
+                  "results=-1, *, str? use=None) -> (Tensor? grad_x, Tensor? grad_weight)"));
   CHECK(anyop::torch::NeedsListsOrText(*anyop::FindOperator("gelu")));
   CHECK(!anyop::torch::NeedsListsOrText(norm));
 }

@@ -8,6 +8,8 @@
 #include <new>
 
 #include "dtype.h"
+#include "scope.h"
+#include "signature.h"
 
 namespace anyop::torch {
 
@@ -27,6 +29,11 @@ bool IsOptional(const Param& p) {
 
 Value* Pointed(Value value) { return reinterpret_cast<Value*>(value); }
 
+// Of the operator's own parameters.
+uint64_t NumGiven(const Operator& op, Form form) {
+  return form.destination ? op.params.size() : op.num_inputs;
+}
+
 bool Writes(const Param& p) { return p.flags & (kAnyopOutput | kAnyopMutated); }
 
 }  // namespace
@@ -36,7 +43,9 @@ Values::Values(const Operator* op, Form form, const Value* stack, uint64_t count
       shim_(*runtime.shim),
       glue_(runtime.glue.load(std::memory_order_acquire)),
       form_(form),
-      count_(count) {
+      count_(count),
+      has_mask_(!form.destination && HasMask(*op)),
+      takes_scope_(count > NumGiven(*op, form) + has_mask_) {
   std::copy_n(stack, count, stack_);
   std::fill_n(results_, op->num_outputs, nullptr);
   if (op->has_lists) std::fill_n(listed_, op->params.size(), nullptr);
@@ -47,12 +56,9 @@ Values::Values(const Operator* op, Form form, const Value* stack, uint64_t count
 }
 
 Values::~Values() {
-  const uint64_t tensors = std::min<uint64_t>(count_, frame.op->params.size());
-  for (uint64_t i = 0; i < tensors; ++i) {
-    // Behind the inputs of the functional form lies the mask of results, a number.
-    if (!form_.destination && i >= frame.op->num_inputs) break;
-    LetGo(ParamAt(i), stack_[i]);
-  }
+  const uint64_t given = NumGiven(*frame.op, form_);
+  for (uint64_t i = 0; i < given; ++i) LetGo(ParamAt(i), stack_[i]);
+  if (takes_scope_ && stack_[count_ - 1]) LetGoScope();
   for (uint32_t o = 0; o < frame.op->num_outputs; ++o) {
     if (results_[o]) shim_.delete_tensor(results_[o]);
   }
@@ -97,19 +103,29 @@ void Values::LetGo(const Param& p, Value value) {
   }
 }
 
+void Values::LetGoScope() {
+  if (!owns_stack_) return;
+  Value* inner = Pointed(stack_[count_ - 1]);
+  shim_.delete_string(reinterpret_cast<StringHandle>(*inner));
+  delete inner;
+}
+
 int32_t Values::Read() {
   const Operator& op = *frame.op;
-  const uint64_t given = form_.destination ? op.params.size() : op.num_inputs;
+  const uint64_t given = NumGiven(op, form_);
   if (form_.records) plain_ = glue_->thread_verdict(&records_) == kAnyopTorchPlain;
   for (uint32_t i = 0; i < given; ++i) {
     if (int32_t status = ReadArgument(i, ParamAt(i), stack_[i])) return status;
   }
-  if (count_ > given) {
+  if (has_mask_) {
     for (uint32_t o = 0; o < op.num_outputs; ++o) {
       const uint32_t i = op.num_inputs + o;
       if (!(stack_[given] >> o & 1) && ParamAt(i).Is(kAnyopOptional))
         frame.unwanted |= uint64_t{1} << i;
     }
+  }
+  if (takes_scope_ && stack_[count_ - 1] && plain_) {
+    if (int32_t status = ReadScope()) return status;
   }
   // Where somebody else will take the call, tensors were not looked at.
   return plain_ && first_ && first_->device_type != 1 ? SetStream() : int32_t{kAnyopOk};
@@ -187,16 +203,10 @@ int32_t Values::ViewByShim(const Param& p, TensorHandle handle, AnyopTensor* ten
 // One value that is no tensor, to 8 bytes (16 for a string).
 int32_t Values::ReadElement(const Param& p, Value value, void* to) {
   if (p.kind == kAnyopStr) {
-    auto handle = reinterpret_cast<StringHandle>(value);
     AnyopString text = {};
-    size_t size = 0;
-    if (shim_.string_size(handle, &size) || shim_.string_text(handle, &text.data))
-      return Fail(&frame, kAnyopInternalError, "torch gave no text for %s", p.name);
-    text.count = static_cast<int64_t>(size);
+    const int32_t status = ReadText(p.name, reinterpret_cast<StringHandle>(value), &text);
     std::memcpy(to, &text, sizeof text);
-    return std::strlen(text.data) == size
-               ? int32_t{kAnyopOk}
-               : Fail(&frame, kAnyopValueError, "%s holds a NUL character", p.name);
+    return status;
   }
   if (p.kind == kAnyopBoolean) value &= 1;
   if (p.kind == kAnyopScalarType) {
@@ -208,6 +218,26 @@ int32_t Values::ReadElement(const Param& p, Value value, void* to) {
   }
   std::memcpy(to, &value, sizeof value);
   return kAnyopOk;
+}
+
+int32_t Values::ReadText(const char* name, StringHandle handle, AnyopString* text) {
+  size_t size = 0;
+  if (shim_.string_size(handle, &size) || shim_.string_text(handle, &text->data))
+    return Fail(&frame, kAnyopInternalError, "torch gave no text for %s", name);
+  text->count = static_cast<int64_t>(size);
+  return std::strlen(text->data) == size
+             ? int32_t{kAnyopOk}
+             : Fail(&frame, kAnyopValueError, "%s holds a NUL character", name);
+}
+
+// Torch before 2.10 has no text on its stack, and refuses the call before it comes here.
+int32_t Values::ReadScope() {
+  AnyopString text = {};
+  auto handle = reinterpret_cast<StringHandle>(*Pointed(stack_[count_ - 1]));
+  if (int32_t status = ReadText("use", handle, &text)) return status;
+  std::string error;
+  frame.scope = FindScope({text.data, static_cast<size_t>(text.count)}, &error);
+  return frame.scope ? int32_t{kAnyopOk} : Fail(&frame, kAnyopValueError, "%s", error.c_str());
 }
 
 int32_t Values::ReadList(const Param& p, Value value) {

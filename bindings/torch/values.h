@@ -57,18 +57,23 @@ class Values {
   int32_t ViewByGlue(const Param& p, TensorHandle handle, AnyopTensor* tensor);
   int32_t ViewByShim(const Param& p, TensorHandle handle, AnyopTensor* tensor);
   int32_t ReadElement(const Param& p, Value value, void* to);
+  int32_t ReadText(const char* name, StringHandle handle, AnyopString* text);
+  int32_t ReadScope();
   int32_t ReadList(const Param& p, Value value);
   int32_t ReadTensors(const Param& p, ListHandle list, int64_t count);
   int32_t SetStream();
   int32_t Allocate(uint32_t output, AnyopTensor* tensor);
   int32_t AllocateByShim(uint32_t output, AnyopTensor* tensor);
   void LetGo(const Param& p, Value value);
+  void LetGoScope();
   void LetGoElements(const Param& p, ListHandle list);
 
   const Shim& shim_;
   const AnyopTorchGlue* const glue_;
   const Form form_;
   const uint64_t count_;
+  const bool has_mask_;     // behind the inputs of the functional form
+  const bool takes_scope_;  // the last argument, a str? that is no parameter of the operator
   bool owns_stack_ = true;
   bool plain_ = true;
   int32_t records_ = 0;

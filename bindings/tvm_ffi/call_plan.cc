@@ -64,9 +64,9 @@ class Parser {
 
   bool Expected(const std::string& what) {
     const std::string_view rest = text_.substr(at_, 24);
-    *error_ = "column " + std::to_string(at_ + 1) + " of the call '" + std::string(text_) +
-              "': found " + (rest.empty() ? "its end" : "'" + std::string(rest) + "'") +
-              ", expected " + what;
+    const std::string call(text_.substr(0, 200));
+    *error_ = "column " + std::to_string(at_ + 1) + " of the call '" + call + "': found " +
+              (rest.empty() ? "its end" : "'" + std::string(rest) + "'") + ", expected " + what;
     return false;
   }
 

@@ -21,7 +21,7 @@ def load_routes(path: str | os.PathLike | None) -> None:
     Raises ValueError with file, line and column for what is wrong in the file.
     """
     if path is not None:
-        path = fitting_preset() if path == "auto" else os.fspath(path)
+        path = fitting_preset() if path == "auto" else os.fsdecode(path)
     core.load_routes(path)
 
 
@@ -76,9 +76,15 @@ def explain(op: str, *args: Any, **kwargs: Any) -> Explanation:
     It is decided by what decides calls. Raises what the call would raise for bad arguments.
     """
     function = _operators.find(op)
-    return Explanation(json.loads(core.explain(function, tuple(map(_plain, args)), {
-        name: _plain(value) for name, value in kwargs.items()
-    })))
+    return Explanation(
+        json.loads(
+            core.explain(
+                function,
+                tuple(map(_plain, args)),
+                {name: _plain(value) for name, value in kwargs.items()},
+            )
+        )
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -108,7 +114,9 @@ def is_deterministic() -> bool:
     return core.is_deterministic()
 
 
-def log_dispatch(level: int = 1, file: str | os.PathLike | None = None, *, stderr: bool = True) -> None:
+def log_dispatch(
+    level: int = 1, file: str | os.PathLike | None = None, *, stderr: bool = True
+) -> None:
     """Log which implementation runs: as ANYOP_LOG_DISPATCH and ANYOP_LOG_FILE do.
 
     level: 0 nothing, 1 each choice once, 2 every call.
@@ -118,7 +126,7 @@ def log_dispatch(level: int = 1, file: str | os.PathLike | None = None, *, stder
     """
     if level not in (0, 1, 2):
         raise ValueError(f"log_dispatch: level is {level!r}, expected 0, 1 or 2")
-    path = None if file is None else os.fspath(file)
+    path = None if file is None else os.fsdecode(file)
     core.set_log(level, path, stderr, _log if level else None)
 
 
@@ -131,5 +139,8 @@ def _log(text: str, line: str) -> None:
 
 
 def record(path: str | os.PathLike | None) -> None:
-    """Note the calls from now on, with shapes and counts, in a file for ``anyop tune``; None ends it. As ANYOP_RECORD."""
-    core.set_record(None if path is None else os.fspath(path))
+    """Note the calls from now on, with shapes and counts, in a file for ``anyop tune``; None ends it.
+
+    As ANYOP_RECORD does from the start.
+    """
+    core.set_record(None if path is None else os.fsdecode(path))

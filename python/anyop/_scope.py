@@ -3,20 +3,61 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import sys
 from collections.abc import Sequence
 from contextlib import ContextDecorator
 from contextvars import ContextVar
+from typing import Any
 
 from anyop._load import core
 
-# "backends=patterns" joined by ";", the last that fits an operator holds; None: no scope.
-current: ContextVar[str | None] = ContextVar("anyop.use", default=None)
+# Blocks that a thread or task is in; while there is none, nobody asks for `current`.
+active: set[int] = set()
+
+
+class _Block:
+    """A scope that was entered. It counts while any context holds it: a task that was started inside may outlive it."""
+
+    __slots__ = ("outer", "owner", "text")
+
+    def __init__(self, text: str | None, owner: object, outer: _Block | None) -> None:
+        self.text, self.owner, self.outer = text, owner, outer
+        active.add(id(self))
+        core.enter_scope()
+
+    def __del__(self, forget: Any = active.discard, leave: Any = core.leave_scope) -> None:
+        forget(id(self))
+        leave()
+
+    def without(self, owner: object) -> _Block | None:
+        """The blocks that are left when owner's last one ends; those of generators may end out of order."""
+        if self.owner is owner:
+            return self.outer
+        if self.outer is None:
+            raise RuntimeError("use: a block ends in another thread or task than it began in")
+        return _Block(self.text, self.owner, self.outer.without(owner))
+
+
+_innermost: ContextVar[_Block | None] = ContextVar("anyop.use", default=None)
+
+
+class _Current:
+    """The scope of the thread or task: "backends=patterns" joined by ";", the last that fits an operator holds."""
+
+    @staticmethod
+    def get() -> str | None:
+        """Its text; None: no scope."""
+        block = _innermost.get()
+        return block and block.text
+
+
+current = _Current()
 core.set_scope_variable(current.get)
 
-active = 0  # blocks that any thread or task is in; while there is none, nobody asks for `current`
 
-
-class use(ContextDecorator):
+class use(ContextDecorator):  # noqa: N801
     """Within the block, calls of operators run on these backends.
 
     backend: a name, or several: the first that takes a call runs it ("triton,cuda" or ["triton", "cuda"]).
@@ -38,46 +79,70 @@ class use(ContextDecorator):
                 raise ValueError(f"use: {word!r} is no name of a backend or operator")
         self.text = f"{','.join(backends)}={','.join(patterns)}"
         core.check_scope(self.text)
-        self._tokens: list = []
 
-    def _recreate_cm(self) -> use:
-        return self  # as a decorator: its blocks nest
+    def __call__(self, function: Any) -> Any:
+        """The function within such a block, at each call."""
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def run(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return await function(*args, **kwargs)
+
+            return run
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError("use: a generator runs after its call has ended; put a block inside it")
+        return super().__call__(function)
 
     def __enter__(self) -> use:
-        outer = current.get()
-        self._tokens.append(enter(self.text if outer is None else f"{outer};{self.text}"))
+        outer = current.get() or ""
+        rules = [*filter(None, outer.split(";")), self.text]
+        enter(outer if rules[-2:-1] == [self.text] else ";".join(rules), self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        leave(self._tokens.pop())
+        leave(self)
 
 
-def enter(text: str | None):
-    """Make this the scope of the thread or task, until leave()."""
-    global active
-    token = current.set(text)
-    active += 1
-    core.enter_scope()
-    return token
+def enter(text: str | None, owner: object) -> None:
+    """Make this the scope of the thread or task, until leave(owner). One owner may be in any number of blocks."""
+    _innermost.set(_Block(text, owner, _innermost.get()))
+    tell_jax()
 
 
-def leave(token) -> None:
+def leave(owner: object) -> None:
     """End what enter() began."""
-    global active
-    current.reset(token)
-    active -= 1
-    core.leave_scope()
+    block = _innermost.get()
+    if block is None:
+        raise RuntimeError("use: a block ends in another thread or task than it began in")
+    _innermost.set(block.without(owner))
+    tell_jax()
 
 
-class resumed:
+jax_keys: dict[str, Any] = {}  # what JAX compares before it takes a trace or a program that it has
+
+
+def tell_jax() -> None:
+    """Make the scope part of JAX's keys. They belong to the thread, not to the task: see anyop.jax.scope."""
+    make = getattr(sys.modules.get("jax"), "make_user_context", None)
+    if make is None:
+        return
+    if "use" not in jax_keys:
+        jax_keys.setdefault("use", make())
+    jax_keys["use"](current.get()).__enter__()  # never left: the next call sets what is right then
+
+
+class resumed:  # noqa: N801
     """Within the block, the scope is that of another place and time: a gradient runs in that of its forward call."""
 
     def __init__(self, text: str | None) -> None:
         self.text = text
 
     def __enter__(self) -> None:
-        self._token = enter(self.text) if self.text is not None or active else None
+        self._entered = self.text is not None or bool(active)
+        if self._entered:
+            enter(self.text, self)
 
     def __exit__(self, *error: object) -> None:
-        if self._token is not None:
-            leave(self._token)
+        if self._entered:
+            leave(self)

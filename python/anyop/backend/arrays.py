@@ -91,7 +91,8 @@ class Torch(Numpy):
 
     def place(self, view: Any) -> Any | None:
         """A tensor that shares the view's memory; none where strides are negative."""
-        return self.calls.place(view)
+        place = self.calls.place(view)
+        return None if place.turned else place.tensor
 
     def new(self, view: Any) -> Any:
         """A tensor on the CPU, where alone strides can be negative."""
@@ -107,7 +108,7 @@ class Torch(Numpy):
 
     def put(self, view: Any, array: Any) -> None:
         """Copies on the current stream, from whatever device."""
-        self.calls.write(view, array)
+        self.calls.place(view).write(array)
 
 
 class Jax(Numpy):

@@ -7,31 +7,33 @@ Torch is imported when a call needs it; callers of every framework can have it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anyop
 from anyop import _frameworks
-from anyop.backend.call_text import CallText, compile_call, read_call_text
-from anyop.backend.torch_calls import TorchCalls, shape_text
-from anyop.codegen.calls import CONSTANTS, WORDS
+from anyop.backend.call_text import CallText, Resolve, compile_call, read_call_text
+from anyop.backend.torch_calls import Place, TorchCalls, shape_text
+from anyop.codegen.calls import CONSTANTS, WORDS, split_name
 from anyop.codegen.source import Mistake
 
+_CPU = "cpu"
 Run = Callable[[Sequence[Any], int, int, int], None]
 
 
-def provide(op_name: str, text: str) -> Run | str:
-    """The function that core calls, or why there is none."""
+def provide(op_name: str, text: str | Mapping[str, Any], look_up: Resolve | None = None) -> Run | str:
+    """The function that core calls, or why there is none.
+
+    look_up: gives another library's function of an operator and overload, in place of ATen's, or raises LookupError.
+    """
     try:
         torch = _frameworks.import_real_torch()
     except ImportError as error:
         return _missing(error)
     metadata = anyop.metadata(op_name)
-    inputs = [param["name"] for param in metadata["inputs"]]
-    results = [param["name"] for param in metadata["results"]]
+    names = [param["name"] for param in (*metadata["inputs"], *metadata["results"])]
     try:
-        call = read_call_text(text, [*inputs, *results])
-        return _Aten(TorchCalls(torch), metadata, call).run
+        return _Call(TorchCalls(torch), metadata, read_call_text(text, names), look_up).run
     except (Mistake, LookupError) as error:
         return f"its call cannot be used with torch {torch.__version__}: {error}"
 
@@ -41,34 +43,36 @@ def _missing(error: ImportError) -> str:
     return "needs torch, which is not installed" if absent else f"torch cannot be imported: {error}"
 
 
-class _Aten:
-    """One operator."""
+class _Call:
+    """The call of one operator."""
 
-    def __init__(self, calls: TorchCalls, metadata: dict[str, Any], text: CallText) -> None:
-        self.calls, self.aten, self.text = calls, calls.torch.ops.aten, text
-        self.name = metadata["name"]
+    def __init__(
+        self, calls: TorchCalls, metadata: dict[str, Any], text: CallText, look_up: Resolve | None
+    ) -> None:
+        self.calls, self.text, self.name = calls, text, metadata["name"]
         self.inputs = [param["name"] for param in metadata["inputs"]]
         self.results = [param["name"] for param in metadata["results"]]
         self.dtypes = {p["name"] for p in metadata["inputs"] if p["kind"] == "ScalarType"}
-        self.always = not any(param["optional"] for param in metadata["results"])
-        words = {name: getattr(calls.torch, name) for name in CONSTANTS}
-        self.words = words | {name: getattr(self, f"_{name}") for name in WORDS}
-        self.compute = self._compile(text)
-        self.compute_into = self._compile_into()
+        self.words = {name: getattr(calls.torch, name) for name in CONSTANTS} | {"cpu": _CPU}
+        self.words |= {name: getattr(self, f"_{name}") for name in WORDS}
+        self.compute = self._compile(text, look_up or self._overload)
+        always = not any(param["optional"] for param in metadata["results"])
+        into = self._text_into() if always and look_up is None else None
+        self.compute_into = into and self._compile(into, self._overload)
 
     def run(self, values: Sequence[Any], device_type: int, device_id: int, stream: int) -> None:
         """One call: inputs, then the places of the results, None where one is not wanted."""
         count = len(self.inputs)
         with self.calls.state(device_type, device_id, stream):
             given = [self._argument(*pair) for pair in zip(self.inputs, values)]
-            views = values[count:]
-            places = [None if view is None else self.calls.place(view) for view in views]
+            places = [None if view is None else self.calls.place(view) for view in values[count:]]
+            tensors = [place and place.tensor for place in places]
             try:
                 if self.compute_into and self._can_write(given, places):
-                    self._check_written(self.compute_into(*given, *places), views)
+                    self._check(self.compute_into(*given, *tensors), tensors)
                 else:
-                    self._write(self.compute(*given, *places), views)
-            except IndexError as error:  # anyop's word for an index out of range
+                    self._write(self.compute(*given, *tensors), places)
+            except IndexError as error:  # core's word for an index out of range
                 raise ValueError(str(error)) from None
             except self.calls.torch.OutOfMemoryError as error:
                 raise MemoryError(str(error)) from None
@@ -78,11 +82,11 @@ class _Aten:
             return self.calls.tensor(value)
         return getattr(self.calls.torch, value) if name in self.dtypes and value else value
 
-    def _compile(self, text: CallText) -> Callable[..., Any]:
-        return compile_call(text, self.inputs, self.results, self._overload, self.words)
+    def _compile(self, text: CallText, resolve: Resolve) -> Callable[..., Any]:
+        return compile_call(text, self.inputs, self.results, resolve, self.words)
 
     def _overload(self, name: str, overload: str | None) -> Any:
-        packet = getattr(self.aten, name, None)
+        packet = getattr(self.calls.torch.ops.aten, name, None)
         if packet is None:
             raise LookupError(f"torch has no operator aten::{name}")
         if (overload or "default") not in packet.overloads():
@@ -90,47 +94,40 @@ class _Aten:
             raise LookupError(f"no aten::{name}{'.' + overload if overload else ''}, but {known}")
         return getattr(packet, overload or "default")
 
-    def _compile_into(self) -> Callable[..., Any] | None:
-        """The call with its results as arguments, where it is a single one and ATen has it so."""
+    def _text_into(self) -> CallText | None:
+        """The text with its results as arguments, where it is one plain call and ATen has it so."""
         single = self.text.single
-        if single is None or not self.always:
+        if single is None:
             return None
-        plain = self._overload(*self.text.operators[-1])._schema
-        packet = getattr(self.aten, plain.name.removeprefix("aten::"))
-        for name in packet.overloads():
-            schema = getattr(packet, name)._schema
+        name, overload = split_name(single.func)
+        plain, packet = self._overload(name, overload)._schema, getattr(self.calls.torch.ops.aten, name)
+        for other in packet.overloads():
+            schema = getattr(packet, other)._schema
             outs = [argument.name for argument in schema.arguments if argument.is_out]
             if len(outs) == len(self.results) and _taken(schema) == _taken(plain):
-                return self._compile(CallText(_into(single, packet, name, outs, self.results), self.text.sizes))
+                return CallText(_into(single, name, other, outs, self.results), self.text.sizes)
         return None
 
-    def _can_write(self, given: list[Any], places: list[Any]) -> bool:
+    def _can_write(self, given: list[Any], places: list[Place]) -> bool:
         """Not where a result is an argument's memory: not every kernel of ATen can do with that."""
-        if None in places:
-            return False
         taken = {value.data_ptr() for value in given if hasattr(value, "data_ptr")}
-        return not any(place.data_ptr() in taken for place in places)
+        return all(p.is_plain and p.tensor.data_ptr() not in taken for p in places)
 
-    def _check_written(self, found: Any, views: Sequence[Any]) -> None:
-        for tensor, view in zip(found if isinstance(found, tuple) else (found,), views):
-            if tuple(tensor.shape) != tuple(view.shape):
-                raise RuntimeError(self._wrong(tensor, view))
+    def _write(self, found: Any, places: list[Place | None]) -> None:
+        self._check(found, [place and place.tensor for place in places])
+        for tensor, place in zip(_several(found), places):
+            if place is not None:
+                place.write(tensor)
 
-    def _write(self, found: Any, views: Sequence[Any]) -> None:
-        """Copies what was computed to the places."""
-        tensors = found if isinstance(found, (tuple, list)) else (found,)
-        if len(tensors) != len(views):
-            raise RuntimeError(f"the call of {self.name} gave {len(tensors)} results, expected {len(views)}")
-        for tensor, view in zip(tensors, views):
-            if view is None:
-                continue
-            if tuple(tensor.shape) != tuple(view.shape):
-                raise RuntimeError(self._wrong(tensor, view))
-            self.calls.write(view, tensor)
-
-    def _wrong(self, tensor: Any, view: Any) -> str:
-        found, expected = shape_text(tensor.shape), shape_text(view.shape)
-        return f"the call of {self.name} gave a tensor of shape {found}, expected {expected}"
+    def _check(self, found: Any, expected: list[Any]) -> None:
+        """A text may be wrong for some arguments; nothing is broadcast or resized in silence."""
+        tensors = _several(found)
+        if len(tensors) != len(expected):
+            raise RuntimeError(f"its call gave {len(tensors)} results, expected {len(expected)}")
+        for name, tensor, place in zip(self.results, tensors, expected):
+            if place is not None and tensor.shape != place.shape:
+                shapes = f"{shape_text(tensor.shape)}, expected {shape_text(place.shape)}"
+                raise RuntimeError(f"its call gave {name} of shape {shapes}")
 
     # The language's own functions.
 
@@ -142,6 +139,10 @@ class _Aten:
     def _shape(tensor: Any) -> Any:
         return tensor.shape
 
+    @staticmethod
+    def _device(tensor: Any) -> str | None:
+        return _CPU if tensor.is_cpu else None
+
     def _opmath(self, tensor: Any) -> Any:
         narrow = (self.calls.torch.float16, self.calls.torch.bfloat16)
         return tensor if tensor is None or tensor.dtype not in narrow else tensor.float()
@@ -151,11 +152,15 @@ class _Aten:
         return value if tensor.is_floating_point() or tensor.is_complex() else int(value)
 
 
+def _several(found: Any) -> Sequence[Any]:
+    return found if isinstance(found, (tuple, list)) else (found,)
+
+
 def _taken(schema: Any) -> list[tuple[str, str]]:
     return [(a.name, str(a.type)) for a in schema.arguments if not a.is_out]
 
 
-def _into(call: ast.Call, packet: Any, overload: str, outs: list[str], results: list[str]) -> ast.Module:
-    function = ast.Attribute(ast.Name(packet.__name__, ast.Load()), overload, ast.Load())
-    given = [ast.keyword(out, ast.Name(name, ast.Load())) for out, name in zip(outs, results)]
+def _into(call: ast.Call, name: str, overload: str, outs: list[str], results: list[str]) -> ast.Module:
+    function = ast.Attribute(ast.Name(name, ast.Load()), overload, ast.Load())
+    given = [ast.keyword(out, ast.Name(place, ast.Load())) for out, place in zip(outs, results)]
     return ast.Module([ast.Expr(ast.Call(function, call.args, [*call.keywords, *given]))], [])

@@ -32,20 +32,16 @@ class CallText:
 
     @property
     def single(self) -> ast.Call | None:
-        """The call, where the text is nothing else."""
+        """The call, where the text is one operator of parameters and literals, and nothing else."""
         value = self.tree.body[-1].value
-        is_operator = isinstance(value, ast.Call) and calls.split_name(value.func)[0] not in calls.WORDS
-        return value if is_operator and len(self.tree.body) == 1 else None
-
-    @property
-    def gives_each(self) -> bool:
-        """Whether every result has an expression of its own, evaluated only where that result is wanted."""
-        return calls.results(self.tree) is not None
+        plain = len(self.tree.body) == 1 and isinstance(value, ast.Call)
+        words = plain and {n.func.id for n in ast.walk(value) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+        return value if plain and len(self.operators) == 1 and "opmath" not in words else None
 
 
-def read_call_text(text: str, names: list[str]) -> CallText:
-    """Of a table's JSON, with the names of all parameters. Raises codegen's Mistake."""
-    data = json.loads(text)
+def read_call_text(text: str | Mapping[str, Any], names: list[str]) -> CallText:
+    """Of a table's JSON, or of a kernel in the metadata, with the names of all parameters. Raises codegen's Mistake."""
+    data = json.loads(text) if isinstance(text, str) else text
     tree = calls.parse_call(data["call"])
     sizes = {name: (param, at) for name, (param, at) in data["sizes"].items()}
     calls.check_names(tree, [*names, *sizes])

@@ -2,8 +2,8 @@
 """FlagGems as two backends: its Python package of Triton kernels, and its compiled library, each with its own list.
 
 An operator with an aten text has both. The text is the same, its operators are FlagGems's: those that it lists under
-ATen's names, what views and empty tensors need from ATen, and what ATen itself makes of these. Nothing is registered
-in torch's dispatcher, and no operator of ATen ever computes in FlagGems's place.
+ATen's names, views and memory of ATen, and what ATen itself makes of these. Nothing is registered in torch's
+dispatcher, and ATen computes nothing in FlagGems's place but conversions to the dtype of the arithmetic.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import glob
 import importlib
 import importlib.util
-import json
 import os
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -23,7 +22,6 @@ from anyop._load import core
 from anyop.backend import aten
 from anyop.backend.call_text import read_call_text
 from anyop.backend.python import missing
-from anyop.backend.torch_calls import TorchCalls
 
 BACKENDS = ("flaggems", "flaggems_c")
 _CUDA = 2  # DLDeviceType
@@ -31,23 +29,17 @@ _PRIORITY = -60
 
 Find = Callable[[Any], "Callable[..., Any] | None"]  # an overload of ATen -> what computes it
 
-# What ATen makes of these operators, for saying at once that something is missing: the first is enough to know.
+# What ATen makes of these operators: FlagGems must have it, or the operator is not offered.
 _PARTS = {
     "softmax.int": ("_softmax",),
     "log_softmax.int": ("_log_softmax",),
     "layer_norm": ("native_layer_norm",),
     "matmul": ("mm", "bmm"),
     "linear": ("mm", "addmm"),
+    "sum_to_size": ("sum.dim_IntList",),
 }
-# Makes memory and computes nothing.
-_ALLOCATES = (
-    "empty",
-    "empty_like",
-    "new_empty",
-    "empty_strided",
-    "new_empty_strided",
-    "_unsafe_view",
-)
+_TAKE_NUMBERS = ("add", "sub", "mul", "div")  # FlagGems's .Tensor is .Scalar too
+_MEMORY = ("empty", "empty_like", "new_empty", "new_zeros", "new_ones", "empty_strided")
 
 
 def add(ops: list[str]) -> None:
@@ -72,37 +64,29 @@ def resolve(op: str, kernel: dict[str, Any], functions: Callable[[ModuleType], F
     try:
         torch = _frameworks.import_real_torch()
         look_up = partial(_look_up, torch, functions(torch))
-        return _Call(TorchCalls(torch), _operators.metadata(op), kernel, look_up).run
+        names = [p["name"] for key in ("inputs", "results") for p in _operators.metadata(op)[key]]
+        for name, overload in read_call_text(kernel, names).operators:
+            look_up(name, overload)  # says what is missing
+        return aten.provide(op, kernel, look_up)
     except LookupError as error:
         return str(error)
 
 
-class _Call(aten._Aten):
-    """An aten text with other functions for its operators, which are no overloads with places for results."""
-
-    def __init__(self, calls: TorchCalls, metadata: dict, kernel: dict, look_up: Callable) -> None:
-        self.look_up = look_up
-        names = [param["name"] for key in ("inputs", "results") for param in metadata[key]]
-        super().__init__(calls, metadata, read_call_text(json.dumps(kernel), names))
-
-    def _overload(self, name: str, overload: str | None) -> Callable:
-        return self.look_up(name, overload)
-
-    def _compile_into(self) -> None:
-        return None
+def _overload(torch: ModuleType, key: str) -> Any:
+    name, _, overload = key.partition(".")
+    return getattr(getattr(torch.ops.aten, name, None), overload or "default", None)
 
 
 def _look_up(torch: ModuleType, find: Find, name: str, overload: str | None) -> Callable[..., Any]:
     """What stands for an operator of a text. Raises LookupError."""
-    packet = getattr(torch.ops.aten, name, None)
-    function = getattr(packet, overload or "default", None)
     key = f"{name}.{overload}" if overload else name
+    function = _overload(torch, key)
     if function is None:
         raise LookupError(f"torch {torch.__version__} has no aten::{key}")
     own = find(function)
     if own or _moves_nothing(function):
         return own or function
-    parts = [getattr(torch.ops.aten, part).default for part in _PARTS.get(key, ())]
+    parts = [_overload(torch, part) for part in _PARTS.get(key, ())]
     if not parts or not all(map(find, parts)):
         raise LookupError(f"FlagGems has no {key}")
     mode = _mode(torch)
@@ -119,7 +103,7 @@ def _moves_nothing(function: Any) -> bool:
     schema = function._schema
     aliases = [a.alias_info for a in schema.returns if a.alias_info is not None]
     is_view = bool(aliases) and not any(info.is_write for info in aliases)
-    return is_view or schema.name.removeprefix("aten::") in _ALLOCATES
+    return is_view or schema.name.removeprefix("aten::") in _MEMORY
 
 
 @lru_cache(maxsize=1)
@@ -151,12 +135,15 @@ def _key(function: Any) -> str:
 
 def _python_functions(torch: ModuleType) -> Find:
     """FlagGems's own list of what it would register in torch, never registered."""
-    why = missing(["flag_gems", "triton"])
+    why = missing(["flag_gems"])
     if why:
         raise LookupError(why)
     try:
         package = importlib.import_module("flag_gems")
     except Exception as error:  # it looks for its device when it is imported
+        why = missing([error.name or ""]) if isinstance(error, ModuleNotFoundError) else None
+        if why:
+            raise LookupError(f"flag_gems {why}") from None
         raise LookupError(
             f"flag_gems cannot be imported: {type(error).__name__}: {error}"
         ) from error
@@ -165,6 +152,9 @@ def _python_functions(torch: ModuleType) -> Find:
         version = getattr(package, "__version__", "")
         raise LookupError(f"flag_gems {version} does not list its operators (_FULL_CONFIG)")
     functions = {key: function for key, function, *_ in listed}
+    for name in _TAKE_NUMBERS:
+        if f"{name}.Tensor" in functions:
+            functions.setdefault(f"{name}.Scalar", functions[f"{name}.Tensor"])
     return lambda function: functions.get(_key(function))
 
 

@@ -88,7 +88,7 @@ def missing(modules: Sequence[str]) -> str | None:
     """Why modules cannot be imported: the first that is not installed."""
     for name in modules:
         package = name.partition(".")[0]
-        if package not in sys.modules and importlib.util.find_spec(package) is None:
+        if sys.modules.get(package) is None and importlib.util.find_spec(package) is None:
             return f"needs {package}, which is not installed (pip install {package})"
     return None
 

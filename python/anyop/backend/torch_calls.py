@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 _CPU, _CUDA = 1, 2  # DLDeviceType
-_RAW = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+_RAW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # NumPy sees their bits
 
 
 class TorchCalls:
@@ -47,36 +48,40 @@ class TorchCalls:
         return cuda.stream(cuda.ExternalStream(stream, device=device_id))
 
     def tensor(self, view: Any) -> Any:
-        """A tensor on a view's memory; one dimension with a negative stride makes it a copy."""
-        if min(view.strides, default=0) < 0:
-            turned, dims = self._turned(view)
-            return turned.flip(dims)
-        return self.torch.from_dlpack(view.__dlpack__())
+        """A tensor on a view's memory; a copy where a stride is negative."""
+        place = self.place(view)
+        return place.tensor.flip(place.turned) if place.turned else place.tensor
 
-    def place(self, view: Any) -> Any | None:
-        """A tensor to write to; None where only write() can."""
-        return None if min(view.strides, default=0) < 0 else self.tensor(view)
-
-    def write(self, view: Any, values: Any) -> None:
-        """Copies values to a place of the same shape."""
-        if min(view.strides, default=0) < 0:
-            turned, dims = self._turned(view)
-            turned.copy_(values.flip(dims))
-        else:
-            self.tensor(view).copy_(values)
-
-    def _turned(self, view: Any) -> tuple[Any, list[int]]:
-        """The view with its negative strides made positive, which torch cannot have, and their dimensions."""
+    def place(self, view: Any) -> Place:
+        """Where a result goes."""
+        if min(view.strides, default=0) >= 0:
+            return Place(self.torch.from_dlpack(view.__dlpack__()), [])
         if view.device_type != _CPU:
-            raise NotImplementedError("a tensor has a negative stride, which torch has not on a device")
+            raise NotImplementedError("torch has no negative strides, and one of a tensor is")
         import numpy as np
 
-        dims = [at for at, stride in enumerate(view.strides) if stride < 0]
-        array = np.flip(np.asarray(view), dims)
-        tensor = self.torch.from_numpy(array)
+        turned = [at for at, stride in enumerate(view.strides) if stride < 0]
+        tensor = self.torch.from_numpy(np.flip(np.asarray(view), turned))
         if view.dtype in _RAW:
             tensor = tensor.view(getattr(self.torch, view.dtype))
-        return tensor, dims
+        return Place(tensor, turned)
+
+
+@dataclass
+class Place:
+    """A tensor on memory to be written, and its dimensions that lie in memory the other way round."""
+
+    tensor: Any
+    turned: list[int]
+
+    def write(self, values: Any) -> None:
+        """Copies values of the same shape."""
+        self.tensor.copy_(values.flip(self.turned) if self.turned else values)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether torch's kernels may write to it: not all can do with strides."""
+        return not self.turned and self.tensor.is_contiguous()
 
 
 def shape_text(shape: Sequence[int]) -> str:

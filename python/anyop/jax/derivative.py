@@ -19,7 +19,7 @@ from anyop.adapter.dtypes import is_floating
 from anyop.adapter.gradient import Gradient
 from anyop.adapter.operators import Operator
 from anyop.adapter.tangent import Tangent
-from anyop.jax import groups, primitive
+from anyop.jax import groups, primitive, scope
 from anyop.jax.site import Site
 
 tangent_p = primitive.Primitive("anyop_tangent")
@@ -176,7 +176,7 @@ def _transpose(cotangents: Sequence[Any], *arrays: Any, linear: Linear) -> list[
         return answer
     _refuse(linear, gradient, needed, cotangents)
     values = gradient.arguments(*_saved(linear, gradient, cotangents, arrays))
-    found = _call_backward(gradient, values, needed)
+    found = _call_backward(gradient, values, needed, linear.site.use)
     for at, value in zip(gradient.inputs, found):
         if at in needed:
             answer[needed[at]] = value
@@ -224,14 +224,14 @@ def _saved(
 
 
 def _call_backward(
-    gradient: Gradient, values: Sequence[Any], needed: Mapping[int, int]
+    gradient: Gradient, values: Sequence[Any], needed: Mapping[int, int], use: str | None
 ) -> tuple[Any, ...]:
     operator = gradient.backward
     wanted = tuple(
         not param["optional"] or at in needed
         for param, at in zip(operator.results, gradient.inputs)
     )
-    found = primitive.call(operator, values, wanted)
+    found = primitive.call(operator, values, wanted, use)
     return found if isinstance(found, tuple) else (found,)
 
 
@@ -250,7 +250,8 @@ def _push(*arrays: Any, linear: Linear) -> list[Any]:
     values = dict(zip(operator.names, linear.values(arrays)))
     for number, value in linear.saved_results(arrays).items():
         values[operator.results[number]["name"]] = value
-    found = rule.push(values, tangents, _call_by_name, _fill)
+    with scope.resumed(site.use):
+        found = rule.push(values, tangents, _call_by_name, _fill)
     (aval,) = linear.avals  # of the first and only result
     if found is None:
         found = jnp.zeros_like(arrays[linear.first_tangent], shape=aval.shape, dtype=aval.dtype)

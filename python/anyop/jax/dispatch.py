@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anyop.adapter.operators import Operator
+from anyop.jax import scope
 from anyop.jax.framework import is_array, is_traced
 from anyop.jax.primitive import bind, compiled
 from anyop.jax.site import Site
@@ -42,9 +43,11 @@ def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, 
     for at, param in enumerate(operator.inputs):
         convert = _tensors if param["kind"] == "Tensor" else _attribute
         inputs[at] = convert(operator, at, inputs[at])
-    site = Site(operator, inputs, _wanted(operator, values[operator.count :]))
+    use = scope.now()
+    site = Site(operator, inputs, _wanted(operator, values[operator.count :]), use)
     flat = site.flatten(inputs)
     if any(map(is_traced, flat)):
+        scope.check(operator.name, use)
         return site.results(bind(site, flat)), None
     if site.changed():
         raise _immutable(operator, operator.mutated[0], "an argument that the operator changes")
@@ -84,7 +87,7 @@ class Eager:
 
     def _key(self, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
         """None for a call with traced arrays, with lists, or with arrays by keyword."""
-        key: list[Any] = []
+        key: list[Any] = [scope.now()]
         for value in args:
             kind = type(value)
             if kind is self.kind:

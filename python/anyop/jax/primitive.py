@@ -35,9 +35,11 @@ def bind(site: Site, flat: Sequence[Any]) -> list[Any]:
     return call_p.bind(*same_varying(flat), site=site, devices=needs_devices())
 
 
-def call(operator: Operator, inputs: Sequence[Any], wanted: tuple[bool, ...] | None = None) -> Any:
-    """An operator on all its inputs, which are converted already."""
-    site = Site(operator, inputs, wanted)
+def call(
+    operator: Operator, inputs: Sequence[Any], wanted: tuple[bool, ...], use: str | None
+) -> Any:
+    """An operator on all its inputs, which are converted already, in a scope."""
+    site = Site(operator, inputs, wanted, use)
     return site.results(bind(site, site.flatten(inputs)))
 
 

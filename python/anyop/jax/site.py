@@ -22,9 +22,14 @@ class Site:
     """Equal sites are equal calls, to the last bit of every number."""
 
     def __init__(
-        self, operator: Operator, inputs: Sequence[Any], wanted: tuple[bool, ...] | None = None
+        self,
+        operator: Operator,
+        inputs: Sequence[Any],
+        wanted: tuple[bool, ...] | None = None,
+        use: str | None = None,
     ) -> None:
         self.operator = operator
+        self.use = use  # the text of its scope (anyop.use)
         self.attributes = tuple(
             None if at in operator.tensors else _frozen(param, value)
             for at, (param, value) in enumerate(zip(operator.inputs, inputs))
@@ -34,7 +39,7 @@ class Site:
         )
         self.wanted = wanted or (True,) * len(operator.results)
         texts = tuple(map(_exact, self.attributes))
-        self._key = (operator.name, texts, self.presence, self.wanted)
+        self._key = (operator.name, texts, self.presence, self.wanted, use)
         self._hash = hash(self._key)
         self._is_single = self.wanted == (True,) and not operator.mutated
 
@@ -50,6 +55,8 @@ class Site:
             for param, value in zip(self.operator.inputs, self.attributes)
             if param["kind"] != "Tensor"
         ]
+        if self.use is not None:
+            given.append(f"use={self.use!r}")
         return f"{self.operator.name}({', '.join(given)})"
 
     # ---- arrays ----
@@ -127,7 +134,8 @@ class Site:
                     changed.append(token)
         results = [p["name"] for p, wanted in zip(operator.results, self.wanted) if wanted]
         name = f"{operator.namespace}.{operator.short}"
-        return " ".join([name, *args, "->", *results, *changed])
+        text = " ".join([name, *args, "->", *results, *changed])
+        return text if self.use is None else f"{text}; {self.use}"
 
 
 def _presence(value: Any) -> Presence:

@@ -37,7 +37,7 @@ def _kernel(operator: Operator, wanted: str, device: str, key: str) -> Callable[
             ):
                 inputs[at] = _cast(inputs[at], dtype, name)
         with torch._C._ExcludeDispatchKeyGuard(excluded):
-            return operator.call(inputs, operator.wanted(args, kwargs))
+            return operator.call(inputs, operator.wanted(args, kwargs), operator.scope(kwargs))
 
     return kernel
 

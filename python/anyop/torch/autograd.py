@@ -17,6 +17,7 @@ import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
+from anyop import _scope
 from anyop._load import core
 from anyop.adapter.gradient import Gradient
 from anyop.torch.forward_mode import ForwardMode, is_active
@@ -24,9 +25,8 @@ from anyop.torch.gradient import requires
 from anyop.torch.operators import Operator
 
 Run = Callable[[Sequence[Any]], Any]
-Rule = Callable[
-    [Run, list[Any]], Any
-]  # (runs the operator below autograd, its arguments) -> results
+# (runs the operator below autograd, its arguments, the scope of the call) -> results
+Rule = Callable[[Run, list[Any], "str | None"], Any]
 
 
 def install(
@@ -133,6 +133,10 @@ def _bump_versions(operator: Operator, library: torch.library.Library) -> None:
 
 
 def _start(operator: Operator, rule: Rule, op: Callable, args: tuple, kwargs: dict) -> Any:
+    if _scope.active and operator.takes_scope:  # so that what is traced below keeps the scope
+        kwargs = {"use": _scope.current.get(), **kwargs}
+    use = operator.scope(kwargs)
+
     def run(inputs: Sequence[Any]) -> Any:
         """The call with these inputs in place of those that were given."""
         positional = inputs[: min(len(args), operator.count)]
@@ -143,7 +147,7 @@ def _start(operator: Operator, rule: Rule, op: Callable, args: tuple, kwargs: di
     if not requires((*args, *kwargs.values())):
         with torch._C._AutoDispatchBelowAutograd():
             return op(*args, **kwargs)
-    return rule(run, operator.fill(args, kwargs))
+    return rule(run, operator.fill(args, kwargs), use)
 
 
 @contextmanager
@@ -164,31 +168,32 @@ def _recorded(gradient: Gradient) -> Rule:
 
     class Recorded(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, run: Run, *inputs: Any) -> Any:
+        def forward(ctx: Any, run: Run, use: str | None, *inputs: Any) -> Any:
             found = run(inputs)
             results = found if isinstance(found, tuple) else (found,)
             saved = [inputs[at] for at in gradient.saved_inputs]
             saved += [results[at] for at in gradient.saved_results]
             ctx.save_for_backward(*saved)
-            ctx.kept = gradient.keep(inputs)
+            ctx.kept, ctx.use = gradient.keep(inputs), use
             without = [results[at] for at in gradient.no_grads if results[at] is not None]
             ctx.mark_non_differentiable(*without)
             return found
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            needed = ctx.needs_input_grad[1:]
+            needed = ctx.needs_input_grad[2:]
             given = tuple(grads[at] for at in gradient.grads)
             arguments = gradient.arguments(given, ctx.saved_tensors, ctx.kept)
-            found = gradient.backward.call(arguments, gradient.mask(needed))
-            return None, *gradient.place(found, len(needed))
+            with _scope.resumed(ctx.use):
+                found = gradient.backward.call(arguments, gradient.mask(needed), ctx.use)
+            return None, None, *gradient.place(found, len(needed))
 
     Recorded.__name__ = Recorded.__qualname__ = f"{gradient.forward.name}_gradient"
     apply = apply_of(Recorded)
 
-    def rule(run: Run, inputs: list[Any]) -> Any:
+    def rule(run: Run, inputs: list[Any], use: str | None) -> Any:
         refuse_inputs(gradient, inputs)
-        return apply(run, *inputs)
+        return apply(run, use, *inputs)
 
     return rule
 
@@ -209,13 +214,13 @@ def _once(operator: Operator) -> Rule:
 
     Once.__name__ = Once.__qualname__ = f"{operator.name}_once"
     apply = apply_of(Once)
-    return lambda run, inputs: apply(run, *inputs)
+    return lambda run, inputs, use: apply(run, *inputs)
 
 
 def _refused(operator: Operator, why: str) -> Rule:
     """An operator without a gradient: an error, so that none is lost silently."""
 
-    def rule(run: Run, inputs: list[Any]) -> Any:
+    def rule(run: Run, inputs: list[Any], use: str | None) -> Any:
         refuse_leaf(inputs[at] for at in operator.mutated)
         found = [operator.names[at] for at in operator.tensors if requires((inputs[at],))]
         names = f"{found[0]} requires one" if found else "an argument requires one"
@@ -229,7 +234,7 @@ def _refused(operator: Operator, why: str) -> Rule:
 def _refused_out(operator: Operator) -> Rule:
     """Answer in torch's own words to out= where a gradient would be recorded."""
 
-    def rule(run: Run, inputs: list[Any]) -> Any:
+    def rule(run: Run, inputs: list[Any], use: str | None) -> Any:
         raise out_error(operator)
 
     return rule

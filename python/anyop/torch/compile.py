@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from anyop.torch import scope
 from anyop.torch.dispatch import call
 from anyop.torch.operators import Operator
 
@@ -26,17 +27,24 @@ _traced: dict[str, Operator] = {}
 
 def install(operator: Operator) -> None:
     """Let Dynamo trace the operator's C function, now or as soon as Dynamo is imported."""
-    if _is_complete(sys.modules.get(_DYNAMO)):
-        _substitute(operator)
-        return
-    if not any(isinstance(finder, _Watcher) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Watcher())
     _waiting.append(operator)
+    if _is_complete(sys.modules.get(_DYNAMO)):
+        _start()
+    elif not any(isinstance(finder, _Watcher) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Watcher())
 
 
 def _is_complete(module: ModuleType | None) -> bool:
     spec = getattr(module, "__spec__", None)
     return module is not None and not getattr(spec, "_initializing", False)
+
+
+def _start() -> None:
+    """Dynamo is there: tell it what waits."""
+    if not _traced:
+        scope.trace_blocks()
+    while _waiting:
+        _substitute(_waiting.pop())
 
 
 def _substitute(operator: Operator) -> None:
@@ -63,8 +71,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
 
         def run_and_tell(module: ModuleType) -> None:
             run(module)
-            while _waiting:
-                _substitute(_waiting.pop())
+            _start()
 
         spec.loader.exec_module = run_and_tell
         return spec

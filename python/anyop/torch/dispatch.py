@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from anyop import _frameworks
+from anyop.torch import python_kernels, scope
 from anyop.torch.autograd import out_error
 from anyop.torch.function import call_with_gradient, entries
 from anyop.torch.gradient import requires
@@ -77,12 +78,24 @@ def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> Any:
         if isinstance(place, torch.Tensor):
             _refuse_sparse(operator, param, place)
             _refuse_frozen(operator, param, place)
+    use = _scope(operator)
     if not given:
-        return operator.call(inputs, _mask(operator, results))
+        return operator.call(inputs, _mask(operator, results), use)
     if len(given) == len(results) and operator.out is not None:
-        operator.call_out(inputs, given)
+        operator.call_out(inputs, given, use)
         return given[0] if len(given) == 1 else tuple(given)
-    return _copied(operator, inputs, results)
+    return _copied(operator, inputs, results, use)
+
+
+def _scope(operator: Operator) -> str | None:
+    """What the call by torch.ops says of its scope, so that a graph keeps it."""
+    use = scope.now()
+    if use is not None and not operator.takes_scope and torch.compiler.is_compiling():
+        raise NotImplementedError(
+            f"{operator.name}: a graph cannot keep the scope {use!r}, because "
+            + ("torch before 2.10 passes no text" if python_kernels.IS_OLD else "an argument is named use")
+        )
+    return use
 
 
 def _tensors(operator: Operator, at: int, value: Any) -> Any:
@@ -146,11 +159,13 @@ def _mask(operator: Operator, results: list[Any]) -> int:
     return mask
 
 
-def _copied(operator: Operator, inputs: list[Any], results: list[Any]) -> Any:
+def _copied(
+    operator: Operator, inputs: list[Any], results: list[Any], use: str | None
+) -> Any:
     """Where only some results are given, or some are optional: computed anew, then copied to their places."""
     if requires((*inputs, *results)):
         raise out_error(operator)
-    found = operator.call(inputs, _mask(operator, results))
+    found = operator.call(inputs, _mask(operator, results), use)
     found = list(found) if isinstance(found, tuple) else [found]
     for at, (param, place) in enumerate(zip(operator.results, results)):
         if place is None or place is False:

@@ -7,6 +7,7 @@ The formulas call torch.ops.<namespace>.<op> on values and tangents, so reverse 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,7 +53,8 @@ class ForwardMode:
             return out
         values = [*self.operator.fill(args, kwargs), out]
         named = dict(zip(self.operator.names, values))
-        tangent = self.tangent.push(named, found, self._run, _filled)
+        run = partial(self._run, self.operator.scope(kwargs))
+        tangent = self.tangent.push(named, found, run, _filled)
         return out if tangent is None else forward_ad.make_dual(out, tangent, level=_LEVEL)
 
     def _tangents(self, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -63,7 +65,9 @@ class ForwardMode:
                     if tangent is not None:
                         yield name, tangent
 
-    def _run(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _run(
+        self, use: str | None, name: str, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
         """One call of a formula."""
         operator = self.operators.get(name)
         if operator is None:
@@ -76,7 +80,7 @@ class ForwardMode:
             if inputs[at] is not None and operator.inputs[at]["layout"] != "strided":
                 inputs[at] = inputs[at].contiguous()
         unwanted = sum(1 << bit for bit, value in enumerate(results) if value is False)
-        return operator.call(inputs, -1 & ~unwanted)
+        return operator.call(inputs, -1 & ~unwanted, use)
 
 
 def _is_floating(tensor: torch.Tensor) -> bool:

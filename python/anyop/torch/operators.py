@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from anyop._load import core
 from anyop.adapter import operators
+from anyop.torch import python_kernels
 from anyop.torch.framework import FRAMEWORK
 
 
@@ -20,6 +22,9 @@ class Operator(operators.Operator):
         self.packet = getattr(getattr(torch.ops, self.namespace), self.short)
         self.default = self.packet.default
         self.out = self.packet.out if "out" in self.packet.overloads() else None
+        # Whether a call by torch.ops can say its scope. Before torch 2.10 only Python kernels get text.
+        has_text = not python_kernels.IS_OLD or core.torch_problem(name) is not None
+        self.takes_scope = has_text and "use" not in self.names
 
     def fill(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
         """Values of all inputs from a call by torch's dispatcher, which leaves out what equals its default."""
@@ -34,14 +39,24 @@ class Operator(operators.Operator):
         """The bit mask `results` in a call by torch's dispatcher."""
         return kwargs.get("results", args[self.count] if len(args) > self.count else -1)
 
-    def call(self, inputs: list[Any], results: int = -1) -> Any:
-        """The functional overload on all inputs; bit i of results: result i is wanted."""
+    def scope(self, kwargs: dict[str, Any]) -> str | None:
+        """The scope that a call by torch's dispatcher says, as anyop.use writes it."""
+        return kwargs.get("use") if self.takes_scope else None
+
+    def call(self, inputs: list[Any], results: int = -1, use: str | None = None) -> Any:
+        """The functional overload on all inputs; bit i of results: result i is wanted; use: the scope, if any."""
         keywords = dict(zip(self.keywords, inputs[self.positional :]))
         if results != -1:
             keywords["results"] = results
+        if use is not None and self.takes_scope:
+            keywords["use"] = use
         return self.default(*inputs[: self.positional], **keywords)
 
-    def call_out(self, inputs: list[Any], results: list[torch.Tensor]) -> None:
+    def call_out(
+        self, inputs: list[Any], results: list[torch.Tensor], use: str | None = None
+    ) -> None:
         """The overload that writes into given results."""
         keywords = dict(zip(self.names[self.positional :], [*inputs[self.positional :], *results]))
+        if use is not None and self.takes_scope:
+            keywords["use"] = use
         self.out(*inputs[: self.positional], **keywords)

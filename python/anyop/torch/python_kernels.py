@@ -16,13 +16,13 @@ import anyop
 from anyop import _torch_glue
 from anyop._load import core
 
-_IS_OLD = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 10)
+IS_OLD = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 10)
 _KEYS = ("CPU", "CUDA", "PrivateUse1")
 
 
 def can_help() -> bool:
     """Whether this torch is one that needs them, and they would work."""
-    return _IS_OLD and _torch_glue.load() is not None
+    return IS_OLD and _torch_glue.load() is not None
 
 
 def define(name: str, library: torch.library.Library) -> str | None:

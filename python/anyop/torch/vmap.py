@@ -23,9 +23,10 @@ def install(operator: Operator, library: torch.library.Library) -> None:
     def rule(info: Any, in_dims: tuple, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         inputs, wanted = operator.fill(args, kwargs), operator.wanted(args, kwargs)
         dims = [*in_dims[: operator.count], *[None] * (operator.count - len(in_dims))]
-        found = _folded(operator, inputs, dims, info.batch_size, wanted)
+        use = operator.scope(kwargs)
+        found = _folded(operator, inputs, dims, info.batch_size, wanted, use)
         if found is None:
-            found = _sequential(operator, inputs, dims, info.batch_size, wanted)
+            found = _sequential(operator, inputs, dims, info.batch_size, wanted, use)
         out_dims = (
             tuple(None if value is None else 0 for value in found)
             if isinstance(found, tuple)
@@ -40,7 +41,12 @@ def install(operator: Operator, library: torch.library.Library) -> None:
 
 
 def _folded(
-    operator: Operator, inputs: list[Any], dims: Sequence[Any], batch: Any, wanted: int
+    operator: Operator,
+    inputs: list[Any],
+    dims: Sequence[Any],
+    batch: Any,
+    wanted: int,
+    use: str | None,
 ) -> Any:
     """All elements in one call; None where the schema does not allow it."""
     given = [at for at in operator.tensors if inputs[at] is not None]
@@ -57,7 +63,7 @@ def _folded(
     for at, rank in zip(given, plan):
         if rank is not None:
             folded[at] = _leading(inputs[at], dims[at], batch, rank, operator.inputs[at]["layout"])
-    return operator.call(folded, wanted)
+    return operator.call(folded, wanted, use)
 
 
 def _is_batched(dim: Any) -> bool:
@@ -83,7 +89,12 @@ def _leading(
 
 
 def _sequential(
-    operator: Operator, inputs: list[Any], dims: Sequence[Any], batch: int, wanted: int
+    operator: Operator,
+    inputs: list[Any],
+    dims: Sequence[Any],
+    batch: int,
+    wanted: int,
+    use: str | None,
 ) -> Any:
     for at in operator.mutated:
         if inputs[at] is not None and not _all_batched(dims[at]):
@@ -99,7 +110,7 @@ def _sequential(
         for at in operator.tensors:
             if at not in operator.mutated:
                 sliced[at] = _laid(sliced[at], operator.inputs[at]["layout"])
-        found.append(operator.call(sliced, wanted))
+        found.append(operator.call(sliced, wanted, use))
     if isinstance(found[0], tuple):
         return tuple(None if values[0] is None else torch.stack(values) for values in zip(*found))
     return None if found[0] is None else torch.stack(found)

@@ -64,7 +64,7 @@ class Chooser {
     if (!variant_->named.empty()) return at >= variant_->listed;
     if (chosen_->is_own || chosen_->priority >= 0) return false;
     for (const Implementation* i : ListImplementations(&op_)) {
-      if (i->is_own) return true;
+      if (i->is_own && !IsDisabled(*i)) return true;
     }
     return false;
   }
@@ -89,7 +89,7 @@ class Chooser {
                 WhyNotAll().c_str());
   }
 
-  // Why the first of the rule's own does not run.
+  // Why those of the rule do not run; without one, the operator's own.
   std::string WhyFallback() const {
     std::string text;
     for (const std::string& name : variant_->named) {
@@ -101,8 +101,11 @@ class Chooser {
       }
       if (!found) text += (text.empty() ? "" : "; ") + name + " is not there";
     }
-    if (!variant_->named.empty()) return text;
-    return "none of its own kernels takes this call on " + DeviceName(type_);
+    for (const Implementation* i : ListImplementations(&op_)) {
+      if (variant_->named.empty() && i->is_own)
+        text += (text.empty() ? "" : "; ") + i->name + " " + WhyNot(*i);
+    }
+    return text;
   }
 
   int32_t FailFallback() {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A record: a JSON line for each new kind of call when it is first seen, and at the end one with
-// all counts.
+// A record: a JSON line for each new kind of call when it is first seen, and lines with the counts
+// of all kinds: the last one holds. They are written at the end, and whenever the number of calls
+// has doubled, so that a process that is killed leaves counts that are at most halved.
 #include "record.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -20,38 +24,129 @@
 namespace anyop {
 namespace {
 
+constexpr size_t kMaxKinds = size_t{1} << 16;  // calls of further kinds are counted together
+constexpr int64_t kFirstCounts = 16;           // calls before counts are written first
+
 struct Seen {
   int64_t id;
   int64_t count;
 };
 
-std::atomic<bool> recording{false};
-std::mutex mutex;  // of what follows
-int file = -1;
-std::map<std::string, Seen>* seen = new std::map<std::string, Seen>;
+struct Recorder {
+  std::mutex mutex;  // of all that follows
+  std::string path;  // as it was given
+  int file = -1;
+  std::map<std::string, Seen> seen;
+  int64_t total = 0, others = 0;  // calls; those beyond kMaxKinds
+};
 
-void WriteLine(const std::string& text) {
-  const std::string line = text + "\n";
-  const ssize_t written = write(file, line.data(), line.size());
-  static_cast<void>(written);  // a disk that is full stops no call
+std::atomic<bool> recording{false};
+
+Recorder& TheRecorder() {
+  static auto* recorder = new Recorder;  // never destroyed: calls may outlive main
+  return *recorder;
 }
 
-// The caller holds the lock.
-void WriteCounts() {
-  if (file < 0 || seen->empty()) return;
+// The functions below are called with the lock held.
+
+void Stop(Recorder* recorder) {
+  if (recorder->file >= 0) close(recorder->file);
+  recorder->file = -1;
+  recorder->seen.clear();
+  recorder->total = recorder->others = 0;
+  recording = false;
+}
+
+// One write, so that lines stay whole. A disk that is full stops no call.
+void WriteLine(Recorder* recorder, const std::string& text) {
+  const std::string line = text + "\n";
+  const ssize_t written = write(recorder->file, line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size())) return;
+  std::fprintf(stderr, "anyop: the record %s ends here, incomplete: %s\n", recorder->path.c_str(),
+               written < 0 ? std::strerror(errno) : "no space left");
+  Stop(recorder);
+}
+
+void WriteCounts(Recorder* recorder) {
+  if (recorder->file < 0 || recorder->seen.empty()) return;
   Json json;
   json.Open('{').Key("counts").Open('{');
-  for (const auto& entry : *seen)
+  for (const auto& entry : recorder->seen)
     json.Key(std::to_string(entry.second.id)).Number(entry.second.count);
-  WriteLine(json.Close('}').Close('}').text());
+  json.Close('}').Key("others").Number(recorder->others);
+  WriteLine(recorder, json.Close('}').text());
 }
 
-void WriteTensor(Json* json, const AnyopTensor& t) {
+// The path with the process's id for each %p.
+std::string OwnPath(const std::string& path) {
+  std::string own = path;
+  const std::string id = std::to_string(getpid());
+  for (size_t at = own.find("%p"); at != own.npos; at = own.find("%p", at + id.size()))
+    own.replace(at, 2, id);
+  return own;
+}
+
+// Opens the file, if no other process writes it. False with *error set.
+bool OpenFile(Recorder* recorder, std::string* error) {
+  const std::string own = OwnPath(recorder->path);
+  // O_NONBLOCK: a FIFO without a reader is an error, not a wait.
+  const int file = open(own.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (file < 0) {
+    *error = "the record " + own + " cannot be written: " + std::strerror(errno);
+    return false;
+  }
+  if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(file);
+    std::fprintf(
+        stderr,
+        "anyop: the record %s is being written by another process; calls of process %d are "
+        "not recorded (%%p in the name gives each process its own)\n",
+        own.c_str(), static_cast<int>(getpid()));
+    return true;
+  }
+  recorder->file = file;
+  recording = true;
+  return true;
+}
+
+// ---- fork and exit ----
+
+void Lock() { TheRecorder().mutex.lock(); }
+void Unlock() { TheRecorder().mutex.unlock(); }
+
+// What the parent counted is the parent's. A child has a record of its own where the name has %p,
+// from its first call on.
+void BeginChild() {
+  Recorder& recorder = TheRecorder();
+  const bool was = recording;
+  Stop(&recorder);
+  recording = was && recorder.path.find("%p") != std::string::npos;
+  Unlock();
+}
+
+void WriteLastCounts() {
+  Recorder& recorder = TheRecorder();
+  const std::lock_guard<std::mutex> lock(recorder.mutex);
+  WriteCounts(&recorder);
+}
+
+void WatchProcess() {
+  static const bool once =
+      pthread_atfork(Lock, Unlock, BeginChild) == 0 && std::atexit(WriteLastCounts) == 0;
+  static_cast<void>(once);
+}
+
+// ---- lines ----
+
+// inplace: the argument whose memory it is; nullptr: none.
+void WriteTensor(Json* json, const AnyopTensor& t, const char* inplace = nullptr) {
   json->Open('{').Key("dtype").Text(DtypeName(AnyopDtypeOf(&t))).Key("shape").Open('[');
   for (int d = 0; d < t.ndim; ++d) json->Number(t.shape[d]);
   json->Close(']').Key("strides").Open('[');
   for (int d = 0; d < t.ndim && t.strides; ++d) json->Number(t.strides[d]);
-  json->Close(']').Close('}');
+  json->Close(']');
+  if (inplace) json->Key("inplace").Text(inplace);
+  json->Close('}');
 }
 
 void WriteNumber(Json* json, const Param& p, int64_t i) {
@@ -107,6 +202,17 @@ void WriteList(Json* json, const Param& p, const char* field) {
   json->Close(']');
 }
 
+// The name of the argument that a result is written over; nullptr when it has its own memory.
+const char* InplaceOf(const Frame& frame, const Facts& facts, const AnyopTensor& result) {
+  const Operator& op = *frame.op;
+  for (uint32_t i = 0; i < op.num_inputs; ++i) {
+    if (!op.params[i].IsTensor() || op.params[i].IsList() || facts.dtypes[i] == kAnyopNoDtype)
+      continue;
+    if (result.data && frame.tensors[i].data == result.data) return op.params[i].name;
+  }
+  return nullptr;
+}
+
 // All of a call but the values in its tensors.
 std::string Signature(const Frame& frame, const Facts& facts, const Implementation& chosen) {
   const Operator& op = *frame.op;
@@ -123,7 +229,9 @@ std::string Signature(const Frame& frame, const Facts& facts, const Implementati
       json.Raw("null");
     } else if (tensor) {
       if (!first) first = &frame.tensors[i];
-      WriteTensor(&json, frame.tensors[i]);
+      const bool result = i >= op.num_inputs;
+      const AnyopTensor& t = frame.tensors[i];
+      WriteTensor(&json, t, result ? InplaceOf(frame, facts, t) : nullptr);
     } else {
       p.IsList() ? WriteList(&json, p, field) : WriteScalar(&json, p, field);
     }
@@ -135,46 +243,46 @@ std::string Signature(const Frame& frame, const Facts& facts, const Implementati
 }  // namespace
 
 bool SetRecord(const std::string& path, std::string* error) {
-  int opened = -1;
-  if (!path.empty())
-    opened = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-  if (!path.empty() && opened < 0) {
-    *error = "the record " + path + " cannot be written: " + std::strerror(errno);
-    return false;
-  }
+  Recorder& recorder = TheRecorder();
+  WatchProcess();
+  bool good = true;
   {
-    const std::lock_guard<std::mutex> lock(mutex);
-    static const bool at_exit = [] {
-      return std::atexit([] {
-               const std::lock_guard<std::mutex> last(mutex);
-               WriteCounts();
-             }) == 0;
-    }();
-    static_cast<void>(at_exit);
-    WriteCounts();
-    if (file >= 0) close(file);
-    seen->clear();
-    file = opened;
-    recording = file >= 0;
+    const std::lock_guard<std::mutex> lock(recorder.mutex);
+    WriteCounts(&recorder);
+    Stop(&recorder);
+    recorder.path = path;
+    if (!path.empty()) good = OpenFile(&recorder, error);
   }
-  SetWatch(kWatchRecord, !path.empty());
-  return true;
+  SetWatch(kWatchRecord, IsRecording());
+  return good;
 }
 
 bool IsRecording() { return recording.load(std::memory_order_relaxed); }
 
 void RecordCall(const Frame& frame, const Facts& facts, const Implementation& chosen) {
   std::string signature = Signature(frame, facts, chosen);
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (file < 0) return;
-  const auto found = seen->find(signature);
-  if (found != seen->end()) {
-    ++found->second.count;
+  Recorder& recorder = TheRecorder();
+  const std::lock_guard<std::mutex> lock(recorder.mutex);
+  std::string error;
+  if (recorder.file < 0 && (!recording || !OpenFile(&recorder, &error) || recorder.file < 0)) {
+    recording = false;
+    if (!error.empty()) std::fprintf(stderr, "anyop: %s\n", error.c_str());
     return;
   }
-  const auto id = static_cast<int64_t>(seen->size());
-  WriteLine("{\"id\":" + std::to_string(id) + "," + signature + "}");
-  seen->emplace(std::move(signature), Seen{id, 1});
+  const auto found = recorder.seen.find(signature);
+  if (found != recorder.seen.end()) {
+    ++found->second.count;
+  } else if (recorder.seen.size() < kMaxKinds) {
+    const auto id = static_cast<int64_t>(recorder.seen.size());
+    if (id == 0 && ftruncate(recorder.file, 0) != 0) errno = 0;  // a device has no length
+    WriteLine(&recorder, "{\"id\":" + std::to_string(id) + "," + signature + "}");
+    if (recorder.file < 0) return;
+    recorder.seen.emplace(std::move(signature), Seen{id, 1});
+  } else {
+    ++recorder.others;
+  }
+  const int64_t total = ++recorder.total;
+  if (total >= kFirstCounts && (total & (total - 1)) == 0) WriteCounts(&recorder);
 }
 
 }  // namespace anyop

@@ -8,8 +8,10 @@
 
 namespace anyop {
 
-// Begins a record in a file, which it empties; an empty path ends it. False with *error when the
-// file cannot be written.
+// Ends the record that is written, if any, and begins one in a file; %p in the path stands for the
+// process's id. The first call empties the file. An empty path begins none. False with *error when
+// the file cannot be written. One that another process writes is left to it, which is said on
+// stderr.
 bool SetRecord(const std::string& path, std::string* error);
 bool IsRecording();
 

@@ -110,7 +110,7 @@ class FileParser {
   bool ParseLine() {
     if (text_.Skip('[')) return ParseSection();
     const Spot spot = text_.spot();
-    const std::string word(text_.Word("*?.:"));
+    const std::string word(text_.Pattern());
     if (word.empty()) return text_.Expected("the name of an operator, include, namespace or '['");
     if (text_.Skip('=')) return ParseRule(spot, word) && ParseEnd("',' or the end of the line");
     if (word == "include") return ParseInclude();
@@ -143,8 +143,6 @@ class FileParser {
       return text_.Expected("at most " + std::to_string(kMaxRules) + " rules in all files");
     // acme::scale is acme.scale.
     for (size_t i = 0; (i = pattern.find("::", i)) != pattern.npos;) pattern.replace(i, 2, ".");
-    if (pattern.find(':') != pattern.npos)
-      return text_.Bad(spot, "found " + Quoted(pattern) + ", expected a name such as acme.scale");
     const auto [before, added] = patterns_.emplace(pattern, spot.line);
     if (!added)
       return text_.Bad(spot, "found " + Quoted(pattern) + " again, expected one rule; line " +

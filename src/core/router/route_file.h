@@ -50,7 +50,8 @@ struct RouteFile {
   std::vector<std::string> later;  // namespaces whose operators may be loaded later
 };
 
-// Reads a file, or the preset of that name, with all it includes. On a mistake false, and *error is
+// Reads a file, or the preset of that name, with all it includes. What is included within a section
+// holds only where the section does, [always] in it too. On a mistake false, and *error is
 // "file:line:column: what was found, what was expected".
 bool ReadRouteFile(const std::string& path, RouteFile* routes, std::string* error);
 

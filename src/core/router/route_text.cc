@@ -114,10 +114,19 @@ size_t RouteText::WordEnd(size_t from, const char* more) const {
   return from;
 }
 
-std::string_view RouteText::Word(const char* more) {
-  const std::string_view word = IsDigit(Next()) ? "" : Take(WordEnd(at_, more));
+std::string_view RouteText::Word() {
+  const std::string_view word = IsDigit(Next()) ? "" : Take(WordEnd(at_, ""));
   SkipBlanks();
   return word;
+}
+
+std::string_view RouteText::Pattern() {
+  constexpr const char* kMore = "*?.";
+  size_t end = IsDigit(Next()) ? at_ : WordEnd(at_, kMore);
+  while (text_.substr(end, 2) == "::") end = WordEnd(end + 2, kMore);
+  const std::string_view pattern = Take(end);
+  SkipBlanks();
+  return pattern;
 }
 
 std::string_view RouteText::Path() {

@@ -32,8 +32,9 @@ class RouteText {
 
   // Each of these also skips the blanks behind what it read.
   bool Skip(char c);
-  std::string_view Word(const char* more = "");  // a name, with these characters in it; or empty
-  std::string_view Path();  // up to a blank or between double quotes; empty: said by Expected()
+  std::string_view Word();     // a name; or empty
+  std::string_view Pattern();  // of names of operators: norm*, acme::scale; or empty
+  std::string_view Path();     // up to a blank or between double quotes; empty: said by Expected()
   bool Number(int64_t* number);
 
   // "found '...', expected ..." of what comes next, or of another word; Bad() says any text. All
@@ -60,8 +61,9 @@ class RouteText {
 // text.
 bool ReadTerms(RouteText* text, char end, std::vector<Term>* terms);
 
-// 'float32', cut when it is long.
 constexpr size_t kShownCharacters = 60;
+
+// 'float32', cut when it is long.
 std::string Quoted(std::string_view word);
 
 // "; did you mean 'float32'?", or nothing.

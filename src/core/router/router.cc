@@ -40,15 +40,20 @@ Router& TheRouter() {
   return *router;
 }
 
-bool IsDisabled(const std::string& backend) {
-  const auto& disabled = TheSettings().disabled;
-  return std::any_of(disabled.begin(), disabled.end(),
-                     [&](const std::string& pattern) { return FitsPattern(pattern, backend); });
+// "triton", "flag*": these; "!cpu": all but this.
+bool IsDisabledName(const std::string& backend) {
+  bool others = false, kept = false;
+  for (const std::string& pattern : TheSettings().disabled) {
+    if (pattern[0] != '!' && FitsPattern(pattern, backend)) return true;
+    others |= pattern[0] == '!';
+    kept |= pattern[0] == '!' && FitsPattern(pattern.substr(1), backend);
+  }
+  return others && !kept;
 }
 
 // Why no route may lead to it, whatever the call.
 std::string Refusal(const Router& router, const Implementation& i) {
-  if (IsDisabled(i.backend)) return "is disabled by ANYOP_DISABLE";
+  if (IsDisabledName(i.backend)) return "is disabled by ANYOP_DISABLE";
   if (router.deterministic && !i.deterministic)
     return "does not declare determinism (anyop.use_deterministic)";
   return "";
@@ -502,6 +507,8 @@ const Variants* VariantsInScope(const Operator* op, const Route& route, const Sc
   }
   return kept.get();
 }
+
+bool IsDisabled(const Implementation& i) { return IsDisabledName(i.backend); }
 
 std::string WhyNotRouted(const Implementation& i, int device_type) {
   Router& router = TheRouter();

@@ -58,6 +58,9 @@ bool CheckScope(const std::string& text, std::string* error);
 const Variants* VariantsInScope(const Operator* op, const Route& route, const Scope& scope,
                                 int device_type);
 
+// Whether ANYOP_DISABLE removes it.
+bool IsDisabled(const Implementation& implementation);
+
 // Why an implementation is on no route of this kind of device; empty when it is on them.
 std::string WhyNotRouted(const Implementation& implementation, int device_type);
 

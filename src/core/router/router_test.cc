@@ -104,10 +104,10 @@ TEST(RouteFiles) {
   CHECK_EQ(Load("test::which = cpu, cpu_long\n"), int{kAnyopOk});
   const int32_t bad = Load("test.which = cpu_long\ntest.witch = cpu\n");
   CHECK_EQ(bad, int{kAnyopValueError});
-  CHECK(LastErrorHas(":2:1: unknown operator 'test.witch'; did you mean test.which?"));
+  CHECK(LastErrorHas(":2:1: unknown operator 'test.witch'; did you mean 'test.which'?"));
   CHECK(Has(Caller(4).Explain(), ":1\""));  // what was loaded before holds
   CHECK_EQ(Load("test.which = cpux\n"), int{kAnyopValueError});
-  CHECK(LastErrorHas(":1:14: unknown backend 'cpux'; did you mean cpu?"));
+  CHECK(LastErrorHas(":1:14: unknown backend 'cpux'; did you mean 'cpu'?"));
   CHECK_EQ(Load("test.which = extra_\n"), int{kAnyopValueError});
   CHECK_EQ(Load("test.which = triton\n"), int{kAnyopValueError});
   CHECK(LastErrorHas("test.which has no backend 'triton'; it has cpu_long, cpu, far"));

@@ -16,7 +16,7 @@ std::string Suggested(const std::string& what, const std::string& name,
                       const std::vector<std::string>& known) {
   std::string text = "unknown " + what + " '" + name.substr(0, 60) + "'";
   const std::string nearest = Nearest(name, known);
-  return nearest.empty() ? text : text + "; did you mean " + nearest + "?";
+  return nearest.empty() ? text : text + "; did you mean '" + nearest + "'?";
 }
 
 std::vector<std::string> Backends(const Catalogue& catalogue) {
@@ -66,11 +66,11 @@ bool CheckBackend(const Operator& op, const std::string& backend, const Catalogu
 class Checker {
  public:
   Checker(const RouteFile& file, const Catalogue& catalogue, std::string* error)
-      : file_(file), catalogue_(catalogue), error_(error) {}
+      : file_(file), catalogue_(catalogue), error_(error), known_(Backends(catalogue)) {}
 
   bool Check(const Rule& rule) {
     for (size_t b = 0; b < rule.backends.size(); ++b) {
-      if (!IsKnownBackend(rule.backends[b], catalogue_))
+      if (std::find(known_.begin(), known_.end(), rule.backends[b]) == known_.end())
         return Fail(rule.backend_places[b], UnknownBackend(rule.backends[b], catalogue_));
     }
     bool fits = false, binds = false;
@@ -111,6 +111,7 @@ class Checker {
   const RouteFile& file_;
   const Catalogue& catalogue_;
   std::string* error_;
+  const std::vector<std::string> known_;  // backends
 };
 
 }  // namespace

@@ -109,7 +109,8 @@ bool Names(const OperatorVariable& variable, const Operator& op) {
 
 std::string CheckVariables(const Settings& settings, const Catalogue& catalogue) {
   if (!settings.error.empty()) return settings.error;
-  for (const std::string& name : settings.disabled) {
+  for (const std::string& word : settings.disabled) {
+    const std::string name = word.substr(word[0] == '!');
     if (name.find_first_of("*?") == name.npos && !IsKnownBackend(name, catalogue))
       return "ANYOP_DISABLE: " + UnknownBackend(name, catalogue);
   }
@@ -130,8 +131,8 @@ std::string CheckVariables(const Settings& settings, const Catalogue& catalogue)
       continue;
     }
     const std::string nearest = Nearest(kOperatorPrefix + variable.encoded, known);
-    std::fprintf(stderr, "anyop: %s fits no operator%s%s\n", variable.name.c_str(),
-                 nearest.empty() ? "" : "; did you mean ", nearest.c_str());
+    const std::string hint = nearest.empty() ? "" : "; did you mean '" + nearest + "'?";
+    std::fprintf(stderr, "anyop: %s fits no operator%s\n", variable.name.c_str(), hint.c_str());
   }
   return "";
 }

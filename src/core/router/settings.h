@@ -19,7 +19,8 @@ struct OperatorVariable {
 };
 
 struct Settings {
-  std::vector<std::string> disabled;        // ANYOP_DISABLE: names and patterns of backends
+  std::vector<std::string>
+      disabled;  // ANYOP_DISABLE: names and patterns of backends, !name: all but
   Fallback fallback = Fallback::kWarn;      // ANYOP_FALLBACK
   int log_level = 0;                        // ANYOP_LOG_DISPATCH
   std::string log_file;                     // ANYOP_LOG_FILE

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FlashInfer as a backend: checks its functions against torch's, calls them from three frameworks, and times them."""
+
+from __future__ import annotations
+
+import os
+import time
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import anyop
+import flashinfer_cases as cases
+import torch
+
+
+def from_jax() -> str:
+    try:
+        import jax
+    except ImportError:
+        return "jax is not installed"
+    if jax.default_backend() != "gpu":
+        return "JAX has no GPU"
+    x, weight = (
+        jax.numpy.asarray(jax.random.normal(jax.random.key(i), s), "bfloat16")
+        for i, s in enumerate([(64, 4096), 4096])
+    )
+    with anyop.use("flashinfer"):
+        found = jax.jit(lambda x, w: anyop.rms_norm(x, w))(x, weight)
+    with anyop.use("cuda"):
+        expected = anyop.rms_norm(x, weight)
+    share = cases.worst([torch.from_dlpack(found)], [torch.from_dlpack(expected)])
+    assert share <= 1, f"JAX: off by {share:.2f} of what is allowed"
+    return "equal"
+
+
+def from_cupy() -> str:
+    try:
+        import cupy
+    except ImportError:
+        return "CuPy is not installed"
+    gate = cupy.random.standard_normal((64, 8192), dtype="float32").astype("float16")
+    with anyop.use("flashinfer"):
+        found = anyop.silu_and_mul(gate)
+    assert type(found) is cupy.ndarray
+    with anyop.use("cuda"):
+        expected = anyop.silu_and_mul(gate)
+    share = cases.worst([torch.from_dlpack(found)], [torch.from_dlpack(expected)])
+    assert share <= 1, f"CuPy: off by {share:.2f} of what is allowed"
+    return "equal"
+
+
+def sampling() -> str:
+    """Drawn tokens are among those kept, as often as their probabilities say."""
+    probs = (
+        torch.rand(8, 1000, device="cuda")
+        .square()
+        .softmax(-1)
+        .repeat_interleave(4096, 0)
+        .contiguous()
+    )
+    sample, drawn = anyop.ops.fi.sample_top_k_top_p, {}
+    for backend in ("flashinfer", "reference"):
+        with anyop.use(backend):
+            tokens, valid = sample(probs, 20, 0.01, 1234)
+            again, _ = sample(probs, 20, 0.01, 1234)
+        assert valid.all() and torch.equal(tokens, again)
+        drawn[backend] = torch.stack(
+            [row.long().bincount(minlength=1000) for row in tokens.view(8, -1)]
+        )
+    found, expected = (drawn[backend].double() for backend in ("flashinfer", "reference"))
+    assert ((found > 0) == (expected > 0)).all(), "tokens that the other never draws"
+    # Both count the same distribution: the sum of squared deviations has a mean of 1 for each kind of token.
+    kept = expected > 0
+    deviation = ((found - expected).square() / (found + expected))[kept].mean().item()
+    assert deviation < 1.6, f"deviation {deviation:.2f}, expected about 1"
+    return f"{int(kept.sum())} kinds of tokens, deviation {deviation:.2f}"
+
+
+def microseconds(function, calls: int = 200) -> tuple[float, float]:
+    """Of a call, until it returns, and until the device is done."""
+    best = [float("inf")] * 2
+    for _ in range(5):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            function()
+        returned = time.perf_counter()
+        torch.cuda.synchronize()
+        done = time.perf_counter()
+        best = [min(best[0], returned - start), min(best[1], done - start)]
+    return best[0] / calls * 1e6, best[1] / calls * 1e6
+
+
+def main() -> None:
+    cases.load()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    print(f"{'':52}  share of   anyop, us        FlashInfer's Python, us")
+    print(f"{'':52} tolerance  return    done     return    done")
+    for case in cases.all_cases():
+        share = cases.check(case)
+        with anyop.use("flashinfer"):
+            through = microseconds(lambda: case.function(*case.arguments))  # noqa: B023  called here
+        own = microseconds(case.own)
+        times = f"{through[0]:8.1f}{through[1]:9.1f}  {own[0]:9.1f}{own[1]:9.1f}"
+        print(f"{case.name:52} {share:9.2f}{times}")
+    print("fused_add_rms_norm:", added())
+    print("sampling:", sampling())
+    print("from JAX:", from_jax())
+    print("from CuPy:", from_cupy())
+
+
+def added() -> str:
+    """Both arguments are changed."""
+    results = []
+    for backend in ("flashinfer", "reference"):
+        x, residual = cases.normal(64, 4096), cases.normal(64, 4096, seed=1)
+        with anyop.use(backend):
+            anyop.ops.fi.fused_add_rms_norm(x, residual, cases.normal(4096))
+        results.append([x, residual])
+    share = cases.worst(*results)
+    assert share <= 2, f"off by {share:.2f} of what is allowed"  # two roundings
+    return f"{share:.2f} of the tolerance"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the router what calls would run, for devices that need not be here: tensors without memory are only explained."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, NamedTuple
+
+import anyop
+from anyop._load import core
+from anyop.tune.workload import Kind, Spec, kind_of
+
+_DEVICES = {"cpu": 1, "cuda": 2, "hip": 10}
+_APART = 1 << 36  # bytes between tensors that are not there
+_NUMBER = re.compile(r"(\w+)(?:\((\w+)\))?(?:%\d+)?(?:=|!=|<=?|>=?)(-?\d+)")
+
+
+class Call(NamedTuple):
+    """What is asked: an operator on a device with a dtype, at sizes that have a name."""
+
+    operator: str
+    device: str
+    dtype: str
+    sizes: str
+
+
+class Answer(NamedTuple):
+    """What runs, None when nothing does, and the rule that says so."""
+
+    chosen: str | None
+    reason: str
+
+
+def rules() -> list[dict[str, Any]]:
+    """Those in force, first to last."""
+    return json.loads(core.routes())["rules"]
+
+
+def ask(operators: list[str], devices: list[str], conditions: list[str]) -> dict[Call, Answer]:
+    """The answers for all dtypes, at base sizes, those of [bench] and those around the numbers of conditions."""
+    found = {}
+    for operator in operators:
+        for device in devices:
+            for call, kind in _kinds(operator, device, conditions):
+                found[call] = _explain(kind)
+    return found
+
+
+def _kinds(operator: str, device: str, conditions: list[str]) -> Iterator[tuple[Call, Kind]]:
+    metadata = anyop.metadata(operator)
+    stated = {"": {"sizes": {}, "groups": {}, "attributes": {}}}
+    stated.update({f"[bench] {name}": dict(case) for name, case in (metadata["bench"] or {}).items()})
+    for name, value in _numbers(conditions):
+        for near in (value - 1, value, value + 1):
+            part = _part(metadata, name, near)
+            if part:
+                stated[f"{name}={near}"] = {**stated[""], **part}
+    first = next((p for p in metadata["inputs"] if p["kind"] == "Tensor" and p["dtypes"]), None)
+    for sizes, case in stated.items():
+        for dtype in _dtypes(first):
+            try:
+                kind = kind_of(operator, device, {**case, "dtype": dtype}, sizes)
+            except (ValueError, LookupError):
+                continue  # conditions of the schema forbid it
+            yield Call(operator, device, dtype or "", sizes), kind
+
+
+def _dtypes(first: dict[str, Any] | None) -> list[str | None]:
+    return list(first["possible_dtypes"]) if first else [None]
+
+
+def _numbers(conditions: list[str]) -> set[tuple[str, int]]:
+    """(name of a size or group, number) of all words that compare one."""
+    return {
+        (match[2] or match[1], int(match[3])) for text in conditions for match in _NUMBER.finditer(text)
+    }
+
+
+def _part(metadata: dict[str, Any], name: str, value: int) -> dict[str, Any]:
+    """Where a size of this name has this value; empty when the operator has none."""
+    symbols = metadata["symbols"]
+    group = "_" if name == "rows" else name
+    if name in symbols["sizes"] and value >= 0:
+        return {"sizes": {name: value}}
+    if name in symbols["attributes"]:
+        return {"attributes": {name: value}}
+    if group in symbols["groups"] and value >= 0:
+        return {"groups": {g: [value] for g in symbols["groups"]}}
+    return {}
+
+
+def _explain(kind: Kind) -> Answer:
+    addresses = count(_APART, _APART)
+
+    def tensor(value: Any) -> Any:
+        if isinstance(value, list):
+            return [tensor(item) for item in value]
+        return _Absent(value, kind.device, next(addresses)) if isinstance(value, Spec) else value
+
+    given = {name: tensor(value) for name, value in kind.inputs.items() if value is not None}
+    try:
+        explained = anyop.explain(kind.operator, **given)
+    except (NotImplementedError, ValueError, TypeError) as error:
+        return Answer(None, str(error))
+    return Answer(explained.chosen, explained.reason)
+
+
+def _Absent(spec: Spec, device: str, address: int) -> Any:  # noqa: N802
+    import numpy as np
+
+    from anyop.testing.dlpack import DlpackArray, dtype_code
+
+    where = (_DEVICES[device], 0)
+    none = np.zeros(1, np.uint8)
+    return DlpackArray(
+        none, shape=spec.shape, strides=spec.strides, dtype=dtype_code(spec.dtype), device=where, data=address
+    )  # fmt: skip

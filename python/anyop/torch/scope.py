@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scope of anyop.use in torch: as a value that Dynamo reads with a guard, and what it traces for a block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anyop import _scope
+from anyop._load import core
+
+# Its attribute `text` is the scope of the calling thread or task. Dynamo guards what it has read there.
+thread = core.ThreadScope(_scope.current.get)
+_outer: list[str | None] = []  # scopes around the blocks that are being traced; empty at all other times
+
+
+def now() -> str | None:
+    """The scope that a call is in. Traced by Dynamo: also that of a block in the traced code."""
+    return thread.text
+
+
+def trace_blocks() -> None:
+    """Let Dynamo trace blocks inside compiled code. For the moment when torch._dynamo has been imported."""
+    import torch
+
+    check = torch._dynamo.assume_constant_result(_check)
+    traced: dict[Callable[..., Any], Callable[..., Any]] = {
+        _scope.enter: _enter,
+        _scope.leave: _leave,
+        _scope.current.get: now,
+        core.check_scope: lambda text: check(text),
+    }
+    for function, body in traced.items():
+        torch.compiler.substitute_in_graph(function, skip_signature_check=True)(body)
+
+
+def _enter(text: str | None, owner: object) -> None:
+    _outer.append(thread.text)
+    thread.text = text
+
+
+def _leave(owner: object) -> None:
+    thread.text = _outer.pop()
+
+
+def _check(text: str) -> None:
+    core.check_scope(text)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures which implementation runs each call of a workload fastest, and writes it down as routes: `anyop tune`.
+
+    kinds, notes = tune.read_record("run.jsonl")
+    tuned = tune.tune(tune.merged(kinds), tune.Settings("routes.txt"), print)
+    anyop.load_routes("routes.txt")
+
+workload.py reads what is called; arguments.py makes such calls; candidates.py compares each implementation with the
+reference; clock.py times them in turns; choice.py finds rules; routes.py writes them; run.py does all of it.
+"""
+
+from anyop.tune.run import Settings, Tuned, tune
+from anyop.tune.workload import (
+    Kind,
+    Spec,
+    bench_kinds,
+    given_shapes,
+    merged,
+    read_record,
+)
+
+__all__ = [
+    "Kind",
+    "Settings",
+    "Spec",
+    "Tuned",
+    "bench_kinds",
+    "given_shapes",
+    "merged",
+    "read_record",
+    "tune",
+]

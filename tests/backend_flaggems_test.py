@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FlagGems as a backend: a stand-in of its package and one of its compiled library, on the CPU; and what is missing.
+
+The real package needs a GPU to be imported: tests/cuda_triton.py runs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import anyop
+import numpy as np
+import pytest
+from anyop._load import core
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+from anyop.backend import flaggems  # noqa: E402
+
+LIBRARY = Path(__file__).with_name("flaggems_library.c")
+PACKAGE = """
+import torch
+
+__version__ = "0"
+calls = []
+
+
+def listed(key):
+    name, _, overload = key.partition(".")
+    function = getattr(getattr(torch.ops.aten, name), overload or "default")
+
+    def call(*args, **kwargs):
+        calls.append(key)
+        return function(*args, **kwargs)
+
+    return key, call
+
+
+_FULL_CONFIG = tuple(map(listed, [
+    "silu", "relu", "add.Tensor", "mul.Tensor", "_softmax", "native_layer_norm", "mm", "addmm", "sum.dim_IntList",
+]))
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package flag_gems that has some operators and counts their calls."""
+    (tmp_path / "flag_gems").mkdir()
+    (tmp_path / "flag_gems" / "__init__.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "flag_gems", raising=False)
+    importlib.invalidate_caches()
+    yield importlib.import_module("flag_gems")
+    sys.modules.pop("flag_gems", None)
+
+
+def kernel_of(op):
+    return next(k for k in anyop.metadata(op)["kernels"] if k["form"] == "aten")
+
+
+@pytest.fixture
+def on_cpu():
+    """Offers the backend for the CPU, where its stand-ins compute, and takes it away again."""
+    made = []
+
+    def offer(op, functions):
+        made.append(op)
+        resolver = partial(flaggems.resolve, op, kernel_of(op), functions)
+        core.register_python(op, "stand_in", "stand_in", "test", None, 1, -60, False, resolver)
+
+    yield offer
+    for op in made:
+        core.unregister(op, "stand_in")
+
+
+def array(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+X, W = array(5, 8), array(8, seed=1)
+CALLS = [  # operator, arguments, what of FlagGems must have run
+    ("silu", (X,), ["silu"]),
+    ("add", (X, X), ["add.Tensor"]),
+    ("silu_and_mul", (X,), ["silu", "mul.Tensor"]),
+    ("softmax", (X,), ["_softmax"]),
+    ("layer_norm", (X, W, W), ["native_layer_norm"]),
+    ("linear", (X, array(3, 8)), ["mm"]),
+    ("add_backward", (X, W, X), ["sum.dim_IntList"]),
+]
+
+
+@pytest.mark.parametrize(("op", "arguments", "expected"), CALLS, ids=[c[0] for c in CALLS])
+def test_flag_gems_computes_and_not_aten(package, on_cpu, op, arguments, expected):
+    on_cpu(op, flaggems._python_functions)
+    function = getattr(anyop, op)
+    plain = function(*arguments)
+    with anyop.use("stand_in"):
+        assert anyop.explain(op, *arguments).chosen == "stand_in"
+        found = function(*arguments)
+    assert set(expected) <= set(package.calls)
+    pairs = zip(found, plain) if isinstance(plain, tuple) else [(found, plain)]
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, 1e-5, 1e-5)
+
+
+def test_what_flag_gems_lacks_is_said(package):
+    for op, what in (
+        ("topk", ""),
+        ("embedding", "embedding"),
+        ("log_softmax", "log_softmax.int"),
+    ):
+        found = flaggems.resolve(op, kernel_of(op), flaggems._python_functions)
+        assert found.startswith("FlagGems has no ") and what in found
+
+
+def test_what_aten_would_call_behind_flag_gems_back_is_refused(package, on_cpu, monkeypatch):
+    """matmul of three dimensions is bmm in ATen, which this package has not; suppose nobody had known."""
+    monkeypatch.setitem(flaggems._PARTS, "matmul", ("mm",))
+    on_cpu("matmul", flaggems._python_functions)
+    a = array(2, 3, 4)
+    with anyop.use("stand_in"), pytest.raises(NotImplementedError, match="FlagGems has no bmm"):
+        anyop.matmul(a, array(2, 4, 3))
+    assert "bmm" not in package.calls
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("import no_such_module", "flag_gems needs no_such_module, which is not installed"),
+        ("raise RuntimeError('no device')", "cannot be imported: RuntimeError: no device"),
+        ("__version__ = '9'", "flag_gems 9 does not list its operators"),
+    ],
+)
+def test_a_package_that_cannot_be_used(package, source, why):
+    Path(package.__file__).write_text(source)
+    shutil.rmtree(Path(package.__file__).with_name("__pycache__"), ignore_errors=True)
+    sys.modules.pop("flag_gems")
+    importlib.invalidate_caches()
+    assert why in flaggems.resolve("silu", kernel_of("silu"), flaggems._python_functions)
+
+
+def test_nothing_is_imported_before_it_is_needed():
+    """Names of both backends are known in a process that has neither; torch is not imported for that."""
+    code = """
+import json, sys, anyop
+assert {"flaggems", "flaggems_c"} <= set(anyop.backends("rms_norm"))
+anyop.use("flaggems")
+assert not {"torch", "flag_gems", "triton"} & set(sys.modules), "imported"
+from anyop._load import core
+from anyop.backend import flaggems
+kernel = next(k for k in anyop.metadata("silu")["kernels"] if k["form"] == "aten")
+sys.modules["flag_gems"] = None
+print(json.dumps([flaggems.resolve("silu", kernel, f) for f in
+                  (flaggems._python_functions, flaggems._compiled_functions)]))
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "FLAGGEMS_DIR"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert ran.returncode == 0, ran.stderr
+    python, compiled = json.loads(ran.stdout)
+    assert python == "needs flag_gems, which is not installed (pip install flag_gems)"
+    assert compiled == "needs FLAGGEMS_DIR, which is not set"
+
+
+# ---- the compiled library ----
+
+WITH_LIBRARY = """
+import os, sys, torch, numpy as np, anyop
+from functools import partial
+from anyop._load import core
+from anyop.backend import flaggems
+def kernel(op):
+    return next(k for k in anyop.metadata(op)["kernels"] if k["form"] == "aten")
+for op in ("relu", "rms_norm"):
+    resolver = partial(flaggems.resolve, op, kernel(op), flaggems._compiled_functions)
+    core.register_python(op, "stand_in", "stand_in", "test", None, 1, -60, False, resolver)
+x = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32)
+w = np.linspace(-1, 1, 8, dtype=np.float32)
+plain = anyop.relu(x), anyop.rms_norm(x, w, eps=1e-3)
+os.environ["ANYOP_FALLBACK"] = "error"
+with anyop.use("stand_in"):
+    assert anyop.explain("relu", x).chosen == "stand_in", anyop.explain("relu", x)
+    found = anyop.relu(x), anyop.rms_norm(x, w, eps=1e-3)
+for one, other in zip(found, plain):
+    assert np.abs(one - other).max() < 1e-6
+print(flaggems.resolve("silu", kernel("silu"), flaggems._compiled_functions))
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_the_compiled_library(tmp_path):
+    """Laid out as FlagGems installs it; FLAGGEMS_DIR is the folder of its CMake configuration."""
+    folder = tmp_path / "flag_gems" / "lib" / "cmake" / "FlagGems"
+    folder.mkdir(parents=True)
+    at_torch = Path(torch.__file__).parent / "lib"
+    target = tmp_path / "flag_gems" / "c_operators.cpython.so"
+    command = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        LIBRARY,
+        "-o",
+        target,
+        f"-L{at_torch}",
+        "-ltorch_cpu",
+        "-lm",
+    ]
+    subprocess.run(command, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", WITH_LIBRARY],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "FLAGGEMS_DIR": str(folder)},
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == "FlagGems has no silu"  # one with other arguments is none
+
+
+def test_a_folder_without_the_library(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLAGGEMS_DIR", str(tmp_path / "a" / "b" / "c" / "d" / "e"))
+    found = flaggems.resolve("silu", kernel_of("silu"), flaggems._compiled_functions)
+    assert found.startswith("FLAGGEMS_DIR is ") and "no c_operators*.so there" in found
