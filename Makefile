@@ -127,6 +127,6 @@ $(VENV)/.wheel: pyproject.toml | $(PY)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.demo
-	@$(STEP) "install torch, JAX, Paddle, transformers and the tools of the tests (some minutes)" \
+	@$(STEP) "install torch, JAX, Paddle, transformers, Triton and the tools of the tests (some minutes)" \
 	  $(PIP) $(shell $(REQUIREMENTS) dev)
 	@touch $@

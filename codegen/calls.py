@@ -136,7 +136,7 @@ def _check(node: ast.expr) -> None:
 
 
 def _is_test(node: ast.Compare) -> bool:
-    """x is None, dtype(x) is bool, dtype(x) is not dtype(y), device(x) is cpu, shape(x) == shape(y), mode == 'none'."""
+    """Such as x is None, dtype(x) is not dtype(y), device(x) is cpu, shape(x) == shape(y), mode == 'none'."""
     (operator, *more), against = node.ops, node.comparators[0]
     if more:
         return False

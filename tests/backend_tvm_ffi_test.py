@@ -2,6 +2,7 @@
 """Any function of tvm-ffi as a backend: every kind of argument, every caller, and what is said where one is missing."""
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -105,6 +106,23 @@ CALL = (
     "kinds(out, y, k, n, f, flag, mode, tag, dtype, ceil(A*B/4) + max(k, 2)*-1 - (B//2)%2, -2.5e-1, True, None, "
     "'a, b', ints, [B, A - 1], workspace(16*numel(out)), flat(y), xs)"
 )
+C_CALLER = """\
+#include <stdio.h>
+#include "anyop/anyop.h"
+int main(int argc, char** argv) {
+  int64_t shape[] = {2, 3}, strides[] = {3, 1};
+  float data[] = {1, 2, 3, 4, 5, 6};
+  AnyopTensor x = {data, 1, 0, 2, 2, 32, 1, shape, strides, 0};
+  AnyopValue values[3] = {{kAnyopTensorValue, 0, {&x}}};
+  AnyopInvokeOptions options = {sizeof options, 0, NULL, argv[2]};
+  if (AnyopLoadLibrary(argv[1]) ||
+      AnyopInvoke(AnyopFindOperator("foreign.scale"), values, 3, &options))
+    return puts(AnyopLastError()), 1;
+  printf("%g\\n", ((float*)values[2].as.tensor->data)[5]);
+  AnyopDeleteTensor(values[2].as.tensor);
+  return 0;
+}
+"""
 STREAM = """\
 schema = "foreign::stream(Tensor x) -> Tensor"
 shapes = { x = "*", out = "1" }
@@ -311,6 +329,26 @@ def test_mistakes_in_a_call(module, call, message):
     assert "mistake" not in anyop.backends("foreign.scale")
 
 
+def test_broken_calls_are_refused_or_read(module):
+    """Whatever the text, an answer."""
+    random, bits = (
+        np.random.default_rng(0),
+        [*list("()[],'\"\\-*/+%. 19Deé\x00"), "rows(", "numel(", "ceil("],
+    )
+    answers = {True: 0, False: 0}
+    for _ in range(1500):
+        text = CALL.replace("kinds", "f", 1)
+        for at in random.integers(0, len(text), random.integers(1, 3)):
+            text = text[:at] + random.choice(bits) + text[at + random.integers(0, 3) :]
+        try:
+            register_tvm_ffi("foreign.kinds", text, backend="broken", library="libabsent.so")
+            answers[True] += 1
+        except ValueError:
+            answers[False] += 1
+    anyop.unregister("foreign.kinds", "broken")
+    assert answers[True] > 20 and answers[False] > 1000
+
+
 def test_mistakes_in_a_registration(module):
     for given, message in (
         ({"device": "gpu"}, "device 'gpu', expected one of any, cpu"),
@@ -332,6 +370,24 @@ def test_overflow(module):
         anyop.ops.foreign.kinds([X], None, 2)
     with anyop.use("small"), pytest.raises(ValueError, match=r"f: workspace\(-k\) is negative"):
         anyop.ops.foreign.kinds([X], None, 2)
+
+
+def test_from_c_without_python(module, tmp_path):
+    (tmp_path / "caller.c").write_text(C_CALLER)
+    where = Path(anyop.__file__).parent / "lib"
+    paths = [f"-I{anyop.include_dir()}", f"-L{where}", "-lanyop", f"-Wl,-rpath,{where}"]
+    subprocess.run(["gcc", "caller.c", "-o", "caller", *paths], cwd=tmp_path, check=True)
+    library = next((module.parent / "out").rglob("libforeign.so"))
+
+    def call(backend, **environment):
+        environment = os.environ | {"ANYOP_FALLBACK": "error"} | environment
+        command = [tmp_path / "caller", library, backend]
+        return subprocess.run(command, env=environment, capture_output=True, text=True).stdout
+
+    found = {"LD_LIBRARY_PATH": str(RUNTIME / "lib")}
+    assert call("acme", **found) == "12\n"
+    assert "is Python's, which does not run in this process" in call("python_made", **found)
+    assert "cannot open libtvm_ffi" in call("acme", LD_LIBRARY_PATH="")
 
 
 def test_two_threads(module):

@@ -21,12 +21,9 @@ import run as example  # noqa: E402
 cases.load()
 
 
-CASES = cases.all_cases()
-
-
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_against_the_reference(case):
-    cases.check(case)
+@pytest.mark.parametrize("name", cases.CASES)
+def test_against_the_reference(name):
+    assert cases.check(cases.CASES[name]()) <= 1
 
 
 def test_changed_arguments():
@@ -34,7 +31,7 @@ def test_changed_arguments():
 
 
 def test_sampling():
-    assert int(example.sampling().split()[0]) == 160
+    assert example.sampling().startswith("165 kinds of tokens")
 
 
 @pytest.mark.parametrize("framework", ["jax", "cupy"])

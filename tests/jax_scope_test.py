@@ -319,6 +319,19 @@ print("done")
     assert found.stdout == "done\n", found.stderr[-3000:]
 
 
+def test_a_kernel_written_in_jax_is_refused():
+    """It would compute with XLA's threads, which wait for it. Elsewhere it runs."""
+    anyop.register("relu", lambda x: jnp.maximum(x, 0) + 1, backend="spy", framework="jax")
+    try:
+        with anyop.use("spy", ops="relu"):
+            assert anyop.relu(np.float32([-1, 2])).tolist() == [1, 3]
+            for function in (anyop.relu, jax.jit(anyop.relu)):
+                with pytest.raises(Exception, match="spy: .*cannot run inside a program of JAX"):
+                    jax.block_until_ready(function(X))
+    finally:
+        anyop.unregister("relu", "spy")
+
+
 def test_aten_under_xlas_threads():
     """Its first calls, which import torch, from several of XLA's threads at once."""
     pytest.importorskip("torch", reason="torch is not installed")
@@ -338,7 +351,7 @@ threads = [threading.Thread(target=work) for _ in range(4)]
 [t.start() for t in threads]
 work()
 [t.join() for t in threads]
-assert {k.backend: k.calls for k in anyop.testing.kernels("rms_norm")}["aten"] == 5 * 20 * 2
+assert {k.backend: k.calls for k in anyop.testing.kernel_calls("rms_norm")}["aten"] == 5 * 20 * 2
 print("done")
 """
     found = run("import anyop.testing\n" + program, ANYOP_FALLBACK="error")

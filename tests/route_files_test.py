@@ -175,6 +175,16 @@ def test_what_cannot_be_reached_is_refused(folder):
     assert len(refusal("y/" * 10_000)) < 1200
 
 
+def test_a_path_is_read_whole(folder):
+    anyop.load_routes(b"./before.routes")
+    for path in ("before.routes\0x", b"before.routes\0x"):
+        with pytest.raises(ValueError, match=r"NUL|null"):
+            anyop.load_routes(path)
+    Path("größe 1.routes").write_text('include "./before.routes"')
+    anyop.load_routes(Path("größe 1.routes"))
+    assert "before.routes:1" in core.routes()
+
+
 def test_a_file_without_permission_is_refused(folder):
     Path("secret.routes").write_text("* = cpu")
     os.chmod("secret.routes", 0)

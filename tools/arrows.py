@@ -51,7 +51,7 @@ ALLOWED = {
         "generated",
         "ops",
     },
-    "bench": {"bench", "src/core", "include", "generated", "ops"},
+    "bench": {"bench", "src/core", "src/core/router", "include", "generated", "ops"},
 }
 # Where quoted includes are looked for besides the file's own folder, and the folder found there.
 SEARCHED = {

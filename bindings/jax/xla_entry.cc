@@ -50,6 +50,13 @@ class ExactFloats {
 #endif
 };
 
+thread_local int depth = 0;  // of calls from XLA
+
+struct Waiting {
+  Waiting() { ++depth; }
+  ~Waiting() { --depth; }
+};
+
 // XLA asks what the handler was built for, in a call without arguments.
 bool AnswerMetadata(const CallFrame& call) {
   for (Extension* e = call.extensions; e; e = e->next) {
@@ -120,6 +127,7 @@ Error* Run(const CallFrame& call, int32_t device) {
 
 Error* Handle(CallFrame* call, int32_t device) noexcept {
   if (AnswerMetadata(*call) || call->stage != Stage::kExecute) return nullptr;
+  const Waiting waiting;
   try {
     return Run(*call, device);
   } catch (const std::bad_alloc&) {
@@ -138,3 +146,5 @@ anyop::xla::Error* AnyopXlaCpu(anyop::xla::CallFrame* call) {
 }
 
 anyop::xla::Error* AnyopXlaCuda(anyop::xla::CallFrame* call) { return anyop::xla::Handle(call, 2); }
+
+bool AnyopXlaWaits() { return anyop::xla::depth > 0; }

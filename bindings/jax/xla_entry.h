@@ -17,4 +17,6 @@
 extern "C" {
 __attribute__((visibility("default"))) anyop::xla::Error* AnyopXlaCpu(anyop::xla::CallFrame* call);
 __attribute__((visibility("default"))) anyop::xla::Error* AnyopXlaCuda(anyop::xla::CallFrame* call);
+// Whether XLA waits for this thread: what waits for XLA here would wait for ever.
+__attribute__((visibility("default"))) bool AnyopXlaWaits();
 }

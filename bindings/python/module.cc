@@ -117,6 +117,8 @@ PyObject* JaxHandlers(PyObject*, PyObject*) {
   return cpu && cuda ? Py_BuildValue("{sOsO}", "cpu", cpu.get(), "CUDA", cuda.get()) : nullptr;
 }
 
+PyObject* XlaWaits(PyObject*, PyObject*) { return PyBool_FromLong(AnyopXlaWaits()); }
+
 // promote(name, name): torch's promotion of two dtypes; None where there is none.
 PyObject* PromoteDtypes(PyObject*, PyObject* args) {
   const char *a, *b;
@@ -161,6 +163,7 @@ PyMethodDef methods[] = {
     {"open_paddle_glue", OpenPaddleGlue, METH_VARARGS, nullptr},
     {"torch_problem", TorchProblem, METH_O, nullptr},
     {"jax_handlers", JaxHandlers, METH_NOARGS, nullptr},
+    {"xla_waits", XlaWaits, METH_NOARGS, nullptr},
     {"promote", PromoteDtypes, METH_VARARGS, nullptr},
     {"get_num_threads", GetNumThreads, METH_NOARGS, nullptr},
     {"set_num_threads", SetNumThreads, METH_O, nullptr},

@@ -28,6 +28,30 @@ class Gil {
   const PyGILState_STATE state_;
 };
 
+// While Paddle's SOT traces a function it translates every Python frame of the thread, and keeps what
+// is in them. A kernel's are none of its business.
+class PlainFrames {
+ public:
+  PlainFrames() {
+    PyObject* core = PyDict_GetItemString(PyImport_GetModuleDict(), "paddle.base.core");
+    set_ = Attribute(core, "set_eval_frame");
+    if (set_) before_ = Ref(PyObject_CallFunctionObjArgs(set_.get(), Py_None, nullptr));
+    PyErr_Clear();
+  }
+  ~PlainFrames() {
+    if (!before_ || before_.get() == Py_None) return;
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    const Ref done(PyObject_CallFunctionObjArgs(set_.get(), before_.get(), nullptr));
+    PyErr_Restore(type, value, trace);
+  }
+  PlainFrames(const PlainFrames&) = delete;
+  PlainFrames& operator=(const PlainFrames&) = delete;
+
+ private:
+  Ref set_, before_;
+};
+
 // "ValueError: what it says" of the error that is set, which is cleared with all its frames hold.
 std::string TakeError(int32_t* status) {
   PyObject *type, *value, *trace;
@@ -140,6 +164,7 @@ int32_t Run(const void* args, AnyopCall* call) {
     return call->fail(call, kAnyopNotImplemented,
                       "its kernel is written in Python, which has ended");
   const Gil gil;
+  const PlainFrames frames;
   const auto& self = *static_cast<const PythonKernel*>(call->context);
   Values values(*self.op, static_cast<const char*>(args));
   Ref result;
@@ -156,7 +181,6 @@ int32_t Run(const void* args, AnyopCall* call) {
     const std::string text = TakeError(&status);
     return call->fail(call, status, (self.name + ": " + text).c_str());
   }
-  if (values.Kept()) PyGC_Collect();  // what is in a cycle with a frame, such as a caught error
   if (values.Kept()) PyGC_Collect();  // cycles of the function's own may hold them
   if (const char* kept = values.Kept()) {
     const std::string text = self.name + " keeps " + kept +
@@ -189,6 +213,7 @@ bool Take(const Implementation& implementation, Ref answer, AnyopKernel* run, vo
 bool ResolveCallable(const Implementation& implementation, AnyopKernel* run, void** context,
                      std::string* why) {
   const Gil gil;
+  const PlainFrames frames;
   auto* resolver = static_cast<PyObject*>(implementation.resolve_context);
   return Take(implementation, Ref(PyObject_CallObject(resolver, nullptr)), run, context, why);
 }
@@ -196,6 +221,7 @@ bool ResolveCallable(const Implementation& implementation, AnyopKernel* run, voi
 bool ResolveForm(const Implementation& implementation, AnyopKernel* run, void** context,
                  std::string* why) {
   const Gil gil;
+  const PlainFrames frames;
   const std::string name = "anyop.backend." + implementation.form;
   const Ref module(PyImport_ImportModule(name.c_str()));
   Ref answer(module

@@ -45,6 +45,7 @@ bool HasMask(const Operator& op) {
 }
 
 bool TakesScope(const Operator& op) {
+  if (runtime.shim && !runtime.shim->string_size) return false;
   for (const Param& p : op.params) {
     if (std::strcmp(p.name, "use") == 0) return false;
   }

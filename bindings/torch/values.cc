@@ -230,7 +230,6 @@ int32_t Values::ReadText(const char* name, StringHandle handle, AnyopString* tex
              : Fail(&frame, kAnyopValueError, "%s holds a NUL character", name);
 }
 
-// Torch before 2.10 has no text on its stack, and refuses the call before it comes here.
 int32_t Values::ReadScope() {
   AnyopString text = {};
   auto handle = reinterpret_cast<StringHandle>(*Pointed(stack_[count_ - 1]));

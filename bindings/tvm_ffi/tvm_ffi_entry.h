@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operator as a tvm-ffi global function, and functions of tvm-ffi as implementations of operators.
+// Every operator as a global function of tvm-ffi; functions of tvm-ffi as implementations.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@ extern "C" {
 // not (static text). Once is enough.
 ANYOP_API const char* AnyopRegisterTvmFfi(const char* path);
 
-// Finds a function in what Python makes of "package.module:attribute"; a tvm-ffi object, which stays
-// alive. On failure nullptr, and *why says what is missing.
+// Finds a function in what Python makes of "package.module:attribute"; a tvm-ffi object, which
+// stays alive. On failure nullptr, and *why says what is missing.
 typedef void* (*AnyopFindInPython)(const std::string& module, const std::string& function,
                                    std::string* why);
 ANYOP_API void AnyopSetFindInPython(AnyopFindInPython find);
 
 // Adds an implementation that calls a function of tvm-ffi as `text` says (call, module, library and
-// needs, JSON). function: it, a tvm-ffi object of which a reference is taken; NULL: found by the text
-// when it is first needed. run and context of `described` are not read.
+// needs, JSON). function: it, a tvm-ffi object of which a reference is taken; NULL: found by the
+// text when it is first needed. run and context of `described` are not read.
 ANYOP_API int32_t AnyopAddTvmFfiCall(const AnyopOperator* op, const AnyopImplementation* described,
                                      const char* text, void* function);
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""add in Triton, for floating operands of one shape that are contiguous."""
+"""add in Triton, for floating operands; those of one shape that are contiguous are read once."""
 
 import triton
 import triton.language as tl
@@ -15,8 +15,8 @@ def _add(x, y, out, count, alpha, BLOCK: tl.constexpr):
 
 
 def add(x, y, alpha, *, out):
-    """Writes out; torch's tensors, x and y contiguous."""
-    place = out.contiguous()
+    """Writes out; torch's tensors. One that is not contiguous, such as a broadcast one, is copied first."""
+    x, y, place = x.contiguous(), y.contiguous(), out.contiguous()
     if out.numel():
         _add[(triton.cdiv(out.numel(), 2048),)](x, y, place, out.numel(), alpha, 2048, num_warps=8)
     if place is not out:

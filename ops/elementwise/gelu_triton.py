@@ -20,8 +20,8 @@ def _gelu(x, out, count, BLOCK: tl.constexpr, BY_TANH: tl.constexpr):
 
 
 def gelu(x, approximate, *, out):
-    """Writes out; torch's tensors, x contiguous."""
-    place = out.contiguous()
+    """Writes out; torch's tensors. One that is not contiguous is copied first."""
+    x, place = x.contiguous(), out.contiguous()
     if out.numel():
         _gelu[(triton.cdiv(out.numel(), 2048),)](
             x, place, out.numel(), 2048, approximate == "tanh", num_warps=8

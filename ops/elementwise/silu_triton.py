@@ -15,8 +15,8 @@ def _silu(x, out, count, BLOCK: tl.constexpr):
 
 
 def silu(x, *, out):
-    """Writes out; torch's tensors, x contiguous."""
-    place = out.contiguous()
+    """Writes out; torch's tensors. One that is not contiguous is copied first."""
+    x, place = x.contiguous(), out.contiguous()
     if out.numel():
         _silu[(triton.cdiv(out.numel(), 2048),)](x, place, out.numel(), 2048, num_warps=8)
     if place is not out:

@@ -37,13 +37,13 @@ def _rms_norm_backward(
 
 @triton.jit
 def _add_up(sums, out, count, D, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """BLOCK columns of the shares' sums, in the order of the shares."""
+    """BLOCK columns of the shares' sums, in the order of the shares and in float64: they may cancel."""
     d = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    total = tl.zeros((COUNT, BLOCK), tl.float32)
+    total = tl.zeros((COUNT, BLOCK), tl.float64)
     for first in range(0, count, COUNT):
         p = first + tl.arange(0, COUNT)[:, None]
         total += tl.load(sums + p.to(tl.int64) * D + d, (p < count) & (d < D), 0.0)
-    column = tl.sum(total, 0)[None, :]
+    column = tl.sum(total, 0)[None, :].to(tl.float32)
     tl.store(out + d, column.to(out.dtype.element_ty), d < D)
 
 

@@ -56,6 +56,8 @@ if _os.environ.get("ANYOP_LOG_DISPATCH", "0") in ("1", "2"):  # to Python's logg
     __getattr__("log_dispatch")(
         int(_os.environ["ANYOP_LOG_DISPATCH"]), _os.environ.get("ANYOP_LOG_FILE")
     )
+if _os.environ.get("TRITON_INTERPRET", "0") != "0":  # Triton's kernels take the CPU's tensors
+    _importlib.import_module("anyop.backend.late").register_all()
 
 __all__ = [
     "BuildError",

@@ -57,7 +57,23 @@ current = _Current()
 core.set_scope_variable(current.get)
 
 
-class use(ContextDecorator):  # noqa: N801
+class _Rules:
+    """A block with these rules beside those around it."""
+
+    text: str
+
+    def __enter__(self) -> Any:
+        # Rules that this one hides are left out: functions that call each other make no longer and longer texts.
+        outer = "" if self.text.endswith("=*") else current.get() or ""
+        rules = [rule for rule in outer.split(";") if rule and rule != self.text]
+        enter(";".join([*rules, self.text]), self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        leave(self)
+
+
+class use(_Rules, ContextDecorator):  # noqa: N801
     """Within the block, calls of operators run on these backends.
 
     backend: a name, or several: the first that takes a call runs it ("triton,cuda" or ["triton", "cuda"]).
@@ -72,12 +88,8 @@ class use(ContextDecorator):  # noqa: N801
     def __init__(
         self, backend: str | Sequence[str], ops: str | Sequence[str] | None = None
     ) -> None:
-        backends = [backend] if isinstance(backend, str) else list(backend)
-        patterns = [ops] if isinstance(ops, str) else ["*"] if ops is None else list(ops)
-        for word in (*backends, *patterns):
-            if not isinstance(word, str) or not word.strip() or set(word) & set(";="):
-                raise ValueError(f"use: {word!r} is no name of a backend or operator")
-        self.text = f"{','.join(backends)}={','.join(patterns)}"
+        backends, patterns = _names("backend", backend), _names("ops", "*" if ops is None else ops)
+        self.text = f"{backends}={patterns}"
         core.check_scope(self.text)
 
     def __call__(self, function: Any) -> Any:
@@ -94,14 +106,27 @@ class use(ContextDecorator):  # noqa: N801
             raise TypeError("use: a generator runs after its call has ended; put a block inside it")
         return super().__call__(function)
 
-    def __enter__(self) -> use:
-        outer = current.get() or ""
-        rules = [*filter(None, outer.split(";")), self.text]
-        enter(outer if rules[-2:-1] == [self.text] else ";".join(rules), self)
-        return self
+    def _recreate_cm(self) -> _Rules:
+        """Of each call of a decorated function: Dynamo traces only blocks whose object is made in what it traces."""
+        block = _Rules()
+        block.text = self.text
+        return block
 
-    def __exit__(self, *error: object) -> None:
-        leave(self)
+
+def _names(argument: str, value: Any) -> str:
+    """One name or several, joined by commas."""
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"use: {argument} is {value!r:.60}, expected a name or a list of names")
+    for name in names or [""]:
+        if not name.strip() or set(name) & set(";="):
+            raise ValueError(f"use: {argument} has {name!r:.60}, expected a name")
+    return ",".join(names)
+
+
+def now() -> str | None:
+    """The text of the scope that a call is in; None: in none. Cheap while there is no scope anywhere."""
+    return current.get() if active else None
 
 
 def enter(text: str | None, owner: object) -> None:

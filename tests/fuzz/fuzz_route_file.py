@@ -66,18 +66,17 @@ def run(program: Path, kind: str, runs: int) -> Path:
 
 
 def row(kind: str, log: Path) -> dict:
-    """What a log says was done. A run that ended early has no "Done"."""
+    """What a log says was done, also when somebody ended the run by an interrupt."""
     text = log.read_text(errors="replace")
-    done = re.search(r"^Done (\d+) runs in (\d+) second", text, re.MULTILINE)
-    executed = re.search(r"^stat::number_of_executed_units: *(\d+)", text, re.MULTILINE)
+    stats = dict(re.findall(r"^stat::(\w+): *(\d+)", text, re.MULTILINE))
+    executions = int(stats.get("number_of_executed_units", 0))
+    each_second = int(stats.get("average_exec_per_sec", 0))
     *_, (coverage, corpus) = re.findall(r"cov: (\d+) ft: \d+ corp: (\d+)/", text)
-    crashes = len(re.findall(r"Test unit written to", text))
     return {
         "sanitizers": [] if kind == "fast" else ["address", "undefined"],
-        "executions": int(executed[1]) if executed else 0,
-        "seconds": int(done[2]) if done else None,
-        "crashes": crashes,
-        "ended": bool(done) and not crashes,
+        "executions": executions,
+        "seconds": round(executions / each_second) if each_second else None,
+        "crashes": text.count("Test unit written to"),
         "corpus": int(corpus),
         "edges": int(coverage),
         "compiler": subprocess.run(
@@ -95,7 +94,7 @@ def main() -> int:
     found = row(kind, run(build(kind), kind, given.runs))
     harness.write("fuzz_route_file", [found], harness.environment())
     print(*(f"{key}: {value}" for key, value in found.items()), sep="\n")
-    return not found["ended"]
+    return found["crashes"] > 0 or not found["executions"]
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ _CPU = "cpu"
 Run = Callable[[Sequence[Any], int, int, int], None]
 
 
-def provide(op_name: str, text: str | Mapping[str, Any], look_up: Resolve | None = None) -> Run | str:
+def provide(
+    op_name: str, text: str | Mapping[str, Any], look_up: Resolve | None = None
+) -> Run | str:
     """The function that core calls, or why there is none.
 
     look_up: gives another library's function of an operator and overload, in place of ATen's, or raises LookupError.
@@ -69,9 +71,9 @@ class _Call:
             tensors = [place and place.tensor for place in places]
             try:
                 if self.compute_into and self._can_write(given, places):
-                    self._check(self.compute_into(*given, *tensors), tensors)
+                    self._check(self.compute_into(*given, *tensors), values[count:])
                 else:
-                    self._write(self.compute(*given, *tensors), places)
+                    self._write(self.compute(*given, *tensors), places, values[count:])
             except IndexError as error:  # core's word for an index out of range
                 raise ValueError(str(error)) from None
             except self.calls.torch.OutOfMemoryError as error:
@@ -100,7 +102,10 @@ class _Call:
         if single is None:
             return None
         name, overload = split_name(single.func)
-        plain, packet = self._overload(name, overload)._schema, getattr(self.calls.torch.ops.aten, name)
+        plain, packet = (
+            self._overload(name, overload)._schema,
+            getattr(self.calls.torch.ops.aten, name),
+        )
         for other in packet.overloads():
             schema = getattr(packet, other)._schema
             outs = [argument.name for argument in schema.arguments if argument.is_out]
@@ -113,20 +118,20 @@ class _Call:
         taken = {value.data_ptr() for value in given if hasattr(value, "data_ptr")}
         return all(p.is_plain and p.tensor.data_ptr() not in taken for p in places)
 
-    def _write(self, found: Any, places: list[Place | None]) -> None:
-        self._check(found, [place and place.tensor for place in places])
+    def _write(self, found: Any, places: list[Place | None], views: Sequence[Any]) -> None:
+        self._check(found, views)
         for tensor, place in zip(_several(found), places):
             if place is not None:
                 place.write(tensor)
 
-    def _check(self, found: Any, expected: list[Any]) -> None:
+    def _check(self, found: Any, views: Sequence[Any]) -> None:
         """A text may be wrong for some arguments; nothing is broadcast or resized in silence."""
         tensors = _several(found)
-        if len(tensors) != len(expected):
-            raise RuntimeError(f"its call gave {len(tensors)} results, expected {len(expected)}")
-        for name, tensor, place in zip(self.results, tensors, expected):
-            if place is not None and tensor.shape != place.shape:
-                shapes = f"{shape_text(tensor.shape)}, expected {shape_text(place.shape)}"
+        if len(tensors) != len(views):
+            raise RuntimeError(f"its call gave {len(tensors)} results, expected {len(views)}")
+        for name, tensor, view in zip(self.results, tensors, views):
+            if view is not None and tuple(tensor.shape) != tuple(view.shape):
+                shapes = f"{shape_text(tensor.shape)}, expected {shape_text(view.shape)}"
                 raise RuntimeError(f"its call gave {name} of shape {shapes}")
 
     # The language's own functions.
@@ -160,7 +165,9 @@ def _taken(schema: Any) -> list[tuple[str, str]]:
     return [(a.name, str(a.type)) for a in schema.arguments if not a.is_out]
 
 
-def _into(call: ast.Call, name: str, overload: str, outs: list[str], results: list[str]) -> ast.Module:
+def _into(
+    call: ast.Call, name: str, overload: str, outs: list[str], results: list[str]
+) -> ast.Module:
     function = ast.Attribute(ast.Name(name, ast.Load()), overload, ast.Load())
     given = [ast.keyword(out, ast.Name(place, ast.Load())) for out, place in zip(outs, results)]
     return ast.Module([ast.Expr(ast.Call(function, call.args, [*call.keywords, *given]))], [])

@@ -35,7 +35,11 @@ class CallText:
         """The call, where the text is one operator of parameters and literals, and nothing else."""
         value = self.tree.body[-1].value
         plain = len(self.tree.body) == 1 and isinstance(value, ast.Call)
-        words = plain and {n.func.id for n in ast.walk(value) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+        words = plain and {
+            n.func.id
+            for n in ast.walk(value)
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+        }
         return value if plain and len(self.operators) == 1 and "opmath" not in words else None
 
 
@@ -49,7 +53,11 @@ def read_call_text(text: str | Mapping[str, Any], names: list[str]) -> CallText:
 
 
 def compile_call(
-    text: CallText, inputs: list[str], results: list[str], resolve: Resolve, words: Mapping[str, Any]
+    text: CallText,
+    inputs: list[str],
+    results: list[str],
+    resolve: Resolve,
+    words: Mapping[str, Any],
 ) -> Callable[..., Any]:
     """The function of inputs, then results' places (None: not wanted). `words` has calls.WORDS and calls.CONSTANTS."""
     writer = _Writer(resolve)
@@ -61,7 +69,9 @@ def compile_call(
         value = ast.Tuple([_if_wanted(*pair) for pair in zip(parts, results)], ast.Load())
     else:
         value = writer.visit(value)
-    arguments = ast.arguments([], [ast.arg(name) for name in (*inputs, *results)], None, [], [], None, [])
+    arguments = ast.arguments(
+        [], [ast.arg(name) for name in (*inputs, *results)], None, [], [], None, []
+    )
     function = ast.FunctionDef("call", arguments, [*body, ast.Return(value)], [])
     module = ast.fix_missing_locations(ast.Module([function], []))
     scope = {name: words[name] for name in calls.CONSTANTS if name not in (*inputs, *results)}
@@ -77,12 +87,14 @@ class _Writer(ast.NodeTransformer):
         self.resolve = resolve
         self.functions: dict[str, Any] = {"__builtins__": {}}
 
-    def visit_Call(self, node: ast.Call) -> ast.Call:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> ast.Call:
         name, overload = calls.split_name(node.func)
         key = f"{name}()" if name in calls.WORDS else f"{name}.{overload or ''}"
         if name not in calls.WORDS and key not in self.functions:
             self.functions[key] = self.resolve(name, overload)
-        keywords = [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords]
+        keywords = [
+            ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords
+        ]
         return ast.Call(ast.Name(key, ast.Load()), list(map(self.visit, node.args)), keywords)
 
 

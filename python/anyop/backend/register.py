@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -59,23 +60,15 @@ def register(
             when=when, priority=priority, deterministic=deterministic, needs=needs,
         )  # fmt: skip
     _check_operator(op)
-    if not callable(function):
-        raise TypeError(f"{op}: function is a {type(function).__name__}, expected a callable")
     if framework is None:
         framework = "torch" if backend == "triton" else "numpy"
+    name = backend if name is None else name
     _check_one(op, "framework", framework, FRAMEWORKS)
     _check_one(op, "device", device, DEVICES)
-    if not FRAMEWORKS[framework].writes and Signature(op, function).writes:
-        raise TypeError(
-            f"{op}: {describe(function)} takes places for results, which arrays of {framework} cannot be"
-        )
-    Signature(op, function)
-    name = backend if name is None else name
-    for kernel in _operators.metadata(op)["kernels"]:
-        if kernel["name"] == name and kernel["form"] not in _CALLED:
-            raise ValueError(
-                f"{op}: '{name}' is its own compiled kernel; give the function another name"
-            )
+    _check_function(op, function, framework)
+    _check_name(op, backend, name)
+    if type(priority) is not int or not -1000 <= priority <= 1000:
+        raise ValueError(f"{op}: priority is {priority!r}, expected an int from -1000 to 1000")
     needs = [needs] if isinstance(needs, str) else list(needs)
     core.register_python(
         op, backend, name, source_of(function), _condition(op, dtypes, when),
@@ -107,6 +100,25 @@ def _check_one(op: str, what: str, value: Any, known: Sequence[str]) -> None:
     if value not in known:
         near = _nearest(str(value), known)
         raise ValueError(f"{op}: {what} '{value}', expected one of {', '.join(known)}{near}")
+
+
+def _check_function(op: str, function: Any, framework: str) -> None:
+    if not callable(function):
+        raise TypeError(f"{op}: function is a {type(function).__name__}, expected a callable")
+    if Signature(op, function).writes and not FRAMEWORKS[framework].writes:
+        what = f"takes places for results, which arrays of {framework} cannot be"
+        raise TypeError(f"{op}: {describe(function)} {what}")
+
+
+def _check_name(op: str, backend: Any, name: Any) -> None:
+    """What routes can name, and no compiled kernel's."""
+    for what, word, signs in (("backend", backend, ""), ("name", name, ".-")):
+        if not isinstance(word, str) or not re.fullmatch(rf"[A-Za-z_][\w{signs}]*", word, re.ASCII):
+            raise ValueError(f"{op}: {what} is {word!r}, expected letters, digits and _")
+    for kernel in _operators.metadata(op)["kernels"]:
+        if kernel["name"] == name and kernel["form"] not in _CALLED:
+            fix = "give the function another name"
+            raise ValueError(f"{op}: '{name}' is its own compiled kernel; {fix}")
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

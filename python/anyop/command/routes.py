@@ -89,7 +89,7 @@ def _show(options: argparse.Namespace) -> int:
     rows = [(f"{r['pattern']} = {', '.join(r['backends'])}", f"[{r['when'] or 'always'}]", r["reason"])
             for r in found]  # fmt: skip
     _print_columns(rows)
-    print("\nwhat runs")
+    print("\nwhat runs, of all that there is")
     answers = ask(operators, _devices(options), [rule["when"] for rule in found])
     _print_columns(_runs(answers))
     return 0
@@ -120,8 +120,14 @@ def _runs(answers: dict[Any, Any]) -> list[tuple[str, ...]]:
         for answer, calls in sorted(found.items(), key=lambda item: -len(item[1])):
             only = _calls(calls, [c for others in found.values() for c in others]) if len(found) > 1 else ""
             runs = answer.chosen or "nothing"
-            rows.append((operator, device, runs, answer.reason, only))
+            rows.append((operator, device, runs, _others(operator), answer.reason, only))
     return rows
+
+
+def _others(operator: str) -> str:
+    import anyop
+
+    return f"of {', '.join(anyop.backends(operator))}"
 
 
 def _calls(calls: list[Any], every: list[Any]) -> str:

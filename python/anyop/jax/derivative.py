@@ -15,11 +15,12 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad, batching, mlir
 
+from anyop._scope import resumed
 from anyop.adapter.dtypes import is_floating
 from anyop.adapter.gradient import Gradient
 from anyop.adapter.operators import Operator
 from anyop.adapter.tangent import Tangent
-from anyop.jax import groups, primitive, scope
+from anyop.jax import groups, primitive
 from anyop.jax.site import Site
 
 tangent_p = primitive.Primitive("anyop_tangent")
@@ -250,7 +251,7 @@ def _push(*arrays: Any, linear: Linear) -> list[Any]:
     values = dict(zip(operator.names, linear.values(arrays)))
     for number, value in linear.saved_results(arrays).items():
         values[operator.results[number]["name"]] = value
-    with scope.resumed(site.use):
+    with resumed(site.use):
         found = rule.push(values, tangents, _call_by_name, _fill)
     (aval,) = linear.avals  # of the first and only result
     if found is None:

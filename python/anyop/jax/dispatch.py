@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from anyop._scope import now
 from anyop.adapter.operators import Operator
 from anyop.jax import scope
 from anyop.jax.framework import is_array, is_traced
@@ -43,7 +44,7 @@ def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, 
     for at, param in enumerate(operator.inputs):
         convert = _tensors if param["kind"] == "Tensor" else _attribute
         inputs[at] = convert(operator, at, inputs[at])
-    use = scope.now()
+    use = now()
     site = Site(operator, inputs, _wanted(operator, values[operator.count :]), use)
     flat = site.flatten(inputs)
     if any(map(is_traced, flat)):
@@ -87,7 +88,7 @@ class Eager:
 
     def _key(self, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
         """None for a call with traced arrays, with lists, or with arrays by keyword."""
-        key: list[Any] = [scope.now()]
+        key: list[Any] = [now()]
         for value in args:
             kind = type(value)
             if kind is self.kind:

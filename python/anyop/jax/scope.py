@@ -9,14 +9,8 @@ from __future__ import annotations
 
 from anyop import _scope
 
-resumed = _scope.resumed
 if _scope.active:  # this import may come from inside a block that began before JAX was there
     _scope.tell_jax()
-
-
-def now() -> str | None:
-    """The text of the scope that a call is in."""
-    return _scope.current.get() if _scope.active else None
 
 
 def check(name: str, use: str | None) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import paddle
 from paddle.autograd import PyLayer
 
+from anyop._scope import active, now, resumed
 from anyop.adapter.gradient import Gradient, can_require, picker
 from anyop.adapter.operators import Operator
 from anyop.paddle import callers
@@ -156,13 +157,14 @@ def _recorded(gradient: Gradient) -> type[PyLayer]:
         ctx.save_for_backward(*saved)
         # Whether each tensor wants a gradient is asked now: Paddle goes by what it was in the forward pass.
         stopped = [*map(stops, tensors_of(inputs))]
-        ctx.kept = [*map(id, saved)], [*map(version, saved)], keep(inputs), stopped, passes
+        identities, versions = [*map(id, saved)], [*map(version, saved)]
+        ctx.kept = identities, versions, keep(inputs), stopped, passes, now()
         if unsaved:
             ctx.nodes = [getattr(inputs[at], "grad_fn", None) for at in unsaved]
         return found
 
     def backward(ctx: Any, *grads: Any) -> Any:
-        identities, versions, kept, stopped, passes = ctx.kept
+        identities, versions, kept, stopped, passes, use = ctx.kept
         saved = tuple(ctx.saved_tensor())
         _refuse_changed(operator, saved, identities, versions)
         asked = callers.wanted_inputs()
@@ -171,7 +173,11 @@ def _recorded(gradient: Gradient) -> type[PyLayer]:
         else:
             stopped = _stopped(asked, stopped, nodes_of(ctx, saved, identities))
         unwanted, place = give[tuple(stopped)]
-        return place(run_back(arguments(grads_of(grads), saved, kept), unwanted))
+        values = arguments(grads_of(grads), saved, kept)
+        if use is None and not active:
+            return place(run_back(values, unwanted))
+        with resumed(use):
+            return place(run_back(values, unwanted))
 
     return _layer(f"{operator.name}_gradient", forward, backward)
 

@@ -15,6 +15,7 @@ from paddle.jit.dy2static.py_layer import StaticPyLayerContext
 from paddle.pir.core import _convert_into_value
 from paddle.static.nn import static_pylayer
 
+from anyop._scope import now
 from anyop.adapter.check import Check
 from anyop.adapter.gradient import Gradient, can_require, picker
 from anyop.adapter.operators import Operator
@@ -35,7 +36,7 @@ def call(operator: Operator, how: Gradient | str, inputs: list[Any], results: Se
     if any(wants_gradient(inputs[at]) for at in operator.tensors):
         made = _differentiated(operator, how, inputs, unwanted, found)
     else:
-        made = _build(operator, inputs, found)
+        made = _build(operator, inputs, found, now())
     return made[0] if len(made) == 1 else tuple(made)
 
 
@@ -55,9 +56,9 @@ def _infer(operator: Operator, inputs: Sequence[Any], unwanted: set[str]) -> Fou
     return found
 
 
-def _build(operator: Operator, inputs: Sequence[Any], found: Found) -> list[Any]:
+def _build(operator: Operator, inputs: Sequence[Any], found: Found, use: str | None) -> list[Any]:
     """One node; its results at their places."""
-    made = iter(node.make(operator, inputs, found))
+    made = iter(node.make(operator, inputs, found, use))
     return [None if what is None else next(made) for what in found]
 
 
@@ -69,14 +70,14 @@ def _differentiated(
     found: Found,
 ) -> list[Any]:
     """The node inside a static_pylayer. What cannot be differentiated is an error once a gradient is asked for."""
-    context = StaticPyLayerContext()
+    context, use = StaticPyLayerContext(), now()
     values, rebuild = node.flatten(operator, inputs)
     different, places = _different(values)
     wanted = [at for at, what in enumerate(found) if what is not None]
 
     def forward(*values: Any) -> Any:
         inside = rebuild([values[place] for place in places])
-        made = _build(operator, inside, found)
+        made = _build(operator, inside, found, use)
         if isinstance(how, Gradient):
             saved = picker(how.saved_inputs)(inside)
             context.save_for_backward(*saved, *(made[at] for at in how.saved_results))
@@ -90,7 +91,7 @@ def _differentiated(
         for at, grad in zip(wanted, grads):
             by_result[at] = grad
         grads_in = picker(how.grads)(by_result)
-        found_grads = _backward(how, inputs, grads_in, tuple(context.saved_tensor()))
+        found_grads = _backward(how, inputs, grads_in, tuple(context.saved_tensor()), use)
         return _sums(found_grads, places, len(different))
 
     if unwanted and isinstance(how, Gradient):
@@ -106,7 +107,9 @@ def _differentiated(
     return results
 
 
-def _backward(how: Gradient, inputs: Sequence[Any], grads: tuple, saved: tuple) -> tuple:
+def _backward(
+    how: Gradient, inputs: Sequence[Any], grads: tuple, saved: tuple, use: str | None
+) -> tuple:
     """One gradient for each value among the inputs, None where it is not wanted."""
     back = how.backward
     kept = how.keep(inputs)
@@ -127,7 +130,7 @@ def _backward(how: Gradient, inputs: Sequence[Any], grads: tuple, saved: tuple) 
     for bit, at in enumerate(how.inputs):  # Paddle wants exactly the shape that the input has
         if found[bit] is not None and inputs[at] is not None:
             found[bit] = (list(inputs[at].shape), found[bit][1])
-    made = _build(back, arguments, found)
+    made = _build(back, arguments, found, use)
     by_place = dict(zip(how.inputs, made))
     gradients = []
     for at in how.forward.tensors:

@@ -7,7 +7,7 @@ import anyop
 from anyop import _operators
 from anyop.adapter import gradient
 from anyop.adapter.operators import Operator
-from anyop.paddle import dispatch, function
+from anyop.paddle import dispatch, function, scope
 from anyop.paddle.framework import FRAMEWORK
 
 _operators_by_name: dict[str, Operator] = {}
@@ -15,6 +15,7 @@ _operators_by_name: dict[str, Operator] = {}
 
 def install_all() -> None:
     """Once, when anyop.paddle is imported."""
+    scope.install()
     install(anyop.list_ops())
     _operators.on_new_operators.append(install)
 

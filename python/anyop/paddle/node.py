@@ -15,6 +15,7 @@ from paddle import _C_ops
 from paddle.static import MetaTensor
 
 from anyop._load import core
+from anyop._scope import resumed
 from anyop.adapter.operators import Operator
 
 _numbers = itertools.count()
@@ -22,13 +23,16 @@ _nodes: dict[str, dict[str, Any]] = {}  # by what tells two apart; they keep the
 
 
 def make(
-    operator: Operator, inputs: Sequence[Any], found: Sequence[tuple[list[int], str] | None]
+    operator: Operator,
+    inputs: Sequence[Any],
+    found: Sequence[tuple[list[int], str] | None],
+    use: str | None,
 ) -> list[Any]:
-    """The values of all results that are wanted."""
+    """The values of all results that are wanted, of a call in this scope."""
     values, rebuild = flatten(operator, inputs)
     outputs = [what for what in found if what is not None]
     # Python calls 0.0 and -0.0 equal, and 1, 1.0 and True: their texts differ.
-    key = repr((operator.name, rebuild(range(len(values))), found))
+    key = repr((operator.name, rebuild(range(len(values))), found, use))
     if key not in _nodes:
         _nodes[key] = {
             "name": f"anyop.{operator.short}_{next(_numbers)}",
@@ -36,7 +40,7 @@ def make(
             "output_names": [f"y{at}" for at in range(len(outputs))],
             "attrs": {
                 "infer_meta_fn_ptr": _metas(outputs),
-                "fn_ptr": _runner(operator, rebuild, found),
+                "fn_ptr": _runner(operator, rebuild, found, use),
             },
             "inplace_map": {},
         }
@@ -85,8 +89,10 @@ def _metas(outputs: Sequence[tuple[list[int], str]]) -> Callable[..., Any]:
     return lambda *_: found
 
 
-def _runner(operator: Operator, rebuild: Callable, found: Sequence[Any]) -> Callable[..., Any]:
-    """Calls the C entry, in the executor's thread: no gradient and no AMP there, whatever the thread says."""
+def _runner(
+    operator: Operator, rebuild: Callable, found: Sequence[Any], use: str | None
+) -> Callable[..., Any]:
+    """Calls the C entry, in the executor's thread: no gradient, AMP or scope there but the graph's own."""
     names = operator.names[operator.count :]
     unwanted = {name: False for name, what in zip(names, found) if what is None}
     positional, keywords, function = operator.positional, operator.keywords, operator.function
@@ -95,9 +101,10 @@ def _runner(operator: Operator, rebuild: Callable, found: Sequence[Any]) -> Call
         tensors = [t if t.is_contiguous() else t.contiguous() for t in tensors]
         inputs = rebuild(tensors)
         named = dict(zip(keywords, inputs[positional:]))
-        results = core.call_below_dispatcher(
-            function, tuple(inputs[:positional]), {**named, **unwanted}
-        )
+        with resumed(use):
+            results = core.call_below_dispatcher(
+                function, tuple(inputs[:positional]), {**named, **unwanted}
+            )
         if isinstance(results, tuple):
             return tuple(result for result in results if result is not None)
         return results

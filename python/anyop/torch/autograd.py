@@ -133,10 +133,6 @@ def _bump_versions(operator: Operator, library: torch.library.Library) -> None:
 
 
 def _start(operator: Operator, rule: Rule, op: Callable, args: tuple, kwargs: dict) -> Any:
-    if _scope.active and operator.takes_scope:  # so that what is traced below keeps the scope
-        kwargs = {"use": _scope.current.get(), **kwargs}
-    use = operator.scope(kwargs)
-
     def run(inputs: Sequence[Any]) -> Any:
         """The call with these inputs in place of those that were given."""
         positional = inputs[: min(len(args), operator.count)]
@@ -147,7 +143,7 @@ def _start(operator: Operator, rule: Rule, op: Callable, args: tuple, kwargs: di
     if not requires((*args, *kwargs.values())):
         with torch._C._AutoDispatchBelowAutograd():
             return op(*args, **kwargs)
-    return rule(run, operator.fill(args, kwargs), use)
+    return rule(run, operator.fill(args, kwargs), operator.scope(kwargs))
 
 
 @contextmanager
@@ -175,6 +171,7 @@ def _recorded(gradient: Gradient) -> Rule:
             saved += [results[at] for at in gradient.saved_results]
             ctx.save_for_backward(*saved)
             ctx.kept, ctx.use = gradient.keep(inputs), use
+            ctx.scope = _scope.current.get() if use is None and _scope.active else use
             without = [results[at] for at in gradient.no_grads if results[at] is not None]
             ctx.mark_non_differentiable(*without)
             return found
@@ -184,7 +181,7 @@ def _recorded(gradient: Gradient) -> Rule:
             needed = ctx.needs_input_grad[2:]
             given = tuple(grads[at] for at in gradient.grads)
             arguments = gradient.arguments(given, ctx.saved_tensors, ctx.kept)
-            with _scope.resumed(ctx.use):
+            with _scope.resumed(ctx.scope):
                 found = gradient.backward.call(arguments, gradient.mask(needed), ctx.use)
             return None, None, *gradient.place(found, len(needed))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from anyop import _scope
 from anyop.adapter.gradient import Gradient, picker
 from anyop.torch.autograd import out_error, refuse_inputs
 from anyop.torch.operators import Operator
@@ -68,6 +69,7 @@ def _function(operator: Operator, gradient: Gradient) -> type[torch.autograd.Fun
         def forward(ctx: Any, *inputs: Any) -> Any:
             found = run(inputs)
             ctx.kept = keep(inputs)
+            ctx.scope = _scope.current.get() if _scope.active else None
             save(ctx, inputs, found)
             return found
 
@@ -75,7 +77,11 @@ def _function(operator: Operator, gradient: Gradient) -> type[torch.autograd.Fun
         def backward(ctx: Any, *grads: Any) -> Any:
             needed = ctx.needs_input_grad
             values = arguments(grads_of(grads), ctx.saved_tensors, ctx.kept)
-            found = run_back(values, unwanted[needed])
+            if ctx.scope is not None or _scope.active:
+                with _scope.resumed(ctx.scope):
+                    found = run_back(values, unwanted[needed])
+            else:
+                found = run_back(values, unwanted[needed])
             return give(found) if give else place(found, len(needed))
 
     Recorded.__name__ = Recorded.__qualname__ = f"{operator.name}_gradient"

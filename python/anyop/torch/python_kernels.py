@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import anyop
-from anyop import _torch_glue
+from anyop import _scope, _torch_glue
 from anyop._load import core
 
 IS_OLD = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 10)
@@ -36,26 +36,36 @@ def define(name: str, library: torch.library.Library) -> str | None:
         torch._C.parse_schema(f"{short}({arguments}){arrow}{returned}")
     except RuntimeError as error:  # such as a default of a list of text
         return f"torch cannot read its schema: {str(error).strip().splitlines()[0]}"
+    star = "" if "*," in arguments.replace(" ", "") else ", *"
+    names = [param["name"] for param in (*metadata["inputs"], *results)]
+    use = "" if "use" in names else ", str? use=None"
+    kept = star if use else ""
     if any(result["optional"] for result in results):
-        library.define(f"{short}({arguments}, int results=-1){arrow}{returned}")
-        _implement(library, short, _with_mask(function, metadata))
+        library.define(f"{short}({arguments}, int results=-1{kept}{use}){arrow}{returned}")
+        _implement(library, short, _with_mask(function, metadata), use)
         return None
-    library.define(f"{short}({arguments}){arrow}{returned}")
-    _implement(library, short, function)
+    library.define(f"{short}({arguments}{kept}{use}){arrow}{returned}")
+    _implement(library, short, function, use)
     if results:
-        star = "" if "*," in arguments.replace(" ", "") else ", *"
         places = "".join(f", Tensor(out{i}!) {r['name']}" for i, r in enumerate(results))
-        library.define(f"{short}.out({arguments}{star}{places}) -> ()")
-        _implement(library, f"{short}.out", _without_result(function))
+        library.define(f"{short}.out({arguments}{star}{places}{use}) -> ()")
+        _implement(library, f"{short}.out", _without_result(function), use)
     return None
 
 
-def _implement(library: torch.library.Library, name: str, function: Callable) -> None:
+def _implement(
+    library: torch.library.Library, name: str, function: Callable, takes_scope: str
+) -> None:
     def kernel(*args: Any, **kwargs: Any) -> Any:
+        use = kwargs.pop("use", None) if takes_scope else None
         with torch._C.DisableTorchFunctionSubclass():
             args = tuple(map(_plain, args))
             kwargs = {name: _plain(value) for name, value in kwargs.items()}
-        return core.call_below_dispatcher(function, args, kwargs)
+        if use is None:
+            return core.call_below_dispatcher(function, args, kwargs)
+        core.check_scope(use)
+        with _scope.resumed(use):
+            return core.call_below_dispatcher(function, args, kwargs)
 
     for key in _KEYS:
         library.impl(name, kernel, key)

@@ -23,12 +23,18 @@ def trace_blocks() -> None:
     """Let Dynamo trace blocks inside compiled code. For the moment when torch._dynamo has been imported."""
     import torch
 
-    check = torch._dynamo.assume_constant_result(_check)
+    mistake = torch._dynamo.assume_constant_result(_mistake)
+
+    def check(text: str) -> None:
+        found = mistake(text)
+        if found:
+            raise ValueError(found)
+
     traced: dict[Callable[..., Any], Callable[..., Any]] = {
         _scope.enter: _enter,
         _scope.leave: _leave,
         _scope.current.get: now,
-        core.check_scope: lambda text: check(text),
+        core.check_scope: check,
     }
     for function, body in traced.items():
         torch.compiler.substitute_in_graph(function, skip_signature_check=True)(body)
@@ -43,5 +49,9 @@ def _leave(owner: object) -> None:
     thread.text = _outer.pop()
 
 
-def _check(text: str) -> None:
-    core.check_scope(text)
+def _mistake(text: str) -> str:
+    try:
+        core.check_scope(text)
+    except ValueError as error:
+        return str(error)
+    return ""

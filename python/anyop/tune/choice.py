@@ -18,7 +18,7 @@ from anyop.tune.workload import Kind, features
 TIE = 1.03  # times within this factor are equal: the default keeps the call
 _LEAST_GAIN = 0.01  # of the operator's time, that a further rule must save
 _MOST_RULES = 12  # of one operator on one device
-_NEVER = 1e30  # what a wrong result costs
+_WRONG = 1e4  # what a wrong result costs: so many times the whole workload
 
 
 @dataclass
@@ -44,12 +44,12 @@ class Measured:
         return sorted((c for c in self.candidates if c.right), key=lambda c: c.min_ns)
 
     def cost_ns(self, name: str | None) -> float:
-        """Of one call where a rule names this implementation, and the default behind it."""
+        """Of one call where a rule names this implementation, and the default behind it; infinite where that is wrong."""
         candidate, default = self.find(name), self.find(self.default)
         if candidate is None or not candidate.takes:
             candidate = default
         if candidate is None or not candidate.right:
-            return _NEVER
+            return math.inf
         tied = default and default.right and default.min_ns <= TIE * candidate.min_ns
         surely = default and default.right and candidate.median_ns < default.median_ns
         if default and default.right and candidate.min_ns < default.min_ns and (tied or not surely):
@@ -92,20 +92,26 @@ class Rule:
 
 def choose(measured: list[Measured]) -> list[Rule]:
     """The rules for one operator on one device; none where the default is as good as anything."""
-    names = {c.name for m in measured for c in m.right}
+    names = sorted({c.name for m in measured for c in m.right})
+    wrong = _WRONG * sum(m.weight * max(c.min_ns for c in m.right) for m in measured)
+    prices = {
+        name: [min(m.weight * m.cost_ns(name), wrong) for m in measured] for name in (None, *names)
+    }
+    costs = list(prices[None])
     rules: list[Rule] = []
-    costs = [m.weight * m.cost_ns(None) for m in measured]
     while len(rules) < _MOST_RULES:
-        best, saved = None, _LEAST_GAIN * sum(min(c, _NEVER) for c in costs if c < _NEVER)
-        for rule in _possible(measured, costs, sorted(names)):
-            gain = _gain(rule, measured, costs)
+        best, saved = None, _LEAST_GAIN * sum(cost for cost in costs if cost < wrong)
+        for rule in _possible(measured, costs, prices):
+            inside = [at for at, m in enumerate(measured) if rule.holds(m)]
+            gain = sum(costs[at] - prices[rule.name][at] for at in inside)
             if gain > saved * (1 + 1e-9):
                 best, saved = rule, gain
         if best is None:
             break
         rules = [rule for rule in rules if best.terms] + [best]
-        for at, m in enumerate(measured):
-            costs[at] = m.weight * m.cost_ns(best.name) if best.holds(m) else costs[at]
+        costs = [
+            prices[best.name][at] if best.holds(m) else costs[at] for at, m in enumerate(measured)
+        ]
     return _used(rules, measured)
 
 
@@ -119,28 +125,29 @@ def _used(rules: list[Rule], measured: list[Measured]) -> list[Rule]:
     return [rule for rule in rules if any(rule is other for other in holding)]
 
 
-def _gain(rule: Rule, measured: list[Measured], costs: list[float]) -> float:
-    return sum(
-        cost - m.weight * m.cost_ns(rule.name)
-        for m, cost in zip(measured, costs)
-        if rule.holds(m)
-    )
-
-
-def _possible(measured: list[Measured], costs: list[float], names: list[str]) -> Iterator[Rule]:
+def _possible(
+    measured: list[Measured], costs: list[float], prices: dict[str | None, list[float]]
+) -> Iterator[Rule]:
     """Rules worth a look, the simplest first."""
+    names = [name for name in prices if name is not None]
+    conditions = _dtypes(measured)
     for name in names:
-        for words in _dtypes(measured):
+        for words in conditions:
             yield Rule(words, name)
     for name in names:
-        for words in _dtypes(measured):
+        gains = [cost - price for cost, price in zip(costs, prices[name])]
+        for words in conditions:
             inside = [at for at, m in enumerate(measured) if Rule(words, name).holds(m)]
             for feature in _numbers([measured[at] for at in inside]):
-                gains = _by_value(feature, inside, measured, costs, name)
-                yield Rule(words + _bounds(feature, *_best_run(gains)), name)
-        for m in measured:
-            exact = [n for n in m.features if "(" not in n]
-            yield Rule(tuple(Term(n, "=", m.features[n]) for n in exact), name)
+                by_value: dict[int, float] = {}
+                for at in inside:
+                    value = measured[at].features[feature]
+                    by_value[value] = by_value.get(value, 0.0) + gains[at]
+                yield Rule(words + _bounds(feature, *_best_run(sorted(by_value.items()))), name)
+        for m, gain in zip(measured, gains):
+            if gain > 0:
+                exact = [n for n in m.features if "(" not in n]
+                yield Rule(tuple(Term(n, "=", m.features[n]) for n in exact), name)
 
 
 def _dtypes(measured: list[Measured]) -> list[tuple[Term, ...]]:
@@ -162,19 +169,6 @@ def _numbers(measured: list[Measured]) -> list[str]:
     shared = [n for n in first if all(n in m.features for m in measured)]
     differ = [n for n in shared if any(m.features[n] != first[n] for m in measured)]
     return [n for n in differ if not n.startswith("dtype")]
-
-
-def _by_value(
-    feature: str, inside: list[int], measured: list[Measured], costs: list[float], name: str
-) -> list[tuple[int, float]]:
-    """For each value of a number, in order, what `name` would save there."""
-    gains: dict[int, float] = {}
-    for at in inside:
-        m = measured[at]
-        saved = costs[at] - m.weight * m.cost_ns(name)
-        value = m.features[feature]
-        gains[value] = gains.get(value, 0.0) + saved
-    return sorted(gains.items())
 
 
 def _best_run(gains: list[tuple[int, float]]) -> tuple[list[int], int, int]:

@@ -72,11 +72,13 @@ def take_turns(
             side.calls = max(1, round(_TURN_NS / max(clock(side), 1)))
     end = time.monotonic() + seconds
     order = list(sides.values())
+    if not order:
+        return
     gc.collect()
     gc.disable()
     try:
         for done in range(_MOST):
-            if done >= _LEAST and (time.monotonic() > end or len(order) == 1):
+            if done >= _LEAST and (time.monotonic() > end or len(order) < 2):
                 return
             for side in order:
                 _turn(side, clock, len(sides) > 1)

@@ -76,7 +76,7 @@ def _measure(kind: Kind, settings: Settings, tell: Tell) -> Measured | None:
         judge = Judge(draw)
         found = Measured(kind, judge.default(), judge.candidates(settings.backends))
         _time(draw, [c for c in found.candidates if c.right], settings.seconds)
-    except (CannotDraw, NotImplementedError, MemoryError) as error:
+    except (CannotDraw, NotImplementedError, TypeError, ValueError, MemoryError) as error:
         tell({"note": f"left out: {what}: {error or type(error).__name__}"})
         return None
     for candidate in found.candidates:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import anyop
-from anyop.testing.dtype_choices import choices_here, result_dtypes
+from anyop.testing.dtype_choices import NAMES, choices_here, result_dtypes
 from anyop.testing.draw import Drawer
 from anyop.testing.sizes import Misfit, Sizes, match, product, shape_of
 
@@ -131,6 +131,9 @@ def _kind(row: dict[str, Any], place: str) -> Kind:
         inputs = {name: _value(value) for name, value in row["inputs"].items()}
         results = {name: _value(value) for name, value in row["results"].items()}
         kind = Kind(str(row["operator"]), str(row["device"]), inputs, results, 1, place)
+        for spec in results.values():
+            if spec and spec.inplace and not isinstance(inputs[spec.inplace], Spec):
+                raise TypeError(f"a result in place of {spec.inplace}")
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{place}: no call of an operator: {error!r}") from None
     _check(kind)
@@ -142,10 +145,13 @@ def _value(value: Any) -> Any:
         return [_value(item) for item in value]
     if not isinstance(value, dict):
         return float(value) if value in ("inf", "-inf", "nan", "-nan") else value
-    shape, strides = (tuple(map(int, value[name])) for name in ("shape", "strides"))
-    if len(shape) != len(strides) or min(shape, default=0) < 0:
+    shape, strides = value["shape"], value["strides"]
+    numbers = [*shape, *strides] if isinstance(shape, list) and isinstance(strides, list) else [""]
+    if not all(type(n) is int for n in numbers) or len(shape) != len(strides) or min(shape, default=0) < 0:
         raise TypeError(f"shape {shape} with strides {strides}")
-    return Spec(str(value["dtype"]), shape, strides, value.get("inplace"))
+    if value["dtype"] not in NAMES:
+        raise TypeError(f"dtype {value['dtype']}")
+    return Spec(value["dtype"], tuple(shape), tuple(strides), value.get("inplace"))
 
 
 def _check(kind: Kind) -> None:
@@ -199,10 +205,10 @@ class _Said:
         if not equals or not value:
             raise ValueError(f"'{word}' in '{self.text}': expected a name, = and a value")
         groups = self.symbols["groups"]
-        if name in ("device", "dtype"):
-            setattr(self, name, value)
-        elif name in self.attributes:
+        if name in self.attributes:
             self.given[name] = _attribute(self.attributes[name], value, word)
+        elif name in ("device", "dtype"):
+            setattr(self, name, value)
         elif name in self.symbols["sizes"]:
             (self.sizes[name],) = _numbers(value, word, 1)
         elif name in groups:
@@ -214,7 +220,9 @@ class _Said:
             raise ValueError(f"'{word}' in '{self.text}': there are {', '.join(known)}")
 
     def as_bench(self) -> dict[str, Any]:
-        if missing := [name for name in self.symbols["sizes"] if name not in self.sizes]:
+        needed = [name for name, param in self.attributes.items() if not param["has_default"]]
+        given = self.sizes.keys() | self.given.keys()
+        if missing := [name for name in (*self.symbols["sizes"], *needed) if name not in given]:
             raise ValueError(f"'{self.text}' says nothing of {', '.join(missing)}")
         return {
             "sizes": self.sizes,
@@ -256,7 +264,7 @@ def kind_of(operator: str, device: str, stated: dict[str, Any], place: str) -> K
     point = Drawer(metadata).solve(stated["sizes"], groups, stated["attributes"])
     if point is None:
         raise ValueError(f"{operator}: {place}: its conditions do not allow these sizes")
-    names = _dtypes(metadata, stated["dtype"], f"{operator}: {place}")
+    names = _dtypes(metadata, stated, f"{operator}: {place}")
     inputs = {}
     for param in metadata["inputs"]:
         name = param["name"]
@@ -269,11 +277,19 @@ def kind_of(operator: str, device: str, stated: dict[str, Any], place: str) -> K
     return Kind(operator, device, inputs, results, 1, place)
 
 
-def _dtypes(metadata: dict[str, Any], dtype: str | None, what: str) -> dict[str, str | None]:
-    every = [choice.names for choice in choices_here(metadata)]
-    fitting = [names for names in every if dtype is None or dtype in names.values()]
+def _dtypes(
+    metadata: dict[str, Any], stated: dict[str, Any], what: str
+) -> dict[str, str | None]:
+    """The first combination with the dtype that is stated, with as many tensors of it as can be."""
+    dtype, attributes = stated["dtype"], stated["attributes"]
+    fitting = [
+        choice.names
+        for choice in choices_here(metadata)
+        if dtype in (None, *choice.names.values())
+        and all(choice.names[name] == attributes[name] for name in attributes if name in choice.names)
+    ]
     if not fitting:
-        raise ValueError(f"{what}: it takes no {dtype} here")
+        raise ValueError(f"{what}: it takes no {dtype or 'such dtypes'} here")
     return max(fitting, key=lambda names: list(names.values()).count(dtype)) if dtype else fitting[0]
 
 

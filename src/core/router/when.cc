@@ -182,7 +182,10 @@ bool When::Value(const Clause& clause, const Facts& facts, int64_t* value) {
   }
   if (facts.dtypes[clause.index] == kAnyopNoDtype) return false;
   *value = clause.subject == Subject::kRank ? t.ndim : 1;
-  if (clause.subject == Subject::kContiguous) *value = IsContiguous(t);
+  if (clause.subject == Subject::kContiguous) {  // as the kernel sees it, which may be expanded
+    const uint32_t offset = facts.frame->op->params[static_cast<size_t>(clause.index)].offset;
+    *value = IsContiguous(**reinterpret_cast<AnyopTensor* const*>(facts.frame->args + offset));
+  }
   for (int d = 0; clause.subject == Subject::kNumel && d < t.ndim; ++d) *value *= t.shape[d];
   return true;
 }

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builds routes from implementations and rules, and publishes them.
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "router_state.h"
+#include "settings.h"
+
+namespace anyop {
+
+Router& TheRouter() {
+  static auto* router = [] {
+    auto* made = new Router;  // never destroyed: calls may outlive main
+    // A child of fork() may not find the lock held by a thread that it has not.
+    pthread_atfork([] { TheRouter().mutex.lock(); }, [] { TheRouter().mutex.unlock(); },
+                   [] { TheRouter().mutex.unlock(); });
+    return made;
+  }();
+  return *router;
+}
+
+Catalogue MakeCatalogue(const Router& router) {
+  Catalogue catalogue;
+  for (const auto& entry : router.states) {
+    catalogue.operators.push_back(entry.first);
+    for (const Implementation* i : entry.second.implementations)
+      catalogue.implementations.push_back(i);
+  }
+  return catalogue;
+}
+
+namespace {
+
+// "triton", "flag*": these; "!cpu": all but this.
+bool IsDisabledName(const std::string& backend) {
+  bool others = false, kept = false;
+  for (const std::string& pattern : TheSettings().disabled) {
+    if (pattern[0] != '!' && FitsPattern(pattern, backend)) return true;
+    others |= pattern[0] == '!';
+    kept |= pattern[0] == '!' && FitsPattern(pattern.substr(1), backend);
+  }
+  return others && !kept;
+}
+
+}  // namespace
+
+std::string Refusal(const Router& router, const Implementation& i) {
+  if (IsDisabledName(i.backend)) return "is disabled by ANYOP_DISABLE";
+  if (router.deterministic && !i.deterministic)
+    return "does not declare determinism (anyop.use_deterministic)";
+  return "";
+}
+
+bool Serves(const Implementation& i, int device_type) {
+  const bool at_all = i.when.devices() >> device_type & 1;
+  return at_all && (i.device_type == 0 || i.device_type == device_type);
+}
+
+bool IsDisabled(const Implementation& i) { return IsDisabledName(i.backend); }
+
+Variant MakeVariant(const Router& router, const State& state, int device,
+                    const std::vector<std::string>& named, const std::string& reason) {
+  Variant variant;
+  variant.reason = reason;
+  variant.named = named;
+  std::vector<const Implementation*> rest;
+  for (const Implementation* i : state.implementations) {
+    if (Serves(*i, device) && Refusal(router, *i).empty()) rest.push_back(i);
+  }
+  for (const std::string& name : named) {
+    for (const Implementation*& i : rest) {
+      if (!i || (i->backend != name && i->name != name)) continue;
+      variant.order.push_back(i);
+      i = nullptr;
+    }
+  }
+  variant.listed = variant.order.size();
+  for (const Implementation* i : rest) {
+    if (i) variant.order.push_back(i);
+  }
+  return variant;
+}
+
+namespace {
+
+const OperatorVariable* FindVariable(const Operator& op) {
+  for (const OperatorVariable& variable : TheSettings().operators) {
+    if (Names(variable, op)) return &variable;
+  }
+  return nullptr;
+}
+
+Variants MakeVariants(const Router& router, const State& state, int device) {
+  Variants variants;
+  if (const OperatorVariable* variable = FindVariable(*state.op)) {
+    variants.push_back(MakeVariant(router, state, device, variable->backends, variable->name));
+    return variants;
+  }
+  for (size_t r = router.rules.size(); r-- > 0;) {
+    const LoadedRule& loaded = router.rules[r];
+    if (!FitsOperator(loaded.rule.pattern, *state.op)) continue;
+    When when;
+    const Term* at;
+    std::string why;
+    if (!When::Bind(*state.op, loaded.rule.when, &when, &at, &why)) continue;
+    if (!(when.devices() >> device & 1)) continue;
+    Variant variant = MakeVariant(router, state, device, loaded.rule.backends, loaded.reason);
+    const bool last = when.Always();
+    variant.when = std::move(when);
+    variants.push_back(std::move(variant));
+    if (last) return variants;
+  }
+  variants.push_back(MakeVariant(router, state, device, {}, "default"));
+  return variants;
+}
+
+uint32_t NamedDevices(const Router& router, const State& state) {
+  uint32_t devices = 0;
+  for (const Implementation* i : state.implementations) devices |= uint32_t{1} << i->device_type;
+  for (const LoadedRule& loaded : router.rules) {
+    for (const Term& term : loaded.rule.when) {
+      for (const std::string& word : term.words) {
+        if (term.name == "device") devices |= uint32_t{1} << DeviceFromName(word);
+      }
+    }
+  }
+  return devices & ~uint32_t{1};
+}
+
+// What tells one route from another.
+std::string Key(const Route& route) {
+  std::string key;
+  for (int device = 0; device < kMaxDeviceTypes; ++device) {
+    for (const Variant& variant : route.variants[device]) {
+      key += std::to_string(device) + "," + variant.reason + "," + variant.when.text();
+      for (const Implementation* i : variant.order)
+        key += "," + std::to_string(reinterpret_cast<uintptr_t>(i));
+      key += "/" + std::to_string(variant.listed);
+    }
+    if (route.ready[device].run) key += "!";
+  }
+  return key;
+}
+
+void Fill(const Router& router, const State& state, Route* route) {
+  route->named_devices = NamedDevices(router, state);
+  for (int device = 0; device < kMaxDeviceTypes; ++device) {
+    if (device == kUnnamed || route->named_devices >> device & 1)
+      route->variants[device] = MakeVariants(router, state, device);
+  }
+}
+
+// What runs whatever the call, where nobody watches.
+Route::Ready FindReady(const Variants& variants) {
+  if (variants.empty()) return {};
+  const Variant& first = variants.front();
+  if (!first.when.Always() || first.order.empty()) return {};
+  const Implementation& i = *first.order.front();
+  // A fall back is to be said; so is what is taken only because nothing better is there.
+  const bool is_meant = first.named.empty() ? i.is_own || i.priority >= 0 : first.listed > 0;
+  const bool ready = i.readiness.load(std::memory_order_acquire) == Readiness::kReady;
+  return is_meant && ready && i.when.Always() ? Route::Ready{i.run, i.context} : Route::Ready{};
+}
+
+}  // namespace
+
+void Show(const Router& router, State* state) {
+  const bool scoped = router.watch & kWatchScopes;
+  const Route* route = scoped ? state->route->twin.get() : state->route;
+  state->op->route.store(route, std::memory_order_release);
+}
+
+void Publish(Router* router, State* state) {
+  auto made = std::make_unique<Route>();
+  Fill(*router, *state, made.get());
+  if (!state->watched && !(router->watch & ~uint32_t{kWatchScopes})) {
+    for (int device = 0; device < kMaxDeviceTypes; ++device)
+      made->ready[device] = FindReady(made->variants[device]);
+  }
+  std::unique_ptr<Route>& kept = state->routes[Key(*made)];
+  if (!kept) {
+    auto twin = std::make_unique<Route>();
+    Fill(*router, *state, twin.get());
+    twin->scoped = true;
+    made->twin = std::move(twin);
+    kept = std::move(made);
+  }
+  state->route = kept.get();
+  Show(*router, state);
+}
+
+void PublishAll(Router* router) {
+  for (auto& entry : router->states) Publish(router, &entry.second);
+}
+
+}  // namespace anyop

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the router knows, under one lock, and how routes are made of it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "router.h"
+
+namespace anyop {
+
+// One operator: its implementations, and every route it ever had, by what is in them.
+struct State {
+  Operator* op;
+  std::vector<Implementation*> implementations;  // that may run, the preferred first
+  std::map<std::string, std::unique_ptr<Route>> routes;
+  const Route* route = nullptr;  // of now
+  bool watched = false;
+};
+
+struct Router {
+  std::mutex mutex;
+  std::map<const Operator*, State> states;
+  std::vector<std::unique_ptr<Implementation>> all;  // those that were removed too
+  std::vector<LoadedRule> rules;                     // of the route file
+  RouteFile file;
+  std::map<std::string, Resolve> providers;
+  void (*add_late)() = nullptr;
+  bool deterministic = false;
+  uint32_t watch = 0;
+};
+
+Router& TheRouter();
+
+// The callers of all these hold the lock.
+
+Catalogue MakeCatalogue(const Router& router);
+
+// Why no route may lead to an implementation, whatever the call; empty when one may.
+std::string Refusal(const Router& router, const Implementation& implementation);
+
+// Whether it takes tensors of this kind of device.
+bool Serves(const Implementation& implementation, int device_type);
+
+// Who is asked in turn under a rule that names these.
+Variant MakeVariant(const Router& router, const State& state, int device,
+                    const std::vector<std::string>& named, const std::string& reason);
+
+// Behind the devices that are named, 0 stands for all others.
+constexpr int kUnnamed = 0;
+
+// Makes the route of what is known now, and lets calls see it.
+void Publish(Router* router, State* state);
+void PublishAll(Router* router);
+// Lets calls see the route that was made, with scopes or without.
+void Show(const Router& router, State* state);
+
+}  // namespace anyop

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules in force: of the environment, of files and of scopes.
+#include <algorithm>
+
+#include "json.h"
+#include "log.h"
+#include "record.h"
+#include "router_state.h"
+#include "scope.h"
+#include "settings.h"
+
+namespace anyop {
+namespace {
+
+void SetRules(Router* router, RouteFile file) {
+  router->rules.clear();
+  for (const Rule& rule : file.rules) {
+    router->rules.push_back({rule, file.files[static_cast<size_t>(rule.place.file)] + ":" +
+                                       std::to_string(rule.place.line)});
+  }
+  router->file = std::move(file);
+}
+
+}  // namespace
+
+std::string StartRouter() {
+  const Settings& settings = TheSettings();
+  std::string error;
+  if (!SetLog(settings.log_level, settings.log_file, true, &error))
+    return "ANYOP_LOG_FILE: " + error;
+  if (!SetRecord(settings.record_file, &error)) return "ANYOP_RECORD: " + error;
+  if (!settings.routes.empty() && !LoadRoutes(settings.routes.c_str(), &error))
+    return "ANYOP_ROUTES: " + error;
+  Router& router = TheRouter();
+  const std::lock_guard<std::mutex> lock(router.mutex);
+  return CheckVariables(settings, MakeCatalogue(router));
+}
+
+void ReportMissingOperators() {
+  Router& router = TheRouter();
+  const std::lock_guard<std::mutex> lock(router.mutex);
+  const Catalogue catalogue = MakeCatalogue(router);
+  RouteFile file = router.file;
+  const auto is_there = [&](const std::string& space) {
+    return std::any_of(catalogue.operators.begin(), catalogue.operators.end(),
+                       [&](const Operator* op) { return space == op->table->name_space; });
+  };
+  file.later.erase(std::remove_if(file.later.begin(), file.later.end(), is_there),
+                   file.later.end());
+  std::string error;
+  if (file.later.size() < router.file.later.size() && !CheckRules(file, catalogue, &error))
+    std::fprintf(stderr, "anyop: %s\n", error.c_str());
+}
+
+bool LoadRoutes(const char* path, std::string* error) {
+  RouteFile file;
+  if (path && !ReadRouteFile(path, &file, error)) return false;
+  Router& router = TheRouter();
+  std::unique_lock<std::mutex> lock(router.mutex);
+  if (!CheckRules(file, MakeCatalogue(router), error)) {
+    lock.unlock();
+    if (!AddLateBackends()) return false;
+    lock.lock();  // one of them may be what was missing
+    if (!CheckRules(file, MakeCatalogue(router), error)) return false;
+  }
+  SetRules(&router, std::move(file));
+  PublishAll(&router);
+  return true;
+}
+
+void SetDeterministic(bool on) {
+  Router& router = TheRouter();
+  const std::lock_guard<std::mutex> lock(router.mutex);
+  router.deterministic = on;
+  PublishAll(&router);
+}
+
+bool IsDeterministic() {
+  Router& router = TheRouter();
+  const std::lock_guard<std::mutex> lock(router.mutex);
+  return router.deterministic;
+}
+
+bool CheckScope(const std::string& text, std::string* error) {
+  const Scope* scope = FindScope(text, error);
+  if (!scope) return false;
+  const auto is_known = [](const std::string& backend, std::string* why) {
+    Router& router = TheRouter();
+    const std::lock_guard<std::mutex> lock(router.mutex);
+    const Catalogue catalogue = MakeCatalogue(router);
+    *why = UnknownBackend(backend, catalogue);
+    return IsKnownBackend(backend, catalogue);
+  };
+  for (const auto& backends : scope->backends) {
+    for (const std::string& backend : backends) {
+      if (!is_known(backend, error) && !(AddLateBackends() && is_known(backend, error)))
+        return false;
+    }
+  }
+  Router& router = TheRouter();
+  const std::lock_guard<std::mutex> lock(router.mutex);
+  const Catalogue catalogue = MakeCatalogue(router);
+  for (const std::string& pattern : scope->patterns) {
+    const auto fits = [&](const Operator* op) { return FitsOperator(pattern, *op); };
+    if (std::any_of(catalogue.operators.begin(), catalogue.operators.end(), fits)) continue;
+    *error = UnknownOperator(pattern, catalogue);
+    return false;
+  }
+  return true;
+}
+
+const Variants* VariantsInScope(const Operator* op, const Route& route, const Scope& scope,
+                                int device_type) {
+  const int rule = RuleInScope(scope, *op);
+  if (rule < 0) return nullptr;
+  const int device = route.named_devices >> device_type & 1 ? device_type : kUnnamed;
+  const std::lock_guard<std::mutex> reading(route.mutex);
+  std::unique_ptr<Variants>& kept = route.in_scope[{&scope, device}];
+  if (!kept) {
+    Router& router = TheRouter();
+    const std::lock_guard<std::mutex> lock(router.mutex);
+    const size_t at = static_cast<size_t>(rule);
+    kept = std::make_unique<Variants>();
+    kept->push_back(MakeVariant(router, router.states[op], device, scope.backends[at],
+                                "anyop.use('" + scope.text + "')"));
+  }
+  return kept.get();
+}
+
+std::string WhyNotRouted(const Implementation& i, int device_type) {
+  Router& router = TheRouter();
+  const std::lock_guard<std::mutex> lock(router.mutex);
+  const std::string refusal = Refusal(router, i);
+  if (!refusal.empty()) return refusal;
+  if (Serves(i, device_type)) return "";
+  const std::string serves = i.device_type ? DeviceName(i.device_type) : i.when_text;
+  return "serves " + serves + ", and the tensors are on " + DeviceName(device_type);
+}
+
+std::string RoutesJson() {
+  Router& router = TheRouter();
+  const std::lock_guard<std::mutex> lock(router.mutex);
+  Json json;
+  json.Open('{').Key("deterministic").Boolean(router.deterministic).Key("files").Open('[');
+  for (const std::string& file : router.file.files) json.Text(file);
+  json.Close(']').Key("rules").Open('[');
+  for (const LoadedRule& loaded : router.rules) {
+    json.Open('{').Key("pattern").Text(loaded.rule.pattern).Key("reason").Text(loaded.reason);
+    json.Key("backends").Open('[');
+    for (const std::string& backend : loaded.rule.backends) json.Text(backend);
+    json.Close(']').Key("when").Text(ConditionText(loaded.rule.when)).Close('}');
+  }
+  json.Close(']').Key("variables").Open('[');
+  for (const OperatorVariable& variable : TheSettings().operators) json.Text(variable.name);
+  json.Close(']').Key("disabled").Open('[');
+  for (const std::string& name : TheSettings().disabled) json.Text(name);
+  return json.Close(']').Close('}').text();
+}
+
+}  // namespace anyop
