@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tunes the sentence search of examples/ and runs it whole: by the tuned routes, by default, and on each single backend.
+"""Tunes the sentence search of examples/, and runs it by the tuned routes, by default, on each single backend.
 
     python bench/tune.py [--texts 48] [--queries 4] [--batch 16] [--threads 2] [--rounds 7] [--device cuda]
                          [--model DIR | --random] [--backends cpu,aten] [--routes FILE]

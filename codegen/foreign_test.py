@@ -69,7 +69,7 @@ def test_rows_of_the_table(tmp_path):
         "cuda": (b"scale.cu", 2, 0, 1),
         "fast": (b"fast.cc", 1, 3, 0),
         "aten": (b"scale.toml", 0, -100, 1),
-        "reference": (b"scale.py", 0, -200, 0),
+        "reference": (b"scale.py", 1, -200, 0),
         "triton": (b"scale.py", 2, 7, 0),
         "vendor": (b"scale.toml", 0, -50, 0),
     }

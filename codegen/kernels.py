@@ -176,7 +176,10 @@ def _device(backend: str, form: str, entry: dict[str, Any]) -> str:
     if form not in FOREIGN:
         fix = 'write cpu = ..., or say what it runs on: device = "cpu"'
         check_keys({backend: 0}, BACKENDS, "backend", fix)
-    return "cuda" if backend == "triton" else "any"
+    framework = entry.get("framework", "torch" if backend == "triton" else "numpy")
+    if form == "python" and framework in ("numpy", "jax"):
+        return "cpu"
+    return "cuda" if backend == "triton" or framework == "cupy" else "any"
 
 
 def _arch(entry: dict[str, Any]) -> str | None:

@@ -58,7 +58,7 @@ def through_aten(function):
 
 
 def some_cases(subject):
-    """Of several combinations of dtypes the first case of each class, then others by lot. Drawn once: that takes long."""
+    """Of several combinations of dtypes the first case of each class, then others by lot."""
     lot = random.Random(subject.name)
     choices = testing.dtype_choices(subject.metadata)
     if len(choices) > MOST_CHOICES:
@@ -69,8 +69,15 @@ def some_cases(subject):
     views = [case for case in cases if case.what == "view"]
     for choice in choices:
         for case in [*first, *lot.sample(views, 2), *lot.sample(cases, MORE_CASES)]:
-            if not case.special or has_special(subject, choice):
+            if not case.special or (
+                has_special(subject, choice) and not hides_nan(subject, choice)
+            ):
                 yield replace(case, choice=choice)
+
+
+def hides_nan(subject, choice) -> bool:
+    """ATen's attention need not look at what a bool mask hides: a NaN there may or may not show."""
+    return subject.name == "attention" and choice.names["mask"] == "bool"
 
 
 @pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS)

@@ -193,7 +193,7 @@ def test_torch_callables_share_the_devices_memory():
         seen.append((x.data_ptr(), out.data_ptr(), torch.cuda.current_stream().cuda_stream))
         torch.mul(x, 2, out=out)
 
-    anyop.register("silu", twice, framework="torch", backend="mine", name="mine", device="cuda")
+    anyop.register("silu", "mine", twice, framework="torch", name="mine", device="cuda")
     x, stream = rows(3, 5, torch.float32, 1), torch.cuda.Stream()
     out = torch.empty_like(x)
     with anyop.use("mine"), torch.cuda.stream(stream):
@@ -213,7 +213,7 @@ def test_cupy_callables():
         seen.append((type(x) is cupy.ndarray, cupy.cuda.get_current_stream().ptr))
         return x * 2
 
-    anyop.register("silu", twice, framework="cupy", backend="mine", name="mine")
+    anyop.register("silu", "mine", twice, framework="cupy", name="mine")
     x, stream = rows(3, 5, torch.float32, 1), torch.cuda.Stream()
     with anyop.use("mine"), torch.cuda.stream(stream):
         found = anyop.silu(x)

@@ -117,7 +117,7 @@ def test_explanations_read_well():
     spy("spy", when="D>=1000")
     try:
         found = anyop.explain("rms_norm", X, weight=W)
-        assert (found.operator, found.device, found.chosen) == ("rms_norm", "cpu:0", "cpu")
+        assert (found.operator, found.device, found.backend) == ("rms_norm", "cpu:0", "cpu")
         assert not found.fallback and found.reason == "default"
         rows = repr(found).splitlines()
         assert rows[0] == "rms_norm on cpu:0: cpu (default)" and rows[1].split() == ["cpu", "runs"]

@@ -105,7 +105,7 @@ def arguments(draw: random.Random, subject: testing.Subject) -> dict:
             return [moved(item) for item in value]
         if not isinstance(value, np.ndarray):
             return value
-        plain = np.ascontiguousarray(value)
+        plain = value.copy()
         if plain.dtype.kind == "V" or plain.dtype.name == "bfloat16":
             return torch.from_numpy(plain.view(np.uint16)).view(torch.bfloat16).cuda()
         return torch.from_numpy(plain).cuda()

@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "jax.md"
 
 def test_code_of_the_page():
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict = {}
     with jax.enable_x64(
         False

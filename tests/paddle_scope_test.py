@@ -33,8 +33,8 @@ def spy_backward(grad_out, x, weight, eps, *, grad_x=None, grad_weight=None):
 
 @pytest.fixture(autouse=True)
 def spies():
-    anyop.register("rms_norm", spy, backend="spy")
-    anyop.register("rms_norm_backward", spy_backward, backend="spy")
+    anyop.register("rms_norm", "spy", spy)
+    anyop.register("rms_norm_backward", "spy", spy_backward)
     calls.clear()
     yield
     anyop.unregister("rms_norm", "spy")

@@ -146,7 +146,9 @@ def test_each_process_has_its_own_record_by_its_number(tmp_path):
 
 def test_another_process_leaves_the_record_alone(tmp_path):
     path = tmp_path / "run.jsonl"
-    code = "call(3)\nimport subprocess\nsubprocess.run([sys.executable, '-c', sys.argv[1]])\ncall(2)"
+    code = (
+        "call(3)\nimport subprocess\nsubprocess.run([sys.executable, '-c', sys.argv[1]])\ncall(2)"
+    )
     environment = {**os.environ, "ANYOP_RECORD": str(path)}
     done = subprocess.run(
         [sys.executable, "-c", CALLS + code, CALLS + "call(9)"],
@@ -161,7 +163,7 @@ def test_what_cannot_be_written_is_said_at_once(tmp_path):
     os.mkfifo(fifo)
     begin = time.monotonic()
     for path in (fifo, tmp_path, tmp_path / "no" / "folder"):
-        with pytest.raises(ValueError, match="the record .* cannot be written"):
+        with pytest.raises(ValueError, match=r"the record .* cannot be written"):
             anyop.record(path)
     assert time.monotonic() - begin < 5
 
@@ -204,7 +206,10 @@ GOOD = {
         ("{}", "KeyError('inputs')"),
         ('{"counts":7}', "expected numbers of calls"),
         ('{"counts":{"0":-7}}', "expected numbers of calls"),
-        (json.dumps({**GOOD, "inputs": {"y": 3}}), "has the inputs y there, and x, weight, eps here"),
+        (
+            json.dumps({**GOOD, "inputs": {"y": 3}}),
+            "has the inputs y there, and x, weight, eps here",
+        ),
         (json.dumps(GOOD).replace("[4, 8]", "[4, 9]"), "takes no such shapes"),
         (json.dumps(GOOD).replace("[4, 8]", "[4]"), "with strides"),
         (json.dumps(GOOD).replace("[4, 8]", "[-4, 8]"), "shape"),

@@ -30,7 +30,7 @@ from examples.sentence_search.weights import read_config, read_weights
 
 model, backends, found = sys.argv[1:]
 if backends == "reference":  # NumPy's own, of one operator of the model
-    @anyop.register("linear", backend="reference", framework="numpy")
+    @anyop.register("linear", "reference", framework="numpy")
     def linear(x, weight, bias, out):
         np.matmul(x, weight.T, out=out)
         if bias is not None:

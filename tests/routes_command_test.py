@@ -69,7 +69,9 @@ def test_what_is_shown_is_what_runs(routes):
     answers = ask(["rms_norm"], ["cpu"], [rule["when"] for rule in rules()])
     for D in (127, 128, 129):
         x = np.ones((2, 3, D), np.float32)
-        (answer,) = [a for call, a in answers.items() if (call.dtype, call.sizes) == ("float32", f"D={D}")]
+        (answer,) = [
+            a for call, a in answers.items() if (call.dtype, call.sizes) == ("float32", f"D={D}")
+        ]
         explained = anyop.explain("rms_norm", x, x[0, 0])
         assert (answer.chosen, answer.reason) == (explained.chosen, explained.reason)
     assert {a.reason for a in answers.values()} == {"a.routes:1", "a.routes:3"}
@@ -78,7 +80,9 @@ def test_what_is_shown_is_what_runs(routes):
 def test_every_operator_has_an_answer():
     answers = ask(anyop.list_ops(), ["cpu"], [])
     assert {call.operator for call in answers} == set(anyop.list_ops())
-    assert all(answer.chosen for call, answer in answers.items() if not call.operator.startswith("test"))
+    assert all(
+        answer.chosen for call, answer in answers.items() if not call.operator.startswith("test")
+    )
 
 
 # ---- check ----
@@ -112,9 +116,17 @@ def test_check_takes_names_as_files_not_presets(routes, capsys):
 @pytest.mark.parametrize(
     ("text", "line", "why"),
     [
-        ("silu = aten\n[when dtype=float16]\ntopk = cpu\n[always]\nsilu = cpu\n", 1, "a.routes:5 says"),
+        (
+            "silu = aten\n[when dtype=float16]\ntopk = cpu\n[always]\nsilu = cpu\n",
+            1,
+            "a.routes:5 says",
+        ),
         ("[when D>8]\nrms_norm = aten\n[always]\n*norm = cpu\n", 2, "a.routes:4 says"),
-        ("[when D>8 dtype=float16]\nrms_norm = aten\n[when dtype=float16]\nrms_norm = cpu\n", 2, ":4 says"),
+        (
+            "[when D>8 dtype=float16]\nrms_norm = aten\n[when dtype=float16]\nrms_norm = cpu\n",
+            2,
+            ":4 says",
+        ),
         ("[when D>8 D<=8]\nrms_norm = aten\n", 2, "no D fits"),
         ("[when D=7 D>=8]\nrms_norm = aten\n", 2, "no D fits"),
         ("[when dtype=float16 dtype=float32|float64]\nrms_norm = aten\n", 2, "no dtype fits"),
@@ -182,7 +194,7 @@ def test_diff_of_presets_for_a_device_that_is_not_here(capsys):
     ],
 )
 def test_mistakes_are_said_in_one_line(words, code, says, capsys):
-    found, out, err = run(capsys, *words)
+    found, _, err = run(capsys, *words)
     assert found == code and says in err and len(err.splitlines()) == 1
 
 

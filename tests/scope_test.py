@@ -26,8 +26,8 @@ PLAIN = [anyop.relu(X), anyop.gelu(X)]
 SPIES = """
 for name, number in (("one", 1), ("two", 2)):
     for op in ("relu", "gelu"):
-        anyop.register(op, lambda x, *_, number=number, **__: np.full_like(x, number), backend=name)
-anyop.register("relu", lambda x: np.full_like(x, 3), backend="small", when="numel(x)<=4")
+        anyop.register(op, name, lambda x, *_, number=number, **__: np.full_like(x, number))
+anyop.register("relu", "small", lambda x: np.full_like(x, 3), when="numel(x)<=4")
 """
 
 
@@ -265,7 +265,7 @@ def test_mistakes(arguments, message):
 
 def test_a_backend_that_was_taken_away():
     """A text that was right when it was entered."""
-    anyop.register("relu", lambda x: x * 0 + 8, backend="passing")
+    anyop.register("relu", "passing", lambda x: x * 0 + 8)
     with anyop.use("passing", ops="relu"):
         assert anyop.relu(X)[0, 0] == 8
         anyop.unregister("relu", "passing")

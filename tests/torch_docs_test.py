@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "pytorch.md"
 
 def test_code_of_the_page(capsys):
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     names: dict = {}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)

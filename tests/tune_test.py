@@ -18,8 +18,9 @@ from anyop import tune
 from anyop._load import core
 from anyop.tune.candidates import Candidate
 from anyop.tune.choice import Measured, Rule, Term, choose, chosen_rule
+from anyop.tune.given import given_shapes
 from anyop.tune.run import Settings
-from anyop.tune.workload import Kind, given_shapes
+from anyop.tune.workload import Kind
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,9 @@ def backend():
         def kernel(values, device_type, device_id, stream):
             run(values)
 
-        core.register_python("rms_norm", name, name, "test", when, 1, priority, True, lambda: kernel)
+        core.register_python(
+            "rms_norm", name, name, "test", when, 1, priority, True, lambda: kernel
+        )
         made.append(name)
 
     yield register
@@ -88,7 +91,11 @@ def test_a_slow_default_is_replaced(tmp_path, backend):
     assert runs(8) == "slow"
     found, text, notes = tuned(tmp_path, ["rms_norm: rows=2 D=8"], ("slow", "cpu"))
     assert "rms_norm = cpu, slow" in text and not notes
-    assert found.totals["tuned"] * 10 < found.totals["default"] == pytest.approx(found.totals["slow"], rel=0.5)
+    assert (
+        found.totals["tuned"] * 10
+        < found.totals["default"]
+        == pytest.approx(found.totals["slow"], rel=0.5)
+    )
     anyop.load_routes(tmp_path / "routes.txt")
     assert runs(8) == runs(4096) == "cpu"
 
@@ -132,8 +139,10 @@ def test_what_is_faster_at_some_sizes_gets_those(tmp_path, backend):
 def test_conditions_of_backends_are_respected(tmp_path, backend):
     backend("slow", sleeping(0.001), priority=10)
     backend("quick", right, when="D<=64")
-    _, text, _ = tuned(tmp_path, ["rms_norm: rows=2 D=8", "rms_norm: rows=2 D=99"], ("slow", "quick"))
-    assert "quick: takes D<=64, and D is 99" in text and "rms_norm = quick, slow" in text
+    _, text, _ = tuned(
+        tmp_path, ["rms_norm: rows=2 D=8", "rms_norm: rows=2 D=99"], ("slow", "quick")
+    )
+    assert "not quick: takes D<=64, and D is 99" in text and "rms_norm = quick, slow" in text
     anyop.load_routes(tmp_path / "routes.txt")
     assert (runs(8), runs(99)) == ("quick", "slow")
 
@@ -147,7 +156,9 @@ def test_a_recorded_workload_is_tuned_by_its_counts(tmp_path, backend):
         anyop.rms_norm(wide[:, :32], np.ones(32, np.float32), out=wide[:, :32])
     anyop.record(None)
     kinds, _ = tune.read_record(record)
-    found = tune.tune(kinds, Settings(str(tmp_path / "r.txt"), ("cpu", "slow"), 0.02), lambda event: None)
+    found = tune.tune(
+        kinds, Settings(str(tmp_path / "r.txt"), ("cpu", "slow"), 0.02), lambda event: None
+    )
     (measured,) = found.measured["rms_norm", "cpu"]
     assert measured.kind.inputs["x"].strides == (64, 1) and measured.weight == 3
     assert "3 calls" in (tmp_path / "r.txt").read_text()
@@ -179,6 +190,29 @@ def test_every_own_kernel_is_right_by_its_own_reference(text, tmp_path):
     operator = text.split(":")[0]
     found, _, notes = tuned(tmp_path, [text], ("cpu",))
     assert not notes and [m.right[0].name for m in found.measured[operator, "cpu"]] == ["cpu"]
+
+
+def test_a_sum_may_round_as_often_as_it_is_long_and_no_more(tmp_path):
+    def linear(factor):  # off by so much, of 1 + |expected|
+        def run(values):
+            x, weight, bias = (numbers(values[at]).astype(np.float64) for at in range(3))
+            numbers(values[3])[...] = (
+                x @ weight.T + bias + factor * (1 + np.abs(x @ weight.T + bias))
+            )
+
+        return lambda: lambda values, *place: run(values)
+
+    # float32's tolerance is 2e-5; K = 1280 is ten times the sums of the standard tests.
+    for name, factor in (("near", 1.5e-4), ("far", 4e-4)):
+        core.register_python("linear", name, name, "test", None, 1, -10, True, linear(factor))
+    try:
+        text = "linear: rows=3 K=1280 N=2"
+        found, _, notes = tuned(tmp_path, [text], ("near", "far"))
+    finally:
+        core.unregister("linear", "near")
+        core.unregister("linear", "far")
+    (m,) = found.measured["linear", "cpu"]
+    assert m.find("near").right and not m.find("far").right and "far is excluded" in notes
 
 
 # ---- rules ----
@@ -218,12 +252,20 @@ def test_bounds_lie_between_what_was_measured():
 
 
 def test_dtypes_are_told_apart():
-    kinds = [made(D, dtype=t, a=5, b=1 if t == "bfloat16" else 9) for D in (8, 64) for t in ("float32", "bfloat16")]
+    kinds = [
+        made(D, dtype=t, a=5, b=1 if t == "bfloat16" else 9)
+        for D in (8, 64)
+        for t in ("float32", "bfloat16")
+    ]
     assert words(choose(kinds)) == ["dtype=bfloat16: b"]
 
 
 def test_exact_sizes_where_nothing_simpler_tells():
-    kinds = [made(D, rows, a=5, b=1 if (D, rows) == (64, 64) else 99) for D in (8, 64, 512) for rows in (8, 64, 512)]
+    kinds = [
+        made(D, rows, a=5, b=1 if (D, rows) == (64, 64) else 99)
+        for D in (8, 64, 512)
+        for rows in (8, 64, 512)
+    ]
     assert words(choose(kinds)) == ["D=64 rows=64 dtype=float32: b"]
 
 
@@ -273,7 +315,11 @@ def test_terms_say_what_the_router_says():
 def test_given_shapes():
     kind = given_shapes("topk: B=2 C=3 D=50 k=4 largest=false dtype=float16", "cpu")
     assert isinstance(kind, Kind) and kind.inputs["x"].shape == (2, 3, 50)
-    assert (kind.inputs["k"], kind.inputs["largest"], kind.inputs["x"].dtype) == (4, False, "float16")
+    assert (kind.inputs["k"], kind.inputs["largest"], kind.inputs["x"].dtype) == (
+        4,
+        False,
+        "float16",
+    )
     assert kind.results["values"].shape == (2, 3, 4)
     assert given_shapes("add: X=3x4 Y=4 device=cuda", "cpu").device == "cuda"
 

@@ -28,28 +28,33 @@ class Gil {
   const PyGILState_STATE state_;
 };
 
-// While Paddle's SOT traces a function it translates every Python frame of the thread, and keeps what
-// is in them. A kernel's are none of its business.
-class PlainFrames {
+// The hook of one tracer, taken out for a while.
+class WithoutTracer {
  public:
-  PlainFrames() {
-    PyObject* core = PyDict_GetItemString(PyImport_GetModuleDict(), "paddle.base.core");
-    set_ = Attribute(core, "set_eval_frame");
+  explicit WithoutTracer(const char* tracer) {
+    PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), tracer);
+    set_ = Attribute(module, "set_eval_frame");
     if (set_) before_ = Ref(PyObject_CallFunctionObjArgs(set_.get(), Py_None, nullptr));
     PyErr_Clear();
   }
-  ~PlainFrames() {
+  ~WithoutTracer() {
     if (!before_ || before_.get() == Py_None) return;
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     const Ref done(PyObject_CallFunctionObjArgs(set_.get(), before_.get(), nullptr));
     PyErr_Restore(type, value, trace);
   }
-  PlainFrames(const PlainFrames&) = delete;
-  PlainFrames& operator=(const PlainFrames&) = delete;
+  WithoutTracer(const WithoutTracer&) = delete;
+  WithoutTracer& operator=(const WithoutTracer&) = delete;
 
  private:
   Ref set_, before_;
+};
+
+// While Paddle's SOT or torch's Dynamo trace a function they translate every Python frame of the
+// thread, and keep what is in them. A kernel's are none of their business.
+struct PlainFrames {
+  const WithoutTracer sot{"paddle.base.core"}, dynamo{"torch._C._dynamo.eval_frame"};
 };
 
 // "ValueError: what it says" of the error that is set, which is cleared with all its frames hold.

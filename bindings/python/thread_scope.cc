@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ThreadScope(get): `text` is what get() returns. Dynamo refuses a ContextVar, but reads an attribute
-// with a getter in C, and reads it again in the guard of what it has compiled, in the calling thread.
+// ThreadScope(get): `text` is what get() returns. Dynamo refuses a ContextVar, but reads an
+// attribute with a getter in C, and reads it again in the guard of what it has compiled, in the
+// calling thread.
 #include "thread_scope.h"
 
 namespace anyop {
@@ -22,7 +23,8 @@ int Set(PyObject* self, PyObject* value, void*) {
   const int equal = now ? PyObject_RichCompareBool(now.get(), value, Py_EQ) : 0;
   if (equal == 1) return 0;
   if (!PyErr_Occurred())
-    PyErr_SetString(PyExc_RuntimeError, "use: a block that began in compiled code did not end there");
+    PyErr_SetString(PyExc_RuntimeError,
+                    "use: a block that began in compiled code did not end there");
   return -1;
 }
 

@@ -16,8 +16,8 @@ std::string Signature(const Operator& op, Form form);
 // Optional results are wanted or not: the functional form has a mask as its last argument.
 bool HasMask(const Operator& op);
 
-// The last argument of every form is the scope of the call, `use`, unless the operator has an argument
-// of that name, or torch's C ABI has no text: before 2.10.
+// The last argument of every form is the scope of the call, `use`, unless the operator has an
+// argument of that name, or torch's C ABI has no text: before 2.10.
 bool TakesScope(const Operator& op);
 
 // Whether torch's C ABI before 2.10 has no values of some argument's type.

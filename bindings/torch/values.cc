@@ -140,7 +140,7 @@ int32_t Values::ReadArgument(uint32_t i, const Param& p, Value value) {
   if (p.IsList()) return ReadList(p, value);
   if (p.IsTensor()) return ReadTensor(p, value, &frame.tensors[i]);
   if (p.kind == kAnyopStr) return ReadElement(p, value, &frame.Field<AnyopString>(p));
-  int64_t number;
+  int64_t number = 0;
   if (int32_t status = ReadElement(p, value, &number)) return status;
   if (p.kind == kAnyopFloat) {
     double real;

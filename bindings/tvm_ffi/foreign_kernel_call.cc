@@ -160,6 +160,7 @@ class Call {
     value->v_c_str = text;
     return kAnyopOk;
   }
+
   int32_t SetExpression(const PlanArgument& argument, TVMFFIAny* value) {
     const int64_t number = EvaluateSteps(argument.steps, op_, args_);
     if (number == ANYOP_NO_SIZE) return Fail(kAnyopValueError, argument.text + " is too large");

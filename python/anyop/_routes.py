@@ -46,17 +46,20 @@ def implementations(op: str) -> list[dict[str, Any]]:
     return json.loads(core.implementations(op))
 
 
-class Explanation:
+class Route:
     """What a call would run, and why.
 
-    operator, device: of the call. chosen: name of the implementation, None when no one takes it. reason: the rule
-    that decides ("default", "ANYOP_OP_RMS_NORM", "routes.txt:12", "anyop.use('aten=*')"). fallback: whether it is
-    beyond what the rule names. candidates: of each implementation name, backend, source, priority, deterministic,
-    when, and why_not ("" of the chosen one).
+    operator, device: of the call.
+    backend: what runs it, None when nothing takes it. chosen: the name of that implementation.
+    reason: the rule that decides: "default", "ANYOP_OP_RMS_NORM", "routes.txt:12", "anyop.use('aten=*')".
+    rule: the backends that it names. fallback: whether what runs is beyond these; then why_fallback says why.
+    candidates: name, backend, source, priority, deterministic, when, and why_not ("" of the chosen one) of each.
     """
 
     def __init__(self, found: dict[str, Any]) -> None:
         self.__dict__.update(found)
+        runs = [given["backend"] for given in self.candidates if given["name"] == self.chosen]
+        self.backend: str | None = runs[0] if runs else None
 
     def __repr__(self) -> str:
         chosen = self.chosen or "nothing"
@@ -70,13 +73,13 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(op: str, *args: Any, **kwargs: Any) -> Explanation:
-    """What ``anyop.<op>(*args, **kwargs)`` would run here and now, without running it: an Explanation.
+def explain(op: str, *args: Any, **kwargs: Any) -> Route:
+    """What ``anyop.<op>(*args, **kwargs)`` would run here and now, without running it: a Route.
 
     It is decided by what decides calls. Raises what the call would raise for bad arguments.
     """
     function = _operators.find(op)
-    return Explanation(
+    return Route(
         json.loads(
             core.explain(
                 function,

@@ -27,9 +27,10 @@ class _Block:
         active.add(id(self))
         core.enter_scope()
 
-    def __del__(self, forget: Any = active.discard, leave: Any = core.leave_scope) -> None:
-        forget(id(self))
-        leave()
+    def __del__(self, entered: Any = active, leave: Any = core.leave_scope) -> None:
+        if id(self) in entered:
+            entered.discard(id(self))
+            leave()
 
     def without(self, owner: object) -> _Block | None:
         """The blocks that are left when owner's last one ends; those of generators may end out of order."""

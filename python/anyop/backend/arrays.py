@@ -124,7 +124,9 @@ class Jax(Numpy):
     def scope(self, device_type: int, device_id: int, stream: int) -> AbstractContextManager:
         """With 64-bit dtypes, on JAX's CPU device. Not for JAX: its program would wait for one that waits for it."""
         if core.xla_waits():
-            raise NotImplementedError("it is written in JAX, and cannot run inside a program of JAX")
+            raise NotImplementedError(
+                "it is written in JAX, and cannot run inside a program of JAX"
+            )
         super().scope(device_type, device_id, stream)
         wide = getattr(self.jax, "enable_x64", None)
         if wide is None:  # before 0.8

@@ -20,9 +20,9 @@ _CALLED = ("aten", "python", "tvm_ffi")  # forms of kernels that another may rep
 
 def register(
     op: str,
+    backend: str = "python",
     function: Callable | None = None,
     *,
-    backend: str = "python",
     name: str | None = None,
     framework: str | None = None,
     device: str = "any",
@@ -34,7 +34,9 @@ def register(
 ) -> Callable:
     """Add a callable to an operator's implementations, and return it. Without function: a decorator.
 
-        @anyop.register("rms_norm")
+        anyop.register("silu", "mine", torch.nn.functional.silu, framework="torch")
+
+        @anyop.register("rms_norm", "slow")
         def slow_rms_norm(x, weight, eps):
             return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
 
@@ -45,7 +47,8 @@ def register(
     backend:       what routes name.
     name:          its own in the operator; one of the same name is replaced. Default: the backend's.
     framework:     numpy, torch, jax or cupy. Default: torch for the backend triton, else numpy, also for numba.
-    device:        cpu, cuda, hip, or any: all that the framework has. NumPy and JAX compute on the CPU.
+    device:        cpu, cuda, hip, or any: all that the framework has. NumPy and JAX compute on the CPU;
+                   a JAX function is for callers of other frameworks, inside JAX's own programs it is refused.
     dtypes, when:  which calls it takes: dtypes of the first tensor, and a condition as in route files, "D<=8192".
     priority:      anyop's own kernels have 0; below, it runs when routed to, or when nothing else takes the call.
     deterministic: it gives the same bits in every run on the same device.
@@ -56,7 +59,7 @@ def register(
     """
     if function is None:
         return lambda given: register(
-            op, given, backend=backend, name=name, framework=framework, device=device, dtypes=dtypes,
+            op, backend, given, name=name, framework=framework, device=device, dtypes=dtypes,
             when=when, priority=priority, deterministic=deterministic, needs=needs,
         )  # fmt: skip
     _check_operator(op)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the router what calls would run, for devices that need not be here: tensors without memory are only explained."""
+"""Asks the router what calls would run, by tensors without memory: no device need be here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import anyop
 from anyop._load import core
-from anyop.tune.workload import Kind, Spec, kind_of
+from anyop.tune.given import kind_of
+from anyop.tune.workload import Kind, Spec
 
 _DEVICES = {"cpu": 1, "cuda": 2, "hip": 10}
 _APART = 1 << 36  # bytes between tensors that are not there
@@ -52,7 +53,9 @@ def ask(operators: list[str], devices: list[str], conditions: list[str]) -> dict
 def _kinds(operator: str, device: str, conditions: list[str]) -> Iterator[tuple[Call, Kind]]:
     metadata = anyop.metadata(operator)
     stated = {"": {"sizes": {}, "groups": {}, "attributes": {}}}
-    stated.update({f"[bench] {name}": dict(case) for name, case in (metadata["bench"] or {}).items()})
+    stated.update(
+        {f"[bench] {name}": dict(case) for name, case in (metadata["bench"] or {}).items()}
+    )
     for name, value in _numbers(conditions):
         for near in (value - 1, value, value + 1):
             part = _part(metadata, name, near)
@@ -75,7 +78,9 @@ def _dtypes(first: dict[str, Any] | None) -> list[str | None]:
 def _numbers(conditions: list[str]) -> set[tuple[str, int]]:
     """(name of a size or group, number) of all words that compare one."""
     return {
-        (match[2] or match[1], int(match[3])) for text in conditions for match in _NUMBER.finditer(text)
+        (match[2] or match[1], int(match[3]))
+        for text in conditions
+        for match in _NUMBER.finditer(text)
     }
 
 

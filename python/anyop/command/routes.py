@@ -22,11 +22,17 @@ _DEVICES = ("cpu", "cuda", "hip")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `anyop routes` takes."""
     words = parser.add_subparsers(dest="word", required=True, metavar="show|check|diff")
-    show = words.add_parser("show", help="rules in force, and what runs by them", allow_abbrev=False)
-    show.add_argument("routes", nargs="?", metavar="ROUTES", help="a file or preset, in their place")
+    show = words.add_parser(
+        "show", help="rules in force, and what runs by them", allow_abbrev=False
+    )
+    show.add_argument(
+        "routes", nargs="?", metavar="ROUTES", help="a file or preset, in their place"
+    )
     check = words.add_parser("check", help="mistakes in route files", allow_abbrev=False)
     check.add_argument("files", nargs="+", metavar="FILE")
-    diff = words.add_parser("diff", help="what two route files choose differently", allow_abbrev=False)
+    diff = words.add_parser(
+        "diff", help="what two route files choose differently", allow_abbrev=False
+    )
     diff.add_argument("a", metavar="A", help="a file, a preset, or default")
     diff.add_argument("b", metavar="B")
     diff.add_argument("--exit-code", action="store_true", help="1 where they differ")
@@ -57,7 +63,9 @@ def _operators(pattern: str) -> list[str]:
 
 def _fits(pattern: str, operator: str) -> bool:
     """As the router compares: * and ? are all that is special, anyop. may be written."""
-    parts = (".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern.replace("::", "."))
+    parts = (
+        ".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern.replace("::", ".")
+    )
     text = "".join(parts)
     full = operator if "." in operator else f"anyop.{operator}"
     return any(re.fullmatch(text, name) for name in (operator, full))
@@ -85,7 +93,9 @@ def _show(options: argparse.Namespace) -> int:
     print("\n".join(_settings()))
     print(f"the preset that fits this machine: {fitting_preset()}")
     found = [rule for rule in rules() if any(_fits(rule["pattern"], name) for name in operators)]
-    print("\nrules, the last one that fits a call holds" if found else "\nno rules: priorities alone")
+    print(
+        "\nrules, the last one that fits a call holds" if found else "\nno rules: priorities alone"
+    )
     rows = [(f"{r['pattern']} = {', '.join(r['backends'])}", f"[{r['when'] or 'always'}]", r["reason"])
             for r in found]  # fmt: skip
     _print_columns(rows)
@@ -118,7 +128,11 @@ def _runs(answers: dict[Any, Any]) -> list[tuple[str, ...]]:
     rows = []
     for (operator, device), found in groups.items():
         for answer, calls in sorted(found.items(), key=lambda item: -len(item[1])):
-            only = _calls(calls, [c for others in found.values() for c in others]) if len(found) > 1 else ""
+            only = (
+                _calls(calls, [c for others in found.values() for c in others])
+                if len(found) > 1
+                else ""
+            )
             runs = answer.chosen or "nothing"
             rows.append((operator, device, runs, _others(operator), answer.reason, only))
     return rows
@@ -131,7 +145,7 @@ def _others(operator: str) -> str:
 
 
 def _calls(calls: list[Any], every: list[Any]) -> str:
-    """"float32, float16 at D=8193": dtypes at all their sizes or at these; empty for all calls."""
+    """Dtypes at all their sizes or at some, "float32, float16 at D=8193"; empty for all calls."""
     if len(calls) == len(every):
         return ""
     by_sizes: dict[tuple[str, ...], list[str]] = {}

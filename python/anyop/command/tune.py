@@ -2,8 +2,8 @@
 """Measure which backend runs each call of a workload fastest, and write a route file.
 
 A workload is a record of a run (ANYOP_RECORD=run.jsonl, or anyop.record), or shapes such as
-"rms_norm: rows=2048 D=4096 dtype=float32". Every candidate is compared with the reference before it is timed; one that is
-wrong or fails is said, and never routed to. Kinds of calls that were not counted weigh alike.
+"rms_norm: rows=2048 D=4096 dtype=float32". Every candidate is compared with the reference before it is timed; one
+that is wrong or fails is said, and never routed to. Kinds of calls that were not counted weigh alike.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=_seconds, default=0.5, help="for each kind of call (default: 0.5)"
     )
     parser.add_argument(
-        "--most", type=int, default=64, help="kinds of each operator, the most frequent (default: 64)"
+        "--most",
+        type=int,
+        default=64,
+        help="kinds of each operator, the most frequent (default: 64)",
     )
 
 

@@ -171,7 +171,7 @@ def _recorded(gradient: Gradient) -> Rule:
             saved += [results[at] for at in gradient.saved_results]
             ctx.save_for_backward(*saved)
             ctx.kept, ctx.use = gradient.keep(inputs), use
-            ctx.scope = _scope.current.get() if use is None and _scope.active else use
+            ctx.scope = _scope.now() if use is None else use
             without = [results[at] for at in gradient.no_grads if results[at] is not None]
             ctx.mark_non_differentiable(*without)
             return found

@@ -15,11 +15,12 @@ from typing import Any
 import torch
 
 from anyop import _frameworks
-from anyop.torch import python_kernels, scope
+from anyop.torch import python_kernels
 from anyop.torch.autograd import out_error
 from anyop.torch.function import call_with_gradient, entries
 from anyop.torch.gradient import requires
 from anyop.torch.operators import Operator
+from anyop.torch.scope import thread
 
 dispatched: dict[str, Callable[[tuple, dict[str, Any]], Any]] = {}  # by the operator's name
 
@@ -78,7 +79,9 @@ def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> Any:
         if isinstance(place, torch.Tensor):
             _refuse_sparse(operator, param, place)
             _refuse_frozen(operator, param, place)
-    use = _scope(operator)
+    use = thread.text  # said to torch.ops, so that a graph keeps it
+    if use is not None:
+        _refuse_graph(operator, use)
     if not given:
         return operator.call(inputs, _mask(operator, results), use)
     if len(given) == len(results) and operator.out is not None:
@@ -87,15 +90,17 @@ def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> Any:
     return _copied(operator, inputs, results, use)
 
 
-def _scope(operator: Operator) -> str | None:
-    """What the call by torch.ops says of its scope, so that a graph keeps it."""
-    use = scope.now()
-    if use is not None and not operator.takes_scope and torch.compiler.is_compiling():
+def _refuse_graph(operator: Operator, use: str) -> None:
+    """An error where a graph would lose the scope of the call."""
+    if not operator.takes_scope and torch.compiler.is_compiling():
         raise NotImplementedError(
             f"{operator.name}: a graph cannot keep the scope {use!r}, because "
-            + ("torch before 2.10 passes no text" if python_kernels.IS_OLD else "an argument is named use")
+            + (
+                "torch before 2.10 passes no text"
+                if python_kernels.IS_OLD
+                else "an argument is named use"
+            )
         )
-    return use
 
 
 def _tensors(operator: Operator, at: int, value: Any) -> Any:
@@ -159,9 +164,7 @@ def _mask(operator: Operator, results: list[Any]) -> int:
     return mask
 
 
-def _copied(
-    operator: Operator, inputs: list[Any], results: list[Any], use: str | None
-) -> Any:
+def _copied(operator: Operator, inputs: list[Any], results: list[Any], use: str | None) -> Any:
     """Where only some results are given, or some are optional: computed anew, then copied to their places."""
     if requires((*inputs, *results)):
         raise out_error(operator)

@@ -65,9 +65,7 @@ class ForwardMode:
                     if tangent is not None:
                         yield name, tangent
 
-    def _run(
-        self, use: str | None, name: str, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> Any:
+    def _run(self, use: str | None, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """One call of a formula."""
         operator = self.operators.get(name)
         if operator is None:

@@ -69,7 +69,7 @@ def _function(operator: Operator, gradient: Gradient) -> type[torch.autograd.Fun
         def forward(ctx: Any, *inputs: Any) -> Any:
             found = run(inputs)
             ctx.kept = keep(inputs)
-            ctx.scope = _scope.current.get() if _scope.active else None
+            ctx.scope = _scope.now()
             save(ctx, inputs, found)
             return found
 

@@ -10,13 +10,9 @@ from anyop import _scope
 from anyop._load import core
 
 # Its attribute `text` is the scope of the calling thread or task. Dynamo guards what it has read there.
-thread = core.ThreadScope(_scope.current.get)
-_outer: list[str | None] = []  # scopes around the blocks that are being traced; empty at all other times
-
-
-def now() -> str | None:
-    """The scope that a call is in. Traced by Dynamo: also that of a block in the traced code."""
-    return thread.text
+thread = core.ThreadScope(_scope.now)
+# The scopes around blocks that are being traced; empty at all other times.
+_outer: list[str | None] = []
 
 
 def trace_blocks() -> None:
@@ -33,7 +29,7 @@ def trace_blocks() -> None:
     traced: dict[Callable[..., Any], Callable[..., Any]] = {
         _scope.enter: _enter,
         _scope.leave: _leave,
-        _scope.current.get: now,
+        _scope.current.get: lambda: thread.text,
         core.check_scope: check,
     }
     for function, body in traced.items():

@@ -5,19 +5,13 @@
     tuned = tune.tune(tune.merged(kinds), tune.Settings("routes.txt"), print)
     anyop.load_routes("routes.txt")
 
-workload.py reads what is called; arguments.py makes such calls; candidates.py compares each implementation with the
-reference; clock.py times them in turns; choice.py finds rules; routes.py writes them; run.py does all of it.
+workload.py and given.py say what is called; arguments.py makes such calls; candidates.py compares each implementation
+with the reference; clock.py times them in turns; choice.py finds rules; routes.py writes them; run.py does all of it.
 """
 
+from anyop.tune.given import bench_kinds, given_shapes
 from anyop.tune.run import Settings, Tuned, tune
-from anyop.tune.workload import (
-    Kind,
-    Spec,
-    bench_kinds,
-    given_shapes,
-    merged,
-    read_record,
-)
+from anyop.tune.workload import Kind, Spec, merged, read_record
 
 __all__ = [
     "Kind",

@@ -11,8 +11,8 @@ import numpy as np
 
 import anyop
 from anyop.testing.callers import TorchCudaCaller
-from anyop.testing.dtype_choices import DtypeChoice, is_floating, made_here, numpy_dtype
 from anyop.testing.draw import Point
+from anyop.testing.dtype_choices import DtypeChoice, is_floating, made_here, numpy_dtype
 from anyop.testing.good_cases import Case
 from anyop.testing.subject import Subject
 from anyop.testing.values import draw, in_float64

@@ -44,7 +44,7 @@ class Measured:
         return sorted((c for c in self.candidates if c.right), key=lambda c: c.min_ns)
 
     def cost_ns(self, name: str | None) -> float:
-        """Of one call where a rule names this implementation, and the default behind it; infinite where that is wrong."""
+        """Of one call where a rule names this one, and the default behind it; infinite where that is wrong."""
         candidate, default = self.find(name), self.find(self.default)
         if candidate is None or not candidate.takes:
             candidate = default
@@ -157,7 +157,9 @@ def _dtypes(measured: list[Measured]) -> list[tuple[Term, ...]]:
         for name, value in m.features.items():
             if name.startswith("dtype"):
                 found.setdefault(name, set()).add(value)
-    terms = [Term(n, "=", v) for n, values in found.items() if len(values) > 1 for v in sorted(values)]
+    terms = [
+        Term(n, "=", v) for n, values in found.items() if len(values) > 1 for v in sorted(values)
+    ]
     return [(), *((term,) for term in terms)]
 
 

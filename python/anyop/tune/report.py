@@ -50,7 +50,9 @@ def summary(tuned: Tuned, path: str) -> list[str]:
     for group in sorted(tuned.measured, key=lambda group: -tuned.by_group[group]["tuned"]):
         rows.append(_row(tuned, group))
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = ["  ".join(_cell(row[at], at, widths[at]) for at in range(len(row))).rstrip() for row in rows]
+    lines = [
+        "  ".join(_cell(row[at], at, widths[at]) for at in range(len(row))).rstrip() for row in rows
+    ]
     return [*lines, "", *_totals(tuned), f"written: {path}"]
 
 

@@ -48,13 +48,16 @@ def _comments(lines: list[str]) -> list[str]:
 
 
 def _measurements(group: Group, found: list[Measured], rules: list[Rule]) -> list[str]:
+    refusals = [{f"{c.name}: {c.why_not}" for c in m.candidates if not c.right} for m in found]
+    always = set.intersection(*refusals)
     lines = [group[0] + ("" if rules else ": the default stays")]
-    for m in found:
+    lines += [f"  never {line}" for line in sorted(always)]
+    for m, refused in zip(found, refusals):
         calls = f"{m.kind.count:,} call{'s' * (m.kind.count != 1)}"
         lines.append(f"  {m.kind}: {calls}")
         times = [f"{c.name} {_us(c.min_ns)} (median {_us(c.median_ns)})" for c in m.right]
-        others = [f"{c.name}: {c.why_not}" for c in m.candidates if not c.right]
-        lines += [f"    {', '.join(times)}"] * bool(times) + [f"    {line}" for line in others]
+        lines.append(f"    {', '.join(times)}")
+        lines += [f"    not {line}" for line in sorted(refused - always)]
     return lines
 
 
@@ -80,7 +83,10 @@ def _rules(
 
 def _rule(operator: str, name: str, measured: list[Measured]) -> str:
     """The implementation, and behind it what would run without the rule."""
-    names = [name, *(m.default for m in measured if m.default and (c := m.find(m.default)) and c.right)]
+    names = [
+        name,
+        *(m.default for m in measured if m.default and (c := m.find(m.default)) and c.right),
+    ]
     return f"{operator} = {', '.join(dict.fromkeys(names))}"
 
 

@@ -43,7 +43,9 @@ class Tuned:
     totals: dict[str, float] = field(default_factory=dict)  # ns of the workload, by side
     by_group: dict[routes.Group, dict[str, float]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  # backend: what it does not cover
-    dropped: list[routes.Group] = field(default_factory=list)  # rules that did not hold their promise
+    dropped: list[routes.Group] = field(
+        default_factory=list
+    )  # rules that did not hold their promise
 
 
 def tune(kinds: list[Kind], settings: Settings, tell: Tell) -> Tuned:
@@ -145,7 +147,8 @@ def _meant(rules: list[Rule], m: Measured) -> str | None:
 
 def _prove(tuned: Tuned, settings: Settings, tell: Tell) -> None:
     """Times the whole workload by default, by the file, and by each backend that covers it, in turns."""
-    backends = {c.backend for found in tuned.measured.values() for m in found for c in m.candidates}
+    every = [c for found in tuned.measured.values() for m in found for c in m.candidates]
+    backends = {c.backend for c in every if c.takes}  # others are not here, or not for such calls
     for backend in sorted(backends):
         if gap := _gap(backend, tuned):
             tuned.missing[backend] = gap
@@ -215,7 +218,9 @@ def _drop(tuned: Tuned, tell: Tell) -> bool:
     """Takes back the rules of operators that are slower by them than without."""
     for group, times in tuned.by_group.items():
         if tuned.rules[group] and times["tuned"] > TIE * times["default"]:
-            tell({"note": f"{group[0]} on {group[1]} was no faster in the proof: the default stays"})
+            tell(
+                {"note": f"{group[0]} on {group[1]} was no faster in the proof: the default stays"}
+            )
             tuned.rules[group] = []
             times["tuned"] = times["default"]
             tuned.dropped.append(group)
