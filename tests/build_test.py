@@ -106,7 +106,9 @@ def test_a_new_folder_is_found_and_a_vanished_one_leaves(tree):
         text = (tree / "ops" / "norm" / f"rms_norm{suffix}").read_text()
         text = text.replace("rms_norm", "fresh_norm").replace("RmsNorm", "FreshNorm")
         text = re.sub(
-            r"(?ms)^\[(backward|tangent)\]\n.*?(?=^\[)|^cuda = [^\n]*\n", "", text
+            r"(?ms)^\[(backward|tangent)\]\n.*?(?=^\[)|^(cuda|triton|deterministic) = [^\n]*\n",
+            "",
+            text,
         )  # what stays
         (new / f"fresh_norm{suffix}").write_text(text)
     done = rebuilt(tree)

@@ -33,7 +33,7 @@ def test_a_recorded_workload_is_tuned_on_the_device(tmp_path):
     assert not [event["note"] for event in said if "note" in event]
     (norm,) = found.measured["rms_norm", "cuda"]
     assert {c.name for c in norm.right} == {"cuda", "aten"} and norm.kind.count == 3
-    assert found.totals["tuned"] <= 1.1 * min(found.totals["default"], found.totals["aten"])
+    assert found.totals["tuned"] <= 1.1 * found.totals["aten"]
     anyop.load_routes(path)
     try:
         torch.testing.assert_close(anyop.rms_norm(wide[:, :1024], weight), expected)

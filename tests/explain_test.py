@@ -172,7 +172,8 @@ def test_what_is_explained_is_what_runs(tmp_path, monkeypatch, capfd):
             for name in SPIES:
                 remove(subject.name, name)
     assert refused < DRAWS / 3 and seen.total() == DRAWS - refused
-    assert set(seen) >= {*SPIES, "cpu", "aten", "nothing"} and min(seen.values()) >= 5, seen
+    assert set(seen) >= {*SPIES, "cpu", "aten"}, seen
+    assert min(seen[name] for name in (*SPIES, "cpu", "aten")) >= 5, seen
     print(json.dumps(seen))
 
 

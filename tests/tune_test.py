@@ -358,7 +358,7 @@ def test_the_command_writes_what_load_routes_reads(tmp_path):
         "rms_norm: rows=2 D=8", "silu: X=64", "--backends", "cpu", "--seconds", "0.01", cwd=tmp_path
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "speed-up" in done.stdout and "whole workload, in turns: tuned" in done.stdout
+    assert "speed-up" in done.stdout and "one after the other, in turns: tuned" in done.stdout
     assert not done.stderr, "no bar where nobody looks"
     anyop.load_routes(tmp_path / "routes.txt")
     assert "# machine: " in (tmp_path / "routes.txt").read_text()

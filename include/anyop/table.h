@@ -122,7 +122,7 @@ typedef struct AnyopCondition {
 } AnyopCondition;
 
 typedef enum AnyopKernelFlag {
-  kAnyopDeterministic = 1, /* the same bits in every run on the same device */
+  kAnyopDeterministic = 1, /* the same bits in every run on the same device and number of threads */
 } AnyopKernelFlag;
 
 /* One implementation. AnyopOp::kernel_size is the distance between records: a record of an older

@@ -105,7 +105,7 @@ class _Memory:
 
 
 def use_deterministic(on: bool = True) -> None:
-    """Run only implementations that declare to give the same bits in every run on the same device.
+    """Run only implementations that declare to give the same bits in every run on the same device and number of threads.
 
     A call that none of those takes raises NotImplementedError. For the whole process.
     """

@@ -6,7 +6,8 @@
     anyop.load_routes("routes.txt")
 
 workload.py and given.py say what is called; arguments.py makes such calls; candidates.py compares each implementation
-with the reference; clock.py times them in turns; choice.py finds rules; routes.py writes them; run.py does all of it.
+with the reference; clock.py times them in turns; choice.py finds rules; routes.py writes them; proof.py times them
+as a whole; run.py does all of it.
 """
 
 from anyop.tune.given import bench_kinds, given_shapes

@@ -88,7 +88,7 @@ def _ratio(slow: float, fast: float) -> str:
 
 def _totals(tuned: Tuned) -> list[str]:
     totals = tuned.totals
-    lines = [f"whole workload, in turns: tuned {_ms(totals['tuned'])}"]
+    lines = [f"all kinds one after the other, in turns: tuned {_ms(totals['tuned'])}"]
     for side, total in totals.items():
         if side != "tuned" and not math.isnan(total):
             alone = "" if side == "default" else " alone"

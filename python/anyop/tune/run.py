@@ -16,7 +16,8 @@ from anyop.tune import routes
 from anyop.tune.arguments import CannotDraw, Draw
 from anyop.tune.candidates import Candidate, Judge
 from anyop.tune.choice import TIE, Measured, Rule, choose, chosen_rule
-from anyop.tune.clock import CpuClock, CudaClock, Side, take_turns
+from anyop.tune.clock import Side, take_turns
+from anyop.tune.proof import better_rules, call_of, clock_of, loaded, time_sequence
 from anyop.tune.workload import Kind
 
 Tell = Callable[[dict[str, Any]], None]
@@ -91,28 +92,15 @@ def _measure(kind: Kind, settings: Settings, tell: Tell) -> Measured | None:
 
 
 def _time(draw: Draw, candidates: list[Candidate], seconds: float) -> None:
-    inputs = draw.inputs()
-    call = _call(draw, inputs)
+    call = call_of(draw)
     operator = draw.kind.operator
     sides = {
         c.name: Side(call, lambda name=c.name: anyop.use(name, ops=operator)) for c in candidates
     }
-    take_turns(sides, _clock(draw), seconds)
+    take_turns(sides, clock_of(draw), seconds)
     for candidate in candidates:
         times = sorted(sides[candidate.name].times)
         candidate.min_ns, candidate.median_ns = times[0], times[len(times) // 2]
-
-
-def _call(draw: Draw, inputs: dict[str, Any]) -> Callable[[], Any]:
-    """Results have memory of their own: what is written over itself again and again grows or vanishes."""
-    arguments = {**inputs, **draw.places(inputs, inplace=False)}
-    function = draw.subject.function
-    return lambda: function(**arguments)
-
-
-def _clock(draw: Draw) -> CpuClock | CudaClock:
-    caller = draw.memory.caller
-    return CudaClock(caller.framework) if caller else CpuClock()
 
 
 def _weigh(tuned: Tuned, settings: Settings) -> None:
@@ -160,10 +148,37 @@ def _prove(tuned: Tuned, settings: Settings, tell: Tell) -> None:
             times = tuned.by_group[group] = _prove_group(found, sides)
             if not tuned.rules[group]:  # these two ran the same
                 times["tuned"] = times["default"] = min(times["tuned"], times["default"])
-    if _drop(tuned, tell):
-        _write(tuned, settings)
-    for side in ("default", "tuned", *whole):
-        tuned.totals[side] = math.fsum(times[side] for times in tuned.by_group.values())
+        if _drop(tuned, tell):
+            _write(tuned, settings)
+        if _prove_whole(tuned, sides, tell):
+            _write(tuned, settings)
+
+
+def _prove_whole(tuned: Tuned, sides: dict[str, str | None], tell: Tell) -> bool:
+    """Times all calls of each device one after the other; whether another side is taken there."""
+    changed = False
+    tuned.totals = dict.fromkeys(sides, 0.0)
+    for device in sorted({device for _, device in tuned.measured}):
+        tell({"at": f"all calls on {device}: proof"})
+        groups = [group for group in tuned.measured if group[1] == device]
+        every = [m for group in groups for m in tuned.measured[group]]
+        wrong = any(not (c := m.find(m.default)) or not c.right for m in every)
+        files = {name: path for name, path in sides.items() if name != "default" or not wrong}
+        times = time_sequence(every, files)
+        better = {group: better_rules(times, tuned.measured[group]) for group in groups}
+        for group, (side, rules) in better.items():
+            if rules is not None and rules != tuned.rules[group]:
+                tell(
+                    {
+                        "note": f"{group[0]} on {device}: {side} is faster among all calls: it is taken"
+                    }
+                )
+                tuned.rules[group], changed = rules, True
+        if any(side for side, _ in better.values()):
+            times["tuned"] = min(times.values())
+        for name in sides:
+            tuned.totals[name] += times.get(name, math.nan)
+    return changed
 
 
 def _gap(backend: str, tuned: Tuned) -> str:
@@ -195,23 +210,14 @@ def _prove_group(found: list[Measured], files: dict[str, str | None]) -> dict[st
     totals = dict.fromkeys(files, 0.0)
     for m in found:
         draw = Draw(m.kind)
-        call = _call(draw, draw.inputs())
-        sides = {name: Side(call, lambda path=path: _loaded(path)) for name, path in files.items()}
+        call = call_of(draw)
+        sides = {name: Side(call, lambda path=path: loaded(path)) for name, path in files.items()}
         if m.default is None or not m.find(m.default) or not m.find(m.default).right:
             del sides["default"]
-        take_turns(sides, _clock(draw), _PROOF_SECONDS, drop=False)
+        take_turns(sides, clock_of(draw), _PROOF_SECONDS, drop=False)
         for name in totals:
             totals[name] += m.kind.count * (sides[name].least if name in sides else math.nan)
     return totals
-
-
-@contextmanager
-def _loaded(path: str | None):
-    anyop.load_routes(path)
-    try:
-        yield
-    finally:
-        anyop.load_routes(None)
 
 
 def _drop(tuned: Tuned, tell: Tell) -> bool:

@@ -53,6 +53,10 @@ std::string Refusal(const Router& router, const Implementation& i) {
 }
 
 bool Serves(const Implementation& i, int device_type) {
+  // "Any" device of what runs in Python is one that its frameworks can be handed: cpu, cuda, hip.
+  constexpr uint64_t kFrameworks = uint64_t{1} << 1 | uint64_t{1} << 2 | uint64_t{1} << 10;
+  const bool in_python = i.form == "aten" || i.form == "python";
+  if (in_python && !i.device_type && !(kFrameworks >> device_type & 1)) return false;
   const bool at_all = i.when.devices() >> device_type & 1;
   return at_all && (i.device_type == 0 || i.device_type == device_type);
 }

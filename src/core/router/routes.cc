@@ -133,7 +133,8 @@ std::string WhyNotRouted(const Implementation& i, int device_type) {
   const std::string refusal = Refusal(router, i);
   if (!refusal.empty()) return refusal;
   if (Serves(i, device_type)) return "";
-  const std::string serves = i.device_type ? DeviceName(i.device_type) : i.when_text;
+  std::string serves = i.device_type ? DeviceName(i.device_type) : i.when_text;
+  if (serves.empty()) serves = "cpu, cuda and hip";
   return "serves " + serves + ", and the tensors are on " + DeviceName(device_type);
 }
 
