@@ -105,8 +105,9 @@ class _Memory:
 
 
 def use_deterministic(on: bool = True) -> None:
-    """Run only implementations that declare to give the same bits in every run on the same device and number of threads.
+    """Run only implementations that declare to give the same bits in every run.
 
+    On the same device, with the same number of threads.
     A call that none of those takes raises NotImplementedError. For the whole process.
     """
     core.set_deterministic(on)
