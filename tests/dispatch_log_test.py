@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from anyop import testing
 from anyop._load import core
+from anyop.testing.dlpack import DlpackArray
 
 X, W = np.ones((2, 8), np.float32), np.ones(8, np.float32)
 
@@ -220,3 +221,16 @@ def test_errors_of_functions_keep_their_kind(error):
             anyop.relu(X)
     finally:
         anyop.unregister("relu", "bad")
+
+
+@pytest.mark.parametrize(("device", "chosen"), [(2, "aten"), (10, "aten"), (14, None)])
+def test_torchs_kernels_are_for_the_devices_that_torch_has(device, chosen):
+    pytest.importorskip("torch", reason="the backend aten is torch's kernels")
+    x, place = (
+        DlpackArray(np.ones(4, np.float32), device=(device, 0), dtype=(2, 32, 1)) for _ in "xy"
+    )
+    found = anyop.explain("relu", x, out=place)
+    assert found.chosen == chosen
+    assert [row["name"] for row in found.candidates if not row["why_not"]] == [chosen] * (
+        chosen is not None
+    )

@@ -141,7 +141,8 @@ class Chooser {
     if (i.readiness.load() == Readiness::kUnresolved && WhyNotRouted(i, type_).empty())
       MakeReady(&i);
     std::string why = &i == chosen_ ? "" : WhyNot(i);
-    if (&i != chosen_ && why.empty()) why = "comes after " + chosen_->name;
+    if (&i != chosen_ && why.empty())
+      why = chosen_ ? "comes after " + chosen_->name : "was made ready meanwhile";
     json->Open('{').Key("name").Text(i.name).Key("backend").Text(i.backend);
     json->Key("source").Text(i.source).Key("priority").Number(i.priority);
     json->Key("deterministic").Boolean(i.deterministic).Key("when").Text(i.when_text);

@@ -52,11 +52,17 @@ std::string Refusal(const Router& router, const Implementation& i) {
   return "";
 }
 
+namespace {
+
+// "Any" device of what runs in Python is one that its frameworks can be handed: cpu, cuda, hip.
+constexpr uint32_t kFrameworks = uint32_t{1} << 1 | uint32_t{1} << 2 | uint32_t{1} << 10;
+
+bool IsInPython(const Implementation& i) { return i.form == "aten" || i.form == "python"; }
+
+}  // namespace
+
 bool Serves(const Implementation& i, int device_type) {
-  // "Any" device of what runs in Python is one that its frameworks can be handed: cpu, cuda, hip.
-  constexpr uint64_t kFrameworks = uint64_t{1} << 1 | uint64_t{1} << 2 | uint64_t{1} << 10;
-  const bool in_python = i.form == "aten" || i.form == "python";
-  if (in_python && !i.device_type && !(kFrameworks >> device_type & 1)) return false;
+  if (!i.device_type && IsInPython(i) && !(kFrameworks >> device_type & 1)) return false;
   const bool at_all = i.when.devices() >> device_type & 1;
   return at_all && (i.device_type == 0 || i.device_type == device_type);
 }
@@ -121,7 +127,11 @@ Variants MakeVariants(const Router& router, const State& state, int device) {
 
 uint32_t NamedDevices(const Router& router, const State& state) {
   uint32_t devices = 0;
-  for (const Implementation* i : state.implementations) devices |= uint32_t{1} << i->device_type;
+  for (const Implementation* i : state.implementations) {
+    devices |= uint32_t{1} << i->device_type;
+    if (!i->device_type && IsInPython(*i)) devices |= kFrameworks;
+    if (~i->when.devices()) devices |= static_cast<uint32_t>(i->when.devices());
+  }
   for (const LoadedRule& loaded : router.rules) {
     for (const Term& term : loaded.rule.when) {
       for (const std::string& word : term.words) {

@@ -120,6 +120,19 @@ TEST(RouteFiles) {
   CHECK(Has(Caller(4).Explain(), "\"reason\":\"default\""));
 }
 
+TEST(DevicesThatOnlyAConditionNames) {
+  CHECK_EQ(Register("there", -10, which::Kernel<3>, "device=cuda"), int{kAnyopOk});
+  Caller there(4), elsewhere(4);
+  there.x.device_type = there.out.device_type = 2;
+  elsewhere.x.device_type = elsewhere.out.device_type = 12;
+  CHECK(Has(there.Explain(), "\"chosen\":\"there\""));
+  CHECK(Has(elsewhere.Explain(), "\"chosen\":null"));
+  CHECK(Has(elsewhere.Explain(), "serves device=cuda, and the tensors are on ext_dev"));
+  CHECK_EQ(elsewhere.Run(), -kAnyopNotImplemented);
+  CHECK(Has(Caller(4).Explain(), "\"chosen\":\"cpu\""));
+  CHECK_EQ(AnyopRemoveImplementation(which::Operator(), "there"), int{kAnyopOk});
+}
+
 TEST(Determinism) {
   AnyopSetDeterministic(1);
   CHECK_EQ(Caller(1000).Run(), 1);
