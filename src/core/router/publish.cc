@@ -69,15 +69,11 @@ bool Serves(const Implementation& i, int device_type) {
 
 bool IsDisabled(const Implementation& i) { return IsDisabledName(i.backend); }
 
-Variant MakeVariant(const Router& router, const State& state, int device,
-                    const std::vector<std::string>& named, const std::string& reason) {
+Variant MakeVariant(std::vector<const Implementation*> rest, const std::vector<std::string>& named,
+                    const std::string& reason) {
   Variant variant;
   variant.reason = reason;
   variant.named = named;
-  std::vector<const Implementation*> rest;
-  for (const Implementation* i : state.implementations) {
-    if (Serves(*i, device) && Refusal(router, *i).empty()) rest.push_back(i);
-  }
   for (const std::string& name : named) {
     for (const Implementation*& i : rest) {
       if (!i || (i->backend != name && i->name != name)) continue;
@@ -101,10 +97,11 @@ const OperatorVariable* FindVariable(const Operator& op) {
   return nullptr;
 }
 
-Variants MakeVariants(const Router& router, const State& state, int device) {
+Variants MakeVariants(const Router& router, const State& state,
+                      const std::vector<const Implementation*>& candidates, int device) {
   Variants variants;
   if (const OperatorVariable* variable = FindVariable(*state.op)) {
-    variants.push_back(MakeVariant(router, state, device, variable->backends, variable->name));
+    variants.push_back(MakeVariant(candidates, variable->backends, variable->name));
     return variants;
   }
   for (size_t r = router.rules.size(); r-- > 0;) {
@@ -115,13 +112,13 @@ Variants MakeVariants(const Router& router, const State& state, int device) {
     std::string why;
     if (!When::Bind(*state.op, loaded.rule.when, &when, &at, &why)) continue;
     if (!(when.devices() >> device & 1)) continue;
-    Variant variant = MakeVariant(router, state, device, loaded.rule.backends, loaded.reason);
+    Variant variant = MakeVariant(candidates, loaded.rule.backends, loaded.reason);
     const bool last = when.Always();
     variant.when = std::move(when);
     variants.push_back(std::move(variant));
     if (last) return variants;
   }
-  variants.push_back(MakeVariant(router, state, device, {}, "default"));
+  variants.push_back(MakeVariant(candidates, {}, "default"));
   return variants;
 }
 
@@ -160,8 +157,12 @@ std::string Key(const Route& route) {
 void Fill(const Router& router, const State& state, Route* route) {
   route->named_devices = NamedDevices(router, state);
   for (int device = 0; device < kMaxDeviceTypes; ++device) {
-    if (device == kUnnamed || route->named_devices >> device & 1)
-      route->variants[device] = MakeVariants(router, state, device);
+    if (device != kUnnamed && !(route->named_devices >> device & 1)) continue;
+    auto& candidates = route->candidates[device];
+    for (const Implementation* i : state.implementations) {
+      if (Serves(*i, device) && Refusal(router, *i).empty()) candidates.push_back(i);
+    }
+    route->variants[device] = MakeVariants(router, state, candidates, device);
   }
 }
 

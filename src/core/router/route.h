@@ -27,6 +27,10 @@ struct Variant {
 };
 using Variants = std::vector<Variant>;  // the first whose condition holds
 
+// Of these candidates, in their order, those that a rule names first.
+Variant MakeVariant(std::vector<const Implementation*> candidates,
+                    const std::vector<std::string>& named, const std::string& reason);
+
 // Never changed once published, never freed: a call may still read an old one. Equal routes are one
 // object, so reloading does not grow.
 struct Route {
@@ -35,6 +39,7 @@ struct Route {
     void* context;
   };
   Ready ready[kMaxDeviceTypes] = {};
+  std::vector<const Implementation*> candidates[kMaxDeviceTypes];  // all that may run, by priority
   Variants variants[kMaxDeviceTypes];  // [0]: of devices that no implementation and no rule names
   uint32_t named_devices = 0;
   bool scoped = false;                // scopes are active somewhere

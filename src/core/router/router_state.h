@@ -45,10 +45,6 @@ std::string Refusal(const Router& router, const Implementation& implementation);
 // Whether it takes tensors of this kind of device.
 bool Serves(const Implementation& implementation, int device_type);
 
-// Who is asked in turn under a rule that names these.
-Variant MakeVariant(const Router& router, const State& state, int device,
-                    const std::vector<std::string>& named, const std::string& reason);
-
 // Behind the devices that are named, 0 stands for all others.
 constexpr int kUnnamed = 0;
 

@@ -157,4 +157,20 @@ TEST(EqualRoutesAreOneObject) {
   }
 }
 
+// A call may hold a route while another thread publishes the next, and the route may come back
+// later.
+TEST(ScopesOfARouteKnowOnlyItsOwn) {
+  const auto* op = reinterpret_cast<const anyop::Operator*>(which::Operator());
+  const anyop::Route* before = op->route.load();
+  CHECK_EQ(Register("later", -10, which::Kernel<6>), int{kAnyopOk});
+  CHECK_EQ(Caller(4).Run("later"), 6);
+  std::string error;
+  const anyop::Scope* scope = anyop::FindScope("later=*", &error);
+  const anyop::Variants* variants = anyop::VariantsInScope(op, *before, *scope, 1);
+  CHECK_EQ(variants->front().listed, size_t{0});
+  CHECK_EQ(AnyopRemoveImplementation(which::Operator(), "later"), int{kAnyopOk});
+  CHECK(op->route.load() == before);
+  CHECK_EQ(Caller(4).Run("later=*"), 1);
+}
+
 }  // namespace

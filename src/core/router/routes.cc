@@ -114,14 +114,11 @@ const Variants* VariantsInScope(const Operator* op, const Route& route, const Sc
   const int rule = RuleInScope(scope, *op);
   if (rule < 0) return nullptr;
   const int device = route.named_devices >> device_type & 1 ? device_type : kUnnamed;
-  const std::lock_guard<std::mutex> reading(route.mutex);
+  const std::lock_guard<std::mutex> lock(route.mutex);
   std::unique_ptr<Variants>& kept = route.in_scope[{&scope, device}];
-  if (!kept) {
-    Router& router = TheRouter();
-    const std::lock_guard<std::mutex> lock(router.mutex);
-    const size_t at = static_cast<size_t>(rule);
+  if (!kept) {  // of the route alone, which may be taken up again when others have come and gone
     kept = std::make_unique<Variants>();
-    kept->push_back(MakeVariant(router, router.states[op], device, scope.backends[at],
+    kept->push_back(MakeVariant(route.candidates[device], scope.backends[static_cast<size_t>(rule)],
                                 "anyop.use('" + scope.text + "')"));
   }
   return kept.get();
