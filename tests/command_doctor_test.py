@@ -56,7 +56,7 @@ def test_this_machine(tmp_path):
     code, text = doctor("--json", ANYOP_CACHE_DIR=str(tmp_path / "cache"))
     report = json.loads(text)
     found = {finding["name"]: finding for finding in report["findings"]}
-    assert code == 0 and report["can_build"] and report["executable"] == sys.executable
+    assert code == 0 and report["can_build"] and report["executable"] == sys.executable, text
     assert found["C++"]["state"] == found["ninja"]["state"] == "ok"
     assert found["place"]["text"] == f"{tmp_path}/cache, made by the first build"
     import numpy as np
@@ -68,7 +68,8 @@ def test_this_machine(tmp_path):
 
 def test_as_text():
     code, text = doctor()
-    assert code == 0 and text.endswith("a folder of C++ operators can be built here\n")
+    assert code == 0, text
+    assert text.endswith("a folder of C++ operators can be built here\n")
     for group in ("compilers", "frameworks", "devices", "cache"):
         assert f"\n{group}\n" in text
 

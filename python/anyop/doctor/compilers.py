@@ -66,7 +66,7 @@ def _compile(command: list[str]) -> None:
     """A library of one function, with anyop's header: what every build needs."""
     with tempfile.TemporaryDirectory() as folder:
         flags = ["-std=c++17", "-O1", "-fPIC", "-shared", f"-I{include_dir()}", "-x", "c++", "-"]
-        ask([*command, *flags, "-o", os.path.join(folder, "probe.so")], text=_PROBE)
+        ask([*command, *flags, "-o", os.path.join(folder, "probe.so")], seconds=8.0, text=_PROBE)
 
 
 def _install_host() -> str:
