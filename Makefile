@@ -42,7 +42,9 @@ GPU_NEEDS ?= $(VENV)/.anyop $(VENV)/.dev
 test-gpu: $(GPU_NEEDS)
 	@$(STEP) --show "tests on the GPU" $(PY) -m pytest -rs $(wildcard tests/cuda_*.py) $(ARGS)
 
-# The same tests on further builds: sanitizers, each level of x86-64; on 64-bit ARM in an emulator.
+# The long form of the tests, then the tests on further builds: sanitizers, each level of x86-64; on 64-bit ARM in an
+# emulator.
+test-full: export ANYOP_TEST_FULL = 1
 test-full: test
 	@$(PYTHON) tools/test_full.py --python $(PY) --jobs $(JOBS)
 
@@ -70,10 +72,11 @@ format: $(VENV)/.lint
 	@$(STEP) "clang-format" $(VENV)/bin/clang-format -i $(CPP)
 
 # The type stubs that are committed; a test compares them with the schemas.
-stubs: $(VENV)/.runtime
+stubs: $(VENV)/.runtime $(VENV)/.dev
 	@$(STEP) "python/anyop/_functions.pyi" sh -c \
 	  '$(PY) -m codegen --what stubs --out build/stubs ops && \
 	   cp build/stubs/anyop.pyi python/anyop/_functions.pyi'
+	@$(STEP) "python/anyop/aten/__init__.pyi" $(PY) -m codegen.aten python/anyop/aten/__init__.pyi
 
 bench: $(VENV)/.anyop $(VENV)/.dev
 	@for program in $(BENCH); do $(STEP) --show "$$program" $(PY) $$program $(ARGS) || exit 1; done

@@ -74,6 +74,21 @@ void FindDtypes(Symbols* symbols, Shim* shim) {
   }
 }
 
+void FindForAten(Symbols* symbols, Shim* shim) {
+  symbols->Need("aoti_torch_create_tensor_from_blob_v2", &shim->from_blob_2_9);
+  symbols->Need("aoti_torch_new_tensor_handle", &shim->new_handle);
+  symbols->Need("aoti_torch_new_uninitialized_tensor", &shim->undefined_tensor);
+  symbols->Need("aoti_torch_is_defined", &shim->is_defined);
+  symbols->Need("aoti_torch_get_layout", &shim->layout);
+  symbols->Need("aoti_torch_layout_strided", &shim->layout_strided);
+  symbols->Need("aoti_torch_grad_mode_is_enabled", &shim->grad_enabled);
+  symbols->Need("aoti_torch_grad_mode_set_enabled", &shim->set_grad_enabled);
+  symbols->Try("torch_new_list_reserve_size", &shim->new_list);
+  symbols->Try("torch_list_push_back", &shim->push_back);
+  symbols->Try("torch_new_string_handle", &shim->new_string);
+  symbols->Try("torch_from_blob", &shim->from_blob);
+}
+
 const char* Find(Shim* shim) {
   void* cpu = Loaded("libtorch_cpu.so");
   if (!cpu) return "torch is not loaded: import torch first";
@@ -106,7 +121,10 @@ const char* Find(Shim* shim) {
   symbols.Try("torch_string_c_str", &shim->string_text);
   symbols.Try("torch_delete_string", &shim->delete_string);
   symbols.Try("torch_exception_get_what_without_backtrace", &shim->error_text);
-  Symbols(Loaded("libtorch_cuda.so")).Try("aoti_torch_get_current_cuda_stream", &shim->cuda_stream);
+  FindForAten(&symbols, shim);
+  Symbols cuda(Loaded("libtorch_cuda.so"));
+  cuda.Try("aoti_torch_get_current_cuda_stream", &shim->cuda_stream);
+  cuda.Try("torch_set_current_cuda_stream", &shim->set_cuda_stream);
   if (symbols.missing()) {
     std::snprintf(problem, sizeof problem,
                   "this torch has no function %s; anyop needs torch 2.9 or newer",

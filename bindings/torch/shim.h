@@ -57,6 +57,30 @@ struct Shim {
   const char* (*error_text)();
   // Only in builds for CUDA.
   int32_t (*cuda_stream)(int32_t device, void** stream);
+  int32_t (*set_cuda_stream)(void* stream, int32_t device);
+
+  // For calls of ATen; all in 2.9 but those behind the comments.
+  int32_t (*from_blob_2_9)(void* data, int64_t ndim, const int64_t* sizes, const int64_t* strides,
+                           int64_t storage_offset, int32_t dtype, int32_t device_type,
+                           int32_t device_index, TensorHandle*, int32_t layout,
+                           const uint8_t* opaque, int64_t opaque_bytes);
+  int32_t (*new_handle)(TensorHandle, TensorHandle*);
+  int32_t (*undefined_tensor)(TensorHandle*);
+  int32_t (*is_defined)(TensorHandle, bool*);
+  int32_t (*layout)(TensorHandle, int32_t*);
+  int32_t (*layout_strided)();
+  bool (*grad_enabled)();
+  void (*set_grad_enabled)(bool);
+  // 2.10
+  int32_t (*new_list)(size_t count, ListHandle*);
+  int32_t (*push_back)(ListHandle, Value);
+  int32_t (*new_string)(const char* text, size_t bytes, StringHandle*);
+  // 2.11
+  int32_t (*from_blob)(void* data, int64_t ndim, const int64_t* sizes, const int64_t* strides,
+                       int64_t storage_offset, int32_t dtype, int32_t device_type,
+                       int32_t device_index, TensorHandle*, int32_t layout, const uint8_t* opaque,
+                       int64_t opaque_bytes, void (*deleter)(void* data, void* context),
+                       void* context);
 
   // Of torch's dtype codes; kAnyopNoDtype where there is none. And back, -1 where there is none.
   uint8_t dtype_of[64];

@@ -100,7 +100,9 @@ typedef enum AnyopStatus {
   kAnyopOutOfMemory = 4,
   kAnyopInternalError = 5,
   kAnyopDeviceError = 6,
-  kAnyopPending = 7, /* a binding's own error is already set; kernels never return it */
+  kAnyopPending = 7,      /* a binding's own error is already set; kernels never return it */
+  kAnyopIndexError = 8,   /* of calls of ATen alone: an index out of range */
+  kAnyopRuntimeError = 9, /* of calls of ATen alone: torch refused, the text is torch's */
 } AnyopStatus;
 
 /* Half-open range [begin, end) of the work that AnyopCall::parallel divides. */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "anyop/anyop.h"
+#include "anyop/aten_call.h"
 #include "anyop/device.h"
 
 #define STRUCT(type) printf("%s: %zu bytes\n", #type, sizeof(type))

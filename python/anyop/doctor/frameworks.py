@@ -33,7 +33,11 @@ _WHY = {
     "pytest": "the tests that a folder has of its own",
 }
 _OLDEST = {"torch": (2, 9), "tvm-ffi": (0, 1, 6)}
-_GLUES = {"torch": "torch_glue", "paddle": "paddle_glue"}
+_GLUES = {  # what it is for: package, stem
+    "torch": ("torch", "torch_glue"),
+    "ATen": ("torch", "torch_aten_glue"),
+    "paddle": ("paddle", "paddle_glue"),
+}
 
 
 def findings() -> Iterator[Finding]:
@@ -45,9 +49,9 @@ def findings() -> Iterator[Finding]:
         yield Finding(
             _GROUP, "tvm-ffi's registry", PROBLEM, tvm_ffi_problem, _pip("apache-tvm-ffi")
         )
-    for framework, stem in _GLUES.items():
-        if versions[framework]:
-            yield _glue(framework, stem, versions[framework])
+    for what, (package, stem) in _GLUES.items():
+        if versions[package]:
+            yield _glue(what, stem, versions[package])
 
 
 def _package(name: str, version: str | None) -> Finding:
@@ -79,16 +83,17 @@ def _pip(what: str) -> str:
     return f"{sys.executable} -m pip install {what}"
 
 
-def _glue(framework: str, stem: str, version: str) -> Finding:
+def _glue(what: str, stem: str, version: str) -> Finding:
     """The library that is built once for each version of a framework."""
-    name, variable = f"glue for {framework}", f"ANYOP_{stem.upper()}"
+    name, variable = f"glue for {what}", f"ANYOP_{stem.upper()}"
     named = os.environ.get(variable)
     if named == "0":
         return Finding(
             _GROUP,
             name,
             NOTE,
-            f"{variable}=0: calls go without it, more slowly",
+            f"{variable}=0: calls go without it, more slowly"
+            + (", and ATen's with numbers are refused" if what == "ATen" else ""),
             f"unset {variable}",
         )
     if named:
