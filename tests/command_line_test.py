@@ -49,7 +49,7 @@ def test_version(capsys):
     ("words", "says"),
     [
         (["tset"], "did you mean 'test'?"),
-        (["frobnicate"], "there are bench,"),
+        (["frobnicate"], "there are aten, bench,"),
         (["--bogus"], "unknown option '--bogus'"),
         (["list", "--bogus"], "unrecognized arguments: --bogus (see anyop list --help)"),
         (["list", "--name", "anyop"], "unrecognized arguments"),

@@ -23,6 +23,7 @@ set_num_threads = _core.set_num_threads
 _LATER = {
     "BuildError": "anyop.builder",
     "MissingToolError": "anyop.builder",
+    "aten": "anyop.aten",
     "backends": "anyop._routes",
     "build": "anyop.builder",
     "explain": "anyop._routes",

@@ -7,6 +7,7 @@ from contextlib import ContextDecorator
 from types import SimpleNamespace
 from typing import Any, Literal
 
+from anyop import aten as aten
 from anyop import jit as jit
 from anyop._functions import *
 
