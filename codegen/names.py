@@ -19,7 +19,7 @@ PACKAGE_API = _words("""
     jax paddle numpy cupy set_num_threads get_num_threads num_threads cmake_dir include_dir
     library_dir version testing Route internal
 """)
-_C_KEYWORDS = _words("""
+C_KEYWORDS = _words("""
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t
     char32_t class compl concept const consteval constexpr constinit const_cast continue co_await
     co_return co_yield decltype default delete do double dynamic_cast else enum explicit export
@@ -36,7 +36,7 @@ _SHAPE_WORDS = _words("broadcast expand ceil min max rank numel promote")
 
 
 def _reason(name: str) -> str | None:
-    if name in _C_KEYWORDS or _C_TYPE.fullmatch(name):
+    if name in C_KEYWORDS or _C_TYPE.fullmatch(name):
         return "a word of C or C++"
     return "a Python keyword" if keyword.iskeyword(name) else None
 
