@@ -5,23 +5,11 @@
 #include <cstring>
 
 #include "dtype.h"
+#include "element.h"
 
 namespace anyop::xla {
 
 namespace {
-
-struct Element {
-  uint8_t code;
-  uint8_t bits;
-};
-
-// By xla::Type; bits 0 where no operator takes it.
-constexpr Element kElements[] = {
-    {0, 0},  {6, 8},  {0, 8},  {0, 16}, {0, 32},  {0, 64}, {1, 8},
-    {1, 16}, {1, 32}, {1, 64}, {2, 16}, {2, 32},  {2, 64}, {0, 0},
-    {0, 0},  {5, 64}, {4, 16}, {0, 0},  {5, 128}, {12, 8}, {10, 8},
-};
-constexpr uint32_t kNumElements = sizeof kElements / sizeof *kElements;
 
 bool IsNamed(const Param& p, std::string_view name) {
   size_t k = 0;
@@ -117,25 +105,15 @@ int32_t Site::CheckSame(const Param& p, const AnyopTensor& given, const AnyopTen
 int32_t Site::Take(const Param& p, const Buffers& buffers, AnyopTensor* tensor) {
   if (next_ >= buffers.size || buffers.types[next_] != Argument::kBuffer) return Wrong(p);
   const auto& buffer = *static_cast<const Buffer*>(buffers.buffers[next_++]);
-  const auto type = static_cast<uint32_t>(buffer.type);
-  if (type >= kNumElements || !kElements[type].bits) {
+  if (!ElementOf(buffer.type).bits) {
     return Fail(&frame_, kAnyopTypeError, "%s has a dtype that no operator takes (XLA's type %u)",
-                p.name, type);
+                p.name, static_cast<uint32_t>(buffer.type));
   }
   if (buffer.rank > kMaxRank) {
     return Fail(&frame_, kAnyopValueError, "%s has %lld dimensions, expected at most %d", p.name,
                 (long long)buffer.rank, kMaxRank);
   }
-  *tensor = {buffer.data,
-             device_type_,
-             device_id_,
-             static_cast<int32_t>(buffer.rank),
-             kElements[type].code,
-             kElements[type].bits,
-             1,
-             buffer.dims,
-             nullptr,  // row-major: the core fills it
-             0};
+  *tensor = TensorOf(buffer, device_type_, device_id_);  // the core fills strides
   return kAnyopOk;
 }
 

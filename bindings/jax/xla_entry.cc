@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One handler for every operator: finds it, runs its frame, gives its error to XLA. Keeps no state.
+// One handler for every operator and every call of ATen: finds it, runs it, gives its error to XLA.
+// Keeps no state.
 #include "xla_entry.h"
 
 #include <new>
 
+#include "aten_site.h"
 #include "route.h"
 #include "site.h"
 
@@ -12,7 +14,9 @@ namespace {
 
 Error* Report(const Api& api, int32_t status, const char* message) {
   Code code = Code::kInternal;
-  if (status == kAnyopValueError || status == kAnyopTypeError) code = Code::kInvalidArgument;
+  const bool is_callers = status == kAnyopValueError || status == kAnyopTypeError ||
+                          status == kAnyopIndexError || status == kAnyopRuntimeError;
+  if (is_callers) code = Code::kInvalidArgument;
   if (status == kAnyopNotImplemented) code = Code::kUnimplemented;
   if (status == kAnyopOutOfMemory) code = Code::kResourceExhausted;
   ErrorCreateArgs args = {sizeof args, nullptr, message, code};
@@ -102,14 +106,26 @@ Error* RunOn(const CallFrame& call, const Plan& plan, int32_t device, int32_t or
   return status == kAnyopOk ? nullptr : Report(*call.api, status, frame.error);
 }
 
-Error* Run(const CallFrame& call, int32_t device) {
-  const Api& api = *call.api;
+Error* RunOperator(const CallFrame& call, int32_t device, int32_t ordinal, void* stream) {
   const Bytes* text = FindText(call.attributes, "_call");
-  if (!text) return Report(api, kAnyopInternalError, "anyop: a call site without the text _call");
+  if (!text)
+    return Report(*call.api, kAnyopInternalError, "anyop: a call site without the text _call");
   std::string error;
   int32_t status = kAnyopInternalError;
   const Plan* plan = FindPlan({text->data, text->size}, &error, &status);
-  if (!plan) return Report(api, status, error.c_str());
+  if (!plan) return Report(*call.api, status, error.c_str());
+  return RunOn(call, *plan, device, ordinal, stream);
+}
+
+Error* RunAten(const CallFrame& call, const Bytes& text, int32_t device, int32_t ordinal,
+               void* stream) {
+  AtenSite site(call, {text.data, text.size}, device, ordinal, stream);
+  const int32_t status = site.Run();
+  return status == kAnyopOk ? nullptr : Report(*call.api, status, AnyopLastError());
+}
+
+Error* Run(const CallFrame& call, int32_t device) {
+  const Api& api = *call.api;
   int32_t ordinal = 0;
   void* stream = nullptr;
   if (device != 1) {
@@ -122,7 +138,9 @@ Error* Run(const CallFrame& call, int32_t device) {
     ordinal = where.ordinal;
     stream = on.stream;
   }
-  return RunOn(call, *plan, device, ordinal, stream);
+  const Bytes* aten = FindText(call.attributes, "_aten");
+  return aten ? RunAten(call, *aten, device, ordinal, stream)
+              : RunOperator(call, device, ordinal, stream);
 }
 
 Error* Handle(CallFrame* call, int32_t device) noexcept {

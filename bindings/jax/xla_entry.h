@@ -10,6 +10,8 @@
 //   others  by the name of the argument: numbers as int64, double or bool, arrays of them for
 //           lists. Texts end with NUL, those of a list stand one behind the other; a dtype is its
 //           name. A text of no bytes is None, an array of no elements an empty list.
+//
+// One with the attribute _aten is a call of ATen (aten_site.h).
 #pragma once
 
 #include "xla_ffi.h"
