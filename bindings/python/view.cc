@@ -149,6 +149,10 @@ PyObject* NewView(const AnyopTensor& tensor) {
   return reinterpret_cast<PyObject*>(view);
 }
 
+const AnyopTensor* TensorOfView(PyObject* object) {
+  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == view_type ? &TensorOf(object) : nullptr;
+}
+
 bool IsKept(PyObject* view) { return Py_REFCNT(view) > 1; }
 
 }  // namespace anyop

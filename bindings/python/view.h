@@ -14,6 +14,9 @@ PyObject* MakeViewType();
 // A view of what the call owns: good only until the call ends. nullptr with an error set.
 PyObject* NewView(const AnyopTensor& tensor);
 
+// Its tensor; nullptr where the object is no view.
+const AnyopTensor* TensorOfView(PyObject* object);
+
 // Whether anybody but the caller holds the view, or memory that came from it.
 bool IsKept(PyObject* view);
 

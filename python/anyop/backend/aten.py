@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import anyop
-from anyop import _frameworks
+from anyop import _frameworks, _torch_aten_glue
+from anyop.backend.aten_calls import AtenCalls
 from anyop.backend.call_text import CallText, Resolve, compile_call, read_call_text
 from anyop.backend.torch_calls import Place, TorchCalls, shape_text
 from anyop.codegen.calls import CONSTANTS, WORDS, split_name
@@ -35,7 +37,8 @@ def provide(
     metadata = anyop.metadata(op_name)
     names = [param["name"] for param in (*metadata["inputs"], *metadata["results"])]
     try:
-        return _Call(TorchCalls(torch), metadata, read_call_text(text, names), look_up).run
+        call = read_call_text(text, names)
+        return _Call(torch, _calls(torch, look_up), metadata, call, look_up).run
     except (Mistake, LookupError) as error:
         return f"its call cannot be used with torch {torch.__version__}: {error}"
 
@@ -45,17 +48,30 @@ def _missing(error: ImportError) -> str:
     return "needs torch, which is not installed" if absent else f"torch cannot be imported: {error}"
 
 
+def _calls(torch: ModuleType, look_up: Resolve | None) -> TorchCalls | AtenCalls:
+    """By anyop's own entry. Other libraries' functions take torch's tensors, and so does ATen without the glue."""
+    if look_up is None and _torch_aten_glue.path():
+        return AtenCalls()
+    return TorchCalls(torch)
+
+
 class _Call:
     """The call of one operator."""
 
     def __init__(
-        self, calls: TorchCalls, metadata: dict[str, Any], text: CallText, look_up: Resolve | None
+        self,
+        torch: ModuleType,
+        calls: TorchCalls | AtenCalls,
+        metadata: dict[str, Any],
+        text: CallText,
+        look_up: Resolve | None,
     ) -> None:
-        self.calls, self.text, self.name = calls, text, metadata["name"]
+        self.torch, self.calls, self.text, self.name = torch, calls, text, metadata["name"]
         self.inputs = [param["name"] for param in metadata["inputs"]]
         self.results = [param["name"] for param in metadata["results"]]
         self.dtypes = {p["name"] for p in metadata["inputs"] if p["kind"] == "ScalarType"}
-        self.words = {name: getattr(calls.torch, name) for name in CONSTANTS} | {"cpu": _CPU}
+        self.words = {name: calls.constant(name) for name in CONSTANTS if name != _CPU}
+        self.words[_CPU] = _CPU
         self.words |= {name: getattr(self, f"_{name}") for name in WORDS}
         self.compute = self._compile(text, look_up or self._overload)
         always = not any(param["optional"] for param in metadata["results"])
@@ -76,25 +92,29 @@ class _Call:
                     self._write(self.compute(*given, *tensors), places, values[count:])
             except IndexError as error:  # core's word for an index out of range
                 raise ValueError(str(error)) from None
-            except self.calls.torch.OutOfMemoryError as error:
+            except self.torch.OutOfMemoryError as error:
                 raise MemoryError(str(error)) from None
 
     def _argument(self, name: str, value: Any) -> Any:
         if hasattr(value, "__dlpack__"):
             return self.calls.tensor(value)
-        return getattr(self.calls.torch, value) if name in self.dtypes and value else value
+        return self.calls.constant(value) if name in self.dtypes and value else value
 
     def _compile(self, text: CallText, resolve: Resolve) -> Callable[..., Any]:
         return compile_call(text, self.inputs, self.results, resolve, self.words)
 
     def _overload(self, name: str, overload: str | None) -> Any:
-        packet = getattr(self.calls.torch.ops.aten, name, None)
+        self._schema(name, overload)
+        return self.calls.function(name, overload or "")
+
+    def _schema(self, name: str, overload: str | None) -> Any:
+        packet = getattr(self.torch.ops.aten, name, None)
         if packet is None:
             raise LookupError(f"torch has no operator aten::{name}")
         if (overload or "default") not in packet.overloads():
             known = ", ".join(f"{name}.{other}" for other in packet.overloads())
             raise LookupError(f"no aten::{name}{'.' + overload if overload else ''}, but {known}")
-        return getattr(packet, overload or "default")
+        return getattr(packet, overload or "default")._schema
 
     def _text_into(self) -> CallText | None:
         """The text with its results as arguments, where it is one plain call and ATen has it so."""
@@ -102,10 +122,7 @@ class _Call:
         if single is None:
             return None
         name, overload = split_name(single.func)
-        plain, packet = (
-            self._overload(name, overload)._schema,
-            getattr(self.calls.torch.ops.aten, name),
-        )
+        plain, packet = self._schema(name, overload), getattr(self.torch.ops.aten, name)
         for other in packet.overloads():
             schema = getattr(packet, other)._schema
             outs = [argument.name for argument in schema.arguments if argument.is_out]
@@ -115,8 +132,9 @@ class _Call:
 
     def _can_write(self, given: list[Any], places: list[Place]) -> bool:
         """Not where a result is an argument's memory: not every kernel of ATen can do with that."""
-        taken = {value.data_ptr() for value in given if hasattr(value, "data_ptr")}
-        return all(p.is_plain and p.tensor.data_ptr() not in taken for p in places)
+        address = self.calls.address
+        taken = {address(value) for value in given if hasattr(value, "data_ptr")}
+        return all(p.is_plain and address(p.tensor) not in taken for p in places)
 
     def _write(self, found: Any, places: list[Place | None], views: Sequence[Any]) -> None:
         self._check(found, views)
@@ -136,25 +154,22 @@ class _Call:
 
     # The language's own functions.
 
-    @staticmethod
-    def _dtype(tensor: Any) -> Any:
-        return tensor.dtype
+    def _dtype(self, tensor: Any) -> Any:
+        return self.calls.dtype(tensor)
 
     @staticmethod
     def _shape(tensor: Any) -> Any:
         return tensor.shape
 
-    @staticmethod
-    def _device(tensor: Any) -> str | None:
-        return _CPU if tensor.is_cpu else None
+    def _device(self, tensor: Any) -> str | None:
+        return _CPU if self.calls.is_cpu(tensor) else None
 
     def _opmath(self, tensor: Any) -> Any:
-        narrow = (self.calls.torch.float16, self.calls.torch.bfloat16)
-        return tensor if tensor is None or tensor.dtype not in narrow else tensor.float()
+        wide = tensor is None or not self.calls.is_narrow(tensor)
+        return tensor if wide else self.calls.widen(tensor)
 
-    @staticmethod
-    def _number(value: float, tensor: Any) -> float | int:
-        return value if tensor.is_floating_point() or tensor.is_complex() else int(value)
+    def _number(self, value: float, tensor: Any) -> float | int:
+        return value if self.calls.is_inexact(tensor) else int(value)
 
 
 def _several(found: Any) -> Sequence[Any]:

@@ -55,18 +55,63 @@ class TorchCalls:
     def place(self, view: Any) -> Place:
         """Where a result goes."""
         if min(view.strides, default=0) >= 0:
-            return Place(self.torch.from_dlpack(view.__dlpack__()), [])
+            return Place(self.torch.from_dlpack(view.__dlpack__()), [], self)
         if view.device_type != _CPU:
             raise NotImplementedError("torch has no negative strides, and one of a tensor is")
         if 0 in view.shape:  # NumPy turns no stride of these
-            return Place(self.torch.empty(view.shape, dtype=getattr(self.torch, view.dtype)), [])
+            empty = self.torch.empty(view.shape, dtype=getattr(self.torch, view.dtype))
+            return Place(empty, [], self)
         import numpy as np
 
         turned = [at for at, stride in enumerate(view.strides) if stride < 0]
         tensor = self.torch.from_numpy(np.flip(np.asarray(view), turned))
         if view.dtype in _RAW:
             tensor = tensor.view(getattr(self.torch, view.dtype))
-        return Place(tensor, turned)
+        return Place(tensor, turned, self)
+
+    def function(self, name: str, overload: str) -> Any:
+        """What computes an overload."""
+        return getattr(getattr(self.torch.ops.aten, name), overload or "default")
+
+    def constant(self, name: str) -> Any:
+        """A dtype, or inf, in a text."""
+        return getattr(self.torch, name)
+
+    def copy(self, place: Any, values: Any) -> None:
+        """Into a tensor of the same shape."""
+        place.copy_(values)
+
+    def flip(self, tensor: Any, dims: list[int]) -> Any:
+        """A copy, turned round."""
+        return tensor.flip(dims)
+
+    def is_contiguous(self, tensor: Any) -> bool:
+        """Row-major without gaps."""
+        return tensor.is_contiguous()
+
+    def address(self, tensor: Any) -> int:
+        """Of the memory."""
+        return tensor.data_ptr()
+
+    def dtype(self, tensor: Any) -> Any:
+        """Of its elements."""
+        return tensor.dtype
+
+    def is_cpu(self, tensor: Any) -> bool:
+        """Whether it lies in the memory of the host."""
+        return tensor.is_cpu
+
+    def is_inexact(self, tensor: Any) -> bool:
+        """Whether its elements are floating-point or complex numbers."""
+        return tensor.is_floating_point() or tensor.is_complex()
+
+    def is_narrow(self, tensor: Any) -> bool:
+        """Whether ATen computes in float32 for it."""
+        return tensor.dtype in (self.torch.float16, self.torch.bfloat16)
+
+    def widen(self, tensor: Any) -> Any:
+        """In float32."""
+        return tensor.float()
 
 
 @dataclass
@@ -75,15 +120,18 @@ class Place:
 
     tensor: Any
     turned: list[int]
+    calls: Any  # TorchCalls or AtenCalls
 
     def write(self, values: Any) -> None:
         """Copies values of the same shape."""
-        self.tensor.copy_(values.flip(self.turned) if self.turned else values)
+        self.calls.copy(
+            self.tensor, self.calls.flip(values, self.turned) if self.turned else values
+        )
 
     @property
     def is_plain(self) -> bool:
         """Whether torch's kernels may write to it: not all can do with strides."""
-        return not self.turned and self.tensor.is_contiguous()
+        return not self.turned and self.calls.is_contiguous(self.tensor)
 
 
 def shape_text(shape: Sequence[int]) -> str:
