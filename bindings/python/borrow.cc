@@ -3,12 +3,12 @@
 // or a buffer.
 #include "borrow.h"
 
-#include <cxxabi.h>
 #include <dlfcn.h>
-#include <unistd.h>
 
+#include "capsule.h"
 #include "cupy.h"
 #include "dtype.h"
+#include "gil.h"
 #include "numpy.h"
 #include "scalar.h"
 #include "torch_guard.h"
@@ -65,39 +65,6 @@ int BufferDtype(const char* format, Py_ssize_t item_bytes) {
 bool IsNumpyLike(const Source& source) {
   return source.origin == Origin::kNumpy || source.origin == Origin::kDlpack ||
          source.origin == Origin::kBuffer;
-}
-
-// Reads a capsule of either form without consuming it: its destructor lets the memory go.
-bool ReadCapsule(PyObject* capsule, bool writes, AnyopTensor* tensor, std::string* why) {
-  if (auto* versioned = static_cast<DLManagedTensorVersioned*>(
-          PyCapsule_IsValid(capsule, "dltensor_versioned")
-              ? PyCapsule_GetPointer(capsule, "dltensor_versioned")
-              : nullptr)) {
-    if (versioned->version.major != DLPACK_MAJOR_VERSION) {
-      *why = "speaks DLPack " + std::to_string(versioned->version.major) + ", expected 1";
-      return false;
-    }
-    if (writes && (versioned->flags & DLPACK_FLAG_BITMASK_READ_ONLY)) {
-      *why = "is read-only, and the operator would write it";
-      return false;
-    }
-    std::memcpy(tensor, &versioned->dl_tensor, sizeof *tensor);
-    return true;
-  }
-  if (!PyCapsule_IsValid(capsule, "dltensor")) {
-    *why = "has a __dlpack__ that returned no DLPack capsule";
-    return false;
-  }
-  if (writes) {  // the old form cannot say whether the memory is immutable, as JAX's arrays are
-    *why =
-        "is read-only as far as it says (DLPack before 1.0, as of JAX's immutable arrays), and the "
-        "operator would write it";
-    return false;
-  }
-  std::memcpy(tensor,
-              &static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"))->dl_tensor,
-              sizeof *tensor);
-  return true;
 }
 
 }  // namespace
@@ -170,7 +137,8 @@ bool Borrowed::Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor*
 
 bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bool writes,
                         AnyopTensor* tensor, std::string* why) {
-  if (source->origin == Origin::kNumpy) return BorrowArray(frame, object, writes, tensor, why);
+  if (source->origin == Origin::kNumpy)
+    return BorrowArray(&frame->arena, object, writes, tensor, why);
   if (source->origin == Origin::kDlpack || source->origin == Origin::kCupy)
     return TakeDlpack(source, object, writes, tensor, why);
   if (source->origin == Origin::kBuffer) return TakeBuffer(frame, object, writes, tensor, why);
@@ -218,20 +186,9 @@ void Borrowed::NoteWritten(PyObject* object) {
 
 bool Borrowed::TakeDlpack(const Source* source, PyObject* object, bool writes, AnyopTensor* tensor,
                           std::string* why) {
-  const Ref method(PyObject_GetAttrString(object, "__dlpack__"));
-  if (!method) return false;
-  const Ref none(PyTuple_New(0)),
-      keywords(Py_BuildValue("{s:(ii)}", "max_version", DLPACK_MAJOR_VERSION, 0));
-  if (!none || !keywords) return false;
   // The call runs on CuPy's own current stream: there is nothing to wait for.
-  if (source->origin == Origin::kCupy &&
-      PyDict_SetItemString(keywords.get(), "stream", Ref(PyLong_FromLong(-1)).get()))
-    return false;
-  Ref capsule(PyObject_Call(method.get(), none.get(), keywords.get()));
-  if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {  // older than DLPack 1.0
-    PyErr_Clear();
-    capsule = Ref(PyObject_CallObject(method.get(), nullptr));
-  }
+  const Ref stream(source->origin == Origin::kCupy ? PyLong_FromLong(-1) : nullptr);
+  Ref capsule(NewCapsule(object, stream.get()));
   if (!capsule) return false;
   kept_.push_back(capsule.get());
   if (!ReadCapsule(capsule.Release(), writes, tensor, why)) return false;
@@ -321,14 +278,7 @@ void Borrowed::ReleaseGil(Frame* frame) {
 }
 
 void Borrowed::TakeGil(Frame* frame) {
-  try {
-    PyEval_RestoreThread(static_cast<Borrowed*>(frame->binding)->thread_);
-  } catch (abi::__forced_unwind&) {
-    // The interpreter has ended, and Python ends this daemon thread by pthread_exit, which would
-    // unwind frames that hold Python objects. Python 3.14 lets such threads sleep for ever; so do
-    // we, always.
-    for (;;) pause();
-  }
+  RestoreThread(static_cast<Borrowed*>(frame->binding)->thread_);
 }
 
 int32_t Borrowed::AllocateByGlue(uint32_t output, AnyopTensor* tensor) {

@@ -248,6 +248,10 @@ void RaiseStatus(int32_t status, const char* message) {
       return PyErr_SetString(PyExc_MemoryError, message);
     case kAnyopDeviceError:
       return PyErr_SetString(device_error, message);
+    case kAnyopIndexError:
+      return PyErr_SetString(PyExc_IndexError, message);
+    case kAnyopRuntimeError:
+      return PyErr_SetString(PyExc_RuntimeError, message);
     default:
       return PyErr_SetString(internal_error, message);
   }

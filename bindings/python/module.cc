@@ -3,6 +3,8 @@
 #include <string>
 
 #include "anyop/anyop.h"
+#include "aten_function.h"
+#include "aten_tensor.h"
 #include "call.h"
 #include "dtype.h"
 #include "function.h"
@@ -211,6 +213,9 @@ PyMODINIT_FUNC PyInit__anyop() {
   if (!view || PyModule_AddObjectRef(module.get(), "View", view)) return nullptr;
   PyObject* scope = MakeThreadScopeType();
   if (!scope || PyModule_AddObjectRef(module.get(), "ThreadScope", scope)) return nullptr;
+  if (PyModule_AddFunctions(module.get(), aten_methods)) return nullptr;
+  PyObject *aten = MakeAtenTensorType(), *function = MakeAtenFunctionType();
+  if (!aten || !function || PyModule_AddObjectRef(module.get(), "AtenTensor", aten)) return nullptr;
   InitRouting();
   if (PyModule_AddStringConstant(module.get(), "version", AnyopVersion())) return nullptr;
   return module.Release();

@@ -35,10 +35,12 @@ struct Array {
 constexpr int kWriteable = 0x0400;
 
 // NumPy's function table: NPY_TYPES numbers below.
-constexpr int kSlotNew = 93;
+constexpr int kSlotNew = 93, kSlotSetBase = 282;
 using NewFunction = PyObject* (*)(PyTypeObject*, int, int64_t*, int, int64_t*, void*, int, int,
                                   PyObject*);
+using SetBaseFunction = int (*)(PyObject* array, PyObject* owner);  // takes the reference
 std::atomic<NewFunction> new_array{nullptr};
+SetBaseFunction set_base;
 PyTypeObject* array_type;
 
 constexpr uint8_t kNone = kAnyopNoDtype;
@@ -62,17 +64,27 @@ struct Types {
 const Types types;
 
 // Types of ml_dtypes get their numbers at run time. Written once under the lock, then only read.
+struct Extension {
+  const char* name;
+  int dtype;  // kAnyopNoDtype: ATen's only
+  DlpackType type;
+  std::atomic<int> number;  // NumPy's; 0: not known yet
+};
 std::mutex extension_lock;
-std::atomic<int> extension_num[kAnyopNumDtypes];  // 0: not known yet
+Extension extensions[] = {{"bfloat16", kAnyopBFloat16, {4, 16}, {0}},
+                          {"float8_e4m3fn", kAnyopFloat8E4M3FN, {10, 8}, {0}},
+                          {"float8_e5m2", kAnyopFloat8E5M2, {12, 8}, {0}},
+                          {"float8_e4m3fnuz", kAnyopNoDtype, {11, 8}, {0}},
+                          {"float8_e5m2fnuz", kAnyopNoDtype, {13, 8}, {0}},
+                          {"float8_e8m0fnu", kAnyopNoDtype, {14, 8}, {0}}};
 
-// The number NumPy gave to ml_dtypes' type of this name; 0 when ml_dtypes is not loaded (or, with
-// import, missing).
-int ExtensionNumber(int dtype, bool import) {
-  if (dtype != kAnyopBFloat16 && dtype != kAnyopFloat8E4M3FN && dtype != kAnyopFloat8E5M2) return 0;
-  if (const int known = extension_num[dtype].load(std::memory_order_acquire)) return known;
+// The number NumPy gave to ml_dtypes' type; 0 when ml_dtypes is not loaded (or, with import,
+// missing).
+int ExtensionNumber(Extension* extension, bool import) {
+  if (const int known = extension->number.load(std::memory_order_acquire)) return known;
   const Ref imported(import ? PyImport_ImportModule("ml_dtypes") : nullptr);
   PyErr_Clear();
-  const Ref type = Attribute(LoadedModule("ml_dtypes"), DtypeName(dtype));
+  const Ref type = Attribute(LoadedModule("ml_dtypes"), extension->name);
   if (!type) return 0;
   const Ref descr(PyObject_CallMethod(LoadedModule("numpy"), "dtype", "O", type.get()));
   if (!descr) {
@@ -80,23 +92,38 @@ int ExtensionNumber(int dtype, bool import) {
     return 0;
   }
   std::lock_guard<std::mutex> lock(extension_lock);
-  extension_num[dtype].store(reinterpret_cast<Descr*>(descr.get())->type_num,
-                             std::memory_order_release);
-  return extension_num[dtype].load();
+  extension->number.store(reinterpret_cast<Descr*>(descr.get())->type_num,
+                          std::memory_order_release);
+  return extension->number.load();
 }
 
-int DtypeOf(const Descr* descr) {
-  if (descr->type_num >= 0 && descr->type_num < kNumBuiltin) return kBuiltin[descr->type_num];
-  for (int dtype : {int{kAnyopBFloat16}, int{kAnyopFloat8E4M3FN}, int{kAnyopFloat8E5M2}}) {
-    if (ExtensionNumber(dtype, false) == descr->type_num) return dtype;
+// False where no operator takes the type.
+bool TypeOf(const Descr* descr, bool all_types, DlpackType* type) {
+  if (descr->type_num >= 0 && descr->type_num < kNumBuiltin) {
+    const int dtype = kBuiltin[descr->type_num];
+    if (__builtin_expect(dtype == kNone, 0)) return false;
+    *type = types[dtype];
+    return true;
   }
-  return kAnyopNoDtype;
+  for (Extension& extension : extensions) {
+    if (ExtensionNumber(&extension, false) != descr->type_num) continue;
+    *type = extension.type;
+    return all_types || extension.dtype != kAnyopNoDtype;
+  }
+  return false;
 }
 
-int TypeNumber(int dtype) {
-  if (dtype == kAnyopInt64) return 7;  // long before long long
+// -1, or 0 without ml_dtypes, where NumPy has none.
+int TypeNumber(DlpackType type) {
+  if (type.code == 0 && type.bits == 64) return 7;  // long before long long
   for (int i = 0; i < kNumBuiltin; ++i) {
-    if (kBuiltin[i] == dtype) return i;
+    if (kBuiltin[i] == kNone) continue;
+    const DlpackType& builtin = types[kBuiltin[i]];
+    if (builtin.code == type.code && builtin.bits == type.bits) return i;
+  }
+  for (Extension& extension : extensions) {
+    if (extension.type.code == type.code && extension.type.bits == type.bits)
+      return ExtensionNumber(&extension, true);
   }
   return -1;
 }
@@ -126,6 +153,7 @@ bool InitNumpy(std::string* why) {
   std::lock_guard<std::mutex> lock(extension_lock);
   array_type = reinterpret_cast<PyTypeObject*>(
       type.get());  // kept alive by the module, which is never unloaded
+  set_base = reinterpret_cast<SetBaseFunction>(table[kSlotSetBase]);
   new_array.store(reinterpret_cast<NewFunction>(table[kSlotNew]), std::memory_order_release);
   return true;
 }
@@ -141,11 +169,11 @@ bool ImportNumpy(std::string* why) {
   return false;
 }
 
-bool BorrowArray(Frame* frame, PyObject* object, bool writes, AnyopTensor* tensor,
-                 std::string* why) {
+bool BorrowArray(Arena* arena, PyObject* object, bool writes, AnyopTensor* tensor, std::string* why,
+                 bool all_types) {
   auto* array = reinterpret_cast<Array*>(object);
-  const int dtype = DtypeOf(array->descr);
-  if (__builtin_expect(dtype == kAnyopNoDtype, 0)) {
+  DlpackType type;
+  if (__builtin_expect(!TypeOf(array->descr, all_types, &type), 0)) {
     *why = "has the NumPy dtype " + DescrText(array->descr) + ", which no operator takes";
     return false;
   }
@@ -158,10 +186,9 @@ bool BorrowArray(Frame* frame, PyObject* object, bool writes, AnyopTensor* tenso
     *why = "is read-only, and the operator would write it";
     return false;
   }
-  const DlpackType type = types[dtype];
   const int64_t item = type.bits / 8;
   const int shift = __builtin_ctz(static_cast<unsigned>(item));
-  auto* strides = frame->arena.Take<int64_t>(array->ndim);
+  auto* strides = arena->Take<int64_t>(array->ndim);
   for (int d = 0; d < array->ndim; ++d) {
     if (__builtin_expect((array->strides[d] & (item - 1)) && array->shape[d] > 1, 0)) {
       *why = "has strides " + SizesText(array->ndim, array->strides) +
@@ -174,10 +201,11 @@ bool BorrowArray(Frame* frame, PyObject* object, bool writes, AnyopTensor* tenso
   return true;
 }
 
+bool IsWriteable(PyObject* array) { return reinterpret_cast<Array*>(array)->flags & kWriteable; }
+
 PyObject* NewArray(AnyopTensor* tensor, std::string* why) {
   const int dtype = AnyopDtypeOf(tensor);
-  int number = TypeNumber(dtype);
-  if (number < 0) number = ExtensionNumber(dtype, true);
+  const int number = TypeNumber({tensor->dtype_code, tensor->dtype_bits});
   if (number <= 0 && dtype != kAnyopBool) {
     *why = std::string("would be a NumPy array of ") + DtypeName(dtype) +
            ", which needs the package ml_dtypes: pip install ml_dtypes";
@@ -190,6 +218,33 @@ PyObject* NewArray(AnyopTensor* tensor, std::string* why) {
   tensor->data = array->data;
   tensor->shape = array->shape;
   return object;
+}
+
+PyObject* NewArrayOver(const AnyopTensor& tensor, PyObject* owner, bool writeable,
+                       std::string* why) {
+  constexpr int kMaxDims = 64;  // NumPy's own limit since 2.0
+  if (tensor.ndim > kMaxDims) {
+    *why = "has more than 64 dimensions, which NumPy does not take";
+    return nullptr;
+  }
+  const int number = TypeNumber({tensor.dtype_code, tensor.dtype_bits});
+  if (number < 0 || (number == 0 && tensor.dtype_code != 6)) {
+    *why = number < 0 ? "has a dtype that NumPy has not"
+                      : "has a dtype for which NumPy needs the package ml_dtypes: pip install "
+                        "ml_dtypes";
+    return nullptr;
+  }
+  int64_t strides[kMaxDims];
+  for (int d = 0; d < tensor.ndim; ++d) strides[d] = tensor.strides[d] * (tensor.dtype_bits / 8);
+  void* data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  PyObject* array = new_array.load(std::memory_order_acquire)(
+      array_type, tensor.ndim, tensor.shape, number, tensor.data ? strides : nullptr,
+      tensor.data ? data : nullptr, 0, writeable ? kWriteable : 0, nullptr);
+  if (!array || !tensor.data) return array;  // without memory there is nothing to keep
+  Py_INCREF(owner);
+  if (!set_base(array, owner)) return array;
+  Py_DECREF(array);
+  return nullptr;
 }
 
 }  // namespace anyop

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NumPy without its headers: the array's own memory (NumPy's C ABI, the same since 1.7) and two of
-// its functions.
+// NumPy without its headers: the array's own memory (NumPy's C ABI, the same since 1.7) and three
+// of its functions.
 #pragma once
 
 #include <string>
@@ -16,8 +16,17 @@ bool InitNumpy(std::string* why);
 // Makes InitNumpy true by importing NumPy, for callers without a framework of their own.
 bool ImportNumpy(std::string* why);
 
-// Fills tensor from an ndarray; strides come from frame's arena. False with *why set.
-bool BorrowArray(Frame* frame, PyObject* array, bool writes, AnyopTensor* tensor, std::string* why);
+// Fills tensor from an ndarray; strides come from arena. False with *why set. With all_types also
+// ml_dtypes' types that are no AnyopDtype, by their DLPack codes.
+bool BorrowArray(Arena* arena, PyObject* array, bool writes, AnyopTensor* tensor, std::string* why,
+                 bool all_types = false);
+
+bool IsWriteable(PyObject* array);
+
+// An array over tensor's memory, which owner keeps alive. nullptr with an error raised, or *why
+// set.
+PyObject* NewArrayOver(const AnyopTensor& tensor, PyObject* owner, bool writeable,
+                       std::string* why);
 
 // A new array of tensor's dtype and shape; fills data and shape. nullptr with an error raised, or
 // *why set.

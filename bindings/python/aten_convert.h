@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// One argument of an ATen operator, converted as torch.ops would.
+#pragma once
+
+#include "../aten/op.h"
+#include "aten_given.h"
+
+namespace anyop {
+
+struct AtenRules {
+  bool strict;    // torch's own; else also names of dtypes, an int for a SymInt[2], a seed
+  bool symbolic;  // the parameter is a SymInt
+  // Set where torch would take the value and make something else of it: a fraction cut to an
+  // integer, a number that is no dtype's code.
+  bool* spoils;
+};
+
+// False, without an error, where the value does not fit the parameter.
+bool Fit(AtenCaller* caller, const aten::Op& op, const aten::Param& p, const Given& given,
+         const AtenRules& rules, AnyopAtenValue* value);
+
+}  // namespace anyop
