@@ -229,6 +229,19 @@ def test_buffers_and_dlpack_objects():
     same(view, X.T)
 
 
+def test_a_kernel_that_needs_aligned_memory_gets_no_other():
+    """It would end the process, through torch.ops too."""
+    memory = np.zeros(4 * 32 * 2 + 64, np.uint8)
+    at = -memory.ctypes.data % 32
+    x = memory[at : at + 256].view(np.uint16).reshape(4, 32).view(ml_dtypes.bfloat16)
+    odd = memory[at + 16 : at + 272].view(np.uint16).reshape(4, 32).view(ml_dtypes.bfloat16)
+    weight = memory[at : at + 256].view(np.int8).reshape(8, 32)
+    scales = memory[at : at + 16].view(ml_dtypes.bfloat16)
+    assert aten._weight_int8pack_mm(x, weight, scales).shape == (4, 8)
+    with pytest.raises(ValueError, match="self begins at an address that is no multiple of 32"):
+        aten._weight_int8pack_mm(odd, weight, scales)
+
+
 def test_no_python_of_torch_runs():
     calls = []
     aten.add(X, X, alpha=2)

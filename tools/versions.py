@@ -35,6 +35,14 @@ TESTS = [
     "torch_gradients",
     "torch_fakes",
     "torch_nn",
+    "aten_schemas",
+    "aten_table",
+    "aten_glue",
+    "aten_glue_memory",
+    "aten_python",
+    "conformance/aten/overloads",
+    "conformance/aten/resolution",
+    "conformance/aten/opinfo",
 ]
 
 

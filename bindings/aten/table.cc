@@ -108,6 +108,7 @@ std::unique_ptr<Name> Table::ReadName(std::string_view name, const Entry& entry)
     if (!ReadSchema(line, op.get()) || !ReadHiddenWrites(overload, op.get()))
       op->refusal = "its schema is not understood: " + std::string(line);
     op->numbers_as_tensors = entry.flags.find('n') != std::string_view::npos;
+    op->needs_alignment = entry.flags.find('a') != std::string_view::npos;
     made->overloads.push_back(op.release());
   }
   return made;

@@ -131,7 +131,10 @@ bool AtenCaller::BorrowNumpy(Lent* lent, PyObject* array, std::string* why) {
   if (!IsWriteable(array)) lent->memory.flags |= kAnyopAtenReadOnly;
   if (!BorrowArray(&arena, array, false, tensor, why, /*all_types=*/true)) return false;
   auto* shape = arena.Take<int64_t>(tensor->ndim);
-  for (int d = 0; d < tensor->ndim; ++d) shape[d] = tensor->shape[d];
+  for (int d = 0; d < tensor->ndim; ++d) {
+    shape[d] = tensor->shape[d];
+    if (!shape[d]) tensor->strides = nullptr;  // NumPy's are 0 there, torch's row-major
+  }
   tensor->shape = shape;
   return true;
 }

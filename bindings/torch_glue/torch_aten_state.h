@@ -49,7 +49,8 @@ class PlainState {
  public:
   PlainState()
       : keys_(c10::DispatchKeySet(c10::DispatchKey::BackendSelect),
-              c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset),
+              c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
+                  c10::python_ks),  // detached copies ask the thread's mode unless it is excluded
         warnings_(Warnings()),
         autograd_(c10::AutogradState::get_tls_state()),
         grad_(autograd_.get_grad_mode()),

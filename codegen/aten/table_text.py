@@ -5,7 +5,8 @@
     torch <version> <commit>
     libraries <folder>
     dtype <name> <code>               also layout, format, device; of several names of a code, torch's own first
-    op <name> <flags>                 -, or letters: n a number may stand for a Tensor
+    op <name> <flags>                 -, or letters: n a number may stand for a Tensor,
+                                      a torch's kernel needs memory that begins at a multiple of 32
     <overload or -><TAB><schema>      in the order in which torch tries them
 
 Before the tab may stand what is written although the schema does not say so: !running_mean,running_var, and ?training
@@ -22,6 +23,7 @@ from .overload import read_overload
 from .registry import Registry
 
 HEAD = "anyop-aten 1"
+_NEED_ALIGNMENT = ("_weight_int8pack_mm",)  # else they end the process, torch 2.13
 
 
 def table_text(registry: Registry) -> str:
@@ -36,7 +38,8 @@ def _lines(registry: Registry) -> Iterator[str]:
     for word, codes in registry.codes.items():
         yield from (f"{word} {name} {code}" for name, code in codes)
     for name, schemas in registry.operators.items():
-        yield f"op {name} {'n' if name in registry.numbers else '-'}"
+        flags = "n" * (name in registry.numbers) + "a" * (name in _NEED_ALIGNMENT)
+        yield f"op {name} {flags or '-'}"
         for schema in schemas:
             overload = schema[: schema.index("(")].partition(".")[2]
             yield f"{overload or '-'}{_hidden_writes(schema)}\t{schema}"
