@@ -167,12 +167,25 @@ void MarkAllWritten(const AtenMatch& match) {
   }
 }
 
+// torch's C shim turns gradients off, but what else a thread's state does to a call is out of its
+// reach.
+bool RefuseMode(const aten::Op& op) {
+  PyErr_Format(
+      PyExc_RuntimeError,
+      "%s: without the ATen glue a call cannot be kept from this thread's autocast, modes, "
+      "transforms and profilers: leave them first; `anyop doctor` says how to get the glue",
+      op.full_name.c_str());
+  return false;
+}
+
 PyObject* Run(const AtenMatch& match, AtenCaller* caller, AtenReceiver receiver) {
   const aten::Op& op = *match.overload->op;
   if (__builtin_expect(caller->has_turned, 0) && !StraightenAll(match, caller)) return nullptr;
   AnyopAtenOptions options = {sizeof options, 0, nullptr, 0, 0};
   const bool is_torchs = caller->home == Home::kTorch || caller->home == Home::kNone;
   if (receiver.home == Home::kTorch && is_torchs) options.flags = kAnyopAtenAsTorch;
+  const bool is_kept = torch_objects.has_glue || options.flags & kAnyopAtenAsTorch;
+  if (__builtin_expect(!is_kept, 0) && IsTorchInMode() && !RefuseMode(op)) return nullptr;
   if (!caller->SetStream(&options)) return nullptr;
   TakeRetained();
   AnyopAtenValue results[kMaxAtenArguments];

@@ -187,6 +187,7 @@ PyObject* Open(PyObject*, PyObject* args) {
   }
   if (!InitTorchObjects(torch.get())) return nullptr;
   const int32_t status = AnyopAtenOpen(table, glue);
+  torch_objects.has_glue = status == kAnyopOk && glue;
   if (status == kAnyopOk) Py_RETURN_NONE;
   RaiseStatus(status, AnyopLastError());
   return nullptr;

@@ -15,6 +15,7 @@ struct TorchObjects {
   PyTypeObject* named[5] = {};  // dtype, layout, memory_format, device, Generator
   WrapTensor wrap = nullptr;
   Py_ssize_t tensor_offset = 0;  // of the cell in a torch.Tensor
+  bool has_glue = false;         // calls are kept from the thread's state
 };
 extern TorchObjects torch_objects;
 
