@@ -40,6 +40,7 @@ TESTS = [
     "aten_glue",
     "aten_glue_memory",
     "aten_python",
+    "aten_without_glue",
     "conformance/aten/overloads",
     "conformance/aten/resolution",
     "conformance/aten/opinfo",
