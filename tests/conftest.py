@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts of the generated tests and reasons of skips, printed behind every run, whatever its options."""
+"""What the tests have counted and reasons of skips, printed behind every run, whatever its options."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections import Counter, defaultdict
 import pytest
 
 _TALLY = pytest.StashKey[dict[str, Counter]]()
+_REPORT = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_TALLY] = defaultdict(Counter)
+    config.stash[_REPORT] = []
 
 
 @pytest.fixture
@@ -20,11 +22,18 @@ def tally(request: pytest.FixtureRequest) -> dict[str, Counter]:
     return request.config.stash[_TALLY]
 
 
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> list[str]:
+    """Lines of the tests in tests/conformance about what they have counted."""
+    return request.config.stash[_REPORT]
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """In one of several processes (pytest-xdist): the counts go to the one that prints them."""
     if hasattr(session.config, "workeroutput"):
         tally = session.config.stash[_TALLY]
         session.config.workeroutput["tally"] = {name: dict(n) for name, n in tally.items()}
+        session.config.workeroutput["report"] = session.config.stash[_REPORT]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -32,6 +41,7 @@ def pytest_testnodedown(node, error) -> None:
     """A process is done: its counts are added."""
     for name, counts in getattr(node, "workeroutput", {}).get("tally", {}).items():
         node.config.stash[_TALLY][name].update(counts)
+    node.config.stash[_REPORT] += getattr(node, "workeroutput", {}).get("report", [])
 
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
@@ -41,6 +51,10 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     )
     for reason, count in reasons.items():
         terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}")
+    if lines := config.stash[_REPORT]:
+        terminalreporter.section("ATen's overloads")
+        for line in lines:
+            terminalreporter.write_line(line)
     tally = config.stash[_TALLY]
     classes = tally.pop("refusals by class", Counter())
     if not tally and not classes:

@@ -28,7 +28,9 @@ int32_t CheckMemory(const Op& op, const Param& p, const AnyopAtenMemory& memory)
     return Refuse(op, p, kAnyopValueError, "is read-only, and the operator would write it");
   if (t.ndim < 0 || t.ndim > 64 || (t.ndim && !t.shape))
     return Refuse(op, p, kAnyopValueError, "has no sizes, or more than 64 dimensions");
-  if (op.needs_alignment && (reinterpret_cast<uintptr_t>(t.data) + t.byte_offset) % 32)
+  constexpr uint8_t kBfloat = 4;  // DLDataTypeCode
+  if (op.needs_alignment && t.dtype_code == kBfloat &&
+      (reinterpret_cast<uintptr_t>(t.data) + t.byte_offset) % 32)
     return Refuse(op, p, kAnyopValueError,
                   "begins at an address that is no multiple of 32, which torch's kernel needs");
   for (int32_t d = 0; d < t.ndim; ++d) {

@@ -46,7 +46,7 @@ struct Op {
   std::vector<HiddenWrite> hidden_writes;
   uint32_t num_positional = 0;
   bool numbers_as_tensors = false;  // torch lets a number stand for a Tensor in this operator
-  bool needs_alignment = false;     // its kernel ends the process on memory not aligned to 32 bytes
+  bool needs_alignment = false;     // its kernel dies of bfloat16 memory not aligned to 32 bytes
   mutable std::atomic<void*> handle{nullptr};  // the glue's
 };
 

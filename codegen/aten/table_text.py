@@ -6,7 +6,7 @@
     libraries <folder>
     dtype <name> <code>               also layout, format, device; of several names of a code, torch's own first
     op <name> <flags>                 -, or letters: n a number may stand for a Tensor,
-                                      a torch's kernel needs memory that begins at a multiple of 32
+                                      a torch's kernel needs bfloat16 memory that begins at a multiple of 32
     <overload or -><TAB><schema>      in the order in which torch tries them
 
 Before the tab may stand what is written although the schema does not say so: !running_mean,running_var, and ?training

@@ -23,6 +23,7 @@ import numpy as np  # noqa: E402
 import opinfo_replay  # noqa: E402
 
 FULL = bool(os.environ.get("ANYOP_TEST_FULL"))
+WHAT = ("leaves", "samples", "operators")
 
 
 @cache
@@ -31,15 +32,17 @@ def rows() -> dict[str, dict]:
     limit = [] if FULL else ["--samples", "1"]
     command = [sys.executable, opinfo_replay.__file__, "--json", "--dtype", "all", *limit]
     process = subprocess.run(command, capture_output=True, text=True)
-    print(process.stdout)
     assert process.returncode == 0, process.stdout + process.stderr[-3000:]
     lines = [line[4:] for line in process.stdout.splitlines() if line.startswith("row ")]
     return {row["dtype"]: row for row in map(json.loads, lines)}
 
 
 @pytest.mark.parametrize("dtype", opinfo_replay.DTYPES)
-def test_samples(dtype):
+def test_samples(dtype, report):
     found, share = rows()[dtype], {}
+    counts = [f"{n['passed']:,} of {n['tried']:,} {what}" for what in WHAT for n in [found[what]]]
+    left = ", ".join(f"{n} {why}" for why, n in found["not_tried"].items())
+    report.append(f"OpInfo {dtype}: {', '.join(counts)} right; not tried: {left or 'none'}")
     for what, least in {"leaves": 400, "samples": 300, "operators": 300}.items():
         assert found[what]["tried"] >= least
         share[what] = found[what]["passed"] / found[what]["tried"]

@@ -82,10 +82,10 @@ def overloads(name: str) -> list[str]:
     return [full.partition(".")[2] for full in anyop.aten.overloads(name)]
 
 
-def test_the_overload_is_torchs():
+def test_the_overload_is_torchs(report):
     counts, examples = compare(PER_OVERLOAD)
     total = f"{sum(counts.values()):,} calls of {len(names_of_several()):,} names resolved"
-    print("\n".join([total, *(f"  {n:>8,} {said}" for said, n in counts.most_common())]))
+    report.append(f"{total}: " + "; ".join(f"{n:,} {said}" for said, n in counts.most_common()))
     wrong = [text for said in examples if said.startswith("wrong") for text in examples[said]]
     assert not wrong, f"{len(wrong)} wrong:\n" + "\n".join(wrong[:40])
     assert counts["the same overload"] > 15_000 and counts["both refuse"] > 10_000

@@ -24,17 +24,17 @@ def run(*words: str, seconds: float = 1800) -> str:
     return process.stdout
 
 
-def test_threads_get_right_values():
+def test_threads_get_right_values(report):
     calls = 100_000 if FULL else 10_000
     found = run(str(HERE / "threads_work.py"), "threads", "--count", "8", "--calls", str(calls))
-    print(found)
+    report += found.splitlines()
     assert f"8 threads x {calls:,} calls right" in found
 
 
-def test_memory_is_flat():
+def test_memory_is_flat(report):
     calls = 1_000_000 if FULL else 100_000
     found = run(str(HERE / "threads_work.py"), "leak", "--calls", str(calls))
-    print(found)
+    report += found.splitlines()
     assert f"{calls:,} calls" in found
 
 
