@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
+import pickle
 import subprocess
 import sys
 import threading
@@ -227,6 +229,13 @@ def test_buffers_and_dlpack_objects():
     view = aten.t(Wrapped(X.copy()))
     gc.collect()
     same(view, X.T)
+
+
+def test_functions_can_be_pickled():
+    for function in (aten.add, aten.add.Tensor, aten.sum.default):
+        again = pickle.loads(pickle.dumps(function))
+        assert again.__name__ == function.__name__ and copy.deepcopy(function) is not None
+    assert pickle.loads(pickle.dumps(aten.add))(np.ones(2), 1.0).tolist() == [2, 2]
 
 
 def test_a_kernel_that_needs_aligned_memory_gets_no_other():

@@ -72,6 +72,21 @@ assert gone() is None
 """)
 
 
+@pytest.mark.skipif(not LOANS, reason="torch's C shim lends memory from 2.11 on")
+def test_refused_calls_keep_nothing(run):
+    """What was prepared for torch before the refusal is let go of."""
+    run("""
+def calls(count):
+    for _ in range(count):
+        refused(NotImplementedError, "Generator", aten.bernoulli_, x, 0.5, generator=1)
+        refused(NotImplementedError, "in the place of a tensor", aten.mul.Tensor, x, 2.0)
+calls(10)
+before = sys.getrefcount(x)
+calls(10)
+assert sys.getrefcount(x) == before
+""")
+
+
 def test_the_rest_says_what_is_missing(run):
     run("""
 cure = "the ATen glue can, which the C++ compiler builds at first use: `anyop doctor` says what is missing"

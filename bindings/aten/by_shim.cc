@@ -56,9 +56,11 @@ class ShimCall {
   int32_t Run(AnyopAtenValue* results) {
     const auto count = op_.params.size();
     for (size_t i = 0; i < count; ++i) {
-      if (const int32_t status =
-              Put(op_.params[i], op_.params[i].type.flags, arguments_[i], &stack_[i])) {
-        return status;  // what was put before is not let go of: a refused call is rare
+      const Param& p = op_.params[i];
+      const int32_t status = Put(p, p.type.flags, arguments_[i], &stack_[i]);
+      if (status) {
+        for (; i > 0; --i) LetGo(op_.params[i - 1], op_.params[i - 1].type.flags, stack_[i - 1]);
+        return status;
       }
     }
     const auto& shim = Shim();
@@ -75,6 +77,36 @@ class ShimCall {
   }
 
  private:
+  // Of what torch has not taken over.
+  void LetGo(const Param& p, uint32_t flags, Value value) {
+    if (flags & kAnyopAtenOptional) {
+      if (!value) return;
+      auto* inner = reinterpret_cast<Value*>(value);
+      LetGo(p, flags & ~uint32_t{kAnyopAtenOptional}, *inner);
+      delete inner;
+    } else if (flags & kAnyopAtenIsList) {
+      LetGoList(p, flags, reinterpret_cast<ListHandle>(value));
+    } else if (p.IsTensor()) {
+      Shim().delete_tensor(HandleOf(value));
+    } else if (p.type.kind == kAnyopAtenKindStr) {
+      Shim().delete_string(reinterpret_cast<StringHandle>(value));
+    }
+  }
+
+  void LetGoList(const Param& p, uint32_t flags, ListHandle list) {
+    size_t count = 0;
+    if (Shim().list_size(list, &count)) return;
+    for (size_t i = 0; i < count; ++i) {
+      Value item = 0;
+      if (!Shim().list_item(list, i, &item)) LetGo(p, ElementFlags(flags), item);
+    }
+    Shim().delete_list(list);
+  }
+
+  static uint32_t ElementFlags(uint32_t flags) {
+    return flags & kAnyopAtenOptionalElements ? kAnyopAtenOptional : 0;
+  }
+
   int32_t Put(const Param& p, uint32_t flags, const AnyopAtenValue& value, Value* to) {
     if (flags & kAnyopAtenOptional) {
       *to = 0;
@@ -94,10 +126,11 @@ class ShimCall {
     if (!Shim().new_list)
       return Refuse(op_, "this torch's C ABI has no lists, 2.10's has" + std::string(kCure));
     if (Shim().new_list(static_cast<size_t>(value.more.count), &list)) return TorchFailed(op_);
-    const uint32_t element = flags & kAnyopAtenOptionalElements ? kAnyopAtenOptional : 0;
     for (int64_t i = 0; i < value.more.count; ++i) {
       Value item = 0;
-      if (const int32_t status = Put(p, element, value.as.list[i], &item)) return status;
+      const int32_t status = Put(p, ElementFlags(flags), value.as.list[i], &item);
+      if (status) LetGoList(p, flags, list);
+      if (status) return status;
       if (Shim().push_back(list, item)) return TorchFailed(op_);
     }
     *to = reinterpret_cast<Value>(list);

@@ -141,6 +141,13 @@ PyObject* GetDoc(PyObject* self, void*) {
   return PyUnicode_FromString(text.c_str());
 }
 
+// Pickled by its name.
+PyObject* Reduce(PyObject* self, PyObject*) {
+  const Ref aten(PyImport_ImportModule("anyop.aten"));
+  const Ref find(aten ? PyObject_GetAttrString(aten.get(), "_function") : nullptr);
+  return find ? Py_BuildValue("(O(s))", find.get(), PacketOf(self).name.c_str()) : nullptr;
+}
+
 PyObject* Text(PyObject* self) {
   return PyUnicode_FromFormat("<function anyop.aten.%s>", PacketOf(self).name.c_str());
 }
@@ -162,12 +169,16 @@ PyGetSetDef attributes[] = {{"__name__", GetName, nullptr, nullptr, nullptr},
                             {"__doc__", GetDoc, nullptr, nullptr, nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
+PyMethodDef methods[] = {{"__reduce__", Reduce, METH_NOARGS, nullptr},
+                         {nullptr, nullptr, 0, nullptr}};
+
 PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(Delete)},
                        {Py_tp_call, reinterpret_cast<void*>(CallWithTuple)},
                        {Py_tp_getattro, reinterpret_cast<void*>(GetAttribute)},
                        {Py_tp_repr, reinterpret_cast<void*>(Text)},
                        {Py_tp_members, members},
                        {Py_tp_getset, attributes},
+                       {Py_tp_methods, methods},
                        {0, nullptr}};
 
 PyType_Spec spec = {"anyop._anyop.AtenFunction", sizeof(Function), 0,
