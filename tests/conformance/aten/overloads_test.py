@@ -21,6 +21,10 @@ import oracle
 import run
 from anyop import aten
 
+if oracle.version() < (2, 10):
+    reason = "found.txt was vetted on torch 2.11 and 2.13; 2.9's own mvlgamma_ of integers ends the process"
+    pytest.skip(reason, allow_module_level=True)
+
 FULL = bool(os.environ.get("ANYOP_TEST_FULL"))
 GROUPS = 100
 # One overload in so many, but for NumPy; in full runs each.
