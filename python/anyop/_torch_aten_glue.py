@@ -8,25 +8,12 @@ import os
 
 from anyop import _frameworks
 from anyop._build_once import BuildOnce
-from anyop._paths import include_dir
-
-_FLAGS = ["-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-plt"]
+from anyop._torch_glue import compiler_flags
 
 
 def _flags(torch, sources: str) -> list[str]:
-    root = os.path.dirname(os.path.abspath(torch.__file__))
-    flags = [
-        *_FLAGS,
-        f'-DANYOP_TORCH_VERSION="{torch.__version__}"',
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
-        f"-I{os.path.join(root, 'include')}",
-        f"-I{include_dir()}",
-        os.path.join(os.path.dirname(sources), "torch_glue", "torch_aten_glue.cc"),
-        f"-L{os.path.join(root, 'lib')}",
-        "-lc10",
-        "-ltorch_cpu",
-    ]
-    return ["-DUSE_ROCM", *flags] if torch.version.hip else flags
+    folder = os.path.join(os.path.dirname(sources), "torch_glue")  # beside the other one
+    return compiler_flags(torch, os.path.join(folder, "torch_aten_glue.cc"))
 
 
 def _open(path: str, _version: str) -> int:

@@ -7,10 +7,11 @@ from anyop import _anyop, _frameworks
 from anyop._build_once import BuildOnce
 from anyop._paths import include_dir
 
-_FLAGS = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-plt"]
+_FLAGS = ["-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-plt"]
 
 
-def _flags(torch, sources: str) -> list[str]:
+def compiler_flags(torch, source: str) -> list[str]:
+    """For a glue of one file against the loaded torch."""
     root = os.path.dirname(os.path.abspath(torch.__file__))
     flags = [
         *_FLAGS,
@@ -18,12 +19,16 @@ def _flags(torch, sources: str) -> list[str]:
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         f"-I{os.path.join(root, 'include')}",
         f"-I{include_dir()}",
-        os.path.join(sources, "torch_glue.cc"),
+        source,
         f"-L{os.path.join(root, 'lib')}",
         "-lc10",
         "-ltorch_cpu",
     ]
     return ["-DUSE_ROCM", *flags] if torch.version.hip else flags
+
+
+def _flags(torch, sources: str) -> list[str]:
+    return compiler_flags(torch, os.path.join(sources, "torch_glue.cc"))
 
 
 _glue = BuildOnce("torch_glue", _frameworks.real_torch, _anyop.open_torch_glue, _flags)
