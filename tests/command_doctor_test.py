@@ -123,15 +123,23 @@ def test_a_program_that_never_ends_goes_with_all_that_it_started(tmp_path):
         tmp_path / "pid",
     )
     begin = time.monotonic()
-    with pytest.raises(RuntimeError, match=r"env did not end within 0\.5 s"):
-        ask(["env", "-C", str(tmp_path), path], 0.5)
-    assert time.monotonic() - begin < 2
-    for _ in range(50):
-        if not Path(f"/proc/{note.read_text().strip()}/cmdline").read_bytes():
-            break  # gone, or not collected yet
+    with pytest.raises(RuntimeError, match=r"env did not end within 2 s"):
+        ask(["env", "-C", str(tmp_path), path], 2.0)
+    assert time.monotonic() - begin < 10
+    for _ in range(250):
+        if not command_line(int(note.read_text())):
+            break
         time.sleep(0.02)
     else:
         pytest.fail("the grandchild is still there")
+
+
+def command_line(pid: int) -> bytes:
+    """Empty where the process is gone, or ended and not collected yet."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def test_a_part_that_fails_is_a_finding(monkeypatch):
