@@ -33,11 +33,6 @@ int32_t CheckMemory(const Op& op, const Param& p, const AnyopAtenMemory& memory)
       (reinterpret_cast<uintptr_t>(t.data) + t.byte_offset) % 32)
     return Refuse(op, p, kAnyopValueError,
                   "begins at an address that is no multiple of 32, which torch's kernel needs");
-  for (int32_t d = 0; d < t.ndim; ++d) {
-    if (t.shape[d] < 0) return Refuse(op, p, kAnyopValueError, "has a negative size");
-    if (t.strides && t.strides[d] < 0)
-      return Refuse(op, p, kAnyopValueError, "has a negative stride, which torch has not");
-  }
   return kAnyopOk;
 }
 

@@ -188,6 +188,9 @@ class ShimCall {
     int64_t elements = 1;
     for (int32_t d = t.ndim - 1; d >= 0; --d) {
       row_major[d] = elements;
+      if (t.shape[d] < 0 || (t.strides && t.strides[d] < 0))  // torch would end the process
+        return Refuse(op_, p.name + " has a negative size or stride, which torch has not",
+                      kAnyopValueError);
       if (__builtin_mul_overflow(elements, t.shape[d] > 0 ? t.shape[d] : 1, &elements))
         return Refuse(op_, p.name + " has more elements than 64 bits count", kAnyopValueError);
     }

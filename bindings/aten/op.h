@@ -18,6 +18,7 @@ struct Param {
   AnyopAtenType type = {0, 0, -1};
   int32_t fixed_count = -1;  // int[2]: 2, which one number stands for, too
   bool keyword_only = false;
+  bool symbolic = false;  // a SymInt: torch.ops is stricter to those than to int
   bool has_default = false;
   AnyopAtenValue default_value = {};  // points into memory that stays
 

@@ -64,6 +64,7 @@ class Reader {
     if (base.empty()) return false;
     p->type.kind = static_cast<uint8_t>(KindOf(base));
     p->type.alias = -1;
+    p->symbolic = base == "SymInt";
     p->type_text = base == "SymInt" ? "int" : base == "SymBool" ? "bool" : std::string(base);
     for (;;) {
       if (Peek() == '(') {

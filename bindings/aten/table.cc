@@ -131,8 +131,8 @@ std::string Table::Nearest(std::string_view name) const {
 std::atomic<Table*> table{nullptr};
 std::mutex open_lock;
 
-const Table* Opened() {
-  const Table* opened = table.load(std::memory_order_acquire);
+Table* Opened() {
+  Table* opened = table.load(std::memory_order_acquire);
   if (!opened) SetError(kAnyopRuntimeError, "no table of ATen is open: call AnyopAtenOpen first");
   return opened;
 }
@@ -172,9 +172,9 @@ int32_t Open(const char* path, const char* glue) {
 
 const Name* FindName(std::string_view name) {
   if (name.substr(0, 6) == "aten::") name.remove_prefix(6);
-  const Table* opened = Opened();
+  Table* opened = Opened();
   if (!opened) return nullptr;
-  const Name* found = const_cast<Table*>(opened)->Find(name);
+  const Name* found = opened->Find(name);
   if (found) return found;
   const std::string nearest = opened->Nearest(name);
   SetError(kAnyopValueError, ("torch " + opened->version +

@@ -67,7 +67,7 @@ bool Fitting::Number(const Given& given, AnyopAtenValue* value) const {
 bool Fitting::FromObject(const Given& given, AnyopAtenValue* value) const {
   if (given.kind != GivenKind::kTensor && given.kind != GivenKind::kOther) return false;
   if (given.kind == GivenKind::kOther && IsSymbolic(given.object)) return LeaveToTorch(value);
-  if (p.type.kind == kAnyopAtenKindInt && !rules.symbolic &&
+  if (p.type.kind == kAnyopAtenKindInt && !p.symbolic &&
       ToNamed(kAnyopAtenKindDtype, given.object, true, value))
     return true;
   Ref number;
@@ -158,7 +158,7 @@ bool Fitting::One(const Given& given, bool optional, AnyopAtenValue* value) cons
 // int[2]: one int stands for both. torch.ops does not do so for SymInt[2], but torch.conv2d does.
 bool Fitting::Repeated(const Given& given, AnyopAtenValue* value) const {
   const bool torchs = p.type.kind == kAnyopAtenKindInt
-                          ? !rules.symbolic && given.kind != GivenKind::kFloat
+                          ? !p.symbolic && given.kind != GivenKind::kFloat
                           : p.type.kind == kAnyopAtenKindFloat && given.kind == GivenKind::kFloat;
   AnyopAtenValue number;
   if (!torchs && (rules.strict || given.kind == GivenKind::kBool)) return false;
@@ -195,7 +195,7 @@ PyObject* Fitting::Sequence(const Given& given) const {
     const bool torchs = given.value.tag == kAnyopAtenTorch;
     const Lent* lent = LentOf(given.value);
     const bool ints = !rules.strict && !torchs && (!lent || lent->memory.tensor.dtype_code <= 1);
-    if (p.type.kind == kAnyopAtenKindInt && (ints || rules.symbolic)) {
+    if (p.type.kind == kAnyopAtenKindInt && (ints || p.symbolic)) {
       const Ref list(PyObject_CallMethod(object, "tolist", nullptr));  // sizes in an array
       tuple = list && PyList_Check(list.get()) ? PySequence_Tuple(list.get()) : nullptr;
     } else if (p.IsTensor() && p.Is(kAnyopAtenOptionalElements) && torchs) {

@@ -8,8 +8,7 @@
 namespace anyop {
 
 struct AtenRules {
-  bool strict;    // torch's own; else also names of dtypes, an int for a SymInt[2], a seed
-  bool symbolic;  // the parameter is a SymInt
+  bool strict;  // torch's own; else also names of dtypes, an int for a SymInt[2], a seed
   // Set where torch would take the value and make something else of it: a fraction cut to an
   // integer, a number that is no dtype's code.
   bool* spoils;

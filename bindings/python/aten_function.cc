@@ -32,24 +32,11 @@ struct Function {
 
 const AtenPacket& PacketOf(PyObject* self) { return *reinterpret_cast<Function*>(self)->packet; }
 
-// Whether the schema's text has SymInt for the parameter; the table knows ints only.
-bool IsSymbolicIn(const std::string& schema, const std::string& name) {
-  for (size_t at = schema.find("SymInt"); at != std::string::npos;
-       at = schema.find("SymInt", at + 1)) {
-    const size_t space = schema.find(' ', at);
-    if (space != std::string::npos && schema.compare(space + 1, name.size(), name) == 0 &&
-        std::strchr(",=)", schema[space + 1 + name.size()]))
-      return true;
-  }
-  return false;
-}
-
 AtenOverload NewOverload(const aten::Op* op) {
-  AtenOverload made = {op, static_cast<uint32_t>(op->params.size()), 0, 0, {}};
+  AtenOverload made = {op, static_cast<uint32_t>(op->params.size()), 0, {}};
   for (uint32_t i = 0; i < made.num_params; ++i) {
     made.names.push_back(PyUnicode_InternFromString(op->params[i].name.c_str()));
     if (!op->params[i].has_default) made.num_required = i + 1;
-    if (IsSymbolicIn(op->schema, op->params[i].name)) made.symbolic |= uint64_t{1} << i;
   }
   return made;
 }

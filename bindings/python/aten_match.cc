@@ -57,7 +57,7 @@ Misfit Try(const AtenOverload& o, AtenCaller* caller, const AtenGiven& given, bo
   for (uint32_t i = 0; i < match->count; ++i) {
     if (const Given* value = sorted[i]) {
       match->objects[i] = value->object;
-      const AtenRules rules = {strict, (o.symbolic >> i & 1) != 0, &spoils};
+      const AtenRules rules = {strict, &spoils};
       if (!Fit(caller, *o.op, params[i], *value, rules, &match->values[i]))
         return {Misfit::kWrong, i};
     } else {

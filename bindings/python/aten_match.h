@@ -14,7 +14,6 @@ struct AtenOverload {
   const aten::Op* op;
   uint32_t num_params;
   uint32_t num_required;         // up to the last argument without a default
-  uint64_t symbolic;             // bits of SymInt parameters, to which torch.ops is stricter
   std::vector<PyObject*> names;  // interned
 };
 

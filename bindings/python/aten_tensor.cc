@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "aten_names.h"
+#include "dtype.h"
 #include "function.h"
 #include "gil.h"
 
@@ -47,22 +48,18 @@ PyObject* Strides(PyObject* self, void*) {
   return View(self, &view) ? Sizes(view.strides, view.ndim) : nullptr;
 }
 
+// Of torch's dtypes that no operator of anyop has, too.
 const char* DtypeText(const AnyopTensor& view) {
+  const int known = AnyopDtypeOf(&view);
+  if (known != kAnyopNoDtype) return DtypeName(known);
   static const struct {
     uint8_t code, bits;
     const char* name;
-  } types[] = {{0, 8, "int8"},           {0, 16, "int16"},
-               {0, 32, "int32"},         {0, 64, "int64"},
-               {1, 8, "uint8"},          {1, 16, "uint16"},
-               {1, 32, "uint32"},        {1, 64, "uint64"},
-               {2, 16, "float16"},       {2, 32, "float32"},
-               {2, 64, "float64"},       {4, 16, "bfloat16"},
-               {5, 32, "complex32"},     {5, 64, "complex64"},
-               {5, 128, "complex128"},   {6, 8, "bool"},
-               {10, 8, "float8_e4m3fn"}, {11, 8, "float8_e4m3fnuz"},
-               {12, 8, "float8_e5m2"},   {13, 8, "float8_e5m2fnuz"},
-               {14, 8, "float8_e8m0fnu"}};
-  for (const auto& type : types) {
+  } others[] = {{5, 32, "complex32"},
+                {11, 8, "float8_e4m3fnuz"},
+                {13, 8, "float8_e5m2fnuz"},
+                {14, 8, "float8_e8m0fnu"}};
+  for (const auto& type : others) {
     if (type.code == view.dtype_code && type.bits == view.dtype_bits) return type.name;
   }
   return "opaque";
