@@ -36,9 +36,11 @@ test: $(VENV)/.anyop $(VENV)/.dev debian
 	@$(STEP) --show "C++ tests" ctest --test-dir build/package --output-on-failure
 	@$(STEP) --show "Python tests" $(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
-# The tests that need a CUDA device; they say what they skip and why. On a machine where anyop is
+# The tests that need a CUDA device; they say what they skip and why, and write what passed into bench/results. On a machine where anyop is
 # installed in another environment: make test-gpu PY=python3 GPU_NEEDS=
 GPU_NEEDS ?= $(VENV)/.anyop $(VENV)/.dev
+test-gpu: export ANYOP_TEST_RECORD ?= bench/results/cuda_tests.jsonl
+test-gpu: export ANYOP_TEST_COMMIT ?= $(shell git rev-parse --short HEAD)
 test-gpu: $(GPU_NEEDS)
 	@$(STEP) --show "tests on the GPU" $(PY) -m pytest -rs $(wildcard tests/cuda_*.py) $(ARGS)
 
