@@ -6,8 +6,8 @@ install(TARGETS _anyop LIBRARY DESTINATION anyop)
 # Built on the user's machine, for the Paddle and torch that are there (python/anyop/_build_once.py).
 install(FILES bindings/paddle_glue/paddle_glue.cc bindings/paddle_glue/paddle_glue.h
   DESTINATION anyop/paddle_glue)
-install(DIRECTORY bindings/torch_glue DESTINATION anyop
-  FILES_MATCHING PATTERN "*.cc" PATTERN "*.h")
+install(DIRECTORY bindings/torch_glue bindings/torch_device DESTINATION anyop
+  FILES_MATCHING PATTERN "*.cc" PATTERN "*.h" PATTERN "*_test.cc" EXCLUDE)
 # The generator too: anyop_add_operators looks for it beside this configuration.
 install(DIRECTORY codegen DESTINATION anyop FILES_MATCHING PATTERN "*.py"
   PATTERN "*_test.py" EXCLUDE PATTERN "conftest.py" EXCLUDE PATTERN "sample_operators.py" EXCLUDE

@@ -51,6 +51,7 @@ def metadata(op: Operator) -> dict[str, Any]:
         "autocast": op.autocast,
         "flops": op.flops and {"text": op.flops[0], "expression": op.flops[1]},
         "independent": op.independent,
+        "aten_overloads": op.overloads,
         "tolerance": op.tolerance,
         "test": op.test,
         "bench": op.bench,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from . import defaults
+from .aten_overloads import read_overloads
 from .binding import Binding, bind
 from .cases import read_bench, read_test
 from .dtype_rules import check_rule, parse_rule, possible_dtypes
@@ -36,7 +37,7 @@ from .tangents import read_tangent
 _KEYS = (
     "schema", "brief", "math", "source", "inplace", "conditions", "arguments", "shapes", "dtypes",
     "layouts", "alignment", "kernels", "backward", "tangent", "tolerance", "test", "bench", "autocast",
-    "flops", "independent", "deterministic",
+    "flops", "independent", "deterministic", "aten_overloads",
 )  # fmt: skip
 _LAYOUTS = ("contiguous", "rows", "strided")
 
@@ -62,6 +63,7 @@ class Operator:
     autocast: str | None
     flops: tuple[str, Expr] | None
     independent: list[str]  # sizes
+    overloads: list[dict[str, Any]]  # of ATen, codegen/aten_overloads.py
     tolerance: dict[str, float]
     test: dict[str, Any]
     bench: dict[str, dict[str, Any]]
@@ -108,6 +110,13 @@ def read_operator(path: Path) -> Operator:
         binding = bind(inputs, outputs, conditions, source.at)
         fields = struct_fields(inputs + outputs, binding)
         check_fields(fields)
+    kernels = read_kernels(
+        source,
+        f"{signature.namespace}_{signature.name}",
+        signature.name,
+        inputs + outputs,
+        binding,
+    )
     return Operator(
         source_file=source,
         namespace=signature.namespace,
@@ -118,18 +127,13 @@ def read_operator(path: Path) -> Operator:
         outputs=outputs,
         conditions=conditions,
         binding=binding,
-        kernels=read_kernels(
-            source,
-            f"{signature.namespace}_{signature.name}",
-            signature.name,
-            inputs + outputs,
-            binding,
-        ),
+        kernels=kernels,
         backward=read_backward(source, inputs, outputs),
         tangent=read_tangent(source, inputs, outputs),
         autocast=read_autocast(source),
         flops=read_flops(source, binding),
         independent=read_independent(source, inputs, outputs, conditions, binding),
+        overloads=read_overloads(source, inputs + outputs, binding, kernels),
         tolerance=read_tolerance(source, inputs + outputs),
         test=read_test(source, inputs, outputs, binding),
         bench=read_bench(source, inputs, binding),

@@ -53,7 +53,7 @@ def test_version(capsys):
         (["--bogus"], "unknown option '--bogus'"),
         (["list", "--bogus"], "unrecognized arguments: --bogus (see anyop list --help)"),
         (["list", "--name", "anyop"], "unrecognized arguments"),
-        (["new"], "required: OP"),
+        (["new"], "one of the arguments OP --device is required"),
         (["bench", ".", "--rounds", "none"], "expected a number above 0"),
     ],
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""-DANYOP_PREBUILT_GLUE=ON puts the glues into the package, and they serve where there is no compiler and no cache."""
+"""-DANYOP_PREBUILT_GLUE=ON puts the glues and the device into the package: they need no compiler and no cache there."""
 
 import os
 import subprocess
@@ -15,13 +15,15 @@ if os.environ.get("ANYOP_TEST_FULL") != "1":
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = """
 import torch, numpy as np, anyop
-from anyop import _torch_aten_glue, _torch_glue
+from anyop import _torch_aten_glue, _torch_device, _torch_glue
 assert _torch_glue.load() and anyop.aten.add(np.ones(2), 1.5).tolist() == [2.5, 2.5]
-print(_torch_glue.path, _torch_aten_glue.path())
+import anyop.torch.device
+assert torch.ones(2, device="anyop").sum().item() == 2
+print(_torch_glue.path, _torch_aten_glue.path(), _torch_device.find())
 """
 
 
-def test_the_glues_come_with_the_package(tmp_path):
+def test_the_glues_and_the_device_come_with_the_package(tmp_path):
     build = tmp_path / "build"
     options = ["-DANYOP_PREBUILT_GLUE=ON", "-DANYOP_WITH_CUDA=OFF", "-G", "Ninja"]
     options.append(f"-DPython_EXECUTABLE={sys.executable}")
@@ -34,4 +36,4 @@ def test_the_glues_come_with_the_package(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     found = [Path(path) for path in done.stdout.split()]
-    assert [path.parent for path in found] == [build / "python" / "anyop" / "lib"] * 2
+    assert [path.parent for path in found] == [build / "python" / "anyop" / "lib"] * 3

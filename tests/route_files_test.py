@@ -169,7 +169,7 @@ def test_what_cannot_be_reached_is_refused(folder):
         said = f"found an error ({reason}), expected a file that can be read"
         assert refusal(name) == f"{name}:1:1: {said}"
     assert refusal("tritno") == (
-        "tritno:1:1: found no preset 'tritno', expected cpu, cuda, reference, triton, or a path "
+        "tritno:1:1: found no preset 'tritno', expected cpu, cuda, flaggems, native, reference, triton, or a path "
         "with '/' or '.' in it; did you mean 'triton'?"
     )
     assert len(refusal("y/" * 10_000)) < 1200
@@ -203,7 +203,7 @@ except ValueError as error:
     assert "secret.routes:1:1: found an error (Permission denied), expected a file" in done.stdout
 
 
-@pytest.mark.parametrize("preset", ["cpu", "cuda", "triton", "reference"])
+@pytest.mark.parametrize("preset", ["cpu", "cuda", "triton", "reference", "native", "flaggems"])
 def test_presets_are_taken_whatever_devices_there_are(folder, preset):
     anyop.load_routes(preset)
     assert f"preset {preset}" in core.routes()

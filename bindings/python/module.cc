@@ -209,6 +209,7 @@ PyMODINIT_FUNC PyInit__anyop() {
                               "A device reported an error; the text is the device's own.");
   if (!internal_error || !device_error) return nullptr;
   if (PyModule_AddFunctions(module.get(), routing_methods)) return nullptr;
+  if (PyModule_AddFunctions(module.get(), aten_routing_methods)) return nullptr;
   PyObject* view = MakeViewType();
   if (!view || PyModule_AddObjectRef(module.get(), "View", view)) return nullptr;
   PyObject* scope = MakeThreadScopeType();

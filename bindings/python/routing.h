@@ -8,6 +8,7 @@ namespace anyop {
 
 // Rows of the module's methods; the last one is empty.
 extern PyMethodDef routing_methods[];
+extern PyMethodDef aten_routing_methods[];
 
 // Tells the router who makes Python's kernels.
 void InitRouting();

@@ -62,8 +62,14 @@ typedef struct AnyopInvokeOptions {
      "triton,cuda=*norm*;aten=topk": rules "backends=patterns of operators" of which the last that
      fits holds; NULL: none. */
   const char* use;
+  /* Makes the memory of a result that is None, in place of AnyopNewTensor: its device, dtype, ndim
+     and shape are set; data and strides are to be filled, shape to be replaced where it would not
+     outlive the call, and the result's value stays None. Returns an AnyopStatus; kAnyopPending: the
+     caller knows the error. */
+  int32_t (*allocate)(void* context, int32_t result, AnyopTensor* tensor);
+  void* context;
 } AnyopInvokeOptions;
-ANYOP_STATIC_ASSERT(sizeof(AnyopInvokeOptions) == 24 && offsetof(AnyopInvokeOptions, use) == 16);
+ANYOP_STATIC_ASSERT(sizeof(AnyopInvokeOptions) == 40 && offsetof(AnyopInvokeOptions, use) == 16);
 
 /* One more implementation of an operator. Zero it and set size; texts are copied. */
 typedef struct AnyopImplementation {

@@ -183,7 +183,8 @@ std::array<Tensor, kResults> Invoke(const AnyopOperator* op, void* stream,
     if (result) values[at].kind = kAnyopTensorValue, values[at].as.tensor = result->get();
     ++at;
   }
-  const AnyopInvokeOptions options = {sizeof(AnyopInvokeOptions), 0, stream, nullptr};
+  const AnyopInvokeOptions options = {
+      sizeof(AnyopInvokeOptions), 0, stream, nullptr, nullptr, nullptr};
   Check(AnyopInvoke(op, values.data(), static_cast<int32_t>(values.size()), &options));
   std::array<Tensor, kResults> made;
   for (size_t i = 0; i < kResults; ++i) {

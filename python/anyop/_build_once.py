@@ -20,20 +20,23 @@ from anyop.cache import Manifest, Request, obtain
 
 
 class BuildOnce:
-    """One such library: <stem>.cc and <stem>.h lie in the package's folder <stem>.
+    """One such library: its sources lie in the package's folder <stem>.
 
     framework gives the module that is loaded; open_library(path, version) returns the address of its table, or raises
-    ValueError where the library is for another version; flags(module, sources) are those of the compiler.
+    ValueError where the library is for another version (None: who asks for the path opens it); flags(module, sources)
+    are those of the compiler, its files among them; title is what it is called while it is built.
     """
 
     def __init__(
         self,
         stem: str,
         framework: Callable[[], ModuleType],
-        open_library: Callable[[str, str], int],
+        open_library: Callable[[str, str], int] | None,
         flags: Callable[[ModuleType, str], list[str]],
+        title: str | None = None,
     ) -> None:
         self.stem, self.variable = stem, f"ANYOP_{stem.upper()}"
+        self.title = title or stem
         self.framework, self.open_library, self.flags = framework, open_library, flags
         self.problem: str | None = None
         self.path: str | None = None  # of the library that is used
@@ -51,7 +54,7 @@ class BuildOnce:
                 self._tried = True
                 try:
                     module = self.framework()
-                    path = self._find(module)
+                    path = self.find(module)
                     self._address = self.open_library(path, module.__version__)
                     self.path = path
                 except (OSError, RuntimeError, ValueError) as error:
@@ -59,7 +62,11 @@ class BuildOnce:
                     logging.getLogger("anyop").info("no %s: %s", self.stem, self.problem)
             return self._address
 
-    def _find(self, module: ModuleType) -> str:
+    def find(self, module: ModuleType, jobs: int | None = None) -> str:
+        """Path of the library for this framework, built by so many compilers at a time where it is not there.
+
+        Raises OSError, RuntimeError, ValueError.
+        """
         wanted = os.environ.get(self.variable, "")
         if wanted == "0":
             raise RuntimeError(f"{self.variable}=0 says to do without")
@@ -69,19 +76,16 @@ class BuildOnce:
         shipped = os.path.join(here, "lib", f"{self.stem}-{module.__version__}.so")
         if os.path.exists(shipped):
             return shipped
-        return self._cached(module, os.path.join(here, self.stem))
-
-    def _cached(self, module: ModuleType, sources: str) -> str:
-        """The library in the cache, built when it is not there."""
-        flags = self.flags(module, sources)
+        flags = self.flags(module, os.path.join(here, self.stem))
         name = f"{self.stem}_{module.__version__}"
         key = hash_texts([_anyop.version, os.uname().machine, name, _commit(module), *flags])
+        title = f"{self.title} {module.__version__}"
 
         def make(private: str) -> Manifest:
-            from anyop.builder.single import compile_one
+            from anyop.builder.single import compile_library
 
-            logging.getLogger("anyop").info("building %s (once, some seconds)", name)
-            return compile_one(name, f"{self.stem}.so", flags, private)
+            logging.getLogger("anyop").info("building %s (once, some seconds)", title)
+            return compile_library(name, title, f"{self.stem}.so", flags, private, jobs)
 
         return obtain(Request(name, key, _find_compiler), make)
 

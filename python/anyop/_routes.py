@@ -14,10 +14,11 @@ from anyop._load import core
 def load_routes(path: str | os.PathLike | None) -> None:
     """Put the rules of a route file in place of all that were loaded before.
 
-    path: a file; the name of a preset ("cpu", "cuda", "triton", "reference"; "auto": the one that fits the devices
-          found); None: no rules, priorities alone.
+    path: a file; the name of a preset ("cpu", "cuda", "triton", "reference", for ATen's overloads "native" and
+          "flaggems"; "auto": the one that fits the devices found); None: no rules, priorities alone.
 
-    All rules take effect or, with an error, none. Calls in other threads go on, by the old or the new rules.
+    All rules, of operators and of ATen's overloads, take effect or, with an error, none. Calls in other threads go
+    on, by the old or the new rules.
     Raises ValueError with file, line and column for what is wrong in the file.
     """
     if path is not None:

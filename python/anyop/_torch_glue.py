@@ -10,8 +10,8 @@ from anyop._paths import include_dir
 _FLAGS = ["-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-plt"]
 
 
-def compiler_flags(torch, source: str) -> list[str]:
-    """For a glue of one file against the loaded torch."""
+def compiler_flags(torch, *sources: str) -> list[str]:
+    """For a library of these files against the loaded torch."""
     root = os.path.dirname(os.path.abspath(torch.__file__))
     flags = [
         *_FLAGS,
@@ -19,7 +19,7 @@ def compiler_flags(torch, source: str) -> list[str]:
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         f"-I{os.path.join(root, 'include')}",
         f"-I{include_dir()}",
-        source,
+        *sources,
         f"-L{os.path.join(root, 'lib')}",
         "-lc10",
         "-ltorch_cpu",

@@ -7,11 +7,9 @@
 #include <string>
 
 #include "anyop/anyop.h"
-#include "anyop/device.h"
 #include "c_error.h"
 #include "call.h"
 #include "dtype.h"
-#include "loader.h"
 #include "memory.h"
 #include "pool.h"
 #include "registry.h"
@@ -72,6 +70,7 @@ int32_t NewTensor(int dtype, int ndim, const int64_t* shape, AnyopTensor** out) 
 
 // Results made for AnyopInvoke; freed again when the call fails.
 struct Made {
+  const AnyopInvokeOptions* options = nullptr;  // where the caller makes them
   AnyopTensor* tensors[kMaxParams] = {};
   bool keep = false;
   ~Made() {
@@ -80,6 +79,14 @@ struct Made {
     }
   }
 };
+
+int32_t AllocateByCaller(Frame* frame, uint32_t output, AnyopTensor* tensor) {
+  const AnyopInvokeOptions& options = *static_cast<Made*>(frame->binding)->options;
+  const int32_t status = options.allocate(options.context, static_cast<int32_t>(output), tensor);
+  if (status == kAnyopOk || status == kAnyopPending) return status;
+  return Fail(frame, status, "the caller could not make %s",
+              frame->op->params[frame->op->num_inputs + output].name);
+}
 
 int32_t AllocateOnHost(Frame* frame, uint32_t output, AnyopTensor* tensor) {
   if (tensor->device_type != 1) {
@@ -183,8 +190,13 @@ int32_t FillFrame(Frame* frame, AnyopValue* values, int32_t count) {
 
 int32_t ReadOptions(const AnyopInvokeOptions* options, Frame* frame) {
   constexpr size_t kFirst = offsetof(AnyopInvokeOptions, use);  // what the first release had
+  constexpr size_t kSecond = offsetof(AnyopInvokeOptions, allocate);
   if (options && options->size >= kFirst) frame->stream = options->stream;
-  if (!options || options->size < sizeof(AnyopInvokeOptions) || !options->use) return kAnyopOk;
+  if (options && options->size >= sizeof(AnyopInvokeOptions) && options->allocate) {
+    static_cast<Made*>(frame->binding)->options = options;
+    frame->allocate = AllocateByCaller;
+  }
+  if (!options || options->size < kSecond || !options->use) return kAnyopOk;
   std::string error;
   frame->scope = FindScope(options->use, &error);
   return frame->scope ? int32_t{kAnyopOk} : Fail(frame, kAnyopValueError, "%s", error.c_str());
@@ -307,16 +319,6 @@ int32_t AnyopLoadLibrary(const char* path) {
   if (!path) return SetError(kAnyopValueError, "AnyopLoadLibrary: the path is NULL");
   return Guarded([&] { return anyop::LoadLibrary(path); });
 }
-
-int32_t AnyopRegisterDevice(const AnyopDevice* device) {
-  return Guarded([&] {
-    std::string error;
-    const int32_t status = anyop::RegisterDevice(device, &error);
-    return status == kAnyopOk ? status : SetError(status, error.c_str());
-  });
-}
-
-const AnyopDevice* AnyopFindDevice(int32_t device_type) { return anyop::FindDevice(device_type); }
 
 int32_t AnyopGetNumThreads(void) { return anyop::NumThreads(); }
 

@@ -27,19 +27,12 @@ int32_t FailOnDevice(AnyopCall* call, int32_t status, const char* message) {
   return Fail(Self(call)->frame, status, "%s", message);
 }
 
-template <typename Function>
-bool Has(const AnyopDevice* device, Function AnyopDevice::* member) {
-  if (!device) return false;
-  const auto* at = reinterpret_cast<const char*>(&(device->*member));
-  return at + sizeof(Function) <= reinterpret_cast<const char*>(device) + device->size &&
-         device->*member;
-}
-
 // nullptr with an error noted when there is none.
 void* TakeOnDevice(AnyopCall* call, int64_t bytes) {
   DeviceCall* self = Self(call);
   const AnyopDevice* device = self->device;
-  if (!Has(device, &AnyopDevice::allocate_on) || !Has(device, &AnyopDevice::free_on)) {
+  if (!device || !HasFunction(device, &AnyopDevice::allocate_on) ||
+      !HasFunction(device, &AnyopDevice::free_on)) {
     Fail(self->frame, kAnyopOutOfMemory, "no scratch memory is known on device type %d",
          call->device_type);
     return nullptr;

@@ -81,7 +81,8 @@ TEST(OneDeviceForAType) {
   CHECK(AnyopRegisterDevice(&here) == kAnyopOk);
   CHECK(AnyopFindDevice(kHere) == &here);
   CHECK(AnyopRegisterDevice(&here) == kAnyopOk);
-  static const AnyopDevice other = MakeDevice();
+  static AnyopDevice other = MakeDevice();
+  other.name = "other";
   CHECK(AnyopRegisterDevice(&other) == kAnyopValueError);
   CHECK(std::strstr(AnyopLastError(), "which device here has already"));
   CHECK(AnyopFindDevice(kHere) == &here);

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A table of devices that only grows. What is compiled in is there from the start, and costs
-// nothing until a tensor of it comes.
+// Tables of devices that only grow. What is compiled in is there from the start, and costs nothing
+// until it is used.
 #include "loader.h"
 
-#include <atomic>
-#include <mutex>
+#include <dlfcn.h>
 
+#include <atomic>
+#include <cctype>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+extern "C" const AnyopDevice kAnyopHostDevice;  // src/device/host
 #ifdef ANYOP_WITH_CUDA
 extern "C" const AnyopDevice kAnyopCudaDevice;  // src/device/cuda
 #endif
@@ -14,6 +20,7 @@ namespace anyop {
 namespace {
 
 constexpr int32_t kMaxDeviceTypes = 32;
+constexpr size_t kMaxName = 63;
 
 std::atomic<const AnyopDevice*> devices[kMaxDeviceTypes] = {
     {nullptr},
@@ -24,6 +31,72 @@ std::atomic<const AnyopDevice*> devices[kMaxDeviceTypes] = {
 };
 std::mutex registration;
 
+// All of them; under the lock.
+std::vector<const AnyopDevice*>& Named() {
+  static auto* named = new std::vector<const AnyopDevice*>{
+      &kAnyopHostDevice,
+#ifdef ANYOP_WITH_CUDA
+      &kAnyopCudaDevice,
+#endif
+  };
+  return *named;
+}
+
+int32_t Say(std::string* error, std::string text) {
+  *error = std::move(text);
+  return kAnyopValueError;
+}
+
+bool IsName(const char* name) {
+  const size_t length = strnlen(name, kMaxName + 1);
+  for (size_t i = 0; i < length; ++i) {
+    const auto letter = static_cast<unsigned char>(name[i]);
+    if (letter > 127 || !(std::isalnum(letter) || std::strchr("_-.", letter))) return false;
+  }
+  return length > 0 && length <= kMaxName;
+}
+
+// What can be said of a table without calling it.
+int32_t CheckTable(const AnyopDevice* device, std::string* error) {
+  constexpr uint32_t kSmallest = offsetof(AnyopDevice, versions);
+  if (!device) return Say(error, "the description of the device is missing");
+  if (device->size < kSmallest)
+    return Say(error, "the description of the device has " + std::to_string(device->size) +
+                          " bytes, expected " + std::to_string(kSmallest) + " or more");
+  if (!device->name || !IsName(device->name))
+    return Say(error,
+               "the description of the device has no name of 1 to 63 letters, digits, "
+               "'_', '-' and '.'");
+  const std::string name = std::string("device ") + device->name;
+  if (device->abi_version == 0 || device->abi_version > ANYOP_DEVICE_ABI_VERSION)
+    return Say(error, name + " has ABI version " + std::to_string(device->abi_version) +
+                          ", this core reads 1 to " + std::to_string(ANYOP_DEVICE_ABI_VERSION));
+  if (!device->enter || !device->leave || !device->last_error)
+    return Say(error, name + " lacks " +
+                          (!device->enter   ? "enter"
+                           : !device->leave ? "leave"
+                                            : "last_error"));
+  if (device->device_type <= 1 || device->device_type >= kMaxDeviceTypes)
+    return Say(error, name + " has device type " + std::to_string(device->device_type) +
+                          ", expected 2 to " + std::to_string(kMaxDeviceTypes - 1));
+  return kAnyopOk;
+}
+
+int32_t CheckTypeIsFree(const AnyopDevice* device, std::string* error) {
+  const AnyopDevice* there = devices[device->device_type].load();
+  if (!there || there == device) return kAnyopOk;
+  return Say(error, std::string("device ") + device->name + " has device type " +
+                        std::to_string(device->device_type) + ", which device " + there->name +
+                        " has already");
+}
+
+const AnyopDevice* FindNamed(const char* name) {
+  for (const AnyopDevice* device : Named()) {
+    if (!std::strcmp(device->name, name)) return device;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 const AnyopDevice* FindDevice(int32_t device_type) {
@@ -31,34 +104,55 @@ const AnyopDevice* FindDevice(int32_t device_type) {
   return devices[device_type].load(std::memory_order_acquire);
 }
 
-int32_t RegisterDevice(const AnyopDevice* device, std::string* error) {
-  constexpr uint32_t kSmallest = offsetof(AnyopDevice, versions);
-  if (!device || device->size < kSmallest || !device->name || !device->enter || !device->leave ||
-      !device->last_error) {
-    *error =
-        "the description of the device is missing, or lacks its name, enter, leave or last_error";
-    return kAnyopValueError;
-  }
-  const std::string name = std::string("device ") + device->name;
-  if (device->abi_version == 0 || device->abi_version > ANYOP_DEVICE_ABI_VERSION) {
-    *error = name + " has ABI version " + std::to_string(device->abi_version) +
-             ", this core reads 1 to " + std::to_string(ANYOP_DEVICE_ABI_VERSION);
-    return kAnyopValueError;
-  }
-  if (device->device_type <= 1 || device->device_type >= kMaxDeviceTypes) {
-    *error = name + " has device type " + std::to_string(device->device_type) + ", expected 2 to " +
-             std::to_string(kMaxDeviceTypes - 1);
-    return kAnyopValueError;
-  }
+const AnyopDevice* FindDeviceByName(const char* name, std::string* error) {
   std::lock_guard<std::mutex> lock(registration);
-  std::atomic<const AnyopDevice*>& place = devices[device->device_type];
-  const AnyopDevice* there = place.load();
-  if (there && there != device) {
-    *error = name + " has device type " + std::to_string(device->device_type) + ", which device " +
-             there->name + " has already";
-    return kAnyopValueError;
+  if (const AnyopDevice* found = name ? FindNamed(name) : nullptr) return found;
+  *error = std::string("there is no device '") + (name ? name : "") + "'; there are";
+  for (const AnyopDevice* device : Named())
+    *error += std::string(device == Named().front() ? " " : ", ") + device->name;
+  return nullptr;
+}
+
+int32_t RegisterDevice(const AnyopDevice* device, std::string* error) {
+  if (int32_t status = CheckTable(device, error)) return status;
+  std::lock_guard<std::mutex> lock(registration);
+  const AnyopDevice* there = FindNamed(device->name);
+  if (there == device) return kAnyopOk;
+  if (there) return Say(error, std::string("there is another device ") + device->name + " already");
+  if (device->device_type != ANYOP_DEVICE_TYPE_EXTENSION) {
+    if (int32_t status = CheckTypeIsFree(device, error)) return status;
+    devices[device->device_type].store(device, std::memory_order_release);
   }
-  place.store(device, std::memory_order_release);
+  Named().push_back(device);
+  return kAnyopOk;
+}
+
+int32_t UseDevice(const AnyopDevice* device, std::string* error) {
+  std::lock_guard<std::mutex> lock(registration);
+  bool known = false;
+  for (const AnyopDevice* named : Named()) known = known || named == device;
+  if (!known) return Say(error, "the device to use was not registered");
+  if (int32_t status = CheckTypeIsFree(device, error)) return status;
+  devices[device->device_type].store(device, std::memory_order_release);
+  return kAnyopOk;
+}
+
+int32_t LoadDevice(const char* path, const AnyopDevice** device, std::string* error) {
+  if (!path || !*path) return Say(error, "the path of the device's library is missing");
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) return Say(error, dlerror());
+  auto entry = reinterpret_cast<AnyopDeviceFunction>(dlsym(library, "AnyopDeviceEntry"));
+  if (!entry)
+    return Say(error, std::string(path) + " is no device: it exports no AnyopDeviceEntry");
+  const AnyopDevice* found = entry(ANYOP_DEVICE_ABI_VERSION);
+  if (!found)
+    return Say(error, std::string(path) + " has no device for ABI version " +
+                          std::to_string(ANYOP_DEVICE_ABI_VERSION));
+  if (int32_t status = RegisterDevice(found, error)) {
+    *error = std::string(path) + ": " + *error;
+    return status;
+  }
+  if (device) *device = found;
   return kAnyopOk;
 }
 

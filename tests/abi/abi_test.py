@@ -11,7 +11,15 @@ import anyop
 import pytest
 
 HERE = Path(__file__).resolve().parent
-HEADERS = ["anyop.h", "aten_call.h", "device.h", "kernel.h", "table.h"]
+HEADERS = [
+    "anyop.h",
+    "aten_call.h",
+    "aten_route.h",
+    "device.h",
+    "device_memory.h",
+    "kernel.h",
+    "table.h",
+]
 RELEASES = sorted(path.name for path in HERE.iterdir() if (path / "anyop").is_dir())
 
 

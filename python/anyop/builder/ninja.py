@@ -66,16 +66,17 @@ def run_ninja(
     verbose: bool,
     timeout: float,
     plain: Callable[[str], str],
+    note: str = "",
 ) -> None:
     """Run ninja in the folder. Raises BuildError with the first error, TimeoutError. plain names paths as the user
-    knows them.
+    knows them; note stands before the seconds while it runs.
     """
     environment = {**os.environ, "NINJA_STATUS": "[%f/%t] ", "TMPDIR": folder, "LC_ALL": "C.UTF-8"}
     if verbose:
         command = [*command, "-v"]
     process = start(command, cwd=folder, env=environment, start_new_session=True)
     try:
-        output = _follow(process, _Progress(what, verbose, plain), timeout)
+        output = _follow(process, _Progress(what, verbose, plain, note), timeout)
     except BaseException:
         _kill(process)
         raise
@@ -87,8 +88,10 @@ def run_ninja(
 class _Progress:
     """Shows steps once the build has taken a second: one changing line on a terminal, else a line now and then."""
 
-    def __init__(self, what: str, verbose: bool, plain: Callable[[str], str]) -> None:
-        self.what, self.verbose, self.plain = what, verbose, plain
+    def __init__(
+        self, what: str, verbose: bool, plain: Callable[[str], str], note: str = ""
+    ) -> None:
+        self.what, self.verbose, self.plain, self.note = what, verbose, plain, note
         self.start, self.step, self.said_at = time.monotonic(), "", 0.0
         self.terminal = sys.stderr is not None and sys.stderr.isatty()
 
@@ -108,7 +111,8 @@ class _Progress:
         ):
             return
         self.said_at = now
-        text = f"anyop: building {self.what} {'' if '/' not in self.step else self.step + ' '}({now:.0f} s)"
+        step = self.step + " " if self.step else ""
+        text = f"anyop: building {self.what} {step}({self.note}{now:.0f} s)"
         self._write(f"\r\033[K{text[:100]}" if self.terminal else text + "\n")
 
     def end(self) -> None:

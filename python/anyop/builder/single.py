@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One shared library by one call of the C++ compiler, as an entry of the cache: the glue for a framework."""
+"""One shared library from some C++ files, as an entry of the cache: what binds anyop to a framework."""
 
 from __future__ import annotations
 
@@ -13,16 +13,49 @@ from anyop.cache import Manifest
 from anyop.cache.dependencies import record
 from anyop.cache.store import timeout_seconds
 
+_COMPILER_BYTES = 2 << 30  # a file with a framework's headers takes half of it
 
-def compile_one(name: str, library: str, flags: list[str], private: str) -> Manifest:
-    """Build private/entry/<library>; flags name the sources. Raises what anyop.build raises."""
+
+def compile_library(
+    name: str, title: str, library: str, flags: list[str], private: str, jobs: int | None = None
+) -> Manifest:
+    """Build private/entry/<library>; flags name the sources, *.cc. Raises what anyop.build raises."""
     chain = choose_toolchain("host")
     command, output = need_command(chain), f"entry/{library}"
-    step = Step(library, [*command, *flags, "-MD", "-MF", "o.d", "-o", output], output)
+    steps, depfiles = _steps(command, flags, output)
     with open(os.path.join(private, "build.ninja"), "w", encoding="utf-8") as stream:
-        stream.write(write_ninja([step]))
-    run_ninja(private, [need_ninja(), "-f", "build.ninja"], name, False, timeout_seconds(), str)
-    with open(os.path.join(private, "o.d"), encoding="utf-8", errors="surrogateescape") as stream:
-        read = {os.path.realpath(path) for path in read_depfile(stream.read())}
+        stream.write(write_ninja(steps))
+    ninja = [need_ninja(), "-f", "build.ninja", "-j", str(jobs or _jobs())]
+    run_ninja(private, ninja, title, False, timeout_seconds(), str, "once; ")
+    read = set()
+    for depfile in depfiles:
+        path = os.path.join(private, depfile)
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            read |= {os.path.realpath(path) for path in read_depfile(stream.read())}
     tools = {"host": describe(chain, command)}
     return Manifest(name=name, library=library, dependencies=record(read), tools=tools)
+
+
+def _steps(command: list[str], flags: list[str], output: str) -> tuple[list[Step], list[str]]:
+    """The commands, and the files in which the compiler lists what it read."""
+    sources = [flag for flag in flags if flag.endswith(".cc")]
+    shown = os.path.basename(output)
+    if len(sources) == 1:  # at once: half a second less
+        depfile = ["-MD", "-MF", "o.d"]
+        return [Step(shown, [*command, *flags, *depfile, "-o", output], output)], ["o.d"]
+    others = [flag for flag in flags if flag not in sources]
+    compiling = [flag for flag in others if flag != "-shared" and flag[:2] not in ("-l", "-L")]
+    steps, objects = [], []
+    for source in sorted(sources, key=os.path.getsize, reverse=True):  # the longest first
+        stem = os.path.splitext(os.path.basename(source))[0]
+        made = ["-c", source, "-MD", "-MF", f"{stem}.d", "-o", f"{stem}.o"]
+        steps.append(Step(f"{stem}.cc", [*command, *compiling, *made], f"{stem}.o"))
+        objects.append(f"{stem}.o")
+    steps.append(Step(shown, [*command, *objects, *others, "-o", output], output, objects))
+    return steps, [f"{name[:-1]}d" for name in objects]
+
+
+def _jobs() -> int:
+    """As many compilers at a time as there are processors, and memory for."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(len(os.sched_getaffinity(0)), memory // _COMPILER_BYTES))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the folder of a working operator: schema, kernel and test, to be changed into your own.
+"""Write the folder of a working operator, or of a device's plugin, to be changed into your own.
 
-The operator multiplies squares by a number. `anyop test` passes on it as it is. No file is ever overwritten.
+The operator multiplies squares by a number; `anyop test` passes on it as it is. The device has streams, memory and a
+kernel of its own, all simulated; `anyop device-check` passes on it. No file is ever overwritten.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `anyop new` takes."""
-    parser.add_argument("op", metavar="OP", help="name of the operator, such as rms_norm")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("op", metavar="OP", nargs="?", help="name of the operator, such as rms_norm")
+    what.add_argument(
+        "--device", metavar="CHIP", help="a plugin for the device of this name instead"
+    )
     parser.add_argument(
         "--namespace",
         metavar="NS",
@@ -34,9 +39,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the files and says what comes next."""
+    if options.device is not None:
+        return _new_device(options)
     _check_names(options)
     folder = Path(options.dir) / (options.family or options.op)
-    texts = {folder / name: text for name, text in _files(options).items()}
+    _write(folder, _files(options))
+    print(f"next: anyop test {shlex.quote(str(folder))}")
+    return 0
+
+
+def _new_device(options: argparse.Namespace) -> int:
+    chip = options.device
+    _check_device_name(chip)
+    folder = Path(options.dir) / chip
+    texts = {f"{chip}.cc": "device.cc.in", "CMakeLists.txt": "device_CMakeLists.txt.in"}
+    for name, template in texts.items():
+        text = (_TEMPLATES / template).read_text(encoding="utf-8")
+        texts[name] = text.replace("@CHIP@", chip)
+    _write(folder, texts)
+    place = shlex.quote(str(folder))
+    where = "$(python -c 'import anyop; print(anyop.cmake_dir())')"
+    print(f"next: cmake -S {place} -B {place}/build -Danyop_DIR={where}")
+    print(f"      cmake --build {place}/build && anyop device-check {place}/build/lib{chip}.so")
+    return 0
+
+
+def _check_device_name(chip: str) -> None:
+    taken = {"anyop", "aten", "boxed", "cpu", "cpu_fallback", "cuda", "flaggems", "hip", "host", "native",
+             "none", "triton"}  # fmt: skip
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", chip, re.ASCII):
+        raise ValueError(f"device '{chip}', expected small letters, digits and '_', a letter first")
+    if chip in taken:
+        raise ValueError(f"device '{chip}': the name means something else already")
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    """All of them, by their names, or none."""
+    texts = {folder / name: text for name, text in files.items()}
     taken = [str(path) for path in texts if os.path.lexists(path)]
     if taken:
         raise FileExistsError(f"{taken[0]} is there already; nothing was written")
@@ -45,8 +84,6 @@ def run(options: argparse.Namespace) -> int:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
         print(f"wrote {path}")
-    print(f"next: anyop test {shlex.quote(str(folder))}")
-    return 0
 
 
 def _check_names(options: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ check: mistakes as file:line:column, exit code 1; and rules that can never apply
 diff: the calls whose backend two route files choose differently; also presets, and "default" for no rules.
 
 What runs is asked of the router for every dtype, at the sizes of [bench] and around the numbers in conditions.
+Rules about ATen's overloads (aten.mm = native) are asked for each overload of the installed torch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-_DEVICES = ("cpu", "cuda", "hip")
+from anyop.command._pattern import matches
+
+_DEVICES = ("cpu", "cuda", "hip", "anyop")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     diff.add_argument("b", metavar="B")
     diff.add_argument("--exit-code", action="store_true", help="1 where they differ")
     for part in (show, diff):
-        part.add_argument("--op", default="*", metavar="PATTERN", help="only these operators")
+        part.add_argument(
+            "--op",
+            default="*",
+            metavar="PATTERN",
+            help="only these operators; aten.PATTERN: of ATen's",
+        )
         part.add_argument("--device", choices=_DEVICES, help="default: those that are here")
     for part in (show, check, diff):
         part.add_argument("--library", metavar="LIB", action="append", default=[], help="load it")
@@ -62,20 +70,18 @@ def _operators(pattern: str) -> list[str]:
 
 
 def _fits(pattern: str, operator: str) -> bool:
-    """As the router compares: * and ? are all that is special, anyop. may be written."""
-    parts = (
-        ".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern.replace("::", ".")
-    )
-    text = "".join(parts)
+    """As the router compares; anyop. may be written."""
+    text = pattern.replace("::", ".")
     full = operator if "." in operator else f"anyop.{operator}"
-    return any(re.fullmatch(text, name) for name in (operator, full))
+    return any(matches(text, name) for name in (operator, full))
 
 
 def _devices(options: argparse.Namespace) -> list[str]:
+    """Where operators are asked about: anyop is ATen's alone."""
     from anyop._routes import fitting_preset
 
     if options.device:
-        return [options.device]
+        return [] if options.device == "anyop" else [options.device]
     return ["cpu", "cuda"] if fitting_preset() == "cuda" else ["cpu"]
 
 
@@ -85,24 +91,53 @@ def _devices(options: argparse.Namespace) -> list[str]:
 def _show(options: argparse.Namespace) -> int:
     import anyop
     from anyop._routes import fitting_preset
-    from anyop.command._probe import ask, rules
+    from anyop.command import _aten_rules
 
-    operators = _operators(options.op)
+    of_aten = _aten_rules.is_aten(options.op)
+    operators = [] if of_aten else _operators(options.op)
     if options.routes is not None:
         anyop.load_routes(options.routes)
     print("\n".join(_settings()))
     print(f"the preset that fits this machine: {fitting_preset()}")
+    if operators:
+        _show_operators(operators, _devices(options))
+    if of_aten or (options.op == "*" and _aten_rules.are_there()):
+        _show_aten(options)
+    return 0
+
+
+def _show_operators(operators: list[str], devices: list[str]) -> None:
+    from anyop.command._probe import ask, rules
+
     found = [rule for rule in rules() if any(_fits(rule["pattern"], name) for name in operators)]
     print(
         "\nrules, the last one that fits a call holds" if found else "\nno rules: priorities alone"
     )
-    rows = [(f"{r['pattern']} = {', '.join(r['backends'])}", f"[{r['when'] or 'always'}]", r["reason"])
-            for r in found]  # fmt: skip
-    _print_columns(rows)
+    _print_rules(found)
     print("\nwhat runs, of all that there is")
-    answers = ask(operators, _devices(options), [rule["when"] for rule in found])
-    _print_columns(_runs(answers))
-    return 0
+    _print_columns(_runs(ask(operators, devices, [rule["when"] for rule in found])))
+
+
+def _show_aten(options: argparse.Namespace) -> None:
+    from anyop.command import _aten_rules
+
+    print("\nrules of ATen's overloads, on the PyTorch device and in overlays")
+    try:
+        answers = _aten_rules.ask(options.op, options.device)
+    except ImportError as error:
+        _print_rules(_aten_rules.rules())
+        print(f"who is asked for them is not known: {error}")
+        return
+    _print_rules([rule for rule in _aten_rules.rules() if _aten_rules.concerns(rule, answers)])
+    print("\nwho is asked for them")
+    _print_columns(list(_aten_rules.summary(answers)))
+
+
+def _print_rules(rules: list[dict[str, Any]]) -> None:
+    _print_columns([
+        (f"{r['pattern']} = {', '.join(r['backends'])}", f"[{r['when'] or 'always'}]", r["reason"])
+        for r in rules
+    ])  # fmt: skip
 
 
 def _settings() -> Iterable[str]:
@@ -178,12 +213,14 @@ def _print_columns(rows: list[tuple[str, ...]]) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     import anyop
+    from anyop.command import _aten_rules
     from anyop.command._probe import rules
 
     code = 0
     for file in options.files:
         try:
             anyop.load_routes(file if {".", "/"} & set(file) else f"./{file}")  # no preset
+            notes = _aten_rules.check()
         except ValueError as error:
             print(error, flush=True)
             code = 1
@@ -192,7 +229,10 @@ def _check(options: argparse.Namespace) -> int:
         for at, rule in enumerate(found):
             if why := _never(rule, found[at + 1 :]):
                 print(f"{rule['reason']}: warning: {rule['pattern']} never applies: {why}")
-        print(f"{file}: {len(found)} rule{'s' * (len(found) != 1)}, good")
+        for note in notes:
+            print(note)
+        count = len(found) + len(_aten_rules.rules())
+        print(f"{file}: {count} rule{'s' * (count != 1)}, good")
     return code
 
 
@@ -243,26 +283,59 @@ def _contradiction(words: set[str]) -> str:
 
 
 def _diff(options: argparse.Namespace) -> int:
+    rows = [] if _of_aten(options) else _operator_changes(options)
+    if _of_aten(options) or options.op == "*":
+        rows += _aten_changes(options)
+    _print_columns(rows)
+    if not rows:
+        print(f"{options.a} and {options.b} choose the same")
+    return 1 if rows and options.exit_code else 0
+
+
+def _load(path: str) -> None:
     import anyop
+
+    anyop.load_routes(None if path == "default" else path)
+
+
+def _of_aten(options: argparse.Namespace) -> bool:
+    from anyop.command._aten_rules import is_aten
+
+    return is_aten(options.op)
+
+
+def _aten_changes(options: argparse.Namespace) -> list[tuple[str, ...]]:
+    from anyop.command import _aten_rules
+
+    answers, there = [], False
+    for path in (options.a, options.b):
+        _load(path)
+        there |= _aten_rules.are_there()
+    if not there:
+        return []  # and torch need not be asked for its overloads
+    for path in (options.a, options.b):
+        _load(path)
+        answers.append(_aten_rules.ask(options.op, options.device))
+    return _aten_rules.changes(*answers)
+
+
+def _operator_changes(options: argparse.Namespace) -> list[tuple[str, ...]]:
     from anyop.command._probe import ask, rules
 
     operators, devices = _operators(options.op), _devices(options)
     conditions: list[str] = []
     for path in (options.a, options.b):
-        anyop.load_routes(None if path == "default" else path)
+        _load(path)
         conditions += [rule["when"] for rule in rules()]
     after = ask(operators, devices, conditions)
-    anyop.load_routes(None if options.a == "default" else options.a)
+    _load(options.a)
     before = ask(operators, devices, conditions)
     changes: dict[tuple[str, ...], list[Any]] = {}
     for call, answer in before.items():
         if answer.chosen != after[call].chosen:
             change = f"{answer.chosen or 'nothing'} -> {after[call].chosen or 'nothing'}"
             changes.setdefault((call.operator, call.device, change), []).append(call)
-    _print_columns([
+    return [
         (*change, _calls(calls, [c for c in before if (c.operator, c.device) == change[:2]]))
         for change, calls in changes.items()
-    ])  # fmt: skip
-    if not changes:
-        print(f"{options.a} and {options.b} choose the same")
-    return 1 if changes and options.exit_code else 0
+    ]

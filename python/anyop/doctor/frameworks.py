@@ -33,10 +33,16 @@ _WHY = {
     "pytest": "the tests that a folder has of its own",
 }
 _OLDEST = {"torch": (2, 9), "tvm-ffi": (0, 1, 6)}
+_DEVICE = "PyTorch device"
 _GLUES = {  # what it is for: package, stem
-    "torch": ("torch", "torch_glue"),
-    "ATen": ("torch", "torch_aten_glue"),
-    "paddle": ("paddle", "paddle_glue"),
+    "glue for torch": ("torch", "torch_glue"),
+    "glue for ATen": ("torch", "torch_aten_glue"),
+    _DEVICE: ("torch", "torch_device"),
+    "glue for paddle": ("paddle", "paddle_glue"),
+}
+_WITHOUT = {
+    "glue for ATen": "calls go without it, more slowly, and ATen's with numbers are refused",
+    _DEVICE: "there is none",
 }
 
 
@@ -49,9 +55,9 @@ def findings() -> Iterator[Finding]:
         yield Finding(
             _GROUP, "tvm-ffi's registry", PROBLEM, tvm_ffi_problem, _pip("apache-tvm-ffi")
         )
-    for what, (package, stem) in _GLUES.items():
+    for name, (package, stem) in _GLUES.items():
         if versions[package]:
-            yield _glue(what, stem, versions[package])
+            yield _glue(name, stem, versions[package])
 
 
 def _package(name: str, version: str | None) -> Finding:
@@ -83,19 +89,13 @@ def _pip(what: str) -> str:
     return f"{sys.executable} -m pip install {what}"
 
 
-def _glue(what: str, stem: str, version: str) -> Finding:
+def _glue(name: str, stem: str, version: str) -> Finding:
     """The library that is built once for each version of a framework."""
-    name, variable = f"glue for {what}", f"ANYOP_{stem.upper()}"
+    variable = f"ANYOP_{stem.upper()}"
     named = os.environ.get(variable)
     if named == "0":
-        return Finding(
-            _GROUP,
-            name,
-            NOTE,
-            f"{variable}=0: calls go without it, more slowly"
-            + (", and ATen's with numbers are refused" if what == "ATen" else ""),
-            f"unset {variable}",
-        )
+        without = _WITHOUT.get(name, "calls go without it, more slowly")
+        return Finding(_GROUP, name, NOTE, f"{variable}=0: {without}", f"unset {variable}")
     if named:
         if os.path.isfile(named):
             return Finding(_GROUP, name, OK, f"{named}, as {variable} says")
@@ -111,6 +111,5 @@ def _glue(what: str, stem: str, version: str) -> Finding:
         found = sorted(glob.glob(pattern), key=os.path.getmtime)
         if found:
             return Finding(_GROUP, name, OK, found[-1])
-    return Finding(
-        _GROUP, name, OK, "not built yet: the first call does it, once, with the C++ compiler"
-    )
+    when = "`anyop build-device`" if name == _DEVICE else "the first call"
+    return Finding(_GROUP, name, OK, f"not built yet: {when} does it, once, with the C++ compiler")

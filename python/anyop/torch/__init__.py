@@ -50,6 +50,7 @@ else:
     _install.install_all()
 
     from anyop.torch import nn
+    from anyop.torch.overlay import overlay
     from anyop.torch.replace import replace
 
-    __all__ = ["nn", "replace", "slow_call"]
+    __all__ = ["nn", "overlay", "replace", "slow_call"]

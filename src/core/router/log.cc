@@ -12,6 +12,7 @@
 #include <set>
 #include <tuple>
 
+#include "aten_routes.h"
 #include "json.h"
 #include "router.h"
 
@@ -20,29 +21,42 @@ namespace {
 
 using Said = std::set<std::tuple<const Operator*, const Implementation*, std::string, int, int>>;
 
-std::atomic<int> level{0};
+std::atomic<int32_t> level{0};
 std::atomic<void (*)(const char*, const char*)> sink{nullptr};
 std::mutex mutex;  // of what follows
 int file = -1;
 bool to_stderr = false;
 Said* said = new Said;
 Said* fallbacks = new Said;
+std::set<std::string>* said_of_aten = new std::set<std::string>;
+std::set<std::string>* aten_fallbacks = new std::set<std::string>;
 
 bool IsNew(Said* set, const Choice& c) {
   const std::lock_guard<std::mutex> lock(mutex);
   return set->insert({c.op, c.chosen, c.reason, c.device_type, c.device_id}).second;
 }
 
-std::string Text(const Choice& c, const std::string& device) {
-  const std::string what = c.op->name + " on " + device + ": " + c.chosen->name;
-  return what + " (" + c.reason + (c.falls_back ? ", fallback)" : ")");
+// One line of the log.
+struct Line {
+  const std::string& op;
+  const std::string& backend;
+  const std::string& name;
+  const std::string& device;
+  const std::string& reason;
+  bool falls_back;
+};
+
+std::string Text(const Line& line) {
+  const std::string what = line.op + " on " + line.device + ": " + line.name;
+  return what + " (" + line.reason + (line.falls_back ? ", fallback)" : ")");
 }
 
-std::string JsonText(const Choice& c, const std::string& device) {
+std::string JsonText(const Line& line) {
   Json json;
-  json.Open('{').Key("operator").Text(c.op->name).Key("backend").Text(c.chosen->backend);
-  json.Key("name").Text(c.chosen->name).Key("device").Text(device).Key("reason").Text(c.reason);
-  return json.Key("fallback").Boolean(c.falls_back).Close('}').text();
+  json.Open('{').Key("operator").Text(line.op).Key("backend").Text(line.backend);
+  json.Key("name").Text(line.name).Key("device").Text(line.device);
+  json.Key("reason").Text(line.reason).Key("fallback").Boolean(line.falls_back);
+  return json.Close('}').text();
 }
 
 // One write, so that lines of several processes do not mix.
@@ -50,6 +64,15 @@ void WriteLine(int to, const std::string& text) {
   const std::string line = text + "\n";
   const ssize_t written = write(to, line.data(), line.size());
   static_cast<void>(written);  // a log that is full stops no call
+}
+
+void Say(const std::string& text, const std::string& json) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (to_stderr) WriteLine(STDERR_FILENO, "anyop: " + text);
+    if (file >= 0) WriteLine(file, json);
+  }
+  if (const auto say = sink.load()) say(text.c_str(), json.c_str());
 }
 
 }  // namespace
@@ -67,13 +90,20 @@ bool SetLog(int new_level, const std::string& path, bool on_stderr, std::string*
     file = opened;
     to_stderr = on_stderr;
     said->clear();
+    said_of_aten->clear();
     level = new_level;
   }
   SetWatch(kWatchLog, new_level > 0);
+  TellAtenWatchers(Watched::kLogLevel);
   return true;
 }
 
 int LogLevel() { return level.load(std::memory_order_relaxed); }
+
+const int32_t* LogLevelPlace() {
+  static_assert(sizeof level == sizeof(int32_t) && std::atomic<int32_t>::is_always_lock_free);
+  return reinterpret_cast<const int32_t*>(&level);
+}
 
 void SetLogSink(void (*new_sink)(const char*, const char*)) { sink = new_sink; }
 
@@ -82,17 +112,35 @@ void LogChoice(const Choice& choice) {
   if (!is_new && LogLevel() < 2) return;
   const std::string device =
       DeviceName(choice.device_type) + ":" + std::to_string(choice.device_id);
-  const std::string text = Text(choice, device), json = JsonText(choice, device);
+  const Line line = {choice.op->name, choice.chosen->backend, choice.chosen->name,
+                     device,          choice.reason,          choice.falls_back};
+  Say(Text(line), JsonText(line));
+}
+
+void LogAtenChoice(const AtenChoice& choice, const std::string& reason, bool falls_back) {
+  if (LogLevel() == 0) return;  // it may have been switched off meanwhile
+  const std::string op = "aten." + choice.overload;
+  const Line line = {op, choice.backend, choice.backend, choice.device, reason, falls_back};
+  const std::string text = Text(line);
+  bool is_new;
   {
     const std::lock_guard<std::mutex> lock(mutex);
-    if (to_stderr) WriteLine(STDERR_FILENO, "anyop: " + text);
-    if (file >= 0) WriteLine(file, json);
+    is_new = said_of_aten->insert(text).second;
   }
-  if (const auto say = sink.load()) say(text.c_str(), json.c_str());
+  if (is_new || LogLevel() >= 2) Say(text, JsonText(line));
 }
 
 bool IsNewFallback(const Choice& choice) { return IsNew(fallbacks, choice); }
 
 void LogFallback(const std::string& text) { WriteLine(STDERR_FILENO, "anyop: " + text); }
+
+void LogFallbackOnce(const std::string& text) {
+  bool is_new;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    is_new = aten_fallbacks->insert(text).second;
+  }
+  if (is_new) LogFallback(text);
+}
 
 }  // namespace anyop

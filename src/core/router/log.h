@@ -21,14 +21,25 @@ struct Choice {
 // *error when it cannot be opened.
 bool SetLog(int level, const std::string& file, bool to_stderr, std::string* error);
 int LogLevel();
+// Where it stands, to be read atomically.
+const int32_t* LogLevelPlace();
 
 // Called with each line that is said: as text, and as JSON.
 void SetLogSink(void (*sink)(const char* text, const char* json));
 
 void LogChoice(const Choice& choice);
 
+// What runs an overload of ATen's: "add.Tensor", "native", "anyop:0".
+struct AtenChoice {
+  std::string overload;
+  std::string backend;
+  std::string device;
+};
+void LogAtenChoice(const AtenChoice& choice, const std::string& reason, bool falls_back);
+
 // Once for each operator, device and rule.
 bool IsNewFallback(const Choice& choice);
 void LogFallback(const std::string& text);
+void LogFallbackOnce(const std::string& text);
 
 }  // namespace anyop

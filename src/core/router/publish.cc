@@ -13,8 +13,15 @@ Router& TheRouter() {
   static auto* router = [] {
     auto* made = new Router;  // never destroyed: calls may outlive main
     // A child of fork() may not find the lock held by a thread that it has not.
-    pthread_atfork([] { TheRouter().mutex.lock(); }, [] { TheRouter().mutex.unlock(); },
-                   [] { TheRouter().mutex.unlock(); });
+    const auto unlock = [] {
+      TheRouter().mutex.unlock();
+      UnlockAtenWatchers();
+    };
+    const auto lock = [] {
+      LockAtenWatchers();
+      TheRouter().mutex.lock();
+    };
+    pthread_atfork(lock, unlock, unlock);
     return made;
   }();
   return *router;
@@ -22,6 +29,7 @@ Router& TheRouter() {
 
 Catalogue MakeCatalogue(const Router& router) {
   Catalogue catalogue;
+  catalogue.aten = &router.aten.names;
   for (const auto& entry : router.states) {
     catalogue.operators.push_back(entry.first);
     for (const Implementation* i : entry.second.implementations)
@@ -34,13 +42,8 @@ namespace {
 
 // "triton", "flag*": these; "!cpu": all but this.
 bool IsDisabledName(const std::string& backend) {
-  bool others = false, kept = false;
-  for (const std::string& pattern : TheSettings().disabled) {
-    if (pattern[0] != '!' && FitsPattern(pattern, backend)) return true;
-    others |= pattern[0] == '!';
-    kept |= pattern[0] == '!' && FitsPattern(pattern.substr(1), backend);
-  }
-  return others && !kept;
+  return IsDisabledBackend(backend,
+                           [](const std::string& pattern) { return !ConcernsAtenAlone(pattern); });
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace anyop {
 namespace {
 
 constexpr size_t kMaxTerms = 32;  // with those of the sections that include this one
-constexpr const char* kDevices[] = {"cpu", "cuda", "hip"};
+constexpr const char* kDevices[] = {"cpu", "cuda", "hip", "anyop"};
 
 // What a term may say besides sizes by their letters.
 struct Key {
@@ -115,7 +115,7 @@ class TermReader {
     do {
       const Spot spot = text_->spot();
       const std::string word(text_->Word());
-      const std::string expected = dtype ? "a dtype such as float32" : "cpu, cuda or hip";
+      const std::string expected = dtype ? "a dtype such as float32" : "cpu, cuda, hip or anyop";
       if (word.empty()) return text_->Expected(expected);
       if (std::find(known.begin(), known.end(), word) == known.end()) {
         return text_->Bad(

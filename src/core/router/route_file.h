@@ -37,7 +37,7 @@ struct Term {
 
 // pattern = backend [, fallback ...]
 struct Rule {
-  std::string pattern;  // a name of an operator, or with * and ? in it
+  std::string pattern;  // a name of an operator, or with * and ? in it; aten.* of ATen's overloads
   std::vector<std::string> backends;
   std::vector<Term> when;  // of its section; empty: always
   Place place;             // of the pattern

@@ -258,21 +258,24 @@ TEST(TheNearestNameIsNear) {
 }
 
 TEST(PresetsAreRouteFiles) {
-  CHECK_EQ(Join(anyop::PresetNames()), "cpu cuda reference triton");
+  CHECK_EQ(Join(anyop::PresetNames()), "cpu cuda flaggems native reference triton");
   for (const std::string& name : anyop::PresetNames()) {
     RouteFile routes;
     std::string error;
     CHECK(anyop::ReadRouteFile(name, &routes, &error));
     CHECK_EQ(error, "");
-    CHECK(!routes.rules.empty() && routes.rules[0].pattern == "*");
+    CHECK(!routes.rules.empty());
+    const bool for_aten = name == "flaggems" || name == "native";
+    CHECK_EQ(routes.rules[0].pattern, for_aten ? "aten.*" : "*");
   }
   CHECK(anyop::PresetText("hopper") == nullptr);
   RouteFile routes;
   std::string error;
   CHECK(!anyop::ReadRouteFile("cdua", &routes, &error));
-  CHECK_EQ(error,
-           "cdua:1:1: found no preset 'cdua', expected cpu, cuda, reference, triton, or a path "
-           "with '/' or '.' in it; did you mean 'cuda'?");
+  CHECK_EQ(
+      error,
+      "cdua:1:1: found no preset 'cdua', expected cpu, cuda, flaggems, native, reference, triton, "
+      "or a path with '/' or '.' in it; did you mean 'cuda'?");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "aten_routes.h"
 #include "router.h"
 
 namespace anyop {
@@ -25,7 +26,8 @@ struct Router {
   std::mutex mutex;
   std::map<const Operator*, State> states;
   std::vector<std::unique_ptr<Implementation>> all;  // those that were removed too
-  std::vector<LoadedRule> rules;                     // of the route file
+  std::vector<LoadedRule> rules;                     // of the route file, about operators
+  AtenRoutes aten;
   RouteFile file;
   std::map<std::string, Resolve> providers;
   void (*add_late)() = nullptr;

@@ -14,11 +14,24 @@ namespace {
 
 void SetRules(Router* router, RouteFile file) {
   router->rules.clear();
+  router->aten.rules.clear();
   for (const Rule& rule : file.rules) {
-    router->rules.push_back({rule, file.files[static_cast<size_t>(rule.place.file)] + ":" +
-                                       std::to_string(rule.place.line)});
+    auto& rules = IsAten(rule.pattern) ? router->aten.rules : router->rules;
+    rules.push_back({rule, file.files[static_cast<size_t>(rule.place.file)] + ":" +
+                               std::to_string(rule.place.line)});
   }
   router->file = std::move(file);
+}
+
+void WriteRules(Json* json, const char* key, const std::vector<LoadedRule>& rules) {
+  json->Key(key).Open('[');
+  for (const LoadedRule& loaded : rules) {
+    json->Open('{').Key("pattern").Text(loaded.rule.pattern).Key("reason").Text(loaded.reason);
+    json->Key("backends").Open('[');
+    for (const std::string& backend : loaded.rule.backends) json->Text(backend);
+    json->Close(']').Key("when").Text(ConditionText(loaded.rule.when)).Close('}');
+  }
+  json->Close(']');
 }
 
 }  // namespace
@@ -65,6 +78,8 @@ bool LoadRoutes(const char* path, std::string* error) {
   }
   SetRules(&router, std::move(file));
   PublishAll(&router);
+  lock.unlock();
+  TellAtenWatchers(Watched::kRules);
   return true;
 }
 
@@ -84,6 +99,14 @@ bool IsDeterministic() {
 bool CheckScope(const std::string& text, std::string* error) {
   const Scope* scope = FindScope(text, error);
   if (!scope) return false;
+  for (const std::string& pattern : scope->patterns) {
+    if (!IsAten(pattern)) continue;
+    *error =
+        "'" + pattern.substr(0, 60) +
+        "' is ATen's, which anyop.use does not reach: route it by a rule in a route file or by "
+        "anyop.torch.device.set_route";
+    return false;
+  }
   const auto is_known = [](const std::string& backend, std::string* why) {
     Router& router = TheRouter();
     const std::lock_guard<std::mutex> lock(router.mutex);
@@ -141,14 +164,10 @@ std::string RoutesJson() {
   Json json;
   json.Open('{').Key("deterministic").Boolean(router.deterministic).Key("files").Open('[');
   for (const std::string& file : router.file.files) json.Text(file);
-  json.Close(']').Key("rules").Open('[');
-  for (const LoadedRule& loaded : router.rules) {
-    json.Open('{').Key("pattern").Text(loaded.rule.pattern).Key("reason").Text(loaded.reason);
-    json.Key("backends").Open('[');
-    for (const std::string& backend : loaded.rule.backends) json.Text(backend);
-    json.Close(']').Key("when").Text(ConditionText(loaded.rule.when)).Close('}');
-  }
-  json.Close(']').Key("variables").Open('[');
+  json.Close(']');
+  WriteRules(&json, "rules", router.rules);
+  WriteRules(&json, "aten_rules", router.aten.rules);
+  json.Key("variables").Open('[');
   for (const OperatorVariable& variable : TheSettings().operators) json.Text(variable.name);
   json.Close(']').Key("disabled").Open('[');
   for (const std::string& name : TheSettings().disabled) json.Text(name);

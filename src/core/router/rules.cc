@@ -69,9 +69,14 @@ class Checker {
       : file_(file), catalogue_(catalogue), error_(error), known_(Backends(catalogue)) {}
 
   bool Check(const Rule& rule) {
+    if (IsAten(rule.pattern)) return CheckAtenRule(file_, rule, *catalogue_.aten, error_);
+    for (const Term& term : rule.when) {
+      const std::string why = UnknownDevice(term);
+      if (!why.empty()) return Fail(term.place, why);
+    }
     for (size_t b = 0; b < rule.backends.size(); ++b) {
       if (std::find(known_.begin(), known_.end(), rule.backends[b]) == known_.end())
-        return Fail(rule.backend_places[b], UnknownBackend(rule.backends[b], catalogue_));
+        return FailBackend(rule.backend_places[b], rule.backends[b]);
     }
     bool fits = false, binds = false;
     const Term* at = nullptr;
@@ -93,6 +98,12 @@ class Checker {
     return false;
   }
 
+  bool FailBackend(const Place& place, const std::string& backend) {
+    const bool atens = IsKnownAtenBackend(backend, *catalogue_.aten);
+    return Fail(place, UnknownBackend(backend, catalogue_) +
+                           (atens ? "; it is for rules of ATen's overloads: aten.*" : ""));
+  }
+
   bool CheckBackends(const Rule& rule, const Operator& op) {
     std::string why;
     for (size_t b = 0; b < rule.backends.size(); ++b) {
@@ -105,6 +116,12 @@ class Checker {
   bool FailPattern(const Rule& rule) {
     if (IsPattern(rule.pattern))
       return Fail(rule.place, "no operator fits '" + rule.pattern.substr(0, 60) + "'");
+    const std::string aten = "aten." + rule.pattern;
+    for (const std::string& overload : catalogue_.aten->overloads) {
+      if (FitsOverload(aten, overload))
+        return Fail(rule.place,
+                    "unknown operator '" + rule.pattern + "'; ATen's is '" + aten + "'");
+    }
     return Fail(rule.place, UnknownOperator(rule.pattern, catalogue_));
   }
 

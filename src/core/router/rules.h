@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "aten_rules.h"
 #include "implementation.h"
 #include "route_file.h"
 
@@ -20,6 +21,7 @@ struct LoadedRule {
 struct Catalogue {
   std::vector<const Operator*> operators;
   std::vector<const Implementation*> implementations;
+  const AtenNames* aten;  // valid as long as the router is locked
 };
 
 // Whether a rule's pattern fits: of "rms_norm", "anyop.rms_norm", "acme.rms_norm",

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "aten_routes.h"
+
 namespace anyop {
 namespace {
 
@@ -18,12 +20,6 @@ constexpr char kOperatorPrefix[] = "ANYOP_OP_";
 std::string Upper(std::string text) {
   for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return text;
-}
-
-std::string Encode(const std::string& name) {
-  std::string encoded;
-  for (const char c : name) encoded += c == '.' ? std::string("__") : std::string(1, c);
-  return Upper(encoded);
 }
 
 std::string Value(const char* name) {
@@ -103,21 +99,47 @@ const Settings& TheSettings() {
   return *settings;
 }
 
+std::string EncodeName(const std::string& name) {
+  std::string encoded;
+  for (const char c : name) encoded += c == '.' ? std::string("__") : std::string(1, c);
+  return Upper(encoded);
+}
+
+bool IsAtenVariable(const OperatorVariable& variable) {
+  return variable.encoded.compare(0, 6, "ATEN__") == 0;
+}
+
+bool IsDisabledBackend(const std::string& backend,
+                       const std::function<bool(const std::string&)>& concerns) {
+  bool others = false, kept = false;
+  for (const std::string& pattern : TheSettings().disabled) {
+    if (pattern[0] != '!' && FitsPattern(pattern, backend)) return true;
+    if (pattern[0] != '!' || !concerns(pattern.substr(1))) continue;
+    others = true;
+    kept |= FitsPattern(pattern.substr(1), backend);
+  }
+  return others && !kept;
+}
+
 bool Names(const OperatorVariable& variable, const Operator& op) {
-  return variable.encoded == Encode(op.name) || variable.encoded == Encode(op.full_name);
+  return variable.encoded == EncodeName(op.name) || variable.encoded == EncodeName(op.full_name);
 }
 
 std::string CheckVariables(const Settings& settings, const Catalogue& catalogue) {
   if (!settings.error.empty()) return settings.error;
   for (const std::string& word : settings.disabled) {
     const std::string name = word.substr(word[0] == '!');
-    if (name.find_first_of("*?") == name.npos && !IsKnownBackend(name, catalogue))
+    if (name.find_first_of("*?") == name.npos && !IsKnownBackend(name, catalogue) &&
+        !IsKnownAtenBackend(name, *catalogue.aten))
       return "ANYOP_DISABLE: " + UnknownBackend(name, catalogue);
   }
   std::vector<std::string> known;
   for (const Operator* op : catalogue.operators)
-    known.push_back(kOperatorPrefix + Encode(op->name));
+    known.push_back(kOperatorPrefix + EncodeName(op->name));
+  const std::string wrong = CheckAtenVariables(settings, *catalogue.aten);
+  if (!wrong.empty()) return wrong;
   for (const OperatorVariable& variable : settings.operators) {
+    if (IsAtenVariable(variable)) continue;
     for (const std::string& backend : variable.backends) {
       if (!IsKnownBackend(backend, catalogue))
         return variable.name + ": " + UnknownBackend(backend, catalogue);

@@ -2,6 +2,7 @@
 // What the environment says about routes, read once.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,14 @@ const Settings& TheSettings();
 
 // "ACME__RMS_NORM", as a variable names an operator; the namespace anyop may be left out.
 bool Names(const OperatorVariable& variable, const Operator& op);
+// Whether it is about overloads of ATen's.
+bool IsAtenVariable(const OperatorVariable& variable);
+// "ADD__TENSOR" of "add.Tensor".
+std::string EncodeName(const std::string& name);
+
+// Whether ANYOP_DISABLE removes a backend. concerns: whether "!name" is about backends of its kind.
+bool IsDisabledBackend(const std::string& backend,
+                       const std::function<bool(const std::string&)>& concerns);
 
 // Checks the names of backends, and says on stderr which variables fit no operator.
 std::string CheckVariables(const Settings& settings, const Catalogue& catalogue);

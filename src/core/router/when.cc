@@ -112,6 +112,8 @@ bool When::Bind(const Operator& op, const std::vector<Term>& terms, When* bound,
   bound->text_ = ConditionText(terms);
   for (const Term& term : terms) {
     *at = &term;
+    *error = UnknownDevice(term);
+    if (!error->empty()) return false;
     if (term.name == "device") {
       uint64_t mask = 0;
       for (const std::string& word : term.words) mask |= uint64_t{1} << DeviceFromName(word);
@@ -225,6 +227,16 @@ std::string ConditionText(const std::vector<Term>& terms) {
   std::string text;
   for (const Term& term : terms) text += (text.empty() ? "" : " ") + TermText(term);
   return text;
+}
+
+std::string UnknownDevice(const Term& term) {
+  for (const std::string& word : term.words) {
+    if (term.name == "device" && DeviceFromName(word) < 0)
+      return "found device " + word +
+             ", which is for rules of aten.* alone: operators run on cpu, "
+             "cuda or hip";
+  }
+  return "";
 }
 
 std::string DeviceName(int device_type) {

@@ -103,14 +103,14 @@ struct Caller {
     values[1].as.tensor = &out;
   }
   int Run(const char* use = nullptr) {
-    const AnyopInvokeOptions options = {sizeof options, 0, nullptr, use};
+    const AnyopInvokeOptions options = {sizeof options, 0, nullptr, use, nullptr, nullptr};
     found = 0;
     x.strides = out.strides = nullptr;
     const int32_t status = AnyopInvoke(Operator(), values, 2, &options);
     return status == kAnyopOk ? static_cast<int>(found) : -status;
   }
   std::string Explain(const char* use = nullptr) {
-    const AnyopInvokeOptions options = {sizeof options, 0, nullptr, use};
+    const AnyopInvokeOptions options = {sizeof options, 0, nullptr, use, nullptr, nullptr};
     char text[4096] = "";
     int64_t length = 0;
     x.strides = out.strides = nullptr;

@@ -4,6 +4,8 @@
 // The runtime is linked statically and works in the devices' primary contexts, which it shares with
 // the frameworks: their streams, events and memory are good here. Nothing is called before the
 // first tensor of a CUDA device comes, so a machine without a driver loads this library.
+#include <cstdio>
+
 #include "memory.h"
 #include "status.h"
 
@@ -15,7 +17,7 @@ cudaEvent_t Event(void* event) { return static_cast<cudaEvent_t>(event); }
 
 int32_t Versions(AnyopDeviceVersions* versions) {
   if (versions->size < sizeof *versions)
-    return Refuse(kAnyopValueError, "the struct of versions is smaller than any released");
+    return RefuseOnDevice(kAnyopValueError, "the struct of versions is smaller than any released");
   versions->runtime = CUDART_VERSION;
   versions->minimum_driver = CUDART_VERSION / 1000 * 1000;
   return Check(cudaDriverGetVersion(&versions->driver), "asking for the driver's version");
@@ -76,6 +78,62 @@ int32_t ElapsedMs(int32_t device, void* begin, void* end, float* milliseconds) {
             [&] { return cudaEventElapsedTime(milliseconds, Event(begin), Event(end)); });
 }
 
+int32_t Properties(int32_t device, AnyopDeviceProperties* properties) {
+  if (properties->size < sizeof *properties)
+    return RefuseOnDevice(kAnyopValueError,
+                          "the struct of properties is smaller than any released");
+  AnyopDeviceProperties found = {};
+  found.size = properties->size;
+  const int32_t status = On(device, "asking for the device's properties", [&] {
+    cudaDeviceProp cuda;
+    if (cudaError_t error = cudaGetDeviceProperties(&cuda, device)) return error;
+    found.total_bytes = static_cast<int64_t>(cuda.totalGlobalMem);
+    found.compute_units = cuda.multiProcessorCount;
+    found.major = cuda.major;
+    found.minor = cuda.minor;
+    std::snprintf(found.name, sizeof found.name, "%.127s", cuda.name);
+    return cudaDeviceGetStreamPriorityRange(&found.least_priority, &found.greatest_priority);
+  });
+  if (status == kAnyopOk) *properties = found;
+  return status;
+}
+
+int32_t CreateStreamWith(int32_t device, int32_t priority, void** stream) {
+  return On(device, "making a stream", [&] {
+    return cudaStreamCreateWithPriority(reinterpret_cast<cudaStream_t*>(stream),
+                                        cudaStreamNonBlocking, priority);
+  });
+}
+
+// Of something that may not be ready yet, which is no error.
+cudaError_t Ready(cudaError_t error, int32_t* done) {
+  *done = error == cudaSuccess;
+  if (error != cudaErrorNotReady) return error;
+  (void)cudaGetLastError();
+  return cudaSuccess;
+}
+
+int32_t QueryStream(int32_t device, void* stream, int32_t* done) {
+  return On(device, "asking a stream",
+            [&] { return Ready(cudaStreamQuery(Stream(stream)), done); });
+}
+
+int32_t LaunchHost(int32_t device, void* stream, void (*function)(void*), void* context) {
+  if (!function) return RefuseOnDevice(kAnyopValueError, "launch_host without a function");
+  return On(device, "putting a function into a stream",
+            [&] { return cudaLaunchHostFunc(Stream(stream), function, context); });
+}
+
+int32_t CreateEventWith(int32_t device, uint32_t flags, void** event) {
+  const unsigned kind = flags & kAnyopEventNoTiming ? cudaEventDisableTiming : cudaEventDefault;
+  return On(device, "making an event",
+            [&] { return cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t*>(event), kind); });
+}
+
+int32_t QueryEvent(int32_t device, void* event, int32_t* done) {
+  return On(device, "asking an event", [&] { return Ready(cudaEventQuery(Event(event)), done); });
+}
+
 }  // namespace
 }  // namespace anyop::cuda
 
@@ -89,7 +147,7 @@ const AnyopDevice kAnyopCudaDevice = {
     0,
     anyop::cuda::Enter,
     anyop::cuda::Leave,
-    anyop::cuda::LastError,
+    anyop::LastDeviceError,
     anyop::cuda::Versions,
     anyop::cuda::Count,
     anyop::cuda::GetCurrent,
@@ -110,5 +168,18 @@ const AnyopDevice kAnyopCudaDevice = {
     anyop::cuda::WaitEvent,
     anyop::cuda::SynchronizeEvent,
     anyop::cuda::ElapsedMs,
+    anyop::cuda::Properties,
+    anyop::cuda::MemoryInfo,
+    anyop::cuda::AllocateHost,
+    anyop::cuda::FreeHost,
+    anyop::cuda::IsHost,
+    anyop::cuda::DeviceOf,
+    anyop::cuda::SetOn,
+    anyop::cuda::CopyBetweenOn,
+    anyop::cuda::CreateStreamWith,
+    anyop::cuda::QueryStream,
+    anyop::cuda::LaunchHost,
+    anyop::cuda::CreateEventWith,
+    anyop::cuda::QueryEvent,
 };
 }

@@ -54,7 +54,7 @@ int32_t CheckDriver(const Driver& driver, CUresult result, const char* doing) {
   if (result == CUDA_SUCCESS) return kAnyopOk;
   const char* text = "an unknown error";
   (void)driver.error_text(result, &text);
-  return Refuse(kAnyopDeviceError, "CUDA's driver says \"%s\" while %s", text, doing);
+  return RefuseOnDevice(kAnyopDeviceError, "CUDA's driver says \"%s\" while %s", text, doing);
 }
 
 // Retained once and never released: kernels may be in flight until the process ends.
@@ -75,11 +75,11 @@ int32_t Change(int device, AnyopDeviceScope* scope) {
   int count = 0;
   if (int32_t status = Check(cudaGetDeviceCount(&count), "counting devices")) return status;
   if (device < 0 || device >= count || device >= kMaxDevices) {
-    return Refuse(kAnyopDeviceError, "there is no CUDA device %d; this process sees %d", device,
-                  count);
+    return RefuseOnDevice(kAnyopDeviceError, "there is no CUDA device %d; this process sees %d",
+                          device, count);
   }
   const Driver* driver = FindDriver();
-  if (!driver) return Refuse(kAnyopDeviceError, "CUDA's driver lacks functions of CUDA 11");
+  if (!driver) return RefuseOnDevice(kAnyopDeviceError, "CUDA's driver lacks functions of CUDA 11");
   CUcontext wanted, previous;
   if (int32_t status = PrimaryContext(*driver, device, &wanted)) return status;
   if (int32_t status =

@@ -50,15 +50,17 @@ constexpr cudaMemcpyKind kKinds[] = {cudaMemcpyDefault, cudaMemcpyHostToDevice,
 bool IsKind(int32_t kind) { return kind >= kAnyopHostToDevice && kind <= kAnyopDeviceToDevice; }
 
 int32_t RefuseCopy(int64_t bytes, int32_t kind) {
-  return Refuse(kAnyopValueError, "a copy of %lld bytes of kind %d, expected 0 or more and 1 to 3",
-                static_cast<long long>(bytes), kind);
+  return RefuseOnDevice(kAnyopValueError,
+                        "a copy of %lld bytes of kind %d, expected 0 or more and 1 to 3",
+                        static_cast<long long>(bytes), kind);
 }
 
 }  // namespace
 
 int32_t Allocate(int32_t device, int64_t bytes, void** memory) {
   *memory = nullptr;
-  if (bytes < 0) return Refuse(kAnyopValueError, "a negative number of bytes was asked for");
+  if (bytes < 0)
+    return RefuseOnDevice(kAnyopValueError, "a negative number of bytes was asked for");
   if (bytes == 0) return kAnyopOk;
   return On(device, "allocating memory",
             [&] { return cudaMalloc(memory, static_cast<size_t>(bytes)); });
@@ -71,7 +73,8 @@ int32_t Free(int32_t device, void* memory) {
 
 int32_t AllocateOn(int32_t device, void* stream, int64_t bytes, void** memory) {
   *memory = nullptr;
-  if (bytes < 0) return Refuse(kAnyopValueError, "a negative number of bytes was asked for");
+  if (bytes < 0)
+    return RefuseOnDevice(kAnyopValueError, "a negative number of bytes was asked for");
   if (bytes == 0) return kAnyopOk;
   return On(device, "allocating memory on a stream", [&] {
     cudaMemPool_t pool;

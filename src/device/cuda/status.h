@@ -4,13 +4,12 @@
 
 #include "anyop/cuda_error.h"
 #include "anyop/device.h"
+#include "last_error.h"
 
 namespace anyop::cuda {
 
-// kAnyopOk, or the status of an error whose text LastError() then is.
+// kAnyopOk, or the status of an error whose text LastDeviceError() then is.
 int32_t Check(cudaError_t error, const char* doing);
-__attribute__((format(printf, 2, 3))) int32_t Refuse(int32_t status, const char* format, ...);
-const char* LastError();
 
 int32_t Enter(int32_t device, AnyopDeviceScope* scope);
 int32_t Leave(const AnyopDeviceScope* scope);

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs anyop's operators on tensors of the device in the place of torch's.
+#include "native.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <anyop/anyop.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/util/SmallVector.h>
+
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <sstream>
+
+#include "native_place.h"
+#include "native_table.h"
+#include "platform.h"
+
+namespace anyop::torch_device {
+namespace {
+
+using at::Tensor;
+using c10::IValue;
+
+std::mutex mutex;
+std::deque<NativeText>& Texts() {  // they stay where they are
+  static auto* made = new std::deque<NativeText>();
+  return *made;
+}
+
+// One call of an operator: reads the arguments into values, makes results.
+class Attempt {
+ public:
+  Attempt(const NativeKernel& kernel, const Overload& overload, const IValue* arguments)
+      : kernel_(kernel), overload_(overload), table_(*kernel.text->table), arguments_(arguments) {
+    values_.resize(table_.num_inputs + table_.num_outputs);
+    views_.resize(values_.size());
+    tensors_.resize(values_.size(), nullptr);
+    results_.resize(table_.num_outputs);
+  }
+
+  bool Run(std::string* why) {
+    if (!Read(why) || !Fits(why)) return false;
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const c10::OptionalDeviceGuard guard(first_->device());
+    place_ = PlaceOf(first_->device());
+    for (size_t i = 0; i < values_.size(); ++i)
+      if (tensors_[i]) views_[i].device_type = place_.type, views_[i].device_id = place_.index;
+    const AnyopInvokeOptions options = {sizeof options, 0, place_.stream, nullptr, &Allocate, this};
+    const int32_t status = AnyopInvoke(kernel_.text->op, values_.data(),
+                                       static_cast<int32_t>(values_.size()), &options);
+    if (status == kAnyopOk) return true;
+    if (status == kAnyopPending) std::rethrow_exception(error_);
+    *why = AnyopLastError();
+    if (status == kAnyopValueError || status == kAnyopTypeError || status == kAnyopNotImplemented)
+      return false;
+    if (status == kAnyopOutOfMemory) TORCH_CHECK_WITH(OutOfMemoryError, false, *why);
+    TORCH_CHECK(false, *why);
+  }
+
+  // The results in the place of the arguments.
+  void Return(torch::jit::Stack* stack) {
+    c10::SmallVector<IValue, 4> found;
+    for (size_t r = 0; r < overload_.written_results.size(); ++r) {
+      const int argument = overload_.written_results[r];
+      found.push_back(argument < 0 ? IValue(std::move(results_[r])) : arguments_[argument]);
+    }
+    torch::jit::drop(*stack, kernel_.slots.size());
+    for (IValue& value : found) stack->push_back(std::move(value));
+  }
+
+ private:
+  const AnyopParam& Param(int p) const {
+    return *reinterpret_cast<const AnyopParam*>(reinterpret_cast<const char*>(table_.params) +
+                                                static_cast<size_t>(p) * table_.param_size);
+  }
+
+  bool Read(std::string* why) {
+    for (const Slot::Form form :
+         {Slot::kParameter, Slot::kAny}) {  // what others speak of comes first
+      for (size_t i = 0; i < kernel_.slots.size(); ++i) {
+        const Slot& slot = kernel_.slots[i];
+        const bool is_parameter = slot.form == Slot::kParameter || slot.form == Slot::kTransposed;
+        if (is_parameter != (form == Slot::kParameter)) continue;
+        if (is_parameter ? Put(slot, arguments_[i]) : Agrees(slot, arguments_[i])) continue;
+        *why = std::string(table_.name) + " does not take " +
+               overload_.op.schema().arguments()[i].name() + " as it is";
+        return false;
+      }
+    }
+    PutWritten();
+    return true;
+  }
+
+  // In place: the results are arguments.
+  void PutWritten() {
+    for (size_t r = 0; r < overload_.written_results.size(); ++r) {
+      const int argument = overload_.written_results[r];
+      if (argument >= 0 && kernel_.slots[static_cast<size_t>(argument)].form != Slot::kResult)
+        PutTensor(static_cast<int>(table_.num_inputs + r), arguments_[argument].toTensor(), false);
+    }
+  }
+
+  bool Agrees(const Slot& slot, const IValue& given) {
+    switch (slot.form) {
+      case Slot::kResult:
+        return given.isTensor() && PutTensor(static_cast<int>(table_.num_inputs) + slot.parameter,
+                                             given.toTensor(), false);
+      case Slot::kSizes:
+        return HasSizes(slot, given);
+      case Slot::kDtype: {
+        const Tensor* tensor = tensors_[static_cast<size_t>(slot.parameter)];
+        return given.isInt() && tensor && given.toScalarType() == tensor->scalar_type();
+      }
+      case Slot::kValue:
+        return IsValue(slot.value, given);
+      default:
+        return true;
+    }
+  }
+
+  static bool IsValue(const IValue& expected, const IValue& given) {
+    if (expected.isNone() || given.isNone()) return expected.isNone() && given.isNone();
+    if (expected.isString())
+      return given.isString() && given.toStringRef() == expected.toStringRef();
+    if (expected.isList()) return given.isList() && given == expected;
+    const auto number = [](const IValue& value) {
+      return value.isInt() || value.isDouble() || value.isBool();
+    };
+    return number(expected) && number(given) &&
+           expected.toScalar().to<double>() == given.toScalar().to<double>();
+  }
+
+  bool HasSizes(const Slot& slot, const IValue& given) const {
+    if (!given.isIntList()) return false;
+    const auto sizes = given.toIntList();
+    if (sizes.size() != slot.sizes.size()) return false;
+    for (size_t i = 0; i < slot.sizes.size(); ++i) {
+      const Tensor* tensor = tensors_[static_cast<size_t>(slot.sizes[i].first)];
+      const int64_t at = slot.sizes[i].second, rank = tensor ? tensor->dim() : 0;
+      if (at >= rank || at < -rank || tensor->size(at) != sizes.get(i)) return false;
+    }
+    return true;
+  }
+
+  bool Put(const Slot& slot, const IValue& given) {
+    const AnyopParam& param = Param(slot.parameter);
+    AnyopValue& value = values_[static_cast<size_t>(slot.parameter)];
+    if (given.isNone()) return (param.flags & kAnyopOptional) != 0;
+    switch (param.kind) {
+      case kAnyopTensor: {
+        if (!given.isTensor()) return false;
+        const Tensor& tensor = given.toTensor();
+        if (!tensor.defined()) return (param.flags & kAnyopOptional) != 0;
+        return HasLetters(slot, tensor) &&
+               PutTensor(slot.parameter, tensor, slot.form == Slot::kTransposed);
+      }
+      case kAnyopFloat:
+        if (given.isDouble())
+          value.as.f = given.toDouble();
+        else if (given.isInt() || given.isBool())
+          value.as.f = given.toScalar().to<double>();
+        else
+          return false;
+        value.kind = kAnyopFloatValue;
+        return true;
+      case kAnyopStr:
+        if (!given.isString()) return false;
+        value.as.s = given.toStringRef().c_str();
+        value.kind = kAnyopStringValue;
+        return true;
+      case kAnyopScalarType: {
+        const Dtype* dtype = given.isInt() ? FindDtype(given.toScalarType()) : nullptr;
+        value.as.i = dtype ? dtype->anyop : 0;
+        value.kind = kAnyopIntValue;
+        return dtype != nullptr;
+      }
+      default:
+        if (!given.isInt() && !given.isBool()) return false;
+        value.as.i = given.isInt() ? given.toInt() : given.toBool();
+        value.kind = kAnyopIntValue;
+        return true;
+    }
+  }
+
+  bool HasLetters(const Slot& slot, const Tensor& tensor) {
+    if (slot.letters.empty()) return true;
+    if (tensor.dim() != static_cast<int64_t>(slot.letters.size())) return false;
+    for (size_t d = 0; d < slot.letters.size(); ++d) {
+      for (const auto& [letter, size] : sizes_)
+        if (*letter == slot.letters[d] && size != tensor.size(static_cast<int64_t>(d)))
+          return false;
+      sizes_.emplace_back(&slot.letters[d], tensor.size(static_cast<int64_t>(d)));
+    }
+    return true;
+  }
+
+  bool PutTensor(int p, const Tensor& tensor, bool transposed) {
+    if (tensor.layout() != at::kStrided || tensor.is_conj() || tensor.is_neg() ||
+        !tensor.has_storage())
+      return false;
+    const Dtype* dtype = FindDtype(tensor.scalar_type());
+    if (!dtype || (transposed && tensor.dim() != 2)) return false;
+    const bool written = p >= static_cast<int>(table_.num_inputs);
+    AnyopTensor& view = views_[static_cast<size_t>(p)];
+    view = {written ? tensor.mutable_data_ptr() : const_cast<void*>(tensor.const_data_ptr()),
+            0,
+            0,
+            static_cast<int32_t>(tensor.dim()),
+            dtype->code,
+            dtype->bits,
+            1,
+            const_cast<int64_t*>(tensor.sizes().data()),
+            const_cast<int64_t*>(tensor.strides().data()),
+            0};
+    if (transposed) {
+      const int64_t turned[4] = {tensor.size(1), tensor.size(0), tensor.stride(1),
+                                 tensor.stride(0)};
+      std::copy_n(turned, 4, turned_.emplace_back().begin());
+      view.shape = turned_.back().data(), view.strides = turned_.back().data() + 2;
+    }
+    values_[static_cast<size_t>(p)].kind = kAnyopTensorValue;
+    values_[static_cast<size_t>(p)].as.tensor = &view;
+    tensors_[static_cast<size_t>(p)] = &tensor;
+    return true;
+  }
+
+  // One device; and no promotion between a number and a tensor, which torch does by its own rules.
+  bool Fits(std::string* why) {
+    bool numbers = false, mixed = false;
+    for (const Tensor* tensor : tensors_) {
+      if (!tensor) continue;
+      if (!first_) first_ = tensor;
+      if (tensor->device() != first_->device()) {
+        *why =
+            c10::str(table_.name, " got tensors of ", first_->device(), " and ", tensor->device());
+        return false;
+      }
+      numbers |= tensor->dim() == 0;
+      mixed |= tensor->scalar_type() != first_->scalar_type();
+    }
+    if (!first_ || (numbers && mixed))
+      *why = std::string(table_.name) + " does not promote numbers";
+    return first_ && !(numbers && mixed);
+  }
+
+  static int32_t Allocate(void* context, int32_t result, AnyopTensor* view) {
+    auto* call = static_cast<Attempt*>(context);
+    try {
+      call->Make(result, view);
+      return kAnyopOk;
+    } catch (...) {
+      call->error_ = std::current_exception();
+      return kAnyopPending;
+    }
+  }
+
+  void Make(int32_t result, AnyopTensor* view) {
+    const Dtype* dtype = FindDtype(AnyopDtypeOf(view));
+    TORCH_CHECK_NOT_IMPLEMENTED(dtype, table_.name, ": torch has no dtype of this result");
+    Tensor& made = results_[static_cast<size_t>(result)];
+    made = at::empty({view->shape, static_cast<size_t>(view->ndim)},
+                     at::TensorOptions(place_.device).dtype(dtype->torch));
+    view->data = made.mutable_data_ptr();
+    view->shape = const_cast<int64_t*>(made.sizes().data());
+    view->strides = const_cast<int64_t*>(made.strides().data());
+  }
+
+  const NativeKernel& kernel_;
+  const Overload& overload_;
+  const AnyopOp& table_;
+  const IValue* arguments_;
+  c10::SmallVector<AnyopValue, 10> values_;  // by parameter, as the next two
+  c10::SmallVector<AnyopTensor, 10> views_;
+  c10::SmallVector<const Tensor*, 10> tensors_;
+  c10::SmallVector<Tensor, 4> results_;
+  c10::SmallVector<std::pair<const std::string*, int64_t>, 6> sizes_;
+  std::deque<std::array<int64_t, 4>> turned_;
+  const Tensor* first_ = nullptr;
+  Place place_;
+  std::exception_ptr error_;
+};
+
+}  // namespace
+
+void AddNative(const std::string& lines) {
+  const std::lock_guard lock(mutex);
+  std::istringstream stream(lines);
+  for (std::string line; std::getline(stream, line);) Texts().push_back(ParseNative(line));
+}
+
+void AttachNative(Overload* overload) {
+  const std::lock_guard lock(mutex);
+  auto kernels = std::make_unique<std::vector<NativeKernel>>();
+  const std::string packet = overload->name.substr(0, overload->name.find('.'));
+  for (const NativeText& text : Texts()) {
+    const std::string plain = text.overload.substr(0, text.overload.find('.'));
+    if (packet != plain && packet != plain + "_") continue;
+    NativeKernel kernel;
+    if (BindNative(text, overload->op.schema(), &kernel)) kernels->push_back(std::move(kernel));
+  }
+  // What calls in flight read stays.
+  if (!kernels->empty()) overload->native.store(kernels.release(), std::memory_order_release);
+}
+
+bool RunNative(const Overload& overload, torch::jit::Stack* stack, std::string* why) {
+  const auto* kernels = overload.native.load(std::memory_order_acquire);
+  if (!kernels) {
+    *why = "no operator of anyop's stands for " + overload.name;
+    return false;
+  }
+  const IValue* arguments = stack->data() + stack->size() - overload.arguments.size();
+  for (const NativeKernel& kernel : *kernels) {
+    Attempt attempt(kernel, overload, arguments);
+    if (!attempt.Run(why)) continue;
+    attempt.Return(stack);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace anyop::torch_device

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tensors of torch's are for operators: dtypes, and where their memory is.
+#pragma once
+
+#include <anyop/kernel.h>
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+namespace anyop::torch_device {
+
+struct Dtype {
+  c10::ScalarType torch;
+  AnyopDtype anyop;
+  uint8_t code, bits;  // DLPack's
+};
+// Null where operators have no such dtype, or torch has none.
+const Dtype* FindDtype(c10::ScalarType type);
+const Dtype* FindDtype(AnyopDtype type);
+
+// Where the tensors of a call are, for torch and for the operator.
+struct Place {
+  c10::Device device = c10::kCPU;
+  int32_t type = 1, index = 0;  // DLDevice
+  void* stream = nullptr;
+};
+
+// Of a device now: its current stream; what was queued for memory that the CPU reads is done.
+// Throws where operators have no kernels.
+Place PlaceOf(c10::Device device);
+
+}  // namespace anyop::torch_device

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registers kernels over torch's own, which keep and call them, and takes them off again.
+//
+// Torch's table of kernels is read without a lock while it is changed, so a call may meet our
+// function with the functor of the kernel that comes back. Each of ours therefore looks whose
+// functor it got.
+#include "overlay.h"
+
+#include <ATen/Context.h>
+#include <anyop/aten_route.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "boxed.h"
+#include "native.h"
+#include "routes.h"
+#include "signatures.h"
+
+// Torch keeps these to itself: an explicit instantiation may name them, and one that is gone is an
+// error of the compiler.
+namespace c10 {
+const KernelFunction& AnyopKernelOf(const SafeKernelFunction& safe);
+const BoxedKernel& AnyopBoxedOf(const KernelFunction& kernel);
+void* AnyopUnboxedOf(const KernelFunction& kernel, bool takes_symbols);
+const intrusive_ptr<OperatorKernel>& AnyopFunctorOf(const BoxedKernel& kernel);
+template <auto kKernel, auto kBoxed, auto kUnboxed, auto kSymbols, auto kFunctor>
+struct AnyopReach {
+  friend const KernelFunction& AnyopKernelOf(const SafeKernelFunction& safe) {
+    return safe.*kKernel;
+  }
+  friend const BoxedKernel& AnyopBoxedOf(const KernelFunction& kernel) { return kernel.*kBoxed; }
+  friend void* AnyopUnboxedOf(const KernelFunction& kernel, bool takes_symbols) {
+    return takes_symbols ? kernel.*kSymbols : kernel.*kUnboxed;
+  }
+  friend const intrusive_ptr<OperatorKernel>& AnyopFunctorOf(const BoxedKernel& kernel) {
+    return kernel.*kFunctor;
+  }
+};
+template struct AnyopReach<&SafeKernelFunction::kernel_, &KernelFunction::boxed_kernel_func_,
+                           &KernelFunction::unboxed_kernel_func_,
+                           &KernelFunction::sym_unboxed_kernel_func_, &BoxedKernel::functor_>;
+}  // namespace c10
+
+namespace anyop::torch_device {
+namespace {
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using torch::jit::Stack;
+
+std::mutex turning;  // held while overlays are turned on or off; before those of routes.cc
+std::mutex mutex;    // of what follows; no other lock is taken under it
+std::map<std::pair<std::string, std::string>, Overload*> known;  // name, device
+std::map<const c10::OperatorKernel*, Overload*> replaced;        // by torch's functor
+int64_t last_number = 0;
+
+c10::OperatorKernel* FunctorOf(const c10::KernelFunction& kernel) {
+  return c10::AnyopFunctorOf(c10::AnyopBoxedOf(kernel)).get();
+}
+
+// The base of our functors.
+class Ours : public c10::OperatorKernel {
+ public:
+  explicit Ours(Overload* overload) : overload_(overload) {}
+
+  // Torch's function and functor, where it can be called as it is.
+  void Lay(void* direct, c10::OperatorKernel* functor) {
+    direct_ = direct;
+    functor_ = functor;
+  }
+
+ protected:
+  bool IsMine(const void* own_table) const { return TableOf(this) == own_table; }
+  bool IsLookedAt() const { return overload_->attention.load(std::memory_order_relaxed) != 0; }
+  Overload* Get(const void* own_table) { return IsMine(own_table) ? overload_ : Replaced(this); }
+  static const void* TableOf(const Ours* kernel) {
+    return *reinterpret_cast<const void* const volatile*>(kernel);
+  }
+
+ private:
+  [[gnu::noinline, gnu::cold]] static Overload* Replaced(const c10::OperatorKernel* functor) {
+    const std::lock_guard lock(mutex);
+    return replaced.at(functor);
+  }
+
+  Overload* overload_;
+
+ protected:
+  void* direct_ = nullptr;
+  c10::OperatorKernel* functor_ = nullptr;
+};
+
+class OursBoxed final : public Ours {
+ public:
+  explicit OursBoxed(Overload* overload) : Ours(overload) { table_ = TableOf(this); }
+  void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    Overload* overload = Get(table_);
+    if (overload->attention.load(std::memory_order_relaxed)) [[unlikely]]
+      return RunRouted(*overload, stack);
+    overload->overlaid->original.callBoxed(op, keys, stack);
+  }
+
+ private:
+  static inline const void* table_ = nullptr;
+};
+
+// What the unboxed ones do with a call that is routed.
+class RoutedKernel final : public c10::OperatorKernel {
+ public:
+  explicit RoutedKernel(Overload* overload) : overload_(overload) {}
+  void operator()(const c10::OperatorHandle&, DispatchKeySet, Stack* stack) {
+    RunRouted(*overload_, stack);
+  }
+
+ private:
+  Overload* overload_;
+};
+
+template <class R, class... A>
+class OursUnboxed final : public Ours {
+ public:
+  explicit OursUnboxed(Overload* overload) : Ours(overload) { table_ = TableOf(this); }
+  R operator()(DispatchKeySet keys, A... arguments) {
+    if (IsMine(table_) && this->direct_ && !IsLookedAt()) [[likely]]
+      return c10::callUnboxedKernelFunction<R, A...>(this->direct_, this->functor_, keys,
+                                                     std::forward<A>(arguments)...);
+    return Slow(Get(table_), keys, std::forward<A>(arguments)...);
+  }
+
+ private:
+  // Apart: what it needs on the stack would cost every call.
+  [[gnu::noinline, gnu::cold]] static R Slow(Overload* overload, DispatchKeySet keys,
+                                             A... arguments) {
+    if (overload->attention.load(std::memory_order_relaxed) == 0)
+      return overload->overlaid->original.template call<R, A...>(overload->op, keys,
+                                                                 std::forward<A>(arguments)...);
+    const auto boxed = c10::BoxedKernel::makeFromFunctor(std::make_unique<RoutedKernel>(overload));
+    return c10::impl::BoxedKernelWrapper<R(A...)>::call(boxed, overload->op, DispatchKeySet(),
+                                                        std::forward<A>(arguments)...);
+  }
+
+  static inline const void* table_ = nullptr;
+};
+
+struct Maker {
+  template <class R, class... A>
+  static void Make(Overload* overload, Overlaid* overlaid) {
+    overload->op.typed<R(A...)>();  // throws where the types are others
+    overlaid->signature = c10::impl::CppSignature::make<R(A...)>();
+    overlaid->ours = c10::KernelFunction::makeFromUnboxedFunctor<false, OursUnboxed<R, A...>>(
+        std::make_unique<OursUnboxed<R, A...>>(overload));
+  }
+};
+
+class Silence final : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+DispatchKey KeyOf(const std::string& device) {
+  if (device == "cpu") return DispatchKey::CPU;
+  TORCH_CHECK_VALUE(device == "cuda", "an overlay lies on 'cpu' or 'cuda', not on '", device, "'");
+  TORCH_CHECK_VALUE(at::globalContext().hasCUDA(), "this torch has no CUDA to overlay");
+  return DispatchKey::CUDA;
+}
+
+// Made when it is first overlaid.
+Overload* Know(const c10::OperatorHandle& op, const std::string& device, DispatchKey key) {
+  auto made = std::make_unique<Overload>(op);
+  {
+    const std::lock_guard lock(mutex);
+    const auto found = known.find({made->name, device});
+    if (found != known.end()) return found->second;
+  }
+  auto overlaid = std::make_unique<Overlaid>(device, key);
+  made->overlaid = overlaid.get();
+  AttachNative(made.get());
+  if (!signatures::Table<Maker>::Get().Find(op.schema(),
+                                            [&](auto make) { make(made.get(), overlaid.get()); }))
+    overlaid->ours =
+        c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<OursBoxed>(made.get()));
+  const std::lock_guard lock(mutex);
+  overlaid.release();
+  Overload*& place = known[{made->name, device}];
+  return place = made.release();
+}
+
+Overlaid* Of(const Overload* overload) { return const_cast<Overlaid*>(overload->overlaid); }
+
+// Whether the C++ signature has SymInt, for which torch keeps another function.
+bool TakesSymbols(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
+    return argument.real_type()->str().find("SymInt") != std::string::npos;
+  });
+}
+
+void Register(Overload* overload) {
+  Overlaid* overlaid = Of(overload);
+  overlaid->original =
+      c10::AnyopKernelOf(overload->op.getComputedKernelForDispatchKey(overlaid->key));
+  c10::OperatorKernel* functor = FunctorOf(overlaid->original);
+  TORCH_CHECK_NOT_IMPLEMENTED(functor, overload->name, " has a kernel that cannot be laid over");
+  {
+    const std::lock_guard lock(mutex);
+    replaced[functor] = overload;
+  }
+  if (overlaid->signature) {
+    void* direct = c10::AnyopUnboxedOf(overlaid->original, TakesSymbols(overload->op.schema()));
+    static_cast<Ours*>(FunctorOf(overlaid->ours))->Lay(direct, functor);
+  }
+  Silence silence;  // torch warns of kernels that replace others; this one knows
+  const c10::WarningUtils::WarningHandlerGuard quiet(&silence);
+  overlaid->registered.emplace(c10::Dispatcher::singleton().registerImpl(
+      overload->op.operator_name(), overlaid->key, overlaid->ours, overlaid->signature, nullptr,
+      "anyop.torch.overlay"));
+}
+
+// A signature that is not among the known ones must be boxed, which costs: only while a call has to
+// be looked at.
+void Adjust(Overload* overload) {
+  Overlaid* overlaid = Of(overload);
+  const bool wanted =
+      !overlaid->overlays.empty() && (overlaid->signature || overload->attention.load() != 0);
+  if (wanted && !overlaid->registered) Register(overload);
+  if (!wanted) overlaid->registered.reset();
+}
+
+// Whether torch has a kernel of its own for this key: what is made of other overloads has none.
+bool HasKernel(const c10::OperatorHandle& op, DispatchKey key) {
+  return op.hasKernelForDispatchKey(key) ||
+         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
+}
+
+bool IsRuled(const std::string& name, const std::string& device) {
+  AnyopAtenRouting routing{sizeof(AnyopAtenRouting)};
+  const int32_t status = AnyopAtenRoute(name.c_str(), device.c_str(), &routing);
+  TORCH_CHECK_VALUE(status == kAnyopOk, AnyopLastError());
+  return !routing.is_default;
+}
+
+std::string Short(std::string name) {
+  for (const char* prefix : {"aten::", "aten."})
+    if (name.rfind(prefix, 0) == 0) name = name.substr(std::string(prefix).size());
+  const std::string plain = ".default";
+  const bool is_plain = name.size() > plain.size() &&
+                        name.compare(name.size() - plain.size(), plain.size(), plain) == 0;
+  return is_plain ? name.substr(0, name.size() - plain.size()) + "." : name;
+}
+
+// linear.out has a kernel, which calls linear, which has none.
+bool TakesPlaces(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return a.is_out(); });
+}
+
+// The overloads that are named, in torch's order; all that a rule names where none is.
+std::vector<c10::OperatorHandle> Chosen(const std::vector<std::string>& ops,
+                                        const std::string& device, DispatchKey key) {
+  std::map<std::string, int> wanted;  // 1: torch has it, 2: and a kernel
+  for (const std::string& op : ops) wanted[Short(op)] = 0;
+  std::vector<c10::OperatorHandle> chosen;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& op_name : dispatcher.getAllOpNames()) {
+    if (op_name.name.rfind("aten::", 0) != 0) continue;
+    const auto op = dispatcher.findSchema(op_name);
+    if (!op) continue;
+    const std::string packet = op_name.name.substr(6);
+    const bool has = HasKernel(*op, key);
+    bool is_named = false;
+    for (const std::string& name : {packet, packet + "." + op_name.overload_name}) {
+      const auto found = wanted.find(name);
+      if (found == wanted.end()) continue;
+      is_named = true;
+      const bool counts = has && (name != packet || !TakesPlaces(op->schema()));
+      found->second = std::max(found->second, counts ? 2 : 1);
+    }
+    if (ops.empty() && has) is_named = IsRuled(c10::toString(op_name).substr(6), device);
+    if (is_named && has) chosen.push_back(*op);
+  }
+  for (const auto& [name, found] : wanted) {
+    TORCH_CHECK_VALUE(found != 0, "torch has no overload of ATen's named '", name, "'");
+    TORCH_CHECK_VALUE(found == 2, "torch has no kernel of ", name, " for ", device,
+                      ": it is made of other overloads, overlay those");
+  }
+  return chosen;
+}
+
+}  // namespace
+
+std::string Overlaid::Said() const {
+  const std::lock_guard lock(mutex);
+  for (auto at = overlays.rbegin(); at != overlays.rend(); ++at)
+    if (!at->second.empty()) return at->second;
+  return "";
+}
+
+int64_t TurnOverlayOn(const std::vector<std::string>& ops, const std::string& device,
+                      const std::string& route) {
+  WatchRoutes();
+  const std::lock_guard lock(turning);
+  const DispatchKey key = KeyOf(device);
+  CheckRoute(route);
+  const std::vector<c10::OperatorHandle> chosen = Chosen(ops, device, key);
+  const int64_t number = ++last_number;
+  std::vector<Overload*> overloads;
+  for (const c10::OperatorHandle& op : chosen) {
+    overloads.push_back(Know(op, device, key));
+    const std::lock_guard inner(mutex);
+    Of(overloads.back())->overlays.emplace_back(number, route);
+  }
+  for (Overload* overload : overloads) {
+    FollowRoute(overload);
+    Adjust(overload);
+  }
+  return number;
+}
+
+void TurnOverlayOff(int64_t number) {
+  const std::lock_guard lock(turning);
+  for (Overload* overload : OverlaidOverloads()) {
+    auto& overlays = Of(overload)->overlays;
+    const auto found = std::find_if(overlays.begin(), overlays.end(),
+                                    [&](const auto& each) { return each.first == number; });
+    if (found == overlays.end()) continue;
+    {
+      const std::lock_guard inner(mutex);
+      overlays.erase(found);
+    }
+    if (overlays.empty())
+      overload->attention.store(0);
+    else
+      FollowRoute(overload);
+    Adjust(overload);
+  }
+}
+
+void AdjustOverlays() {
+  const std::lock_guard lock(turning);
+  for (Overload* overload : OverlaidOverloads()) Adjust(overload);
+}
+
+std::vector<Overload*> OverlaidOverloads() {
+  const std::lock_guard lock(mutex);
+  std::vector<Overload*> found;
+  for (const auto& [name, overload] : known)
+    if (!overload->overlaid->overlays.empty()) found.push_back(overload);
+  return found;
+}
+
+Overload* FindOverlaid(const std::string& name, const std::string& device) {
+  const std::lock_guard lock(mutex);
+  const auto found = known.find({name, device});
+  return found == known.end() ? nullptr : found->second;
+}
+
+}  // namespace anyop::torch_device

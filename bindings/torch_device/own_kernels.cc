@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making, viewing, resizing and copying tensors of the device.
+#include "own_kernels.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_has_compatible_shallow_copy_type_native.h>
+#include <ATen/ops/_local_scalar_dense_ops.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <set>
+
+#include "device_guard.h"
+#include "overload.h"
+#include "wrappers.h"
+
+namespace anyop::torch_device {
+namespace {
+
+using at::Tensor;
+using c10::SymInt;
+using c10::SymIntArrayRef;
+using std::optional;
+
+constexpr c10::DispatchKeySet kOuterKeys(c10::DispatchKey::PrivateUse1);
+
+void CheckFactory(optional<at::Layout> layout, optional<bool> pinned) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!layout || *layout == at::kStrided, "the device holds no ", *layout,
+                              " tensors");
+  TORCH_CHECK(!pinned || !*pinned, "Only dense CPU tensors can be pinned");
+}
+
+// The guard is set only where the device is not current already.
+c10::OptionalDeviceGuard OnDevice(optional<c10::Device> device) {
+  if (!device || !device->has_index() || device->index() == Use()->Current())
+    return c10::OptionalDeviceGuard();
+  return c10::OptionalDeviceGuard(*device);
+}
+
+Tensor Empty(SymIntArrayRef size, optional<at::ScalarType> dtype, optional<at::Layout> layout,
+             optional<c10::Device> device, optional<bool> pinned,
+             optional<at::MemoryFormat> format) {
+  CheckFactory(layout, pinned);
+  const auto guard = OnDevice(device);
+  return at::detail::empty_generic_symint(size, DeviceAllocator(), kOuterKeys,
+                                          c10::dtype_or_default(dtype), format);
+}
+
+Tensor EmptyStrided(SymIntArrayRef size, SymIntArrayRef stride, optional<at::ScalarType> dtype,
+                    optional<at::Layout> layout, optional<c10::Device> device,
+                    optional<bool> pinned) {
+  CheckFactory(layout, pinned);
+  const auto guard = OnDevice(device);
+  return at::detail::empty_strided_symint_generic(size, stride, DeviceAllocator(), kOuterKeys,
+                                                  c10::dtype_or_default(dtype));
+}
+
+Tensor AsStrided(const Tensor& self, SymIntArrayRef size, SymIntArrayRef stride,
+                 optional<SymInt> offset) {
+  return at::native::as_strided_tensorimpl(
+      self, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
+      offset ? optional<int64_t>(offset->guard_int(__FILE__, __LINE__)) : std::nullopt);
+}
+
+Tensor View(const Tensor& self, SymIntArrayRef size) {
+  return at::native::view(self, C10_AS_INTARRAYREF_SLOW(size));
+}
+
+Tensor ReshapeAlias(const Tensor& self, SymIntArrayRef size, SymIntArrayRef stride) {
+  return at::native::_reshape_alias(self, C10_AS_INTARRAYREF_SLOW(size),
+                                    C10_AS_INTARRAYREF_SLOW(stride));
+}
+
+void SetSizes(c10::TensorImpl* impl, c10::IntArrayRef size, optional<c10::IntArrayRef> stride) {
+  if (impl->sizes() == size && (!stride || impl->strides() == *stride)) return;
+  const size_t item = impl->dtype().itemsize();
+  size_t bytes = 0;
+  if (stride) {
+    impl->set_sizes_and_strides(size, *stride);
+    bytes = at::detail::computeStorageNbytes(size, *stride, item, impl->storage_offset());
+  } else {
+    impl->set_sizes_contiguous(size);
+    bytes = at::detail::computeStorageNbytesContiguous(size, item, impl->storage_offset());
+  }
+  if (impl->numel() != 0 && bytes > impl->unsafe_storage().nbytes())
+    ResizeStorage(impl->unsafe_storage(), bytes);
+}
+
+const Tensor& Resize(const Tensor& self, SymIntArrayRef size, optional<at::MemoryFormat> format) {
+  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  SetSizes(impl, C10_AS_INTARRAYREF_SLOW(size), std::nullopt);
+  if (format && *format != at::MemoryFormat::Preserve) impl->empty_tensor_restride(*format);
+  return self;
+}
+
+Tensor& SetStorage(Tensor& self, at::Storage source, SymInt offset, SymIntArrayRef size,
+                   SymIntArrayRef stride) {
+  at::native::checkSetStorage(self, std::move(source), offset, size, stride);
+  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  impl->set_storage_offset(offset.guard_int(__FILE__, __LINE__));
+  SetSizes(
+      impl, C10_AS_INTARRAYREF_SLOW(size),
+      stride.data() ? optional<c10::IntArrayRef>(C10_AS_INTARRAYREF_SLOW(stride)) : std::nullopt);
+  return self;
+}
+
+Tensor& SetWholeStorage(Tensor& self, at::Storage source) {
+  const auto count = static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
+  return SetStorage(self, std::move(source), 0, SymInt(count), {});
+}
+
+Tensor& SetTensor(Tensor& self, const Tensor& source) {
+  if (self.unsafeGetTensorImpl() == source.unsafeGetTensorImpl()) return self;
+  return SetStorage(self, source.storage(), source.sym_storage_offset(), source.sym_sizes(),
+                    source.sym_strides());
+}
+
+Tensor& SetEmpty(Tensor& self) {
+  const auto guard = OnDevice(self.device());
+  at::Storage none(at::Storage::use_byte_size_t(), 0, DeviceAllocator()->allocate(0),
+                   DeviceAllocator(), /*resizable=*/true);
+  return SetStorage(self, std::move(none), 0, SymIntArrayRef(SymInt(0)), {});
+}
+
+const Overload& CopyFacts() {
+  static const Overload* facts = [] {
+    return new Overload(c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""));
+  }();
+  return *facts;
+}
+
+DeviceIndex IndexOf(const Tensor& tensor) {
+  return tensor.is_privateuseone() ? tensor.device().index() : DeviceIndex(-1);
+}
+
+// Between any two of: this device, the CPU, the inner device.
+Tensor& Copy(Tensor& self, const Tensor& source, bool non_blocking) {
+  const DeviceIndex to = IndexOf(self), from = IndexOf(source);
+  if (non_blocking && Use()->CopyLater(self, to, source, from)) return self;
+  const at::AutoDispatchBelowADInplaceOrView below;
+  Call written(CopyFacts()), read(CopyFacts());
+  Tensor& inner_self = written.InWritten(self);
+  const Tensor& inner_source = read.In(source);
+  if (to >= 0) Use()->Drain(to);
+  if (from >= 0 && from != to) Use()->Drain(from);
+  inner_self.copy_(inner_source, non_blocking);
+  written.Finish();
+  return self;
+}
+
+Tensor CopyFrom(const Tensor& source, const Tensor& to, bool non_blocking) {
+  Tensor written = to;
+  Copy(written, source, non_blocking);
+  return to;
+}
+
+Tensor CopyFromAndResize(const Tensor& source, const Tensor& to) {
+  if (to.sizes() != source.sizes()) to.resize_(source.sizes());
+  return CopyFrom(source, to, false);
+}
+
+at::Scalar LocalScalar(const Tensor& self) {
+  static const auto* facts =
+      MakeOverload(c10::Dispatcher::singleton().findSchemaOrThrow("aten::_local_scalar_dense", ""));
+  Call call(*facts);
+  const Tensor& inner = call.In(self);
+  call.Ready();
+  return at::_ops::_local_scalar_dense::redispatch(platform->inner_keys, inner);
+}
+
+void RecordStream(Tensor& self, c10::Stream stream) {
+  Use()->RecordStream(self.storage().data_ptr(), stream.id(), stream.device_index());
+}
+
+// Module.to() keeps a parameter's identity, and so tied weights tied, where this says yes.
+bool HasCompatibleType(const Tensor& self, const Tensor& from) {
+  const auto dense = [](const Tensor& tensor) {
+    return tensor.layout() == at::kStrided && tensor.unsafeGetTensorImpl()->has_storage();
+  };
+  return dense(self) && dense(from);
+}
+
+const std::set<std::string> kOwn = {
+    "empty.memory_format",
+    "empty_strided",
+    "as_strided",
+    "view",
+    "_reshape_alias",
+    "resize_",
+    "set_.source_Storage_storage_offset",
+    "set_.source_Storage",
+    "set_.source_Tensor",
+    "set_",
+    "copy_",
+    "_copy_from",
+    "_copy_from_and_resize",
+    "_local_scalar_dense",
+    "record_stream",
+};
+
+}  // namespace
+
+bool IsOwnKernel(const std::string& name) { return kOwn.count(name) != 0; }
+
+void CopyBytes(void* to, const void* from, size_t bytes, DeviceIndex index) {
+  const auto options = at::TensorOptions(platform->Inner(index)).dtype(at::kByte);
+  const auto count = static_cast<int64_t>(bytes);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  Use()->Drain(index);
+  at::from_blob(to, {count}, options)
+      .copy_(at::from_blob(const_cast<void*>(from), {count}, options));
+}
+
+void ResizeStorage(const c10::Storage& storage, size_t bytes) {
+  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
+  const auto guard = OnDevice(impl->device());
+  c10::DataPtr made = DeviceAllocator()->allocate(bytes);
+  const size_t kept = std::min(bytes, impl->nbytes());
+  if (impl->data() && kept) CopyBytes(made.get(), impl->data(), kept, impl->device().index());
+  impl->set_data_ptr_noswap(std::move(made));
+  impl->set_nbytes(bytes);
+}
+
+void RegisterOwnKernels(torch::Library* library) {
+  library->impl("empty.memory_format", TORCH_FN(Empty));
+  library->impl("empty_strided", TORCH_FN(EmptyStrided));
+  library->impl("as_strided", TORCH_FN(AsStrided));
+  library->impl("view", TORCH_FN(View));
+  library->impl("_reshape_alias", TORCH_FN(ReshapeAlias));
+  library->impl("resize_", TORCH_FN(Resize));
+  library->impl("set_.source_Storage_storage_offset", TORCH_FN(SetStorage));
+  library->impl("set_.source_Storage", TORCH_FN(SetWholeStorage));
+  library->impl("set_.source_Tensor", TORCH_FN(SetTensor));
+  library->impl("set_", TORCH_FN(SetEmpty));
+  library->impl("copy_", TORCH_FN(Copy));
+  library->impl("_copy_from", TORCH_FN(CopyFrom));
+  library->impl("_copy_from_and_resize", TORCH_FN(CopyFromAndResize));
+  library->impl("_local_scalar_dense", TORCH_FN(LocalScalar));
+  library->impl("record_stream", TORCH_FN(RecordStream));
+  library->impl("_has_compatible_shallow_copy_type", TORCH_FN(HasCompatibleType));
+}
+
+}  // namespace anyop::torch_device

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the device: finds and loads its library, registers its kernels, names it, fills torch.anyop."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import torch
+
+from anyop import _torch_device, _torch_device_entry
+from anyop.torch import overload_backends
+from anyop.torch.device import distributed, dlpack
+from anyop.torch.device.compile import install as install_compile
+
+PLATFORM = "ANYOP_DEVICE_PLATFORM"
+
+
+def start() -> None:
+    """Once, when anyop.torch.device is imported. Raises ImportError that says what to do."""
+    try:
+        module = _torch_device_entry.registered()
+        name = _torch_device_entry.device_name() if module is None else None
+        library = _load() if module is None else None
+        torch.ops.anyop_device.start(os.environ.get(PLATFORM, ""))
+        if module is None:
+            module = _torch_device_entry.register(name, library)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ImportError(f"anyop.torch.device: {_text(error)}") from error
+    _torch_device_entry.wake(module, _parts(module.__name__))
+    overload_backends.tell()
+    distributed.register()
+    dlpack.install()
+    install_compile()
+
+
+def _load() -> str:
+    library = _torch_device.find()
+    _torch_device_entry.check_version(library)
+    _torch_device_entry.open_library(library, _torch_device.LIBANYOP)
+    return library
+
+
+def _parts(module: str) -> dict[str, Any]:
+    """What torch.anyop consists of."""
+    from anyop.torch.device import amp, management, memory, random, streams
+
+    parts: dict[str, Any] = {"amp": amp, "memory": memory, "random": random, "streams": streams}
+    for part, found in parts.items():
+        sys.modules[f"{module}.{part}"] = found
+    for found in (management, memory, random, streams):
+        parts.update((name, getattr(found, name)) for name in found.__all__)
+    return parts
+
+
+def _text(error: Exception) -> str:
+    """Without torch's C++ frames."""
+    return str(error).split("\nException raised from", 1)[0]

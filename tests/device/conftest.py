@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device of torch in tests: marks that say where a test runs, the platform, and programs of their own.
+
+Select by `-m`: anyplatform, cpu (tensors of torch's CPU, no device), host and cuda (that platform alone), triton.
+ANYOP_DEVICE_PLATFORM chooses the platform, as for users.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+MARKS = {"anyplatform", "cpu", "host", "cuda", "triton"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """They are known where this folder is named: pytest tests/device/qwen3_test.py --model DIR."""
+    parser.addoption("--model", metavar="DIR", help="a Qwen3 for the tests of examples/qwen3")
+    parser.addoption("--steps", metavar="N", type=int, default=5, help="they train it for")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """These tests come last, so that the device, which stays in the process, meets no test of other folders."""
+    for item in items:
+        if HERE in item.path.parents and not MARKS & {mark.name for mark in item.iter_markers()}:
+            raise pytest.UsageError(
+                f"{item.nodeid}: mark it with one of {', '.join(sorted(MARKS))}"
+            )
+    items.sort(key=lambda item: HERE in item.path.parents)
+
+
+@pytest.fixture(scope="session")
+def loaded() -> str:
+    """Loads the device into this process; the platform's name."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    import anyop.torch.device
+
+    return anyop.torch.device.platform()
+
+
+@pytest.fixture
+def platform(request: pytest.FixtureRequest) -> str:
+    """The platform below the device; a test for another one is skipped."""
+    found = request.getfixturevalue("loaded")
+    wanted = {mark.name for mark in request.node.iter_markers()} & {"host", "cuda"}
+    if wanted and found not in wanted:
+        pytest.skip(f"the platform is {found}, the test is for {' and '.join(sorted(wanted))}")
+    return found
+
+
+@pytest.fixture
+def inner(platform) -> str:
+    """The device of torch that lends its kernels and its results."""
+    return "cuda" if platform == "cuda" else "cpu"
+
+
+@pytest.fixture
+def same(inner):
+    """Calls function(device) on both devices, equally seeded: the same bits, or nearly, each on its device."""
+    import torch
+    from opinfo_tensors import NEAR, difference
+
+    def check(function, near: bool = False):
+        torch.manual_seed(0)
+        expected = function(inner)
+        torch.manual_seed(0)
+        found = function("anyop")
+        text = difference(expected, found, inner, "anyop")
+        assert text is None or (near and text == NEAR), text
+        return found
+
+    return check
+
+
+@pytest.fixture
+def inductor(platform) -> None:
+    """What inductor generates code for: C++ on host, Triton on CUDA."""
+    if platform == "cuda":
+        pytest.importorskip("triton", reason="inductor needs triton on CUDA")
+    elif not (shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")):
+        pytest.skip("inductor needs a C++ compiler")
+
+
+@pytest.fixture
+def two_devices(platform) -> None:
+    import torch
+
+    if torch.anyop.device_count() < 2:
+        pytest.skip(f"platform {platform} has one device here")
+
+
+@pytest.fixture
+def program(platform):
+    """Runs text in a Python of its own that has loaded the device; its output, or its process when told."""
+
+    def run(text: str, whole: bool = False, seconds: float = 120, **environment: str):
+        process = subprocess.run(
+            [sys.executable, "-c", f"import anyop.torch.device, torch\n{text}"],
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            env={**os.environ, "ANYOP_DEVICE_PLATFORM": platform, **environment},
+        )
+        if whole:
+            return process
+        assert process.returncode == 0, process.stdout + process.stderr[-3000:]
+        return process.stdout
+
+    return run

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events: order between streams, waiting, and time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = [pytest.mark.anyplatform, pytest.mark.usefixtures("platform")]
+
+
+def sleep(milliseconds):
+    torch.ops.anyop_device.sleep(milliseconds)
+
+
+@pytest.fixture(params=["torch.anyop.Event", "torch.Event"])
+def event(request):
+    if request.param == "torch.Event":
+        return lambda **options: torch.Event("anyop", **options)
+    return torch.anyop.Event
+
+
+def test_an_event_comes_with_its_work(event):
+    done = event()
+    assert done.query(), "nothing was recorded"
+    start = time.perf_counter()
+    sleep(150)
+    done.record()
+    assert not done.query() and time.perf_counter() - start < 0.14, "recording does not wait"
+    done.synchronize()
+    assert done.query() and time.perf_counter() - start >= 0.145
+
+
+def test_time_between_events(event):
+    first, last = event(enable_timing=True), event(enable_timing=True)
+    first.record()
+    sleep(150)
+    last.record()
+    last.synchronize()
+    assert 148 <= first.elapsed_time(last) < 1000
+    plain = event()
+    plain.record()
+    plain.synchronize()
+    with pytest.raises((RuntimeError, ValueError)):
+        first.elapsed_time(plain)
+
+
+def test_a_stream_waits_for_an_event(event):
+    side, done = torch.anyop.Stream(), event()
+    start = time.perf_counter()
+    sleep(150)
+    done.record()
+    side.wait_event(done)
+    assert time.perf_counter() - start < 0.14, "the caller does not wait"
+    side.synchronize()
+    assert time.perf_counter() - start >= 0.145 and done.query()
+
+
+def test_an_event_recorded_again_means_the_last(event):
+    done = event()
+    done.record()
+    done.synchronize()
+    sleep(150)
+    done.record()
+    assert not done.query()
+    done.synchronize()
+    assert done.query()
+
+
+def test_an_event_waits_in_a_stream_by_its_own_method(event):
+    side, done = torch.anyop.Stream(), event()
+    sleep(150)
+    done.record(torch.anyop.current_stream())
+    done.wait(side)
+    after = side.record_event()
+    assert not after.query()
+    after.synchronize()
+    assert done.query()
+
+
+def test_the_stream_gives_events():
+    side = torch.anyop.Stream()
+    found = side.record_event()
+    found.synchronize()
+    assert found.query() and side.query()
+
+
+def test_an_event_dies_while_its_work_runs(event):
+    for _ in range(20):
+        done = event()
+        sleep(2)
+        done.record()
+        del done
+    torch.anyop.synchronize()

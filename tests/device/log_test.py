@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ANYOP_LOG_DISPATCH and calls(): which backend served an overload, provably."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+pytestmark = pytest.mark.host
+
+RULES = "aten.mm = native\naten.silu = native, boxed\naten.add = none\naten.add.Tensor = boxed\n"
+
+
+def said(text: str) -> dict[str, str]:
+    """Overload -> backend, of the log's first line about each on the device."""
+    return dict(reversed(re.findall(r"aten\.([\w.]+) on anyop:0: (\w+)", text)))
+
+
+def test_each_backend_is_said_and_counted(program, tmp_path):
+    (tmp_path / "a.routes").write_text(RULES)
+    done = program(
+        """
+d = anyop.torch.device
+x, w = torch.randn(4, 4, device="anyop"), torch.randn(4, 4, device="anyop")
+y = torch.nn.functional.silu(x @ w)
+y = (y + x).exp()
+d.set_route("mm", "boxed")
+d.count_calls()
+x @ x
+d.set_route("mm", "native")
+x @ x; x @ x
+d.register("mm", lambda self, mat2: self.clone(), backend="mine")
+d.set_route("mm", "mine")
+x @ x
+d.set_route("mm", "cpu_fallback")
+x @ x
+d.count_calls(False)
+x @ x
+print(d.calls("mm"))
+""",
+        whole=True,
+        ANYOP_ROUTES=str(tmp_path / "a.routes"),
+        ANYOP_LOG_DISPATCH="1",
+        ANYOP_FALLBACK="silent",
+    )
+    assert done.returncode == 0, done.stderr
+    first = said(done.stderr)
+    assert first["mm"] == "native" and first["silu"] == "native", done.stderr
+    assert first["add.Tensor"] == "boxed" and first["exp"] == "boxed", done.stderr
+    assert "a.routes:1" in done.stderr
+    assert done.stdout.strip() == "{'boxed': 1, 'native': 2, 'cpu_fallback': 1, 'other': 1}"
+
+
+def test_nothing_is_said_unasked(platform, capfd):
+    import anyop.torch.device
+    import torch
+
+    anyop.torch.device.set_route("mm", "native, boxed")
+    x = torch.randn(2, 2, device="anyop")
+    assert torch.isfinite(x @ x).all()
+    anyop.torch.device.set_route("mm", "")
+    assert capfd.readouterr().err == ""
+
+
+def test_disabled_backends_are_passed_over(program):
+    """The other way round is native_test.py's."""
+    out = program(
+        """
+d = anyop.torch.device
+d.count_calls()
+x = torch.ones(2, 2, device="anyop")
+x @ x
+print(d.calls("mm"), d.route("mm"), d.backend_available("native"))
+""",
+        ANYOP_DISABLE="native",
+        ANYOP_OP_ATEN__MM="native,boxed",
+    )
+    assert out.strip() == "{'boxed': 1, 'native': 0, 'cpu_fallback': 0, 'other': 0} boxed False"

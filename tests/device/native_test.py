@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The route native: operators of anyop's in the place of overloads, bit for bit anyop.<op>, and only where they fit."""
+
+from __future__ import annotations
+
+import anyop
+import pytest
+
+pytestmark = pytest.mark.host  # whose results are those of operators on the CPU
+
+N, M, K = 5, 3, 7
+
+
+@pytest.fixture
+def native(platform):
+    """Routes overloads natively, "native, boxed" where nothing is said; afterwards routes are as before."""
+    import anyop.torch.device as device
+    import torch
+
+    changed = []
+
+    def route(*overloads: str, to: str = "native, boxed") -> None:
+        for overload in overloads:
+            device.set_route(overload, to)
+            changed.append(overload)
+
+    device.count_calls()
+    yield route
+    device.count_calls(False)
+    for overload in changed:
+        torch.ops.anyop_device.set_route(overload, "")
+
+
+def served(overload: str) -> dict[str, int]:
+    import anyop.torch.device as device
+
+    return device.calls(overload)
+
+
+def test_which_overloads_have_operators(platform):
+    import torch
+
+    found = set(torch.ops.anyop_device.native_ops())
+    plain = {
+        "add.Tensor", "mul.Tensor", "mm", "bmm", "addmm", "relu", "silu", "gelu", "_softmax", "_log_softmax",
+        "native_layer_norm", "embedding", "embedding_dense_backward", "topk", "threshold_backward", "silu_backward",
+        "gelu_backward", "_softmax_backward_data", "_log_softmax_backward_data",
+    }  # fmt: skip
+    assert plain <= found
+    assert {"add_.Tensor", "add.out", "relu_", "mm.out", "topk.values"} <= found
+    assert not found & {"linear", "layer_norm", "matmul"}  # torch makes them of others
+
+
+# Name, overload, the call on torch's tensors, and the operator's on the CPU.
+CASES = [
+    ("mm", lambda t, x, w, b: x @ w.t(), lambda x, w, b: anyop.matmul(x, w.t())),
+    ("addmm", lambda t, x, w, b: t.nn.functional.linear(x, w, b), lambda x, w, b: anyop.linear(x, w, b)),
+    ("bmm", lambda t, x, w, b: t.bmm(x[None], w.t()[None]), lambda x, w, b: anyop.matmul(x[None], w.t()[None])),
+    ("add.Tensor", lambda t, x, w, b: t.add(x, x[:1], alpha=3), lambda x, w, b: anyop.add(x, x[:1], alpha=3)),
+    ("mul.Tensor", lambda t, x, w, b: x * x[0], lambda x, w, b: anyop.mul(x, x[0])),
+    ("relu", lambda t, x, w, b: x.relu(), lambda x, w, b: anyop.relu(x)),
+    ("relu_", lambda t, x, w, b: x.clone().relu_(), lambda x, w, b: anyop.relu(x)),
+    ("add_.Tensor", lambda t, x, w, b: x.clone().add_(x), lambda x, w, b: anyop.add(x, x)),
+    ("silu", lambda t, x, w, b: t.nn.functional.silu(x), lambda x, w, b: anyop.silu(x)),
+    ("gelu", lambda t, x, w, b: t.nn.functional.gelu(x, approximate="tanh"),
+     lambda x, w, b: anyop.gelu(x, approximate="tanh")),
+    ("_softmax", lambda t, x, w, b: x.softmax(0), lambda x, w, b: anyop.softmax(x, 0)),
+    ("_log_softmax", lambda t, x, w, b: x.log_softmax(-1), lambda x, w, b: anyop.log_softmax(x)),
+    ("native_layer_norm", lambda t, x, w, b: t.nn.functional.layer_norm(x, (K,), x[0], x[1], 1e-3),
+     lambda x, w, b: anyop.layer_norm(x, x[0], x[1], 1e-3)),
+    ("topk", lambda t, x, w, b: x.topk(2)[1], lambda x, w, b: anyop.topk(x, 2)[1]),
+    ("embedding", lambda t, x, w, b: t.nn.functional.embedding((b > 0).long(), x, padding_idx=0),
+     lambda x, w, b: anyop.embedding((b > 0).long(), x)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("overload, call, expected", CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_same_bits_as_the_operator(native, overload, call, expected, dtype):
+    import torch
+
+    torch.manual_seed(0)
+    given = [torch.randn(*s, dtype=getattr(torch, dtype)) for s in ((N, K), (M, K), (M,))]
+    native(overload, to="native")
+    before = served(overload)["native"]
+    found = call(torch, *(t.to("anyop") for t in given))
+    assert served(overload)["native"] == before + 1
+    assert found.device.type == "anyop" and torch.equal(found.cpu(), expected(*given))
+
+
+def test_gradients_are_atens_own_and_backward_is_native_too(native):
+    import torch
+    import torch.nn.functional as F
+
+    native(
+        "mm",
+        "silu",
+        "silu_backward",
+        "relu",
+        "threshold_backward",
+        "embedding",
+        "embedding_dense_backward",
+    )
+    table, w = torch.randn(9, K), torch.randn(K, M)
+    rows = torch.tensor([1, 2, 2, 8])
+
+    def gradients(device):
+        leaves = [t.to(device).requires_grad_() for t in (table, w)]
+        x = F.silu(F.embedding(rows.to(device), leaves[0]))
+        (x @ leaves[1]).relu().square().sum().backward()
+        return [leaf.grad.cpu() for leaf in leaves]
+
+    for found, expected in zip(gradients("anyop"), gradients("cpu")):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    for overload in ("mm", "silu_backward", "threshold_backward", "embedding_dense_backward"):
+        assert served(overload)["native"] >= 1 and served(overload)["boxed"] == 0
+
+
+def test_what_does_not_fit_is_the_next_ones(native):
+    """Numbers, other dtypes, constants that differ: torch's kernel, with torch's result."""
+    import torch
+
+    native("add.Tensor", "mm", "topk", "native_layer_norm", "mul.Tensor")
+    x, before = torch.randn(4, 4, device="anyop"), served("add.Tensor")
+    assert torch.equal((x + 1.5).cpu(), x.cpu() + 1.5)
+    y = x.cfloat()
+    assert torch.equal((y @ y).cpu(), y.cpu() @ y.cpu())
+    assert torch.equal(x.topk(2, 0)[0].cpu(), x.cpu().topk(2, 0)[0])
+    found = torch.nn.functional.layer_norm(x, (4, 4)).cpu()
+    assert torch.equal(found, torch.nn.functional.layer_norm(x.cpu(), (4, 4)))
+    zero = torch.ones((), dtype=torch.float64, device="anyop")
+    assert (
+        x * zero
+    ).dtype == torch.float32  # torch's rule of numbers, not the operator's promotion
+    for overload in ("add.Tensor", "mm", "topk", "native_layer_norm", "mul.Tensor"):
+        assert served(overload)["boxed"] > 0
+    assert served("add.Tensor")["native"] == before["native"]
+
+
+@pytest.mark.parametrize("a, b", [((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)), ((4,), (4, 5))])
+def test_wrong_calls_are_refused_as_torch_does(native, a, b):
+    """mm is the operator matmul, which takes more: what torch refuses stays refused."""
+    import torch
+
+    native("mm", "bmm")
+    with pytest.raises(RuntimeError):
+        torch.mm(torch.randn(a, device="anyop"), torch.randn(b, device="anyop"))
+    with pytest.raises(RuntimeError):
+        torch.bmm(torch.randn(1, 2, 3, device="anyop"), torch.randn(4, 3, 2, device="anyop"))
+    with pytest.raises(IndexError):
+        native("embedding")
+        torch.nn.functional.embedding(
+            torch.tensor([7], device="anyop"), torch.randn(3, 2, device="anyop")
+        )
+
+
+def test_without_another_in_the_route_it_is_refused(program):
+    """ANYOP_FALLBACK=error: nothing but operators may run."""
+    text = """
+anyop.torch.device.set_route("mm", "native")
+x = torch.randn(2, 2, dtype=torch.cfloat).to("anyop")
+y = torch.ones(2, 2).to("anyop")
+print((y @ y).cpu().tolist())
+try:
+    x @ x
+except NotImplementedError as error:
+    print(error)
+"""
+    out = program(text, ANYOP_FALLBACK="error")
+    assert "[[2.0, 2.0], [2.0, 2.0]]" in out and "matmul: a has dtype complex64" in out
+
+
+def test_without_another_in_the_route_torchs_runs(native, capfd):
+    """By default it is said once."""
+    import torch
+
+    native("bmm", to="native")
+    x = torch.randn(2, 2, 2, dtype=torch.cfloat)
+    for _ in range(2):
+        assert torch.equal(torch.bmm(*[x.to("anyop")] * 2).cpu(), torch.bmm(x, x))
+    said = capfd.readouterr().err
+    assert said.count("bmm on anyop:0") == 1 and "boxed runs instead" in said
+
+
+def test_written_results(native):
+    """In place and out=: the same memory; a result that does not fit is torch's to resize."""
+    import torch
+
+    native("add_.Tensor", "mm.out", "relu_")
+    x = torch.randn(4, 6, device="anyop")
+    view, expected = x[:, ::2], x.cpu()
+    version = x._version
+    assert view.add_(view) is view and x._version > version
+    expected[:, ::2] *= 2
+    assert torch.equal(x.cpu(), expected)
+    out = torch.empty(0, device="anyop")
+    torch.mm(x, x.t(), out=out)
+    assert torch.equal(out.cpu(), x.cpu() @ x.cpu().t())
+    whole = torch.empty(4, 4, device="anyop")
+    assert torch.mm(x, x.t(), out=whole) is whole and served("mm.out")["native"] == 1
+    assert torch.equal(whole.cpu(), anyop.matmul(x.cpu(), x.cpu().t()))
+
+
+def test_only_own_kernels(program):
+    """Two layers run with torch's kernels taken away: every overload that computes is an operator of anyop's."""
+    out = program(
+        """
+import anyop
+from torch.nn import functional as F
+table, w = torch.randn(9, 8), torch.randn(8, 8)
+def run(table, w, rows):
+    x = F.embedding(rows, table)
+    return F.softmax(F.silu(x @ w) + x, -1)
+args = [t.to("anyop") for t in (table, w, torch.tensor([3, 1]))]
+found = run(*args)
+print(torch.allclose(found.cpu(), run(table, w, torch.tensor([3, 1])), atol=1e-6))
+try:
+    args[0].exp()
+except NotImplementedError as error:
+    print("refused:", error)
+""",
+        ANYOP_DISABLE="boxed,cpu_fallback",
+        ANYOP_OP_ATEN__EMBEDDING="native",
+        ANYOP_OP_ATEN__MM="native",
+        ANYOP_OP_ATEN__SILU="native",
+        ANYOP_OP_ATEN__ADD="native",
+        ANYOP_OP_ATEN___SOFTMAX="native",
+    )
+    assert out.splitlines()[0] == "True" and "refused: exp" in out
+
+
+def test_operators_that_come_later_stand_for_overloads(native, tmp_path):
+    """A third party's folder names overloads in its schema."""
+    import torch
+
+    (tmp_path / "shifted.toml").write_text(
+        'schema = "lately::shifted(Tensor x) -> Tensor"\nshapes = { x = "*", out = "*" }\n'
+        'aten_overloads = ["digamma(x)"]\n'
+    )
+    (tmp_path / "shifted.cc").write_text(
+        '#include "lately/ops/shifted.h"\n'
+        'extern "C" int32_t lately_shifted_cpu(const ShiftedArgs* args, AnyopCall*) {\n'
+        "  const float* x = static_cast<const float*>(args->x->data);\n"
+        "  float* out = static_cast<float*>(args->out->data);\n"
+        "  for (int64_t i = 0; i < args->rows; ++i) out[i] = x[i] + 1000;\n"
+        "  return kAnyopOk;\n}\n"
+    )
+    anyop.load(tmp_path)
+    native("digamma")
+    x = torch.randn(6)
+    assert torch.equal(torch.digamma(x.to("anyop")).cpu(), x + 1000)

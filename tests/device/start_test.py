@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`import anyop.torch.device`: what it costs, its name, and every reason not to start, each with its cure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = pytest.mark.anyplatform
+
+REFUSALS = """
+import os, sys, torch
+
+def attempt(**variables):
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        import anyop.torch.device
+    except ImportError as error:
+        return str(error)
+    finally:
+        os.environ.clear(); os.environ.update(before)
+    raise SystemExit(f"{variables}: no error")
+
+def check(*words, **variables):
+    said = attempt(**variables)
+    assert said.startswith("anyop.torch.device: ") and all(word in said for word in words), said
+    assert torch._C._get_privateuse1_backend_name() == "privateuseone" and not hasattr(torch, "anyop")
+
+empty = sys.argv[1]
+other, junk = f"{empty}.other.so", f"{empty}.junk.so"
+open(other, "wb").write(b"\\x7fELF\\0torch_device-1.0.0.so\\0")
+open(junk, "wb").write(b"\\x7fELF\\0")
+check("no C++ compiler", "PATH", ANYOP_CACHE_DIR=empty, ANYOP_TORCH_DEVICE="", PATH="/nowhere", CXX="")
+check("ANYOP_TORCH_DEVICE=0", ANYOP_TORCH_DEVICE="0")
+check("No such file", "/nowhere.so", ANYOP_TORCH_DEVICE="/nowhere.so")
+check("is for torch 1.0.0, this is torch " + torch.__version__, ANYOP_TORCH_DEVICE=other)
+check("no library of anyop's device", ANYOP_TORCH_DEVICE=junk)
+for name in ("cuda", "nn", "numpy", "ones", "My-chip", "privateuseone"):
+    check("ANYOP_DEVICE_NAME", repr(name), ANYOP_DEVICE_NAME=name)
+check("nochip", ANYOP_DEVICE_PLATFORM="nochip")
+
+if (child := os.fork()) == 0:  # where another backend has the place
+    torch.utils.rename_privateuse1_backend("other")
+    said = [attempt(), attempt()]
+    fine = all("'other'" in text and "anyop.torch.overlay" in text for text in said)
+    os._exit(0 if fine and not hasattr(torch, "anyop") else 1)
+assert os.waitpid(child, 0)[1] == 0
+
+import anyop.torch.device  # and now it works
+os.environ["ANYOP_DEVICE_NAME"] = "later"  # too late: it has its name
+assert torch.ones(2, device="anyop").sum().item() == 2 and anyop.torch.device.name() == "anyop"
+print("all")
+"""
+
+
+def run(text: str, *arguments: str, **variables: str) -> str:
+    """Output of a Python of its own."""
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", text, *arguments],
+        env=environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_every_reason_not_to_start_is_told_and_leaves_torch_alone(platform, tmp_path):
+    assert run(REFUSALS, str(tmp_path / "empty")).startswith("all")
+
+
+def test_another_name(platform):
+    run("""
+import torch, anyop.torch.device as device
+x = torch.arange(4.0, device="mychip:0")
+assert str(x.device) == "mychip:0" and x.is_mychip and device.name() == "mychip"
+assert torch.mychip.current_device() == 0 and x.cpu().mychip().sum().item() == 6
+assert torch.mychip.current_stream().device == torch.device("mychip:0")
+with torch.mychip.amp.autocast(dtype=torch.bfloat16):
+    assert torch.mm(x[None], x[:, None]).dtype == torch.bfloat16
+try:
+    torch.device("anyop")
+except RuntimeError:
+    print("unknown")
+""", ANYOP_DEVICE_NAME="mychip")  # fmt: skip
+
+
+def test_threads_that_start_it_at_once_and_a_child_of_a_process_that_used_it(platform):
+    """DataLoader's workers seed torch: that must work in a child, and the device says that it does not."""
+    run("""
+import os, threading, torch
+found, gate = [], threading.Barrier(8)
+def work(n):
+    gate.wait()
+    import anyop.torch.device
+    x = torch.full((8, 8), float(n), device="anyop")
+    found.append((n, x.device.type, (x @ x).sum().item()))
+threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert sorted(found) == [(n, "anyop", 512.0 * n * n) for n in range(8)], found
+
+if (child := os.fork()) == 0:
+    torch.manual_seed(1)
+    fine = torch.anyop._is_in_bad_fork() and not torch.anyop.is_available()
+    fine = fine and not torch.anyop.is_initialized() and torch.ones(2).sum().item() == 2
+    os._exit(0 if fine else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert torch.anyop.is_available() and not torch.anyop._is_in_bad_fork()
+""")
+
+
+def test_what_it_costs(platform, report):
+    """Processor time, which others on this machine do not lengthen; the first run warms the files' cache."""
+    costs = [
+        [float(word) for word in run("""
+import time, torch
+begin = time.process_time()
+from anyop import _torch_device, _torch_device_entry
+_torch_device_entry.open_library(_torch_device.find(), _torch_device.LIBANYOP)
+opened = time.process_time()
+count = torch.ops.anyop_device.start("")
+started = time.process_time()
+import anyop.torch.device
+print(started - opened, time.process_time() - begin, count)
+""").split()]
+        for _ in range(3)
+    ]  # fmt: skip
+    registration, whole = min(c[0] for c in costs), min(c[1] for c in costs)
+    report.append(f"registration of {costs[0][2]:.0f} overloads: {registration * 1e3:.0f} ms")
+    report.append(
+        f"import anyop.torch.device, library in the cache: {whole * 1e3:.0f} ms beyond torch"
+    )
+    assert costs[0][2] > 1000 and registration <= 0.1 and whole <= 0.3
