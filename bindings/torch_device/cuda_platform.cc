@@ -6,6 +6,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <dlfcn.h>
 
 #include "platform.h"
 
@@ -13,6 +14,7 @@ namespace anyop::torch_device {
 namespace {
 
 constexpr c10::DeviceType kCuda = c10::DeviceType::CUDA;
+constexpr int64_t kCyclesOfMillisecond = 2'000'000;  // of a chip at 2 GHz; slower ones wait longer
 
 class Cuda final : public Platform {
  public:
@@ -83,8 +85,15 @@ class Cuda final : public Platform {
     guard_->synchronizeStream(Of(index, stream));
   }
   void Synchronize(DeviceIndex index) const override { guard_->synchronizeDevice(index); }
-  void Sleep(int64_t) const override {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "on CUDA, torch.cuda._sleep holds a stream up");
+  void Sleep(int64_t milliseconds) const override {
+    // What torch.cuda._sleep calls: a kernel that counts cycles.
+    static const auto sleep = [] {
+      void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+      return reinterpret_cast<void (*)(int64_t)>(library ? dlsym(library, "_ZN2at4cuda5sleepEl")
+                                                         : nullptr);
+    }();
+    TORCH_CHECK_NOT_IMPLEMENTED(sleep, "this torch cannot hold a stream of CUDA up");
+    sleep(milliseconds * kCyclesOfMillisecond);
   }
 
   void Record(void** event, DeviceIndex index, c10::StreamId stream,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Any
 
 import torch
@@ -15,6 +16,10 @@ from anyop.torch.device import distributed, dlpack
 from anyop.torch.device.compile import install as install_compile
 
 PLATFORM = "ANYOP_DEVICE_PLATFORM"
+NATIVE_CUDA = (  # https://github.com/pytorch/pytorch/issues/161129
+    "with the device {name}, torch runs no backward of native cuda tensors in this process; keep what is trained on"
+    " {name}, or use anyop.torch.overlay, which routes operators of cuda tensors without a device of its own"
+)
 
 
 def start() -> None:
@@ -33,6 +38,8 @@ def start() -> None:
     distributed.register()
     dlpack.install()
     install_compile()
+    if torch.cuda.is_available():
+        warnings.warn(NATIVE_CUDA.format(name=module.__name__[6:]), RuntimeWarning, stacklevel=2)
 
 
 def _load() -> str:
