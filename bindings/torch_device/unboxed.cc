@@ -3,11 +3,7 @@
 // typed handle, takes the result over.
 #include "unboxed.h"
 
-#include <ATen/core/IListRef.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-
-#include <typeindex>
-#include <unordered_map>
 
 #include "boxed.h"
 #include "device_generator.h"
@@ -17,13 +13,9 @@
 namespace anyop::torch_device {
 namespace {
 
-using at::Scalar;
 using at::Tensor;
-using c10::SymInt;
-using c10::SymIntArrayRef;
+using signatures::OptionalTensor;
 using std::optional;
-using OptionalTensor = optional<Tensor>;
-using Lists = std::vector<Tensor>;
 
 // An argument as the kernel gets it.
 const Tensor& Wrap(Call& call, const Tensor& tensor) { return call.In(tensor); }
@@ -116,13 +108,14 @@ class Unboxed<R(A...)> {
 
   R Routed(A... arguments) const {
     using Wrapper = c10::impl::BoxedKernelWrapper<R(A...)>;
-    const auto boxed = c10::BoxedKernel::makeFromFunctor(std::make_unique<BoxedKernel>(overload_));
-    return Wrapper::call(boxed, overload_->op, c10::DispatchKeySet(),
+    return Wrapper::call(boxed_, overload_->op, c10::DispatchKeySet(),
                          std::forward<A>(arguments)...);
   }
 
   Overload* overload_;
   c10::TypedOperatorHandle<R(A...)> op_;
+  c10::BoxedKernel boxed_ =
+      c10::BoxedKernel::makeFromFunctor(std::make_unique<BoxedKernel>(overload_));
 };
 
 struct Maker {
