@@ -30,7 +30,7 @@ def tally(request: pytest.FixtureRequest) -> dict[str, Counter]:
 
 @pytest.fixture
 def report(request: pytest.FixtureRequest) -> list[str]:
-    """Lines of the tests in tests/conformance about what they have counted."""
+    """Lines of tests about what they have counted."""
     return request.config.stash[_REPORT]
 
 
@@ -92,7 +92,7 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     for reason, count in reasons.items():
         terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}")
     if lines := config.stash[_REPORT]:
-        terminalreporter.section("ATen's overloads")
+        terminalreporter.section("what tests counted")
         for line in lines:
             terminalreporter.write_line(line)
     tally = config.stash[_TALLY]
