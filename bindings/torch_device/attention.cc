@@ -19,7 +19,7 @@ namespace {
 using at::Tensor;
 using std::optional;
 
-struct Arguments {
+struct Attended {
   const Tensor &query, &key, &value;
   const optional<Tensor>& mask;
   double dropout;
@@ -28,13 +28,13 @@ struct Arguments {
   bool grouped;
 };
 
-bool NeedsGradient(const Arguments& a) {
+bool NeedsGradient(const Attended& a) {
   return at::GradMode::is_enabled() &&
          (a.query.requires_grad() || a.key.requires_grad() || a.value.requires_grad());
 }
 
 // What torch would take for these tensors on the inner device.
-at::SDPBackend Choose(const Arguments& a) {
+at::SDPBackend Choose(const Attended& a) {
   if (a.query.key_set().has(c10::DispatchKey::Python))
     return at::SDPBackend::math;  // no memory to look at
   static const auto* facts =
@@ -68,7 +68,7 @@ Tensor PadLast(const Tensor& tensor, int64_t multiple) {
   return rest ? at::constant_pad_nd(tensor, {0, multiple - rest}) : tensor;
 }
 
-Tensor Flash(const Arguments& a, const optional<Tensor>& mask) {
+Tensor Flash(const Attended& a, const optional<Tensor>& mask) {
   if (platform->inner == c10::DeviceType::CPU) {
     return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
         a.query, a.key, a.value, a.dropout, a.causal, mask, a.scale));
@@ -82,7 +82,7 @@ Tensor Flash(const Arguments& a, const optional<Tensor>& mask) {
 }
 
 // Its kernels read the mask in rows of 16.
-Tensor Efficient(const Arguments& a, optional<Tensor> mask) {
+Tensor Efficient(const Attended& a, optional<Tensor> mask) {
   if (mask) {
     const int64_t length = mask->size(-1);
     if (length % 16) mask = PadLast(*mask, 16).narrow(-1, 0, length);
@@ -95,7 +95,7 @@ Tensor Efficient(const Arguments& a, optional<Tensor> mask) {
 Tensor Attention(const Tensor& query, const Tensor& key, const Tensor& value,
                  const optional<Tensor>& mask, double dropout, bool causal, optional<double> scale,
                  bool grouped) {
-  const Arguments a{query, key, value, mask, dropout, causal, scale, grouped};
+  const Attended a{query, key, value, mask, dropout, causal, scale, grouped};
   const at::SDPBackend backend = Choose(a);
   const optional<Tensor> numbers = MaskAsNumbers(mask, query.scalar_type(), backend);
   switch (backend) {

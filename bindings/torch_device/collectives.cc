@@ -15,6 +15,7 @@
 
 #include "lent_storage.h"
 #include "platform.h"
+#include "silence.h"
 
 namespace anyop::torch_device {
 namespace {
@@ -153,19 +154,13 @@ class Collective final : public c10::OperatorKernel {
   c10::SafeKernelFunction kernel_;
 };
 
-// Torch warns of every kernel that another one takes the place of.
-class Silence final : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
-
 }  // namespace
 
 void RegisterCollectives() {
   if (!platform->boxed) return;  // its bytes are no other device's; its vendor brings a backend
   static auto* library = new torch::Library(torch::Library::IMPL, "c10d",
                                             c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  Silence silence;
-  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+  const Silence silence;
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.name.rfind("c10d::", 0) != 0) continue;

@@ -23,7 +23,7 @@ namespace {
 using at::Tensor;
 using c10::IValue;
 
-std::mutex mutex;
+std::mutex native_mutex;
 std::deque<NativeText>& Texts() {  // they stay where they are
   static auto* made = new std::deque<NativeText>();
   return *made;
@@ -40,23 +40,14 @@ class Attempt {
     results_.resize(table_.num_outputs);
   }
 
+  // A plugin's own kernels come before the CPU's on its memory.
   bool Run(std::string* why) {
     if (!Read(why) || !Fits(why)) return false;
     const at::AutoDispatchBelowADInplaceOrView below;
-    const c10::OptionalDeviceGuard guard(first_->device());
-    place_ = PlaceOf(first_->device());
-    for (size_t i = 0; i < values_.size(); ++i)
-      if (tensors_[i]) views_[i].device_type = place_.type, views_[i].device_id = place_.index;
-    const AnyopInvokeOptions options = {sizeof options, 0, place_.stream, nullptr, &Allocate, this};
-    const int32_t status = AnyopInvoke(kernel_.text->op, values_.data(),
-                                       static_cast<int32_t>(values_.size()), &options);
-    if (status == kAnyopOk) return true;
-    if (status == kAnyopPending) std::rethrow_exception(error_);
-    *why = AnyopLastError();
-    if (status == kAnyopValueError || status == kAnyopTypeError || status == kAnyopNotImplemented)
-      return false;
-    if (status == kAnyopOutOfMemory) TORCH_CHECK_WITH(OutOfMemoryError, false, *why);
-    TORCH_CHECK(false, *why);
+    const c10::Device device = first_->device();
+    const c10::OptionalDeviceGuard guard(device);
+    const std::optional<Place> own = PluginPlaceOf(device);
+    return (own && RunAt(*own, why)) || RunAt(PlaceOf(device), why);
   }
 
   // The results in the place of the arguments.
@@ -71,6 +62,22 @@ class Attempt {
   }
 
  private:
+  bool RunAt(const Place& place, std::string* why) {
+    place_ = place;
+    for (size_t i = 0; i < values_.size(); ++i)
+      if (tensors_[i]) views_[i].device_type = place_.type, views_[i].device_id = place_.index;
+    const AnyopInvokeOptions options = {sizeof options, 0, place_.stream, nullptr, &Allocate, this};
+    const int32_t status = AnyopInvoke(kernel_.text->op, values_.data(),
+                                       static_cast<int32_t>(values_.size()), &options);
+    if (status == kAnyopOk) return true;
+    if (status == kAnyopPending) std::rethrow_exception(error_);
+    *why = AnyopLastError();
+    if (status == kAnyopValueError || status == kAnyopTypeError || status == kAnyopNotImplemented)
+      return false;
+    if (status == kAnyopOutOfMemory) TORCH_CHECK_WITH(OutOfMemoryError, false, *why);
+    TORCH_CHECK(false, *why);
+  }
+
   const AnyopParam& Param(int p) const {
     return *reinterpret_cast<const AnyopParam*>(reinterpret_cast<const char*>(table_.params) +
                                                 static_cast<size_t>(p) * table_.param_size);
@@ -260,8 +267,9 @@ class Attempt {
     const Dtype* dtype = FindDtype(AnyopDtypeOf(view));
     TORCH_CHECK_NOT_IMPLEMENTED(dtype, table_.name, ": torch has no dtype of this result");
     Tensor& made = results_[static_cast<size_t>(result)];
-    made = at::empty({view->shape, static_cast<size_t>(view->ndim)},
-                     at::TensorOptions(place_.device).dtype(dtype->torch));
+    if (!made.defined())  // at another place, of the same sizes
+      made = at::empty({view->shape, static_cast<size_t>(view->ndim)},
+                       at::TensorOptions(place_.device).dtype(dtype->torch));
     view->data = made.mutable_data_ptr();
     view->shape = const_cast<int64_t*>(made.sizes().data());
     view->strides = const_cast<int64_t*>(made.strides().data());
@@ -285,13 +293,13 @@ class Attempt {
 }  // namespace
 
 void AddNative(const std::string& lines) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(native_mutex);
   std::istringstream stream(lines);
   for (std::string line; std::getline(stream, line);) Texts().push_back(ParseNative(line));
 }
 
 void AttachNative(Overload* overload) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(native_mutex);
   auto kernels = std::make_unique<std::vector<NativeKernel>>();
   const std::string packet = overload->name.substr(0, overload->name.find('.'));
   for (const NativeText& text : Texts()) {

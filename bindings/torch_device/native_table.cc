@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "overload.h"
+
 namespace anyop::torch_device {
 namespace {
 
@@ -92,12 +94,12 @@ Slot ReadSlot(const AnyopOp& table, const std::string& text) {
 }
 
 // What a schema has beside the arguments that are results.
-struct Arguments {
+struct Sorted {
   std::vector<const c10::Argument*> taken, written;
 };
 
-Arguments Sort(const c10::FunctionSchema& schema) {
-  Arguments sorted;
+Sorted Sort(const c10::FunctionSchema& schema) {
+  Sorted sorted;
   for (const c10::Argument& argument : schema.arguments()) {
     const bool is_out = argument.is_out();
     (is_out ? sorted.written : sorted.taken).push_back(&argument);
@@ -105,7 +107,7 @@ Arguments Sort(const c10::FunctionSchema& schema) {
   return sorted;
 }
 
-bool TakesTheSame(const Arguments& a, const Arguments& b) {
+bool TakesTheSame(const Sorted& a, const Sorted& b) {
   const auto same = [](const c10::Argument* x, const c10::Argument* y) {
     return x->name() == y->name() && *x->real_type() == *y->real_type();
   };
@@ -113,14 +115,10 @@ bool TakesTheSame(const Arguments& a, const Arguments& b) {
          std::equal(a.taken.begin(), a.taken.end(), b.taken.begin(), same);
 }
 
-bool IsWritten(const c10::Argument& argument) {
-  return argument.alias_info() && argument.alias_info()->isWrite();
-}
-
 // "add_.Tensor" for add.Tensor, "add.out" for both.
 bool IsFormOf(const c10::FunctionSchema& schema, const c10::FunctionSchema& plain) {
   if (schema.operator_name() == plain.operator_name()) return true;
-  const Arguments given = Sort(schema), expected = Sort(plain);
+  const Sorted given = Sort(schema), expected = Sort(plain);
   if (!TakesTheSame(given, expected)) return false;
   if (schema.name() == plain.name() + "_")
     return schema.overload_name() == plain.overload_name() && plain.returns().size() == 1 &&

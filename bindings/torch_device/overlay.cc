@@ -19,6 +19,7 @@
 #include "native.h"
 #include "routes.h"
 #include "signatures.h"
+#include "silence.h"
 
 // Torch keeps these to itself: an explicit instantiation may name them, and one that is gone is an
 // error of the compiler.
@@ -52,8 +53,8 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 using torch::jit::Stack;
 
-std::mutex turning;  // held while overlays are turned on or off; before those of routes.cc
-std::mutex mutex;    // of what follows; no other lock is taken under it
+std::mutex turning;         // held while overlays are turned on or off; before those of routes.cc
+std::mutex overlays_mutex;  // of what follows; no other lock is taken under it
 std::map<std::pair<std::string, std::string>, Overload*> known;  // name, device
 std::map<const c10::OperatorKernel*, Overload*> replaced;        // by torch's functor
 int64_t last_number = 0;
@@ -83,7 +84,7 @@ class Ours : public c10::OperatorKernel {
 
  private:
   [[gnu::noinline, gnu::cold]] static Overload* Replaced(const c10::OperatorKernel* functor) {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(overlays_mutex);
     return replaced.at(functor);
   }
 
@@ -146,7 +147,7 @@ class OursUnboxed final : public Ours {
   static inline const void* table_ = nullptr;
 };
 
-struct Maker {
+struct OursMaker {
   template <class R, class... A>
   static void Make(Overload* overload, Overlaid* overlaid) {
     overload->op.typed<R(A...)>();  // throws where the types are others
@@ -154,10 +155,6 @@ struct Maker {
     overlaid->ours = c10::KernelFunction::makeFromUnboxedFunctor<false, OursUnboxed<R, A...>>(
         std::make_unique<OursUnboxed<R, A...>>(overload));
   }
-};
-
-class Silence final : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
 };
 
 DispatchKey KeyOf(const std::string& device) {
@@ -171,18 +168,18 @@ DispatchKey KeyOf(const std::string& device) {
 Overload* Know(const c10::OperatorHandle& op, const std::string& device, DispatchKey key) {
   auto made = std::make_unique<Overload>(op);
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(overlays_mutex);
     const auto found = known.find({made->name, device});
     if (found != known.end()) return found->second;
   }
   auto overlaid = std::make_unique<Overlaid>(device, key);
   made->overlaid = overlaid.get();
   AttachNative(made.get());
-  if (!signatures::Table<Maker>::Get().Find(op.schema(),
+  if (!signatures::Table<OursMaker>::Get().Find(op.schema(),
                                             [&](auto make) { make(made.get(), overlaid.get()); }))
     overlaid->ours =
         c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<OursBoxed>(made.get()));
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(overlays_mutex);
   overlaid.release();
   Overload*& place = known[{made->name, device}];
   return place = made.release();
@@ -205,15 +202,14 @@ void Register(Overload* overload) {
   c10::OperatorKernel* functor = FunctorOf(overlaid->original);
   TORCH_CHECK_NOT_IMPLEMENTED(functor, overload->name, " has a kernel that cannot be laid over");
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(overlays_mutex);
     replaced[functor] = overload;
   }
   if (overlaid->signature) {
     void* direct = c10::AnyopUnboxedOf(overlaid->original, TakesSymbols(overload->op.schema()));
     static_cast<Ours*>(FunctorOf(overlaid->ours))->Lay(direct, functor);
   }
-  Silence silence;  // torch warns of kernels that replace others; this one knows
-  const c10::WarningUtils::WarningHandlerGuard quiet(&silence);
+  const Silence silence;
   overlaid->registered.emplace(c10::Dispatcher::singleton().registerImpl(
       overload->op.operator_name(), overlaid->key, overlaid->ours, overlaid->signature, nullptr,
       "anyop.torch.overlay"));
@@ -292,7 +288,7 @@ std::vector<c10::OperatorHandle> Chosen(const std::vector<std::string>& ops,
 }  // namespace
 
 std::string Overlaid::Said() const {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(overlays_mutex);
   for (auto at = overlays.rbegin(); at != overlays.rend(); ++at)
     if (!at->second.empty()) return at->second;
   return "";
@@ -309,7 +305,7 @@ int64_t TurnOverlayOn(const std::vector<std::string>& ops, const std::string& de
   std::vector<Overload*> overloads;
   for (const c10::OperatorHandle& op : chosen) {
     overloads.push_back(Know(op, device, key));
-    const std::lock_guard inner(mutex);
+    const std::lock_guard inner(overlays_mutex);
     Of(overloads.back())->overlays.emplace_back(number, route);
   }
   for (Overload* overload : overloads) {
@@ -327,7 +323,7 @@ void TurnOverlayOff(int64_t number) {
                                     [&](const auto& each) { return each.first == number; });
     if (found == overlays.end()) continue;
     {
-      const std::lock_guard inner(mutex);
+      const std::lock_guard inner(overlays_mutex);
       overlays.erase(found);
     }
     if (overlays.empty())
@@ -344,7 +340,7 @@ void AdjustOverlays() {
 }
 
 std::vector<Overload*> OverlaidOverloads() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(overlays_mutex);
   std::vector<Overload*> found;
   for (const auto& [name, overload] : known)
     if (!overload->overlaid->overlays.empty()) found.push_back(overload);
@@ -352,7 +348,7 @@ std::vector<Overload*> OverlaidOverloads() {
 }
 
 Overload* FindOverlaid(const std::string& name, const std::string& device) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(overlays_mutex);
   const auto found = known.find({name, device});
   return found == known.end() ? nullptr : found->second;
 }

@@ -32,10 +32,6 @@ ArgumentKind KindOf(c10::TypePtr type) {
   }
 }
 
-bool IsWritten(const c10::Argument& argument) {
-  return argument.alias_info() && argument.alias_info()->isWrite();
-}
-
 int ArgumentOfResult(const c10::FunctionSchema& schema, const c10::Argument& result) {
   if (!IsWritten(result)) return -1;
   const auto& arguments = schema.arguments();
@@ -47,7 +43,7 @@ int ArgumentOfResult(const c10::FunctionSchema& schema, const c10::Argument& res
   return -1;
 }
 
-std::mutex mutex;
+std::mutex table_mutex;
 std::map<std::string, std::unique_ptr<Overload>>& Table() {
   static auto* made = new std::map<std::string, std::unique_ptr<Overload>>();
   return *made;
@@ -68,7 +64,7 @@ Overload::Overload(const c10::OperatorHandle& op)
 }
 
 Overload* MakeOverload(const c10::OperatorHandle& op) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(table_mutex);
   auto made = std::make_unique<Overload>(op);
   auto& place = Table()[made->name];
   if (!place) place = std::move(made);
@@ -76,13 +72,13 @@ Overload* MakeOverload(const c10::OperatorHandle& op) {
 }
 
 Overload* FindOverload(const std::string& name) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(table_mutex);
   const auto found = Table().find(name);
   return found == Table().end() ? nullptr : found->second.get();
 }
 
 std::vector<Overload*> AllOverloads() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(table_mutex);
   std::vector<Overload*> all;
   for (const auto& [name, overload] : Table()) all.push_back(overload.get());
   return all;

@@ -20,6 +20,10 @@ enum class ArgumentKind : uint8_t {
   kGenerator,
 };
 
+inline bool IsWritten(const c10::Argument& argument) {
+  return argument.alias_info() && argument.alias_info()->isWrite();
+}
+
 struct ArgumentFacts {
   ArgumentKind kind = ArgumentKind::kPlain;
   bool written = false;

@@ -19,11 +19,11 @@ namespace {
 
 using c10::IValue;
 using torch::jit::Stack;
-using Handle = std::optional<c10::OperatorHandle>;
+using Callee = std::optional<c10::OperatorHandle>;
 
-std::mutex mutex;
+std::mutex functions_mutex;
 std::set<std::string> backends = {"triton", "flaggems"};
-std::map<std::pair<std::string, std::string>, Handle> found;  // overload, backend
+std::map<std::pair<std::string, std::string>, Callee> found;  // overload, backend
 
 thread_local std::optional<std::string> declined;
 thread_local std::set<std::pair<std::string, std::string>> running;
@@ -36,22 +36,22 @@ bool Ask(const char* question, Stack stack) {
   return stack.back().toBool();
 }
 
-Handle Look(const std::string& overload, const std::string& backend) {
+Callee Look(const std::string& overload, const std::string& backend) {
   std::string name = "anyop_python::" + overload;
   if (const auto dot = name.find('.'); dot != name.npos) name.replace(dot, 1, "__");
   return c10::Dispatcher::singleton().findSchema({name, backend});
 }
 
-Handle Find(const std::string& overload, const std::string& backend) {
+Callee Find(const std::string& overload, const std::string& backend) {
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(functions_mutex);
     const auto at = found.find({overload, backend});
     if (at != found.end()) return at->second;
   }
-  Handle handle = Look(overload, backend);
+  Callee handle = Look(overload, backend);
   if (!handle && Ask("anyop_python::provide", {overload, backend}))
     handle = Look(overload, backend);
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(functions_mutex);
   return found.insert_or_assign({overload, backend}, handle).first->second;
 }
 
@@ -62,7 +62,7 @@ struct Running {
   std::set<std::pair<std::string, std::string>>::iterator at;
 };
 
-void Call(const Overload& overload, const c10::OperatorHandle& callee, Stack* stack) {
+void CallPython(const Overload& overload, const c10::OperatorHandle& callee, Stack* stack) {
   if (!overload.overlaid) return RunBoxed(overload, callee, stack);
   const at::AutoDispatchBelowADInplaceOrView below;
   callee.redispatchBoxed(c10::DispatchKeySet(overload.overlaid->key), stack);
@@ -73,13 +73,13 @@ void Call(const Overload& overload, const c10::OperatorHandle& callee, Stack* st
 void AddPythonBackend(const std::string& name) {
   const int32_t status = AnyopAddAtenBackend(name.c_str());
   TORCH_CHECK_VALUE(status == kAnyopOk, AnyopLastError());
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(functions_mutex);
   backends.insert(name);
   found.clear();
 }
 
 bool IsPythonBackend(const std::string& name) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(functions_mutex);
   return backends.count(name) != 0;
 }
 
@@ -95,7 +95,7 @@ bool RunPython(const Overload& overload, const std::string& backend, Stack* stac
     *why = backend + " itself calls " + overload.name;
     return false;
   }
-  const Handle callee = Find(overload.name, backend);
+  const Callee callee = Find(overload.name, backend);
   if (!callee) {
     *why = backend + " has no " + overload.name;
     return false;
@@ -105,7 +105,7 @@ bool RunPython(const Overload& overload, const std::string& backend, Stack* stac
   Stack called = arguments;
   declined.reset();
   try {
-    Call(overload, *callee, &called);
+    CallPython(overload, *callee, &called);
   } catch (...) {
     if (!declined) throw;
     *why = backend + ": " + *declined;

@@ -24,7 +24,7 @@ constexpr const char* kNames[] = {"boxed", "native", "cpu_fallback", "none"};
 // Bits of Overload::attention.
 enum Attention : uint32_t { kRouted = 1, kWatched = 2 };
 
-std::mutex mutex;  // of changes
+std::mutex routes_mutex;  // of changes
 std::atomic<bool> counting{false};
 const int32_t* log_level = nullptr;
 
@@ -98,7 +98,7 @@ OverloadRoute Ruled(const Overload& overload) {
 
 void FollowRules(void*) {
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(routes_mutex);
     for (Overload* overload : All()) Publish(overload, Ruled(*overload));
   }
   AdjustOverlays();
@@ -106,7 +106,7 @@ void FollowRules(void*) {
 
 void Republish(void* = nullptr) {
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(routes_mutex);
     for (Overload* overload : All()) {
       const OverloadRoute* route = overload->route.load();
       if (route) Publish(overload, *route);
@@ -198,12 +198,12 @@ void WatchRoutes() {
 }
 
 void FollowRoute(Overload* overload) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(routes_mutex);
   Publish(overload, Ruled(*overload));
 }
 
 void SetRoute(Overload* overload, const std::string& backends) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(routes_mutex);
   std::vector<Link> chain = ParseChain(backends);
   Publish(overload,
           chain.empty() ? Ruled(*overload) : OverloadRoute{std::move(chain), "set_route", false});

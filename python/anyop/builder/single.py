@@ -14,6 +14,7 @@ from anyop.cache.dependencies import record
 from anyop.cache.store import timeout_seconds
 
 _COMPILER_BYTES = 2 << 30  # a file with a framework's headers takes half of it
+_UNITS = 2  # translation units of a library of several files
 
 
 def compile_library(
@@ -22,7 +23,7 @@ def compile_library(
     """Build private/entry/<library>; flags name the sources, *.cc. Raises what anyop.build raises."""
     chain = choose_toolchain("host")
     command, output = need_command(chain), f"entry/{library}"
-    steps, depfiles = _steps(command, flags, output)
+    steps, depfiles = _steps(private, command, flags, output)
     with open(os.path.join(private, "build.ninja"), "w", encoding="utf-8") as stream:
         stream.write(write_ninja(steps))
     ninja = [need_ninja(), "-f", "build.ninja", "-j", str(jobs or _jobs())]
@@ -31,28 +32,39 @@ def compile_library(
     for depfile in depfiles:
         path = os.path.join(private, depfile)
         with open(path, encoding="utf-8", errors="surrogateescape") as stream:
-            read |= {os.path.realpath(path) for path in read_depfile(stream.read())}
+            listed = read_depfile(stream.read())
+        read |= {os.path.realpath(path) for path in listed if os.path.isabs(path)}  # no unit
     tools = {"host": describe(chain, command)}
     return Manifest(name=name, library=library, dependencies=record(read), tools=tools)
 
 
-def _steps(command: list[str], flags: list[str], output: str) -> tuple[list[Step], list[str]]:
+def _steps(private: str, command: list[str], flags: list[str], output: str) -> tuple[list, list]:
     """The commands, and the files in which the compiler lists what it read."""
     sources = [flag for flag in flags if flag.endswith(".cc")]
+    others = [flag for flag in flags if flag not in sources]
     shown = os.path.basename(output)
     if len(sources) == 1:  # at once: half a second less
         depfile = ["-MD", "-MF", "o.d"]
         return [Step(shown, [*command, *flags, *depfile, "-o", output], output)], ["o.d"]
-    others = [flag for flag in flags if flag not in sources]
     compiling = [flag for flag in others if flag != "-shared" and flag[:2] not in ("-l", "-L")]
-    steps, objects = [], []
-    for source in sorted(sources, key=os.path.getsize, reverse=True):  # the longest first
-        stem = os.path.splitext(os.path.basename(source))[0]
-        made = ["-c", source, "-MD", "-MF", f"{stem}.d", "-o", f"{stem}.o"]
-        steps.append(Step(f"{stem}.cc", [*command, *compiling, *made], f"{stem}.o"))
-        objects.append(f"{stem}.o")
+    units = _write_units(private, sources)
+    steps = []
+    for unit in units:
+        made = ["-c", f"{unit}.cc", "-MD", "-MF", f"{unit}.d", "-o", f"{unit}.o"]
+        steps.append(Step(f"{unit}.cc", [*command, *compiling, *made], f"{unit}.o"))
+    objects = [f"{unit}.o" for unit in units]
     steps.append(Step(shown, [*command, *objects, *others, "-o", output], output, objects))
-    return steps, [f"{name[:-1]}d" for name in objects]
+    return steps, [f"{unit}.d" for unit in units]
+
+
+def _write_units(private: str, sources: list[str]) -> list[str]:
+    """The sources as a few files of like size: what a framework's headers cost is paid once in each."""
+    by_size = sorted(sources, key=os.path.getsize, reverse=True)
+    names = [f"unit{k}" for k in range(min(_UNITS, len(sources)))]
+    for k, name in enumerate(names):
+        with open(os.path.join(private, f"{name}.cc"), "w", encoding="utf-8") as stream:
+            stream.writelines(f'#include "{source}"\n' for source in by_size[k :: len(names)])
+    return names
 
 
 def _jobs() -> int:
