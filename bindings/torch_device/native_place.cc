@@ -2,10 +2,9 @@
 // The dtypes that operators have, and what a device of torch's is in DLPack's terms.
 #include "native_place.h"
 
-#include <anyop/device.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "platform.h"
+#include "plugin_memory.h"
 
 namespace anyop::torch_device {
 namespace {
@@ -45,6 +44,14 @@ void* CurrentStream(c10::Device device) {
 #endif
 }
 
+void* OuterStream(DeviceIndex index) {
+  return platform->StreamHandle(index, platform->Stream(index));
+}
+
+Place OnPlugin(c10::Device device) {
+  return {device, plugin->device_type, device.index(), OuterStream(device.index())};
+}
+
 }  // namespace
 
 const Dtype* FindDtype(ScalarType type) {
@@ -63,16 +70,17 @@ Place PlaceOf(c10::Device device) {
   if (device.type() == c10::kCPU) return {device, kDlCpu, 0, nullptr};
   if (device.type() == c10::kCUDA) return {device, kDlCuda, device.index(), CurrentStream(device)};
   TORCH_CHECK_NOT_IMPLEMENTED(device.type() == kOuter, "operators have no kernels for ", device);
-  const DeviceIndex index = device.index();
-  if (platform->boxed && platform->inner == c10::kCPU) {
-    platform->Drain(index);
-    return {device, kDlCpu, 0, nullptr};
-  }
-  void* stream = platform->StreamHandle(index, platform->Stream(index));
-  if (platform->inner == c10::kCUDA) return {device, kDlCuda, index, stream};
-  const AnyopDevice* plugin = AnyopFindDeviceByName(platform->name.c_str());
-  TORCH_CHECK_NOT_IMPLEMENTED(plugin, "operators have no kernels for ", platform->name);
-  return {device, plugin->device_type, index, stream};
+  if (platform->inner == c10::kCUDA)
+    return {device, kDlCuda, device.index(), OuterStream(device.index())};
+  if (!platform->boxed) return OnPlugin(device);
+  platform->Drain(device.index());
+  return {device, kDlCpu, 0, nullptr};
+}
+
+std::optional<Place> PluginPlaceOf(c10::Device device) {
+  const bool both = device.type() == kOuter && platform->inner == c10::kCPU && platform->boxed;
+  if (!both || platform->name == "host") return {};  // the host's own kernels are the CPU's
+  return OnPlugin(device);
 }
 
 }  // namespace anyop::torch_device

@@ -6,6 +6,8 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <optional>
+
 namespace anyop::torch_device {
 
 struct Dtype {
@@ -27,5 +29,8 @@ struct Place {
 // Of a device now: its current stream; what was queued for memory that the CPU reads is done.
 // Throws where operators have no kernels.
 Place PlaceOf(c10::Device device);
+
+// Where the CPU reads a plugin's memory: the plugin's own place, which comes before the CPU's.
+std::optional<Place> PluginPlaceOf(c10::Device device);
 
 }  // namespace anyop::torch_device

@@ -9,6 +9,7 @@
 #include <ATen/ops/_local_scalar_dense_ops.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/copy_ops.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
@@ -138,11 +139,23 @@ DeviceIndex IndexOf(const Tensor& tensor) {
   return tensor.is_privateuseone() ? tensor.device().index() : DeviceIndex(-1);
 }
 
+// As other kernels run: casts, mostly.
+Tensor& CopyWithin(Tensor& self, const Tensor& source, bool non_blocking) {
+  Call call(CopyFacts());
+  Tensor& inner_self = call.InWritten(self);
+  const Tensor& inner_source = call.In(source);
+  call.Ready();
+  at::_ops::copy_::redispatch(platform->inner_keys, inner_self, inner_source, non_blocking);
+  call.Finish();
+  return self;
+}
+
 // Between any two of: this device, the CPU, the inner device.
 Tensor& Copy(Tensor& self, const Tensor& source, bool non_blocking) {
   const DeviceIndex to = IndexOf(self), from = IndexOf(source);
   if (non_blocking && Use()->CopyLater(self, to, source, from)) return self;
   const at::AutoDispatchBelowADInplaceOrView below;
+  if (to == from) return CopyWithin(self, source, non_blocking);
   Call written(CopyFacts()), read(CopyFacts());
   Tensor& inner_self = written.InWritten(self);
   const Tensor& inner_source = read.In(source);

@@ -3,102 +3,38 @@
 // where the CPU reaches it, torch's CPU kernels run on it in the calling thread.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/TensorBase.h>
-#include <anyop/anyop.h>
-#include <anyop/device.h>
 #include <anyop/device_memory.h>
-#include <c10/core/CPUAllocator.h>
 
-#include <array>
 #include <chrono>
 #include <mutex>
 #include <thread>
 
-#include "platform.h"
+#include "plugin_memory.h"
 
 namespace anyop::torch_device {
 namespace {
 
 constexpr int kPoolStreams = 32;  // of a device and priority, as CUDA has them
 
-thread_local DeviceIndex current_device = 0;
-thread_local std::array<void*, kMaxDevices> current_streams{};
-
-void Check(int32_t status, const char* text) {
-  if (status == kAnyopOk) return;
-  if (status == kAnyopOutOfMemory) TORCH_CHECK_WITH(OutOfMemoryError, false, text);
-  if (status == kAnyopNotImplemented) TORCH_CHECK_NOT_IMPLEMENTED(false, text);
-  TORCH_CHECK(false, text);
-}
-
 void* Handle(c10::StreamId id) { return reinterpret_cast<void*>(id); }
 c10::StreamId Id(void* stream) { return reinterpret_cast<c10::StreamId>(stream); }
 
-const AnyopDevice* plugin = nullptr;  // what deleters use
-
-template <int kIndex>
-void Free(void* memory) {
-  AnyopDeviceFree(plugin, kIndex, memory);
-}
-template <int... kIndex>
-constexpr auto MakeDeleters(std::integer_sequence<int, kIndex...>) {
-  return std::array<c10::DeleterFnPtr, sizeof...(kIndex)>{&Free<kIndex>...};
-}
-constexpr auto kDeleters = MakeDeleters(std::make_integer_sequence<int, kMaxDevices>());
-
-c10::DataPtr AllocateFrom(DeviceIndex index, size_t bytes, c10::Device label) {
-  void* memory = nullptr;
-  const int32_t status = AnyopDeviceMalloc(plugin, index, current_streams[index],
-                                           static_cast<int64_t>(bytes), &memory);
-  if (status != kAnyopOk) [[unlikely]]
-    Check(status, AnyopLastError());
-  return {memory, memory, kDeleters[index], label};
-}
-
-// In the place of torch's allocator for the CPU: what kernels make while they run for the device is
-// the device's memory, all else is torch's as before.
-class KernelAllocator final : public c10::Allocator {
- public:
-  explicit KernelAllocator(c10::Allocator* torch) : torch_(torch) {}
-  c10::DataPtr allocate(size_t bytes) override {
-    const DeviceIndex index = kernel_device;
-    if (index < 0) [[likely]]
-      return torch_->allocate(bytes);
-    return AllocateFrom(index, bytes, c10::DeviceType::CPU);
-  }
-  c10::DeleterFnPtr raw_deleter() const override {
-    return kernel_device < 0 ? torch_->raw_deleter() : kDeleters[kernel_device];
-  }
-  void copy_data(void* to, const void* from, std::size_t bytes) const override {
-    torch_->copy_data(to, from, bytes);
-  }
-
- private:
-  c10::Allocator* torch_;
-};
-
 void FreePinned(void* memory) { AnyopHostFree(plugin, memory); }
-
-c10::CachingAllocator::Stat StatOf(int64_t now, int64_t peak, int64_t made, int64_t freed) {
-  c10::CachingAllocator::Stat stat;
-  stat.current = now, stat.peak = peak, stat.allocated = made, stat.freed = freed;
-  return stat;
-}
 
 class Plugin final : public Platform {
  public:
-  Plugin(const std::string& name, const AnyopDevice* device)
-      : Platform(name, c10::DeviceType::CPU), device_(device) {
+  explicit Plugin(const AnyopDevice* device) : Platform(device->name, c10::DeviceType::CPU) {
     plugin = device;
-    Check(device->count(&count_));
+    CheckPlugin(plugin->count(&count_));
     TORCH_CHECK(count_ <= kMaxDevices, name, ": has ", std::to_string(count_),
                 " devices, more than ", std::to_string(kMaxDevices));
     if (count_ > 0) boxed = (Facts(0).flags & kAnyopDeviceHostAccessible) != 0;
-    if (boxed) c10::SetCPUAllocator(new KernelAllocator(c10::GetCPUAllocator()), /*priority=*/255);
+    if (boxed) LendPluginMemoryToKernels();
   }
 
   DeviceIndex Count() const noexcept override { return static_cast<DeviceIndex>(count_); }
-  DeviceIndex Current() const override { return current_device; }
-  void SetCurrent(DeviceIndex index) const override { current_device = index; }
+  DeviceIndex Current() const override { return plugin_device; }
+  void SetCurrent(DeviceIndex index) const override { plugin_device = index; }
   std::string Properties(DeviceIndex index) const override {
     const auto facts = Facts(index);
     return c10::str("{\"name\": \"", facts.name, "\", \"total_memory\": ", facts.total_bytes,
@@ -109,49 +45,51 @@ class Plugin final : public Platform {
   }
   std::pair<size_t, size_t> MemoryInfo(DeviceIndex index) const override {
     int64_t free_bytes = 0, total_bytes = 0;
-    Check(device_->memory_info(index, &free_bytes, &total_bytes));
+    CheckPlugin(plugin->memory_info(index, &free_bytes, &total_bytes));
     return {free_bytes, total_bytes};
   }
 
   c10::DataPtr Allocate(size_t bytes) const override {
-    return AllocateFrom(current_device, bytes, Outer(current_device));
+    return AllocateOnPlugin(plugin_device, bytes, Outer(plugin_device));
   }
-  c10::DeleterFnPtr RawDeleter() const override { return kDeleters[current_device]; }
+  c10::DeleterFnPtr RawDeleter() const override { return PluginDeleter(plugin_device); }
   void EmptyCache() const override {
-    for (DeviceIndex i = 0; i < Count(); ++i) CheckCore(AnyopDeviceEmptyCache(device_, i));
+    for (DeviceIndex i = 0; i < Count(); ++i) CheckCore(AnyopDeviceEmptyCache(plugin, i));
   }
   void RecordStream(const c10::DataPtr& data, c10::StreamId stream,
                     DeviceIndex index) const override {
-    if (data.get_deleter() == kDeleters[index])
-      CheckCore(AnyopDeviceRecordStream(device_, index, data.get(), Handle(stream)));
+    if (data.get_deleter() == PluginDeleter(index))
+      CheckCore(AnyopDeviceRecordStream(plugin, index, data.get(), Handle(stream)));
   }
-  c10::CachingDeviceAllocator::DeviceStats Stats(DeviceIndex index) const override;
+  c10::CachingDeviceAllocator::DeviceStats Stats(DeviceIndex index) const override {
+    return PluginStats(index);
+  }
   void ResetAccumulated(DeviceIndex) const override {}
   void ResetPeak(DeviceIndex index) const override {
-    CheckCore(AnyopDeviceResetPeak(device_, index));
+    CheckCore(AnyopDeviceResetPeak(plugin, index));
   }
 
   c10::DataPtr AllocatePinned(size_t bytes) const override {
     void* memory = nullptr;
-    CheckCore(AnyopHostMalloc(device_, current_device, static_cast<int64_t>(bytes), &memory));
+    CheckCore(AnyopHostMalloc(plugin, plugin_device, static_cast<int64_t>(bytes), &memory));
     return {memory, memory, &FreePinned, c10::DeviceType::CPU};
   }
   c10::DeleterFnPtr PinnedDeleter() const override { return &FreePinned; }
   bool RecordPinned(void*, void* context, c10::StreamId stream, DeviceIndex index) const override {
-    return AnyopHostRecordStream(device_, context, index, Handle(stream)) == kAnyopOk;
+    return AnyopHostRecordStream(plugin, context, index, Handle(stream)) == kAnyopOk;
   }
   bool IsPinned(const void* data) const override {
     int32_t yes = 0;
-    return data && device_->is_host(data, &yes) == kAnyopOk && yes;
+    return data && plugin->is_host(data, &yes) == kAnyopOk && yes;
   }
-  void EmptyPinnedCache() const override { CheckCore(AnyopHostEmptyCache(device_)); }
+  void EmptyPinnedCache() const override { CheckCore(AnyopHostEmptyCache(plugin)); }
   c10::Device DeviceOf(void* data) const override {
     int32_t index = -1;
-    if (device_->device_of) Check(device_->device_of(data, &index));
-    return Outer(static_cast<DeviceIndex>(index < 0 ? current_device : index));
+    if (plugin->device_of) CheckPlugin(plugin->device_of(data, &index));
+    return Outer(static_cast<DeviceIndex>(index < 0 ? plugin_device : index));
   }
 
-  c10::StreamId Stream(DeviceIndex index) const override { return Id(current_streams[index]); }
+  c10::StreamId Stream(DeviceIndex index) const override { return Id(plugin_streams[index]); }
   c10::StreamId NewStream(DeviceIndex index, int priority) const override {
     return Id(FromPool(index, priority < 0));
   }
@@ -159,49 +97,51 @@ class Plugin final : public Platform {
     return Id(FromPool(index, high_priority));
   }
   c10::StreamId ExchangeStream(DeviceIndex index, c10::StreamId stream) const override {
-    return Id(std::exchange(current_streams[index], Handle(stream)));
+    return Id(std::exchange(plugin_streams[index], Handle(stream)));
   }
   void* StreamHandle(DeviceIndex, c10::StreamId stream) const override { return Handle(stream); }
   bool QueryStream(DeviceIndex index, c10::StreamId stream) const override {
     return IsIdle(index, Handle(stream));
   }
   void SynchronizeStream(DeviceIndex index, c10::StreamId stream) const override {
-    Check(device_->synchronize_stream(index, Handle(stream)));
+    CheckPlugin(plugin->synchronize_stream(index, Handle(stream)));
   }
-  void Synchronize(DeviceIndex index) const override { Check(device_->synchronize_device(index)); }
+  void Synchronize(DeviceIndex index) const override {
+    CheckPlugin(plugin->synchronize_device(index));
+  }
   void Sleep(int64_t milliseconds) const override {
     const auto sleep = [](void* context) {
       std::this_thread::sleep_for(std::chrono::milliseconds(reinterpret_cast<intptr_t>(context)));
     };
-    Check(device_->launch_host(current_device, current_streams[current_device], sleep,
-                               reinterpret_cast<void*>(milliseconds)));
+    CheckPlugin(plugin->launch_host(plugin_device, plugin_streams[plugin_device], sleep,
+                                    reinterpret_cast<void*>(milliseconds)));
   }
 
   // An event is the plugin's, made when it is first recorded.
   void Record(void** event, DeviceIndex index, c10::StreamId stream,
               c10::EventFlag flag) const override {
     const uint32_t flags = flag == c10::EventFlag::PYTORCH_DEFAULT ? kAnyopEventNoTiming : 0;
-    if (!*event) Check(device_->create_event_with(index, flags, event));
-    Check(device_->record_event(index, *event, Handle(stream)));
+    if (!*event) CheckPlugin(plugin->create_event_with(index, flags, event));
+    CheckPlugin(plugin->record_event(index, *event, Handle(stream)));
   }
   void Block(void* event, DeviceIndex index, c10::StreamId stream) const override {
-    Check(device_->wait_event(index, Handle(stream), event));
+    CheckPlugin(plugin->wait_event(index, Handle(stream), event));
   }
   bool QueryEvent(void* event) const override {
     int32_t done = 0;
-    Check(device_->query_event(current_device, event, &done));
+    CheckPlugin(plugin->query_event(plugin_device, event, &done));
     return done != 0;
   }
   void SynchronizeEvent(void* event) const override {
-    Check(device_->synchronize_event(current_device, event));
+    CheckPlugin(plugin->synchronize_event(plugin_device, event));
   }
   double ElapsedMs(void* begin, void* end, DeviceIndex index) const override {
     float milliseconds = 0;
-    Check(device_->elapsed_ms(index, begin, end, &milliseconds));
+    CheckPlugin(plugin->elapsed_ms(index, begin, end, &milliseconds));
     return milliseconds;
   }
   void DestroyEvent(void* event, DeviceIndex index) const noexcept override {
-    device_->destroy_event(index < 0 ? current_device : index, event);
+    plugin->destroy_event(index < 0 ? plugin_device : index, event);
   }
 
   at::Generator NewGenerator(DeviceIndex, bool) const override {
@@ -209,9 +149,9 @@ class Plugin final : public Platform {
   }
 
   void Drain(DeviceIndex index) const override {
-    void* stream = current_streams[index];
+    void* stream = plugin_streams[index];
     int32_t done = 0;
-    const int32_t status = device_->query_stream(index, stream, &done);
+    const int32_t status = plugin->query_stream(index, stream, &done);
     if (status != kAnyopOk || !done) [[unlikely]]
       SynchronizeStream(index, Id(stream));
   }
@@ -219,27 +159,19 @@ class Plugin final : public Platform {
                  DeviceIndex from_index) const override;
 
  private:
-  void Check(int32_t status) const {
-    if (status != kAnyopOk) [[unlikely]]
-      torch_device::Check(status, device_->last_error());
-  }
-  static void CheckCore(int32_t status) {
-    if (status != kAnyopOk) [[unlikely]]
-      torch_device::Check(status, AnyopLastError());
-  }
   AnyopDeviceProperties Facts(DeviceIndex index) const {
     AnyopDeviceProperties facts{sizeof(AnyopDeviceProperties)};
-    Check(device_->properties(index, &facts));
+    CheckPlugin(plugin->properties(index, &facts));
     return facts;
   }
   bool IsIdle(DeviceIndex index, void* stream) const {
     int32_t done = 0;
-    Check(device_->query_stream(index, stream, &done));
+    CheckPlugin(plugin->query_stream(index, stream, &done));
     return done != 0;
   }
   void* FromPool(DeviceIndex index, bool high_priority) const;
+  bool Lend(const at::TensorBase& tensor, DeviceIndex of, DeviceIndex index) const;
 
-  const AnyopDevice* device_;
   int32_t count_ = 0;
   struct Pool {
     std::vector<void*> streams;
@@ -256,33 +188,28 @@ void* Plugin::FromPool(DeviceIndex index, bool high_priority) const {
   if (place >= pool.streams.size()) {
     void* made = nullptr;
     const auto facts = Facts(index);
-    Check(device_->create_stream_with(
+    CheckPlugin(plugin->create_stream_with(
         index, high_priority ? facts.greatest_priority : facts.least_priority, &made));
     pool.streams.push_back(made);
   }
   return pool.streams[place];
 }
 
-c10::CachingDeviceAllocator::DeviceStats Plugin::Stats(DeviceIndex index) const {
-  AnyopMemoryStats found{sizeof(AnyopMemoryStats)};
-  CheckCore(AnyopDeviceMemoryStats(device_, index, &found));
-  c10::CachingDeviceAllocator::DeviceStats stats;
-  const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  const auto& f = found;
-  stats.allocation[all] = StatOf(f.blocks, f.blocks_peak, f.allocations, f.frees);
-  stats.segment[all] = StatOf(f.segments, f.segments_peak, f.segment_allocations, f.segment_frees);
-  stats.active[all] = stats.allocation[all];
-  stats.allocated_bytes[all] = StatOf(f.allocated_bytes, f.allocated_bytes_peak, 0, 0);
-  stats.requested_bytes[all] = stats.allocated_bytes[all];
-  stats.active_bytes[all] = StatOf(f.active_bytes, f.active_bytes_peak, 0, 0);
-  stats.reserved_bytes[all] = StatOf(f.reserved_bytes, f.reserved_bytes_peak, 0, 0);
-  stats.num_alloc_retries = f.retries;
-  stats.num_ooms = f.out_of_memory;
-  return stats;
+// Where the memory is freed before the stream is done with it, nobody is given it until then.
+// False: not memory that is known here. Nothing is kept for that, as what is destroyed on a
+// stream's thread could wait for Python, which may wait for the stream.
+bool Plugin::Lend(const at::TensorBase& tensor, DeviceIndex of, DeviceIndex index) const {
+  const c10::DataPtr& data = tensor.storage().data_ptr();
+  void* const stream = plugin_streams[index];
+  if (of >= 0)
+    return data.get_deleter() == PluginDeleter(of) &&
+           AnyopDeviceRecordStream(plugin, of, data.get_context(), stream) == kAnyopOk;
+  if (data.get_deleter() == &FreePinned)
+    return AnyopHostRecordStream(plugin, data.get_context(), index, stream) == kAnyopOk;
+  return !IsPinned(tensor.const_data_ptr());  // the device reads all else before copy_on returns
 }
 
-// Bytes that lie alike on both sides are copied by the device behind what its stream holds; both
-// memories live until then.
+// Bytes that lie alike on both sides are copied by the device behind what its stream holds.
 bool Plugin::CopyLater(const at::TensorBase& to, DeviceIndex to_index, const at::TensorBase& from,
                        DeviceIndex from_index) const {
   const bool alike = to.dtype() == from.dtype() && to.sizes() == from.sizes() &&
@@ -291,41 +218,19 @@ bool Plugin::CopyLater(const at::TensorBase& to, DeviceIndex to_index, const at:
   if (!alike || to.numel() == 0 || (to_index >= 0 && from_index >= 0 && to_index != from_index))
     return false;
   const DeviceIndex index = to_index >= 0 ? to_index : from_index;
-  const auto foreign = [&](const at::TensorBase& tensor,
-                           DeviceIndex of) {  // memory lent from the CPU
-    return of >= 0 && tensor.storage().data_ptr().get_deleter() != kDeleters[of];
-  };
-  if (foreign(to, to_index) || foreign(from, from_index)) return false;
-  void* stream = current_streams[index];
+  if (!Lend(to, to_index, index) || !Lend(from, from_index, index)) return false;
   const int kind = from_index < 0 ? kAnyopHostToDevice
                    : to_index < 0 ? kAnyopDeviceToHost
                                   : kAnyopDeviceToDevice;
-  auto* keep = new std::pair<c10::Storage, c10::Storage>(to.storage(), from.storage());
-  const int32_t status = device_->copy_on(index, stream, to.mutable_data_ptr(),
-                                          from.const_data_ptr(), to.nbytes(), kind);
-  if (status == kAnyopOk) {
-    Check(device_->launch_host(
-        index, stream,
-        [](void* held) { delete static_cast<std::pair<c10::Storage, c10::Storage>*>(held); },
-        keep));
-    return true;
-  }
-  delete keep;
-  Check(status);
-  return false;
+  CheckPlugin(plugin->copy_on(index, plugin_streams[index], to.mutable_data_ptr(),
+                              from.const_data_ptr(), to.nbytes(), kind));
+  return true;
 }
 
 }  // namespace
 
 std::unique_ptr<Platform> PluginPlatform(const std::string& name) {
-  const AnyopDevice* device = nullptr;
-  const bool is_path = name.find('/') != std::string::npos;
-  const int32_t status =
-      is_path ? AnyopLoadDevice(name.c_str(), &device)
-              : ((device = AnyopFindDeviceByName(name.c_str())) ? kAnyopOk : kAnyopValueError);
-  Check(status, AnyopLastError());
-  Check(AnyopUseDevice(device), AnyopLastError());
-  return std::make_unique<Plugin>(device->name, device);
+  return std::make_unique<Plugin>(OpenPlugin(name));
 }
 
 }  // namespace anyop::torch_device

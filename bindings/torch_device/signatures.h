@@ -78,6 +78,9 @@ struct ResultText<std::tuple<T...>> {
 using In = const Tensor&;
 using Pair = std::tuple<Tensor, Tensor>;
 using Triple = std::tuple<Tensor, Tensor, Tensor>;
+using Quadruple = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+// Of CUDA's attention: result, logsumexp, two sequences and their lengths, a generator's state.
+using Attended = std::tuple<Tensor, Tensor, Tensor, Tensor, SymInt, SymInt, Tensor, Tensor, Tensor>;
 
 template <class Table>
 void AddFunctional(Table* to) {
@@ -123,6 +126,15 @@ void AddPairs(Table* to) {
   to->template Add<Pair, In, In, In, double, bool, const OptionalTensor&, optional<double>>();
   to->template Add<Triple, In, SymIntArrayRef, const OptionalTensor&, const OptionalTensor&,
                    double>();
+}
+
+template <class Table>
+void AddAttention(Table* to) {
+  to->template Add<Attended, In, In, In, double, bool, bool, optional<double>>();
+  to->template Add<Attended, In, In, In, const OptionalTensor&, bool, double, bool, bool,
+                   optional<double>>();
+  to->template Add<Quadruple, In, In, In, const OptionalTensor&, bool, double, bool,
+                   optional<double>>();
 }
 
 template <class Table>
@@ -177,6 +189,7 @@ class Table {
   Table() {
     AddFunctional(this);
     AddPairs(this);
+    AddAttention(this);
     AddWritten(this);
   }
 

@@ -4,6 +4,7 @@
 #include "start.h"
 
 #include <ATen/Context.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include "collectives.h"
 #include "device_guard.h"
 #include "dropout.h"
+#include "engine_queues.h"
 #include "own_kernels.h"
 #include "platform.h"
 #include "recurrent.h"
@@ -25,7 +27,7 @@ namespace {
 
 using c10::DispatchKey;
 
-std::mutex mutex;
+std::mutex start_mutex;
 bool is_claimed = false;
 int64_t registered = 0;
 
@@ -55,9 +57,18 @@ void RegisterOverload(const c10::OperatorHandle& op, torch::Library* library) {
   ++registered;
 }
 
+// Torch 2.9 has one for every kind of device but this: operators without a gradient would not run.
+void RegisterAutogradFallback() {
+  const DispatchKey key = DispatchKey::AutogradPrivateUse1;
+  if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(key)) return;
+  static auto* library = new torch::Library(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
+  library->fallback(torch::autograd::basicAutogradNotImplementedFallback());
+}
+
 void RegisterAll() {
   torch::Library* library = NewLibrary(DispatchKey::PrivateUse1);
   torch::Library* autograd = NewLibrary(DispatchKey::AutogradPrivateUse1);
+  RegisterAutogradFallback();
   RegisterOwnKernels(library);
   RegisterAttention(library, autograd);
   if (platform->inner == c10::DeviceType::CPU) {
@@ -96,7 +107,7 @@ void ChoosePlatform(const std::string& name) {
 }
 
 void Claim() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(start_mutex);
   if (is_claimed) return;
   TORCH_CHECK(!IsTaken(),
               "another backend has PyTorch's device PrivateUse1 in this process; "
@@ -108,10 +119,11 @@ void Claim() {
 int64_t Start(const std::string& platform_name) {
   Claim();
   ChoosePlatform(platform_name);
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(start_mutex);
   if (registered == 0) {
     RegisterAll();
     StartRoutes();
+    AddEngineQueues();
   }
   return registered;
 }

@@ -52,12 +52,13 @@ const T& Wrap(Call&, const T& plain) {
   return plain;
 }
 
+Tensor TakeOver(Call& call, Tensor result) { return call.Out(std::move(result)); }
+c10::SymInt TakeOver(Call&, c10::SymInt result) { return result; }
 template <class... T>
 auto TakeOver(Call& call, std::tuple<T...> results) {
-  return std::apply([&](auto&... each) { return std::tuple<T...>(call.Out(std::move(each))...); },
-                    results);
+  return std::apply(
+      [&](auto&... each) { return std::tuple<T...>(TakeOver(call, std::move(each))...); }, results);
 }
-Tensor TakeOver(Call& call, Tensor result) { return call.Out(std::move(result)); }
 
 // The argument that a kernel of this signature returns: the first written one.
 template <class First, class... Rest>

@@ -29,15 +29,6 @@ bool Has(const c10::TensorImpl& impl, uint64_t bits) {
   return (impl.key_set().raw_repr() & bits) != 0;
 }
 
-bool LieAlike(const c10::TensorImpl& a, const c10::TensorImpl& b) {
-  const auto a_sizes = a.sizes(), b_sizes = b.sizes();
-  if (a_sizes.size() != b_sizes.size() || a.storage_offset() != b.storage_offset()) return false;
-  const auto a_strides = a.strides(), b_strides = b.strides();
-  for (size_t i = 0; i < a_sizes.size(); ++i)
-    if (a_sizes[i] != b_sizes[i] || a_strides[i] != b_strides[i]) return false;
-  return true;
-}
-
 // Plain pointers are read without asking whether they are made; the owners free them with the
 // thread.
 thread_local constinit WrapperStack* stacks[kMaxDevices] = {};
@@ -72,9 +63,10 @@ void WrapperStack::Grow() {
 void WrapperStack::Renew(Wrapper* wrapper) const {
   const c10::InferenceMode off(false);  // a wrapper serves calls in and out of inference mode
   wrapper->storage = NewStorage(index_);
-  wrapper->tensor = at::Tensor(c10::make_intrusive<c10::TensorImpl>(
-      c10::Storage(wrapper->storage), platform->inner_keys, caffe2::TypeMeta::Make<float>()));
-  wrapper->impl = wrapper->tensor.unsafeGetTensorImpl();
+  auto mirror = c10::make_intrusive<Mirror>(c10::Storage(wrapper->storage), platform->inner_keys,
+                                            caffe2::TypeMeta::Make<float>());
+  wrapper->impl = mirror.get();
+  wrapper->tensor = at::Tensor(std::move(mirror));
   wrapper->storage_impl = wrapper->storage.unsafeGetStorageImpl();
   wrapper->shares = wrapper->odd = false;
 }
@@ -140,9 +132,9 @@ const at::Tensor& Call::In(const at::Tensor& tensor, bool written) {
 
 // The wrapper is as its last call left it: mostly only the address differs.
 void Call::Fill(Wrapper* w, c10::TensorImpl* impl, const Wrapper* shared) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!Has(*impl, kNotHeld) && impl->has_storage(), overload_.name,
-                              ": the device holds no ", impl->layout(), " tensors");
   c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  TORCH_CHECK_NOT_IMPLEMENTED(!Has(*impl, kNotHeld) && storage, overload_.name,
+                              ": the device holds no ", impl->layout(), " tensors");
   w->original_storage = storage;
   w->data = storage->_mutable_data_ptr_no_checks().get();
   w->bytes = storage->nbytes();
@@ -156,11 +148,7 @@ void Call::Fill(Wrapper* w, c10::TensorImpl* impl, const Wrapper* shared) {
       w->storage_impl->set_data_ptr_noswap(c10::DataPtr(w->data, platform->Inner(index_)));
     if (w->storage_impl->nbytes() != w->bytes) w->storage_impl->set_nbytes(w->bytes);
   }
-  c10::TensorImpl* wrapper = w->impl;
-  if (wrapper->dtype() != impl->dtype())
-    wrapper->set_storage_and_dtype(wrapper->storage(), impl->dtype());
-  if (!LieAlike(*wrapper, *impl))
-    wrapper->set_sizes_and_strides(impl->sizes(), impl->strides(), impl->storage_offset());
+  if (w->impl->dtype() != impl->dtype() || !w->impl->LiesAs(*impl)) w->impl->LieAs(*impl);
   if (Has(*impl, kOdd) || impl->is_wrapped_number()) [[unlikely]]
     SetOddBits(w, *impl);
 }
@@ -260,7 +248,7 @@ void Call::FinishOne(Wrapper* w) {
     kept->set_data_ptr_noswap(std::move(made));
     kept->set_nbytes(w->bytes);
   }
-  if (!LieAlike(*original, *w->impl)) [[unlikely]]
+  if (!w->impl->LiesAs(*original)) [[unlikely]]
     original->set_sizes_and_strides(w->impl->sizes(), w->impl->strides(),
                                     w->impl->storage_offset());
 }

@@ -20,10 +20,37 @@ namespace anyop::torch_device {
 
 struct Overload;
 
+// A tensor that can take on how another one lies: what follows from sizes and strides is copied,
+// not computed again.
+class Mirror final : public c10::TensorImpl {
+ public:
+  using TensorImpl::TensorImpl;
+
+  bool LiesAs(const c10::TensorImpl& other) const {
+    const auto sizes = other.sizes(), strides = other.strides();
+    if (sizes.size() != sizes_and_strides_.size() || other.storage_offset() != storage_offset_)
+      return false;
+    const int64_t* own_sizes = sizes_and_strides_.sizes_data();
+    const int64_t* own_strides = sizes_and_strides_.strides_data();
+    int64_t differ = 0;
+    for (size_t i = 0; i < sizes.size(); ++i)
+      differ |= (sizes[i] ^ own_sizes[i]) | (strides[i] ^ own_strides[i]);
+    return differ == 0;
+  }
+
+  // Sizes, strides, offset and dtype.
+  void LieAs(const c10::TensorImpl& other) {
+    const auto device = device_opt_;
+    copy_generic_tensor_metadata(&other, this);
+    device_opt_ = device;
+    extra_meta_.reset();  // names and the like are not the kernel's
+  }
+};
+
 struct Wrapper {
   at::Tensor tensor;     // of the inner device
   c10::Storage storage;  // its own; it uses that of another wrapper when `shares`
-  c10::TensorImpl* impl;
+  Mirror* impl;
   c10::StorageImpl* storage_impl;  // the one in use
   // Of the call it is in:
   c10::TensorImpl* original;
