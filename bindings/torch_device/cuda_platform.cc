@@ -96,6 +96,7 @@ class Cuda final : public Platform {
     return Pinned().record_event(data, context, Of(index, stream));
   }
   bool IsPinned(const void* data) const override {
+    if (!IsCudaReady()) CountCuda();
     return cuda_state != CudaState::kForked && Hooks().isPinnedPtr(data);
   }
   void EmptyPinnedCache() const override {

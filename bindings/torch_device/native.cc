@@ -46,7 +46,7 @@ class Attempt {
     const at::AutoDispatchBelowADInplaceOrView below;
     const c10::Device device = first_->device();
     const c10::OptionalDeviceGuard guard(device);
-    const std::optional<Place> own = PluginPlaceOf(device);
+    const std::optional<Place> own = PluginPlaceOf(device, kernel_.text->op);
     return (own && RunAt(*own, why)) || RunAt(PlaceOf(device), why);
   }
 

@@ -2,6 +2,7 @@
 // The dtypes that operators have, and what a device of torch's is in DLPack's terms.
 #include "native_place.h"
 
+#include <anyop/aten_route.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "plugin_memory.h"
@@ -77,9 +78,10 @@ Place PlaceOf(c10::Device device) {
   return {device, kDlCpu, 0, nullptr};
 }
 
-std::optional<Place> PluginPlaceOf(c10::Device device) {
+std::optional<Place> PluginPlaceOf(c10::Device device, const AnyopOperator* op) {
   const bool both = device.type() == kOuter && platform->inner == c10::kCPU && platform->boxed;
-  if (!both || platform->name == "host") return {};  // the host's own kernels are the CPU's
+  // The host's own kernels are the CPU's; others of its DLDeviceType are not made for its streams.
+  if (!both || platform->name == "host" || !AnyopHasKernel(op, plugin->device_type)) return {};
   return OnPlugin(device);
 }
 

@@ -2,7 +2,7 @@
 // What tensors of torch's are for operators: dtypes, and where their memory is.
 #pragma once
 
-#include <anyop/kernel.h>
+#include <anyop/anyop.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
@@ -30,7 +30,8 @@ struct Place {
 // Throws where operators have no kernels.
 Place PlaceOf(c10::Device device);
 
-// Where the CPU reads a plugin's memory: the plugin's own place, which comes before the CPU's.
-std::optional<Place> PluginPlaceOf(c10::Device device);
+// Where the CPU reads a plugin's memory, of an operator for which the plugin has a kernel: its own
+// place, which comes before the CPU's.
+std::optional<Place> PluginPlaceOf(c10::Device device, const AnyopOperator* op);
 
 }  // namespace anyop::torch_device

@@ -175,8 +175,8 @@ Overload* Know(const c10::OperatorHandle& op, const std::string& device, Dispatc
   auto overlaid = std::make_unique<Overlaid>(device, key);
   made->overlaid = overlaid.get();
   AttachNative(made.get());
-  if (!signatures::Table<OursMaker>::Get().Find(op.schema(),
-                                            [&](auto make) { make(made.get(), overlaid.get()); }))
+  if (!signatures::Table<OursMaker>::Get().Find(
+          op.schema(), [&](auto make) { make(made.get(), overlaid.get()); }))
     overlaid->ours =
         c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<OursBoxed>(made.get()));
   const std::lock_guard lock(overlays_mutex);

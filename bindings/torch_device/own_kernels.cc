@@ -129,10 +129,9 @@ Tensor& SetEmpty(Tensor& self) {
 }
 
 const Overload& CopyFacts() {
-  static const Overload* facts = [] {
-    return new Overload(c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""));
-  }();
-  return *facts;
+  static const auto& facts =
+      *new Overload(c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""));
+  return facts;
 }
 
 DeviceIndex IndexOf(const Tensor& tensor) {
@@ -152,6 +151,7 @@ Tensor& CopyWithin(Tensor& self, const Tensor& source, bool non_blocking) {
 
 // Between any two of: this device, the CPU, the inner device.
 Tensor& Copy(Tensor& self, const Tensor& source, bool non_blocking) {
+  if (source._is_zerotensor()) return self.zero_();
   const DeviceIndex to = IndexOf(self), from = IndexOf(source);
   if (non_blocking && Use()->CopyLater(self, to, source, from)) return self;
   const at::AutoDispatchBelowADInplaceOrView below;

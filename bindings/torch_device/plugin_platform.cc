@@ -6,6 +6,7 @@
 #include <anyop/device_memory.h>
 
 #include <chrono>
+#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -20,6 +21,16 @@ void* Handle(c10::StreamId id) { return reinterpret_cast<void*>(id); }
 c10::StreamId Id(void* stream) { return reinterpret_cast<c10::StreamId>(stream); }
 
 void FreePinned(void* memory) { AnyopHostFree(plugin, memory); }
+
+// A vendor's text, as JSON can hold it.
+std::string PlainText(const char* text, size_t capacity) {
+  std::string plain(text, strnlen(text, capacity));
+  std::erase_if(plain, [](unsigned char c) { return c < ' ' || c == '"' || c == '\\'; });
+  return plain;
+}
+std::string Number(const char* key, int64_t value) {
+  return std::string(", \"") + key + "\": " + std::to_string(value);
+}
 
 class Plugin final : public Platform {
  public:
@@ -37,11 +48,11 @@ class Plugin final : public Platform {
   void SetCurrent(DeviceIndex index) const override { plugin_device = index; }
   std::string Properties(DeviceIndex index) const override {
     const auto facts = Facts(index);
-    return c10::str("{\"name\": \"", facts.name, "\", \"total_memory\": ", facts.total_bytes,
-                    ", \"multi_processor_count\": ", facts.compute_units,
-                    ", \"major\": ", facts.major, ", \"minor\": ", facts.minor,
-                    ", \"host_accessible\": ",
-                    facts.flags & kAnyopDeviceHostAccessible ? "true" : "false", "}");
+    return "{\"name\": \"" + PlainText(facts.name, sizeof facts.name) + "\"" +
+           Number("total_memory", facts.total_bytes) +
+           Number("multi_processor_count", facts.compute_units) + Number("major", facts.major) +
+           Number("minor", facts.minor) + ", \"host_accessible\": " +
+           (facts.flags & kAnyopDeviceHostAccessible ? "true" : "false") + "}";
   }
   std::pair<size_t, size_t> MemoryInfo(DeviceIndex index) const override {
     int64_t free_bytes = 0, total_bytes = 0;

@@ -151,6 +151,7 @@ void AddWritten(Table* to) {
   to->template Add<Tensor&, In, In, Tensor&>();
   to->template Add<Tensor&, In, const Scalar&, Tensor&>();
   to->template Add<Tensor&, In, In, const Scalar&, Tensor&>();
+  to->template Add<Tensor&, const Scalar&, const Scalar&, const Scalar&, Tensor&>();
 }
 
 // What Maker makes of each signature, Maker::Make<R, A...>, by text. Some texts stand for several

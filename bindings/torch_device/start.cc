@@ -119,6 +119,8 @@ void Claim() {
 int64_t Start(const std::string& platform_name) {
   Claim();
   ChoosePlatform(platform_name);
+  // Pinned memory torch may take from CUDA's allocator, and asks the device about it only then.
+  if (platform->inner == c10::DeviceType::CUDA) at::globalContext().lazyInitDevice(kOuter);
   const std::lock_guard lock(start_mutex);
   if (registered == 0) {
     RegisterAll();

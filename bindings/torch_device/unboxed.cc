@@ -4,6 +4,7 @@
 #include "unboxed.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/SmallVector.h>
 
 #include "boxed.h"
 #include "device_generator.h"
@@ -24,8 +25,8 @@ OptionalTensor Wrap(Call& call, const OptionalTensor& tensor) {
   return tensor ? OptionalTensor(call.In(*tensor)) : std::nullopt;
 }
 struct WrappedList {
-  std::vector<Tensor> tensors;
-  operator at::ITensorListRef() const { return tensors; }
+  c10::SmallVector<Tensor, 4> tensors;
+  operator at::ITensorListRef() const { return at::TensorList(tensors); }
   operator at::TensorList() const { return tensors; }
 };
 template <class List>
@@ -35,7 +36,9 @@ WrappedList WrapList(Call& call, const List& list) {
   for (const Tensor& tensor : list) wrapped.tensors.push_back(call.In(tensor));
   return wrapped;
 }
-WrappedList Wrap(Call& call, const at::ITensorListRef& list) { return WrapList(call, list); }
+WrappedList Wrap(Call& call, const at::ITensorListRef& list) {
+  return list.isUnboxed() ? WrapList(call, list.toUnboxed()) : WrapList(call, list);
+}
 WrappedList Wrap(Call& call, at::TensorList list) { return WrapList(call, list); }
 c10::List<OptionalTensor> Wrap(Call& call, const c10::List<OptionalTensor>& list) {
   c10::List<OptionalTensor> wrapped;

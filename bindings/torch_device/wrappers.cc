@@ -18,10 +18,9 @@ using c10::DispatchKeySet;
 uint64_t Bits(DispatchKeySet keys) {
   return keys.raw_repr() & ~DispatchKeySet(DispatchKey::PrivateUse1).raw_repr();
 }
-const uint64_t kNotHeld = Bits(DispatchKeySet(DispatchKey::SparsePrivateUse1)) |
-                          Bits(DispatchKeySet(DispatchKey::SparseCsrPrivateUse1)) |
-                          Bits(DispatchKeySet(DispatchKey::QuantizedPrivateUse1)) |
-                          Bits(DispatchKeySet(DispatchKey::NestedTensorPrivateUse1));
+const uint64_t kNotHeld =
+    Bits(DispatchKeySet({DispatchKey::SparsePrivateUse1, DispatchKey::SparseCsrPrivateUse1,
+                         DispatchKey::QuantizedPrivateUse1, DispatchKey::NestedTensorPrivateUse1}));
 const uint64_t kOdd =
     Bits(DispatchKeySet({DispatchKey::Conjugate, DispatchKey::Negative, DispatchKey::ZeroTensor}));
 
@@ -40,10 +39,61 @@ struct Owner {
 };
 thread_local Owner owner;
 
-c10::Storage NewStorage(DeviceIndex index) {
-  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, platform->Inner(index)),
-      c10::GetAllocator(platform->inner), /*resizable=*/true));
+void SetOddBits(Wrapper* w, const c10::TensorImpl& impl) {
+  w->odd = true;
+  if (impl.is_conj()) w->impl->_set_conj(true);
+  if (impl.is_neg()) w->impl->_set_neg(true);
+  if (impl._is_zerotensor()) w->impl->_set_zero(true);
+  if (impl.is_wrapped_number()) w->impl->set_wrapped_number(true);
+}
+
+// The wrapper is as its last call left it: mostly only the address differs.
+void Fill(Wrapper* w, c10::TensorImpl* impl, const Wrapper* shared, DeviceIndex index,
+          const Overload& overload) {
+  c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  TORCH_CHECK_NOT_IMPLEMENTED(!Has(*impl, kNotHeld) && storage, overload.name,
+                              ": the device holds no ", impl->layout(), " tensors");
+  w->original_storage = storage;
+  w->data = storage->_mutable_data_ptr_no_checks().get();
+  w->bytes = storage->nbytes();
+  if (shared) [[unlikely]] {
+    w->impl->set_storage_keep_dtype(shared->storage);
+    w->storage_impl = shared->storage_impl;
+    w->shares = w->odd = true;
+  } else {
+    if (!w->storage_impl->_mutable_data_ptr_no_checks().unsafe_reset_data_and_ctx(w->data))
+        [[unlikely]]
+      w->storage_impl->set_data_ptr_noswap(c10::DataPtr(w->data, platform->Inner(index)));
+    if (w->storage_impl->nbytes() != w->bytes) w->storage_impl->set_nbytes(w->bytes);
+  }
+  if (w->impl->dtype() != impl->dtype() || !w->impl->LiesAs(*impl)) w->impl->LieAs(*impl);
+  if (Has(*impl, kOdd) || impl->is_wrapped_number()) [[unlikely]]
+    SetOddBits(w, *impl);
+}
+
+// Hands back what the kernel changed of a written argument.
+void FinishOne(Wrapper* w, DeviceIndex index) {
+  c10::TensorImpl* original = w->original;
+  c10::StorageImpl* storage = w->impl->unsafe_storage().unsafeGetStorageImpl();
+  const c10::Device outer = Outer(index);
+  if (storage != w->storage_impl) [[unlikely]] {  // the kernel gave it another storage
+    storage->_mutable_data_ptr_no_checks().unsafe_set_device(outer);
+    original->set_storage_keep_dtype(w->impl->storage());
+    w->odd = true;
+  } else if (storage->_mutable_data_ptr_no_checks().get() != w->data ||
+             storage->nbytes() != w->bytes) [[unlikely]] {  // resized
+    c10::DataPtr made = std::move(storage->_mutable_data_ptr_no_checks());
+    storage->set_data_ptr_noswap(c10::DataPtr(made.get(), platform->Inner(index)));
+    made.unsafe_set_device(outer);
+    c10::StorageImpl* kept = original->unsafe_storage().unsafeGetStorageImpl();
+    w->data = made.get();
+    w->bytes = storage->nbytes();
+    kept->set_data_ptr_noswap(std::move(made));
+    kept->set_nbytes(w->bytes);
+  }
+  if (!w->impl->LiesAs(*original)) [[unlikely]]
+    original->set_sizes_and_strides(w->impl->sizes(), w->impl->strides(),
+                                    w->impl->storage_offset());
 }
 
 }  // namespace
@@ -62,7 +112,9 @@ void WrapperStack::Grow() {
 
 void WrapperStack::Renew(Wrapper* wrapper) const {
   const c10::InferenceMode off(false);  // a wrapper serves calls in and out of inference mode
-  wrapper->storage = NewStorage(index_);
+  wrapper->storage = c10::Storage(c10::Storage::use_byte_size_t(), 0,
+                                  c10::DataPtr(nullptr, platform->Inner(index_)),
+                                  c10::GetAllocator(platform->inner), /*resizable=*/true);
   auto mirror = c10::make_intrusive<Mirror>(c10::Storage(wrapper->storage), platform->inner_keys,
                                             caffe2::TypeMeta::Make<float>());
   wrapper->impl = mirror.get();
@@ -93,12 +145,6 @@ void WrapperStack::PopTo(size_t top) {
   }
 }
 
-void Call::Begin(DeviceIndex index) {
-  stack_ = &WrapperStack::Of(index);
-  base_ = stack_->Top();
-  index_ = index;
-}
-
 const at::Tensor& Call::In(const at::Tensor& tensor, bool written) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!impl->is_privateuseone()) [[unlikely]] {
@@ -109,7 +155,9 @@ const at::Tensor& Call::In(const at::Tensor& tensor, bool written) {
   any_written_ |= written;
   const Wrapper* shared = nullptr;
   if (!stack_) {
-    Begin(index);
+    stack_ = &WrapperStack::Of(index);
+    base_ = stack_->Top();
+    index_ = index;
   } else {
     if (index != index_) [[unlikely]]
       RefuseDevice(impl->device());
@@ -126,39 +174,8 @@ const at::Tensor& Call::In(const at::Tensor& tensor, bool written) {
   Wrapper& w = stack_->Push();
   w.original = impl;
   w.written = written;
-  Fill(&w, impl, shared);
+  Fill(&w, impl, shared, index, overload_);
   return w.tensor;
-}
-
-// The wrapper is as its last call left it: mostly only the address differs.
-void Call::Fill(Wrapper* w, c10::TensorImpl* impl, const Wrapper* shared) {
-  c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  TORCH_CHECK_NOT_IMPLEMENTED(!Has(*impl, kNotHeld) && storage, overload_.name,
-                              ": the device holds no ", impl->layout(), " tensors");
-  w->original_storage = storage;
-  w->data = storage->_mutable_data_ptr_no_checks().get();
-  w->bytes = storage->nbytes();
-  if (shared) [[unlikely]] {
-    w->impl->set_storage_keep_dtype(shared->storage);
-    w->storage_impl = shared->storage_impl;
-    w->shares = w->odd = true;
-  } else {
-    if (!w->storage_impl->_mutable_data_ptr_no_checks().unsafe_reset_data_and_ctx(w->data))
-        [[unlikely]]
-      w->storage_impl->set_data_ptr_noswap(c10::DataPtr(w->data, platform->Inner(index_)));
-    if (w->storage_impl->nbytes() != w->bytes) w->storage_impl->set_nbytes(w->bytes);
-  }
-  if (w->impl->dtype() != impl->dtype() || !w->impl->LiesAs(*impl)) w->impl->LieAs(*impl);
-  if (Has(*impl, kOdd) || impl->is_wrapped_number()) [[unlikely]]
-    SetOddBits(w, *impl);
-}
-
-void Call::SetOddBits(Wrapper* w, const c10::TensorImpl& impl) {
-  w->odd = true;
-  if (impl.is_conj()) w->impl->_set_conj(true);
-  if (impl.is_neg()) w->impl->_set_neg(true);
-  if (impl._is_zerotensor()) w->impl->_set_zero(true);
-  if (impl.is_wrapped_number()) w->impl->set_wrapped_number(true);
 }
 
 c10::Device Call::InDevice(c10::Device device) {
@@ -225,32 +242,8 @@ void Call::Finish() {
   if (!any_written_) return;
   for (size_t i = base_; i < stack_->Top(); ++i) {
     Wrapper& w = stack_->At(i);
-    if (w.written) FinishOne(&w);
+    if (w.written) FinishOne(&w, index_);
   }
-}
-
-void Call::FinishOne(Wrapper* w) {
-  c10::TensorImpl* original = w->original;
-  c10::StorageImpl* storage = w->impl->unsafe_storage().unsafeGetStorageImpl();
-  const c10::Device outer = Outer(index_);
-  if (storage != w->storage_impl) [[unlikely]] {  // the kernel gave it another storage
-    storage->_mutable_data_ptr_no_checks().unsafe_set_device(outer);
-    original->set_storage_keep_dtype(w->impl->storage());
-    w->odd = true;
-  } else if (storage->_mutable_data_ptr_no_checks().get() != w->data ||
-             storage->nbytes() != w->bytes) [[unlikely]] {  // resized
-    c10::DataPtr made = std::move(storage->_mutable_data_ptr_no_checks());
-    storage->set_data_ptr_noswap(c10::DataPtr(made.get(), platform->Inner(index_)));
-    made.unsafe_set_device(outer);
-    c10::StorageImpl* kept = original->unsafe_storage().unsafeGetStorageImpl();
-    w->data = made.get();
-    w->bytes = storage->nbytes();
-    kept->set_data_ptr_noswap(std::move(made));
-    kept->set_nbytes(w->bytes);
-  }
-  if (!w->impl->LiesAs(*original)) [[unlikely]]
-    original->set_sizes_and_strides(w->impl->sizes(), w->impl->strides(),
-                                    w->impl->storage_offset());
 }
 
 }  // namespace anyop::torch_device

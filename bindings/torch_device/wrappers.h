@@ -124,14 +124,10 @@ class Call {
   DeviceIndex Index() { return stack_ ? index_ : (index_ = OrCurrent(index_)); }
 
  private:
-  void Fill(Wrapper* wrapper, c10::TensorImpl* impl, const Wrapper* shared);
-  void SetOddBits(Wrapper* wrapper, const c10::TensorImpl& impl);
-  void Begin(DeviceIndex index);
   void NoteForeign(const at::Tensor& tensor, bool written);
   void CheckForeign() const;
   [[noreturn]] void RefuseDevice(c10::Device device) const;
   void TakeOver(c10::TensorImpl* impl, c10::Storage storage);
-  void FinishOne(Wrapper* wrapper);
 
   const Overload& overload_;
   WrapperStack* stack_ = nullptr;

@@ -49,6 +49,10 @@ ANYOP_API int32_t AnyopAtenRoute(const char* overload, const char* device,
    0. "!native" removes all others; "!cpu" is about operators alone. */
 ANYOP_API int32_t AnyopAtenIsDisabled(const char* backend);
 
+/* Whether an operator has an implementation for a DLDeviceType that may run there, whatever its
+   conditions are: 1 or 0. Cheap: to be asked in each call. */
+ANYOP_API int32_t AnyopHasKernel(const AnyopOperator* op, int32_t device_type);
+
 /* From now on changed(context) is called after every change of rules, in the thread that makes it,
    one call at a time, with the new rules in force. It may ask anything of this header; it may not
    throw, change rules or wait for another thread. The same pair again is no error; it is never

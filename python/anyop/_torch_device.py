@@ -44,7 +44,11 @@ def find(jobs: int | None = None) -> str:
 
     Raises RuntimeError (BuildError among them), ValueError, OSError.
     """
-    library = _library.find(_frameworks.import_real_torch(), jobs)
+    torch = _frameworks.import_real_torch()
+    from anyop import _torch_device_entry  # which needs torch
+
+    _torch_device_entry.check_torch()
+    library = _library.find(torch, jobs)
     if library.startswith(cache_dir()):
         with contextlib.suppress(OSError):  # a cache that cannot be written
             _tell_entry_point(library)

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+OLDEST = (2, 9)  # of torch; as anyop.torch
 VARIABLE = "ANYOP_DEVICE_NAME"
 LIBRARY = "_anyop_library"  # attribute of torch.anyop: path of what is loaded
 _LIBRARY_VARIABLE = "ANYOP_TORCH_DEVICE"
@@ -119,6 +120,15 @@ def wake(module: DeviceModule, parts: dict[str, Any]) -> None:
         module.manual_seed_all(vars(module).pop(_SEED))
 
 
+def check_torch() -> None:
+    """Raises RuntimeError for a torch without what the device is made of."""
+    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise RuntimeError(
+            f"the PyTorch device needs torch {oldest} or newer; this is torch {torch.__version__}"
+        )
+
+
 def check_version(library: str) -> None:
     """Raises ValueError for a library of another torch, OSError. Before it is loaded: it would crash."""
     with open(library, "rb") as stream:
@@ -184,6 +194,7 @@ def autoload(package: str, others: Iterable[str], read_place: Callable[[], Any])
     """
     if os.environ.get(_LIBRARY_VARIABLE) == "0":
         return f"{_LIBRARY_VARIABLE}=0 says to do without"
+    check_torch()
     if registered() is not None:
         return None
     if names := ", ".join(others):
@@ -194,8 +205,37 @@ def autoload(package: str, others: Iterable[str], read_place: Callable[[], Any])
         return f"the PyTorch device for torch {torch.__version__} is not built: run `anyop build-device` once"
     open_library(*found)
     torch.ops.anyop_device.claim()
-    register(name, found[0])
+    _let_groups_wake(register(name, found[0]), name)
     return None
+
+
+def _let_groups_wake(module: DeviceModule, name: str) -> None:
+    """init_process_group() asks which backend carries the device before any tensor is made."""
+    groups = sys.modules.get("torch.distributed.distributed_c10d")  # not in a torch without it
+    if groups is not None:
+        known = groups.Backend.default_device_backend_map
+        groups.Backend.default_device_backend_map = _WakingMap(module, name, known)
+
+
+class _WakingMap(dict):
+    """By device, the backend of torch.distributed; anyop.torch.device adds that of a device which is awake."""
+
+    def __init__(self, module: DeviceModule, device: str, known: dict[str, str]) -> None:
+        super().__init__(known)
+        self._module, self._device = module, device
+
+    def __missing__(self, device: str) -> str:
+        if device == self._device:
+            self._module._lazy_init()
+        if device in self:
+            return self[device]
+        raise KeyError(device)
+
+    def get(self, device: str, default: str | None = None) -> str | None:
+        try:
+            return self[device]
+        except KeyError:
+            return default
 
 
 def _library(package: str, read_place: Callable[[], Any]) -> tuple[str, str] | None:
@@ -218,13 +258,14 @@ def _library(package: str, read_place: Callable[[], Any]) -> tuple[str, str] | N
 
 def stand_in(why: str) -> None:
     """Let torch.anyop, and the error that ends a program for device="anyop", name the cure."""
-    name = device_name()
-    setattr(torch, name, _StandIn(f"torch.{name}", why))
+    name = os.environ.get(VARIABLE) or "anyop"
+    if not hasattr(torch, name):
+        setattr(torch, name, _StandIn(f"torch.{name}", why))
     show = sys.excepthook
 
     def show_and_tell(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         show(kind, error, trace)
-        if re.search(rf"at start of device string: {name}\b", str(error)):
+        if re.search(rf"at start of device string: {re.escape(name)}\b", str(error)):
             print(f"anyop: {why}", file=sys.stderr)
 
     sys.excepthook = show_and_tell

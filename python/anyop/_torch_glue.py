@@ -8,6 +8,7 @@ from anyop._build_once import BuildOnce
 from anyop._paths import include_dir
 
 _FLAGS = ["-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-plt"]
+_FLAGS += ["-Wl,--exclude-libs,ALL"]  # a libstdc++ that the compiler links statically stays inside
 
 
 def compiler_flags(torch, *sources: str) -> list[str]:

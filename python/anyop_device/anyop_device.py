@@ -33,7 +33,7 @@ def autoload() -> None:
     if why is not None:
         try:
             early.stand_in(why)
-        except Exception:  # a name that torch has already
+        except Exception:  # an anyop that is older or newer
             return
 
 

@@ -7,6 +7,7 @@
 #include "c_error.h"
 #include "log.h"
 #include "registry.h"
+#include "route.h"
 #include "settings.h"
 
 namespace anyop {
@@ -101,6 +102,15 @@ int32_t AnyopAtenIsDisabled(const char* backend) {
     return int32_t{kAnyopOk};
   });
   return disabled;
+}
+
+int32_t AnyopHasKernel(const AnyopOperator* op, int32_t device_type) {
+  if (!op || device_type < 0 || device_type >= anyop::kMaxDeviceTypes) return 0;
+  const auto* found = reinterpret_cast<const anyop::Operator*>(op);
+  const anyop::Route* route = found->route.load(std::memory_order_acquire);
+  const auto& there = route->candidates[device_type];
+  return std::any_of(there.begin(), there.end(),
+                     [=](const auto* i) { return i->device_type == device_type; });
 }
 
 int32_t AnyopWatchAtenRoutes(void (*changed)(void* context), void* context) {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "anyop/aten_route.h"
 #include "log.h"
 #include "scope.h"
 #include "tests/check.h"
@@ -118,6 +119,18 @@ TEST(RouteFiles) {
   CHECK_EQ(AnyopLoadRoutes("cuda"), int{kAnyopOk});  // a preset
   CHECK_EQ(AnyopLoadRoutes(nullptr), int{kAnyopOk});
   CHECK(Has(Caller(4).Explain(), "\"reason\":\"default\""));
+}
+
+TEST(WhereAnOperatorHasKernels) {
+  const auto has = [](int32_t type) { return AnyopHasKernel(which::Operator(), type); };
+  CHECK(has(1) && !has(12) && !has(0) && !has(-1) && !has(32) && !AnyopHasKernel(nullptr, 1));
+  CHECK_EQ(Register("any", -10, which::Kernel<3>), int{kAnyopOk});
+  CHECK(!has(12));
+  CHECK_EQ(Register("there", -10, which::Kernel<3>, "D>=1000", 12), int{kAnyopOk});
+  CHECK(has(1) && has(12) && !has(2));
+  CHECK_EQ(AnyopRemoveImplementation(which::Operator(), "there"), int{kAnyopOk});
+  CHECK_EQ(AnyopRemoveImplementation(which::Operator(), "any"), int{kAnyopOk});
+  CHECK(!has(12));
 }
 
 TEST(DevicesThatOnlyAConditionNames) {

@@ -28,7 +28,7 @@ def start() -> None:
         module = _torch_device_entry.registered()
         name = _torch_device_entry.device_name() if module is None else None
         library = _load() if module is None else None
-        torch.ops.anyop_device.start(os.environ.get(PLATFORM, ""))
+        torch.ops.anyop_device.start(_platform())
         if module is None:
             module = _torch_device_entry.register(name, library)
     except (OSError, RuntimeError, ValueError) as error:
@@ -38,8 +38,19 @@ def start() -> None:
     distributed.register()
     dlpack.install()
     install_compile()
-    if torch.cuda.is_available():
+    if torch.cuda.device_count():
         warnings.warn(NATIVE_CUDA.format(name=module.__name__[6:]), RuntimeWarning, stacklevel=2)
+
+
+def _platform() -> str:
+    """What the variable says, or cuda where there is one; "" leaves it to the library.
+
+    To count devices, torch asks the driver beside CUDA: a process that has only loaded the device may fork.
+    """
+    wanted, count = os.environ.get(PLATFORM, ""), torch.cuda.device_count()
+    if wanted == "cuda" and not count:
+        raise RuntimeError("the platform cuda needs a torch with CUDA, and a CUDA device")
+    return wanted or ("cuda" if count else "")
 
 
 def _load() -> str:

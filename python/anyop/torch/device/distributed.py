@@ -10,6 +10,7 @@ import torch
 from torch import distributed
 
 from anyop.torch.device._place import name
+from anyop.torch.when_imported import when_imported
 
 
 def register() -> None:
@@ -29,6 +30,7 @@ def register() -> None:
         _add(group, torch.device(inner), torch.device(name()))
     if inner == "cuda" and distributed.is_nccl_available():
         _bind_by_number(distributed.ProcessGroupNCCL)
+    when_imported("torch.distributed.checkpoint.filesystem", _lend_to_checkpoints)
 
 
 def _inner() -> str | None:
@@ -56,10 +58,38 @@ def _bind_by_number(nccl: type) -> None:
         connect = getattr(nccl, method)
 
         def call(self: Any, device: torch.device) -> None:
-            connect(self, torch.device("cuda", device.index) if device.type == name() else device)
+            if device.type == name():
+                device = torch.device("cuda", device.index)
+                _bind(self, device)
+            connect(self, device)
 
         setattr(nccl, method, call)
 
     for method in ("eager_connect_single_device", "perform_nocolor_split"):
         if hasattr(nccl, method):
             bound(method)
+
+
+def _bind(backend: distributed.Backend, device: torch.device) -> None:
+    """The backend compares its tensors' devices with the one that it is bound to, which only a group can tell it."""
+    group = distributed.ProcessGroup(distributed.HashStore(), 0, 1)
+    group.bound_device_id = device
+    group._register_backend(device, distributed.ProcessGroup.BackendType.NCCL, backend)
+
+
+def _lend_to_checkpoints(module: Any) -> None:
+    """Torch copies tensors of one kind of device to the CPU, CUDA's where there is CUDA: ours it gets as those."""
+    loader = getattr(module, "_OverlappingCpuLoader", None)
+    if loader is None:
+        return
+    start, to_inner = loader.__init__, torch.ops.anyop_device.inner.default
+
+    def init(self: Any, resolve_fun: Any, *args: Any, **options: Any) -> None:
+        def resolve(item: Any) -> torch.Tensor:
+            tensor = resolve_fun(item).detach()
+            is_foreign = tensor.device.type == name() != self.device_type
+            return to_inner(tensor) if is_foreign else tensor
+
+        start(self, resolve, *args, **options)
+
+    loader.__init__ = init

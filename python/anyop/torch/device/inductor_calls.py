@@ -17,6 +17,7 @@ from torch.fx.immutable_collections import immutable_list
 from torch.utils._pytree import tree_leaves, tree_map
 
 from anyop.torch.device._place import name
+from anyop.torch.device.inner import outer
 
 _NAMESPACE = "anyop_compiled"
 # What inductor has code for; it is never replaced.
@@ -128,12 +129,12 @@ def _run(op: OpOverload, args: Any, kwargs: Any, on: int, at: list[int]) -> Any:
     places = zip(tensors, at or [on] * len(tensors))
     here = {id(tensor): index for tensor, index in places if index >= 0}
 
-    def outer(value: Any) -> Any:
+    def there(value: Any) -> Any:
         if isinstance(value, torch.device) and on >= 0:
             return torch.device(name(), on)
-        return _ops.outer.default(value, here[id(value)]) if id(value) in here else value
+        return outer(value, here[id(value)]) if id(value) in here else value
 
-    return tree_map(_inner, _wait(op, op(*tree_map(outer, args), **tree_map(outer, kwargs))))
+    return tree_map(_inner, _wait(op, op(*tree_map(there, args), **tree_map(there, kwargs))))
 
 
 def _inner(value: Any) -> Any:

@@ -20,6 +20,7 @@ import torch
 from anyop.torch.device import inductor_graph
 from anyop.torch.device._place import name
 from anyop.torch.device.inductor_calls import device_index
+from anyop.torch.device.inner import outer
 
 _ops = torch.ops.anyop_device
 
@@ -85,20 +86,19 @@ def _relabelling(
     A result that is an input is the same tensor: autograd compares its version. The list of inputs is emptied, as by
     inductor's own code, so that each is freed after its last use.
     """
-    to_inner, to_outer = _ops.inner.default, _ops.outer.default
+    to_inner = _ops.inner.default
     is_boxed = getattr(compiled, "_boxed_call", False)
 
     def run(args: list[Any]) -> Sequence[Any]:
         given = {i: args[j] for i, j in same.items()}
-        moved = [to_inner(value) if at >= 0 else value for value, at in zip(args, inputs)]
+        moved = [
+            to_inner(value) if at >= 0 and not value.is_cpu else value
+            for value, at in zip(args, inputs)
+        ]
         args.clear()
         made = compiled(moved) if is_boxed else compiled(*moved)
         return [
-            given[i]
-            if i in given
-            else to_outer(value, at)
-            if at >= 0 and value is not None
-            else value
+            given[i] if i in given else outer(value, at)
             for i, (value, at) in enumerate(zip(made, results))
         ]
 

@@ -129,9 +129,16 @@ class _Properties(SimpleNamespace):
     """name, total_memory and what else the platform tells."""
 
 
-def get_device_properties(device: Place = None) -> _Properties:
-    """What the platform tells of it."""
-    return _Properties(**json.loads(_ops.properties.default(index(device))))
+def get_device_properties(device: Place = None) -> Any:
+    """What the platform tells of it: name, total_memory and more. Of CUDA devices, what torch.cuda tells."""
+    at = index(device)
+    if _is_cuda():
+        return torch.cuda.get_device_properties(at)
+    return _Properties(**json.loads(_ops.properties.default(at)))
+
+
+def _is_cuda() -> bool:
+    return _ops.platform.default() == "cuda"
 
 
 def get_device_name(device: Place = None) -> str:
@@ -146,8 +153,11 @@ def get_device_capability(device: Place = None) -> tuple[int, int]:
 
 
 def can_device_access_peer(device: Place, peer_device: Place) -> bool:
-    """Whether copies between the two need no third memory: those of one platform do not."""
-    return index(device) != index(peer_device)
+    """Whether copies between the two need no third memory. On platforms other than CUDA they do not."""
+    one, other = index(device), index(peer_device)
+    if _is_cuda():
+        return torch.cuda.can_device_access_peer(one, other)
+    return one != other
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:

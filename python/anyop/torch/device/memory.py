@@ -91,7 +91,10 @@ def empty_cache() -> None:
 
 def mem_get_info(device: Place = None) -> tuple[int, int]:
     """Free and total bytes of the device."""
-    free, total = _ops.memory_info.default(index(device))
+    at = index(device)
+    if _ops.platform.default() == "cuda":
+        return torch.cuda.mem_get_info(at)
+    free, total = _ops.memory_info.default(at)
     return free, total
 
 
