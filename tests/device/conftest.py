@@ -7,6 +7,7 @@ ANYOP_DEVICE_PLATFORM chooses the platform, as for users.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -17,6 +18,8 @@ import pytest
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+from reference import RESULTS, Notebook, Reference  # noqa: E402
+
 MARKS = {"anyplatform", "cpu", "host", "cuda", "triton"}
 
 
@@ -27,19 +30,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """These tests come last, so that the device, which stays in the process, meets no test of other folders."""
+    """These tests come last, so that the device, which stays in the process, meets no test of other folders.
+
+    Those that need no device are the last of them: torch's engine counts devices once, at the first backward.
+    """
     for item in items:
         if HERE in item.path.parents and not MARKS & {mark.name for mark in item.iter_markers()}:
             raise pytest.UsageError(
                 f"{item.nodeid}: mark it with one of {', '.join(sorted(MARKS))}"
             )
-    items.sort(key=lambda item: HERE in item.path.parents)
+    items.sort(
+        key=lambda item: (HERE in item.path.parents, item.get_closest_marker("cpu") is not None)
+    )
 
 
 @pytest.fixture(scope="session")
 def loaded() -> str:
-    """Loads the device into this process; the platform's name."""
+    """Loads the device into this process, unless that is the one for references; the platform's name."""
     pytest.importorskip("torch", reason="torch is not installed")
+    if RESULTS in os.environ:
+        return os.environ["ANYOP_DEVICE_PLATFORM"]
     import anyop.torch.device
 
     return anyop.torch.device.platform()
@@ -61,15 +71,43 @@ def inner(platform) -> str:
     return "cuda" if platform == "cuda" else "cpu"
 
 
+@pytest.fixture(scope="session")
+def reference(loaded, request: pytest.FixtureRequest):
+    """The process without the device."""
+    other = Reference(loaded, request.config.rootpath)
+    yield other
+    other.close()
+
+
 @pytest.fixture
-def same(inner):
+def apart(platform) -> bool:
+    """Whether torch's own device computes in a process without anyop's: on CUDA it must, for its backward.
+
+    ANYOP_TEST_APART=1 asks for it on any platform.
+    """
+    return platform == "cuda" or os.environ.get("ANYOP_TEST_APART") == "1"
+
+
+@pytest.fixture
+def same(inner, apart, request: pytest.FixtureRequest):
     """Calls function(device) on both devices, equally seeded: the same bits, or nearly, each on its device."""
     import torch
     from opinfo_tensors import NEAR, difference
 
-    def check(function, near: bool = False):
+    count = itertools.count()
+    notebook = Notebook() if RESULTS in os.environ else None
+
+    def expect(function):
+        if notebook is None and apart:
+            return request.getfixturevalue("reference").result(request.node.nodeid, next(count))
         torch.manual_seed(0)
-        expected = function(inner)
+        return function(inner)
+
+    def check(function, near: bool = False):
+        expected = expect(function)
+        if notebook is not None:
+            notebook.note(expected)
+            return expected
         torch.manual_seed(0)
         found = function("anyop")
         text = difference(expected, found, inner, "anyop")

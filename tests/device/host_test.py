@@ -90,9 +90,9 @@ def test_a_fork_before_the_first_use_is_none():
 child = os.fork()
 delay(device, 0, None, 10)
 device.synchronize_device(0)
-print("works", flush=True)
 if child:
     assert os.waitpid(child, 0)[1] == 0
+print("works", flush=True)
 """
     assert run(program) == "works\nworks\n"
 

@@ -96,6 +96,7 @@ def test_statistics_agree():
     )
     free, total = torch.anyop.mem_get_info()
     assert 0 < free <= total
+    assert x.nbytes <= total - free
     assert torch.accelerator.memory_allocated() == torch.anyop.memory_allocated()
 
 
@@ -167,6 +168,13 @@ def test_no_growth():
     for _ in range(200):
         step()
     assert (torch.anyop.memory_allocated(), torch.anyop.memory_reserved()) == (held, reserved)
+
+
+def test_pinned_memory_before_the_first_tensor(program):
+    """Torch's C++ takes it by itself (DDP does), from the allocator of CUDA where there is one."""
+    program(
+        "assert torch.empty(10, pin_memory=True).is_pinned() and not torch.empty(10).is_pinned()"
+    )
 
 
 def test_pinned_memory():

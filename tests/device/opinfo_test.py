@@ -25,6 +25,8 @@ SAMPLES = "0" if os.environ.get("ANYOP_TEST_FULL") else "5,2,2,2"  # by dtype
 REFUSED = {"to_sparse", "sparse_sampled_addmm", "sparse_mm_reduce"}
 # torch's Python chooses how it accumulates half precision by the name of the device.
 BY_NAME = {f"nn_functional_linear_cross_entropy_chunked{form}" for form in ("", "_none")}
+# torch 2.9's own mvlgamma_ of integers ends the process, on its own devices too.
+DEADLY = {f"mvlgamma_mvlgamma_p_{p}" for p in (1, 3, 5)}
 LEAST = {"float32": 640, "int64": 430, "bfloat16": 510, "complex64": 360}  # entries that compare
 
 
@@ -49,6 +51,8 @@ def test_entries(dtype, platform, report):
         report += rows(platform)["text"].splitlines()
     assert found["entries"]["compared"] + len(found["fallback"]) >= LEAST[dtype]
     expected = REFUSED | BY_NAME if dtype == "bfloat16" else REFUSED
+    if dtype == "int64" and torch.__version__.startswith("2.9."):
+        expected = expected | DEADLY
     assert set(found["wrong"]) <= expected, found["wrong"]
     elsewhere = [text for text in found["wrong"].values() if "a tensor of" in text]
     assert not elsewhere, "a tensor of another device is no refusal"

@@ -213,11 +213,30 @@ def test_dtypes_and_copies(same):
         y = torch.zeros(4, 3, dtype=torch.bfloat16).to(device).T.copy_(x)
         y[:, 1:3] = torch.ones(3, 1)  # from the CPU, broadcast
         z = torch.zeros(2, 3, 4).to(device).copy_(x)
+        z[1].copy_(torch._efficientzerotensor((3, 4), device=device))
         channels = torch.ones(1, 2, 3, 4).to(device).to(memory_format=torch.channels_last)
         assert channels.is_contiguous(memory_format=torch.channels_last)
         return [*found, *back, y, z, channels, x.half().float(), x.expand(2, 3, 4).contiguous()]
 
     same(cast)
+
+
+def test_nothing_is_left_of_how_the_last_tensor_lay(same):
+    def calls(device):
+        x = torch.arange(24.0).to(device)
+        pixels = x.view(1, 2, 3, 4)
+        forms = [x, x.view(2, 3, 4), x.view(1, 2, 3, 2, 2, 1), x.view(4, 6).T, x[5], x[:0]]
+        forms += [pixels.to(memory_format=torch.channels_last), pixels, x.view(4, 6)[1:, ::2]]
+        forms += [x[:1].expand(3, 4), x.long().view(2, 12), x.view(torch.complex64).conj(), x > 3]
+        found = []
+        for form in [*forms, *reversed(forms)]:
+            double = torch.cat([form, form]) if form.dim() else form + 1
+            made = [form * form, form.clone(), form.clone().mul_(form), double]
+            made += [form.to(torch.complex128), form.half() if form.is_floating_point() else form]
+            found += made + [torch.tensor(each.stride()).to(device) for each in made]
+        return found
+
+    same(calls)
 
 
 def test_foreach(same):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -92,8 +93,7 @@ device.copy(1, here[0], x.ctypes.data, x.nbytes, 1)
 there = [DlpackArray(x, device=(12, 1), data=place) for place in here]
 use(device)
 assert "mychip" in anyop.backends("relu")
-columns = [DlpackArray(x, device=(12, 1), data=place, shape=(6, 4), strides=(1, 6)) for place in here]
-anyop.relu(columns[0], out=columns[1])
+anyop.relu(there[0], out=there[1])
 back = np.empty_like(x)
 device.copy(1, back.ctypes.data, here[1], x.nbytes, 2)
 assert np.array_equal(back, np.maximum(x, 0))
@@ -104,6 +104,54 @@ except NotImplementedError as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("silu: has no kernel"), done.stderr
+
+
+def in_torch(library, text: str, **environment: str) -> subprocess.CompletedProcess:
+    """A process whose PyTorch device is the plugin; it logs what runs."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    return subprocess.run(
+        [sys.executable, "-c", f"import anyop.torch.device, torch\n{text}"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=os.environ
+        | {"ANYOP_DEVICE_PLATFORM": str(library), "ANYOP_LOG_DISPATCH": "1"}
+        | environment,
+    )
+
+
+def test_its_kernel_comes_before_the_cpus(chip):
+    """Route native on memory that the CPU reads: the chip's kernel, in the stream's order; else the CPU's."""
+    done = in_torch(
+        chip,
+        """
+x, there = torch.randn(1000), torch.zeros(1000, device="anyop")
+torch.ops.anyop_device.sleep(100)
+there.copy_(x.pin_memory(), non_blocking=True)
+found = torch.relu(there)  # behind both, started without waiting
+assert not torch.anyop.current_stream().query()
+assert torch.equal(found.cpu(), torch.relu(x)) and found.is_anyop
+for other in (x.double(), x.view(20, 50).T):
+    assert torch.equal(torch.relu(other.to("anyop")).cpu(), torch.relu(other))
+assert torch.equal(torch.add(there, found).cpu(), x + torch.relu(x))
+assert torch.equal(torch.relu_(there).cpu(), torch.relu(x))
+at = torch.relu(torch.ones(3, device="anyop:1"))
+assert at.device.index == 1 and at.tolist() == [1, 1, 1]
+""",
+        ANYOP_OP_ATEN__RELU="native",
+        ANYOP_OP_ATEN__RELU_="native",
+        ANYOP_OP_ATEN__ADD="native",
+    )
+    assert done.returncode == 0, done.stderr
+    for line in ("relu on ext_dev:0: mychip", "relu on ext_dev:1: mychip", "relu on cpu:0: cpu"):
+        assert line in done.stderr, done.stderr
+    assert "add on cpu:0: cpu" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("name", "lacks"), [("functions", "query_event"), ("old", "properties")])
+def test_torch_refuses_what_lacks_a_function(name, lacks, broken, chip):
+    done = in_torch(broken, "", GOOD=str(chip), BROKEN=name)
+    assert done.returncode == 1 and f"lacks {lacks}, which PyTorch's device needs" in done.stderr
 
 
 @pytest.fixture(scope="module")

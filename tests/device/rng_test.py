@@ -57,15 +57,27 @@ def test_states():
         torch.anyop.set_rng_state(torch.zeros(3, dtype=torch.uint8))
 
 
-def test_other_devices_keep_their_state(inner):
-    module = torch if inner == "cpu" else torch.cuda
-    before, cpu = module.get_rng_state(), torch.get_rng_state()
+def test_the_cpu_keeps_its_state():
+    before = torch.get_rng_state()
     torch.rand(9, device="anyop")
     torch.anyop.manual_seed(1)
-    assert torch.equal(module.get_rng_state(), before) and torch.equal(torch.get_rng_state(), cpu)
+    assert torch.equal(torch.get_rng_state(), before)
     state = torch.anyop.get_rng_state()
-    torch.rand(9, device=inner)
+    torch.rand(9)
     assert torch.equal(torch.anyop.get_rng_state(), state)
+
+
+@pytest.mark.cuda
+def test_the_default_generator_is_that_of_cuda():
+    """Programs that mix the two draw one sequence."""
+    torch.cuda.manual_seed(4)
+    expected = torch.rand(9, device="cuda"), torch.rand(9, device="cuda")
+    torch.anyop.manual_seed(4)
+    first, state = torch.rand(9, device="anyop"), torch.anyop.get_rng_state()
+    assert torch.equal(state, torch.cuda.get_rng_state())
+    assert torch.equal(first.cpu(), expected[0].cpu())
+    assert torch.equal(torch.rand(9, device="cuda"), expected[1])
+    assert not torch.equal(torch.anyop.get_rng_state(), state)
 
 
 @pytest.mark.usefixtures("two_devices")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent layers: every kind, packed sequences, cells; forward and backward nearly the bits of torch's
-own device, whose CPU takes the products of all steps at once.
+own device, whose CPU takes the products of all steps at once. On CUDA, of torch's own kernels there: cuDNN's, with
+products in TF32 and random numbers of their own, are for tensors of cuda alone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = [pytest.mark.anyplatform, pytest.mark.usefixtures("platform")]
+
+
+@pytest.fixture(autouse=True)
+def without_cudnn():
+    with torch.backends.cudnn.flags(enabled=False):
+        yield
+
 
 KINDS = {
     "RNN": {"nonlinearity": "relu"},
