@@ -11,6 +11,7 @@
 
 #include <cstring>
 
+#include "copies.h"
 #include "device_generator.h"
 #include "own_kernels.h"
 #include "platform.h"

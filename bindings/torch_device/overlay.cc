@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers kernels over torch's own, which keep and call them, and takes them off again.
-//
-// Torch's table of kernels is read without a lock while it is changed, so a call may meet our
-// function with the functor of the kernel that comes back. Each of ours therefore looks whose
-// functor it got.
+// Turns overlays on and off: which overloads they take, and what is registered over them.
 #include "overlay.h"
 
 #include <ATen/Context.h>
@@ -13,149 +9,19 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <set>
 
-#include "boxed.h"
 #include "native.h"
 #include "routes.h"
-#include "signatures.h"
-#include "silence.h"
-
-// Torch keeps these to itself: an explicit instantiation may name them, and one that is gone is an
-// error of the compiler.
-namespace c10 {
-const KernelFunction& AnyopKernelOf(const SafeKernelFunction& safe);
-const BoxedKernel& AnyopBoxedOf(const KernelFunction& kernel);
-void* AnyopUnboxedOf(const KernelFunction& kernel, bool takes_symbols);
-const intrusive_ptr<OperatorKernel>& AnyopFunctorOf(const BoxedKernel& kernel);
-template <auto kKernel, auto kBoxed, auto kUnboxed, auto kSymbols, auto kFunctor>
-struct AnyopReach {
-  friend const KernelFunction& AnyopKernelOf(const SafeKernelFunction& safe) {
-    return safe.*kKernel;
-  }
-  friend const BoxedKernel& AnyopBoxedOf(const KernelFunction& kernel) { return kernel.*kBoxed; }
-  friend void* AnyopUnboxedOf(const KernelFunction& kernel, bool takes_symbols) {
-    return takes_symbols ? kernel.*kSymbols : kernel.*kUnboxed;
-  }
-  friend const intrusive_ptr<OperatorKernel>& AnyopFunctorOf(const BoxedKernel& kernel) {
-    return kernel.*kFunctor;
-  }
-};
-template struct AnyopReach<&SafeKernelFunction::kernel_, &KernelFunction::boxed_kernel_func_,
-                           &KernelFunction::unboxed_kernel_func_,
-                           &KernelFunction::sym_unboxed_kernel_func_, &BoxedKernel::functor_>;
-}  // namespace c10
 
 namespace anyop::torch_device {
 namespace {
 
 using c10::DispatchKey;
-using c10::DispatchKeySet;
-using torch::jit::Stack;
 
 std::mutex turning;         // held while overlays are turned on or off; before those of routes.cc
 std::mutex overlays_mutex;  // of what follows; no other lock is taken under it
 std::map<std::pair<std::string, std::string>, Overload*> known;  // name, device
-std::map<const c10::OperatorKernel*, Overload*> replaced;        // by torch's functor
 int64_t last_number = 0;
-
-c10::OperatorKernel* FunctorOf(const c10::KernelFunction& kernel) {
-  return c10::AnyopFunctorOf(c10::AnyopBoxedOf(kernel)).get();
-}
-
-// The base of our functors.
-class Ours : public c10::OperatorKernel {
- public:
-  explicit Ours(Overload* overload) : overload_(overload) {}
-
-  // Torch's function and functor, where it can be called as it is.
-  void Lay(void* direct, c10::OperatorKernel* functor) {
-    direct_ = direct;
-    functor_ = functor;
-  }
-
- protected:
-  bool IsMine(const void* own_table) const { return TableOf(this) == own_table; }
-  bool IsLookedAt() const { return overload_->attention.load(std::memory_order_relaxed) != 0; }
-  Overload* Get(const void* own_table) { return IsMine(own_table) ? overload_ : Replaced(this); }
-  static const void* TableOf(const Ours* kernel) {
-    return *reinterpret_cast<const void* const volatile*>(kernel);
-  }
-
- private:
-  [[gnu::noinline, gnu::cold]] static Overload* Replaced(const c10::OperatorKernel* functor) {
-    const std::lock_guard lock(overlays_mutex);
-    return replaced.at(functor);
-  }
-
-  Overload* overload_;
-
- protected:
-  void* direct_ = nullptr;
-  c10::OperatorKernel* functor_ = nullptr;
-};
-
-class OursBoxed final : public Ours {
- public:
-  explicit OursBoxed(Overload* overload) : Ours(overload) { table_ = TableOf(this); }
-  void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    Overload* overload = Get(table_);
-    if (overload->attention.load(std::memory_order_relaxed)) [[unlikely]]
-      return RunRouted(*overload, stack);
-    overload->overlaid->original.callBoxed(op, keys, stack);
-  }
-
- private:
-  static inline const void* table_ = nullptr;
-};
-
-// What the unboxed ones do with a call that is routed.
-class RoutedKernel final : public c10::OperatorKernel {
- public:
-  explicit RoutedKernel(Overload* overload) : overload_(overload) {}
-  void operator()(const c10::OperatorHandle&, DispatchKeySet, Stack* stack) {
-    RunRouted(*overload_, stack);
-  }
-
- private:
-  Overload* overload_;
-};
-
-template <class R, class... A>
-class OursUnboxed final : public Ours {
- public:
-  explicit OursUnboxed(Overload* overload) : Ours(overload) { table_ = TableOf(this); }
-  R operator()(DispatchKeySet keys, A... arguments) {
-    if (IsMine(table_) && this->direct_ && !IsLookedAt()) [[likely]]
-      return c10::callUnboxedKernelFunction<R, A...>(this->direct_, this->functor_, keys,
-                                                     std::forward<A>(arguments)...);
-    return Slow(Get(table_), keys, std::forward<A>(arguments)...);
-  }
-
- private:
-  // Apart: what it needs on the stack would cost every call.
-  [[gnu::noinline, gnu::cold]] static R Slow(Overload* overload, DispatchKeySet keys,
-                                             A... arguments) {
-    if (overload->attention.load(std::memory_order_relaxed) == 0)
-      return overload->overlaid->original.template call<R, A...>(overload->op, keys,
-                                                                 std::forward<A>(arguments)...);
-    const auto boxed = c10::BoxedKernel::makeFromFunctor(std::make_unique<RoutedKernel>(overload));
-    return c10::impl::BoxedKernelWrapper<R(A...)>::call(boxed, overload->op, DispatchKeySet(),
-                                                        std::forward<A>(arguments)...);
-  }
-
-  static inline const void* table_ = nullptr;
-};
-
-struct OursMaker {
-  template <class R, class... A>
-  static void Make(Overload* overload, Overlaid* overlaid) {
-    overload->op.typed<R(A...)>();  // throws where the types are others
-    overlaid->signature = c10::impl::CppSignature::make<R(A...)>();
-    overlaid->ours = c10::KernelFunction::makeFromUnboxedFunctor<false, OursUnboxed<R, A...>>(
-        std::make_unique<OursUnboxed<R, A...>>(overload));
-  }
-};
 
 DispatchKey KeyOf(const std::string& device) {
   if (device == "cpu") return DispatchKey::CPU;
@@ -175,10 +41,7 @@ Overload* Know(const c10::OperatorHandle& op, const std::string& device, Dispatc
   auto overlaid = std::make_unique<Overlaid>(device, key);
   made->overlaid = overlaid.get();
   AttachNative(made.get());
-  if (!signatures::Table<OursMaker>::Get().Find(
-          op.schema(), [&](auto make) { make(made.get(), overlaid.get()); }))
-    overlaid->ours =
-        c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<OursBoxed>(made.get()));
+  MakeKernel(made.get(), overlaid.get());
   const std::lock_guard lock(overlays_mutex);
   overlaid.release();
   Overload*& place = known[{made->name, device}];
@@ -187,41 +50,13 @@ Overload* Know(const c10::OperatorHandle& op, const std::string& device, Dispatc
 
 Overlaid* Of(const Overload* overload) { return const_cast<Overlaid*>(overload->overlaid); }
 
-// Whether the C++ signature has SymInt, for which torch keeps another function.
-bool TakesSymbols(const c10::FunctionSchema& schema) {
-  const auto& arguments = schema.arguments();
-  return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
-    return argument.real_type()->str().find("SymInt") != std::string::npos;
-  });
-}
-
-void Register(Overload* overload) {
-  Overlaid* overlaid = Of(overload);
-  overlaid->original =
-      c10::AnyopKernelOf(overload->op.getComputedKernelForDispatchKey(overlaid->key));
-  c10::OperatorKernel* functor = FunctorOf(overlaid->original);
-  TORCH_CHECK_NOT_IMPLEMENTED(functor, overload->name, " has a kernel that cannot be laid over");
-  {
-    const std::lock_guard lock(overlays_mutex);
-    replaced[functor] = overload;
-  }
-  if (overlaid->signature) {
-    void* direct = c10::AnyopUnboxedOf(overlaid->original, TakesSymbols(overload->op.schema()));
-    static_cast<Ours*>(FunctorOf(overlaid->ours))->Lay(direct, functor);
-  }
-  const Silence silence;
-  overlaid->registered.emplace(c10::Dispatcher::singleton().registerImpl(
-      overload->op.operator_name(), overlaid->key, overlaid->ours, overlaid->signature, nullptr,
-      "anyop.torch.overlay"));
-}
-
 // A signature that is not among the known ones must be boxed, which costs: only while a call has to
 // be looked at.
 void Adjust(Overload* overload) {
   Overlaid* overlaid = Of(overload);
   const bool wanted =
       !overlaid->overlays.empty() && (overlaid->signature || overload->attention.load() != 0);
-  if (wanted && !overlaid->registered) Register(overload);
+  if (wanted && !overlaid->registered) LayOver(overload, overlaid);
   if (!wanted) overlaid->registered.reset();
 }
 

@@ -36,6 +36,11 @@ class Overlaid {
   std::optional<c10::RegistrationHandleRAII> registered;
 };
 
+// overlay_kernels.cc: makes the kernel of an overload, once; registers it over torch's, until
+// `registered` is reset.
+void MakeKernel(Overload* overload, Overlaid* overlaid);
+void LayOver(Overload* overload, Overlaid* overlaid);
+
 // Lays the routes over overloads ("mm", "add": all of add's, none: all that a rule names) of a
 // device; its number. Throws on what is unknown, and then nothing is done.
 int64_t TurnOverlayOn(const std::vector<std::string>& ops, const std::string& device,

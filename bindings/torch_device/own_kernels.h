@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that a device must have of its own: memory, views, copies.
+// The kernels that a device must have of its own: memory, views, and those of copies.h.
 #pragma once
 
 #include <c10/core/Storage.h>
@@ -16,7 +16,5 @@ bool IsOwnKernel(const std::string& name);
 
 // Gives a storage of the device another size; what fits of its bytes stays.
 void ResizeStorage(const c10::Storage& storage, size_t bytes);
-// Copies bytes of one device on its current stream.
-void CopyBytes(void* to, const void* from, size_t bytes, DeviceIndex index);
 
 }  // namespace anyop::torch_device
