@@ -83,7 +83,7 @@ def record_outcomes(stats: dict) -> None:
 
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
-    if os.environ.get("ANYOP_TEST_RECORD"):
+    if os.environ.get("ANYOP_TEST_RECORD") and "PYTEST_XDIST_WORKER" not in os.environ:
         record_outcomes(terminalreporter.stats)
     reasons = Counter(
         report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
