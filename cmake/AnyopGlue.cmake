@@ -19,6 +19,7 @@ add_library(torch_aten_glue MODULE bindings/torch_glue/torch_aten_glue.cc)
 file(GLOB device_files CONFIGURE_DEPENDS bindings/torch_device/*.cc)
 list(FILTER device_files EXCLUDE REGEX "_test\\.cc$")
 add_library(torch_device MODULE ${device_files})
+set_target_properties(torch_device PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 15)
 string(REGEX REPLACE "^[0-9]+\\.([0-9]+).*" "\\1" torch_minor "${torch_version}")
 target_compile_definitions(torch_device PRIVATE ANYOP_TORCH_MINOR=${torch_minor})
 target_link_options(torch_device PRIVATE "-Wl,-soname,torch_device-${torch_version}.so")
@@ -29,6 +30,7 @@ foreach(name IN ITEMS torch_glue torch_aten_glue torch_device)
   target_compile_definitions(${name} PRIVATE
     ANYOP_TORCH_VERSION="${torch_version}" _GLIBCXX_USE_CXX11_ABI=${torch_abi} ${torch_kind})
   target_compile_options(${name} PRIVATE -fno-plt)
+  target_link_options(${name} PRIVATE "-Wl,--exclude-libs,ALL")
   target_link_libraries(${name} PRIVATE
     "${torch_folder}/lib/libc10.so" "${torch_folder}/lib/libtorch_cpu.so")
   set_target_properties(${name} PROPERTIES
