@@ -67,7 +67,8 @@ bool HasKernel(const c10::OperatorHandle& op, DispatchKey key) {
 }
 
 bool IsRuled(const std::string& name, const std::string& device) {
-  AnyopAtenRouting routing{sizeof(AnyopAtenRouting)};
+  AnyopAtenRouting routing = {};
+  routing.size = sizeof routing;
   const int32_t status = AnyopAtenRoute(name.c_str(), device.c_str(), &routing);
   TORCH_CHECK_VALUE(status == kAnyopOk, AnyopLastError());
   return !routing.is_default;

@@ -84,7 +84,8 @@ void LendPluginMemoryToKernels() {
 }
 
 c10::CachingDeviceAllocator::DeviceStats PluginStats(DeviceIndex index) {
-  AnyopMemoryStats f{sizeof(AnyopMemoryStats)};
+  AnyopMemoryStats f = {};
+  f.size = sizeof f;
   CheckCore(AnyopDeviceMemoryStats(plugin, index, &f));
   c10::CachingDeviceAllocator::DeviceStats stats;
   const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);

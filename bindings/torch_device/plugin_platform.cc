@@ -171,7 +171,8 @@ class Plugin final : public Platform {
 
  private:
   AnyopDeviceProperties Facts(DeviceIndex index) const {
-    AnyopDeviceProperties facts{sizeof(AnyopDeviceProperties)};
+    AnyopDeviceProperties facts = {};
+    facts.size = sizeof facts;
     CheckPlugin(plugin->properties(index, &facts));
     return facts;
   }

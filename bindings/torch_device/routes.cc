@@ -71,7 +71,8 @@ OverloadRoute DefaultRoute(const Overload& overload) {
 }
 
 OverloadRoute RuledRoute(const Overload& overload) {
-  AnyopAtenRouting routing{sizeof(AnyopAtenRouting)};
+  AnyopAtenRouting routing = {};
+  routing.size = sizeof routing;
   const char* device = overload.overlaid ? overload.overlaid->device.c_str() : "anyop";
   const int32_t status = AnyopAtenRoute(overload.name.c_str(), device, &routing);
   if (status != kAnyopOk || routing.is_default) return DefaultRoute(overload);
