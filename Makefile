@@ -43,7 +43,8 @@ GPU_NEEDS ?= $(VENV)/.anyop $(VENV)/.dev
 test-gpu: export ANYOP_TEST_RECORD ?= bench/results/cuda_tests.jsonl
 test-gpu: export ANYOP_TEST_COMMIT ?= $(shell git rev-parse --short HEAD)
 test-gpu: $(GPU_NEEDS)
-	@$(STEP) --show "tests on the GPU" $(PY) -m pytest -rs $(wildcard tests/cuda_*.py) tests/device $(ARGS)
+	@$(STEP) --show "tests on the GPU" $(PY) -m pytest -rs $(wildcard tests/cuda_*.py) $(ARGS)
+	@$(STEP) --show "tests of the PyTorch device" $(PY) -m pytest -rs tests/device $(ARGS)
 
 # The long form of the tests, then the tests on further builds: sanitizers, each level of x86-64; on 64-bit ARM in an
 # emulator.
