@@ -31,6 +31,7 @@ class Overlaid {
   const c10::DispatchKey key;
   c10::KernelFunction original;
   c10::KernelFunction ours;
+  c10::BoxedKernel routed;  // what the unboxed ones do with a call that is looked at
   std::optional<c10::impl::CppSignature> signature;
   std::vector<std::pair<int64_t, std::string>> overlays;  // those that are on, and what they say
   std::optional<c10::RegistrationHandleRAII> registered;

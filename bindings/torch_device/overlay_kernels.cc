@@ -100,7 +100,6 @@ class OursBoxed final : public Ours {
   static inline const void* table_ = nullptr;
 };
 
-// What the unboxed ones do with a call that is routed.
 class RoutedKernel final : public c10::OperatorKernel {
  public:
   explicit RoutedKernel(Overload* overload) : overload_(overload) {}
@@ -130,9 +129,8 @@ class OursUnboxed final : public Ours {
     if (overload->attention.load(std::memory_order_relaxed) == 0)
       return overload->overlaid->original.template call<R, A...>(overload->op, keys,
                                                                  std::forward<A>(arguments)...);
-    const auto boxed = c10::BoxedKernel::makeFromFunctor(std::make_unique<RoutedKernel>(overload));
-    return c10::impl::BoxedKernelWrapper<R(A...)>::call(boxed, overload->op, DispatchKeySet(),
-                                                        std::forward<A>(arguments)...);
+    return c10::impl::BoxedKernelWrapper<R(A...)>::call(
+        overload->overlaid->routed, overload->op, DispatchKeySet(), std::forward<A>(arguments)...);
   }
 
   static inline const void* table_ = nullptr;
@@ -159,6 +157,7 @@ bool TakesSymbols(const c10::FunctionSchema& schema) {
 }  // namespace
 
 void MakeKernel(Overload* overload, Overlaid* overlaid) {
+  overlaid->routed = c10::BoxedKernel::makeFromFunctor(std::make_unique<RoutedKernel>(overload));
   if (!signatures::Table<OursMaker>::Get().Find(overload->op.schema(),
                                                 [&](auto make) { make(overload, overlaid); }))
     overlaid->ours =

@@ -28,22 +28,34 @@ assert torch._C._get_privateuse1_backend_name() == "privateuseone" and "torch.an
 assert "anyop" not in sys.modules
 """
 LOADED = "import torch; assert torch._C._get_privateuse1_backend_name() == 'anyop'"
-CHILDREN = """
-import json, os, sys, torch
-for name, text, folders, variables in json.loads(sys.argv[1]):
-    if (child := os.fork()) == 0:
-        sys.path[:0] = folders
-        os.environ.update(variables)
-        try:
-            import anyop_device
-            anyop_device.autoload()
-            exec(text, {})
-        except BaseException as error:
-            print(name, type(error).__name__, error, sys.path[:3], file=sys.stderr)
+IN_CHILDREN = """
+import os, sys, torch
+
+def in_children(cases, call):
+    for case in cases:
+        if (child := os.fork()) == 0:
+            code = 1
+            try:
+                call(case)
+                code = 0
+            except BaseException as error:
+                print(str(case)[:80], type(error).__name__, error, sys.path[:3], file=sys.stderr)
             sys.stderr.flush()
-            os._exit(1)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0, name
+            os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0, case
+"""
+CHILDREN = f"""{IN_CHILDREN}
+import json
+
+def attempt(case):
+    _, text, folders, variables = case
+    sys.path[:0] = folders
+    os.environ.update(variables)
+    import anyop_device
+    anyop_device.autoload()
+    exec(text, {{}})
+
+in_children(json.loads(sys.argv[1]), attempt)
 """
 
 
@@ -136,8 +148,7 @@ print(x.device, anyop.torch.device.platform())
 
 def test_each_first_use_wakes_it(site, platform, tmp_path):
     """A child process for each, of one that has imported torch alone."""
-    run("""
-import os, sys, torch
+    run(IN_CHILDREN + """
 FIRST = {
     "to": lambda: torch.ones(3).to("anyop"),
     "method": lambda: torch.ones(3).anyop(),
@@ -156,19 +167,12 @@ FIRST = {
 saved = os.environ["SAVED"]
 torch.save(torch.ones(2), saved)
 assert "anyop" not in sys.modules
-for name, first in FIRST.items():
-    if (child := os.fork()) == 0:
-        code = 1
-        try:
-            found = first()
-            assert found.device.type == "anyop", found
-            assert torch.ones(2, device="anyop").sum().item() == 2 and torch.anyop.is_available()
-            code = 0
-        except BaseException as error:
-            print(name, type(error).__name__, error, file=sys.stderr)
-        sys.stderr.flush()
-        os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0, name
+def attempt(name):
+    found = FIRST[name]()
+    assert found.device.type == "anyop", found
+    assert torch.ones(2, device="anyop").sum().item() == 2 and torch.anyop.is_available()
+
+in_children(FIRST, attempt)
 """, site, SAVED=str(tmp_path / "saved.pt"))  # fmt: skip
 
 
@@ -177,8 +181,8 @@ def test_process_groups_wake_it(site, platform, tmp_path):
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("this torch has no gloo")
     carrier = "nccl" if platform == "cuda" else "gloo"
-    run(f"""
-import os, sys, torch, torch.distributed as dist
+    run(f"""{IN_CHILDREN}
+import torch.distributed as dist
 WAYS = {{
     "default": lambda: {{}},
     "bound": lambda: dict(device_id=torch.device("anyop:0")),
@@ -196,17 +200,7 @@ def attempt(way):
 
 assert dist.get_default_backend_for_device("cpu") == "gloo"
 assert dist.Backend.default_device_backend_map.get("xla") is None and "anyop" not in sys.modules
-for way in WAYS:
-    if (child := os.fork()) == 0:
-        code = 1
-        try:
-            attempt(way)
-            code = 0
-        except BaseException as error:
-            print(way, type(error).__name__, error, file=sys.stderr)
-        sys.stderr.flush()
-        os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0, way
+in_children(WAYS, attempt)
 """, site)  # fmt: skip
 
 
