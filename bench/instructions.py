@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts the instructions of one call from NumPy, torch, JAX, Paddle and of ATen, beside those of an older build.
+
+    python bench/instructions.py [--before FOLDER] [--only numpy torch]
+
+Needs Debian's valgrind. FOLDER holds the older package: <its build>/python, or site-packages. Times differ from run to
+run on a shared machine, these counts by less than 1 %. A call is the difference of two loops, divided. One line of
+JSON for each call goes to bench/results/instructions.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from harness import ROOT, environment, write
+
+CALLS, WARM = 40, 25
+AT_MOST = 1.01
+# Told to valgrind from inside the process.
+MARKS = """
+#include <valgrind/callgrind.h>
+void begin(void) { CALLGRIND_START_INSTRUMENTATION; }
+void zero(void) { CALLGRIND_ZERO_STATS; }
+void dump(void) { CALLGRIND_DUMP_STATS; }
+"""
+
+
+def numpy_calls(anyop) -> dict:
+    import numpy as np
+
+    x, w = np.linspace(-1, 1, 256, dtype=np.float32).reshape(4, 64), np.ones(64, np.float32)
+    y, lists = np.empty_like(x), [x, x]
+    return {
+        "rms_norm out=": lambda: anyop.rms_norm(x, w, 1e-6, y),
+        "rms_norm eps= out=": lambda: anyop.rms_norm(x, w, eps=1e-6, out=y),
+        "rms_norm allocating": lambda: anyop.rms_norm(x, w),
+        "native_layer_norm": lambda: anyop.native_layer_norm(x, w, w),
+        "add broadcasting": lambda: anyop.add(x, w),
+        "aten.add": lambda add=anyop.aten.add: add(x, x),
+        "aten.cat": lambda cat=anyop.aten.cat: cat(lists),
+        "aten.add out=": lambda add=anyop.aten.add: add(x, x, out=y),
+    }
+
+
+def torch_calls(anyop) -> dict:
+    import torch
+
+    torch.set_num_threads(1)
+    import anyop.torch
+
+    x, w, y = torch.randn(4, 64), torch.randn(64), torch.randn(4, 64)
+    gx, seed, operator = torch.randn(4, 64, requires_grad=True), torch.randn(4, 64), torch.ops.anyop
+    a, b = torch.randn(4, 4), torch.randn(4, 4)
+    return {
+        "rms_norm out=": lambda: anyop.rms_norm(x, w, 1e-6, y),
+        "rms_norm allocating": lambda: anyop.rms_norm(x, w),
+        "native_layer_norm": lambda: anyop.native_layer_norm(x, w, w),
+        "torch.ops.anyop.rms_norm": lambda: operator.rms_norm.default(x, w, 1e-6),
+        "rms_norm and its gradient": lambda: torch.autograd.grad(anyop.rms_norm(gx, w), gx, seed),
+        "aten.add": lambda add=anyop.aten.add: add(a, b),
+        "aten.topk": lambda topk=anyop.aten.topk: topk(a, 2),
+        "aten.add_": lambda add=anyop.aten.add_: add(a, b),
+        "aten.mm out=": lambda mm=anyop.aten.mm: mm(a, a, out=b),
+    }
+
+
+def jax_calls(anyop) -> dict:
+    import jax
+
+    x, w = jax.numpy.ones((4, 64)), jax.numpy.ones(64)
+    compiled = jax.jit(anyop.rms_norm)
+    return {
+        "jit rms_norm": lambda: compiled(x, w).block_until_ready(),
+        "eager rms_norm": lambda: anyop.rms_norm(x, w).block_until_ready(),
+    }
+
+
+def paddle_calls(anyop) -> dict:
+    import anyop.paddle
+    import paddle
+
+    x, w, y = paddle.randn([4, 64]), paddle.randn([64]), paddle.randn([4, 64])
+    return {
+        "rms_norm out=": lambda: anyop.rms_norm(x, w, 1e-6, y),
+        "rms_norm allocating": lambda: anyop.rms_norm(x, w),
+    }
+
+
+GROUPS = {"numpy": numpy_calls, "torch": torch_calls, "jax": jax_calls, "paddle": paddle_calls}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--before", type=Path, help="the folder that has the older anyop in it")
+    parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS))
+    parser.add_argument("--counted", choices=GROUPS, help=argparse.SUPPRESS)
+    parser.add_argument("--marks", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.counted:
+        return run_counted(options.counted, ctypes.CDLL(options.marks))
+    if not shutil.which("valgrind"):
+        raise SystemExit("bench/instructions.py needs valgrind: sudo apt-get install valgrind")
+    import anyop
+
+    here = str(Path(anyop.__file__).parents[1])
+    rows = []
+    for group in options.only:
+        now = count(group, here)
+        before = count(group, str(options.before.resolve())) if options.before else {}
+        rows += [compare(group, name, now[name], before.get(name)) for name in now]
+    print("written to", write("instructions", rows, environment(anyop)).relative_to(ROOT))
+
+
+def compare(group: str, name: str, now: int, before: int | None) -> dict:
+    row = {"caller": group, "call": name, "instructions": now}
+    line = f"{group:8}{name:30}{now:>10,}"
+    if before:
+        row |= {"before": before, "ratio": round(now / before, 4), "at_most": AT_MOST}
+        verdict = "met" if now / before <= AT_MOST else "MISSED"
+        line += f"{before:>10,} before {now / before:7.4f}, at most {AT_MOST} asked for: {verdict}"
+    print(line, flush=True)
+    return row
+
+
+def count(group: str, package: str) -> dict[str, int]:
+    """Instructions of each call of a group, in a process that has this package."""
+    with tempfile.TemporaryDirectory() as folder:
+        marks, out = Path(folder, "marks.so"), Path(folder, "out")
+        compiler = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(marks)]
+        subprocess.run(compiler, input=MARKS, text=True, check=True)
+        command = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
+        command += [f"--callgrind-out-file={out}", sys.executable, __file__]
+        variables = {"PYTHONPATH": package, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        variables["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+        said = subprocess.run(
+            [*command, "--counted", group, "--marks", str(marks)],
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+        )
+        if said.returncode != 0:
+            raise SystemExit(said.stderr[-3000:])
+        totals = [total(Path(f"{out}.{at + 1}")) for at in range(2 * len(said.stdout.splitlines()))]
+    pairs = zip(said.stdout.splitlines(), totals[::2], totals[1::2], strict=True)
+    return {name: round((many - few) / CALLS) for name, few, many in pairs}
+
+
+def total(path: Path) -> int:
+    return int(re.search(r"^(?:totals|summary): (\d+)", path.read_text(), re.M)[1])
+
+
+def run_counted(group: str, marks: ctypes.CDLL) -> None:
+    """Under valgrind: a loop of CALLS and one of twice as many for each call, whose name is printed."""
+    import anyop
+
+    anyop.set_num_threads(1)
+    calls = GROUPS[group](anyop)
+    for call in calls.values():
+        for _ in range(WARM):
+            call()
+    gc.collect()
+    gc.disable()
+    marks.begin()
+    for name, call in calls.items():
+        for repeat in (range(CALLS), range(2 * CALLS)):
+            call()
+            marks.zero()
+            for _ in repeat:
+                call()
+            marks.dump()
+        print(name)
+
+
+if __name__ == "__main__":
+    main()
