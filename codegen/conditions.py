@@ -11,7 +11,7 @@ from .params import Param
 from .sections import BACKENDS, text_of
 from .source import Mistake, listed, nearest
 
-_TERM = re.compile(r"(\w+)(?:\(([\w*]*)\))?(?:%(\d+))?(!=|<=|>=|=|<|>)([\w|-]+)")
+_TERM = re.compile(r"(\w+)(?:\(([\w*]*)\))?(?:%(\d+))?(!=|<=|>=|=|<|>)([\w|-]+)", re.ASCII)
 _CALLS = ("dtype", "rank", "numel", "contiguous")
 _FIX = 'write it like when = "dtype=float32|bfloat16 D<=1024 D%8=0"'
 

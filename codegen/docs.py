@@ -8,6 +8,7 @@ import textwrap
 from typing import Any
 
 from .fields import shape_sizes
+from .markdown_text import markdown_block, markdown_cell, markdown_code
 from .operator_file import Operator
 from .params import Param
 from .shapes import Shape
@@ -159,23 +160,12 @@ def reference_page(operators: list[Operator]) -> str:
     lines += ["| operator | what it does | kernels |", "|---|---|---|"]
     for op in operators:
         lines.append(
-            f"| [`{op.full_name}`](#{_anchor(op)}) | {_cell(op.brief)} | {_backends(op)} |"
+            f"| [`{op.full_name}`](#{_anchor(op)}) | {markdown_cell(op.brief)} | {_backends(op)} |"
         )
     for op in operators:
         body = docstring(op).removeprefix(text_signature(op))
-        lines += [
-            "",
-            f"## {op.full_name}",
-            "",
-            "```",
-            op.schema,
-            "```",
-            "",
-            "```",
-            body.rstrip().replace("```", "'''"),
-            "```",
-            "",
-        ]
+        lines += ["", f"## {op.full_name}", "", *markdown_block(op.schema), ""]
+        lines += [*markdown_block(body.rstrip()), ""]
         lines.append(f"Kernels: {_backends(op)}.")
         if op.tolerance:
             lines.append(
@@ -184,7 +174,7 @@ def reference_page(operators: list[Operator]) -> str:
                 + "."
             )
         if op.backward:
-            lines.append(f"Gradient: `{op.backward.name}`.")
+            lines.append(f"Gradient: {markdown_code(op.backward.name)}.")
         if op.tangent:
             lines.append(f"Forward mode: {listed(op.tangent, 'and')}.")
         if op.autocast:
@@ -192,16 +182,12 @@ def reference_page(operators: list[Operator]) -> str:
         if op.independent:
             lines.append(f"Independent sizes: {listed(op.independent, 'and')}.")
         if op.flops:
-            lines.append(f"Floating-point operations: `{op.flops[0]}`.")
+            lines.append(f"Floating-point operations: {markdown_code(op.flops[0])}.")
     return "\n".join(lines) + "\n"
 
 
 def _anchor(op: Operator) -> str:
     return op.full_name.replace(".", "")
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _backends(op: Operator) -> str:

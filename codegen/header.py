@@ -39,7 +39,7 @@ def write_header(op: Operator) -> str:
     ]
     return "\n".join(
         [
-            f"/* Generated from {op.path.name}; do not edit. For the kernels of {op.full_name}. */",
+            f"/* Generated from {c_comment(op.path.name)}; do not edit. For the kernels of {op.full_name}. */",
             f"#ifndef {guard}",
             f"#define {guard}",
             "",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from . import binaries
 from .c_expression import c_expression
-from .c_text import c_string
+from .c_text import c_asm_path, c_comment, c_string
 from .header import header_path
 from .kernels import Kernel
 from .operator_file import Operator
@@ -29,9 +29,12 @@ def write_image_adapter(op: Operator, kernel: Kernel) -> str:
     locals_ = [_local(i, argument) for i, argument in enumerate(image.arguments)]
     return "\n".join(
         [
-            f"/* Generated from {op.path.name}; do not edit. Starts {op.full_name} from its images. */",
+            f"/* Generated from {c_comment(op.path.name)}; do not edit. Starts {op.full_name} from its images. */",
             f'#include "{header_path(op)}"\n#include "anyop/cuda_image.h"\n',
-            *(f"ANYOP_EMBED({n}, {_path(file)});" for n, file in zip(names, files, strict=True)),
+            *(
+                f"ANYOP_EMBED({n}, {c_asm_path(file)});"
+                for n, file in zip(names, files, strict=True)
+            ),
             "\nstatic const AnyopCudaImage kImages[] = {",
             *(f"    {{{c_string(_shown(f))}, {n}}}," for n, f in zip(names, files, strict=True)),
             "};",
@@ -111,9 +114,3 @@ def _shown(file: Path) -> str:
     """The name with what the image is for, as errors show it."""
     arch = binaries.cuda_arch(file)
     return f"{file.name} (sm_{arch})" if arch else file.name
-
-
-def _path(file: Path) -> str:
-    """A path for .incbin: the assembler reads its own escapes in the string that C has read."""
-    text = str(file).replace("\\", "\\\\").replace('"', '\\"')
-    return c_string(text)

@@ -39,6 +39,7 @@ FOREIGN = (
 )  # they run when routed to, or when nothing better takes a call
 _PRIORITIES = {"aten": -100, "python": -200, "tvm_ffi": -50}
 _TRITON = -50
+_UNFIT = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,9 @@ def _device(backend: str, form: str, entry: dict[str, Any]) -> str:
 
 def _arch(entry: dict[str, Any]) -> str | None:
     arch = entry.get("arch")
-    if arch is not None and not (isinstance(arch, str) and re.fullmatch(r"\d+\w*\+?", arch)):
+    if arch is not None and not (
+        isinstance(arch, str) and re.fullmatch(r"\d+\w*\+?", arch, re.ASCII)
+    ):
         raise Mistake(f"arch {arch!r}", 'text such as "80+" or "90a"', "quote it")
     return arch
 
@@ -271,4 +274,10 @@ def _kernel_file(source: Source, name: str) -> Path:
             f"it in {folder}",
             nearest(name, beside, "write it, or correct the name"),
         )
-    return (folder / name).resolve()
+    path = (folder / name).resolve()
+    if _UNFIT.search(path.name):  # it stands in tables, texts and messages
+        found = (
+            f"kernel file {path.name!r} with a line break, a control character or bytes of no UTF-8"
+        )
+        raise Mistake(found, "a name of one line", "rename it")
+    return path

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .c_text import c_string
+from .c_text import c_comment, c_string
 from .operator_file import Operator
 from .table import table_symbol
 
@@ -13,7 +13,7 @@ def write_library(name: str, operators: list[Operator]) -> str:
     tables = [table_symbol(op) for op in operators]
     return "\n".join(
         [
-            f"/* Generated from {len(tables)} operator files; do not edit. The library {name}. */",
+            f"/* Generated from {len(tables)} operator files; do not edit. The library {c_comment(name)}. */",
             '#include "anyop/table.h"',
             "",
             *(f"extern const AnyopOp {table};" for table in tables),

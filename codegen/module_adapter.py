@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from .c_expression import c_expression
-from .c_text import c_string
+from .c_text import c_comment, c_string
 from .header import header_path
 from .kernels import Kernel
 from .operator_file import Operator
@@ -25,7 +25,7 @@ def write_module_adapter(op: Operator, kernel: Kernel, library: str) -> str:
     values = [f"      {_value(argument)}," for argument in arguments]
     return "\n".join(
         [
-            f"/* Generated from {op.path.name}; do not edit. Calls tvm-ffi for {op.full_name}. */",
+            f"/* Generated from {c_comment(op.path.name)}; do not edit. Calls tvm-ffi for {op.full_name}. */",
             f'#include "{header_path(op)}"\n#include "anyop/size_math.h"',
             '#include "anyop/tvm_ffi_module.h"\n',
             f"static AnyopModule module = {{{c_string(path)}, {c_string(symbol)}, NULL, NULL, NULL, NULL}};\n",

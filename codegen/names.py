@@ -32,11 +32,22 @@ C_KEYWORDS = _words("""
 # Soft keywords, and types that the stubs name: a function so called would change what they mean.
 _PYTHON_SOFT = _words("_ match case type bool bytes dict float int list object set str tuple")
 _C_TYPE = re.compile(r"u?int\d+_t|u?intptr_t|u?intmax_t|size_t|ptrdiff_t|wchar_t|Anyop.*|kAnyop.*")
+# Macros of kernel.h and of what it includes.
+_C_MACRO = re.compile(r"ANYOP_.*|[A-Z]\w*_(MAX|MIN|WIDTH)")
+# Soft keywords, and types that the stubs name: a function so called would change what they mean.
+_PYTHON_SOFT = _words("_ match case type bool bytes dict float int list object set str tuple")
+_C_TYPE = re.compile(r"u?int\d+_t|u?intptr_t|u?intmax_t|size_t|ptrdiff_t|wchar_t|Anyop.*|kAnyop.*")
+# Macros of the headers that a table, a kernel or a caller includes.
+_C_MACRO = re.compile(
+    r"ANYOP_.*|U?(INT|CHAR|SHRT|LONG|LLONG|SCHAR|PTRDIFF|SIZE|WCHAR|WINT|SIG_ATOMIC)\w*_(MAX|MIN|C|BIT|WIDTH)"
+    r"|(HUGE|FP|M|MATH|DBL|FLT|LDBL|EXIT|SEEK|RAND|MB_CUR|L_tmp|FILENAME|FOPEN|TMP|CLOCKS)_\w+|HUGE|DOMAIN|SING"
+    r"|OVERFLOW|UNDERFLOW|PLOSS|TLOSS|BUFSIZ|stdin|stdout|stderr|errno|assert|offsetof|math_errhandling|[A-Z]_?OK"
+)
 _SHAPE_WORDS = _words("broadcast expand ceil min max rank numel promote")
 
 
 def _reason(name: str) -> str | None:
-    if name in C_KEYWORDS or _C_TYPE.fullmatch(name):
+    if name in C_KEYWORDS or _C_TYPE.fullmatch(name) or _C_MACRO.fullmatch(name):
         return "a word of C or C++"
     return "a Python keyword" if keyword.iskeyword(name) else None
 
@@ -89,7 +100,7 @@ def check_letter(name: str) -> None:
     reason = "the first field of every argument struct" if name == "base" else _reason(name)
     if name in _SHAPE_WORDS:
         reason = "a word of the shape language"
-    if reason or "__" in name or name.startswith("_"):
-        raise Mistake(
-            f"letter '{name}', {reason or 'a reserved form'}", "another letter", "rename it"
-        )
+    if name.startswith("_") or "__" in name or not (name.isascii() and name.isidentifier()):
+        reason = "a reserved form"
+    if reason:
+        raise Mistake(f"letter '{name}', {reason}", "another letter", "rename it")

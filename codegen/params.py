@@ -128,9 +128,14 @@ def _scalar(param: Param, text: str, whole: str) -> Any:
         and math.isfinite(value)
     ):
         return float(value)
-    if param.kind == "str" and type(value) is str and "\0" not in value:
+    if param.kind == "str" and type(value) is str and "\0" not in value and _is_utf8(value):
         return value
     raise _bad_default(param, whole, "correct the default or the type")
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether it has no half of a surrogate pair, which a default can write by its number."""
+    return text == text.encode("utf-8", "ignore").decode()
 
 
 def _bad_default(param: Param, text: str, fix: str) -> Mistake:

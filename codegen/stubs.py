@@ -6,6 +6,7 @@ from __future__ import annotations
 from .docs import docstring, python_default, text_signature
 from .operator_file import Operator
 from .params import Param
+from .python_text import python_docstring
 
 _TYPES = {"int": "int", "float": "float", "bool": "bool", "str": "str", "ScalarType": "Any"}
 
@@ -34,13 +35,7 @@ def _function(op: Operator) -> str:
         parts.append(f"{param.name}: {_type(param)}{default}")
     parts += [f"{param.name}: Array | None = None" for param in op.outputs]
     arguments = "".join(f"\n    {part}," for part in parts)
-    text = (
-        docstring(op)
-        .removeprefix(text_signature(op))
-        .strip()
-        .replace("\\", "\\\\")
-        .replace('"""', '\\"\\"\\"')
-    )
+    text = python_docstring(docstring(op).removeprefix(text_signature(op)).strip())
     body = "\n".join(f"    {line}".rstrip() for line in text.splitlines())
     closing = "\n" if arguments else ""
     head = f"def {op.name}({arguments}{closing}) -> {_result(op)}:"

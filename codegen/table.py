@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any
 
-from .c_text import braced, c_string
+from .c_text import braced, c_comment, c_string
 from .dtype_rules import DtypeRule
 from .dtypes import DTYPES
 from .header import hash_macro, header_path
@@ -39,7 +39,7 @@ def write_table(op: Operator, doc: str, metadata: str) -> str:
     kernels = _kernels(op)
     index = [param.name for param in op.params].index
     parts = [
-        f"/* Generated from {op.path.name}; do not edit. The table of {op.full_name}. */",
+        f"/* Generated from {c_comment(op.path.name)}; do not edit. The table of {op.full_name}. */",
         f'#include "anyop/table.h"\n#include "{header_path(op)}"\n',
         '#if defined(__GNUC__)\n#pragma GCC diagnostic ignored "-Woverlength-strings"\n#endif\n',
         *(

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import stat
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -274,6 +276,25 @@ def test_build_ninja_quotes_what_ninja_and_the_shell_would_read():
     text = write_ninja([Step("it's", ["g++", "-DX=$HOME; rm"], "o/a b:$.o", ["in0/x y.cc"])])
     assert "build o/a$ b$:$$.o: run in0/x$ y.cc\n" in text
     assert "  command = g++ '-DX=$$HOME; rm'\n" in text
+
+
+def test_ninja_gives_back_what_was_written(tmp_path):
+    """Every sign but a line break reaches the command, by ninja's own reading of the file."""
+    words = [chr(code) for code in (*range(1, 128), 0xE9, 0x2028) if chr(code) not in "\n\r"]
+    words += ["$$", "${X}", "$ x", " lead", "a\\", "#", "é$\t"]
+    steps = [Step(word, ["true", f"-D{word}", word], f"o/{i}") for i, word in enumerate(words)]
+    (tmp_path / "build.ninja").write_text(write_ninja(steps), encoding="utf-8")
+    listed = [find_ninja(), "-t", "commands"]
+    run = subprocess.run(listed, cwd=tmp_path, capture_output=True, check=True)
+    commands = run.stdout.decode().split("\n")[:-1]
+    assert [shlex.split(line) for line in commands] == [step.command for step in steps]
+
+
+@pytest.mark.parametrize("text", ["a\nbuild all: run", "a\rb", "a\0b"])
+def test_what_ninja_cannot_hold_is_refused(text):
+    for step in (Step(text, ["g++"], "o"), Step("w", ["g++", text], "o"), Step("w", ["g++"], text)):
+        with pytest.raises(anyop.BuildError, match="which no build can do with"):
+            write_ninja([step])
 
 
 def test_the_permissions_of_a_copy_are_the_users(cache_folder, tmp_path):

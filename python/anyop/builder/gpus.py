@@ -68,8 +68,10 @@ def gpu_archs() -> tuple[str, ...]:
 
 def write_built_for(archs: Iterable[str]) -> str:
     """C text that notes in a library what its CUDA kernels are for: sm_90a, compute_90 (any later one)."""
-    note = f'__attribute__((used, section("{_NOTE}")))'
-    return f'{note} static const char kBuiltFor[] = "{" ".join(sorted(archs))}";\n'
+    from anyop.codegen.c_text import c_string
+
+    note = f"__attribute__((used, section({c_string(_NOTE)})))"
+    return f"{note} static const char kBuiltFor[] = {c_string(' '.join(sorted(archs)))};\n"
 
 
 def refuse_other_gpu(library: str) -> None:

@@ -23,6 +23,7 @@ from anyop.builder.elf import SHARED, Elf, NotElf
 from anyop.codegen.folders import read_folders
 from anyop.codegen.names import check_namespace, check_operator_name
 from anyop.codegen.source import Mistake
+from anyop.codegen.toml_text import toml_value
 
 _PREFIX, _METADATA, _DOC = "__tvm_ffi_", "__tvm_ffi__metadata_", "__tvm_ffi__doc_"
 _TIMEOUT_S = 60
@@ -210,15 +211,15 @@ def _draft(
         f"# Draft of `anyop import-module` for {function} of {file}.",
         *([] if types else ["# CHECK: the library does not tell types; two tensors are a guess."]),
         f"# CHECK: is {names[written]} what the function writes, and nothing else?",
-        f"schema = {_toml(schema)}",
-        *(f"brief = {_toml(line)}" for line in brief if line.isprintable() and line.strip()),
+        f"schema = {toml_value(schema)}",
+        *(f"brief = {toml_value(line)}" for line in brief if line.isprintable() and line.strip()),
         '# CHECK: sizes; a letter for each, as "* D". As it stands, all tensors have the same.',
         f"shapes = {{ {shapes} }}",
         "# CHECK: dtypes; without this line all tensors are float32.",
         f'# dtypes = {{ {names[tensors[0]]} = ["float32", "float16"] }}',
         f"# CHECK: {backend} is {'what the library has code for' if backend != 'cpu' else 'a guess'}.",
         "[kernels]",
-        f"{backend} = {{ file = {_toml(file)}, function = {_toml(function)}, arguments = [{order}] }}",
+        f"{backend} = {{ file = {toml_value(file)}, function = {toml_value(function)}, arguments = [{order}] }}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -243,10 +244,6 @@ def _schema(name: str, names: list[str], kinds: list[str], written: int, alone: 
         if alone or i != written
     ]
     return f"{name}({', '.join(inputs)}) -> {'()' if alone else f'(Tensor {names[written]})'}"
-
-
-def _toml(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _write(drafts: Drafts, file: str, texts: dict[str, str]) -> None:

@@ -226,8 +226,11 @@ def _failed(lines: list[str]) -> list[str]:
 
 
 def _value(text: str) -> str:
+    """The value of a variable: a whole line."""
+    if found := re.search(r"[\n\r\0]", text):
+        raise BuildError(f"{text!r} has {found[0]!r}, which no build can do with")
     return text.replace("$", "$$")
 
 
 def _path(text: str) -> str:
-    return re.sub(r"([$ :|])", r"$\1", text)
+    return re.sub(r"([ :|])", r"$\1", _value(text))

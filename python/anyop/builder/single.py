@@ -12,6 +12,7 @@ from anyop.builder.tools import describe, need_command, need_ninja
 from anyop.cache import Manifest
 from anyop.cache.dependencies import record
 from anyop.cache.store import timeout_seconds
+from anyop.codegen.c_text import c_include
 
 _COMPILER_BYTES = 2 << 30  # a file with a framework's headers takes half of it
 _UNITS = 2  # translation units of a library of several files
@@ -63,7 +64,7 @@ def _write_units(private: str, sources: list[str]) -> list[str]:
     names = [f"unit{k}" for k in range(min(_UNITS, len(sources)))]
     for k, name in enumerate(names):
         with open(os.path.join(private, f"{name}.cc"), "w", encoding="utf-8") as stream:
-            stream.writelines(f'#include "{source}"\n' for source in by_size[k :: len(names)])
+            stream.writelines(map(c_include, by_size[k :: len(names)]))
     return names
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anyop.builder.folder import SUFFIXES
+from anyop.codegen.toml_text import toml_table
 
 _ALL = [
     "bool",
@@ -84,13 +84,13 @@ class Snippet:
             _write(
                 folder,
                 f"{function}.toml",
-                to_toml(self._schema(function, parameters, [*files, adapter])),
+                toml_table(self._schema(function, parameters, [*files, adapter])),
             )
             _write(folder, adapter, self._call(function, returned, parameters))
         for schema in schemas:
             operator = self._with_defaults(schema, files)
             namespace, op = operator["schema"].split("(")[0].strip().split("::")
-            _write(folder, f"{op}.toml", to_toml(operator))
+            _write(folder, f"{op}.toml", toml_table(operator))
             if namespace == self.namespace != self.name:
                 self._write_alias(folder, op)
 
@@ -210,23 +210,6 @@ class Snippet:
             f"{function}: parameter '{' '.join(text.split())}', expected AnyopTensor*, a pointer to "
             f"{', '.join(_ELEMENTS)}, one of {', '.join(_SCALARS)}, const char*, AnyopCall* or void* stream"
         )
-
-
-def to_toml(values: Mapping[str, Any]) -> str:
-    """The text of an operator's file."""
-    return "".join(f"{key} = {_value(value)}\n" for key, value in values.items())
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    if isinstance(value, (bool, str)):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, (int, float)):
-        return repr(value)
-    raise ValueError(f"a schema has the value {value!r}, expected texts, numbers, lists and dicts")
 
 
 def _parse(text: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from anyop.builder.toolchains import choose_toolchain
 from anyop.builder.wheel_platform import platform_tag
 from anyop.builder.wheel_project import Project, read_project
 from anyop.codegen.generate import generate
+from anyop.codegen.python_text import python_docstring
 
 _PACKAGE = '''"""{doc}
 
@@ -121,7 +122,7 @@ def _read_files(folder: str) -> dict[str, bytes]:
 
 def _init(project: Project, operators: list[tuple[str, str]], library: str) -> str:
     """The package's one module. Raises BuildError where two operators would have one name."""
-    names = [name for _, name in operators]
+    names = ["include_dir", *(name for _, name in operators)]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise BuildError(
@@ -130,12 +131,12 @@ def _init(project: Project, operators: list[tuple[str, str]], library: str) -> s
     functions = "\n".join(f"{name} = _anyop.ops.{space}.{name}" for space, name in operators)
     doc = project.description or f"The operators of {project.name}."
     return _PACKAGE.format(
-        doc=doc.replace("\\", "\\\\").replace('"', "'"),
+        doc=python_docstring(doc),
         namespaces=", anyop.ops.".join(sorted({space for space, _ in operators})),
         version=project.version,
         library=library,
         functions=functions,
-        names=", ".join(f'"{name}"' for name in ("include_dir", *sorted(names))),
+        names=", ".join(map(repr, [names[0], *sorted(names[1:])])),
     )
 
 
