@@ -30,7 +30,7 @@ def python_default(param: Param) -> str:
 def _literal(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return "1e999" if value == math.inf else "-1e999" if value == -math.inf else "None"
-    return repr(value)
+    return ascii(value)  # CPython reads signatures as ASCII
 
 
 def signature_arguments(op: Operator) -> list[str]:

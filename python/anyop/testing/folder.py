@@ -2,7 +2,8 @@
 """The standard tests of a whole folder whose operators are loaded: from every framework here, and its own pytest files.
 
 What happens is told as plain dictionaries, one at a time, so that it can be sent to another process:
-{"at": text}, {"row": {…}} of each operator and framework, {"note": text}, {"pytest": exit code, "output": text}.
+{"at": text}, {"row": {…}} of each operator and framework, {"note": text}, {"compiled": operator, "for": device} of one
+that only a device which is not here could run, {"pytest": exit code, "output": text}.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import anyop
 from anyop.testing.callers import CALLERS, Caller, TorchCudaCaller, missing
 from anyop.testing.dtype_choices import has_ml_dtypes
 from anyop.testing.standard import Row, has_reference, try_arrays, try_device, try_framework
-from anyop.testing.subject import Subject, find_subjects
+from anyop.testing.subject import Subject, find_subjects, siblings
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -37,20 +39,37 @@ def try_folder(
     _note_what_is_missing(subjects, tell)
     wanted = list(CALLERS) if frameworks is None else frameworks
 
+    ran: set[str] = set()
+
     def at(text: str) -> None:
         tell({"at": text})
+
+    def show(row: dict[str, Any]) -> None:
+        if not row["skipped"]:
+            ran.add(row["operator"])
+        tell({"row": row})
 
     if "numpy" in wanted:
         for subject in subjects:
             if any(kernel["backend"] == "cpu" for kernel in subject.metadata["kernels"]):
                 backward = _backward(subject, every)
-                tell({"row": _row(try_arrays, subject, backward, at, "torch" in wanted)})
+                show(_row(try_arrays, subject, backward, at, "torch" in wanted))
     for caller in _callers(wanted, subjects, tell, at):
         attempt = try_framework if caller.backend == "cpu" else try_device
         for subject in subjects:
             with _on_cpu(caller):
-                tell({"row": _row(attempt, subject, _backward(subject, every), caller, at)})
+                show(_row(attempt, subject, _backward(subject, every), caller, at))
+    for subject in subjects:
+        if subject.name not in ran and (devices := _devices_only(subject)):
+            tell({"compiled": subject.name, "for": " and ".join(devices)})
     _run_pytest(folder, subjects, not only, tell)
+
+
+def _devices_only(subject: Subject) -> list[str]:
+    """The devices that the library's kernels are for, where none is for the CPU."""
+    there = anyop.backends(subject.name)
+    found = {k["device"] for k in subject.metadata["kernels"] if k["backend"] in there}
+    return sorted(found) if found <= {"cuda", "hip"} else []
 
 
 def _row(attempt: Callable[..., Row], subject: Subject, *more: Any) -> dict[str, Any]:
@@ -138,9 +157,23 @@ def _run_pytest(folder: str, subjects: list[Subject], everything: bool, tell: Te
         return
     import pytest
 
-    tell({"at": "the folder's own tests"})
+    class Watch:
+        """Says which test runs, and lets it import what lies beside it."""
+
+        @pytest.hookimpl(hookwrapper=True)
+        def pytest_make_collect_report(self, collector: Any) -> Iterator[None]:
+            with siblings(collector.path.parent):
+                yield
+
+        @pytest.hookimpl(hookwrapper=True)
+        def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
+            tell({"at": f"own tests: {item.path.name}::{item.name}"})
+            with siblings(item.path.parent):
+                yield
+
+    tell({"at": "own tests"})
     output = io.StringIO()
     options = ["-q", "--no-header", "-p", "no:cacheprovider", "--import-mode=importlib"]
     with contextlib.redirect_stdout(output):
-        code = int(pytest.main([*options, *files]))
+        code = int(pytest.main([*options, *files], plugins=[Watch()]))
     tell({"pytest": code, "output": output.getvalue()})

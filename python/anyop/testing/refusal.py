@@ -211,3 +211,8 @@ def _check_message(good: Good, refusal: Refusal, message: str) -> None:
 def has(**wanted: Any) -> Callable[[Subject], bool]:
     """applies: some argument has these values in its metadata."""
     return lambda s: any(all(p.get(k) == v for k, v in wanted.items()) for p in s.inputs)
+
+
+def several(s: Subject) -> bool:
+    """Whether a call can have two tensors, which can differ."""
+    return len(s.tensors) + len(s.results) > 1 or any(p["list"] for p in s.tensors)

@@ -19,7 +19,7 @@ from anyop.testing.dlpack import (
 from anyop.testing.dtype_choices import dtype_choices, numpy_dtype
 from anyop.testing.placed import OUTPUT_FILL, place
 from anyop.testing.places import tensors_of, with_array, zeros
-from anyop.testing.refusal import Good, Refusal, refuses
+from anyop.testing.refusal import Good, Refusal, refuses, several
 from anyop.testing.sizes import Misfit, Sizes, product, shape_of
 from anyop.testing.subject import Subject
 
@@ -47,6 +47,8 @@ def _several_tensors(s: Subject) -> bool:
 def other_device(good: Good) -> Iterator[Refusal]:
     """One tensor elsewhere than the others. The first one decides, so the next is named."""
     names = tuple(p["name"] for p in good.subject.inputs + good.subject.results)
+    if not several(good.subject):
+        return
     for device in ((CUDA, 0), (CUDA, 3), (10, 0)):
         for refusal in _shown(good, "other device", f"on device {device}", _VALUE, device=device):
             refusal.argument = names

@@ -11,7 +11,7 @@ import numpy as np
 import anyop
 from anyop.testing.dtype_choices import dtype_choices, is_floating
 from anyop.testing.places import tensors_of
-from anyop.testing.refusal import Good, Refusal, refuses
+from anyop.testing.refusal import Good, Refusal, refuses, several
 from anyop.testing.subject import Subject
 
 _TYPE = (TypeError,)
@@ -114,7 +114,8 @@ def no_gradient(good: Good) -> Iterator[Refusal]:
     for refusal in _refusals(
         good, "torch: no gradient", lambda t: t.requires_grad_(), floating=True
     ):
-        refusal.errors = (NotImplementedError,)
+        written = refusal.argument in good.subject.metadata["mutated"]  # a leaf is not written
+        refusal.errors = (RuntimeError if written else NotImplementedError,)
         if not refusal.label.endswith("(result)"):
             yield refusal
 
@@ -163,8 +164,6 @@ def meta(good: Good) -> Iterator[Refusal]:
     """A tensor without memory among others."""
     if len(good.subject.tensors) < 2:
         return
-    if len(good.subject.tensors) < 2:
-        return
     for refusal in _refusals(good, "torch: meta", lambda t: t.to("meta")):
         refusal.errors, refusal.is_torchs = (ValueError, NotImplementedError, RuntimeError), True
         yield refusal
@@ -211,14 +210,10 @@ def forward_gradient(good: Good) -> Iterator[Refusal]:
         yield Refusal("torch: forward gradient", None, name, errors, {}, call=call)
 
 
-def _several(s: Subject) -> bool:
-    return len(s.tensors) + len(s.results) > 1
-
-
-@refuses("two frameworks", "types", _several)
+@refuses("two frameworks", "types", several)
 def two_frameworks(good: Good) -> Iterator[Refusal]:
     """One tensor of torch among NumPy's, and the other way round."""
-    if torch_missing():
+    if torch_missing() or not several(good.subject):
         return
     names = tuple(p["name"] for p in good.subject.tensors + good.subject.results)
     for name, tensor, is_result in _places(good):

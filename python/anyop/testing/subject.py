@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -77,5 +78,33 @@ def _load(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    with siblings(path.parent):
+        spec.loader.exec_module(module)
     return module
+
+
+_beside: dict[str, dict[str, Any]] = {}  # folder -> the modules of it that were imported
+
+
+@contextlib.contextmanager
+def siblings(folder: Path) -> Iterator[None]:
+    """What lies in the folder can be imported, as pytest's own mode allows; other folders may have such names."""
+    place = str(folder.resolve())
+    mine = _beside.setdefault(place, {})
+    before = set(sys.modules)
+    sys.modules.update(mine)
+    sys.path.insert(0, place)
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
+        for name in set(sys.modules) - before:
+            if _lies_in(place, name.partition(".")[0]):
+                mine[name] = sys.modules.pop(name)
+
+
+def _lies_in(folder: str, name: str) -> bool:
+    """Whether the module is a sibling of tests; those are named by pytest, or anyop_reference_..."""
+    path = os.path.join(folder, name)
+    test = name.startswith("test_") or name.endswith("_test") or name == "conftest"
+    return not test and (os.path.isfile(f"{path}.py") or os.path.isdir(path))

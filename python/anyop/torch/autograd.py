@@ -218,7 +218,7 @@ def _refused(operator: Operator, why: str) -> Rule:
     """An operator without a gradient: an error, so that none is lost silently."""
 
     def rule(run: Run, inputs: list[Any], use: str | None) -> Any:
-        refuse_leaf(inputs[at] for at in operator.mutated)
+        refuse_leaf(operator, inputs)
         found = [operator.names[at] for at in operator.tensors if requires((inputs[at],))]
         names = f"{found[0]} requires one" if found else "an argument requires one"
         raise NotImplementedError(
@@ -245,13 +245,15 @@ def out_error(operator: Operator) -> RuntimeError:
     )
 
 
-def refuse_leaf(mutated: Any) -> None:
+def refuse_leaf(operator: Operator, inputs: Sequence[Any]) -> None:
     """Answer in torch's own words where a leaf would be written."""
-    for value in mutated:
+    for at in operator.mutated:
+        value = inputs[at]
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if tensor is not None and tensor.requires_grad and tensor.is_leaf:
                 raise RuntimeError(
-                    "a leaf Variable that requires grad is being used in an in-place operation."
+                    f"{operator.name}: {operator.names[at]}: a leaf Variable that requires grad is being used "
+                    "in an in-place operation."
                 )
 
 
