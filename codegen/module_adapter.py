@@ -26,6 +26,7 @@ def write_module_adapter(op: Operator, kernel: Kernel, library: str) -> str:
     return "\n".join(
         [
             f"/* Generated from {c_comment(op.path.name)}; do not edit. Calls tvm-ffi for {op.full_name}. */",
+            "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE /* dladdr */\n#endif",
             f'#include "{header_path(op)}"\n#include "anyop/size_math.h"',
             '#include "anyop/tvm_ffi_module.h"\n',
             f"static AnyopModule module = {{{c_string(path)}, {c_string(symbol)}, NULL, NULL, NULL, NULL}};\n",

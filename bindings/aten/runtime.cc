@@ -6,27 +6,29 @@
 
 #include <cstring>
 
+#include "anyop/library_file.h"
+
 namespace anyop::aten {
 
 Runtime runtime;
 
 namespace {
 
+constexpr int kMode = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+
 // Programs without Python have not loaded torch. libtorch.so brings the parts for devices, too.
 std::string LoadTorch(const std::string& folder) {
   if (dlopen("libtorch_cpu.so", RTLD_NOLOAD | RTLD_LAZY)) return "";
   const std::string path = folder + "/libtorch.so";
-  if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) return "";
-  const char* why = dlerror();
-  return std::string("torch cannot be loaded: ") + (why ? why : path.c_str());
+  char why[1024];
+  if (AnyopOpenLibraryFile(path.c_str(), kMode, why, sizeof why)) return "";
+  return std::string("torch cannot be loaded: ") + why;
 }
 
 std::string LoadGlue(const char* path, const std::string& version) {
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (!library) {
-    const char* why = dlerror();
-    return why ? why : path;
-  }
+  char why[1024];
+  void* library = AnyopOpenLibraryFile(path, kMode, why, sizeof why);
+  if (!library) return why;
   const auto entry =
       reinterpret_cast<AnyopTorchAtenGlueFunction>(dlsym(library, "AnyopTorchAtenGlueEntry"));
   const AnyopTorchAtenGlue* glue = entry ? entry() : nullptr;

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "anyop/anyop.h"
+#include "anyop/library_file.h"
 #include "aten_function.h"
 #include "aten_tensor.h"
 #include "call.h"
@@ -64,6 +65,16 @@ PyObject* LoadLibrary(PyObject*, PyObject* path) {
   const int32_t status = AnyopLoadLibrary(text);
   if (status == kAnyopOk) Py_RETURN_NONE;
   RaiseStatus(status, AnyopLastError());
+  return nullptr;
+}
+
+// Raises ValueError for a library whose file is not whole, of what Python itself opens.
+PyObject* CheckLibrary(PyObject*, PyObject* path) {
+  const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
+  char problem[1024];
+  if (!text) return nullptr;
+  if (AnyopLibraryFileIsWhole(text, problem, sizeof problem)) Py_RETURN_NONE;
+  PyErr_SetString(PyExc_ValueError, problem);
   return nullptr;
 }
 
@@ -156,6 +167,7 @@ PyMethodDef methods[] = {
     {"observe", Observe, METH_O, nullptr},
     {"kernel_calls", KernelCalls, METH_O, nullptr},
     {"load_library", LoadLibrary, METH_O, nullptr},
+    {"check_library", CheckLibrary, METH_O, nullptr},
     {"register_tvm_ffi", RegisterTvmFfi, METH_O, nullptr},
     {"register_tvm_ffi_call", RegisterTvmFfiCall, METH_VARARGS, nullptr},
     {"register_torch", RegisterTorch, METH_NOARGS, nullptr},

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "anyop/library_file.h"
 #include "query.h"
 #include "torch_guard.h"
 
@@ -143,10 +144,11 @@ bool InitPaddleGuard(PyObject* paddle, std::string* why) {
 
 const AnyopPaddleGlue* OpenPaddleGlueLibrary(const char* path, const char* version,
                                              std::string* why) {
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  char problem[1024];
+  void* library =
+      AnyopOpenLibraryFile(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE, problem, sizeof problem);
   if (!library) {
-    const char* reason = dlerror();
-    *why = reason ? reason : path;
+    *why = problem;
     return nullptr;
   }
   auto entry = reinterpret_cast<AnyopPaddleGlueFunction>(dlsym(library, "AnyopPaddleGlueEntry"));

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "anyop/library_file.h"
 #include "registry.h"
 #include "signature.h"
 #include "trampolines.h"
@@ -113,12 +114,9 @@ const AnyopTorchGlue* AnyopOpenTorchGlue(const char* path, const char* torch_ver
                                          const char** why) {
   static thread_local char problem[512];
   *why = problem;
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (!library) {
-    const char* reason = dlerror();
-    std::snprintf(problem, sizeof problem, "%s", reason ? reason : path);
-    return nullptr;
-  }
+  void* library =
+      AnyopOpenLibraryFile(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE, problem, sizeof problem);
+  if (!library) return nullptr;
   auto entry = reinterpret_cast<AnyopTorchGlueFunction>(dlsym(library, "AnyopTorchGlueEntry"));
   const AnyopTorchGlue* glue = entry ? entry() : nullptr;
   if (!glue || glue->version != ANYOP_TORCH_GLUE_VERSION || glue->size < sizeof(AnyopTorchGlue)) {

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <string>
 
+#include "anyop/library_file.h"
+
 namespace anyop::ffi {
 namespace {
 
@@ -30,12 +32,13 @@ int NoteLoaded(dl_phdr_info* info, size_t, void* found) {
   return 1;
 }
 
-void* Open(const char* path) {
+// NULL without a text where there is no path.
+void* Open(const char* path, char* text, size_t capacity) {
   std::string loaded;
   dl_iterate_phdr(NoteLoaded, &loaded);
   constexpr int kMode = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
   if (!loaded.empty()) return dlopen(loaded.c_str(), kMode | RTLD_NOLOAD);
-  return path && *path ? dlopen(path, kMode) : nullptr;
+  return path && *path ? AnyopOpenLibraryFile(path, kMode, text, capacity) : nullptr;
 }
 
 // Looks functions up; the first that is missing is remembered.
@@ -55,11 +58,11 @@ class Symbols {
 };
 
 const char* OpenLibrary(const char* path, Library* library) {
-  void* handle = Open(path);
+  char reason[1024] = "";
+  void* handle = Open(path, reason, sizeof reason);
   if (!handle) {
     if (!path || !*path) return "libtvm_ffi is not loaded, and no path to it is given";
-    const char* reason = dlerror();
-    return Problem("cannot open libtvm_ffi: %s", reason ? reason : path);
+    return Problem("cannot open libtvm_ffi: %s", reason);
   }
   Symbols symbols(handle);
   symbols.Find("TVMFFIGetVersion", &library->GetVersion);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "anyop/kernel.h"
+#include "anyop/library_file.h"
 
 /* TVMFFITypeIndex. */
 enum {
@@ -103,13 +104,28 @@ static inline void AnyopModuleFind(void* library, const char* symbol, void* func
   memcpy(function, &found, sizeof found);
 }
 
+/* The file is looked at where the loader will find it: beside the library that this is compiled
+ * into. */
+static inline void* AnyopModuleLibrary(const char* path, char* problem, size_t capacity) {
+  char file[4096];
+  static const char here = 0;
+  Dl_info info;
+  const char* slash = dladdr(&here, &info) && info.dli_fname ? strrchr(info.dli_fname, '/') : NULL;
+  if (slash && strncmp(path, "$ORIGIN/", 8) == 0) {
+    const int n = snprintf(file, sizeof file, "%.*s/%s", (int)(slash - info.dli_fname),
+                           info.dli_fname, path + 8);
+    if (n < (int)sizeof file && !AnyopLibraryFileIsWhole(file, problem, capacity)) return NULL;
+  }
+  return AnyopOpenLibraryFile(path, RTLD_NOW | RTLD_LOCAL, problem, capacity);
+}
+
 static inline int32_t AnyopModuleOpen(AnyopCall* call, AnyopModule* module) {
-  char text[512];
-  void* library = dlopen(module->path, RTLD_NOW | RTLD_LOCAL);
+  char text[1100], problem[1024];
+  void* library = AnyopModuleLibrary(module->path, problem, sizeof problem);
   void* function = library ? dlsym(library, module->symbol) : NULL;
+  if (library && !function) snprintf(problem, sizeof problem, "it lacks %s", module->symbol);
   if (!function) {
-    const char* reason = dlerror();
-    snprintf(text, sizeof text, "its library cannot be used: %s", reason ? reason : module->path);
+    snprintf(text, sizeof text, "its library cannot be used: %s", problem);
     return call->fail(call, kAnyopNotImplemented, text);
   }
   AnyopModuleFind(library, "TVMFFIErrorMoveFromRaised", &module->take_error);

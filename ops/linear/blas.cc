@@ -18,6 +18,8 @@
 #include <initializer_list>
 #include <new>
 
+#include "anyop/library_file.h"
+
 namespace anyop {
 namespace {
 
@@ -87,10 +89,12 @@ bool Find(void* library, const char* name, Function* function) {
   return false;
 }
 
-void* OpenQuietly(const char* path) {
+void* OpenQuietly(const char* path, Text* problem) {
   if (void* theirs = dlopen(path, RTLD_NOW | RTLD_NOLOAD)) return theirs;
   const OneCpu one_cpu;
-  void* ours = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  char reason[1024];
+  void* ours = AnyopOpenLibraryFile(path, RTLD_NOW | RTLD_LOCAL, reason, sizeof reason);
+  if (!ours) problem->Add(reason);
   void (*set_threads)(int) = nullptr;  // for where the thread could not be bound
   if (ours && Find(ours, "openblas_set_num_threads", &set_threads)) set_threads(1);
   return ours;
@@ -104,8 +108,7 @@ void* OpenBeside(const char* file, Text* looked) {
     Text path = folder;
     path.Add("/scipy_openblas64/lib/");
     path.Add(kFile);
-    if (void* library = OpenQuietly(path.c_str())) return library;
-    looked->Add(dlerror());
+    if (void* library = OpenQuietly(path.c_str(), looked)) return library;
     looked->Add("; ");
   }
   return nullptr;
@@ -146,14 +149,14 @@ int32_t FailVariable(AnyopCall* call, const char* path, const char* reason, cons
 int32_t Open(AnyopCall* call, void** library) {
   const char* path = std::getenv("ANYOP_BLAS");
   if (path && *path) {
-    *library = OpenQuietly(path);
-    return *library ? kAnyopOk : FailVariable(call, path, dlerror(), "");
+    Text problem;
+    *library = OpenQuietly(path, &problem);
+    return *library ? kAnyopOk : FailVariable(call, path, problem.c_str(), "");
   }
   Text looked;
   *library = OpenBesideUs(&looked);
-  if (!*library) *library = OpenQuietly(kFile);
+  if (!*library) *library = OpenQuietly(kFile, &looked);
   if (*library) return kAnyopOk;
-  looked.Add(dlerror());
   return FailMissing(call, looked);
 }
 

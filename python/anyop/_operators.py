@@ -114,7 +114,9 @@ def _libraries(path: str) -> list[str]:
 
 def _check_machine(file: str) -> None:
     """Refuse what the dynamic loader would refuse in other words."""
-    with open(file, "rb") as library, open(core.__file__, "rb") as own:
+    from anyop.cache.dependencies import open_regular
+
+    with open(file, "rb", opener=open_regular) as library, open(core.__file__, "rb") as own:
         found, expected = library.read(20), own.read(20)
     # Class and byte order of an ELF file; what is another kind of file the loader says.
     if len(found) < len(expected) or found[:6] != expected[:6]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from anyop import _frameworks
+from anyop import _anyop, _frameworks
 from anyop._build_once import BuildOnce
 from anyop._torch_glue import compiler_flags
 
@@ -18,6 +18,7 @@ def _flags(torch, sources: str) -> list[str]:
 
 def _open(path: str, _version: str) -> int:
     """Whether it can be loaded at all; AnyopAtenOpen checks for which torch it is."""
+    _anyop.check_library(path)
     return ctypes.CDLL(path)._handle
 
 

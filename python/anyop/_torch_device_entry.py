@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import re
+import struct
 import sys
 import types
 import zlib
@@ -60,9 +61,26 @@ def taken(other: str) -> str:
 
 
 def open_library(path: str, libanyop: str) -> None:
-    """Load it, and libanyop, which it needs, before. Raises OSError."""
-    ctypes.CDLL(libanyop)
-    ctypes.CDLL(path)
+    """Load it, and libanyop, which it needs, before. Raises OSError, ValueError."""
+    for library in (libanyop, path):
+        check_whole(library)
+        ctypes.CDLL(library)
+
+
+def check_whole(library: str) -> None:
+    """Raises ValueError for a file that was cut off, which would end the process (anyop/library_file.h); OSError."""
+    with open(library, "rb", opener=_open_at_once) as stream:
+        head, size = stream.read(64), stream.seek(0, os.SEEK_END)
+        if head[:6] != b"\x7fELF\x02\x01" or len(head) < 64:
+            return  # the loader's to refuse
+        table, sections = struct.unpack_from("<QQ", head, 32)
+        _, count, section_bytes, section_count = struct.unpack_from("<4H", head, 54)
+        stream.seek(min(table, size))
+        parts = stream.read(56 * count)
+    rows = struct.iter_unpack("<IIQQQQQQ", parts[: len(parts) // 56 * 56])
+    ends = [sections + section_bytes * section_count, table + 56 * count]
+    if max(*ends, *(row[2] + row[5] for row in rows)) > size:
+        raise ValueError(f"{library} is cut off: it is shorter than its ELF headers say")
 
 
 def register(name: str, library: str) -> DeviceModule:
@@ -131,7 +149,7 @@ def check_torch() -> None:
 
 def check_version(library: str) -> None:
     """Raises ValueError for a library of another torch, OSError. Before it is loaded: it would crash."""
-    with open(library, "rb") as stream:
+    with open(library, "rb", opener=_open_at_once) as stream:
         found = re.search(rb"\0torch_device-([^\0/]+)\.so\0", stream.read())  # its DT_SONAME
     if found is None:
         raise ValueError(f"{library} is no library of anyop's device")
@@ -163,7 +181,7 @@ def write_note(path: str, files: Iterable[str]) -> None:
 def read_note(path: str) -> tuple[str, str] | None:
     """The library and libanyop; None where there is no note or one of its files has changed since."""
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8", opener=_open_at_once) as stream:
             note = json.load(stream)
         files = note["files"]
         if note["torch"] == torch.version.git_version and all(_state(f) == was for f, was in files):
@@ -171,6 +189,11 @@ def read_note(path: str) -> tuple[str, str] | None:
     except (OSError, ValueError, LookupError, TypeError):
         pass
     return None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Waits for nobody, should the path be a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _open_private(path: str, flags: int) -> int:

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "anyop/anyop.h"
+#include "anyop/library_file.h"
 #include "c_error.h"
 #include "call.h"
 #include "dtype.h"
@@ -234,8 +235,9 @@ int32_t Explain(const Operator* op, AnyopValue* values, int32_t count,
 }
 
 int32_t LoadLibrary(const char* path) {
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!library) return SetError(kAnyopValueError, dlerror());
+  char problem[sizeof last_error];
+  void* library = AnyopOpenLibraryFile(path, RTLD_NOW | RTLD_LOCAL, problem, sizeof problem);
+  if (!library) return SetError(kAnyopValueError, problem);
   auto entry = reinterpret_cast<AnyopLibraryFunction>(dlsym(library, "AnyopLibraryEntry"));
   if (!entry) {
     return SetError(

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <vector>
 
+#include "anyop/library_file.h"
+
 extern "C" const AnyopDevice kAnyopHostDevice;  // src/device/host
 #ifdef ANYOP_WITH_CUDA
 extern "C" const AnyopDevice kAnyopCudaDevice;  // src/device/cuda
@@ -139,8 +141,9 @@ int32_t UseDevice(const AnyopDevice* device, std::string* error) {
 
 int32_t LoadDevice(const char* path, const AnyopDevice** device, std::string* error) {
   if (!path || !*path) return Say(error, "the path of the device's library is missing");
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!library) return Say(error, dlerror());
+  char problem[1024];
+  void* library = AnyopOpenLibraryFile(path, RTLD_NOW | RTLD_LOCAL, problem, sizeof problem);
+  if (!library) return Say(error, problem);
   auto entry = reinterpret_cast<AnyopDeviceFunction>(dlsym(library, "AnyopDeviceEntry"));
   if (!entry)
     return Say(error, std::string(path) + " is no device: it exports no AnyopDeviceEntry");

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from anyop import codegen
 from anyop.builder.build import Choices
 from anyop.builder.depfile import read_depfile
-from anyop.builder.elf import Elf
+from anyop.builder.elf import Elf, seal
 from anyop.builder.errors import BuildError
 from anyop.builder.ninja import run_ninja, write_ninja
 from anyop.builder.plan import Plan
@@ -83,7 +83,7 @@ class _Build:
         return re.sub(r"(?<![\w/.])gen/", "(generated) ", text)
 
     def check_library(self) -> None:
-        """Exports the one function and nothing else, for the machine that was asked for."""
+        """Exports the one function and nothing else, for the machine that was asked for; then it gets its checksum."""
         library = Elf(os.path.join(self.private, "entry", self.plan.library))
         if library.exported != {ENTRY}:
             raise BuildError(
@@ -94,6 +94,7 @@ class _Build:
                 f"{self.plan.library} is for {library.machine}, expected {self.plan.machine}: "
                 "the compiler is for another machine"
             )
+        seal(library.path)
 
     def write_headers(self) -> None:
         """What C++ callers include, and what the library opens at run time."""

@@ -8,7 +8,6 @@ last tensor; all sizes are equal.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -19,6 +18,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from anyop import _anyop
+from anyop._paths import package_file
 from anyop.builder.elf import SHARED, Elf, NotElf
 from anyop.codegen.folders import read_folders
 from anyop.codegen.names import check_namespace, check_operator_name
@@ -81,6 +82,7 @@ def import_module(
 
 def _read(file: str) -> Elf:
     library = Elf(file)
+    _anyop.check_library(file)  # a process will load it
     if library.kind != SHARED:
         raise NotElf(f"{file} is no shared library (ELF type {library.kind}, expected {SHARED})")
     machine = os.uname().machine
@@ -150,12 +152,7 @@ def _metadata(file: str, symbols: list[str]) -> dict[str, str]:
 
 def _runtime() -> str:
     """The libtvm_ffi of the installed package, empty without it."""
-    spec = importlib.util.find_spec("tvm_ffi")
-    for folder in spec.submodule_search_locations if spec else ():
-        path = os.path.join(folder, "lib", "libtvm_ffi.so")
-        if os.path.exists(path):
-            return path
-    return ""
+    return package_file("tvm_ffi", "lib", "libtvm_ffi.so")
 
 
 def _types(text: str | None) -> tuple[list[dict], dict] | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 
 from anyop.builder.depfile import read_depfile
+from anyop.builder.elf import seal
 from anyop.builder.ninja import Step, run_ninja, write_ninja
 from anyop.builder.toolchains import choose_toolchain
 from anyop.builder.tools import describe, need_command, need_ninja
@@ -29,6 +30,7 @@ def compile_library(
         stream.write(write_ninja(steps))
     ninja = [need_ninja(), "-f", "build.ninja", "-j", str(jobs or _jobs())]
     run_ninja(private, ninja, title, False, timeout_seconds(), str, "once; ")
+    seal(os.path.join(private, output))
     read = set()
     for depfile in depfiles:
         path = os.path.join(private, depfile)

@@ -8,7 +8,10 @@ recorded: no program can set the time of change (ctime). Otherwise its contents 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import stat
 import time
 from collections.abc import Iterable
 
@@ -26,9 +29,19 @@ _SETTLED_SECONDS = 2.0
 Record = list  # path, SHA-256, then size, inode, mtime_ns, ctime_ns
 
 
+def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
+    """The open file. OSError for what is no regular file, too: a pipe would be waited for, a device may do anything."""
+    with contextlib.suppress(IsADirectoryError):
+        handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            return handle
+        os.close(handle)
+    raise OSError(errno.EINVAL, "no regular file; remove it or name another", path)
+
+
 def hash_file(path: str) -> str:
-    """SHA-256 of its contents in hex."""
-    with open(path, "rb", buffering=0) as stream:
+    """SHA-256 of its contents in hex. Raises OSError."""
+    with open(path, "rb", buffering=0, opener=open_regular) as stream:
         block = stream.read(_SMALL_BYTES)
         digest = sha256(block) if len(block) < _SMALL_BYTES else _fast_sha256(block)
         while block := stream.read(1 << 20):
