@@ -22,7 +22,7 @@ endif()
 
 # Found without importing tvm_ffi, which would import torch.
 anyop_ask_python(ANYOP_TVM_FFI_INCLUDE "import importlib.util as u; s = u.find_spec('tvm_ffi'); \
-print(s.submodule_search_locations[0] + '/include' if s else '')")
+print(s.submodule_search_locations[0] + '/include' if s and s.origin else '')")
 if(NOT EXISTS "${ANYOP_TVM_FFI_INCLUDE}/tvm/ffi/c_api.h")
   message(FATAL_ERROR "${Python_EXECUTABLE} has no package apache-tvm-ffi, whose C header the "
     "build needs: ${Python_EXECUTABLE} -m pip install apache-tvm-ffi")
@@ -58,7 +58,7 @@ function(anyop_link_package)
   # OpenBLAS lies beside the package, as it does where pip installed both. PYTHONPATH may name this
   # very build, where it is a link already.
   anyop_ask_python(openblas "import importlib.util as u, os; s = u.find_spec('scipy_openblas64'); \
-print(os.path.realpath(s.submodule_search_locations[0]) if s else '')")
+print(os.path.realpath(s.submodule_search_locations[0]) if s and s.origin else '')")
   if(openblas)
     file(CREATE_LINK "${openblas}" "${ANYOP_PACKAGE}/../scipy_openblas64" SYMBOLIC)
   endif()

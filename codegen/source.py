@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -72,6 +73,8 @@ class Source:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            if not path.is_file() and path.exists():  # a pipe would be waited for
+                raise OSError(errno.EINVAL, "no regular file")
             self.text = path.read_bytes().decode("utf-8")
         except OSError as error:
             reason = error.strerror or type(error).__name__

@@ -211,6 +211,28 @@ def test_another_compiler_takes_what_matches_else_builds(cache_folder, tmp_path,
     assert [sb.links(log) for log in logs.values()] == [1, 1]
 
 
+@pytest.mark.parametrize("launcher", [False, True])
+def test_flags_in_the_variable_are_part_of_the_key(launcher, cache_folder, tmp_path, monkeypatch):
+    """An entry of other flags is never loaded, whether the compiler is there or not."""
+    lines = "#ifdef TWO\n#define FACTOR 2\n#else\n#define FACTOR 7\n#endif"
+    folder = sb.write_operator(tmp_path / "ops", "FACTOR * x[r]", lines=lines)
+    compiler = sb.write_compiler(tmp_path / "bin" / "g++")
+    monkeypatch.setenv("CXX", f"{'env ' * launcher}{compiler} -DTWO")
+    env = sb.environment(cache_folder, CXX=os.environ["CXX"])
+    assert sb.call(folder, env) == "6.0"
+    for missing in ("g++-99", f"{tmp_path}/g++ -DTWO", "g++-99 -DTWO"):
+        said = sb.call(folder, env | {"CXX": missing})
+        assert said == f"MissingToolError: CXX is {missing!r}, which is no program"
+    assert sb.call(folder, env | {"CXX": sb.GXX}) == "21.0"
+    bare = env | {"PATH": str(tmp_path / "nothing")}
+    assert (
+        sb.call(folder, bare | {"CXX": ""}) == "21.0"
+    )  # without a compiler any one's entry will do
+    monkeypatch.setenv("CXX", sb.GXX)
+    assert value(sb.build(folder, flags=["-DTWO"]), cache_folder) == 6.0
+    assert len(sb.entries(cache_folder)) == 3
+
+
 @pytest.mark.parametrize(
     "where", ["ops/scale.cc", "ops/inner.h", "ops/scale.toml", "outside/outer.h"]
 )

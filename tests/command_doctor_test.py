@@ -91,9 +91,13 @@ def test_nothing_is_imported_that_takes_long():
     assert "anyop.doctor.devices" in loaded and not loaded & {"torch", "jax", "paddle", "numpy"}
 
 
-def test_no_ninja(look, tmp_path):
+def test_no_ninja(look, tmp_path, monkeypatch):
     able, found = look("compilers", ANYOP_NINJA=str(tmp_path / "none"))
-    assert not able and found["ninja"].state == "missing" and found["C++"].state == "ok"
+    assert not able and found["ninja"].state == "problem" and found["C++"].state == "ok"
+    assert "is no program" in found["ninja"].text and found["ninja"].mend == "unset ANYOP_NINJA"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # the package ninja
+    able, found = look("compilers", ANYOP_NINJA="", PATH=str(tmp_path))
+    assert not able and found["ninja"].state == "missing"
     assert "ANYOP_NINJA" in found["ninja"].text and "-m pip install ninja" in found["ninja"].mend
 
 
@@ -156,7 +160,8 @@ def test_a_part_that_fails_is_a_finding(monkeypatch):
 
 def test_a_device_compiler_is_no_must(look, tmp_path):
     able, found = look("compilers", ANYOP_NVCC=str(tmp_path / "none"))
-    assert able and found["cuda"].state == "note" and "ANYOP_NVCC" in found["cuda"].text
+    assert able and found["cuda"].state == "problem" and "ANYOP_NVCC is" in found["cuda"].text
+    assert found["cuda"].mend == "unset ANYOP_NVCC"
     able, found = look("compilers", ANYOP_NVCC=program(tmp_path / "bin", "nvcc", "exit 1"))
     assert able and found["cuda"].state == "problem"
 

@@ -15,7 +15,7 @@ from types import ModuleType
 from anyop import _anyop
 from anyop.builder.folder import hash_texts
 from anyop.builder.toolchains import choose_toolchain
-from anyop.builder.tools import find_command
+from anyop.builder.tools import find_command, named_flags
 from anyop.cache import Manifest, Request, obtain
 
 
@@ -78,7 +78,8 @@ class BuildOnce:
             return shipped
         flags = self.flags(module, os.path.join(here, self.stem))
         name = f"{self.stem}_{module.__version__}"
-        key = hash_texts([_anyop.version, os.uname().machine, name, _commit(module), *flags])
+        facts = [_anyop.version, os.uname().machine, name, _commit(module), *flags]
+        key = hash_texts(facts + named_flags(choose_toolchain("host")))
         title = f"{self.title} {module.__version__}"
 
         def make(private: str) -> Manifest:

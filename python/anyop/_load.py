@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads the extension module, and says clearly why where it cannot be."""
 
-import importlib.util
-import os
 import sys
 
 
@@ -22,12 +20,10 @@ def _load():
 
 def _register_tvm_ffi(core):
     """Make operators global functions of tvm-ffi, found without importing tvm_ffi, which would import torch."""
-    spec = importlib.util.find_spec("tvm_ffi")
-    for folder in spec.submodule_search_locations if spec else ():
-        path = os.path.join(folder, "lib", "libtvm_ffi.so")
-        if os.path.exists(path):
-            return core.register_tvm_ffi(path)
-    return "the package apache-tvm-ffi is not installed"
+    from anyop._paths import package_file
+
+    path = package_file("tvm_ffi", "lib", "libtvm_ffi.so")
+    return core.register_tvm_ffi(path) if path else "the package apache-tvm-ffi is not installed"
 
 
 core = _load()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the installed package keeps what C and C++ programs need."""
 
+import importlib.util
 import os
 
 from anyop import _anyop
@@ -16,3 +17,23 @@ def include_dir() -> str:
 def cmake_dir() -> str:
     """Folder of anyopConfig.cmake: ``cmake -Danyop_DIR=$(python -c 'import anyop; print(anyop.cmake_dir())')``."""
     return os.path.join(_installed, "lib", "cmake", "anyop")
+
+
+def package_file(package: str, *path: str) -> str:
+    """A file in the folder of an installed package, which is not imported; "" where it is not there."""
+    files = [os.path.join(place, *path) for place in package_folders(package)]
+    return next(filter(os.path.isfile, files), "")
+
+
+def package_folders(package: str) -> list[str]:
+    """Folders of an installed package. One of its name without a module in it is none: it may be one in the current
+    folder, whose programs and libraries nobody meant to run.
+    """
+    spec = importlib.util.find_spec(package)
+    return list(spec.submodule_search_locations or ()) if spec and spec.origin else []
+
+
+def is_installed(module: str) -> bool:
+    """Whether there is such a top-level module, likewise."""
+    spec = importlib.util.find_spec(module)
+    return spec is not None and spec.origin is not None

@@ -18,7 +18,7 @@ def autoload() -> None:
     """Load and name the device, or let torch.anyop say why there is none."""
     try:
         spec = importlib.util.find_spec("anyop")
-        places = spec.submodule_search_locations if spec else None
+        places = spec.submodule_search_locations if spec and spec.origin else None
         package = os.path.abspath(places[0]) if places else ""
         early = _run(package, "_torch_device_entry.py") if places else None
     except Exception:  # without anyop, or with a broken one, there is nothing to say

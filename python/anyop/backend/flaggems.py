@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import glob
 import importlib
-import importlib.util
 import os
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -19,6 +18,7 @@ from typing import Any
 
 from anyop import _frameworks, _operators
 from anyop._load import core
+from anyop._paths import package_folders
 from anyop.backend import aten
 from anyop.backend.call_text import read_call_text
 from anyop.backend.python import missing
@@ -206,8 +206,7 @@ def _load_library(torch: ModuleType) -> None:
         raise LookupError(
             f"FLAGGEMS_DIR is {folder}: no c_operators*.so there or up to three folders above"
         )
-    spec = importlib.util.find_spec("flag_gems")
-    for place in spec.submodule_search_locations or () if spec else ():
+    for place in package_folders("flag_gems"):
         os.environ.setdefault("FLAGGEMS_SOURCE_DIR", place)  # where its kernels' sources lie
     for files in found.values():
         for file in files[:1]:

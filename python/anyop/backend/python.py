@@ -8,7 +8,6 @@ array or a tuple of arrays, is copied there.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 import linecache
@@ -19,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anyop import _operators
+from anyop._paths import is_installed
 from anyop.adapter.dtypes import NAMES
 from anyop.backend.arrays import FRAMEWORKS, Numpy
 
@@ -88,7 +88,7 @@ def missing(modules: Sequence[str]) -> str | None:
     """Why modules cannot be imported: the first that is not installed."""
     for name in modules:
         package = name.partition(".")[0]
-        if sys.modules.get(package) is None and importlib.util.find_spec(package) is None:
+        if sys.modules.get(package) is None and not is_installed(package):
             return f"needs {package}, which is not installed (pip install {package})"
     return None
 

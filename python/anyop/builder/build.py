@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from anyop import _anyop
 from anyop._paths import include_dir
@@ -18,8 +18,8 @@ from anyop.builder.folder import (
     library_name,
     make_key,
 )
-from anyop.builder.toolchains import CPU_FLAGS, Toolchain, choose_toolchain
-from anyop.builder.tools import find_command
+from anyop.builder.toolchains import CPU_FLAGS, choose_toolchain
+from anyop.builder.tools import find_command, named_flags
 from anyop.cache import Manifest, Request, obtain
 
 
@@ -135,6 +135,7 @@ class Choices:
             choose_toolchain(role, self.toolchains.get(role)) for role in ("host", *self.archs)
         ]
         machine = chains[0].machine or os.uname().machine
+        added = [word for chain in chains for word in (*chain.compile, *named_flags(chain))]
         chosen = [self.flags, self.archs, chains, CPU_FLAGS, self.backends, self.static]
         return [
             f"anyop {_anyop.version}",
@@ -142,7 +143,8 @@ class Choices:
             name,
             *map(repr, chosen),
             include_dir(),  # two installed anyops of one version
-            cpu_identity([*self.flags, *_words(chains)]),
+            cpu_identity([*self.flags, *added]),
+            *added,
         ]
 
     def find_tool(self, role: str) -> list[str] | None:
@@ -154,14 +156,6 @@ class Choices:
         from anyop.builder.compile import make_library
 
         return make_library(name, source, private, self)
-
-
-def _words(chains: Iterable[Toolchain]) -> Iterator[str]:
-    """What toolchains and the variables that name compilers (CXX="g++ -march=native") add to commands."""
-    for chain in chains:
-        yield from chain.compile
-        for variable in chain.variables:
-            yield from os.environ.get(variable, "").split()
 
 
 def _files(source: str, name: str) -> list[str]:

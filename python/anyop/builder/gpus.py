@@ -11,7 +11,8 @@ import os
 import re
 from collections.abc import Iterable
 
-from anyop.cache.place import cache_dir
+from anyop.cache.dependencies import open_regular
+from anyop.cache.place import cache_dir, check_private
 
 _DRIVER = "/proc/driver/nvidia/gpus"
 _NOTE = ".anyop.built_for"  # a section of a library
@@ -54,10 +55,12 @@ def gpu_archs() -> tuple[str, ...]:
         return ()
     memory = os.path.join(cache_dir(), "gpus.json")
     try:
-        with open(memory, encoding="utf-8") as stream:
+        check_private(cache_dir())
+        with open(memory, encoding="utf-8", opener=open_regular) as stream:
             known = json.load(stream)
-        if known["models"] == models:
-            return tuple(known["archs"])
+        archs = tuple(known["archs"])
+        if known["models"] == models and all(re.fullmatch(r"\d{2,3}", arch) for arch in archs):
+            return archs
     except (OSError, ValueError, KeyError, TypeError):
         pass
     archs = _ask_driver()

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from collections import namedtuple
 
+from anyop.cache.dependencies import open_regular
+
 VARIABLE = "ANYOP_TOOLCHAINS"
 # No flag may change results between machines, and -ffast-math at the link would change the floating-point mode of
 # the whole process. cmake/AnyopOperators.cmake has the same; a test compares them.
@@ -123,7 +125,7 @@ def read_toolchains() -> dict[str, Toolchain]:
         import tomllib
     except ImportError:  # Python 3.10
         import tomli as tomllib
-    with open(path, "rb") as stream:
+    with open(path, "rb", opener=open_regular) as stream:
         try:
             data = tomllib.load(stream)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 
+from anyop._paths import package_file
 from anyop.builder.errors import MissingToolError
 from anyop.builder.toolchains import Toolchain
 from anyop.cache.dependencies import record
@@ -16,15 +17,15 @@ _GCC_PARTS = ("cc1plus", "cc1", "as", "ld", "collect2")
 
 
 def find_command(chain: Toolchain) -> list[str] | None:
-    """The program with its arguments (CXX="ccache g++"), None when there is none."""
-    for variable in chain.variables:
-        named = _words(variable)
-        if named:
-            found = _executable(named[0])
-            return [found, *named[1:]] if found else None
+    """The program with its arguments (CXX="ccache g++"), None when there is none. Raises MissingToolError where a
+    variable names what is none.
+    """
+    variable, named = _named(chain)
+    if named:
+        return [_need_executable(variable, named[0]), *named[1:]]
     for name in chain.names:
-        found = _executable(name) or next(
-            filter(None, (_executable(f"{place}/{name}") for place in _places(chain))), None
+        found = executable(name) or next(
+            filter(None, (executable(f"{place}/{name}") for place in _places(chain))), None
         )
         if found:
             return [found]
@@ -36,9 +37,6 @@ def need_command(chain: Toolchain) -> list[str]:
     found = find_command(chain)
     if found:
         return found
-    for variable in chain.variables:
-        if os.environ.get(variable):
-            raise MissingToolError(f"{variable} is {os.environ[variable]!r}, which is no program")
     places = ["PATH", *_places(chain)]
     sets = f"; {' or '.join(chain.variables)} names it" if chain.variables else ""
     what = {"host": "C++ compiler"}.get(chain.backend, f"compiler for {chain.backend} kernels")
@@ -48,19 +46,19 @@ def need_command(chain: Toolchain) -> list[str]:
     )
 
 
+def named_flags(chain: Toolchain) -> list[str]:
+    """What the variable that names the program adds to it (CXX="g++ -DTWO"), whether the program is there or not."""
+    return _named(chain)[1][1:]
+
+
 def find_ninja() -> str | None:
-    """ANYOP_NINJA, the package ninja's own program (its script would start a Python), or the one on PATH."""
+    """ANYOP_NINJA, the package ninja's own program (its script would start a Python), or the one on PATH. Raises
+    MissingToolError where ANYOP_NINJA is no program.
+    """
     named = os.environ.get("ANYOP_NINJA")
     if named:
-        return _executable(named)
-    from importlib.util import find_spec
-
-    spec = find_spec("ninja")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        found = _executable(os.path.join(folder, "data", "bin", "ninja"))
-        if found:
-            return found
-    return _executable("ninja")
+        return _need_executable("ANYOP_NINJA", named)
+    return executable(package_file("ninja", "data", "bin", "ninja")) or executable("ninja")
 
 
 def need_ninja() -> str:
@@ -68,8 +66,6 @@ def need_ninja() -> str:
     found = find_ninja()
     if found:
         return found
-    if os.environ.get("ANYOP_NINJA"):
-        raise MissingToolError(f"ANYOP_NINJA is {os.environ['ANYOP_NINJA']!r}, which is no program")
     raise MissingToolError(
         "there is no ninja: looked for the Python package ninja and in PATH; ANYOP_NINJA names it; "
         "python -m pip install ninja"
@@ -86,7 +82,7 @@ def describe(chain: Toolchain, command: list[str]) -> Tool:
     if "Free Software Foundation" in version:  # gcc is a driver: the compiler proper lies elsewhere
         for part in _GCC_PARTS:
             path = ask(command, f"-print-prog-name={part}").strip()
-            files.add(_executable(path) or path)
+            files.add(executable(path) or path)
     lines = version.splitlines() or [""]
     said = next(
         (line for line in lines if "release" in line), lines[0]
@@ -98,7 +94,7 @@ def compiler_of(command: list[str]) -> str:
     """The compiler's own program where the command begins with another ("ccache g++")."""
     words = [word for word in command[1:] if not word.startswith("-")]
     if words and os.path.basename(command[0]) in _LAUNCHERS:
-        return _executable(words[0]) or words[0]
+        return executable(words[0]) or words[0]
     return command[0]
 
 
@@ -122,7 +118,8 @@ def ask(command: list[str], *arguments: str) -> str:
     from anyop.builder.process import start
 
     try:
-        with start([*command, *arguments]) as process:
+        # Not in the current folder, whose programs a launcher may find by a PATH with "." in it.
+        with start([*command, *arguments], cwd="/") as process:
             try:
                 output = process.communicate(timeout=10)[0]
             except subprocess.TimeoutExpired:
@@ -133,7 +130,7 @@ def ask(command: list[str], *arguments: str) -> str:
     return output.decode("utf-8", "replace") if process.returncode == 0 else ""
 
 
-def _executable(name: str) -> str | None:
+def executable(name: str) -> str | None:
     """Absolute path of a program. Relative folders of PATH are passed over: none is taken from the current folder."""
     folders = (
         [""]
@@ -145,6 +142,22 @@ def _executable(name: str) -> str | None:
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return os.path.abspath(path)
     return None
+
+
+def _need_executable(variable: str, name: str) -> str:
+    """The program that a variable names. Raises MissingToolError."""
+    found = executable(name)
+    if found is None:
+        raise MissingToolError(f"{variable} is {os.environ[variable]!r}, which is no program")
+    return found
+
+
+def _named(chain: Toolchain) -> tuple[str, list[str]]:
+    """The first variable that names a command, and its words. Raises MissingToolError for an open quote."""
+    for variable in chain.variables:
+        if words := _words(variable):
+            return variable, words
+    return "", []
 
 
 def _words(variable: str) -> list[str]:

@@ -10,6 +10,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from anyop.cache.dependencies import open_regular
+
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")  # PEP 508
 _NUMBER = r"(0|[1-9][0-9]*)"
 _VERSION = re.compile(  # PEP 440, in its one normal form
@@ -116,7 +118,7 @@ def _read(path: str) -> dict[str, Any]:
         import tomllib
     except ImportError:  # Python 3.10
         import tomli as tomllib
-    with open(path, "rb") as stream:
+    with open(path, "rb", opener=open_regular) as stream:
         try:
             table = tomllib.load(stream).get("project", {})
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

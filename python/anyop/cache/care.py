@@ -111,7 +111,10 @@ def _tidy(root: str) -> None:
             continue
     for name in filter(_LOCK.search, _names(os.path.join(root, "locks"))):
         path = os.path.join(root, "locks", name)
-        handle = try_lock(path)
+        try:
+            handle = try_lock(path)
+        except OSError:  # no lock of ours: a build says so
+            continue
         if handle is not None:
             # While it is held: a process that opened it meanwhile sees that it is gone.
             with contextlib.suppress(FileNotFoundError):

@@ -14,6 +14,8 @@ import sys
 import time
 from collections.abc import Iterator
 
+from anyop.cache.dependencies import open_regular
+
 _SAY_AFTER_SECONDS = 3.0
 _POLL_SECONDS = 0.05
 # What file systems say that have no locks. Builds are safe without: the first to finish counts.
@@ -55,8 +57,7 @@ def try_lock(path: str, lockless: bool = True) -> int | None:
 
     lockless: whether it counts as locked where the file system has no locks.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    handle = os.open(path, flags, 0o600)
+    handle = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     _held.add(handle)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,7 +108,7 @@ def _try(path: str) -> int | None:
 
 def _holder(path: str) -> str:
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8", opener=open_regular) as stream:
             holder = json.load(stream)
         return f"process {holder['pid']} on host {holder['host']}"
     except (OSError, ValueError, KeyError, TypeError):

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 
-from anyop.cache.dependencies import Record, hash_file, sha256, unchanged
+from anyop.cache.dependencies import Record, hash_file, open_regular, sha256, unchanged
 
 FILE = "manifest.json"
 FORMAT = 1
@@ -60,7 +60,7 @@ class Manifest:
 def read_manifest(folder: str) -> Manifest | None:
     """The manifest of an entry; None where it is missing, damaged or of another format."""
     try:
-        with open(os.path.join(folder, FILE), "rb") as stream:
+        with open(os.path.join(folder, FILE), "rb", opener=open_regular) as stream:
             digest, text, end = stream.read().split(b"\n")
         if end or sha256(text).hexdigest().encode() != digest:
             return None

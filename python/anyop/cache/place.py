@@ -31,7 +31,13 @@ def cache_dir() -> str:
 
 
 def check_private(folder: str) -> None:
-    """Raises PermissionError when another user could put a library into the folder."""
+    """Raises PermissionError when another user could put a library into the folder, or chose where its link leads."""
+    link = os.lstat(folder)
+    if stat.S_ISLNK(link.st_mode) and is_foreign(link):
+        raise PermissionError(
+            f"{folder} is a link of user {link.st_uid}, which anyop does not follow; remove it, "
+            f"or set {VARIABLE} to a folder of your own"
+        )
     found = os.stat(folder)
     if is_foreign(found):
         raise PermissionError(

@@ -8,7 +8,7 @@ The share is the copy's least time over the operator's.
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import itertools
 import json
 from typing import Any
@@ -37,10 +37,11 @@ def _count(text: str) -> int:
 def run(options: argparse.Namespace) -> int:
     """Builds here, measures in a process of its own."""
     import anyop
+    from anyop._paths import is_installed
     from anyop.command._child import events
     from anyop.command._library import build_for_here
 
-    if not importlib.util.find_spec("numpy"):
+    if not is_installed("numpy"):
         raise ImportError("NumPy is needed: python -m pip install numpy")
     library = options.library or build_for_here(options.dir, options.verbose)
     file = open(options.json, "a", encoding="utf-8") if options.json else None  # noqa: SIM115
@@ -112,7 +113,9 @@ def _backends(subjects: list[Any], tell: Any) -> set[str]:
     named = {kernel["backend"] for subject in subjects for kernel in subject.metadata["kernels"]}
     found = named & {"cpu"}
     if "cuda" in named:
-        torch = importlib.util.find_spec("torch") and importlib.import_module("torch")
+        from anyop._paths import is_installed
+
+        torch = is_installed("torch") and importlib.import_module("torch")
         if torch and torch.cuda.is_available():
             found.add("cuda")
         else:

@@ -47,13 +47,12 @@ def _positive(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Builds here, tests in a process of its own: a kernel may end it."""
-    import importlib.util
-
     import anyop
+    from anyop._paths import is_installed
     from anyop.command._child import events
     from anyop.command._library import build_for_here
 
-    if not importlib.util.find_spec("numpy"):
+    if not is_installed("numpy"):
         raise ImportError("NumPy is needed: python -m pip install numpy")
     if not os.path.isdir(options.dir):
         raise FileNotFoundError(f"no folder of operators at {options.dir}")

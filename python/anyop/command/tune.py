@@ -48,9 +48,9 @@ def _seconds(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Measures in a process of its own: a kernel that crashes is named."""
-    import importlib.util
+    from anyop._paths import is_installed
 
-    if not importlib.util.find_spec("numpy"):
+    if not is_installed("numpy"):
         raise ImportError("NumPy is needed: python -m pip install numpy")
     from anyop.command._child import events
     from anyop.tune.report import Progress

@@ -10,8 +10,9 @@ import tempfile
 from collections.abc import Iterator
 
 from anyop._paths import include_dir
+from anyop.builder.errors import MissingToolError
 from anyop.builder.toolchains import TOOLCHAINS, Toolchain, choose_toolchain, read_toolchains
-from anyop.builder.tools import find_command, find_ninja
+from anyop.builder.tools import executable, find_command, find_ninja
 from anyop.doctor.finding import MISSING, NOTE, OK, PROBLEM, Finding, ask
 
 _GROUP = "compilers"
@@ -38,17 +39,25 @@ def findings() -> Iterator[Finding]:
     yield _ninja()
     defaults = {choose_toolchain(backend).name: backend for backend in ("cuda", "hip")}
     for name, chain in read_toolchains().items():
-        if chain.backend == "host" or (name not in defaults and find_command(chain) is None):
+        if chain.backend == "host" or (name not in defaults and not _is_there(chain)):
             continue
         yield _device(chain, name in defaults)
 
 
+def _is_there(chain: Toolchain) -> bool:
+    try:
+        return find_command(chain) is not None
+    except MissingToolError:
+        return True  # to be named
+
+
 def _host(chain: Toolchain) -> Finding:
-    command = find_command(chain)
+    try:
+        command = find_command(chain)
+    except MissingToolError as error:
+        return Finding(_GROUP, "C++", PROBLEM, str(error), "unset CXX", needed=True)
     if command is None:
         text = f"not found: looked for {', '.join(chain.names)} in PATH; CXX names one"
-        if os.environ.get("CXX"):
-            text = f"CXX is {os.environ['CXX']!r}, which is no program"
         return Finding(_GROUP, "C++", MISSING, text, _install_host(), needed=True)
     try:
         version = _version(ask([*command, "--version"]))
@@ -80,7 +89,10 @@ def _install_host() -> str:
 
 
 def _ninja() -> Finding:
-    path = find_ninja()
+    try:
+        path = find_ninja()
+    except MissingToolError as error:
+        return Finding(_GROUP, "ninja", PROBLEM, str(error), "unset ANYOP_NINJA", needed=True)
     if path is None:
         mend = f"{sys.executable} -m pip install ninja"
         text = "not found: looked for the package ninja and in PATH; ANYOP_NINJA names one"
@@ -95,7 +107,10 @@ def _ninja() -> Finding:
 def _device(chain: Toolchain, is_default: bool) -> Finding:
     """The compiler of one kind of device. Only folders with such kernels need it."""
     name = chain.backend if is_default else f"{chain.backend} ({chain.name})"
-    command = find_command(chain)
+    try:
+        command = find_command(chain)
+    except MissingToolError as error:
+        return Finding(_GROUP, name, PROBLEM, str(error), f"unset {str(error).split()[0]}")
     if command is None:
         sets = " or ".join(chain.variables)
         end = "cu" if chain.backend == "cuda" else chain.backend
@@ -104,7 +119,9 @@ def _device(chain: Toolchain, is_default: bool) -> Finding:
             _GROUP, name, NOTE, f"{text}; {sets} names one" if sets else text, chain.install
         )
     try:
-        version = _version(ask(["env", *chain.environment, *command, "--version"]))
+        version = _version(
+            ask([executable("env") or "/usr/bin/env", *chain.environment, *command, "--version"])
+        )
     except RuntimeError as error:
         return Finding(_GROUP, name, PROBLEM, str(error), chain.install)
     known = "" if chain.name in TOOLCHAINS else ", from your table"

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes.util
 import glob
 import json
 import sys
@@ -16,7 +15,11 @@ _SECONDS = 4.0  # starting the driver of eight GPUs may take more than two
 # The driver's own functions; 75 and 76 are the numbers of the compute capability, 16 of the multiprocessors.
 _ASK = """
 import ctypes, json
-cuda = ctypes.CDLL("libcuda.so.1")
+try:
+    cuda = ctypes.CDLL("libcuda.so.1")
+except OSError as error:
+    print(json.dumps({"missing": str(error)}))
+    raise SystemExit
 def call(name, *args):
     code = getattr(cuda, name)(*args)
     if code:
@@ -51,7 +54,10 @@ def findings() -> Iterator[Finding]:
             ask([sys.executable, "-I", "-S", "-c", _ASK], _SECONDS).splitlines()[-1]
         )
     except (RuntimeError, ValueError, IndexError) as error:
-        yield _no_driver(error)
+        yield _broken(error)
+        return
+    if "missing" in answer:
+        yield _no_driver(answer["missing"])
         return
     if "error" in answer:
         yield Finding(_GROUP, "CUDA", PROBLEM, answer["error"], "nvidia-smi says more")
@@ -66,12 +72,16 @@ def findings() -> Iterator[Finding]:
         )
 
 
-def _no_driver(error: Exception) -> Finding:
-    """None is usual; one that is broken, or a device without it, is not."""
-    if glob.glob("/dev/nvidia[0-9]*") or ctypes.util.find_library("cuda"):
-        return Finding(
-            _GROUP, "CUDA", PROBLEM, f"the driver does not answer: {error}", "nvidia-smi says more"
-        )
+def _broken(said: object) -> Finding:
+    return Finding(
+        _GROUP, "CUDA", PROBLEM, f"the driver does not answer: {said}", "nvidia-smi says more"
+    )
+
+
+def _no_driver(said: str) -> Finding:
+    """None is usual; one that cannot be loaded, or a device without it, is not."""
+    if glob.glob("/dev/nvidia[0-9]*") or "No such file" not in said:
+        return _broken(said)
     return Finding(
         _GROUP, "CUDA", NOTE, "no NVIDIA driver (libcuda.so.1): only the CPU's kernels run here"
     )

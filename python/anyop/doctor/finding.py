@@ -39,6 +39,7 @@ def ask(command: list[str], seconds: float = 2.0, text: str = "") -> str:
                 stdout=printed,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                cwd="/",  # compilers find their parts by PATH, which may have "." in it
             )
         except OSError as error:
             raise RuntimeError(f"{command[0]} cannot be run: {error.strerror}") from None

@@ -14,7 +14,6 @@ assert caller.is_tensor(found) and (caller.array(found) == expected).all()
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from anyop._paths import is_installed
 from anyop.testing.refuse_torch import to_torch
 
 
@@ -297,7 +297,7 @@ CALLERS: dict[str, type[Caller]] = {
 
 def missing(name: str) -> str | None:
     """Why a framework cannot be called here; None when it can."""
-    if importlib.util.find_spec(CALLERS[name].module) is None:
+    if not is_installed(CALLERS[name].module):
         return f"{name} is not installed"
     if name == "cupy" and not importlib.import_module("cupy").is_available():
         return "CuPy finds no CUDA device"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import subprocess
 import sys
 import threading
@@ -376,7 +377,8 @@ def exit_with_work(device: Device) -> str:
         "[delay(device, 0, s, 100) for s in (None, device.made('create_stream', 0))]"
     )
     words = [sys.executable, "-c", program, device.given]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    safe = {**os.environ, "PYTHONSAFEPATH": "1"}  # nothing from the current folder
+    ended = subprocess.run(words, env=safe, capture_output=True, text=True, timeout=60)
     must(ended.returncode == 0, f"the process ended with {ended.returncode}: {ended.stderr[-300:]}")
     return "code 0"
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+
+from anyop._paths import is_installed
 
 _EXTENDED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 NAMES = (
@@ -24,7 +25,7 @@ _INTEGERS = ("int8", "int16", "int32", "int64")
 @cache
 def has_ml_dtypes() -> bool:
     """Whether NumPy can have arrays of bfloat16 and float8 here."""
-    return importlib.util.find_spec("ml_dtypes") is not None
+    return is_installed("ml_dtypes")
 
 
 def made_here(names: Iterable[str]) -> list[str]:

@@ -9,7 +9,6 @@ that only a device which is not here could run, {"pytest": exit code, "output": 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import anyop
+from anyop._paths import is_installed
 from anyop.testing.callers import CALLERS, Caller, TorchCudaCaller, missing
 from anyop.testing.dtype_choices import has_ml_dtypes
 from anyop.testing.standard import Row, has_reference, try_arrays, try_device, try_framework
@@ -151,7 +151,7 @@ def _run_pytest(folder: str, subjects: list[Subject], everything: bool, tell: Te
     files = sorted(map(str, filter(Path.is_file, files)))
     if not files:
         return
-    if not importlib.util.find_spec("pytest"):
+    if not is_installed("pytest"):
         mend = "python -m pip install pytest"
         tell({"note": f"pytest is not installed: the folder's own tests did not run ({mend})"})
         return

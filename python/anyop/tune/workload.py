@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import anyop
+from anyop.cache.dependencies import open_regular
 from anyop.testing.dtype_choices import NAMES
 from anyop.testing.sizes import Misfit, Sizes, match, product
 
@@ -86,7 +87,7 @@ def read_record(path: str | os.PathLike) -> tuple[list[Kind], list[str]]:
     """The kinds of calls in a record, and notes on what it lacks. ValueError with file and line."""
     kinds: dict[str, Kind] = {}
     counts: dict[str, Any] = {}
-    with open(path, encoding="utf-8", errors="replace") as lines:
+    with open(path, encoding="utf-8", errors="replace", opener=open_regular) as lines:
         for number, line in enumerate(lines, 1):
             place = f"{os.path.basename(os.fspath(path))}:{number}"
             row = _row(line, place)
