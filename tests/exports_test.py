@@ -7,6 +7,8 @@ from pathlib import Path
 
 import anyop
 import pytest
+from anyop.builder.elf import Elf
+from anyop.builder.wheel_platform import glibc_for
 
 LISTED = Path(__file__).resolve().parent.parent / "src" / "core" / "exports.txt"
 MODULE = Path(anyop._anyop.__file__)
@@ -47,6 +49,20 @@ def test_every_function_of_the_c_header_is_exported():
     declared = set(re.findall(r"^ANYOP_API .*?(Anyop\w+)\(", header, re.M))
     assert len(declared) > 10
     assert declared <= exported(LIBRARY)
+
+
+@pytest.mark.parametrize("path", [LIBRARY, MODULE], ids=lambda path: path.name)
+def test_every_symbol_is_as_old_as_the_wheel_promises(path):
+    """manylinux_2_28, the oldest that `make wheel` takes; each newer symbol is named."""
+    library = Elf(str(path))
+    if any(re.match(r"lib(asan|ubsan|tsan)\.so", name) for name in library.needed):
+        pytest.skip("a build with sanitizers stays on its machine")
+    asked = [s for s in library.symbols() if not s.defined and s.version]
+    assert len(asked) > 50
+    newer = [f"{s.name}@{s.version}" for s in asked if glibc_for(s.version, s.name, str(path)) > 28]
+    assert newer == [], (
+        "cmake/older_libstdcxx.S and python/anyop/builder/older_glibc.S lead to older ones"
+    )
 
 
 @pytest.mark.parametrize("path", [LIBRARY, MODULE], ids=lambda path: path.name)

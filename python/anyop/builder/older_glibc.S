@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lets a library that is linked here run with older glibc: jumps to the versions of functions before 2.34.
+/* Lets a library that is linked here run with older glibc: jumps to the versions of functions before 2.33.
 
    glibc 2.34 moved libpthread, libdl and librt into libc.so.6 and gave their functions new versions; what
    they do stayed. The linker takes the newest version there is, so that the library would not load with an
@@ -42,6 +42,40 @@ older 2.2.5, pthread_spin_unlock, sem_init, sem_destroy, sem_post, sem_wait, sem
 older 2.3.3, pthread_condattr_setclock
 older 2.3.4, pthread_setaffinity_np, pthread_getaffinity_np
 older 2.12, pthread_setname_np, pthread_getname_np
+
+/* Functions since 2.33; before, a header called others, which take the version of struct stat first. */
+.macro older_stat version, old, names:vararg
+  .irp name, \names
+    .section .text.\name, "ax", %progbits
+    .globl \name
+    .hidden \name
+    .type \name, %function
+    \name:
+#if defined(__x86_64__)
+    .symver older_\name, \old@GLIBC_\version
+    mov %rcx, %r8
+    mov %rdx, %rcx
+    mov %rsi, %rdx
+    mov %rdi, %rsi
+    mov $1, %edi
+    jmp older_\name@PLT
+#else
+    .symver older_\name, \old@GLIBC_2.17
+    mov x4, x3
+    mov x3, x2
+    mov x2, x1
+    mov x1, x0
+    mov w0, #0
+    b older_\name
+#endif
+    .size \name, . - \name
+  .endr
+.endm
+
+older_stat 2.2.5, __xstat, stat, stat64
+older_stat 2.2.5, __fxstat, fstat, fstat64
+older_stat 2.2.5, __lxstat, lstat, lstat64
+older_stat 2.4, __fxstatat, fstatat, fstatat64
 
 /* Since 2.32, true while the process has one thread; libstdc++ then counts references without atomic
    operations. Here it never does. */

@@ -60,10 +60,11 @@ def platform_tag(libraries: Iterable[str], own: Iterable[str] = ()) -> str:
 def _least(library: Elf, path: str) -> int:
     """Minor number of the oldest glibc for the versions of symbols that the library asks for."""
     asked = {s.version: s.name for s in library.symbols() if not s.defined and s.version}
-    return max((_glibc_for(version, name, path) for version, name in asked.items()), default=0)
+    return max((glibc_for(version, name, path) for version, name in asked.items()), default=0)
 
 
-def _glibc_for(version: str, symbol: str, path: str) -> int:
+def glibc_for(version: str, symbol: str, path: str) -> int:
+    """Minor number of the oldest glibc beside which a symbol's version is. Raises BuildError."""
     match = re.fullmatch(
         r"((?:GLIBCXX|CXXABI)_\d+\.\d+|(?:GLIBC|GCC)_\d+)(?:\.(\d+))?(?:\.\d+)*", version
     )
