@@ -114,3 +114,22 @@ for mode in (torch.autocast("cpu", torch.bfloat16), FakeTensorMode()):
         refused(RuntimeError, "without the ATen glue a call cannot be kept from", aten.mm, x, x.T)
 assert aten.mm(x, x.T).dtype == np.float32
 """)
+
+
+@pytest.mark.skipif(not LOANS, reason="torch's C shim lends memory from 2.11 on")
+def test_what_is_read_is_not_what_is_written(run):
+    run("""
+for square in (np.arange(4.0).reshape(2, 2), torch.arange(4.0).reshape(2, 2)):
+    assert aten.mm(square, square, out=square) is square
+    assert square.tolist() == [[2, 3], [6, 11]]
+line = np.arange(6.0)
+aten.copy_(line[1:], line[:-1])
+assert line.tolist() == [0, 0, 1, 2, 3, 4]
+aten.cat([line[3:], line[:3]], out=line)
+assert line.tolist() == [2, 3, 4, 0, 0, 1]
+odd = np.zeros((6, 2), np.int64)
+values = np.zeros(1)
+aten.max(line, 0, True, max=values, max_values=odd[:1, 0])
+assert values[0] == 4 and odd[0, 0] == 2
+refused(ValueError, "write both", aten.frexp, line, mantissa=line, exponent=line.view(np.int32)[:6])
+""")

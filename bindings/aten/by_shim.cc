@@ -3,13 +3,16 @@
 // of these. What the shim cannot convert, or would convert wrongly, is refused by name.
 #include "by_shim.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "anyop/kernel.h"
 #include "c_error.h"
 #include "dtype.h"
 #include "runtime.h"
+#include "shim_overlap.h"
 
 namespace anyop::aten {
 namespace {
@@ -55,6 +58,7 @@ class ShimCall {
 
   int32_t Run(AnyopAtenValue* results) {
     const auto count = op_.params.size();
+    if (const int32_t status = FindReadsToCopy(op_, arguments_, &copied_)) return status;
     for (size_t i = 0; i < count; ++i) {
       const Param& p = op_.params[i];
       const int32_t status = Put(p, p.type.flags, arguments_[i], &stack_[i]);
@@ -77,6 +81,17 @@ class ShimCall {
   }
 
  private:
+  // In the place of the tensor.
+  int32_t Copy(TensorHandle* tensor) {
+    Value stack[2] = {reinterpret_cast<Value>(*tensor), 0};
+    const auto& shim = Shim();
+    const int32_t failed = shim.call ? shim.call("aten::clone", "", stack, torch::kBuiltFor)
+                                     : shim.call_2_9("aten::clone", "", stack);
+    if (failed) return TorchFailed(op_);
+    *tensor = HandleOf(stack[0]);
+    return kAnyopOk;
+  }
+
   // Of what torch has not taken over.
   void LetGo(const Param& p, uint32_t flags, Value value) {
     if (flags & kAnyopAtenOptional) {
@@ -177,8 +192,11 @@ class ShimCall {
       return Refuse(
           op_, "torch's C ABI has no number in the place of a tensor (" + p.name + ")" + kCure);
     }
+    if (failed) return TorchFailed(op_);
+    const bool copied = std::find(copied_.begin(), copied_.end(), &value) != copied_.end();
+    const int32_t status = copied ? Copy(&made) : int32_t{kAnyopOk};
     *to = reinterpret_cast<Value>(made);
-    return failed ? TorchFailed(op_) : int32_t{kAnyopOk};
+    return status;
   }
 
   int32_t Borrow(const Param& p, const AnyopAtenMemory& memory, TensorHandle* made) {
@@ -273,6 +291,7 @@ class ShimCall {
 
   const Op& op_;
   const AnyopAtenValue* arguments_;
+  std::vector<const AnyopAtenValue*> copied_;
   Value stack_[64] = {};
 };
 

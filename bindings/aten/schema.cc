@@ -284,6 +284,9 @@ bool ReadHiddenWrites(std::string_view text, Op* op) {
     const size_t param = index(text.substr(0, end));
     if (param == op->params.size()) return false;
     op->hidden_writes.push_back({param, mark == std::string_view::npos ? param : condition});
+    AnyopAtenType& type = op->types[param];
+    type.flags |= kAnyopAtenWritesUnmarked;
+    if (mark != std::string_view::npos) type.alias = static_cast<int16_t>(condition);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return true;

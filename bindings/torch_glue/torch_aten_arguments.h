@@ -25,6 +25,12 @@ struct Arguments {
   Loans loans = {};
 
   IValue Convert(int32_t number);
+  // Also what the schema does not mark, where the argument that alias names says so.
+  bool Writes(int32_t number) const {
+    const AnyopAtenType& type = types[number];
+    return type.flags & kAnyopAtenWrites ||
+           (type.flags & kAnyopAtenWritesUnmarked && (type.alias < 0 || values[type.alias].as.i));
+  }
 
  private:
   IValue One(const AnyopAtenType& type, const AnyopAtenValue& value);

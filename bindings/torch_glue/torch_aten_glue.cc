@@ -7,6 +7,7 @@
 
 #include "torch_aten_arguments.h"
 #include "torch_aten_results.h"
+#include "torch_aten_separate.h"
 #include "torch_aten_view.h"
 
 namespace {
@@ -90,8 +91,7 @@ const std::string& NameOf(const OperatorHandle& op, int32_t argument) {
 // 0 is what works in place: its new geometry is the result's.
 void CheckWritten(const OperatorHandle& op, const Arguments& arguments) {
   for (const Loan& loan : arguments.loans)
-    if (loan.writes && loan.argument &&
-        !(arguments.loans.HasItsStorage(loan) && loan.HasItsShape()))
+    if (loan.writes && loan.argument && !(loan.HasItsStorage() && loan.HasItsShape()))
       throw Refusal{kAnyopValueError, NameOf(op, loan.argument) + " has shape " +
                                           ShapeText(loan.Sizes()) + ", the result has " +
                                           ShapeText(loan.impl->sizes())};
@@ -138,8 +138,12 @@ void Results(Stack& stack, AnyopAtenValue* results, int32_t count) {
 void Run(const OperatorHandle& op, Arguments& arguments, Stack& stack) {
   try {
     try {
-      for (int32_t i = 0; i < arguments.count; ++i) stack.push_back(arguments.Convert(i));
-      arguments.loans.Join();
+      uint32_t flags = 0;
+      for (int32_t i = 0; i < arguments.count; ++i) {
+        stack.push_back(arguments.Convert(i));
+        flags |= arguments.types[i].flags;
+      }
+      if (flags & (kAnyopAtenWrites | kAnyopAtenWritesUnmarked)) Separate(op, arguments, stack);
     } catch (const Refusal& e) {
       const int32_t argument = e.argument < 0 ? arguments.at : e.argument;
       throw Refusal{e.status, NameOf(op, argument) + " " + e.text};

@@ -36,12 +36,15 @@ typedef enum AnyopAtenTypeFlag {
   kAnyopAtenIsList = 2,           /* T[] */
   kAnyopAtenOptionalElements = 4, /* T?[] */
   kAnyopAtenWrites = 8,           /* (a!) */
+  kAnyopAtenWritesUnmarked = 16,  /* although the schema does not say so */
 } AnyopAtenTypeFlag;
 
 typedef struct AnyopAtenType {
   uint8_t kind;  /* AnyopAtenKind */
   uint8_t flags; /* AnyopAtenTypeFlag */
-  int16_t alias; /* of a result: the argument that it is a view of or is itself; -1: none */
+  /* Of a result: the argument that it is a view of or is itself; -1: none. Of an argument that is
+     written unmarked: the bool under which it is; -1: always. */
+  int16_t alias;
 } AnyopAtenType;
 
 typedef struct AnyopTorchAtenGlue {

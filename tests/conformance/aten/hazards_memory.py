@@ -182,6 +182,13 @@ def statistics_that_schemas_do_not_mark():
     refuses(lambda: aten.native_batch_norm(x, None, None, mean, var, True, 0.1, 1e-5), ValueError)
     assert_array_equal(mean, np.zeros(3))
     aten.native_batch_norm(x, None, None, mean, var, False, 0.1, 1e-5)
+    refuses(lambda: aten.native_batch_norm(x, None, None, var, var, True, 0.1, 1e-5), says="both")
+    aten.native_batch_norm(x, None, None, var, var, False, 0.1, 1e-5)
+    own = x.copy()  # its last row is the statistics
+    found = aten.native_batch_norm(own, None, None, own[3], var, True, 0.1, 1e-5)
+    assert_array_equal(
+        found[0], aten.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[0]
+    )
 
 
 @case
