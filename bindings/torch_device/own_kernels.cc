@@ -47,8 +47,8 @@ Tensor Empty(SymIntArrayRef size, optional<at::ScalarType> dtype, optional<at::L
              optional<at::MemoryFormat> format) {
   CheckFactory(layout, pinned);
   const auto guard = OnDevice(device);
-  return at::detail::empty_generic_symint(size, DeviceAllocator(), kOuterKeys,
-                                          c10::dtype_or_default(dtype), format);
+  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), DeviceAllocator(), kOuterKeys,
+                                   c10::dtype_or_default(dtype), format);
 }
 
 Tensor EmptyStrided(SymIntArrayRef size, SymIntArrayRef stride, optional<at::ScalarType> dtype,
@@ -56,8 +56,9 @@ Tensor EmptyStrided(SymIntArrayRef size, SymIntArrayRef stride, optional<at::Sca
                     optional<bool> pinned) {
   CheckFactory(layout, pinned);
   const auto guard = OnDevice(device);
-  return at::detail::empty_strided_symint_generic(size, stride, DeviceAllocator(), kOuterKeys,
-                                                  c10::dtype_or_default(dtype));
+  return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size),
+                                           C10_AS_INTARRAYREF_SLOW(stride), DeviceAllocator(),
+                                           kOuterKeys, c10::dtype_or_default(dtype));
 }
 
 Tensor AsStrided(const Tensor& self, SymIntArrayRef size, SymIntArrayRef stride,
@@ -76,36 +77,49 @@ Tensor ReshapeAlias(const Tensor& self, SymIntArrayRef size, SymIntArrayRef stri
                                     C10_AS_INTARRAYREF_SLOW(stride));
 }
 
-void SetSizes(c10::TensorImpl* impl, c10::IntArrayRef size, optional<c10::IntArrayRef> stride) {
-  if (impl->sizes() == size && (!stride || impl->strides() == *stride)) return;
-  const size_t item = impl->dtype().itemsize();
-  size_t bytes = 0;
-  if (stride) {
-    impl->set_sizes_and_strides(size, *stride);
-    bytes = at::detail::computeStorageNbytes(size, *stride, item, impl->storage_offset());
-  } else {
-    impl->set_sizes_contiguous(size);
-    bytes = at::detail::computeStorageNbytesContiguous(size, item, impl->storage_offset());
-  }
-  if (impl->numel() != 0 && bytes > impl->unsafe_storage().nbytes())
-    ResizeStorage(impl->unsafe_storage(), bytes);
+// Enlarges the storage where it holds less than such a tensor needs. What overflows is refused
+// before anything changes.
+void Fit(const c10::Storage& storage, c10::IntArrayRef size, optional<c10::IntArrayRef> stride,
+         size_t item, int64_t offset) {
+  at::detail::check_size_nonnegative(size);
+  TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);
+  TORCH_CHECK(!stride || stride->size() == size.size(), "unequal size length (", size.size(),
+              ") and stride length (", stride ? stride->size() : 0, ")");
+  uint64_t numel = 1;
+  TORCH_CHECK(!c10::safe_multiplies_u64(size, &numel) && numel <= INT64_MAX,
+              "numel: integer multiplication overflow of sizes ", size);
+  if (numel == 0) return;
+  const size_t bytes = stride ? at::detail::computeStorageNbytes(size, *stride, item, offset)
+                              : at::detail::computeStorageNbytesContiguous(size, item, offset);
+  if (bytes > storage.nbytes()) ResizeStorage(storage, bytes);
 }
 
 const Tensor& Resize(const Tensor& self, SymIntArrayRef size, optional<at::MemoryFormat> format) {
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
-  SetSizes(impl, C10_AS_INTARRAYREF_SLOW(size), std::nullopt);
+  const c10::IntArrayRef sizes = C10_AS_INTARRAYREF_SLOW(size);
+  if (impl->sizes() != sizes) {
+    Fit(impl->unsafe_storage(), sizes, std::nullopt, impl->itemsize(), impl->storage_offset());
+    impl->set_sizes_contiguous(sizes);
+  }
   if (format && *format != at::MemoryFormat::Preserve) impl->empty_tensor_restride(*format);
   return self;
 }
 
 Tensor& SetStorage(Tensor& self, at::Storage source, SymInt offset, SymIntArrayRef size,
                    SymIntArrayRef stride) {
-  at::native::checkSetStorage(self, std::move(source), offset, size, stride);
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
-  impl->set_storage_offset(offset.guard_int(__FILE__, __LINE__));
-  SetSizes(
-      impl, C10_AS_INTARRAYREF_SLOW(size),
-      stride.data() ? optional<c10::IntArrayRef>(C10_AS_INTARRAYREF_SLOW(stride)) : std::nullopt);
+  const c10::IntArrayRef sizes = C10_AS_INTARRAYREF_SLOW(size);
+  const int64_t begin = offset.guard_int(__FILE__, __LINE__);
+  const auto strides =
+      stride.data() ? optional<c10::IntArrayRef>(C10_AS_INTARRAYREF_SLOW(stride)) : std::nullopt;
+  TORCH_CHECK(source.device() == self.storage().device(), "a tensor on ", self.storage().device(),
+              " cannot have a storage on ", source.device());
+  Fit(source, sizes, strides, impl->itemsize(), begin);
+  if (!self.storage().is_alias_of(source)) impl->set_storage_keep_dtype(std::move(source));
+  if (strides)
+    impl->set_sizes_and_strides(sizes, *strides, begin);
+  else
+    impl->set_storage_offset(begin), impl->set_sizes_contiguous(sizes);
   return self;
 }
 

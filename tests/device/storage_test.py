@@ -72,3 +72,69 @@ def test_memory_lives_as_long_as_its_storage():
     assert torch.empty(0, device="anyop").set_(storage).sum().item() == 1000
     del storage
     assert torch.anyop.memory_allocated() == before
+
+
+IMPOSSIBLE = """
+import sys
+def of(*size, **more):
+    return torch.ones(size, device=device, **more)
+huge, wide, line = 2**62, 2**31, lambda: of(4)
+calls = {
+    "ones": lambda: of(wide, wide), "zeros": lambda: torch.zeros(huge + 2, device=device),
+    "empty": lambda: torch.empty(2**61, device=device, dtype=torch.float64),
+    "full": lambda: torch.full((huge,), 1.0, device=device),
+    "new_empty": lambda: of(1).new_empty(huge),
+    "empty_strided": lambda: torch.empty_strided((2,), (huge,), device=device),
+    "negative stride": lambda: torch.empty_strided((2,), (-1,), device=device),
+    "negative size": lambda: torch.empty(-1, device=device),
+    "two negative sizes": lambda: line().resize_(-2, -3),
+    "contiguous": lambda: of(2).expand(2**61, 2).contiguous(),
+    "clone": lambda: of(2).expand(2**61, 2).clone(),
+    "linspace": lambda: torch.linspace(0, 1, huge, device=device),
+    "repeat_interleave": lambda: of(2).repeat_interleave(2**61),
+    "resize_": lambda: kept.resize_(huge),
+    "resize_ to too many": lambda: kept.resize_(2**32, 2**32, 0 + 2**32),
+    "set_ offset": lambda: kept.set_(line().untyped_storage(), huge, (4,), (1,)),
+    "set_ last offset": lambda: kept.set_(line().untyped_storage(), 2**63 - 1, (2,), (1,)),
+    "set_ negative offset": lambda: kept.set_(line().untyped_storage(), -1, (2,), (1,)),
+    "set_ size": lambda: kept.set_(line().untyped_storage(), 0, (huge + 1,), (4,)),
+    "set_ negative stride": lambda: kept.set_(line().untyped_storage(), 2, (2,), (-1,)),
+    "set_ elements": lambda: kept.set_(line().untyped_storage(), 0, (2**32, 2**32), (0, 0)),
+    "as_strided offset": lambda: line().as_strided((2,), (1,), huge),
+    "as_strided stride": lambda: line().as_strided((5,), (huge,)),
+    "as_strided elements": lambda: line().as_strided((huge, huge), (0, 0)),
+    "view": lambda: line().view(2**32, 2**32),
+    "storage": lambda: kept.untyped_storage().resize_(-1),
+}
+for device in (sys.argv[1], "anyop"):
+    kept = of(4)
+    for name, call in calls.items():
+        try:
+            found = call()
+        except (RuntimeError, ValueError, IndexError) as error:
+            assert str(error), name
+        else:
+            sys.exit(f"{device}: {name} gave {tuple(found.shape)}")
+        whole = kept.shape == (4,) and kept.stride() == (1,) and kept.storage_offset() == 0
+        assert device != "anyop" or whole and kept.tolist() == [1] * 4, name
+print(len(calls))
+"""
+
+
+def test_sizes_that_no_memory_has_are_refused_and_change_nothing(program, inner):
+    """Those of a tensor and of its storage, where 64 bits do not hold the bytes: as torch's own device refuses them."""
+    assert int(program(IMPOSSIBLE.replace("sys.argv[1]", repr(inner)))) == 26
+
+
+def test_what_does_not_fit_leaves_a_tensor_as_it_was(program):
+    """Torch's own tensors keep the new sizes then, over the old memory."""
+    program("""
+x = torch.ones(4, device="anyop")
+for change in (lambda: x.resize_(2**48), lambda: x.set_(x.untyped_storage(), 0, (2**48,), (1,))):
+    try:
+        change()
+    except RuntimeError:
+        assert x.shape == (4,) and x.tolist() == [1] * 4
+    else:
+        raise SystemExit("no error")
+""")
