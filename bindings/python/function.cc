@@ -29,6 +29,33 @@ struct Entry {
   } slow[4];  // for calls that are not plain, of each adapter that was needed; then nullptr
 };
 
+// What a function is bound to. It tells where pickle finds the function again.
+struct Owner {
+  PyObject_HEAD Entry* entry;
+};
+PyTypeObject* owner_type = nullptr;
+
+// The namespace's functions, by name: getattr(anyop._operators.namespace("acme"), "rms_norm").
+PyObject* ReduceOwner(PyObject* self, PyObject*) {
+  const Ref operators(PyImport_ImportModule("anyop._operators"));
+  const Ref find(operators ? PyObject_GetAttrString(operators.get(), "namespace") : nullptr);
+  if (!find) return nullptr;
+  return Py_BuildValue("(O(s))", find.get(),
+                       reinterpret_cast<Owner*>(self)->entry->op->table->name_space);
+}
+
+PyMethodDef owner_methods[] = {{"__reduce__", ReduceOwner, METH_NOARGS, nullptr},
+                               {nullptr, nullptr, 0, nullptr}};
+PyType_Slot owner_slots[] = {{Py_tp_methods, owner_methods}, {0, nullptr}};
+PyType_Spec owner_spec = {"anyop._anyop.Operator", sizeof(Owner), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, owner_slots};
+
+// Of an operator's function; nullptr for any other object.
+Entry* EntryOf(PyObject* function) {
+  PyObject* self = PyCFunction_Check(function) ? PyCFunction_GetSelf(function) : nullptr;
+  return self && Py_TYPE(self) == owner_type ? reinterpret_cast<Owner*>(self)->entry : nullptr;
+}
+
 bool TooMany(const Entry& e, Py_ssize_t given) {
   PyErr_Format(PyExc_TypeError, "%s: got %zd positional arguments, expected at most %u: %s",
                e.op->name.c_str(), given, e.num_positional, e.op->table->schema);
@@ -217,8 +244,7 @@ PyObject* Run(Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* keywo
 }
 
 PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject* keywords) {
-  Entry& e = *static_cast<Entry*>(PyCapsule_GetPointer(self, nullptr));
-  return Run(e, args, given, keywords, nullptr);
+  return Run(*reinterpret_cast<Owner*>(self)->entry, args, given, keywords, nullptr);
 }
 
 }  // namespace
@@ -261,8 +287,7 @@ PyObject* Explain(PyObject*, PyObject* args) {
   PyObject *function, *positional, *named;
   if (!PyArg_ParseTuple(args, "OO!O!", &function, &PyTuple_Type, &positional, &PyDict_Type, &named))
     return nullptr;
-  PyObject* self = PyCFunction_Check(function) ? PyCFunction_GetSelf(function) : nullptr;
-  auto* e = static_cast<Entry*>(self ? PyCapsule_GetPointer(self, nullptr) : nullptr);
+  Entry* e = EntryOf(function);
   if (!e) {
     PyErr_SetString(PyExc_TypeError, "explain: expected a function of an operator");
     return nullptr;
@@ -280,6 +305,11 @@ PyObject* Explain(PyObject*, PyObject* args) {
               : nullptr;
 }
 
+bool MakeOwnerType() {
+  owner_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&owner_spec));
+  return owner_type;
+}
+
 PyObject* NewFunction(const Operator* op) {
   auto* e = new Entry{};
   e->op = op;
@@ -292,7 +322,9 @@ PyObject* NewFunction(const Operator* op) {
   }
   e->method = {op->table->name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Call)),
                METH_FASTCALL | METH_KEYWORDS, op->table->doc};
-  const Ref self(PyCapsule_New(e, nullptr, nullptr));
+  const auto alloc = reinterpret_cast<allocfunc>(PyType_GetSlot(owner_type, Py_tp_alloc));
+  const Ref self(alloc(owner_type, 0));
+  if (self) reinterpret_cast<Owner*>(self.get())->entry = e;
   const Ref module(PyUnicode_FromString("anyop"));
   return self && module ? PyCFunction_NewEx(&e->method, self.get(), module.get()) : nullptr;
 }

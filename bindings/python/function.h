@@ -10,6 +10,9 @@ namespace anyop {
 // The operator of that name; nullptr with an error raised.
 Operator* FindByName(PyObject* name);
 
+// Once, before the first function.
+bool MakeOwnerType();
+
 // A new built-in function that calls op; nullptr with an error raised.
 PyObject* NewFunction(const Operator* op);
 

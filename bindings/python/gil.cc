@@ -4,23 +4,16 @@
 
 #include <cxxabi.h>
 #include <dlfcn.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <exception>
 #include <new>
 #include <utility>
 
 namespace anyop {
 namespace {
-
-// Py_IsFinalizing, which was private before 3.13.
-bool IsEnding() {
-  using Function = int (*)();
-  static const auto ask = [] {
-    void* found = dlsym(RTLD_DEFAULT, "Py_IsFinalizing");
-    return reinterpret_cast<Function>(found ? found : dlsym(RTLD_DEFAULT, "_Py_IsFinalizing"));
-  }();
-  return !Py_IsInitialized() || (ask && ask());
-}
 
 bool HoldsGil() {
   using Function = int (*)();
@@ -29,16 +22,15 @@ bool HoldsGil() {
   return ask && ask();
 }
 
-// Runs what waits for Python's lock. When the interpreter has ended, Python ends this daemon thread
-// by pthread_exit, which would unwind frames that hold Python objects or let no exception through.
-// Python 3.14 lets such threads sleep for ever; so do we, always.
-template <typename Function>
-void OrSleep(Function wait) {
-  try {
-    wait();
-  } catch (abi::__forced_unwind&) {
-    for (;;) pause();
-  }
+std::terminate_handler ends_the_process = nullptr;
+
+// Frames of a framework that let no exception through are terminated where Python ends a daemon
+// thread beneath them; torch, jaxlib and tvm-ffi have such. Threads of others do not end here.
+[[noreturn]] void Terminate() {
+  const bool is_main = syscall(SYS_gettid) == getpid();
+  if (!is_main && IsEnding()) SleepForEver();
+  ends_the_process();
+  std::abort();
 }
 
 struct Late {
@@ -52,18 +44,32 @@ thread_local bool has_retained = false;
 
 }  // namespace
 
+void KeepEndedThreads() { ends_the_process = std::set_terminate(Terminate); }
+
+// The handler makes this a frame at which forced_unwind.cc stops, whoever calls.
 void RestoreThread(PyThreadState* thread) {
-  OrSleep([&] { PyEval_RestoreThread(thread); });
+  try {
+    PyEval_RestoreThread(thread);
+  } catch (abi::__forced_unwind&) {
+    SleepForEver();
+  }
+}
+
+// Python's thread that ends it runs here too, at times: what it calls then must do without.
+WithGil::WithGil() : taken_(!IsEnding()) {
+  try {
+    if (taken_) state_ = PyGILState_Ensure();
+  } catch (abi::__forced_unwind&) {
+    SleepForEver();
+  }
 }
 
 std::atomic<bool> has_late{false};
 
 void RetainObject(void* object) {
-  if (IsEnding()) return;
-  PyGILState_STATE gil;
-  OrSleep([&] { gil = PyGILState_Ensure(); });
+  const WithGil gil;
+  if (!gil) return;
   Py_INCREF(static_cast<PyObject*>(object));
-  PyGILState_Release(gil);
   has_retained = true;
 }
 

@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Python's lock: let go around long work, and taken by threads that Python may not know.
+//
+// Once the interpreter ends, nobody but the thread that ends it gets the lock. Who waits for it
+// sleeps for ever; who would begin to, is told so. No lock of anyop's may be held while waiting.
 #pragma once
 
 #include <atomic>
 
+#include "ending.h"
 #include "python.h"
 
 namespace anyop {
 
-// PyEval_RestoreThread, for threads that hold Python objects in their frames.
+// Once, before any call: threads that Python ends within a framework's frames sleep, too, as those
+// within ours do (forced_unwind.cc).
+void KeepEndedThreads();
+
+// PyEval_RestoreThread; does not return once the interpreter ends.
 void RestoreThread(PyThreadState* thread);
 
 // Within its life other Python threads run.
@@ -21,6 +29,31 @@ class WithoutGil {
 
  private:
   PyThreadState* thread_;
+};
+
+// body() while other Python threads run: they may hold a lock that body takes, and wait for
+// Python's.
+template <typename Body>
+auto Unlocked(const Body& body) {
+  const WithoutGil unlocked;
+  return body();
+}
+
+// Within its life this thread has Python's lock, whether it had it before or not. False, and
+// without it, where the interpreter has ended or is about to.
+class WithGil {
+ public:
+  WithGil();
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+  ~WithGil() {
+    if (taken_) PyGILState_Release(state_);
+  }
+  explicit operator bool() const { return taken_; }
+
+ private:
+  const bool taken_;
+  PyGILState_STATE state_;
 };
 
 // Another reference, from any thread that may wait for Python's lock.

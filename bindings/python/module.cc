@@ -9,6 +9,7 @@
 #include "call.h"
 #include "dtype.h"
 #include "function.h"
+#include "gil.h"
 #include "observe.h"
 #include "paddle_guard.h"
 #include "pool.h"
@@ -222,6 +223,7 @@ PyMODINIT_FUNC PyInit__anyop() {
   if (!internal_error || !device_error) return nullptr;
   if (PyModule_AddFunctions(module.get(), routing_methods)) return nullptr;
   if (PyModule_AddFunctions(module.get(), aten_routing_methods)) return nullptr;
+  if (!MakeOwnerType()) return nullptr;
   PyObject* view = MakeViewType();
   if (!view || PyModule_AddObjectRef(module.get(), "View", view)) return nullptr;
   PyObject* scope = MakeThreadScopeType();
@@ -230,6 +232,7 @@ PyMODINIT_FUNC PyInit__anyop() {
   PyObject *aten = MakeAtenTensorType(), *function = MakeAtenFunctionType();
   if (!aten || !function || PyModule_AddObjectRef(module.get(), "AtenTensor", aten)) return nullptr;
   InitRouting();
+  KeepEndedThreads();
   if (PyModule_AddStringConstant(module.get(), "version", AnyopVersion())) return nullptr;
   return module.Release();
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dtype.h"
+#include "gil.h"
 #include "view.h"
 
 namespace anyop {
@@ -17,16 +18,7 @@ struct PythonKernel {
   PyObject* run;
 };
 
-class Gil {
- public:
-  Gil() : state_(PyGILState_Ensure()) {}
-  ~Gil() { PyGILState_Release(state_); }
-  Gil(const Gil&) = delete;
-  Gil& operator=(const Gil&) = delete;
-
- private:
-  const PyGILState_STATE state_;
-};
+constexpr const char* kEnded = "its kernel is written in Python, which has ended";
 
 // The hook of one tracer, taken out for a while.
 class WithoutTracer {
@@ -165,10 +157,8 @@ class Values {
 };
 
 int32_t Run(const void* args, AnyopCall* call) {
-  if (!Py_IsInitialized())
-    return call->fail(call, kAnyopNotImplemented,
-                      "its kernel is written in Python, which has ended");
-  const Gil gil;
+  const WithGil gil;
+  if (!gil) return call->fail(call, kAnyopNotImplemented, kEnded);
   const PlainFrames frames;
   const auto& self = *static_cast<const PythonKernel*>(call->context);
   Values values(*self.op, static_cast<const char*>(args));
@@ -217,7 +207,8 @@ bool Take(const Implementation& implementation, Ref answer, AnyopKernel* run, vo
 
 bool ResolveCallable(const Implementation& implementation, AnyopKernel* run, void** context,
                      std::string* why) {
-  const Gil gil;
+  const WithGil gil;
+  if (!gil) return *why = kEnded, false;
   const PlainFrames frames;
   auto* resolver = static_cast<PyObject*>(implementation.resolve_context);
   return Take(implementation, Ref(PyObject_CallObject(resolver, nullptr)), run, context, why);
@@ -225,7 +216,8 @@ bool ResolveCallable(const Implementation& implementation, AnyopKernel* run, voi
 
 bool ResolveForm(const Implementation& implementation, AnyopKernel* run, void** context,
                  std::string* why) {
-  const Gil gil;
+  const WithGil gil;
+  if (!gil) return *why = kEnded, false;
   const PlainFrames frames;
   const std::string name = "anyop.backend." + implementation.form;
   const Ref module(PyImport_ImportModule(name.c_str()));

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "function.h"
+#include "gil.h"
 #include "json.h"
 #include "log.h"
 #include "python_kernel.h"
@@ -30,15 +31,6 @@ PyObject* Text(const std::string& text) {
   return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
 }
 
-// Lets other threads run, which may hold a lock of the router and wait for the GIL.
-template <typename Body>
-auto WithoutGil(const Body& body) {
-  PyThreadState* thread = PyEval_SaveThread();
-  const auto result = body();
-  PyEval_RestoreThread(thread);
-  return result;
-}
-
 // (operator, backend, name, source, when, device_type, priority, deterministic, resolver)
 PyObject* RegisterPython(PyObject*, PyObject* args) {
   const char *backend, *own, *source, *when;
@@ -60,8 +52,7 @@ PyObject* RegisterPython(PyObject*, PyObject* args) {
   made->resolve = ResolveCallable;
   made->resolve_context = Py_NewRef(resolver);
   std::string error;
-  const bool good =
-      WithoutGil([&] { return AddImplementation(op, std::move(made), when, &error); });
+  const bool good = Unlocked([&] { return AddImplementation(op, std::move(made), when, &error); });
   if (!good) Py_DECREF(resolver);
   return Done(good, error);
 }
@@ -73,7 +64,7 @@ PyObject* Unregister(PyObject*, PyObject* args) {
   Operator* op = FindByName(name);
   if (!op) return nullptr;
   std::string error;
-  const bool good = WithoutGil([&] { return RemoveImplementation(op, own, &error); });
+  const bool good = Unlocked([&] { return RemoveImplementation(op, own, &error); });
   return Done(good, error);
 }
 
@@ -95,12 +86,12 @@ PyObject* Load(PyObject*, PyObject* path) {
   const char* text;
   if (!TakePath(path, nullptr, &text)) return nullptr;
   std::string error;
-  const bool good = WithoutGil([&] { return LoadRoutes(text, &error); });
+  const bool good = Unlocked([&] { return LoadRoutes(text, &error); });
   return Done(good, error);
 }
 
 PyObject* Routes(PyObject*, PyObject*) {
-  return Text(WithoutGil([] { return RoutesJson(); }));
+  return Text(Unlocked([] { return RoutesJson(); }));
 }
 
 const char* ReadinessText(const Implementation& i) {
@@ -118,10 +109,10 @@ const char* ReadinessText(const Implementation& i) {
 PyObject* Implementations(PyObject*, PyObject* name) {
   const Operator* op = FindByName(name);
   if (!op) return nullptr;
-  WithoutGil([] { return AddLateBackends(); });
+  Unlocked([] { return AddLateBackends(); });
   Json json;
   json.Open('[');
-  for (const Implementation* i : WithoutGil([&] { return ListImplementations(op); })) {
+  for (const Implementation* i : Unlocked([&] { return ListImplementations(op); })) {
     const char* readiness = ReadinessText(*i);
     json.Open('{').Key("name").Text(i->name).Key("backend").Text(i->backend);
     json.Key("source").Text(i->source).Key("when").Text(i->when_text).Key("device");
@@ -136,19 +127,20 @@ PyObject* Implementations(PyObject*, PyObject* name) {
 PyObject* SetDeterminism(PyObject*, PyObject* on) {
   const int value = PyObject_IsTrue(on);
   if (value < 0) return nullptr;
-  WithoutGil([&] { return SetDeterministic(value != 0), 0; });
+  Unlocked([&] { return SetDeterministic(value != 0), 0; });
   Py_RETURN_NONE;
 }
 
 PyObject* GetDeterminism(PyObject*, PyObject*) {
-  return PyBool_FromLong(WithoutGil([] { return IsDeterministic(); }));
+  return PyBool_FromLong(Unlocked([] { return IsDeterministic(); }));
 }
 
 // ---- scopes ----
 
 const Scope* ScopeOfThread() {
-  if (!Py_IsInitialized() || !PyGILState_GetThisThreadState()) return nullptr;
-  const PyGILState_STATE gil = PyGILState_Ensure();
+  if (IsEnding() || !PyGILState_GetThisThreadState()) return nullptr;
+  const WithGil gil;
+  if (!gil) return nullptr;
   const Scope* scope = nullptr;
   const Ref text(PyObject_CallObject(scope_get, nullptr));
   if (text && text.get() != Py_None) {
@@ -157,7 +149,6 @@ const Scope* ScopeOfThread() {
     if (words) scope = FindScope(words, &error);  // checked when it was entered
   }
   PyErr_Clear();
-  PyGILState_Release(gil);
   return scope;
 }
 
@@ -172,28 +163,27 @@ PyObject* CheckScopeText(PyObject*, PyObject* text) {
   const char* words = PyUnicode_AsUTF8AndSize(text, nullptr);
   if (!words) return nullptr;
   std::string error;
-  const bool good = WithoutGil([&] { return CheckScope(words, &error); });
+  const bool good = Unlocked([&] { return CheckScope(words, &error); });
   return Done(good, error);
 }
 
 PyObject* Enter(PyObject*, PyObject*) {
-  WithoutGil([] { return EnterScope(), 0; });
+  Unlocked([] { return EnterScope(), 0; });
   Py_RETURN_NONE;
 }
 
 PyObject* Leave(PyObject*, PyObject*) {
-  WithoutGil([] { return LeaveScope(), 0; });
+  Unlocked([] { return LeaveScope(), 0; });
   Py_RETURN_NONE;
 }
 
 // ---- log and record ----
 
 void SayToPython(const char* text, const char* json) {
-  if (!Py_IsInitialized()) return;
-  const PyGILState_STATE gil = PyGILState_Ensure();
+  const WithGil gil;
+  if (!gil) return;
   const Ref done(PyObject_CallFunction(log_sink, "ss", text, json));
   if (!done) PyErr_Clear();  // a logger that fails stops no call
-  PyGILState_Release(gil);
 }
 
 // set_log(level, file or None, to stderr, function(text, json) or None)
@@ -209,7 +199,7 @@ PyObject* Log(PyObject*, PyObject* args) {
   }
   std::string error;
   const bool good =
-      WithoutGil([&] { return SetLog(level, file ? file : "", to_stderr != 0, &error); });
+      Unlocked([&] { return SetLog(level, file ? file : "", to_stderr != 0, &error); });
   return Done(good, error);
 }
 
@@ -217,18 +207,17 @@ PyObject* Record(PyObject*, PyObject* path) {
   const char* text;
   if (!TakePath(path, "", &text)) return nullptr;
   std::string error;
-  const bool good = WithoutGil([&] { return SetRecord(text, &error); });
+  const bool good = Unlocked([&] { return SetRecord(text, &error); });
   return Done(good, error);
 }
 
 // Registers what is too dear to register at import.
 void AddLate() {
-  if (!Py_IsInitialized()) return;
-  const PyGILState_STATE gil = PyGILState_Ensure();
+  const WithGil gil;
+  if (!gil) return;
   const Ref module(PyImport_ImportModule("anyop.backend.late"));
   const Ref done(module ? PyObject_CallMethod(module.get(), "register_all", nullptr) : nullptr);
   if (!done) PyErr_WriteUnraisable(nullptr);
-  PyGILState_Release(gil);
 }
 
 }  // namespace

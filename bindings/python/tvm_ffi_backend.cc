@@ -5,6 +5,7 @@
 #include <string>
 
 #include "function.h"
+#include "gil.h"
 #include "tvm_ffi_entry.h"
 
 namespace anyop {
@@ -43,10 +44,10 @@ void* FindWithLock(const std::string& module, const std::string& function, std::
 }
 
 void* Find(const std::string& module, const std::string& function, std::string* why) {
-  const PyGILState_STATE state = PyGILState_Ensure();
-  void* found = FindWithLock(module, function, why);
-  PyGILState_Release(state);
-  return found;
+  const WithGil gil;
+  if (gil) return FindWithLock(module, function, why);
+  *why = "it is found by Python, which has ended";
+  return nullptr;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "dtype.h"
+#include "gil.h"
 
 namespace anyop {
 namespace {
@@ -68,9 +69,8 @@ PyObject* ArrayInterface(PyObject* self, void*) {
 }
 
 void DeleteManaged(DLManagedTensor* managed) {
-  const PyGILState_STATE gil = PyGILState_Ensure();
-  Py_DECREF(static_cast<PyObject*>(managed->manager_ctx));
-  PyGILState_Release(gil);
+  const WithGil gil;
+  if (gil) Py_DECREF(static_cast<PyObject*>(managed->manager_ctx));
   delete managed;
 }
 

@@ -46,6 +46,14 @@ def list_ops(namespace: str | None = None) -> list[str]:
     ]
 
 
+def namespace(name: str) -> types.SimpleNamespace:
+    """The functions of a namespace, for pickle. Raises LookupError where its library is not loaded."""
+    if name not in ops.__dict__:
+        fix = "anyop.load its library before what was pickled"
+        raise LookupError(f"no operators of {name} are loaded in this process: {fix}")
+    return ops.__dict__[name]
+
+
 def find(name: str) -> Callable:
     """The function of an operator. Raises ValueError for an unknown name."""
     full = name.replace("::", ".")
