@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlagGems as a backend: a stand-in of its package and one of its compiled library, on the CPU; and what is missing.
 
-The real package needs a GPU to be imported: tests/cuda_triton.py runs it.
+The real package needs a GPU to be imported: tests/cuda_flaggems.py runs it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 from anyop._load import core
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-from anyop.backend import flaggems  # noqa: E402
+from anyop.backend import flaggems, flaggems_c  # noqa: E402
 
 LIBRARY = Path(__file__).with_name("flaggems_library.c")
 PACKAGE = """
@@ -43,7 +43,8 @@ def listed(key):
 
 
 _FULL_CONFIG = tuple(map(listed, [
-    "silu", "relu", "add.Tensor", "mul.Tensor", "_softmax", "native_layer_norm", "mm", "addmm", "sum.dim_IntList",
+    "silu", "relu", "add.Tensor", "mul.Tensor", "_softmax", "native_layer_norm", "mm", "bmm", "addmm",
+    "sum.dim_IntList",
 ]))
 """
 
@@ -92,12 +93,13 @@ CALLS = [  # operator, arguments, what of FlagGems must have run
     ("layer_norm", (X, W, W), ["native_layer_norm"]),
     ("linear", (X, array(3, 8)), ["mm"]),
     ("add_backward", (X, W, X), ["sum.dim_IntList"]),
+    ("linear_backward", (array(2, 3, 4), array(2, 3, 8), array(4, 8)), ["mm"]),
 ]
 
 
 @pytest.mark.parametrize(("op", "arguments", "expected"), CALLS, ids=[c[0] for c in CALLS])
 def test_flag_gems_computes_and_not_aten(package, on_cpu, op, arguments, expected):
-    on_cpu(op, flaggems._python_functions)
+    on_cpu(op, flaggems.python_functions)
     function = getattr(anyop, op)
     plain = function(*arguments)
     with anyop.use("stand_in"):
@@ -115,14 +117,16 @@ def test_what_flag_gems_lacks_is_said(package):
         ("embedding", "embedding"),
         ("log_softmax", "log_softmax.int"),
     ):
-        found = flaggems.resolve(op, kernel_of(op), flaggems._python_functions)
+        found = flaggems.resolve(op, kernel_of(op), flaggems.python_functions)
         assert found.startswith("FlagGems has no ") and what in found
 
 
 def test_what_aten_would_call_behind_flag_gems_back_is_refused(package, on_cpu, monkeypatch):
-    """matmul of three dimensions is bmm in ATen, which this package has not; suppose nobody had known."""
+    """matmul of three dimensions is bmm in ATen; suppose the package had it not, and nobody had known."""
+    listed = tuple(entry for entry in package._FULL_CONFIG if entry[0] != "bmm")
+    monkeypatch.setattr(package, "_FULL_CONFIG", listed)
     monkeypatch.setitem(flaggems._PARTS, "matmul", ("mm",))
-    on_cpu("matmul", flaggems._python_functions)
+    on_cpu("matmul", flaggems.python_functions)
     a = array(2, 3, 4)
     with anyop.use("stand_in"), pytest.raises(NotImplementedError, match="FlagGems has no bmm"):
         anyop.matmul(a, array(2, 4, 3))
@@ -142,7 +146,43 @@ def test_a_package_that_cannot_be_used(package, source, why):
     shutil.rmtree(Path(package.__file__).with_name("__pycache__"), ignore_errors=True)
     sys.modules.pop("flag_gems")
     importlib.invalidate_caches()
-    assert why in flaggems.resolve("silu", kernel_of("silu"), flaggems._python_functions)
+    assert why in flaggems.resolve("silu", kernel_of("silu"), flaggems.python_functions)
+
+
+# The first words of a program, and what else says that FlagGems is to run: on a CPU it cannot, and is known.
+WAYS = {
+    "use": ("with anyop.use('flaggems'): anyop.relu(x)", {}, ""),
+    "use_of_one": ("with anyop.use('flaggems', ops='relu'): anyop.relu(x)", {}, ""),
+    "behind_another": ("with anyop.use('flaggems,aten'): anyop.relu(x)", {}, "aten"),
+    "before_another": ("with anyop.use('triton,flaggems'): anyop.relu(x)", {}, ""),
+    "variable": ("anyop.relu(x)", {"ANYOP_OP_RELU": "flaggems"}, ""),
+    "file": ("anyop.relu(x)", {"ANYOP_ROUTES": "relu = flaggems"}, ""),
+    "preset": ("anyop.load_routes('triton'); anyop.relu(x)", {}, "cpu"),
+    "a_file_later": ("anyop.load_routes(routes); anyop.relu(x)", {"routes": "relu = flaggems"}, ""),
+    "of_torch_ops": (
+        "import torch, anyop.torch; torch.ops.anyop.relu(torch.ones(3), use='flaggems')", {}, "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_is_known_from_the_first_word_on(way, tmp_path):
+    call, environment, runs = WAYS[way]
+    environment = dict(environment)
+    for key in {"ANYOP_ROUTES", "routes"} & set(environment):
+        (tmp_path / "a.routes").write_text(environment[key] + "\n")
+        environment[key] = str(tmp_path / "a.routes")
+    code = (
+        f"import os, numpy as np, anyop\nx, routes = np.ones(3), os.environ.get('routes')\n{call}"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, env={**os.environ, "ANYOP_LOG_DISPATCH": "1", **environment},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "relu on cpu:0: " + runs in ran.stderr and "flaggems is not there" not in ran.stderr
+    if not runs:
+        assert "flaggems serves cuda, and the tensors are on cpu" in ran.stderr
 
 
 def test_nothing_is_imported_before_it_is_needed():
@@ -153,11 +193,11 @@ assert {"flaggems", "flaggems_c"} <= set(anyop.backends("rms_norm"))
 anyop.use("flaggems")
 assert not {"torch", "flag_gems", "triton"} & set(sys.modules), "imported"
 from anyop._load import core
-from anyop.backend import flaggems
+from anyop.backend import flaggems, flaggems_c
 kernel = next(k for k in anyop.metadata("silu")["kernels"] if k["form"] == "aten")
 sys.modules["flag_gems"] = None
 print(json.dumps([flaggems.resolve("silu", kernel, f) for f in
-                  (flaggems._python_functions, flaggems._compiled_functions)]))
+                  (flaggems.python_functions, flaggems_c.compiled_functions)]))
 """
     environment = {k: v for k, v in os.environ.items() if k != "FLAGGEMS_DIR"}
     ran = subprocess.run(
@@ -175,11 +215,11 @@ WITH_LIBRARY = """
 import os, sys, torch, numpy as np, anyop
 from functools import partial
 from anyop._load import core
-from anyop.backend import flaggems
+from anyop.backend import flaggems, flaggems_c
 def kernel(op):
     return next(k for k in anyop.metadata(op)["kernels"] if k["form"] == "aten")
 for op in ("relu", "rms_norm"):
-    resolver = partial(flaggems.resolve, op, kernel(op), flaggems._compiled_functions)
+    resolver = partial(flaggems.resolve, op, kernel(op), flaggems_c.compiled_functions)
     core.register_python(op, "stand_in", "stand_in", "test", None, 1, -60, False, resolver)
 x = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32)
 w = np.linspace(-1, 1, 8, dtype=np.float32)
@@ -190,7 +230,7 @@ with anyop.use("stand_in"):
     found = anyop.relu(x), anyop.rms_norm(x, w, eps=1e-3)
 for one, other in zip(found, plain):
     assert np.abs(one - other).max() < 1e-6
-print(flaggems.resolve("silu", kernel("silu"), flaggems._compiled_functions))
+print(flaggems.resolve("silu", kernel("silu"), flaggems_c.compiled_functions))
 """
 
 
@@ -225,5 +265,5 @@ def test_the_compiled_library(tmp_path):
 
 def test_a_folder_without_the_library(tmp_path, monkeypatch):
     monkeypatch.setenv("FLAGGEMS_DIR", str(tmp_path / "a" / "b" / "c" / "d" / "e"))
-    found = flaggems.resolve("silu", kernel_of("silu"), flaggems._compiled_functions)
+    found = flaggems.resolve("silu", kernel_of("silu"), flaggems_c.compiled_functions)
     assert found.startswith("FLAGGEMS_DIR is ") and "no c_operators*.so there" in found

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triton's kernels on a CUDA device: the standard cases of each, rows of every width, streams; torch's and CuPy's
-callables; FlagGems where it is installed.
+callables.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import anyop
@@ -233,32 +232,3 @@ def test_from_jax():
         found = jax.jit(lambda x, w: anyop.rms_norm(x, w))(x, w[0])
     exact = x / (((x.astype(float) ** 2).mean(1, keepdims=True) + 1e-6) ** 0.5) * w[0]
     assert abs(jax.numpy.asarray(found) - exact).max() < 1e-4
-
-
-# ---- FlagGems ----
-
-GEMS = [
-    "silu", "relu", "add", "mul", "softmax", "log_softmax", "rms_norm", "layer_norm", "silu_and_mul", "linear",
-    "matmul",
-]  # fmt: skip
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("flag_gems") is None, reason="flag_gems is not installed"
-)
-@pytest.mark.parametrize("name", GEMS)
-def test_flag_gems(name):
-    """Some of the standard cases: it compiles many kernels."""
-    cases, calls = check_standard_cases(name, "flaggems", step=16)
-    assert calls >= cases > 0
-
-
-def test_flag_gems_says_what_is_missing(monkeypatch):
-    from anyop.backend import flaggems
-
-    kernel = next(k for k in SUBJECTS["silu"].metadata["kernels"] if k["form"] == "aten")
-    monkeypatch.delenv("FLAGGEMS_DIR", raising=False)
-    resolve = partial(flaggems.resolve, "silu", kernel)
-    assert resolve(flaggems._compiled_functions) == "needs FLAGGEMS_DIR, which is not set"
-    if importlib.util.find_spec("flag_gems") is None:
-        assert resolve(flaggems._python_functions).startswith("needs flag_gems, which is not")

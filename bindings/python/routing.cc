@@ -109,7 +109,6 @@ const char* ReadinessText(const Implementation& i) {
 PyObject* Implementations(PyObject*, PyObject* name) {
   const Operator* op = FindByName(name);
   if (!op) return nullptr;
-  Unlocked([] { return AddLateBackends(); });
   Json json;
   json.Open('[');
   for (const Implementation* i : Unlocked([&] { return ListImplementations(op); })) {
@@ -211,15 +210,6 @@ PyObject* Record(PyObject*, PyObject* path) {
   return Done(good, error);
 }
 
-// Registers what is too dear to register at import.
-void AddLate() {
-  const WithGil gil;
-  if (!gil) return;
-  const Ref module(PyImport_ImportModule("anyop.backend.late"));
-  const Ref done(module ? PyObject_CallMethod(module.get(), "register_all", nullptr) : nullptr);
-  if (!done) PyErr_WriteUnraisable(nullptr);
-}
-
 }  // namespace
 
 PyMethodDef routing_methods[] = {
@@ -240,9 +230,8 @@ PyMethodDef routing_methods[] = {
 };
 
 void InitRouting() {
-  SetProvider("aten", ResolveForm);
-  SetProvider("python", ResolveForm);
-  SetLateBackends(AddLate);
+  for (const char* form : {"aten", "python", "flaggems", "flaggems_c"})
+    SetProvider(form, ResolveForm);
 }
 
 }  // namespace anyop

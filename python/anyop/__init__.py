@@ -58,7 +58,7 @@ if _os.environ.get("ANYOP_LOG_DISPATCH", "0") in ("1", "2"):  # to Python's logg
         int(_os.environ["ANYOP_LOG_DISPATCH"]), _os.environ.get("ANYOP_LOG_FILE")
     )
 if _os.environ.get("TRITON_INTERPRET", "0") != "0":  # Triton's kernels take the CPU's tensors
-    _importlib.import_module("anyop.backend.late").register_all()
+    _importlib.import_module("anyop.backend.triton").register_on_cpu()
 
 __all__ = [
     "BuildError",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlagGems as two backends: its Python package of Triton kernels, and its compiled library, each with its own list.
+"""The backend "flaggems": FlagGems's Python package of Triton kernels. Its compiled library is flaggems_c's.
 
 An operator with an aten text has both. The text is the same, its operators are FlagGems's: those that it lists under
 ATen's names, views and memory of ATen, and what ATen itself makes of these. Nothing is registered in torch's
@@ -8,24 +8,16 @@ dispatcher, and ATen computes nothing in FlagGems's place but conversions to the
 
 from __future__ import annotations
 
-import glob
 import importlib
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any
 
 from anyop import _frameworks, _operators
-from anyop._load import core
-from anyop._paths import package_folders
 from anyop.backend import aten
 from anyop.backend.call_text import read_call_text
 from anyop.backend.python import missing
-
-BACKENDS = ("flaggems", "flaggems_c")
-_CUDA = 2  # DLDeviceType
-_PRIORITY = -60
 
 Find = Callable[[Any], "Callable[..., Any] | None"]  # an overload of ATen -> what computes it
 
@@ -39,25 +31,20 @@ _PARTS = {
     "sum_to_size": ("sum.dim_IntList",),
 }
 _TAKE_NUMBERS = ("add", "sub", "mul", "div")  # FlagGems's .Tensor is .Scalar too
-_MEMORY = ("empty", "empty_like", "new_empty", "new_zeros", "new_ones", "empty_strided")
+_MEMORY = (
+    "empty", "empty_like", "new_empty", "new_zeros", "new_ones", "empty_strided", "_unsafe_view",
+)  # fmt: skip
 
 
-def add(ops: list[str]) -> None:
-    """Registers both backends for operators with an aten text; they are resolved when first needed."""
-    for op in ops:
-        for kernel in _operators.metadata(op)["kernels"]:
-            if kernel.get("form") != "aten":
-                continue
-            for backend, find in zip(BACKENDS, (_python_functions, _compiled_functions)):
-                name = kernel["name"].replace("aten", backend)
-                core.register_python(
-                    op, backend, name, "flag_gems", kernel["when"], _CUDA, _PRIORITY, False,
-                    partial(resolve, op, kernel, find),
-                )  # fmt: skip
+def provide(op: str, text: str) -> aten.Run | str:
+    """The provider of form "flaggems": the function that core calls, or what is missing."""
+    return resolve(op, text, python_functions)
 
 
-def resolve(op: str, kernel: dict[str, Any], functions: Callable[[ModuleType], Find]) -> Any:
-    """What core calls; or what is missing."""
+def resolve(
+    op: str, text: str | Mapping[str, Any], functions: Callable[[ModuleType], Find]
+) -> aten.Run | str:
+    """A call of ATen's, by what a library has in its place; or what is missing."""
     why = missing(["torch"])
     if why:
         return why
@@ -65,9 +52,9 @@ def resolve(op: str, kernel: dict[str, Any], functions: Callable[[ModuleType], F
         torch = _frameworks.import_real_torch()
         look_up = partial(_look_up, torch, functions(torch))
         names = [p["name"] for key in ("inputs", "results") for p in _operators.metadata(op)[key]]
-        for name, overload in read_call_text(kernel, names).operators:
+        for name, overload in read_call_text(text, names).operators:
             look_up(name, overload)  # says what is missing
-        return aten.provide(op, kernel, look_up)
+        return aten.provide(op, text, look_up)
     except LookupError as error:
         return str(error)
 
@@ -128,12 +115,12 @@ def _mode(torch: ModuleType) -> type:
     return Mode
 
 
-def _key(function: Any) -> str:
+def key_of(function: Any) -> str:
     """As FlagGems lists it: softmax.int, and mm without an overload."""
     return str(function).removeprefix("aten.").removesuffix(".default")
 
 
-def _python_functions(torch: ModuleType) -> Find:
+def python_functions(torch: ModuleType) -> Find:
     """FlagGems's own list of what it would register in torch, never registered."""
     why = missing(["flag_gems"])
     if why:
@@ -155,62 +142,4 @@ def _python_functions(torch: ModuleType) -> Find:
     for name in _TAKE_NUMBERS:
         if f"{name}.Tensor" in functions:
             functions.setdefault(f"{name}.Scalar", functions[f"{name}.Tensor"])
-    return lambda function: functions.get(_key(function))
-
-
-def _compiled_functions(torch: ModuleType) -> Find:
-    """What the compiled library has registered in torch.ops.flag_gems."""
-    _load_library(torch)
-    space = torch.ops.flag_gems
-    other = {
-        "_softmax": ("softmax", lambda f: f),
-        "_softmax_backward_data": ("softmax_backward", lambda f: f),
-        "rms_norm": ("rms_norm", lambda f: lambda x, _, weight, eps: f(x, weight, eps)),
-        "topk": ("topk", lambda f: lambda x, k, dim=-1, largest=True: f(x, k, dim, largest, True)),
-    }  # those that take other arguments than ATen's
-
-    def find(function: Any) -> Callable[..., Any] | None:
-        key = _key(function)
-        if key in other:
-            name, adapt = other[key]
-            return adapt(getattr(space, name)) if hasattr(space, name) else None
-        name, _, overload = key.partition(".")
-        own = getattr(getattr(space, name, None), overload or "default", None)
-        return own if own is not None and _taken(own) == _taken(function) else None
-
-    return find
-
-
-def _taken(function: Any) -> list[tuple[str, Any]]:
-    """Types and defaults of the arguments."""
-    return [
-        (str(a.type).replace("SymInt", "int"), a.has_default_value() and a.default_value)
-        for a in function._schema.arguments
-    ]
-
-
-@lru_cache(maxsize=1)
-def _load_library(torch: ModuleType) -> None:
-    """Opens FLAGGEMS_DIR's library, which registers torch.ops.flag_gems: c_operators, two or three folders above
-    FlagGemsConfig.cmake, and liboperators, on which it rests.
-    """
-    folder = os.environ.get("FLAGGEMS_DIR")
-    if not folder:
-        raise LookupError("needs FLAGGEMS_DIR, which is not set")
-    above = [os.path.join(folder, *[".."] * steps) for steps in range(4)]
-    found = {
-        name: [file for place in above for file in sorted(glob.glob(os.path.join(place, name)))]
-        for name in ("liboperators.so", "c_operators*.so")
-    }
-    if not found["c_operators*.so"]:
-        raise LookupError(
-            f"FLAGGEMS_DIR is {folder}: no c_operators*.so there or up to three folders above"
-        )
-    for place in package_folders("flag_gems"):
-        os.environ.setdefault("FLAGGEMS_SOURCE_DIR", place)  # where its kernels' sources lie
-    for files in found.values():
-        for file in files[:1]:
-            try:
-                torch.ops.load_library(os.path.realpath(file))
-            except OSError as error:
-                raise LookupError(f"FLAGGEMS_DIR is {folder}: {error}") from error
+    return lambda function: functions.get(key_of(function))

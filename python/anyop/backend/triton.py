@@ -11,6 +11,7 @@ import json
 import os
 from functools import partial
 
+from anyop import _operators
 from anyop._load import core
 from anyop.backend import python
 
@@ -23,7 +24,14 @@ def is_interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
 
 
-def add_on_cpu(ops: list[str]) -> None:
+def register_on_cpu() -> None:
+    """Where it is asked for: for all operators, and for those that are loaded later."""
+    if is_interpreted():
+        _operators.on_new_operators.append(_add)
+        _add(_operators.list_ops())
+
+
+def _add(ops: list[str]) -> None:
     """Registers the same sources once more, for the CPU."""
     for op in ops:
         for found in json.loads(core.implementations(op)):

@@ -19,7 +19,6 @@ class Chooser {
 
   int32_t Run(Route::Ready* ready) {
     Find();
-    while (!chosen_ && LacksNamed() && AddLateBackends()) Find();
     if (frame_->explanation) *frame_->explanation = Explain();
     if (chosen_ && falls_back_ && TheSettings().fallback == Fallback::kError) return FailFallback();
     if (!chosen_) return FailNone();
@@ -50,9 +49,6 @@ class Chooser {
       return;
     }
   }
-
-  // A rule that names a backend which may be registered yet.
-  bool LacksNamed() const { return variant_->listed < variant_->named.size(); }
 
   bool Takes(const Implementation& i) const {
     if (i.readiness.load(std::memory_order_acquire) == Readiness::kUnresolved) MakeReady(&i);

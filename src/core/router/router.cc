@@ -56,6 +56,32 @@ std::unique_ptr<Implementation> FromEntry(const Operator* op, const AnyopKernelE
   return made;
 }
 
+void TakeIn(Router* router, State* state, std::unique_ptr<Implementation> made, const char* when) {
+  std::string why;
+  if (!BindWhen(when, made.get(), &why)) {
+    made->readiness = Readiness::kMissing;
+    made->why = "its condition cannot be read: " + why;
+  }
+  Insert(state, made.get());
+  router->all.push_back(std::move(made));
+}
+
+// Backends that compute the texts of another, with a library of their own, on CUDA.
+constexpr const char* kOfAtensTexts[] = {"flaggems", "flaggems_c"};
+
+std::unique_ptr<Implementation> Derived(const Implementation& aten, const char* backend) {
+  auto made = std::make_unique<Implementation>();
+  made->op = aten.op;
+  made->form = made->backend = backend;
+  const bool is_first = aten.name.compare(0, aten.backend.size(), aten.backend) == 0;
+  made->name = backend + (is_first ? aten.name.substr(aten.backend.size()) : "." + aten.name);
+  made->source = "flag_gems";
+  made->text = aten.text;
+  made->device_type = 2;  // kDLCUDA
+  made->priority = -110;  // behind aten: nobody's default
+  return made;
+}
+
 }  // namespace
 
 void AddToRouter(Operator* op) {
@@ -69,13 +95,11 @@ void AddToRouter(Operator* op) {
         (!entry.run && !entry.form))
       continue;
     auto made = FromEntry(op, entry);
-    std::string why;
-    if (!BindWhen(entry.when, made.get(), &why)) {
-      made->readiness = Readiness::kMissing;
-      made->why = "its condition cannot be read: " + why;
+    if (made->form == "aten") {
+      for (const char* backend : kOfAtensTexts)
+        TakeIn(&router, &state, Derived(*made, backend), entry.when);
     }
-    Insert(&state, made.get());
-    router.all.push_back(std::move(made));
+    TakeIn(&router, &state, std::move(made), entry.when);
   }
   Publish(&router, &state);
 }
@@ -117,23 +141,6 @@ void SetProvider(const std::string& form, Resolve resolve) {
   Router& router = TheRouter();
   const std::lock_guard<std::mutex> lock(router.mutex);
   router.providers[form] = resolve;
-}
-
-void SetLateBackends(void (*add)()) {
-  Router& router = TheRouter();
-  const std::lock_guard<std::mutex> lock(router.mutex);
-  router.add_late = add;
-}
-
-bool AddLateBackends() {
-  Router& router = TheRouter();
-  void (*add)() = nullptr;
-  {
-    const std::lock_guard<std::mutex> lock(router.mutex);
-    std::swap(add, router.add_late);
-  }
-  if (add) add();
-  return add != nullptr;
 }
 
 void SetWatch(Watch what, bool on) {

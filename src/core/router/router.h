@@ -32,12 +32,6 @@ bool IsDeterministic();
 // entries.
 void SetProvider(const std::string& form, Resolve resolve);
 
-// Called once, before a backend is said to be missing: registers what is too dear to register at
-// load.
-void SetLateBackends(void (*add)());
-// Has it been called? If not, calls it and returns true.
-bool AddLateBackends();
-
 // While watched, calls go through Choose, which logs, records and counts.
 enum Watch : uint32_t { kWatchLog = 1, kWatchRecord = 2, kWatchScopes = 4 };
 void SetWatch(Watch what, bool on);

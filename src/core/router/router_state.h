@@ -30,7 +30,6 @@ struct Router {
   AtenRoutes aten;
   RouteFile file;
   std::map<std::string, Resolve> providers;
-  void (*add_late)() = nullptr;
   bool deterministic = false;
   uint32_t watch = 0;
 };

@@ -112,6 +112,8 @@ TEST(RouteFiles) {
   CHECK_EQ(Load("test.which = extra_\n"), int{kAnyopValueError});
   CHECK_EQ(Load("test.which = triton\n"), int{kAnyopValueError});
   CHECK(LastErrorHas("test.which has no backend 'triton'; it has cpu_long, cpu, far"));
+  CHECK_EQ(Load("test.which = flaggems\n"), int{kAnyopValueError});  // it has no text of ATen's
+  CHECK(LastErrorHas("test.which has no backend 'flaggems'; it has cpu_long, cpu, far"));
   CHECK_EQ(Load("[when K=1]\ntest.which = cpu\n"), int{kAnyopValueError});
   CHECK(LastErrorHas(":1:7: test.which has no size K; it has D"));
   CHECK_EQ(Load("gone.* = cpu\n"), int{kAnyopValueError});

@@ -70,12 +70,7 @@ bool LoadRoutes(const char* path, std::string* error) {
   if (path && !ReadRouteFile(path, &file, error)) return false;
   Router& router = TheRouter();
   std::unique_lock<std::mutex> lock(router.mutex);
-  if (!CheckRules(file, MakeCatalogue(router), error)) {
-    lock.unlock();
-    if (!AddLateBackends()) return false;
-    lock.lock();  // one of them may be what was missing
-    if (!CheckRules(file, MakeCatalogue(router), error)) return false;
-  }
+  if (!CheckRules(file, MakeCatalogue(router), error)) return false;
   SetRules(&router, std::move(file));
   PublishAll(&router);
   lock.unlock();
@@ -107,22 +102,16 @@ bool CheckScope(const std::string& text, std::string* error) {
         "anyop.torch.device.set_route";
     return false;
   }
-  const auto is_known = [](const std::string& backend, std::string* why) {
-    Router& router = TheRouter();
-    const std::lock_guard<std::mutex> lock(router.mutex);
-    const Catalogue catalogue = MakeCatalogue(router);
-    *why = UnknownBackend(backend, catalogue);
-    return IsKnownBackend(backend, catalogue);
-  };
-  for (const auto& backends : scope->backends) {
-    for (const std::string& backend : backends) {
-      if (!is_known(backend, error) && !(AddLateBackends() && is_known(backend, error)))
-        return false;
-    }
-  }
   Router& router = TheRouter();
   const std::lock_guard<std::mutex> lock(router.mutex);
   const Catalogue catalogue = MakeCatalogue(router);
+  for (const auto& backends : scope->backends) {
+    for (const std::string& backend : backends) {
+      if (IsKnownBackend(backend, catalogue)) continue;
+      *error = UnknownBackend(backend, catalogue);
+      return false;
+    }
+  }
   for (const std::string& pattern : scope->patterns) {
     const auto fits = [&](const Operator* op) { return FitsOperator(pattern, *op); };
     if (std::any_of(catalogue.operators.begin(), catalogue.operators.end(), fits)) continue;

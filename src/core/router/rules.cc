@@ -53,8 +53,6 @@ bool CheckBackend(const Operator& op, const std::string& backend, const Catalogu
     if (i->backend == backend || i->name == backend) return true;
     there += (there.empty() ? "" : ", ") + i->name;
   }
-  if (backend == "flaggems" || backend == "flaggems_c")
-    return true;  // registered when first needed
   // The schema may state a kernel that this build lacks.
   const std::string stated = "\"backend\":\"" + backend + "\"";
   if (std::strstr(op.table->metadata, stated.c_str())) return true;
