@@ -58,7 +58,6 @@ print(anyop.aten.schema("relu"), len(anyop.aten.overloads("add")), "torch" in sy
     print(
         f"\nmade, a process and torch's import included: {cold:.2f} s; found: {float(seconds):.4f} s"
     )
-    assert cold < 30 and float(seconds) < 5
 
 
 def test_another_torch_has_another_table(empty_cache, monkeypatch):

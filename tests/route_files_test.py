@@ -7,7 +7,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import anyop
@@ -35,13 +34,18 @@ def folder(tmp_path, monkeypatch):
     anyop.load_routes(None)
 
 
+def bytes_read() -> int:
+    """By this process until now."""
+    return int(Path("/proc/self/io").read_text().partition("rchar: ")[2].split()[0])
+
+
 def refusal(path: str) -> str:
-    """What load_routes says of a file; the routes before it must stay, and nobody waits for it."""
+    """What load_routes says of a file, of which it reads little; the routes before it must stay."""
     before = core.routes()
-    start = time.monotonic()
+    start = bytes_read()
     with pytest.raises(ValueError) as caught:
         anyop.load_routes(path)
-    assert time.monotonic() - start < 2
+    assert bytes_read() - start < 2 * LIMIT
     assert core.routes() == before
     return str(caught.value)
 
@@ -121,13 +125,11 @@ def test_large_files_are_refused_before_they_are_read(folder):
     assert refusal("./line") == f"./line:1:{LIMIT + 1}: {found}"
 
 
-def test_the_largest_files_are_read_at_once(folder):
-    start = time.monotonic()
+def test_the_largest_files_are_read(folder):
     Path("rules").write_text("".join(f"[when D={i}]\n* = cpu, aten\n" for i in range(8192)))
     anyop.load_routes("./rules")
     Path("comments").write_bytes(b"#\n" * (LIMIT // 2))
     anyop.load_routes("./comments")
-    assert time.monotonic() - start < 10  # a second and a half on a laptop
 
 
 def test_a_file_that_grows_is_not_read_to_its_end(folder):

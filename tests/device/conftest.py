@@ -135,6 +135,25 @@ def two_devices(platform) -> None:
 
 
 @pytest.fixture
+def while_it_sleeps(platform):
+    """Calls work behind something long on the current stream, until it says that it was done before that ended.
+
+    A busy machine may itself take as long, and gets some chances; what waits for the stream never says so.
+    """
+    import torch
+
+    def attempt(work) -> bool:
+        for milliseconds in (150, 600, 2400):
+            torch.ops.anyop_device.sleep(milliseconds)
+            if work():
+                return True
+            torch.anyop.synchronize()
+        return False
+
+    return attempt
+
+
+@pytest.fixture
 def program(platform):
     """Runs text in a Python of its own that has loaded the device; its output, or its process when told."""
 

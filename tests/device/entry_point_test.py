@@ -205,20 +205,28 @@ in_children(WAYS, attempt)
 
 
 def test_what_it_costs_before_the_first_use(site, platform, report):
-    """Processor time of the entry point by itself, and that it stays away where it is told to."""
-    cost = min(float(run("""
+    """Processor time of the entry point by itself, which is told; the functions that it calls are counted."""
+    found = [run("""
 import time, sys, torch
 assert "anyop_device" not in sys.modules and torch._C._get_privateuse1_backend_name() == "privateuseone"
 from importlib.metadata import entry_points
 backend_extensions = entry_points(group="torch.backends")  # torch has it in a variable of this name
+seen = [0]
+def count(frame, event, what): seen[0] += "return" not in event
+if COUNTS: sys.setprofile(count)
 begin = time.process_time()
 import anyop_device
 anyop_device.autoload()
-print((time.process_time() - begin) * 1e3)
+milliseconds = (time.process_time() - begin) * 1e3
+sys.setprofile(None)
+print(seen[0] if COUNTS else milliseconds)
 assert torch._C._get_privateuse1_backend_name() == "anyop" and not torch.anyop.is_initialized()
-""", site, TORCH_DEVICE_BACKEND_AUTOLOAD="0")) for _ in range(3))  # fmt: skip
-    report.append(f"anyop-device adds {cost:.1f} ms to import torch before the first use")
-    assert cost <= 10
+""".replace("COUNTS", str(counts)), site, TORCH_DEVICE_BACKEND_AUTOLOAD="0") for counts in (0, 0, 1)]  # fmt: skip
+    cost, calls = min(map(float, found[:2])), int(found[2])
+    report.append(
+        f"anyop-device adds {cost:.1f} ms and {calls:,} calls to import torch before the first use"
+    )
+    assert 0 < calls < 3_000
 
 
 def test_without_a_library_torch_stays_as_it_is_and_the_cure_is_named(site, tmp_path):

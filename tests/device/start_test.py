@@ -116,9 +116,9 @@ assert torch.anyop.is_available() and not torch.anyop._is_in_bad_fork()
 
 
 def test_what_it_costs(platform, report, tmp_path):
-    """Processor time, which others on this machine do not lengthen; the first run warms the files' cache and Python's.
+    """Processor time is told, as it is the machine's; calls of functions, which are the program's, are bounded.
 
-    CUDA starts at the first tensor, not at the import.
+    The first run warms the files' cache and Python's. CUDA starts at the first tensor, not at the import.
     """
     runs = [
         [float(word) for word in run("""
@@ -149,4 +149,14 @@ print(count, *(b - a for a, b in zip(clock, clock[1:])))
         f"import anyop.torch.device, library in the cache: {sum(parts) * 1e3:.0f} ms beyond torch ({shown})"
     )
     report.append(f"the first tensor on {platform}: {first * 1e3:.0f} ms")
-    assert count > 1000 and parts[3] <= 0.1 and sum(parts) <= 0.3
+    calls = int(run("""
+import sys, torch
+seen = [0]
+def count(frame, event, what): seen[0] += "return" not in event
+sys.setprofile(count)
+import anyop.torch.device
+sys.setprofile(None)
+print(seen[0])
+""", PYTHONDONTWRITEBYTECODE="", PYTHONPYCACHEPREFIX=str(tmp_path)))  # fmt: skip
+    report.append(f"import anyop.torch.device calls {calls:,} functions beyond torch")
+    assert count > 1000 and 1000 < calls < 300_000  # 227,449 with torch 2.13

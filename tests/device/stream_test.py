@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -17,15 +16,17 @@ def sleep(milliseconds):
     torch.ops.anyop_device.sleep(milliseconds)
 
 
-def delayed_copy(values: torch.Tensor, stream) -> torch.Tensor:
+def delayed_copy(values: torch.Tensor, stream, while_it_sleeps) -> torch.Tensor:
     """A tensor that receives values on the stream, late; the caller does not wait."""
     there, source = torch.zeros(values.shape, device="anyop"), values.pin_memory()
     stream.wait_stream(torch.anyop.current_stream())
-    start = time.perf_counter()
-    with torch.anyop.stream(stream):
-        sleep(DELAY)
+
+    def copy():
         there.copy_(source, non_blocking=True)
-    assert time.perf_counter() - start < DELAY / 1100, "the copy has held the caller"
+        return not stream.query()
+
+    with torch.anyop.stream(stream):
+        assert while_it_sleeps(copy), "the copy has held the caller"
     return there
 
 
@@ -65,9 +66,9 @@ WAITS = {
 
 
 @pytest.mark.parametrize("way", WAITS)
-def test_a_late_producer_is_never_read_early(way):
+def test_a_late_producer_is_never_read_early(way, while_it_sleeps):
     values, side = torch.randn(1000), torch.anyop.Stream()
-    there = delayed_copy(values, side)
+    there = delayed_copy(values, side, while_it_sleeps)
     done = side.record_event()
     WAITS[way](side, done)
     assert torch.equal((there * 2).cpu(), values * 2)
@@ -101,12 +102,14 @@ def test_reads_on_the_same_stream_wait(way):
     assert torch.equal(torch.as_tensor(found), torch.as_tensor(expected))
 
 
-def test_a_copy_to_pinned_memory_comes_later():
+def test_a_copy_to_pinned_memory_comes_later(while_it_sleeps):
     x, there = torch.full((1000,), 3.0, device="anyop"), torch.zeros(1000).pin_memory()
-    start = time.perf_counter()
-    sleep(DELAY)
-    there.copy_(x, non_blocking=True)
-    assert time.perf_counter() - start < DELAY / 1100
+
+    def copy():
+        there.copy_(x, non_blocking=True)
+        return not torch.anyop.current_stream().query()
+
+    assert while_it_sleeps(copy)
     x.fill_(5)  # ordered behind the copy
     torch.anyop.synchronize()
     assert torch.all(there == 3) and torch.all(x.cpu() == 5)
@@ -123,17 +126,17 @@ def test_the_source_of_a_copy_may_die():
         assert torch.all(there == value)
 
 
-def test_streams_do_not_hold_each_other():
-    def work():
-        return (torch.ones(8, device="anyop") * 2).sum().item()
+def test_streams_do_not_hold_each_other(while_it_sleeps):
+    side, usual = torch.anyop.Stream(), torch.anyop.current_stream()
 
-    side = torch.anyop.Stream()
+    def work():
+        with torch.anyop.stream(usual):
+            assert (torch.ones(8, device="anyop") * 2).sum().item() == 16
+        return not side.query()
+
     work()  # CUDA waits for the whole device when it loads a kernel
     with torch.anyop.stream(side):
-        sleep(DELAY)
-    start = time.perf_counter()
-    assert work() == 16
-    assert time.perf_counter() - start < DELAY / 1100 and not side.query()
+        assert while_it_sleeps(work)
     side.synchronize()
     assert side.query()
 
