@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import anyop.torch  # noqa: F401
+import anyop.torch
 import pytest
 import torch
 from anyop import testing
@@ -126,3 +126,16 @@ def test_symbolic_sizes_stay_symbolic():
     assert guarded and not guarded & {s.node.expr for s in (*x.shape[:2], w.shape[0])}, env.guards
     with mode, pytest.raises(ValueError, match="linear: weight has shape"):
         torch.ops.anyop.linear(x, odd)
+
+
+def test_a_fake_tensor_among_others_is_named():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode, x, weight = FakeTensorMode(), torch.ones(2, 4), torch.ones(4)
+    for arguments, names in (
+        ((x, mode.from_tensor(weight)), "weight is a FakeTensor and x is none"),
+        ((mode.from_tensor(x), weight), "x is a FakeTensor and weight is none"),
+        ((x, weight, 1e-6, mode.from_tensor(x)), "out is a FakeTensor and x is none"),
+    ):
+        with pytest.raises(TypeError, match=f"^rms_norm: {names}, expected both alike"):
+            anyop.rms_norm(*arguments)

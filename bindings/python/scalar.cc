@@ -17,12 +17,24 @@ bool WrongType(const Operator& op, const Param& p, PyObject* object) {
                     (p.IsList() ? "a list of " : "") + kKindName[p.kind]);
 }
 
-// Replaces the error of a conversion by ours.
+// Replaces the error of a conversion by ours. One that the object's own Python code raised has that
+// code in its traceback, and is kept; that of a framework's array is not.
 bool ConversionFailed(const Operator& op, const Param& p, PyObject* object) {
-  const bool range = PyErr_ExceptionMatches(PyExc_OverflowError);
-  if (!range && !PyErr_ExceptionMatches(PyExc_TypeError))
-    return false;  // raised by the object's own code
-  PyErr_Clear();
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  bool ours = false;
+  for (PyObject* kind :
+       {PyExc_TypeError, PyExc_ValueError, PyExc_OverflowError, PyExc_RuntimeError})
+    ours = ours || PyErr_GivenExceptionMatches(type, kind);
+  if (PyErr_GivenExceptionMatches(type, PyExc_RecursionError) ||
+      (ours && traceback && !Attribute(object, "__dlpack__")))
+    ours = false;
+  if (!ours) {
+    PyErr_Restore(type, value, traceback);
+    return false;
+  }
+  const bool range = PyErr_GivenExceptionMatches(type, PyExc_OverflowError);
+  for (PyObject* part : {type, value, traceback}) Py_XDECREF(part);
   if (!range) return WrongType(op, p, object);
   return Refuse(
       op, p, PyExc_ValueError,
@@ -36,6 +48,10 @@ bool ToInt(const Operator& op, const Param& p, PyObject* object, int64_t* value)
 }
 
 bool ToFloat(const Operator& op, const Param& p, PyObject* object, double* value) {
+  // NumPy's complex numbers would lose a part, with a warning.
+  if (!PyFloat_Check(object) && !PyLong_Check(object) &&
+      TypeText(Py_TYPE(object)).rfind("numpy.c", 0) == 0)
+    return WrongType(op, p, object);
   *value = PyFloat_AsDouble(object);
   return !(*value == -1 && PyErr_Occurred()) || ConversionFailed(op, p, object);
 }
@@ -73,6 +89,11 @@ bool ToDtype(const Operator& op, const Param& p, PyObject* object, int64_t* valu
       Ref found = Attribute(object, attribute);
       if (found && PyUnicode_Check(found.get())) name = std::move(found);
     }
+    const Ref native = name ? Attribute(object, "isnative") : Ref();
+    if (native && native.get() == Py_False)
+      return Refuse(op, p, PyExc_TypeError,
+                    "has its bytes swapped, expected the machine's order: "
+                    "the dtype's .newbyteorder(\"=\")");
     shown = static_cast<bool>(name);
     if (!name) name = Ref(PyObject_Str(object));  // "torch.float32"
     if (!name) return false;

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import anyop
 import numpy as np
 import pytest
@@ -23,6 +25,32 @@ BAD_CALLS = {
     "broadcast": (anyop.mul, [ones(2, 4), ones(3)], {}),
     "condition": (anyop.softmax, [ones(2, 4)], {"dim": 5}),
     "attribute of another kind": (anyop.rms_norm, [ones(2, 4), ones(4)], {"eps": "small"}),
+    **{
+        f"{type(value).__name__} {at} as float": (
+            anyop.rms_norm,
+            [ones(2, 4), ones(4)],
+            {"eps": value},
+        )
+        for at, value in enumerate(
+            (
+                np.void(b"ab"),
+                np.complex64(1),
+                np.str_("1"),
+                np.bytes_(b"1"),
+                np.array("x"),
+                np.ones(2),
+                [1.0],
+                b"1",
+                np.array(None),
+                np.ones(1, [("a", "f4")])[0],
+                np.datetime64("2020"),
+                1j,
+                10**400,
+                Decimal("sNaN"),
+            )
+        )
+    },
+    "swapped bytes": (anyop.cast, [ones(2)], {"dtype": np.dtype(">f4")}),
     "a float for an int": (anyop.softmax, [ones(2, 4)], {"dim": 1.0}),
     "unknown keyword": (anyop.rms_norm, [ones(2, 4), ones(4)], {"epsilon": 1e-6}),
     "given twice": (anyop.rms_norm, [ones(2, 4), ones(4)], {"x": 1}),
@@ -47,7 +75,29 @@ def test_text_is_that_of_numpy(caller, name):
     assert error_of(function, tensors, kwargs) == error_of(function, arrays, kwargs)
 
 
-@pytest.mark.parametrize("name", [name for name in BAD_CALLS if name not in ("none", "no tensor")])
+class Own:
+    def __float__(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [TypeError("mine"), ValueError("mine"), OverflowError("mine")])
+def test_an_objects_own_error_is_kept(caller, error):
+    own = Own()
+    own.error = error
+    with pytest.raises(type(error)) as caught:
+        anyop.rms_norm(caller.tensor(ones(2, 4)), caller.tensor(ones(4)), own)
+    assert caught.value is error
+
+
+# Graphs are traced from numbers: an odd value there is its framework's to refuse.
+GRAPHS = [
+    name
+    for name in BAD_CALLS
+    if name not in ("none", "no tensor", "swapped bytes") and "as float" not in name
+]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
 def test_text_in_a_graph(caller, name):
     """What a framework wraps around the error keeps its text."""
     function, arrays, kwargs = BAD_CALLS[name]

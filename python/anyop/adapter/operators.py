@@ -110,6 +110,11 @@ class Operator:
     def _scalar(self, param: dict[str, Any], value: Any) -> Any:
         kind = param["kind"]
         if kind == "ScalarType":
+            if getattr(value, "isnative", True) is False:
+                raise TypeError(
+                    f"{self.name}: {param['name']} has its bytes swapped, expected the machine's order: "
+                    'the dtype\'s .newbyteorder("=")'
+                )
             dtype = self.framework.to_dtype(value)
             if dtype is None:
                 raise self._wrong(param, value, self.framework.dtype_example)
@@ -125,17 +130,30 @@ class Operator:
         elif not isinstance(
             value, self.framework.integers if kind == "int" else self.framework.floats
         ):
-            if isinstance(value, float) or not hasattr(
-                value, "__index__" if kind == "int" else "__float__"
-            ):
+            lossy = isinstance(value, (float, str, bytes)) or type(value).__name__.startswith(
+                "complex"
+            )
+            if lossy or not hasattr(value, "__index__" if kind == "int" else "__float__"):
                 raise self._wrong(param, value)
-            return value.__index__() if kind == "int" else float(value)
+            try:
+                return value.__index__() if kind == "int" else float(value)
+            except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+                is_own = error.__traceback__.tb_next and not hasattr(value, "__dlpack__")
+                if is_own or isinstance(error, RecursionError):
+                    raise
+                if isinstance(error, OverflowError):
+                    raise ValueError(
+                        f"{self.name}: {param['name']} is out of the range of {kind}64"
+                    ) from None
+                raise self._wrong(param, value) from None
         return value
 
     def _wrong(self, param: dict[str, Any], value: Any, expected: str = "") -> TypeError:
         listed = "a list of " if param["list"] else ""
+        kind = type(value)
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
         return TypeError(
-            f"{self.name}: {param['name']} is a {type(value).__name__}, expected "
+            f"{self.name}: {param['name']} is a {module}{kind.__qualname__}, expected "
             f"{listed}{expected or param['kind']}"
         )
 

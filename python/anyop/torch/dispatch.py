@@ -74,7 +74,6 @@ def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> Any:
             inputs[at] = _tensors(operator, at, inputs[at])
         else:
             inputs[at] = operator.convert(at, inputs[at])
-    given = [result for result in results if result is not None and result is not False]
     for param, place in zip(operator.results, results):
         if isinstance(place, torch.Tensor):
             _refuse_sparse(operator, param, place)
@@ -82,12 +81,39 @@ def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> Any:
     use = thread.text  # said to torch.ops, so that a graph keeps it
     if use is not None:
         _refuse_graph(operator, use)
+    if torch.compiler.is_compiling():
+        return _run(operator, inputs, results, use)
+    try:
+        return _run(operator, inputs, results, use)
+    except AssertionError:  # torch's, where fake tensors stand among others
+        _refuse_fake(operator, values)
+        raise
+
+
+def _run(operator: Operator, inputs: list[Any], results: list[Any], use: str | None) -> Any:
+    given = [result for result in results if result is not None and result is not False]
     if not given:
         return operator.call(inputs, _mask(operator, results), use)
     if len(given) == len(results) and operator.out is not None:
         operator.call_out(inputs, given, use)
         return given[0] if len(given) == 1 else tuple(given)
     return _copied(operator, inputs, results, use)
+
+
+def _refuse_fake(operator: Operator, values: list[Any]) -> None:
+    """TypeError that names the one fake tensor, and the one that is none."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    found: dict[bool, str] = {}
+    for name, value in zip(operator.names, values):
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, torch.Tensor):
+                found.setdefault(isinstance(tensor, FakeTensor), name)
+    if len(found) == 2:
+        raise TypeError(
+            f"{operator.name}: {found[True]} is a FakeTensor and {found[False]} is none, expected both alike: "
+            f"make it of {found[False]} too (FakeTensorMode.from_tensor)"
+        ) from None
 
 
 def _refuse_graph(operator: Operator, use: str) -> None:
