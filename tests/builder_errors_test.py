@@ -309,3 +309,86 @@ def test_the_permissions_of_a_copy_are_the_users(cache_folder, tmp_path):
     assert (out / "include" / "acme" / "ops" / "scale.h").exists()
     assert not list(out.rglob("*.part")) and not (out / "manifest.json").exists()
     assert sb.call(library, sb.environment(cache_folder)) == "6.0"
+
+
+@pytest.mark.parametrize("shape", ["lines", "one line", "status lines"])
+def test_a_compiler_that_prints_thirty_megabytes(shape, cache_folder, tmp_path, monkeypatch):
+    """It is followed in bounded space; the first error and the end are kept, and the message fits on a screen."""
+    folder = sb.write_operator(tmp_path / "ops")
+    print_it = {
+        "lines": "yes 'scale.cc:1:1: note: what a long story' | head -c 30000000",
+        "one line": "head -c 30000000 /dev/zero | tr '\\0' x",
+        "status lines": "yes '[1/2] in0/scale.cc' | head -c 5000000",
+    }[shape]
+    compiler = sb.write_compiler(
+        tmp_path / "g++", before=f"echo 'in0/scale.cc:3:1: error: no' >&2; {print_it}; exit 1"
+    )
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(anyop.BuildError) as caught:
+        anyop.build(folder)
+    text = str(caught.value)
+    assert "scale.cc:3:1: error: no" in text.splitlines()[0] and len(text) < 30_000
+    assert shape == "status lines" or len(caught.value.output) < 2_000_000
+
+
+@pytest.mark.parametrize(
+    "flag", ["-c", "-E", "-S", "-###", "-M", "-fsyntax-only", "-o", "", "-wrapper"]
+)
+def test_flags_with_which_nothing_is_built(flag, cache_folder, tmp_path, monkeypatch):
+    folder = sb.write_operator(tmp_path / "ops")
+    if flag == "-wrapper":
+        with pytest.raises(anyop.BuildError, match=r"libops\.so was not made, .* verbose shows"):
+            anyop.build(folder, flags=[flag, "echo"])
+        return
+    with pytest.raises(ValueError, match=r"flags has .* leave it out"):
+        anyop.build(folder, flags=[flag])
+    if flag:
+        monkeypatch.setenv("CXX", f"{sb.GXX} {flag}")
+        with pytest.raises(ValueError, match=rf"CXX has '{re.escape(flag)}'.* leave it out"):
+            anyop.build(folder)
+
+
+def test_what_is_not_utf8_is_named(cache_folder, tmp_path, monkeypatch):
+    odd = "a\udcffb"
+    folder = sb.write_operator(tmp_path / "ops")
+    with pytest.raises(ValueError, match=r"the path .* not UTF-8"):
+        anyop.build(sb.write_operator(tmp_path / odd))
+    with pytest.raises(ValueError, match=r"the path .* not UTF-8"):
+        anyop.load(str(tmp_path / odd / "x.so"))
+    with pytest.raises(ValueError, match=r"flags has .* not UTF-8"):
+        anyop.build(folder, flags=[f"-D{odd}"])
+    with pytest.raises(ValueError, match=r"the source or a schema is .* not UTF-8"):
+        anyop.jit.load("odd", source=f"// {odd}\nvoid f(float* x) {{}}", functions=["f"])
+    (folder / f"{odd}.h").write_text("")
+    with pytest.raises(ValueError, match=r"holds .* not UTF-8"):
+        anyop.build(folder)
+    (folder / f"{odd}.h").unlink()
+    with monkeypatch.context() as patch:
+        patch.setenv("ANYOP_CACHE_DIR", str(tmp_path / odd))
+        with pytest.raises(ValueError, match=r"ANYOP_CACHE_DIR is .* in UTF-8"):
+            anyop.build(folder)
+    assert (
+        sb.call(anyop.build(sb.write_operator(tmp_path / "a\x7fb")), sb.environment(cache_folder))
+        == "6.0"
+    )
+
+
+def test_a_cache_that_nothing_may_be_run_from(tmp_path):
+    """The loader says only that a segment could not be mapped."""
+    folder, mount = sb.write_operator(tmp_path / "ops"), tmp_path / "mount"
+    mount.mkdir()
+    code = f"mount -t tmpfs -o noexec,mode=700 none '{mount}' && exec \"$@\""
+    probe = ["unshare", "-rm", "sh", "-c", code, "sh"]
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*probe, "true"], capture_output=True).returncode
+    ):
+        pytest.skip("this user cannot mount in a name space of its own")
+    env = sb.environment(mount / "cache")
+    done = subprocess.run(
+        [*probe, sys.executable, "-c", sb.CALL, folder, "acme"],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and "noexec? ANYOP_CACHE_DIR names another cache" in done.stderr

@@ -97,7 +97,11 @@ static inline void* AnyopOpenLibraryFile(const char* path, int mode, char* text,
   if (!AnyopLibraryFileIsWhole(path, text, capacity)) return NULL;
   void* library = dlopen(path, mode);
   const char* reason = library ? NULL : dlerror();
-  if (!library) snprintf(text, capacity, "%s", reason ? reason : path);
+  if (!library)
+    snprintf(text, capacity, "%.880s%s", reason ? reason : path,
+             reason && strstr(reason, "failed to map segment")
+                 ? "; is its file system mounted noexec? ANYOP_CACHE_DIR names another cache"
+                 : "");
   return library;
 }
 

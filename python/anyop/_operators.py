@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 
 from anyop._load import core
+from anyop._paths import check_utf8
 
 ops = types.SimpleNamespace()  # ops.acme.rms_norm; anyop's own are there too, as ops.anyop
 on_new_operators: list[
@@ -85,7 +86,8 @@ def load(path: str | os.PathLike) -> list[str]:
     Raises FileNotFoundError when path does not exist, ValueError when it is no library of operators, was built for
     another machine or ABI, or names an operator that is there already; what ``anyop.build`` raises.
     """
-    path = os.path.abspath(os.fspath(path))
+    path = os.path.abspath(os.fsdecode(path))
+    check_utf8(path, "the path")
     before = set(list_ops())
     for file in _libraries(path):
         _check_machine(file)

@@ -37,3 +37,12 @@ def is_installed(module: str) -> bool:
     """Whether there is such a top-level module, likewise."""
     spec = importlib.util.find_spec(module)
     return spec is not None and spec.origin is not None
+
+
+def check_utf8(text: str, where: str) -> None:
+    """Raises ValueError for a name that no text file can hold: build.ninja, tables, manifests."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        shown = text if len(text) < 300 else f"{text[:300]}…"
+        raise ValueError(f"{where} {shown!r}, which is not UTF-8; write it in UTF-8") from None

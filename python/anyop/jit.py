@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from anyop import _operators
+from anyop._paths import check_utf8
 from anyop.builder.build import Choices, build_inputs
 from anyop.builder.folder import SUFFIXES, hash_texts, library_name
 
@@ -121,13 +122,11 @@ class _Request:
         for path in self.files:
             with open(path, encoding="utf-8", errors="surrogateescape") as stream:
                 contents += [path, stream.read()]
-        return [
-            self.backend,
-            self.source or "",
-            repr(contents),
-            repr(self.functions),
-            repr(self.schemas),
-        ]
+        texts = [self.backend, self.source or "", repr(contents)]
+        texts += [repr(self.functions), repr(self.schemas)]
+        for given in (self.source or "", *self.functions, *map(str, self.schemas)):
+            check_utf8(given, "the source or a schema is")
+        return texts
 
     def write(self, folder: str, namespace: str) -> None:
         """The folder of operators that is built."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 
 from anyop import _anyop
-from anyop._paths import include_dir
+from anyop._paths import check_utf8, include_dir
 from anyop.builder.errors import BuildError
 from anyop.builder.folder import (
     SUFFIXES,
@@ -21,6 +21,11 @@ from anyop.builder.folder import (
 from anyop.builder.toolchains import CPU_FLAGS, choose_toolchain
 from anyop.builder.tools import find_command, named_flags
 from anyop.cache import Manifest, Request, obtain
+
+_NO_BUILD = {
+    "-c", "-E", "-S", "-M", "-MM", "-o", "-###", "-fsyntax-only", "--help", "--version", "-dumpversion",
+    "-dumpmachine", "--dryrun", "-dryrun", "-ptx", "-cubin", "-fatbin", "-r", "-dc", "-dlink",
+}  # fmt: skip
 
 
 def build(
@@ -127,7 +132,9 @@ class Choices:
 
                 default = choose_toolchain(backend, named.get(backend)).default_arch
                 archs[backend] = wanted_archs(backend, arch, default)
-        return cls(archs, _texts(flags, "flags"), named, chosen, static, verbose)
+        flags = _texts(flags, "flags")
+        _check_flags(flags, "flags has")
+        return cls(archs, flags, named, chosen, static, verbose)
 
     def facts(self, name: str) -> list[str]:
         """What the library depends on besides files."""
@@ -135,6 +142,8 @@ class Choices:
             choose_toolchain(role, self.toolchains.get(role)) for role in ("host", *self.archs)
         ]
         machine = chains[0].machine or os.uname().machine
+        for chain in chains:
+            _check_flags(named_flags(chain), f"{' or '.join(chain.variables)} has")
         added = [word for chain in chains for word in (*chain.compile, *named_flags(chain))]
         chosen = [self.flags, self.archs, chains, CPU_FLAGS, self.backends, self.static]
         return [
@@ -173,6 +182,19 @@ def _backends(backends: Iterable[str] | None) -> tuple[str, ...] | None:
                 f"no backend {backend!r} to build, expected some of {', '.join(SUFFIXES)}"
             )
     return tuple(name for name in SUFFIXES if name in chosen or name == "cpu")
+
+
+def _check_flags(flags: Iterable[str], where: str) -> None:
+    """Raises ValueError for those with which a compiler makes something else, or nothing."""
+    for flag in flags:
+        check_utf8(flag, where)
+        if not flag:
+            raise ValueError(f"{where} an empty text; leave it out")
+        if flag in _NO_BUILD:
+            raise ValueError(
+                f"{where} {flag!r}, with which a compiler makes no library; leave it out "
+                "(verbose=True shows the commands)"
+            )
 
 
 def _texts(values: Iterable[str], what: str) -> tuple[str, ...]:

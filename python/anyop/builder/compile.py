@@ -84,7 +84,13 @@ class _Build:
 
     def check_library(self) -> None:
         """Exports the one function and nothing else, for the machine that was asked for; then it gets its checksum."""
-        library = Elf(os.path.join(self.private, "entry", self.plan.library))
+        path = os.path.join(self.private, "entry", self.plan.library)
+        if not os.path.isfile(path):
+            raise BuildError(
+                f"{self.plan.library} was not made, though no command failed; which flag asks for something else? "
+                "verbose shows the commands"
+            )
+        library = Elf(path)
         if library.exported != {ENTRY}:
             raise BuildError(
                 f"{self.plan.library} exports {', '.join(sorted(library.exported)) or 'nothing'}, expected {ENTRY} only"

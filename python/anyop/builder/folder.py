@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from anyop._paths import check_utf8
 from anyop.cache.dependencies import hash_file, sha256
 
 SCHEMA = ".toml"
@@ -26,7 +27,8 @@ _ENVIRONMENT = (
 
 def check_folder(path: str | os.PathLike) -> str:
     """The absolute path of a folder. Raises FileNotFoundError, NotADirectoryError, ValueError."""
-    folder = os.path.abspath(os.fspath(path))
+    folder = os.path.abspath(os.fsdecode(path))
+    check_utf8(folder, "the path")
     if any(char in folder for char in "\n\r\0"):
         raise ValueError(f"the path {folder!r} has a line break, which no build can do with")
     if not os.path.exists(folder):
@@ -48,6 +50,7 @@ def find_files(folder: str) -> list[str]:
             test = stem.endswith("_test") and suffix != SCHEMA
             kind = suffix in _KINDS or name.endswith(TRITON)
             if kind and not test and name[0] != "." and name != "pyproject.toml":
+                check_utf8(name, f"{folder} holds")
                 found.append(os.path.join(root, name))
         if len(found) > _MOST_FILES:
             raise ValueError(

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -20,7 +21,11 @@ from anyop.cache.place import VARIABLE
 
 _SHOW_AFTER_SECONDS = 1.0
 _FIRST_SCREEN = 24  # lines
+_SHOWN_CHARACTERS = 1000  # of a line on it
+_KEPT_LINE = 1 << 16  # bytes of a line
+_KEPT = 1 << 18  # bytes at each end of what one step says
 _STEP = re.compile(r"^\[(\d+)/(\d+)\] (.*)")
+_STATUS = re.compile(rb"FAILED: |\[\d+/\d+\] ")
 _ERRORS = (
     re.compile(r"^[^\s].*?:\d+(:\d+)?: (fatal )?error: "),  # gcc, clang
     re.compile(r"^[^\s].*\(\d+\): (catastrophic )?error"),  # nvcc
@@ -129,7 +134,7 @@ def _follow(process: subprocess.Popen, progress: _Progress, timeout: float) -> s
     """All that ninja and the compilers print."""
     import select
 
-    data, rest, end = b"", b"", time.monotonic() + timeout
+    said, end = _Said(), time.monotonic() + timeout
     handle = process.stdout.fileno()
     while True:
         ready, _, _ = select.select([handle], [], [], 0.1)
@@ -137,9 +142,9 @@ def _follow(process: subprocess.Popen, progress: _Progress, timeout: float) -> s
             block = os.read(handle, 65536)
             if not block:
                 break
-            data, (*lines, rest) = data + block, (rest + block).split(b"\n")
-            for line in lines:
-                progress.line(line.decode("utf-8", "replace"))
+            for line in said.feed(block):
+                if progress.verbose or line.startswith(b"["):
+                    progress.line(line.decode("utf-8", "replace"))
         progress.tick()
         if time.monotonic() > end:
             raise TimeoutError(
@@ -147,7 +152,65 @@ def _follow(process: subprocess.Popen, progress: _Progress, timeout: float) -> s
             )
     process.wait()
     progress.end()
-    return data.decode("utf-8", "replace")
+    return said.text()
+
+
+class _Said:
+    """What ninja and the compilers print, in bounded space and linear time: the two ends of each step's, and of
+    each line.
+    """
+
+    def __init__(self) -> None:
+        self._part = b""  # of a line that goes on
+        self._status = b""
+        self._kept: list[bytes] = []
+        self._begin_step()
+
+    def feed(self, block: bytes) -> list[bytes]:
+        """The lines that end in this block."""
+        *ends, rest = block.split(b"\n")
+        lines = []
+        for end in ends:
+            lines.append(self._longer(end))
+            self._part = b""
+            self._keep(lines[-1])
+        self._part = self._longer(rest)
+        return lines
+
+    def text(self) -> str:
+        """All that is kept."""
+        self._keep(self._part)
+        self._end_step()
+        return b"\n".join(self._kept).decode("utf-8", "replace")
+
+    def _longer(self, more: bytes) -> bytes:
+        return self._part + more[: max(0, _KEPT_LINE - len(self._part))]
+
+    def _keep(self, line: bytes) -> None:
+        if line.startswith((b"FAILED: ", b"[")):
+            found = _STATUS.match(line)
+            if found and found[0] != self._status:  # who only looks like ninja says the same again
+                self._status = found[0]
+                self._end_step()
+        if self._room > 0:
+            self._kept.append(line)
+            self._room -= len(line) + 1
+            return
+        self._last.append(line)
+        self._last_bytes += len(line) + 1
+        while self._last_bytes > _KEPT:
+            self._last_bytes -= len(self._last.popleft()) + 1
+            self._dropped += 1
+
+    def _begin_step(self) -> None:
+        self._room, self._last_bytes, self._dropped = _KEPT, 0, 0
+        self._last: deque[bytes] = deque()
+
+    def _end_step(self) -> None:
+        if self._dropped:
+            self._kept.append(b"(%d lines left out)" % self._dropped)
+        self._kept += self._last
+        self._begin_step()
 
 
 def _kill(process: subprocess.Popen) -> None:
@@ -176,7 +239,8 @@ def _session(leader: int) -> list[int]:
 
 def _message(what: str, output: str) -> str:
     """The first error, then the first screen of what follows it."""
-    lines = [line for line in _failed(output.splitlines()) if line.strip()]
+    said = [_short(line) for line in output.splitlines()]
+    lines = [line for line in _failed(said) if line.strip()]
     for pattern in _ERRORS:
         for i, line in enumerate(lines):
             if pattern.search(line):
@@ -186,11 +250,14 @@ def _message(what: str, output: str) -> str:
                     [f"({more} more lines: --verbose, or the error's .output)"] if more > 0 else []
                 )
                 return "\n".join([f"{what} could not be built: {shown[0]}", *shown[1:], *tail])
-    said = output.splitlines()
     failed = next((i + 1 for i, line in enumerate(said) if line.startswith("FAILED: ")), len(said))
     if not lines and failed < len(said):
         return f"{what} could not be built: a command failed and said nothing: {said[failed][:300]}"
     return "\n".join([f"{what} could not be built:", *(lines or said)[:_FIRST_SCREEN]])
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + " …"
 
 
 def _full(folder: str, output: str) -> str:

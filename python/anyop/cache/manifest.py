@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping
 
@@ -68,9 +69,29 @@ def read_manifest(folder: str) -> Manifest | None:
         if data.pop("format") != FORMAT:
             return None
         tools = {role: Tool(**tool) for role, tool in data.pop("tools").items()}
-        return Manifest(tools=tools, **data)
-    except (OSError, ValueError, KeyError, TypeError):
+        made = Manifest(tools=tools, **data)
+        return made if _is_well_formed(made) else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _is_well_formed(made: Manifest) -> bool:
+    """Whether each value is of its type, so that nobody who reads it meets another."""
+    texts = [made.name, made.key, made.library, *made.files, *made.files.values()]
+    records = list(made.dependencies)
+    for tool in made.tools.values():
+        texts += [*tool.command, tool.version]
+        records += tool.files
+    numbers = [made.built, made.built_seconds]
+    for record in records:
+        path, digest, *state = record
+        texts += [path, digest]
+        numbers += state
+    return (
+        all(isinstance(text, str) and "\0" not in text for text in texts)
+        and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
+        and made.library in made.files
+    )
 
 
 def damaged_file(folder: str, manifest: Manifest) -> str | None:
