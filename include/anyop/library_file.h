@@ -21,7 +21,7 @@
 static inline uint64_t AnyopLibraryEnd(int file) {
   Elf64_Ehdr head;
   static const unsigned char kKind[6] = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB};
-  if (pread(file, &head, sizeof head, 0) != (ssize_t)sizeof head) return 0;
+  if (pread(file, &head, sizeof head, 0) != (ssize_t)sizeof head) return sizeof head;
   if (memcmp(head.e_ident, kKind, sizeof kKind)) return 0;
   uint64_t end = head.e_shoff + (uint64_t)head.e_shnum * head.e_shentsize;
   if (end < head.e_shoff) return UINT64_MAX;
