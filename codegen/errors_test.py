@@ -10,8 +10,9 @@ import pytest
 
 from .__main__ import main
 from .folders import read_folders
+from .generate import generate
 from .schema import parse_schema
-from .source import SchemaError, Source, tomllib
+from .source import SchemaError, SchemaErrors, Source, tomllib
 
 BASE = """\
 # SPDX-License-Identifier: Apache-2.0
@@ -425,3 +426,14 @@ def test_the_line_of_a_condition_among_several(tmp_path, capsys):
     text = BASE.replace('["0 <= k", "k <= D"]', '[\n  "0 <= k",\n  "k <= E",\n]')
     errors = run(tmp_path, text, capsys)
     assert errors[0].startswith(f"{tmp_path}/scale.toml:9: unbound letter 'E'")
+
+
+def test_of_many_mistakes_twenty_are_shown(tmp_path):
+    """Of a folder that is none of operators, such as /tmp."""
+    for number in range(57):
+        (tmp_path / f"x{number:02}.toml").write_text("[tool]\n")
+    with pytest.raises(SchemaErrors) as caught:
+        generate([tmp_path], "all")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 21 and lines[0].startswith(f"{tmp_path}/x00.toml:1: ")
+    assert lines[-1] == "and 37 more mistakes"

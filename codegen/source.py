@@ -16,6 +16,7 @@ except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib
 
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?$")
+_SHOWN = 20
 _KEY = re.compile(r"""\s*["']?([A-Za-z0-9_-]+)["']?\s*(?:\.\s*["']?([A-Za-z0-9_-]+)["']?\s*)?=""")
 
 
@@ -34,10 +35,12 @@ class SchemaError(Exception):
 
 
 class SchemaErrors(ValueError):
-    """Every mistake of some folders, a line each."""
+    """Every mistake of some folders; the text has a line for each of the first twenty."""
 
     def __init__(self, errors: Iterable[SchemaError]) -> None:
-        super().__init__("\n".join(map(str, errors)))
+        lines = [str(error) for error in errors]
+        more = len(lines) - _SHOWN
+        super().__init__("\n".join(lines[:_SHOWN] + [f"and {more} more mistakes"] * (more > 0)))
 
 
 def nearest(word: str, known: Iterable[str], fix: str) -> str:

@@ -353,3 +353,39 @@ def test_out_never_overwrites_what_the_library_is_built_from(cache_folder, tmp_p
     with pytest.raises(ValueError, match=r"libops\.so"):  # by the schema, or by build
         anyop.build(folder, out=folder)
     assert (folder / "libops.so").read_bytes() == before
+
+
+# Loads, edits and loads again, in one process; prints what came.
+EDITED = """
+import sys
+sys.path[:0] = [sys.argv[1]]
+import small_builds as sb
+import anyop, numpy as np
+from pathlib import Path
+folder, out, by = Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
+def path():
+    return folder if by == "folder" else anyop.build(folder, out=out) if by == "out" else out
+for value in ("2 * x[r]", "2 * x[r]", "5 * x[r]"):
+    sb.write_operator(folder, value)
+    try:
+        if by == "outs":
+            anyop.build(folder, out=out)
+        print(anyop.load(path()), anyop.ops.acme.scale(np.float32([3])))
+    except ValueError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("by", ["folder", "out", "outs"])
+def test_loading_twice_gives_the_names_twice_and_an_edited_one_is_refused(
+    by, cache_folder, tmp_path
+):
+    """The dynamic loader would give the first library for its path again, without a word."""
+    here = Path(__file__).parent / "builder"
+    words = [here, tmp_path / "ops", tmp_path / "out", by]
+    process = sb.python(EDITED, *words, env=sb.environment(cache_folder))
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    first, second, third = output.splitlines()
+    assert first == second == "['acme.scale'] [6.]"
+    assert "what is loaded stays" in third and "start a new process" in third

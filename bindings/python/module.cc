@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The extension module _anyop: functions of all operators, and what the package asks about them.
+#include <dlfcn.h>
+
 #include <string>
 
 #include "anyop/anyop.h"
@@ -60,13 +62,26 @@ PyObject* Metadata(PyObject*, PyObject* name) {
   return table ? PyUnicode_FromString(table->metadata) : nullptr;
 }
 
+// load_library(path): [(namespace, name)] of its operators, those that were there already among
+// them.
 PyObject* LoadLibrary(PyObject*, PyObject* path) {
   const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
   if (!text) return nullptr;
   const int32_t status = AnyopLoadLibrary(text);
-  if (status == kAnyopOk) Py_RETURN_NONE;
-  RaiseStatus(status, AnyopLastError());
-  return nullptr;
+  if (status != kAnyopOk) {
+    RaiseStatus(status, AnyopLastError());
+    return nullptr;
+  }
+  void* library = dlopen(text, RTLD_NOW | RTLD_NOLOAD);
+  const auto entry = reinterpret_cast<AnyopLibraryFunction>(dlsym(library, "AnyopLibraryEntry"));
+  const AnyopLibrary* loaded = entry();
+  dlclose(library);  // it stays: AnyopLoadLibrary has it open
+  Ref list(PyList_New(0));
+  for (uint32_t i = 0; list && i < loaded->num_ops; ++i) {
+    const Ref row(Py_BuildValue("(ss)", loaded->ops[i]->name_space, loaded->ops[i]->name));
+    if (!row || PyList_Append(list.get(), row.get())) return nullptr;
+  }
+  return list.Release();
 }
 
 // Raises ValueError for a library whose file is not whole, of what Python itself opens.

@@ -14,6 +14,7 @@ on_new_operators: list[
     Callable[[list[str]], None]
 ] = []  # adapters: called with the names that load() brings
 _package: dict | None = None
+_loaded: dict[str, str] = {}  # path of a library -> hash of what was loaded
 
 
 def add_functions(package: dict) -> None:
@@ -41,9 +42,7 @@ def list_ops(namespace: str | None = None) -> list[str]:
         else {namespace: ops.__dict__.get(namespace, types.SimpleNamespace())}
     )
     return [
-        name if space == "anyop" else f"{space}.{name}"
-        for space, names in sorted(spaces.items())
-        for name in names.__dict__
+        _short(space, name) for space, names in sorted(spaces.items()) for name in names.__dict__
     ]
 
 
@@ -53,6 +52,10 @@ def namespace(name: str) -> types.SimpleNamespace:
         fix = "anyop.load its library before what was pickled"
         raise LookupError(f"no operators of {name} are loaded in this process: {fix}")
     return ops.__dict__[name]
+
+
+def _short(space: str, name: str) -> str:
+    return name if space == "anyop" else f"{space}.{name}"
 
 
 def find(name: str) -> Callable:
@@ -82,22 +85,40 @@ def load(path: str | os.PathLike) -> list[str]:
     path: a library, a folder of libraries (``*.so``), or a folder of operator files (``<op>.toml``), which
           ``anyop.build`` makes a library of first, once.
 
-    All operators of a library come or, with an error, none. Loading the same library again is no error.
-    Raises FileNotFoundError when path does not exist, ValueError when it is no library of operators, was built for
-    another machine or ABI, or names an operator that is there already; what ``anyop.build`` raises.
+    All operators of a library come or, with an error, none. Loading the same library again is no error and gives the
+    names again. What is loaded stays: another build of it needs a new process (``anyop.jit.load`` gives each text a
+    namespace of its own). Raises FileNotFoundError when path does not exist, ValueError when it is no library of
+    operators, was built for another machine or ABI, was built anew since it was loaded, or names an operator of another
+    library; what ``anyop.build`` raises.
     """
     path = os.path.abspath(os.fsdecode(path))
     check_utf8(path, "the path")
     before = set(list_ops())
+    rows = []
     for file in _libraries(path):
         _check_machine(file)
-        core.load_library(file)
+        digest = _check_same(file)
+        rows += core.load_library(file)
+        _loaded[file] = digest
     _refresh()
     new = [name for name in list_ops() if name not in before]
     if new:
         for callback in on_new_operators:
             callback(new)
-    return new
+    return [_short(*row) for row in rows]
+
+
+def _check_same(file: str) -> str:
+    """The file's hash. Refuses what the dynamic loader would pass over: it knows a path again, whatever lies there."""
+    from anyop.cache.dependencies import hash_file
+
+    digest = hash_file(file)
+    if _loaded.get(file, digest) != digest:
+        raise ValueError(
+            f"{file} was built anew since it was loaded, and what is loaded stays: start a new process "
+            "(in a notebook, restart the kernel)"
+        )
+    return digest
 
 
 def _libraries(path: str) -> list[str]:

@@ -42,8 +42,10 @@ int32_t Register(Registry* registry, const AnyopLibrary* library, std::string* e
     if (found == registry->by_name.end()) {
       made.push_back(std::move(op));
     } else if (found->second->table != library->ops[i]) {
-      *error =
-          op->full_name + " is registered already, with the schema " + found->second->table->schema;
+      *error = op->full_name + " is registered already, with the schema " +
+               found->second->table->schema +
+               "; what is loaded stays, so start a new process for another build of it, or give it "
+               "another namespace";
       return kAnyopValueError;
     }
   }
