@@ -5,7 +5,8 @@
 #
 # makes <target> a loadable library of all operators below the folders: lib<target>.so, for
 # anyop.load() in Python and AnyopLoadLibrary() in C. C++ programs find the typed functions,
-# <namespace>/ops.h, in the folder that <target>_INCLUDE_DIR names. Needs Python 3.10 or newer (3.10
+# <namespace>/ops.h, by linking <target>::headers (the folder is <target>_INCLUDE_DIR); the library is
+# loaded from $<TARGET_FILE:<target>>. Needs Python 3.10 or newer (3.10
 # with the package tomli) for the generator, which runs when CMake does; a changed, new or vanished
 # .toml makes the build run CMake again.
 
@@ -92,6 +93,10 @@ function(anyop_add_operators target)
   target_link_options(${target} PRIVATE -Wl,--no-undefined -Wl,-z,now -Wl,-z,nodelete
     -Wl,-Bsymbolic "-Wl,--version-script=${out}/exports.map")
   set(${target}_INCLUDE_DIR "${out}" PARENT_SCOPE)
+  add_library(${target}-headers INTERFACE)
+  add_library(${target}::headers ALIAS ${target}-headers)
+  target_include_directories(${target}-headers INTERFACE "${out}" "${ANYOP_INCLUDE_DIR}")
+  add_dependencies(${target}-headers ${target}) # who includes them will load it
   target_link_libraries(${target} PRIVATE ${found_LINKED} ${ANYOP_CUDA_LIBRARIES} ${CMAKE_DL_LIBS})
   foreach(module IN LISTS found_BUNDLED) # where codegen/module_adapter.py looks for it
     set(modules "$<TARGET_FILE_DIR:${target}>/modules/${target}")

@@ -17,7 +17,7 @@ from .header import header_path
 from .operator_file import Operator
 from .sections import BACKENDS
 from .source import SchemaError
-from .stubs import write_stubs
+from .stubs import write_all_stubs
 
 MANIFEST = "manifest.txt"
 
@@ -69,11 +69,7 @@ def _files(what: str, library: str, operators: list[Operator], out: Path) -> dic
     if what == "docs":
         return {"operators_reference.md": reference_page(operators)}
     if what == "stubs":
-        namespaces = sorted({op.namespace for op in operators})
-        return {
-            f"{name}.pyi": write_stubs([op for op in operators if op.namespace == name])
-            for name in namespaces
-        }
+        return {f"{name}.pyi": text for name, text in write_all_stubs(operators).items()}
     if what == "list":
         return {}
     made = generate_library(operators, library)

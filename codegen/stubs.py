@@ -11,6 +11,14 @@ from .python_text import python_docstring
 _TYPES = {"int": "int", "float": "float", "bool": "bool", "str": "str", "ScalarType": "Any"}
 
 
+def write_all_stubs(operators: list[Operator]) -> dict[str, str]:
+    """Namespace -> the text of its .pyi file."""
+    return {
+        name: write_stubs([op for op in operators if op.namespace == name])
+        for name in sorted({op.namespace for op in operators})
+    }
+
+
 def write_stubs(operators: list[Operator]) -> str:
     """The text of a .pyi file. Results are of the type of the tensors that go in."""
     head = [

@@ -359,10 +359,10 @@ def test_what_is_not_utf8_is_named(cache_folder, tmp_path, monkeypatch):
         anyop.build(folder, flags=[f"-D{odd}"])
     with pytest.raises(ValueError, match=r"the source or a schema is .* not UTF-8"):
         anyop.jit.load("odd", source=f"// {odd}\nvoid f(float* x) {{}}", functions=["f"])
-    (folder / f"{odd}.h").write_text("")
+    (folder / f"{odd}.toml").write_text("")
     with pytest.raises(ValueError, match=r"holds .* not UTF-8"):
         anyop.build(folder)
-    (folder / f"{odd}.h").unlink()
+    (folder / f"{odd}.toml").unlink()
     with monkeypatch.context() as patch:
         patch.setenv("ANYOP_CACHE_DIR", str(tmp_path / odd))
         with pytest.raises(ValueError, match=r"ANYOP_CACHE_DIR is .* in UTF-8"):

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -119,3 +122,31 @@ def test_the_list_of_files_of_a_compiler():
     text = "o/1.o: in0/a.cc /usr/x\\ y/b.h \\\n  in0/$$c.h in0/d\\#e.h\n\nin0/a.h:\nx y: z\n"
     assert read_depfile(text) == ["in0/a.cc", "/usr/x y/b.h", "in0/$c.h", "in0/d#e.h", "z"]
     assert read_depfile("") == []
+
+
+def test_an_editor_has_what_it_needs_before_the_kernel_compiles(cache_folder, tmp_path):
+    """Its headers, and a command for each kernel that compiles as it stands there; then stubs that type-check."""
+    folder, out = sb.write_operator(tmp_path / "a b"), tmp_path / "out"
+    good = (folder / "scale.cc").read_text()
+    (folder / "scale.cc").write_text(good + "what is this")
+    with pytest.raises(anyop.BuildError):
+        anyop.build(folder, out=out, name="acme", flags=["-DX=1"])
+    (entry,) = json.loads((out / "compile_commands.json").read_text())
+    assert entry["file"] == str(folder / "scale.cc") and "-DX=1" in entry["arguments"]
+    assert not (out / "libacme.so").exists()
+    (folder / "scale.cc").write_text(good)
+    subprocess.run(
+        [*entry["arguments"], "-o", tmp_path / "x.o"], cwd=entry["directory"], check=True
+    )
+    anyop.build(folder, out=out, name="acme", flags=["-DX=1"])
+    names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    headers = {"include/acme/ops.h", "include/acme/ops/scale.h"}
+    assert names == headers | {"acme.pyi", "libacme.so", "compile_commands.json"}
+    stub = ast.parse((out / "acme.pyi").read_text())
+    assert [node.name for node in stub.body if isinstance(node, ast.FunctionDef)] == ["scale"]
+
+
+def test_out_may_lie_in_the_folder(cache_folder, tmp_path):
+    folder = sb.write_operator(tmp_path / "ops")
+    first = anyop.build(folder, out=folder / "out")
+    assert anyop.build(folder, out=folder / "out") == first and len(sb.entries(cache_folder)) == 1

@@ -49,7 +49,7 @@ def test_a_thousand_damages_are_seen(cache_folder, tmp_path, request_of):
     request = request_of(folder)
     library = Path(lookup.find(request))
     files = [path for path in library.parent.rglob("*") if path.is_file()]
-    assert {path.suffix for path in files} == {".so", ".json", ".h"}
+    assert {path.suffix for path in files} == {".so", ".json", ".h", ".pyi"}
     good = {path: path.read_bytes() for path in files}
     draw = random.Random(6)
     for number in range(FLIPS):

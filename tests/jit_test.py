@@ -154,7 +154,9 @@ def test_the_second_time_comes_from_the_cache(name, log):
         f"made = anyop.jit.load({name!r}, source=sys.argv[1], schemas=[{SCHEMA!r}])\n"
         "print(made.scale(np.float32([2]))[0], made.path)"
     )
-    process = sb.python(program, source, env=sb.environment(log.parent / "cache", CXX="", PATH="/nowhere"))
+    process = sb.python(
+        program, source, env=sb.environment(log.parent / "cache", CXX="", PATH="/nowhere")
+    )
     assert process.communicate(timeout=60) == (f"6.0 {first.path}\n", "")
 
 

@@ -2,6 +2,7 @@
 """A new operator is new files in one folder: from outside the tree to NumPy, torch, tvm-ffi and the registry."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,29 @@ def configure(project: Path) -> subprocess.CompletedProcess:
         f"-Danyop_DIR={anyop.cmake_dir()}",
         f"-DPython_EXECUTABLE={sys.executable}",
     )
+
+
+def test_a_cpp_program_reaches_its_own_operators(project):
+    """The lines of docs/cpp.md, as they stand there."""
+    page = (Path(__file__).resolve().parent.parent / "docs" / "cpp.md").read_text()
+    section = page.split("## Operators of your own\n")[1].split("\n## ")[0]
+    lists, program = re.findall(r"```(?:cmake|cpp)\n(.*?)```", section, re.DOTALL)
+    head = "cmake_minimum_required(VERSION 3.20)\nproject(outside LANGUAGES C CXX)\n"
+    (project / "CMakeLists.txt").write_text(head + lists)
+    (project / "program.cc").write_text(program)
+    configured = configure(project)
+    assert configured.returncode == 0, configured.stderr
+    built = cmake(
+        project, "--build", "build", "--target", "program"
+    )  # which builds the library, too
+    assert built.returncode == 0, built.stdout + built.stderr
+    run = subprocess.run([project / "build" / "program"], capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, re.search(r"// prints (.*)", program)[1] + "\n"), (
+        run.stderr
+    )
+    (project / "build" / "libacme.so").write_bytes(b"cut")
+    run = subprocess.run([project / "build" / "program"], capture_output=True, text=True)
+    assert run.returncode == 1 and "libacme.so is cut off" in run.stderr
 
 
 def test_one_folder_is_all_it_takes(project):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A third party's wheel: what is in it, that pip installs it, that it runs with nothing but Python and anyop."""
 
+import ast
 import base64
 import csv
 import hashlib
@@ -136,6 +137,10 @@ def test_record_and_metadata(wheel):
         "License: Apache-2.0", "Requires-Python: >=3.10", f"Requires-Dist: anyop>={anyop.__version__}",
     ]  # fmt: skip
     assert {"acme_kernels/include/acme/ops.h", "acme_kernels/libacme_kernels.so"} <= set(files)
+    stub = ast.parse(files["acme_kernels/__init__.pyi"])
+    functions = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
+    assert {"include_dir", "scale"} <= functions and files["acme_kernels/py.typed"] == b""
+    assert not any(name.endswith(("compile_commands.json", "/acme.pyi")) for name in files)
 
 
 def test_pip_installs_it_and_it_runs_with_nothing_else(wheel, tmp_path):

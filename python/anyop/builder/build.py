@@ -42,7 +42,9 @@ def build(
 ) -> str:
     """Build the operators of a folder (``<op>.toml`` with kernels beside it) and return the library's path.
 
-    out:         folder that gets the library and ``include/``, the headers for C++; default: it stays in the cache.
+    out:         folder that gets the library, ``include/``, the headers for C++, and ``<namespace>.pyi``, stubs; before
+                 a kernel compiles, it has what editors want: the headers and ``compile_commands.json``. Default: the
+                 library stays in the cache.
     name:        of the library, ``lib<name>.so``; default: the folder's.
     arch:        GPU architectures, such as ``["80", "90a"]``; default: ``ANYOP_CUDA_ARCH``, else those of this
                  machine's GPUs, else the compiler's in the table of toolchains.
@@ -65,6 +67,12 @@ def build(
         suffixes={os.path.splitext(path)[1] for path in files},
     )  # fmt: skip
     facts = choices.facts(name)
+    if out is not None:
+        from anyop.builder.editor import write_for_editors
+
+        out = os.path.abspath(os.fsdecode(out))
+        write_for_editors(name, source, choices, out)
+        files = _files(source, name)  # out may lie in the folder
     key = make_key(facts, source, files)
 
     def make(private: str) -> Manifest:
@@ -74,7 +82,7 @@ def build(
         return manifest
 
     library = obtain(Request(name, key, choices.find_tool), make)
-    return library if out is None else _copy(library, os.fspath(out))
+    return library if out is None else _copy(library, out)
 
 
 def build_inputs(
@@ -213,7 +221,6 @@ def _copy(library: str, out: str) -> str:
 
     from anyop.cache.manifest import read_manifest
 
-    out = os.path.abspath(out)
     entry = os.path.dirname(library)
     target = os.path.join(out, os.path.basename(library))
     manifest = read_manifest(entry)

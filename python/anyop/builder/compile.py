@@ -22,6 +22,7 @@ from anyop.builder.tools import describe, need_ninja
 from anyop.cache.dependencies import changed_since, record
 from anyop.cache.manifest import Manifest, Tool
 from anyop.cache.store import timeout_seconds
+from anyop.codegen.stubs import write_all_stubs
 
 ENTRY = "AnyopLibraryEntry"
 
@@ -103,13 +104,18 @@ class _Build:
         seal(library.path)
 
     def write_headers(self) -> None:
-        """What C++ callers include, and what the library opens at run time."""
+        """What C++ callers include, stubs for Python's, and what the library opens at run time."""
         for name, text in self.plan.made.files.items():
             if name.endswith(".h"):
                 path = os.path.join(self.private, "entry", "include", name)
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with open(path, "w", encoding="utf-8") as stream:
                     stream.write(text)
+        for namespace, text in write_all_stubs(self.plan.made.operators).items():
+            with open(
+                os.path.join(self.private, "entry", f"{namespace}.pyi"), "w", encoding="utf-8"
+            ) as stream:
+                stream.write(text)
         for name, path in self.plan.made.bundled.items():
             place = os.path.join(self.private, "entry", name)
             os.makedirs(os.path.dirname(place), exist_ok=True)

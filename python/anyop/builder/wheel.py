@@ -27,6 +27,7 @@ from anyop.builder.wheel_platform import platform_tag
 from anyop.builder.wheel_project import Project, read_project
 from anyop.codegen.generate import generate
 from anyop.codegen.python_text import python_docstring
+from anyop.codegen.stubs import write_stubs
 
 _PACKAGE = '''"""{doc}
 
@@ -52,6 +53,15 @@ _anyop.load(_os.path.join(_folder, {library!r}))
 
 __all__ = [{names}]
 '''
+
+_STUB = """
+__version__: str
+__all__: list[str]
+
+def include_dir() -> str:
+    \"\"\"Folder of the headers of the typed C++ functions.\"\"\"
+    ...
+"""
 
 
 def build_wheel(
@@ -79,9 +89,8 @@ def build_wheel(
     """
     source = check_folder(folder)
     project = read_project(source, name, version)
-    operators = [
-        (op.namespace, op.name) for op in generate([Path(source)], project.package).operators
-    ]
+    made = generate([Path(source)], project.package).operators
+    operators = [(op.namespace, op.name) for op in made]
     with tempfile.TemporaryDirectory() as private:
         library = build(
             source, out=private, name=project.package, arch=_archs(arch, source, toolchains), flags=flags,
@@ -91,6 +100,10 @@ def build_wheel(
         libraries = [os.path.join(private, path) for path in files if path.endswith(".so")]
         tag = f"py3-none-{platform_tag(libraries, map(os.path.basename, libraries))}"
         files["__init__.py"] = _init(project, operators, os.path.basename(library)).encode()
+    for path in ("compile_commands.json", *{f"{space}.pyi" for space, _ in operators}):
+        files.pop(path, None)
+    files["__init__.pyi"] = (write_stubs(made) + _STUB).encode()
+    files["py.typed"] = b""
     os.makedirs(out, exist_ok=True)
     path = os.path.join(
         os.path.abspath(out), f"{project.package}-{_escaped(project.version)}-{tag}.whl"

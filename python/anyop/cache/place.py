@@ -18,8 +18,8 @@ def cache_dir() -> str:
     if named:
         if not os.path.isabs(named):
             raise ValueError(f"{VARIABLE} is {named!r}, expected an absolute path")
-        if any("\udc80" <= char <= "\udcff" or char in "\n\r" for char in named):
-            raise ValueError(f"{VARIABLE} is {named!r}, expected a path of one line in UTF-8")
+        if any("\udc80" <= char <= "\udcff" for char in named):
+            raise ValueError(f"{VARIABLE} is {named!r}, expected a path in UTF-8")
         return named
     base = os.environ.get("XDG_CACHE_HOME", "")  # a relative one is to be ignored, says XDG
     if os.path.isabs(base):
