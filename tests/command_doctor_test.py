@@ -243,3 +243,28 @@ def test_glue(look, tmp_path, monkeypatch):
     assert found["glue for torch"].mend == "unset ANYOP_TORCH_GLUE"
     _, found = look("frameworks", ANYOP_TORCH_GLUE="/nowhere.so")
     assert found["glue for torch"].state == "problem"
+
+
+@pytest.mark.parametrize(
+    ("driver", "mend"),
+    [(None, ""), ("570.86.10", "cupy-cuda12x"), ("580.65.06", "cupy-cuda13x")],
+)
+def test_cupy_is_proposed_as_the_drivers_wheel(driver, mend, look, tmp_path, monkeypatch):
+    """The package cupy itself is a source."""
+    monkeypatch.setattr(frameworks, "_version", lambda names: None)
+    monkeypatch.setattr(frameworks, "_DRIVER", str(tmp_path / "version"))
+    if driver:
+        text = f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {driver}  Release Build\n"
+        (tmp_path / "version").write_text(text)
+    _, found = look("frameworks")
+    assert found["cupy"].mend == (f"{sys.executable} -m pip install {mend}" if mend else "")
+
+
+def test_build_device_without_torch_says_what_to_install():
+    program = "import sys; sys.modules['torch'] = None; from anyop.command import main; sys.exit(main(['build-device']))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert (
+        "needs torch, which is not installed: " in done.stderr
+        and "-m pip install torch" in done.stderr
+    )

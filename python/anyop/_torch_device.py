@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import sys
 from types import ModuleType
 
 from anyop import _anyop, _frameworks
@@ -42,9 +43,15 @@ _library = BuildOnce(
 def find(jobs: int | None = None) -> str:
     """Path of the library, built where it is not there; the entry point of torch.backends is told of it.
 
-    Raises RuntimeError (BuildError among them), ValueError, OSError.
+    Raises RuntimeError (BuildError among them), ValueError, OSError, ImportError.
     """
-    torch = _frameworks.import_real_torch()
+    try:
+        torch = _frameworks.import_real_torch()
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        text = f"the PyTorch device needs torch, which is not installed: {sys.executable} -m pip install torch"
+        raise ImportError(text, name="torch") from None
     from anyop import _torch_device_entry  # which needs torch
 
     _torch_device_entry.check_torch()

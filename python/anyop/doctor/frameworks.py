@@ -16,6 +16,7 @@ from anyop.cache.place import cache_dir
 from anyop.doctor.finding import NOTE, OK, PROBLEM, Finding
 
 _GROUP = "frameworks"
+_DRIVER = "/proc/driver/nvidia/version"
 _PACKAGES = {  # name -> distributions, one of which it is
     "numpy": ("numpy",),
     "ml_dtypes": ("ml_dtypes",),
@@ -63,7 +64,8 @@ def findings() -> Iterator[Finding]:
 def _package(name: str, version: str | None) -> Finding:
     if version is None:
         why = f" ({_WHY[name]})" if name in _WHY else ""
-        return Finding(_GROUP, name, NOTE, f"not installed{why}", _pip(_PACKAGES[name][0]))
+        mend = _cupy() if name == "cupy" else _pip(_PACKAGES[name][0])
+        return Finding(_GROUP, name, NOTE, f"not installed{why}", mend)
     oldest = _OLDEST.get(name)
     if oldest and _numbers(version) < oldest:
         wanted = ".".join(map(str, oldest))
@@ -83,6 +85,16 @@ def _version(names: tuple[str, ...]) -> str | None:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
+
+
+def _cupy() -> str:
+    """The wheel for NVIDIA's driver: the package cupy is a source, which compiles for half an hour. None without one."""
+    try:
+        with open(_DRIVER, encoding="utf-8") as stream:
+            found = re.search(r" (\d{3})\.\d", stream.read())
+    except OSError:
+        return ""
+    return _pip("cupy-cuda13x" if found and int(found[1]) >= 580 else "cupy-cuda12x")
 
 
 def _pip(what: str) -> str:
