@@ -198,7 +198,7 @@ def test_what_the_cache_holds(look, tmp_path):
         entry = tmp_path / "cache" / "entries" / f"x{at}-{'0' * 40}" / f"{'0' * 13}-{'0' * 8}"
         entry.mkdir(parents=True)
         (entry / "libx.so").write_bytes(bytes(100_000))
-        Manifest(f"x{at}", "libx.so").write(str(entry))
+        Manifest(f"x{at}", library="libx.so").write(str(entry))
     for folder in [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]:
         folder.chmod(0o700)
     able, found = look("cache_state", ANYOP_CACHE_DIR=str(tmp_path / "cache"))
@@ -261,7 +261,7 @@ def test_cupy_is_proposed_as_the_drivers_wheel(driver, mend, look, tmp_path, mon
 
 
 def test_build_device_without_torch_says_what_to_install():
-    program = "import sys; sys.modules['torch'] = None; from anyop.command import main; sys.exit(main(['build-device']))"
+    program = "import sys; sys.modules['torch'] = None\nfrom anyop.command import main\nsys.exit(main(['build-device']))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert (

@@ -88,7 +88,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _cupy() -> str:
-    """The wheel for NVIDIA's driver: the package cupy is a source, which compiles for half an hour. None without one."""
+    """The wheel for NVIDIA's driver, nothing without one: the package cupy is a source, which compiles for long."""
     try:
         with open(_DRIVER, encoding="utf-8") as stream:
             found = re.search(r" (\d{3})\.\d", stream.read())
