@@ -180,6 +180,7 @@ bool RefuseMode(const aten::Op& op) {
 
 PyObject* Run(const AtenMatch& match, AtenCaller* caller, AtenReceiver receiver) {
   const aten::Op& op = *match.overload->op;
+  if (!caller->Settle()) return nullptr;
   if (__builtin_expect(caller->has_turned, 0) && !StraightenAll(match, caller)) return nullptr;
   AnyopAtenOptions options = {sizeof options, 0, nullptr, 0, 0};
   const bool is_torchs = caller->home == Home::kTorch || caller->home == Home::kNone;

@@ -66,6 +66,7 @@ bool Fitting::Number(const Given& given, AnyopAtenValue* value) const {
 // A tensor of one element, an object with __index__ or __float__.
 bool Fitting::FromObject(const Given& given, AnyopAtenValue* value) const {
   if (given.kind != GivenKind::kTensor && given.kind != GivenKind::kOther) return false;
+  caller->ran_code = true;
   if (given.kind == GivenKind::kOther && IsSymbolic(given.object)) return LeaveToTorch(value);
   if (p.type.kind == kAnyopAtenKindInt && !p.symbolic &&
       ToNamed(kAnyopAtenKindDtype, given.object, true, value))
@@ -191,6 +192,7 @@ PyObject* Fitting::Sequence(const Given& given) const {
   if (PyTuple_Check(object)) return object;
   if (PyList_Check(object)) return caller->Keep(PySequence_Tuple(object));
   PyObject* tuple = nullptr;
+  caller->ran_code = true;
   if (given.kind == GivenKind::kTensor) {
     const bool torchs = given.value.tag == kAnyopAtenTorch;
     const Lent* lent = LentOf(given.value);

@@ -5,28 +5,17 @@
 #include <cstring>
 
 #include "aten_tensor.h"
+#include "type_table.h"
 #include "view.h"
 
 namespace anyop {
 namespace {
 
 // Types that hold no tensors, so that a dtype or a device is not asked for its memory each time.
-// Written with Python's lock held.
-constexpr int kMaxPlain = 64;
-PyTypeObject* plain_types[kMaxPlain];  // kept
-int num_plain = 0;
+TypeTable plain_types;
 
 bool IsPlainType(PyTypeObject* type) {
-  for (int i = 0; i < num_plain; ++i) {
-    if (plain_types[i] == type) return true;
-  }
-  return type == &PyTuple_Type || type == &PyList_Type;
-}
-
-void RememberPlainType(PyTypeObject* type) {
-  if (num_plain == kMaxPlain) return;
-  Py_INCREF(reinterpret_cast<PyObject*>(type));
-  plain_types[num_plain++] = type;
+  return type == &PyTuple_Type || type == &PyList_Type || plain_types.Find(type);
 }
 
 bool SetInt(PyObject* object, Given* given) {
@@ -86,7 +75,7 @@ bool AtenCaller::Raise(PyObject* kind, const std::string& why) const {
 bool AtenCaller::Look(PyObject* object, Given* given) {
   given->object = object;
   PyTypeObject* of = Py_TYPE(object);
-  if (__builtin_expect(source && source->type == of, 1)) return LookTensor(source, object, given);
+  if (__builtin_expect(source && type == of, 1)) return LookTensor(source, object, given);
   if (of == &PyFloat_Type) return SetFloat(object, given);
   if (of == &PyLong_Type) return SetInt(object, given);
   if (object == Py_None) return SetNumber(given, GivenKind::kNone, kAnyopAtenNone), true;
@@ -97,7 +86,9 @@ bool AtenCaller::Look(PyObject* object, Given* given) {
   }
   if (of == &PyUnicode_Type) return SetText(object, given);
   given->kind = GivenKind::kOther;
-  return IsPlainType(of) || LookMore(object, given);
+  if (!IsPlainType(of)) return LookMore(object, given);
+  ran_code |= (PyType_GetFlags(of) & Py_TPFLAGS_HEAPTYPE) != 0;  // when it is converted
+  return true;
 }
 
 bool AtenCaller::LookMore(PyObject* object, Given* given) {
@@ -109,6 +100,8 @@ bool AtenCaller::LookMore(PyObject* object, Given* given) {
     return true;
   }
   if (const AnyopTensor* view = TensorOfView(object)) return LookView(*view, object, given);
+  ran_code = true;
+  type = nullptr;
   if (LookScalar(object, given)) return !PyErr_Occurred();
   if (PyType_Check(object) || PyTuple_Check(object) || PyList_Check(object)) return true;
   if (PyBytes_Check(object)) return true;  // text to Python, though it is a buffer, too
@@ -116,7 +109,7 @@ bool AtenCaller::LookMore(PyObject* object, Given* given) {
   if (const Source* from = FindSource(object, &why)) return LookTensor(from, object, given);
   if (PyErr_Occurred()) return false;
   if (why.find(", expected a tensor") == std::string::npos) return Raise(PyExc_TypeError, why);
-  RememberPlainType(Py_TYPE(object));
+  plain_types.Add(Py_TYPE(object), &plain_types, false);
   return true;
 }
 
@@ -146,6 +139,7 @@ bool AtenCaller::LookScalar(PyObject* object, Given* given) {
 bool AtenCaller::Join(Home other, const Source* from, PyObject* object) {
   if (__builtin_expect(home == Home::kNone || home == Home::kAten, 0)) {
     home = other;
+    first = object;
     type = Py_TYPE(object);
     source = from;
     if (other == Home::kTorch) needs_torch = IsTorchInMode();
@@ -154,7 +148,7 @@ bool AtenCaller::Join(Home other, const Source* from, PyObject* object) {
   }
   if (home == other && (home != Home::kExchange || from->api == source->api)) return true;
   return Raise(PyExc_TypeError, "is a " + TypeText(Py_TYPE(object)) + ", expected a " +
-                                    TypeText(type) + " as the tensors before it");
+                                    TypeText(Py_TYPE(first)) + " as the tensors before it");
 }
 
 bool AtenCaller::LookTensor(const Source* from, PyObject* object, Given* given) {

@@ -35,6 +35,8 @@ struct Lent {
   AnyopAtenMemory memory;
   PyObject* object;
   bool is_turned;  // a negative stride, which torch has not
+  const Source* from;
+  Lent* next;  // of the caller's
 };
 inline Lent* LentOf(const AnyopAtenValue& value) {
   return value.tag == kAnyopAtenMemoryOf ? reinterpret_cast<Lent*>(value.as.memory) : nullptr;
@@ -59,6 +61,9 @@ class AtenCaller {
 
   // False with an error raised.
   bool Look(PyObject* object, Given* given);
+  // When all is matched: memory is looked at again where code of the caller's ran after it was
+  // lent, and stays in its place until the call ends. False with an error raised.
+  bool Settle();
   // Makes a turned memory a straight copy. False with an error raised.
   bool Straighten(Lent* lent);
   // Where a call on this device memory runs. False with an error raised.
@@ -72,11 +77,13 @@ class AtenCaller {
   Arena arena;
   Home home = Home::kNone;
   const Source* source = nullptr;  // of the first tensor
-  PyTypeObject* type = nullptr;
-  bool has_tracers = false;     // JAX's: the value is not there yet
-  bool needs_torch = false;     // modes and subclasses: torch.ops gives torch's answer
-  bool wants_gradient = false;  // Paddle's
+  PyObject* first = nullptr;       // that tensor
+  PyTypeObject* type = nullptr;    // its type; nullptr: each object is asked
+  bool has_tracers = false;        // JAX's: the value is not there yet
+  bool needs_torch = false;        // modes and subclasses: torch.ops gives torch's answer
+  bool wants_gradient = false;     // Paddle's
   bool has_turned = false;
+  bool ran_code = false;  // of the caller's, which may have changed what was lent
   bool has_held = false;  // an AtenTensor, which may lie in anybody's memory
 
  private:
@@ -90,6 +97,7 @@ class AtenCaller {
   bool Join(Home home, const Source* from, PyObject* object);
   bool Lend(const Source* from, PyObject* object, Given* given);
   bool Borrow(const Source* from, Lent* lent, std::string* why);
+  bool BorrowFor(Lent* lent);
   bool BorrowCapsule(Lent* lent, PyObject* stream, std::string* why);
   bool BorrowNumpy(Lent* lent, PyObject* array, std::string* why);
   bool BorrowBuffer(Lent* lent, std::string* why);
@@ -98,6 +106,7 @@ class AtenCaller {
   const char* const name_;                  // the operator's, for messages
   const AnyopTensor* on_device_ = nullptr;  // the first that is not in host memory
   bool paddle_records_ = false;
+  Lent* lent_ = nullptr;  // all of it
   std::vector<PyObject*> kept_;
 };
 

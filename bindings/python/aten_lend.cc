@@ -54,25 +54,53 @@ bool AtenCaller::LookView(const AnyopTensor& tensor, PyObject* object, Given* gi
 
 bool AtenCaller::Lend(const Source* from, PyObject* object, Given* given) {
   auto* lent = arena.Take<Lent>(1);
-  lent->memory.flags = 0;
   lent->memory.reserved = 0;
-  lent->memory.owner = object;
   lent->memory.retain = RetainObject;
   lent->memory.release = ReleaseObject;
   lent->object = object;
+  lent->from = from;
+  lent->next = lent_;
+  if (__builtin_expect(!BorrowFor(lent), 0)) return false;
+  lent_ = lent;
+  SetNumber(given, GivenKind::kTensor, kAnyopAtenMemoryOf);
+  given->value.as.memory = &lent->memory;
+  return true;
+}
+
+bool AtenCaller::BorrowFor(Lent* lent) {
+  lent->memory.flags = 0;
+  lent->memory.owner = lent->object;
   std::string why;
-  if (__builtin_expect(!Borrow(from, lent, &why), 0)) {
+  if (__builtin_expect(!Borrow(lent->from, lent, &why), 0)) {
     if (why.empty() && PyErr_Occurred()) return false;
     PyErr_Clear();
     const bool value = why.rfind("has strides", 0) == 0;
     return Raise(value ? PyExc_ValueError : PyExc_TypeError, why);
   }
-  lent->is_turned = FindTurned(&arena, &lent->memory.tensor);
+  AnyopTensor* tensor = &lent->memory.tensor;
+  if (__builtin_expect(static_cast<uint32_t>(tensor->ndim) > 64 || (tensor->ndim && !tensor->shape),
+                       0))
+    return Raise(PyExc_ValueError, "has " + std::to_string(tensor->ndim) + " dimensions" +
+                                       (tensor->shape ? "" : " and no sizes"));
+  lent->is_turned = FindTurned(&arena, tensor);
   has_turned |= lent->is_turned;
-  if (__builtin_expect(lent->memory.tensor.device_type != kCpu && !on_device_, 0))
-    on_device_ = &lent->memory.tensor;
-  SetNumber(given, GivenKind::kTensor, kAnyopAtenMemoryOf);
-  given->value.as.memory = &lent->memory;
+  if (__builtin_expect(tensor->device_type != kCpu && !on_device_, 0)) on_device_ = tensor;
+  return true;
+}
+
+bool AtenCaller::Settle() {
+  constexpr uint64_t kManyBytes = uint64_t{1} << 20;  // of a call that takes its time
+  for (Lent* lent = lent_; lent; lent = lent->next) {
+    const Origin origin = lent->from->origin;
+    const bool is_numpy = origin == Origin::kNumpy;
+    const bool looks_again = is_numpy || origin == Origin::kPaddle || origin == Origin::kExchange;
+    if (__builtin_expect(ran_code && looks_again, 0) && !BorrowFor(lent)) return false;
+    if (!is_numpy) continue;
+    const AnyopTensor& tensor = lent->memory.tensor;
+    uint64_t bytes = tensor.dtype_bits / 8;
+    for (int d = 0; d < tensor.ndim; ++d) bytes *= static_cast<uint64_t>(tensor.shape[d]);
+    if (bytes >= kManyBytes) Keep(PinArray(lent->object));
+  }
   return true;
 }
 
@@ -124,18 +152,14 @@ bool AtenCaller::BorrowBuffer(Lent* lent, std::string* why) {
   return BorrowNumpy(lent, array, why);
 }
 
-// Sizes of its own: while Python's lock is not held, another thread may give the array new ones.
 bool AtenCaller::BorrowNumpy(Lent* lent, PyObject* array, std::string* why) {
   AnyopTensor* tensor = &lent->memory.tensor;
   lent->memory.owner = array;
   if (!IsWriteable(array)) lent->memory.flags |= kAnyopAtenReadOnly;
   if (!BorrowArray(&arena, array, false, tensor, why, /*all_types=*/true)) return false;
-  auto* shape = arena.Take<int64_t>(tensor->ndim);
   for (int d = 0; d < tensor->ndim; ++d) {
-    shape[d] = tensor->shape[d];
-    if (!shape[d]) tensor->strides = nullptr;  // NumPy's are 0 there, torch's row-major
+    if (!tensor->shape[d]) tensor->strides = nullptr;  // NumPy's are 0 there, torch's row-major
   }
-  tensor->shape = shape;
   return true;
 }
 

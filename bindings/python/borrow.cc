@@ -29,11 +29,22 @@ struct Buffer {
 };
 constexpr int kStrided = 0x0010 | 0x0008 | 0x0004;  // PyBUF_STRIDES | PyBUF_ND | PyBUF_FORMAT
 using GetBuffer = int (*)(PyObject*, Buffer*, int);
-using ReleaseBuffer = void (*)(Buffer*);
 
 template <typename Function>
 Function PythonFunction(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
+
+void ReleaseBuffer(void* held) {
+  static const auto release = PythonFunction<void (*)(Buffer*)>("PyBuffer_Release");
+  auto* buffer = static_cast<Buffer*>(held);
+  release(buffer);
+  delete buffer;
+}
+
+void LetGoManaged(void* held) {
+  auto* managed = static_cast<DLManagedTensorVersioned*>(held);
+  if (managed->deleter) managed->deleter(managed);
 }
 
 // The dtype of one character of the struct module, in native order.
@@ -70,16 +81,12 @@ bool IsNumpyLike(const Source& source) {
 }  // namespace
 
 Borrowed::~Borrowed() {
-  if (!kept_.empty() || !buffers_.empty()) {
+  if (!held_.empty()) {
     // What is let go may run Python code (a producer's deleter), which must not meet, or lose, the
     // call's error.
     PyObject *kind, *value, *trace;
     PyErr_Fetch(&kind, &value, &trace);
-    for (PyObject* object : kept_) Py_DECREF(object);
-    for (void* buffer : buffers_) {
-      PythonFunction<ReleaseBuffer>("PyBuffer_Release")(static_cast<Buffer*>(buffer));
-      delete static_cast<Buffer*>(buffer);
-    }
+    for (const Held& held : held_) held.let_go(held.held);
     PyErr_Restore(kind, value, trace);
   }
   for (uint32_t o = 0; o < num_outputs_; ++o) Py_XDECREF(results_[o]);
@@ -88,7 +95,9 @@ Borrowed::~Borrowed() {
 // The first tensor decides whose framework the call is in.
 bool Borrowed::SetFirst(PyObject* object, const Source* source) {
   first_ = source;
-  first_type_ = Py_TYPE(object);
+  first_object_ = object;
+  if (source->origin != Origin::kDlpack && source->origin != Origin::kBuffer)
+    first_type_ = Py_TYPE(object);
   if (source->origin == Origin::kTorch) way_ = ReadTorchMode(&mode_);
   if (source->origin == Origin::kPaddle) way_ = ReadPaddleMode(&paddle_records_);
   if (source->origin == Origin::kForeign) way_ = Way::kDispatch;
@@ -105,17 +114,17 @@ bool Borrowed::FitsFirst(const Operator& op, const Param& p, PyObject* object,
     return true;
   if (IsNumpyLike(*source) && IsNumpyLike(*first_)) return true;
   return Refuse(op, p, PyExc_TypeError,
-                "is a " + TypeText(Py_TYPE(object)) + ", expected a " + TypeText(first_type_) +
-                    " as the tensors before it");
+                "is a " + TypeText(Py_TYPE(object)) + ", expected a " +
+                    TypeText(Py_TYPE(first_object_)) + " as the tensors before it");
 }
 
 bool Borrowed::Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor* tensor) {
   const Operator& op = *frame->op;
   const Source* source = first_;
-  std::string why;
-  if (__builtin_expect(!source || source->type != Py_TYPE(object), 0)) {
-    source = FindSource(object, &why);
-    if (!source) return !PyErr_Occurred() && Refuse(op, p, PyExc_TypeError, why);
+  if (__builtin_expect(first_type_ != Py_TYPE(object), 0)) {
+    source = FindSource(object, &why_);
+    if (!source) return !PyErr_Occurred() && Refuse(op, p, PyExc_TypeError, why_);
+    if (first_ && source->origin >= Origin::kExchange) NoteCode(frame);  // of a foreign type's
     if (first_ ? !FitsFirst(op, p, object, source) : !SetFirst(object, source)) return false;
   }
   const bool writes = p.flags & (kAnyopOutput | kAnyopMutated);
@@ -128,11 +137,11 @@ bool Borrowed::Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor*
     way_ = Way::kDispatch;
     return false;
   }
-  if (__builtin_expect(TakeFrom(frame, source, object, writes, tensor, &why), 1)) return true;
-  if (why.empty()) return false;  // an error of the object's own is set
+  if (__builtin_expect(TakeFrom(frame, source, object, writes, tensor, &why_), 1)) return true;
+  if (why_.empty()) return false;  // an error of the object's own is set
   PyErr_Clear();
-  const bool value = why.rfind("is read-only", 0) == 0 || why.rfind("has strides", 0) == 0;
-  return Refuse(op, p, value ? PyExc_ValueError : PyExc_TypeError, why);
+  const bool value = why_.rfind("is read-only", 0) == 0 || why_.rfind("has strides", 0) == 0;
+  return Refuse(op, p, value ? PyExc_ValueError : PyExc_TypeError, why_);
 }
 
 bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bool writes,
@@ -140,7 +149,7 @@ bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bo
   if (source->origin == Origin::kNumpy)
     return BorrowArray(&frame->arena, object, writes, tensor, why);
   if (source->origin == Origin::kDlpack || source->origin == Origin::kCupy)
-    return TakeDlpack(source, object, writes, tensor, why);
+    return TakeDlpack(frame, source, object, writes, tensor, why);
   if (source->origin == Origin::kBuffer) return TakeBuffer(frame, object, writes, tensor, why);
   if (__builtin_expect(
           source->api->dltensor_from_py_object_no_sync(object, reinterpret_cast<DLTensor*>(tensor)),
@@ -168,9 +177,8 @@ bool Borrowed::TakeTorch(Frame* frame, const Param& p, const Source* source, PyO
 
 bool Borrowed::TakePaddle(Frame* frame, const Param& p, const Source* source, PyObject* object,
                           bool writes, AnyopTensor* tensor) {
-  std::string why;
-  const Way way = ViewPaddleTensor(source, object, paddle_records_, tensor, &why);
-  if (!why.empty()) return Refuse(*frame->op, p, PyExc_TypeError, why);
+  const Way way = ViewPaddleTensor(source, object, paddle_records_, tensor, &why_);
+  if (!why_.empty()) return Refuse(*frame->op, p, PyExc_TypeError, why_);
   if (way != Way::kPlain) way_ = way;
   if (way == Way::kDispatch) return false;
   if (writes) NoteWritten(object);
@@ -184,14 +192,15 @@ void Borrowed::NoteWritten(PyObject* object) {
     more_written_.push_back(object);
 }
 
-bool Borrowed::TakeDlpack(const Source* source, PyObject* object, bool writes, AnyopTensor* tensor,
-                          std::string* why) {
+bool Borrowed::TakeDlpack(Frame* frame, const Source* source, PyObject* object, bool writes,
+                          AnyopTensor* tensor, std::string* why) {
+  NoteCode(frame);
   // The call runs on CuPy's own current stream: there is nothing to wait for.
   const Ref stream(source->origin == Origin::kCupy ? PyLong_FromLong(-1) : nullptr);
-  Ref capsule(NewCapsule(object, stream.get()));
+  PyObject* capsule = NewCapsule(object, stream.get());
   if (!capsule) return false;
-  kept_.push_back(capsule.get());
-  if (!ReadCapsule(capsule.Release(), writes, tensor, why)) return false;
+  Keep(capsule);
+  if (!ReadCapsule(capsule, writes, tensor, why)) return false;
   constexpr int kCuda = 2, kCudaManaged = 13;  // DLDeviceType
   if (source->origin == Origin::kCupy && tensor->device_type == kCudaManaged)
     tensor->device_type = kCuda;  // kernels read it as any other
@@ -200,13 +209,14 @@ bool Borrowed::TakeDlpack(const Source* source, PyObject* object, bool writes, A
 
 bool Borrowed::TakeBuffer(Frame* frame, PyObject* object, bool writes, AnyopTensor* tensor,
                           std::string* why) {
+  NoteCode(frame);  // a class's own __buffer__
   static const auto get = PythonFunction<GetBuffer>("PyObject_GetBuffer");
   auto* buffer = new Buffer{};
   if (get(object, buffer, kStrided)) {
     delete buffer;
     return false;
   }
-  buffers_.push_back(buffer);
+  LetGoLater(ReleaseBuffer, buffer);
   const int dtype = BufferDtype(buffer->format, buffer->item_bytes);
   if (dtype == kAnyopNoDtype || DlpackTypeOf(dtype).bits / 8 != buffer->item_bytes) {
     *why = std::string("has the buffer format ") + (buffer->format ? buffer->format : "B") +
@@ -233,31 +243,97 @@ bool Borrowed::TakeBuffer(Frame* frame, PyObject* object, bool writes, AnyopTens
   return true;
 }
 
-bool Borrowed::TakeList(Frame* frame, const Param& p, PyObject* object) {
+bool Borrowed::TakeList(Frame* frame, const Param& p, uint32_t i) {
+  PyObject* object = arguments_[i];
   if (!PyList_Check(object) && !PyTuple_Check(object)) {
     return Refuse(*frame->op, p, PyExc_TypeError,
                   "is a " + TypeText(Py_TYPE(object)) + ", expected a list of tensors");
   }
-  PyObject* items =
-      PySequence_Tuple(object);  // holds the elements, whatever happens to the list meanwhile
+  // Holds the elements, whatever happens to the list meanwhile.
+  PyObject* items = PySequence_Tuple(object);
   if (!items) return false;
-  kept_.push_back(items);
+  Keep(items);
+  arguments_[i] = items;
   const Py_ssize_t count = PyTuple_Size(items);
   auto* tensors = frame->arena.Take<AnyopTensor>(count + 1);
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* item = PyTuple_GetItem(items, i);
+  for (Py_ssize_t k = 0; k < count; ++k) {
+    PyObject* item = PyTuple_GetItem(items, k);
     if (item == Py_None && p.Is(kAnyopOptionalElements)) {
-      tensors[i] = {};
-      tensors[i].ndim = -1;
-    } else if (!Take(frame, p, item, &tensors[i])) {
+      tensors[k] = {};
+      tensors[k].ndim = -1;
+    } else if (!Take(frame, p, item, &tensors[k])) {
       return false;
-    } else if (tensors[i].ndim < 0) {  // would look like None
+    } else if (tensors[k].ndim < 0) {  // would look like None
       return Refuse(*frame->op, p, PyExc_ValueError,
                     "has an element with a negative number of dimensions");
     }
   }
   frame->Field<AnyopTensorList>(p) = {tensors, count};
   return true;
+}
+
+template <typename Visit>
+bool Borrowed::Each(Frame* frame, const Visit& visit) const {
+  const auto& params = frame->op->params;
+  for (uint32_t i = 0; i < params.size(); ++i) {
+    const Param& p = params[i];
+    if (!p.IsTensor() || !(frame->given >> i & 1)) continue;
+    if (!p.IsList()) {
+      if (!visit(p, arguments_[i], &frame->tensors[i])) return false;
+      continue;
+    }
+    const auto& list = frame->Field<AnyopTensorList>(p);
+    for (int64_t k = 0; k < list.count; ++k) {
+      PyObject* item = PyTuple_GetItem(arguments_[i], static_cast<Py_ssize_t>(k));
+      if (item != Py_None && !visit(p, item, const_cast<AnyopTensor*>(&list.data[k]))) return false;
+    }
+  }
+  return true;
+}
+
+bool Borrowed::TakeAgain(Frame* frame) {
+  num_written_ = 0;
+  more_written_.clear();
+  first_type_ = nullptr;
+  return Each(frame, [&](const Param& p, PyObject* object, AnyopTensor* tensor) {
+    std::string why;
+    const Source* source = FindSource(object, &why);
+    const bool is_held =
+        source && (source->origin == Origin::kDlpack || source->origin == Origin::kCupy ||
+                   source->origin == Origin::kBuffer);
+    return is_held || Take(frame, p, object, tensor);
+  });
+}
+
+void Borrowed::Keep(PyObject* object) {
+  held_.push_back({[](void* held) { Py_DECREF(static_cast<PyObject*>(held)); }, object});
+}
+
+void Borrowed::HoldOne(PyObject* object) {
+  std::string why;
+  const Source* source = FindSource(object, &why);
+  if (!source) return;
+  if (source->origin == Origin::kNumpy) {
+    if (PyObject* pin = PinArray(object)) Keep(pin);
+  } else if (source->origin == Origin::kTorch && mode_.glue) {
+    LetGoLater(mode_.glue->let_go, HoldTorchTensor(mode_, object));
+  } else if (source->api && source->api->managed_tensor_from_py_object_no_sync) {
+    DLManagedTensorVersioned* managed = nullptr;
+    if (source->api->managed_tensor_from_py_object_no_sync(object, &managed)) PyErr_Clear();
+    LetGoLater(LetGoManaged, managed);
+  }
+}
+
+void Borrowed::Hold(Frame* frame) {
+  frame->hold = nullptr;
+  auto* self = static_cast<Borrowed*>(frame->binding);
+  PyObject *kind, *value, *trace;  // a kernel's, where it asks for more
+  PyErr_Fetch(&kind, &value, &trace);
+  self->Each(frame, [&](const Param&, PyObject* object, AnyopTensor*) {
+    self->HoldOne(object);
+    return true;
+  });
+  PyErr_Restore(kind, value, trace);
 }
 
 bool Borrowed::AskStream(Frame* frame) const {

@@ -17,7 +17,9 @@ namespace anyop {
 // results made.
 class Borrowed {
  public:
-  explicit Borrowed(uint32_t num_outputs) : num_outputs_(num_outputs) {
+  // arguments: by parameter, held by the caller; a list becomes the tuple of its elements.
+  Borrowed(uint32_t num_outputs, PyObject** arguments)
+      : arguments_(arguments), num_outputs_(num_outputs) {
     for (uint32_t o = 0; o < num_outputs; ++o) results_[o] = nullptr;
   }
   Borrowed(const Borrowed&) = delete;
@@ -26,13 +28,22 @@ class Borrowed {
 
   // Fills tensor from object. False with an error raised that names p.
   bool Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor* tensor);
-  // The same for a list or tuple; fills the field of p.
-  bool TakeList(Frame* frame, const Param& p, PyObject* object);
+  // The same for the list or tuple that is argument i; fills its field.
+  bool TakeList(Frame* frame, const Param& p, uint32_t i);
+  // Code of the caller's runs now, or has run: objects may change their types, too.
+  void NoteCode(Frame* frame) {
+    frame->ran_code = true;
+    first_type_ = nullptr;
+  }
+  // The memory that nothing holds, once more: code of the caller's may have changed it. No such
+  // code runs in here.
+  bool TakeAgain(Frame* frame);
   // AnyopFrame's allocate: a result in the framework of the first tensor.
   static int32_t Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor);
 
-  // While a long kernel runs, other Python threads do. The caller's arguments keep the tensors
-  // alive.
+  // AnyopFrame's hold: what was taken keeps its memory, whatever other threads do to the tensors.
+  static void Hold(Frame* frame);
+  // While a long kernel runs, other Python threads do.
   static void ReleaseGil(Frame* frame);
   static void TakeGil(Frame* frame);
 
@@ -73,17 +84,27 @@ class Borrowed {
   void MarkOneWritten(PyObject* object) {
     first_->origin == Origin::kPaddle ? MarkPaddleWritten(object) : MarkTorchWritten(mode_, object);
   }
-  bool TakeDlpack(const Source* source, PyObject* object, bool writes, AnyopTensor* tensor,
-                  std::string* why);
+  bool TakeDlpack(Frame* frame, const Source* source, PyObject* object, bool writes,
+                  AnyopTensor* tensor, std::string* why);
   bool TakeBuffer(Frame* frame, PyObject* object, bool writes, AnyopTensor* tensor,
                   std::string* why);
   bool AskStream(Frame* frame) const;
+  // visit(p, object, tensor) for each tensor that was taken, until it returns false.
+  template <typename Visit>
+  bool Each(Frame* frame, const Visit& visit) const;
+  void HoldOne(PyObject* object);
+  void LetGoLater(void (*let_go)(void*), void* held) {
+    if (held) held_.push_back({let_go, held});
+  }
+  void Keep(PyObject* object);
   int32_t AllocateByGlue(uint32_t output, AnyopTensor* tensor);
   int32_t AllocateArray(Frame* frame, uint32_t output, AnyopTensor* tensor);
   int32_t AllocateByExchange(uint32_t output, AnyopTensor* tensor);
 
+  PyObject** const arguments_;
   const Source* first_ = nullptr;
-  PyTypeObject* first_type_ = nullptr;
+  PyObject* first_object_ = nullptr;
+  PyTypeObject* first_type_ = nullptr;  // whose source is first_; nullptr: each object is asked
   const AnyopTensor* first_tensor_ = nullptr;
   PyThreadState* thread_ = nullptr;
   TorchMode mode_ = {nullptr, 0};
@@ -92,8 +113,12 @@ class Borrowed {
   int num_written_ = 0;
   PyObject* written_[8];  // torch's or Paddle's; the caller holds them
   std::vector<PyObject*> more_written_;
-  std::vector<PyObject*> kept_;
-  std::vector<void*> buffers_;
+  struct Held {
+    void (*let_go)(void*);
+    void* held;
+  };
+  std::vector<Held> held_;
+  std::string why_;  // an object is refused
   const uint32_t num_outputs_;
   PyObject* results_[kMaxParams];
 };

@@ -146,8 +146,12 @@ bool FillArgument(Frame* frame, Borrowed* borrowed, uint32_t i, const Param& p, 
     return absent || Missing(*frame->op, p);
   }
   frame->given |= uint64_t{1} << i;
-  if (!p.IsTensor()) return SetScalar(frame, p, object);
-  return p.IsList() ? borrowed->TakeList(frame, p, object)
+  if (!p.IsTensor()) {
+    if (!SetScalar(frame, p, object)) return false;
+    if (__builtin_expect(frame->ran_code, 0)) borrowed->NoteCode(frame);
+    return true;
+  }
+  return p.IsList() ? borrowed->TakeList(frame, p, i)
                     : borrowed->Take(frame, p, object, &frame->tensors[i]);
 }
 
@@ -209,18 +213,18 @@ PyObject* Run(Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* keywo
   if (!SortArguments(e, args, given, keywords, arguments)) return nullptr;
   try {
     Frame frame(e.op);
-    Borrowed borrowed(e.op->num_outputs);
+    Borrowed borrowed(e.op->num_outputs, arguments);
     frame.binding = &borrowed;
     frame.explanation = explanation;
     frame.allocate = Borrowed::Allocate;
+    frame.hold = Borrowed::Hold;
     frame.before_kernel = Borrowed::ReleaseGil;
     frame.after_kernel = Borrowed::TakeGil;
     const Param* params = e.op->params.data();
-    for (uint32_t i = 0; i < e.num_params; ++i) {
-      if (FillArgument(&frame, &borrowed, i, params[i], arguments[i])) continue;
-      if (borrowed.way() != Way::kDispatch || PyErr_Occurred()) return nullptr;
-      break;
-    }
+    uint32_t i = 0;
+    while (i < e.num_params && FillArgument(&frame, &borrowed, i, params[i], arguments[i])) ++i;
+    const bool filled = i == e.num_params && (!frame.ran_code || borrowed.TakeAgain(&frame));
+    if (!filled && (borrowed.way() != Way::kDispatch || PyErr_Occurred())) return nullptr;
     if (__builtin_expect(borrowed.way() != Way::kPlain, 0) &&
         !(explanation && borrowed.way() == Way::kGradient)) {
       if (!explanation) return CallThroughAdapter(&e, borrowed, args, given, keywords);
@@ -295,9 +299,10 @@ PyObject* Explain(PyObject*, PyObject* args) {
   std::vector<PyObject*> values;
   for (Py_ssize_t i = 0; i < PyTuple_Size(positional); ++i)
     values.push_back(PyTuple_GetItem(positional, i));
-  const Ref keywords(PySequence_Tuple(named));
+  const Ref own(PyDict_Copy(named));  // holds the values, whatever happens to named meanwhile
+  const Ref keywords(own ? PySequence_Tuple(own.get()) : nullptr);
   for (Py_ssize_t k = 0; keywords && k < PyTuple_Size(keywords.get()); ++k)
-    values.push_back(PyDict_GetItem(named, PyTuple_GetItem(keywords.get(), k)));
+    values.push_back(PyDict_GetItem(own.get(), PyTuple_GetItem(keywords.get(), k)));
   std::string text;
   const Ref done(keywords ? Run(*e, values.data(), PyTuple_Size(positional), keywords.get(), &text)
                           : nullptr);

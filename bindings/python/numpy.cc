@@ -188,17 +188,33 @@ bool BorrowArray(Arena* arena, PyObject* object, bool writes, AnyopTensor* tenso
   }
   const int64_t item = type.bits / 8;
   const int shift = __builtin_ctz(static_cast<unsigned>(item));
-  auto* strides = arena->Take<int64_t>(array->ndim);
-  for (int d = 0; d < array->ndim; ++d) {
-    if (__builtin_expect((array->strides[d] & (item - 1)) && array->shape[d] > 1, 0)) {
-      *why = "has strides " + SizesText(array->ndim, array->strides) +
-             " in bytes, expected multiples of its " + std::to_string(item) + "-byte elements";
+  // x.shape = ... frees NumPy's, which may happen while the call still reads its arguments.
+  const int ndim = array->ndim;
+  auto* shape = arena->Take<int64_t>(2 * ndim);
+  int64_t* strides = shape + ndim;
+  for (int d = 0; d < ndim; ++d) {
+    shape[d] = array->shape[d];
+    if (__builtin_expect((array->strides[d] & (item - 1)) && shape[d] > 1, 0)) {
+      *why = "has strides " + SizesText(ndim, array->strides) +
+             " in bytes, expected multiples of " + "its " + std::to_string(item) + "-byte elements";
       return false;
     }
     strides[d] = array->strides[d] >> shift;
   }
-  *tensor = {array->data, 1, 0, array->ndim, type.code, type.bits, 1, array->shape, strides, 0};
+  *tensor = {array->data, 1, 0, ndim, type.code, type.bits, 1, shape, strides, 0};
   return true;
+}
+
+// NumPy refuses to resize an array to which something refers weakly, whatever refcheck says.
+PyObject* PinArray(PyObject* object) {
+  for (;;) {
+    PyObject* owner = reinterpret_cast<Array*>(object)->owner;
+    if (!owner || !PyType_IsSubtype(Py_TYPE(owner), array_type)) break;
+    object = owner;
+  }
+  PyObject* pin = PyWeakref_NewRef(object, nullptr);
+  if (!pin) PyErr_Clear();
+  return pin;
 }
 
 bool IsWriteable(PyObject* array) { return reinterpret_cast<Array*>(array)->flags & kWriteable; }

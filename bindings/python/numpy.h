@@ -16,12 +16,16 @@ bool InitNumpy(std::string* why);
 // Makes InitNumpy true by importing NumPy, for callers without a framework of their own.
 bool ImportNumpy(std::string* why);
 
-// Fills tensor from an ndarray; strides come from arena. False with *why set. With all_types also
-// ml_dtypes' types that are no AnyopDtype, by their DLPack codes.
+// Fills tensor from an ndarray; sizes and strides are copies in arena. False with *why set. With
+// all_types also ml_dtypes' types that are no AnyopDtype, by their DLPack codes.
 bool BorrowArray(Arena* arena, PyObject* array, bool writes, AnyopTensor* tensor, std::string* why,
                  bool all_types = false);
 
 bool IsWriteable(PyObject* array);
+
+// While the object that is returned lives, nobody can resize the array (or the one that it is a
+// view of) out of its memory. nullptr where there is none, without an error set.
+PyObject* PinArray(PyObject* array);
 
 // An array over tensor's memory, which owner keeps alive. nullptr with an error raised, or *why
 // set.

@@ -42,7 +42,7 @@ bool ConversionFailed(const Operator& op, const Param& p, PyObject* object) {
 }
 
 bool ToInt(const Operator& op, const Param& p, PyObject* object, int64_t* value) {
-  if (PyFloat_Check(object)) return WrongType(op, p, object);
+  if (Py_TYPE(object) != &PyLong_Type && PyFloat_Check(object)) return WrongType(op, p, object);
   *value = PyLong_AsLongLong(object);
   return !(*value == -1 && PyErr_Occurred()) || ConversionFailed(op, p, object);
 }
@@ -108,6 +108,13 @@ bool ToDtype(const Operator& op, const Param& p, PyObject* object, int64_t* valu
       "is " + found + ", expected a dtype such as \"float32\", numpy.float32 or torch.float32");
 }
 
+// Whether its conversion runs no code of the caller's.
+bool IsExact(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return type == &PyFloat_Type || type == &PyLong_Type || type == &PyBool_Type ||
+         type == &PyUnicode_Type;
+}
+
 // One element, written to 8 bytes (16 for a string) at to.
 bool ToElement(const Operator& op, const Param& p, PyObject* object, void* to) {
   switch (p.kind) {
@@ -122,6 +129,13 @@ bool ToElement(const Operator& op, const Param& p, PyObject* object, void* to) {
     default:
       return ToDtype(op, p, object, static_cast<int64_t*>(to));
   }
+}
+
+// The element may leave its list before the call ends.
+void CopyText(Frame* frame, AnyopString* text) {
+  char* copy = frame->arena.Take<char>(text->count + 1);
+  std::memcpy(copy, text->data, static_cast<size_t>(text->count) + 1);
+  text->data = copy;
 }
 
 bool SetList(Frame* frame, const Param& p, PyObject* object) {
@@ -143,7 +157,10 @@ bool SetList(Frame* frame, const Param& p, PyObject* object) {
                         : tuple  ? PyTuple_GetItem(object, i)
                                  : PyList_GetItem(object, i);
     if (!element) return false;  // the list shrank under us
+    const Ref held(Py_NewRef(element));
+    frame->ran_code |= !IsExact(element);
     if (!ToElement(op, p, element, values + i * item)) return false;
+    if (p.kind == kAnyopStr) CopyText(frame, reinterpret_cast<AnyopString*>(values + i * item));
   }
   frame->Field<AnyopIntList>(p) = {reinterpret_cast<const int64_t*>(values), count};
   return true;
@@ -158,6 +175,7 @@ bool Refuse(const Operator& op, const Param& p, PyObject* kind, const std::strin
 
 bool SetScalar(Frame* frame, const Param& p, PyObject* object) {
   if (p.IsList()) return SetList(frame, p, object);
+  frame->ran_code |= !IsExact(object);
   const Operator& op = *frame->op;
   if (p.kind == kAnyopStr) return ToString(op, p, object, &frame->Field<AnyopString>(p));
   if (p.kind == kAnyopFloat) {

@@ -1,41 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// Classifies types once. Known ones are a list that grows under a lock and is read without one.
+// Classifies types once. Python's lock is held.
 #include "source.h"
 
-#include <atomic>
-#include <mutex>
 #include <utility>
 
 #include "numpy.h"
 #include "paddle_guard.h"
 #include "torch_guard.h"
+#include "type_table.h"
 
 namespace anyop {
 namespace {
 
-struct Node {
-  Source source;
-  const Node* next;
-};
-std::atomic<const Node*> known{nullptr};
-std::mutex publish;
+TypeTable known;
 
-const Source kGeneric = {nullptr, Origin::kDlpack, nullptr, nullptr};
-const Source kBuffer = {nullptr, Origin::kBuffer, nullptr, nullptr};
+const Source kGeneric = {Origin::kDlpack, nullptr, nullptr};
+const Source kBuffer = {Origin::kBuffer, nullptr, nullptr};
 constexpr char kTorchAdapter[] = "anyop.torch.dispatch";
 constexpr char kPaddleAdapter[] = "anyop.paddle.dispatch";
 constexpr char kJaxAdapter[] = "anyop.jax.dispatch";
 
-const Source* Publish(const Source& source) {
-  std::lock_guard<std::mutex> lock(publish);
-  for (const Node* n = known.load(); n; n = n->next) {
-    if (n->source.type == source.type) return &n->source;
+// The one source like that: a handful for each framework.
+const Source* TheSource(const Source& like) {
+  struct Node {
+    Source source;
+    const Node* next;
+  };
+  static const Node* first = nullptr;
+  for (const Node* n = first; n; n = n->next) {
+    const Source& s = n->source;
+    if (s.origin == like.origin && s.api == like.api && s.adapter == like.adapter) return &s;
   }
-  Py_INCREF(
-      reinterpret_cast<PyObject*>(source.type));  // kept for ever, so that its address names it
-  const Node* node = new Node{source, known.load()};
-  known.store(node, std::memory_order_release);
-  return &node->source;
+  first = new Node{like, first};
+  return &first->source;
+}
+
+// is_its: the framework's own type, no subclass of a user's.
+const Source* Remember(PyTypeObject* type, bool is_its, const Source& like) {
+  const Source* source = TheSource(like);
+  known.Add(type, source, is_its);
+  return source;
 }
 
 const DLPackExchangeAPI* ExchangeApi(PyTypeObject* type) {
@@ -54,6 +58,10 @@ bool IsSubtype(PyTypeObject* type, PyObject* base) {
          PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(base));
 }
 
+bool Is(PyTypeObject* type, const Ref& other) {
+  return reinterpret_cast<PyObject*>(type) == other.get();
+}
+
 // What a framework's part of the search returns.
 struct Found {
   bool is_mine;
@@ -63,14 +71,15 @@ constexpr Found kNotMine = {false, nullptr};
 
 Found FindNumpy(PyTypeObject* type, std::string* why) {
   PyObject* numpy = LoadedModule("numpy");
-  if (!IsSubtype(type, Attribute(numpy, "ndarray").get())) return kNotMine;
+  const Ref array = Attribute(numpy, "ndarray");
+  if (!IsSubtype(type, array.get())) return kNotMine;
   const Ref masked = Attribute(Attribute(numpy, "ma").get(), "MaskedArray");
   if (IsSubtype(type, masked.get())) {
     *why = "is a masked array, whose mask would be ignored; expected a plain array";
     return {true, nullptr};
   }
   if (!InitNumpy(why)) return {true, nullptr};
-  return {true, Publish({type, Origin::kNumpy, nullptr, nullptr})};
+  return {true, Remember(type, Is(type, array), {Origin::kNumpy, nullptr, nullptr})};
 }
 
 // Before torch: under Paddle's proxy the module torch is Paddle's.
@@ -81,12 +90,12 @@ Found FindPaddle(PyTypeObject* type, std::string* why) {
     if (!InitPaddleGuard(paddle, why)) return {true, nullptr};
     const DLPackExchangeAPI* api = ExchangeApi(type);
     const Origin origin = api && IsPlainPaddleType(type) ? Origin::kPaddle : Origin::kForeign;
-    return {true, Publish({type, origin, api, kPaddleAdapter})};
+    return {true, Remember(type, origin == Origin::kPaddle, {origin, api, kPaddleAdapter})};
   }
   const Ref value = Attribute(Attribute(paddle, "pir").get(), "Value");
   const Ref variable = Attribute(Attribute(paddle, "static").get(), "Variable");
   if (!IsSubtype(type, value.get()) && !IsSubtype(type, variable.get())) return kNotMine;
-  return {true, Publish({type, Origin::kForeign, nullptr, kPaddleAdapter})};
+  return {true, Remember(type, false, {Origin::kForeign, nullptr, kPaddleAdapter})};
 }
 
 // PyTorch's module, also while Paddle's proxy hides it.
@@ -108,11 +117,11 @@ Found FindTorch(PyTypeObject* type, std::string* why) {
   const Ref tensor = Attribute(torch, "Tensor");
   if (!IsSubtype(type, tensor.get())) return kNotMine;
   const Ref parameter = Attribute(Attribute(torch, "nn").get(), "Parameter");
-  auto* itself = reinterpret_cast<PyObject*>(type);
   if (!InitTorchGuard(torch, why)) return {true, nullptr};
-  const bool plain = itself == tensor.get() || itself == parameter.get();
-  return {true, Publish({type, plain ? Origin::kTorch : Origin::kForeign,
-                         plain ? ExchangeApi(type) : nullptr, kTorchAdapter})};
+  const bool plain = Is(type, tensor) || Is(type, parameter);
+  return {true, Remember(type, plain,
+                         {plain ? Origin::kTorch : Origin::kForeign,
+                          plain ? ExchangeApi(type) : nullptr, kTorchAdapter})};
 }
 
 // Arrays and what stands for them under a transformation.
@@ -121,12 +130,13 @@ Found FindJax(PyTypeObject* type, std::string*) {
   const Ref tracer = Attribute(Attribute(jax, "core").get(), "Tracer");
   if (!IsSubtype(type, Attribute(jax, "Array").get()) && !IsSubtype(type, tracer.get()))
     return kNotMine;
-  return {true, Publish({type, Origin::kForeign, nullptr, kJaxAdapter})};
+  return {true, Remember(type, false, {Origin::kForeign, nullptr, kJaxAdapter})};
 }
 
 Found FindCupy(PyTypeObject* type, std::string*) {
-  if (!IsSubtype(type, Attribute(LoadedModule("cupy"), "ndarray").get())) return kNotMine;
-  return {true, Publish({type, Origin::kCupy, nullptr, nullptr})};
+  const Ref array = Attribute(LoadedModule("cupy"), "ndarray");
+  if (!IsSubtype(type, array.get())) return kNotMine;
+  return {true, Remember(type, Is(type, array), {Origin::kCupy, nullptr, nullptr})};
 }
 
 const Source* Classify(PyObject* object, std::string* why) {
@@ -135,7 +145,7 @@ const Source* Classify(PyObject* object, std::string* why) {
     if (const Found found = find(type, why); found.is_mine) return found.source;
   }
   if (const DLPackExchangeAPI* api = ExchangeApi(type))
-    return Publish({type, Origin::kExchange, api, nullptr});
+    return Remember(type, false, {Origin::kExchange, api, nullptr});
   if (PyObject_HasAttrString(object, "__dlpack__")) return &kGeneric;
   if (Ref(PyMemoryView_FromObject(object))) return &kBuffer;
   PyErr_Clear();
@@ -146,11 +156,8 @@ const Source* Classify(PyObject* object, std::string* why) {
 }  // namespace
 
 const Source* FindSource(PyObject* object, std::string* why) {
-  PyTypeObject* type = Py_TYPE(object);
-  for (const Node* n = known.load(std::memory_order_acquire); n; n = n->next) {
-    if (n->source.type == type) return &n->source;
-  }
-  return Classify(object, why);
+  const void* source = known.Find(Py_TYPE(object));
+  return source ? static_cast<const Source*>(source) : Classify(object, why);
 }
 
 std::string TypeText(PyTypeObject* type) {

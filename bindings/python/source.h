@@ -29,14 +29,13 @@ enum class Way {
 };
 
 struct Source {
-  PyTypeObject* type;
   Origin origin;
   const DLPackExchangeAPI* api;  // kExchange, kPaddle, and kTorch since torch 2.10
   const char* adapter;           // the module whose slow_call takes what is not plain; or nullptr
 };
 
 // The source of an object's type; nullptr with *why set when it holds no tensor we take.
-// What is returned stays valid: sources are published once and never change.
+// What is returned stays valid: there are few sources, and they never change.
 const Source* FindSource(PyObject* object, std::string* why);
 
 // "torch.Tensor", "numpy.ndarray", "str"

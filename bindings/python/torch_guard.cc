@@ -200,6 +200,10 @@ void MarkTorchWritten(const TorchMode& mode, PyObject* object) {
   if (!done) PyErr_Clear();
 }
 
+void* HoldTorchTensor(const TorchMode& mode, PyObject* object) {
+  return mode.glue->hold(ImplOf(*guard.load(std::memory_order_acquire), object));
+}
+
 PyObject* NewTorchTensor(const TorchMode& mode, AnyopTensor* tensor) {
   const Guard& g = *guard.load(std::memory_order_acquire);
   void* impl = nullptr;

@@ -13,6 +13,8 @@
 
 #include <cstdio>
 #include <memory>
+#include <mutex>
+#include <unordered_map>
 
 // Of libtorch_cpu; the headers they stand in would cost seconds.
 namespace at {
@@ -211,6 +213,41 @@ void Release(void* impl) {
   (void)c10::intrusive_ptr<c10::TensorImpl>::reclaim(static_cast<c10::TensorImpl*>(impl));
 }
 
+// The storages that are held now, by how many, and whether they may be resized afterwards.
+struct Holders {
+  int count;
+  bool resizable;
+};
+std::mutex holders_lock;
+std::unordered_map<c10::StorageImpl*, Holders>& AllHolders() {
+  static auto* all = new std::unordered_map<c10::StorageImpl*, Holders>;  // for threads at exit
+  return *all;
+}
+
+void* Hold(void* pointer) {
+  try {
+    c10::Storage storage = static_cast<c10::TensorImpl*>(pointer)->unsafe_storage();
+    c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+    if (!impl) return nullptr;
+    const std::lock_guard<std::mutex> lock(holders_lock);
+    ++AllHolders().try_emplace(impl, Holders{0, impl->resizable()}).first->second.count;
+    impl->set_resizable(false);
+    return storage.unsafeReleaseStorageImpl();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+void LetGo(void* held) {
+  const auto storage = c10::intrusive_ptr<c10::StorageImpl>::reclaim(
+      static_cast<c10::StorageImpl*>(held));  // let go last, without the lock
+  const std::lock_guard<std::mutex> lock(holders_lock);
+  const auto at = AllHolders().find(storage.get());
+  if (--at->second.count) return;
+  if (at->second.resizable) storage->set_resizable(true);
+  AllHolders().erase(at);
+}
+
 const AnyopTorchGlue glue = {
     sizeof(AnyopTorchGlue),
     ANYOP_TORCH_GLUE_VERSION,
@@ -221,6 +258,8 @@ const AnyopTorchGlue glue = {
     Written,
     NewTensor,
     Release,
+    Hold,
+    LetGo,
 };
 
 }  // namespace

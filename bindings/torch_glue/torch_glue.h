@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define ANYOP_TORCH_GLUE_VERSION 1u
+#define ANYOP_TORCH_GLUE_VERSION 2u
 
 /* How a call may go on; the worst of its tensors' verdicts holds. */
 typedef enum AnyopTorchVerdict {
@@ -55,6 +55,10 @@ typedef struct AnyopTorchGlue {
    *impl, or an AnyopStatus with a message of the allocator's in error. */
   int32_t (*new_tensor)(AnyopTensor* tensor, void** impl, char* error, int64_t error_bytes);
   void (*release)(void* impl);
+  /* Until let_go of what is returned impl's memory stays in its place: its storage is kept, and
+     cannot be resized. NULL when there is none to keep. */
+  void* (*hold)(void* impl);
+  void (*let_go)(void* held);
 } AnyopTorchGlue;
 
 typedef const AnyopTorchGlue* (*AnyopTorchGlueFunction)(

@@ -107,6 +107,22 @@ int32_t KindFails(Frame* frame, const Param& p, int kind) {
               p.name, kind, frame->op->table->schema);
 }
 
+// Texts that are there, and dtypes that there are.
+int32_t CheckElements(Frame* frame, const Param& p, const AnyopValue& v) {
+  for (int64_t i = 0; p.kind == kAnyopStr && i < v.as.strings.count; ++i) {
+    if (v.as.strings.data[i].data && v.as.strings.data[i].count >= 0) continue;
+    return Fail(frame, kAnyopValueError, "%s points to nothing [element %lld]", p.name,
+                (long long)i);
+  }
+  for (int64_t i = 0; p.kind == kAnyopScalarType && i < v.as.ints.count; ++i) {
+    const int64_t dtype = v.as.ints.data[i];
+    if (dtype >= 0 && dtype < kAnyopNumDtypes) continue;
+    return Fail(frame, kAnyopValueError, "%s has %lld, expected an AnyopDtype [element %lld]",
+                p.name, (long long)dtype, (long long)i);
+  }
+  return kAnyopOk;
+}
+
 // Writes an argument that is no single tensor.
 int32_t SetArgument(Frame* frame, const Param& p, const AnyopValue& v) {
   static constexpr int kScalarKind[] = {
@@ -132,6 +148,7 @@ int32_t SetArgument(Frame* frame, const Param& p, const AnyopValue& v) {
     return Fail(frame, kAnyopValueError, "%s has %lld values, expected %d", p.name,
                 (long long)v.as.ints.count, p.fixed_count);
   }
+  if (int32_t status = p.IsList() ? CheckElements(frame, p, v) : kAnyopOk) return status;
   if (p.IsList() && p.IsTensor()) {
     auto* copies =
         frame->arena.Take<AnyopTensor>(v.as.tensors.count);  // the core normalises them in place

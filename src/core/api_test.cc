@@ -263,6 +263,49 @@ TEST(MistakesHaveTexts) {
   CHECK(AnyopFindOperator("test::repeat") == Operator());
 }
 
+// What DLPack can say and no memory is.
+TEST(MalformedTensorsAreRefused) {
+  struct {
+    const char* says;
+    void (*spoil)(AnyopTensor*);
+  } cases[] = {
+      {"points to nothing", [](AnyopTensor* t) { t->shape = nullptr; }},
+      {"has -1 dimensions", [](AnyopTensor* t) { t->ndim = -1; }},
+      {"dimensions", [](AnyopTensor* t) { t->ndim = INT32_MAX; }},
+      {"dimensions", [](AnyopTensor* t) { t->ndim = INT32_MIN; }},
+      {"has no storage", [](AnyopTensor* t) { t->data = nullptr; }},
+      {"has no storage", [](AnyopTensor* t) { t->data = nullptr, t->byte_offset = 64; }},
+      {"multiple of", [](AnyopTensor* t) { t->byte_offset = 1; }},
+      {"has dtype", [](AnyopTensor* t) { t->dtype_lanes = 0; }},
+      {"has dtype", [](AnyopTensor* t) { t->dtype_lanes = 4; }},
+      {"has dtype", [](AnyopTensor* t) { t->dtype_bits = 0; }},
+      {"has dtype", [](AnyopTensor* t) { t->dtype_bits = 4; }},
+      {"has dtype", [](AnyopTensor* t) { t->dtype_code = 255; }},
+      {"results on the CPU", [](AnyopTensor* t) { t->device_type = -1; }},
+      {"results on the CPU", [](AnyopTensor* t) { t->device_type = 0; }},
+      {"results on the CPU", [](AnyopTensor* t) { t->device_type = INT32_MAX; }},
+      {"negative", [](AnyopTensor* t) { t->shape[0] = -1; }},
+      {"negative", [](AnyopTensor* t) { t->shape[1] = INT64_MIN; }},
+      {"overflow", [](AnyopTensor* t) { t->shape[0] = INT64_MAX; }},
+      {"overflow", [](AnyopTensor* t) { t->shape[0] = t->shape[1] = int64_t{1} << 32; }},
+      {"contiguous", [](AnyopTensor* t) { t->strides[0] = 0; }},
+      {"overflow", [](AnyopTensor* t) { t->strides[1] = INT64_MAX; }},
+      {"overflow", [](AnyopTensor* t) { t->strides[0] = INT64_MIN; }},
+      {"beyond all memory", [](AnyopTensor* t) { t->strides[0] = (int64_t{1} << 61) - 8; }},
+      {"beyond all memory", [](AnyopTensor* t) { t->strides[0] = 8 - (int64_t{1} << 61); }},
+  };
+  for (const auto& c : cases) {
+    Input in;
+    int64_t strides[2] = {3, 1};
+    in.tensor.strides = strides;
+    c.spoil(&in.tensor);
+    AnyopValue values[6] = {TensorValue(&in.tensor)};
+    const int32_t status = Call(values, 6);
+    CHECK(status == kAnyopValueError || status == kAnyopTypeError);
+    CHECK(Says(c.says));
+  }
+}
+
 TEST(WhatAKernelDoesWrongStaysInside) {
   Input in;
   const struct {

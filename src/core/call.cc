@@ -19,7 +19,7 @@ namespace anyop {
 namespace {
 
 // A kernel that moves less than this is done before another thread could take the caller's lock.
-constexpr int64_t kManyBytes = int64_t{1} << 20;
+constexpr uint64_t kManyBytes = uint64_t{1} << 20;
 
 // Fails with a message that ends in the element of the list, when the tensor is in one.
 #define ANYOP_FAIL(status, ...)          \
@@ -116,10 +116,12 @@ class Call {
 
   // Everything that is asked of one tensor. element: its place in a list, or -1.
   int32_t CheckGiven(uint32_t i, const Param& p, AnyopTensor* t, int64_t element) {
-    if (__builtin_expect(t->ndim < 0 || t->ndim > kMaxRank, 0)) {
+    if (__builtin_expect(static_cast<uint32_t>(t->ndim) > kMaxRank, 0)) {
       ANYOP_FAIL(kAnyopValueError, "%s has %d dimensions, expected at most %d", p.name, t->ndim,
                  kMaxRank);
     }
+    if (__builtin_expect(!t->shape && t->ndim, 0))
+      ANYOP_FAIL(kAnyopValueError, "%s has %d dimensions and no sizes", p.name, t->ndim);
     if (!first_) first_ = t;
     if (__builtin_expect(t->device_type != first_->device_type || t->device_id != first_->device_id,
                          0)) {
@@ -177,8 +179,10 @@ class Call {
   }
 
   int32_t CheckMemory(uint32_t i, const Param& p, AnyopTensor* t, int64_t element) {
-    t->data = static_cast<char*>(t->data) + t->byte_offset;
-    t->byte_offset = 0;
+    if (__builtin_expect(t->byte_offset != 0, 0)) {
+      if (t->data) t->data = static_cast<char*>(t->data) + t->byte_offset;
+      t->byte_offset = 0;
+    }
     const int64_t item = t->dtype_bits / 8;
     Footprint f;
     const Extent extent = MeasureFootprint(*t, item, &f);
@@ -190,27 +194,35 @@ class Call {
       ANYOP_FAIL(kAnyopValueError, "%s has shape %s: its size in bytes overflows 64 bits", p.name,
                  SizesText(t->ndim, t->shape).c_str());
     }
-    if (f.numel == 0) return kAnyopOk;
+    const bool writes = p.flags & (kAnyopOutput | kAnyopMutated);
+    if (f.numel == 0) {
+      writes_nothing_ |= writes;
+      return kAnyopOk;
+    }
     if (__builtin_expect(!t->data, 0)) {
       ANYOP_FAIL(kAnyopValueError, "%s has no storage, expected %lld elements in memory", p.name,
                  (long long)f.numel);
     }
-    const bool writes = p.flags & (kAnyopOutput | kAnyopMutated);
+    const auto at = reinterpret_cast<uintptr_t>(t->data);
+    const uintptr_t begin = at + static_cast<uintptr_t>(f.low * item),
+                    end = at + static_cast<uintptr_t>(f.end * item);
     if (__builtin_expect(!f.dense, 0)) {
+      if (static_cast<intptr_t>(begin | end) < 0) {
+        ANYOP_FAIL(kAnyopValueError, "%s has sizes %s and strides %s: it reaches beyond all memory",
+                   p.name, SizesText(t->ndim, t->shape).c_str(),
+                   SizesText(t->ndim, t->strides).c_str());
+      }
       if (int32_t status = CheckLayout(p, *t, writes, element)) return status;
     }
-    const auto at = reinterpret_cast<uintptr_t>(t->data);
     const uintptr_t alignment =
         p.align_log2 ? uintptr_t{1} << p.align_log2 : static_cast<uintptr_t>(item > 8 ? 8 : item);
     if (__builtin_expect(at & (alignment - 1), 0)) {
       ANYOP_FAIL(kAnyopValueError, "%s lies at an address that is no multiple of %d bytes", p.name,
                  (int)alignment);
     }
-    touched_bytes_ += f.numel * item;
+    touched_bytes_ += static_cast<uint64_t>(f.numel * item);
     checks_overlap_ |= writes;
-    spans_.Add({at + static_cast<uintptr_t>(f.low * item),
-                at + static_cast<uintptr_t>((f.high + 1) * item), t, static_cast<uint16_t>(i),
-                writes});
+    spans_.Add({begin, end, t, static_cast<uint16_t>(i), writes});
     return kAnyopOk;
   }
 
@@ -318,7 +330,8 @@ class Call {
                   "%s would have shape %s: its size in bytes overflows 64 bits", p.name,
                   SizesText(ndim, shape).c_str());
     }
-    touched_bytes_ += f.numel * (type.bits / 8);
+    touched_bytes_ += static_cast<uint64_t>(f.numel * (type.bits / 8));
+    (f.numel ? makes_elements_ : writes_nothing_) = true;
     if (frame_->explanation) return kAnyopOk;
     return frame_->allocate(frame_, i - op_.num_inputs, t);
   }
@@ -395,11 +408,38 @@ class Call {
                   ready);
   }
 
+  // The caller's other threads may run from here on: their tensors' sizes are theirs to change. On
+  // a device memory is freed in the order of its streams.
+  void KeepInPlace(bool memory) {
+    for (uint32_t i = 0; i < op_.params.size(); ++i) {
+      const Param& p = op_.params[i];
+      if (!p.IsTensor()) continue;
+      if (p.IsList()) {
+        const auto& list = frame_->Field<AnyopTensorList>(p);
+        for (int64_t k = 0; k < list.count; ++k) OwnSizes(const_cast<AnyopTensor*>(&list.data[k]));
+      } else if (frame_->Field<const AnyopTensor*>(p)) {
+        OwnSizes(&frame_->tensors[i]);
+      }
+    }
+    if (memory && frame_->hold) frame_->hold(frame_);
+  }
+
+  void OwnSizes(AnyopTensor* t) {
+    if (t->ndim <= 0) return;
+    auto* sizes = frame_->arena.Take<int64_t>(2 * t->ndim);
+    std::memcpy(sizes, t->shape, sizeof *sizes * static_cast<size_t>(t->ndim));
+    std::memcpy(sizes + t->ndim, t->strides, sizeof *sizes * static_cast<size_t>(t->ndim));
+    t->shape = sizes;
+    t->strides = sizes + t->ndim;
+  }
+
   int32_t RunKernel() {
     const int device_type = first_ ? first_->device_type : 1;
     Route::Ready ready;
     if (int32_t status = FindKernel(device_type, &ready)) return status;
     if (__builtin_expect(frame_->explanation != nullptr, 0)) return kAnyopOk;
+    const bool is_long = device_type != 1 || touched_bytes_ >= kManyBytes;
+    if (__builtin_expect(is_long || ready.context, 0)) KeepInPlace(device_type == 1);
     auto* base = reinterpret_cast<AnyopArgs*>(frame_->args);
     base->size = op_.args_size;
     base->version = ANYOP_ABI_VERSION;
@@ -417,7 +457,7 @@ class Call {
       const int32_t status = RunOnDevice(frame_, ready.run, &call);
       return status == kAnyopOk ? status : CheckKernelStatus(status);
     }
-    const bool unlock = touched_bytes_ >= kManyBytes && frame_->before_kernel;
+    const bool unlock = is_long && frame_->before_kernel;
     if (unlock) frame_->before_kernel(frame_);
     const int32_t status = ready.run(frame_->args, &call);
     if (unlock) frame_->after_kernel(frame_);
@@ -444,7 +484,13 @@ class Call {
   static int32_t FailCall(AnyopCall* call, int32_t status, const char* message) {
     return Fail(Self(call)->frame_, status, "%s", message);
   }
-  static void RunParallel(AnyopCall*, int64_t count, int64_t grain, AnyopBody body, void* context) {
+  // Where all that is written is empty, more pieces than the arguments have elements are of nothing
+  // (2^40 rows without elements): not run through.
+  static void RunParallel(AnyopCall* call, int64_t count, int64_t grain, AnyopBody body,
+                          void* context) {
+    const Call& self = *Self(call);
+    const bool is_empty = self.writes_nothing_ && !self.checks_overlap_ && !self.makes_elements_;
+    if (is_empty && static_cast<uint64_t>(count) > self.touched_bytes_) return;
     Parallel(count, grain, body, context);
   }
 
@@ -454,8 +500,10 @@ class Call {
   Spans spans_;
   Scratch scratch_;
   const AnyopTensor* first_ = nullptr;
-  int64_t touched_bytes_ = 0;
-  bool checks_overlap_ = false;
+  uint64_t touched_bytes_ = 0;
+  bool checks_overlap_ = false;  // elements that were given are written
+  bool makes_elements_ = false;
+  bool writes_nothing_ = false;  // a tensor that is written has no elements
   uint8_t dtypes_[kMaxParams];
 };
 

@@ -18,7 +18,7 @@ struct Scope;
 //   - writes other arguments into args (SetInt and the like, or SetDefault),
 //   - leaves results that the core shall allocate alone, or sets their bit in unwanted when
 //   optional.
-// Shapes and strides that tensors point to must outlive the call.
+// Shapes and strides that tensors point to must outlive the call up to hold.
 struct Frame {
   explicit Frame(const Operator* op) : op(op), args(arena.Take<char>(op->args_size)) {
     std::memset(args, 0, op->args_size);
@@ -38,12 +38,16 @@ struct Frame {
   void* stream = nullptr;
   void* binding = nullptr;
   const Scope* scope =
-      nullptr;  // the backends of this call; nullptr: the thread's, where it is in one
+      nullptr;            // the backends of this call; nullptr: the thread's, where it is in one
+  bool ran_code = false;  // a binding's: code of the caller's ran while the frame was filled
   std::string* explanation = nullptr;  // set: what would run is written there, and nothing runs
   // Makes the tensor of a result in the caller's framework: device, dtype, ndim and shape are set,
   // data and strides are to be filled (and shape replaced by one that outlives the call, where it
   // would not).
   int32_t (*allocate)(Frame* frame, uint32_t output, AnyopTensor* tensor) = nullptr;
+  // Before code that lets the caller's other threads run, at most once: the memory of the arguments
+  // stays in its place until the call ends. May be null.
+  void (*hold)(Frame* frame) = nullptr;
   // Around a kernel with much to do: lets go of the caller's lock. May be null.
   void (*before_kernel)(Frame* frame) = nullptr;
   void (*after_kernel)(Frame* frame) = nullptr;

@@ -50,13 +50,13 @@ enum class Extent { kFits, kNegativeSize, kOverflow };
 // Elements, bytes from the first to behind the last element touched (relative to data), density.
 struct Footprint {
   int64_t numel;
-  int64_t low;   // in elements, <= 0
-  int64_t high;  // in elements, of the last one
-  bool dense;    // row-major without gaps
+  int64_t low;  // in elements, <= 0
+  int64_t end;  // in elements, behind the last one
+  bool dense;   // row-major without gaps
 };
 // Inline: part of every call.
 inline Extent MeasureFootprint(const AnyopTensor& t, int64_t item_bytes, Footprint* f) {
-  int64_t numel = 1, low = 0, high = 0;
+  int64_t numel = 1, low = 0, end = 1;
   bool dense = true, overflow = false, empty = false;
   for (int i = t.ndim; i--;) {
     const int64_t size = t.shape[i], stride = t.strides[i];
@@ -69,7 +69,7 @@ inline Extent MeasureFootprint(const AnyopTensor& t, int64_t item_bytes, Footpri
     int64_t reach;
     overflow |= __builtin_mul_overflow(size - 1, stride, &reach);
     overflow |= stride < 0 ? __builtin_add_overflow(low, reach, &low)
-                           : __builtin_add_overflow(high, reach, &high);
+                           : __builtin_add_overflow(end, reach, &end);
     overflow |= __builtin_mul_overflow(numel, size, &numel);
   }
   if (empty) {
@@ -78,9 +78,9 @@ inline Extent MeasureFootprint(const AnyopTensor& t, int64_t item_bytes, Footpri
   }
   int64_t bytes;
   overflow |= __builtin_mul_overflow(numel, item_bytes, &bytes);
-  overflow |= __builtin_mul_overflow(high + 1, item_bytes, &bytes) ||
+  overflow |= __builtin_mul_overflow(end, item_bytes, &bytes) ||
               __builtin_mul_overflow(low, item_bytes, &bytes);
-  *f = {numel, low, high, dense};
+  *f = {numel, low, end, dense};
   return overflow ? Extent::kOverflow : Extent::kFits;
 }
 

@@ -24,10 +24,10 @@ TEST(FootprintOfDenseAndStrided) {
   Footprint f = {};
   AnyopTensor t = Tensor(&shape, &strides);
   CHECK(MeasureFootprint(t, 4, &f) == Extent::kFits);
-  CHECK(f.dense && f.numel == 6 && f.low == 0 && f.high == 5);
+  CHECK(f.dense && f.numel == 6 && f.low == 0 && f.end == 6);
   strides = {-3, 2};
   CHECK(MeasureFootprint(t, 4, &f) == Extent::kFits);
-  CHECK(!f.dense && f.numel == 6 && f.low == -3 && f.high == 4);
+  CHECK(!f.dense && f.numel == 6 && f.low == -3 && f.end == 5);
   shape = {2, 0};
   CHECK(MeasureFootprint(t, 4, &f) == Extent::kFits && f.numel == 0);
 }

@@ -7,6 +7,7 @@ call can ask for them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,7 +59,21 @@ class Check:
             expected = dtypes.expected_text(param["dtypes"], self.known)
             raise TypeError(f"{where}{param['name']} has no dtype: expected {expected}")
         self.known[param["name"]] = dtype
+        if 0 not in shape:
+            self.refuse_overflow(param["name"], shape, dtype)
         return shape, dtype
+
+    def refuse_overflow(self, result: str, shape: Sequence[Any], dtype: str) -> None:
+        """Refuse sizes whose product no memory can hold, whatever 0 is among them. Symbolic ones are not looked at."""
+        known = all(isinstance(size, int) for size in shape)
+        bytes_ = (
+            math.prod(size for size in shape if size) * dtypes.item_bytes(dtype) if known else 0
+        )
+        if bytes_ >= 2**63:
+            raise ValueError(
+                f"{self.operator.name}: {result} would have shape {sizes_text(shape)}: its size in "
+                "bytes overflows 64 bits"
+            )
 
     def given(self, param: Mapping[str, Any], tensor: Any, element: int = -1) -> None:
         """Everything that is asked of one tensor."""

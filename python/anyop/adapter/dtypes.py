@@ -20,6 +20,12 @@ def is_floating(name: str) -> bool:
     return "float" in name or "complex" in name
 
 
+def item_bytes(name: str) -> int:
+    """Of one element."""
+    digits = "8" if name == "bool" or name.startswith("float8") else name.lstrip("abcdefilmnoptux")
+    return int(digits) // 8
+
+
 def ruled(rule: Mapping[str, Any], known: Mapping[str, Any]) -> str | None:
     """The one dtype of a promotion or of an attribute; None where there is none."""
     if rule["rule"] == "attribute":

@@ -85,6 +85,8 @@ def results_of(site: Site, avals: Sequence[Any]) -> list[Any]:
     for param, wanted in zip(site.operator.results, site.wanted):
         shape, name = check.result(param)
         if wanted:
+            # XLA multiplies the other sizes of a tensor without elements, too, and aborts.
+            check.refuse_overflow(param["name"], shape, name)
             shapes.append((shape, _allowed(site.operator, param["name"], name)))
     shapes += [(avals[place].shape, avals[place].dtype) for place in site.changed()]
     specs = sharding.explicit_specs(site, avals, [shape for shape, _ in shapes])

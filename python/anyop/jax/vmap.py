@@ -6,6 +6,7 @@ Elsewhere the operator runs once for each element, in a loop that XLA compiles.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,4 +67,12 @@ def _sequential(site: Site, flat: Sequence[Any], dims: Sequence[Any]) -> Sequenc
             site, [x if dim is None else next(rest) for x, dim in zip(flat, dims)]
         )
 
+    one = jax.eval_shape(element, [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in batched])
+    for result in one:  # XLA would abort
+        shape = (batched[0].shape[0], *result.shape)
+        if math.prod(size for size in shape if size) * result.dtype.itemsize >= 2**63:
+            raise ValueError(
+                f"{site.operator.name}: a result of vmap would have shape {shape}: its size in "
+                "bytes overflows 64 bits"
+            )
     return jax.lax.map(element, batched)

@@ -51,7 +51,10 @@ class Chooser {
   }
 
   bool Takes(const Implementation& i) const {
-    if (i.readiness.load(std::memory_order_acquire) == Readiness::kUnresolved) MakeReady(&i);
+    if (i.readiness.load(std::memory_order_acquire) == Readiness::kUnresolved) {
+      if (frame_->hold) frame_->hold(frame_);  // who makes it ready may be written in Python
+      MakeReady(&i);
+    }
     return i.readiness.load(std::memory_order_acquire) == Readiness::kReady && i.when.Holds(facts_);
   }
 
