@@ -339,13 +339,13 @@ def good(x, weight, eps):
 
 
 REGISTRATIONS = [
-    (("rms_nrom", good), {}, ValueError, "no operator 'rms_nrom'; did you mean rms_norm?"),
+    (("rms_nrom", good), {}, ValueError, "no operator 'rms_nrom'; did you mean 'rms_norm'?"),
     ((3, good), {}, TypeError, "op is a int, expected the name of an operator"),
     (("rms_norm", 3), {}, TypeError, "function is a int, expected a callable"),
-    (("rms_norm", good), {"framework": "nunpy"}, ValueError, "framework 'nunpy'.*did you mean numpy?"),
+    (("rms_norm", good), {"framework": "nunpy"}, ValueError, "framework 'nunpy'.*did you mean 'numpy'?"),
     (("rms_norm", good), {"device": "gpu"}, ValueError, "device 'gpu', expected one of any, cpu, cuda, hip"),
     (("rms_norm", good), {"device": "cuda"}, ValueError, "numpy computes on cpu only, device is 'cuda'"),
-    (("rms_norm", good), {"dtypes": ["float31"]}, ValueError, "dtype 'float31'.*did you mean float32?"),
+    (("rms_norm", good), {"dtypes": ["float31"]}, ValueError, "dtype 'float31'.*did you mean 'float32'?"),
     (("rms_norm", good), {"dtypes": []}, ValueError, "dtypes is empty"),
     (("rms_norm", good), {"backend": "a b"}, ValueError, "backend is 'a b', expected letters"),
     (("rms_norm", good), {"name": "x,y"}, ValueError, "name is 'x,y', expected letters"),

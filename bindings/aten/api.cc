@@ -5,6 +5,7 @@
 #include "arguments.h"
 #include "by_shim.h"
 #include "c_error.h"
+#include "route_file.h"
 #include "runtime.h"
 
 namespace anyop::aten {
@@ -20,12 +21,15 @@ const Op* Find(std::string_view name) {
   const Name* found = FindName(name.substr(0, dot));
   if (!found) return nullptr;
   std::string known;
+  std::vector<std::string> names;
   for (const Op* op : found->overloads) {
     if (op->overload == overload || (op->overload.empty() && overload == "default")) return op;
     known += (known.empty() ? "" : ", ") + op->full_name;
+    names.push_back(op->full_name);
   }
-  SetError(kAnyopValueError,
-           ("no overload " + std::string(name.substr(0, 100)) + " of ATen, but " + known).c_str());
+  SetError(kAnyopValueError, ("no overload " + std::string(name.substr(0, 100)) + " of ATen, but " +
+                              known + DidYouMean(name, names))
+                                 .c_str());
   return nullptr;
 }
 

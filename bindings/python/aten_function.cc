@@ -13,6 +13,7 @@
 #include "aten_call.h"
 #include "aten_match.h"
 #include "function.h"
+#include "route_file.h"
 
 namespace anyop {
 namespace {
@@ -61,8 +62,10 @@ const AtenPacket* FindPacket(PyObject* name) {
   const aten::Name* all = aten::FindName(std::string_view(key).substr(0, dot));
   AtenPacket made = {key, {}};
   std::string known;
+  std::vector<std::string> names;
   for (const aten::Op* op : all ? all->overloads : std::vector<const aten::Op*>()) {
     known += (known.empty() ? "" : ", ") + op->full_name;
+    names.push_back(op->full_name);
     if (op->params.size() <= kMaxAtenArguments &&
         (dot == std::string::npos || IsCalled(*op, key.substr(dot + 1))))
       made.overloads.push_back(NewOverload(op));
@@ -70,7 +73,8 @@ const AtenPacket* FindPacket(PyObject* name) {
   if (!made.overloads.empty()) return &packets->emplace(key, std::move(made)).first->second;
   PyErr_SetString(
       PyExc_AttributeError,
-      all ? ("no overload " + key + " of ATen, but " + known).c_str() : AnyopLastError());
+      all ? ("no overload " + key + " of ATen, but " + known + DidYouMean(key, names)).c_str()
+          : AnyopLastError());
   return nullptr;
 }
 

@@ -6,6 +6,7 @@
 #include "anyop/anyop.h"
 #include "borrow.h"
 #include "call.h"
+#include "router.h"
 #include "scalar.h"
 
 namespace anyop {
@@ -83,6 +84,15 @@ bool SpreadOut(const Entry& e, PyObject* value, PyObject** arguments) {
   return true;
 }
 
+void RaiseUnknown(const Operator& op, PyObject* name) {
+  std::vector<std::string> known;
+  for (const Param& p : op.params) known.emplace_back(p.name);
+  const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
+  if (!text) PyErr_Clear();
+  PyErr_Format(PyExc_TypeError, "%s: there is no argument '%U' in %s%s", op.name.c_str(), name,
+               op.table->schema, DidYouMean(text ? text : "", known).c_str());
+}
+
 bool TakeKeyword(const Entry& e, PyObject* name, PyObject* value, PyObject** arguments) {
   uint32_t p = 0;
   while (p < e.num_params && e.names[p] != name) ++p;  // call sites intern their keywords
@@ -93,8 +103,7 @@ bool TakeKeyword(const Entry& e, PyObject* name, PyObject* value, PyObject** arg
   if (p == e.num_params) {
     if (e.op->num_outputs > 1 && PyUnicode_CompareWithASCIIString(name, "out") == 0)
       return SpreadOut(e, value, arguments);
-    PyErr_Format(PyExc_TypeError, "%s: there is no argument '%U' in %s", e.op->name.c_str(), name,
-                 e.op->table->schema);
+    RaiseUnknown(*e.op, name);
     return false;
   }
   if (arguments[p]) {

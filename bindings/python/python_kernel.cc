@@ -185,7 +185,8 @@ int32_t Run(const void* args, AnyopCall* call) {
   return kAnyopOk;
 }
 
-// What a resolver returned: run, or a text. nullptr: an error is set.
+// What a resolver returned: run, or a text; None leaves both open, *run stays nullptr. nullptr: an
+// error is set.
 bool Take(const Implementation& implementation, Ref answer, AnyopKernel* run, void** context,
           std::string* why) {
   int32_t status;
@@ -198,6 +199,7 @@ bool Take(const Implementation& implementation, Ref answer, AnyopKernel* run, vo
     *why = text ? text : TakeError(&status);
     return false;
   }
+  if (answer.get() == Py_None) return true;
   *run = Run;
   *context = new PythonKernel{implementation.op, implementation.name, answer.Release()};
   return true;

@@ -3,7 +3,11 @@
 // taken.
 #include "scalar.h"
 
+#include <string>
+#include <vector>
+
 #include "dtype.h"
+#include "router.h"
 #include "source.h"
 
 namespace anyop {
@@ -102,10 +106,13 @@ bool ToDtype(const Operator& op, const Param& p, PyObject* object, int64_t* valu
   if (!text) PyErr_Clear();
   *value = text ? DtypeFromName(text) : kAnyopNoDtype;
   if (*value != kAnyopNoDtype) return true;
+  std::vector<std::string> known;
+  for (int i = 0; i < kAnyopNumDtypes; ++i) known.emplace_back(DtypeName(i));
   const std::string found = !text ? "no text" : shown ? text : "a " + TypeText(Py_TYPE(object));
-  return Refuse(
-      op, p, PyExc_TypeError,
-      "is " + found + ", expected a dtype such as \"float32\", numpy.float32 or torch.float32");
+  return Refuse(op, p, PyExc_TypeError,
+                "is " + found +
+                    ", expected a dtype such as \"float32\", numpy.float32 or torch.float32" +
+                    DidYouMean(text ? text : "", known));
 }
 
 // Whether its conversion runs no code of the caller's.

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "dtype.h"
+#include "router.h"
 #include "scope.h"
 #include "signature.h"
 
@@ -235,7 +236,7 @@ int32_t Values::ReadScope() {
   auto handle = reinterpret_cast<StringHandle>(*Pointed(stack_[count_ - 1]));
   if (int32_t status = ReadText("use", handle, &text)) return status;
   std::string error;
-  frame.scope = FindScope({text.data, static_cast<size_t>(text.count)}, &error);
+  frame.scope = UseScope({text.data, static_cast<size_t>(text.count)}, &error);
   return frame.scope ? int32_t{kAnyopOk} : Fail(&frame, kAnyopValueError, "%s", error.c_str());
 }
 

@@ -38,11 +38,19 @@ _LATER = {
     "use": "anyop._scope",
     "use_deterministic": "anyop._routes",
 }
+# Packages of anyop that their users import.
+_PARTS = ("cache", "doctor", "jax", "paddle", "testing", "torch", "tune")
 
 
 def __getattr__(name: str):
     if name not in _LATER:
-        raise AttributeError(f"module 'anyop' has no attribute {name!r}")
+        text = f"module 'anyop' has no attribute {name!r}"
+        if name in _PARTS:
+            text += f": import anyop.{name}"
+        elif not name.startswith("_"):  # which Python and tools ask for
+            nearest = _importlib.import_module("anyop._nearest")
+            text += nearest.did_you_mean(name, [*__dir__(), *_PARTS])
+        raise AttributeError(text)
     module = _importlib.import_module(_LATER[name])
     globals()[name] = module if _LATER[name] == f"anyop.{name}" else getattr(module, name)
     return globals()[name]

@@ -19,6 +19,10 @@ from anyop.builder.tools import find_command, named_flags
 from anyop.cache import Manifest, Request, obtain
 
 
+class NotBuilt(Exception):
+    """It is not there, and was not to be built."""
+
+
 class BuildOnce:
     """One such library: its sources lie in the package's folder <stem>.
 
@@ -44,9 +48,10 @@ class BuildOnce:
         self._tried = False
         self._lock = threading.Lock()
 
-    def load(self) -> int | None:
+    def load(self, build: bool = True) -> int | None:
         """Address of the table for the framework that is loaded, or None; problem then says why. Tried once.
 
+        Raises NotBuilt where it would have to be built and is not to be.
         The environment variable ANYOP_<STEM>=0 does without, any other value is the path of the library to take.
         """
         with self._lock:  # a second thread waits for the build, or it would go on without
@@ -54,15 +59,18 @@ class BuildOnce:
                 self._tried = True
                 try:
                     module = self.framework()
-                    path = self.find(module)
+                    path = self.find(module, build=build)
                     self._address = self.open_library(path, module.__version__)
                     self.path = path
+                except NotBuilt:
+                    self._tried = False
+                    raise
                 except (OSError, RuntimeError, ValueError) as error:
                     self.problem = str(error)
                     logging.getLogger("anyop").info("no %s: %s", self.stem, self.problem)
             return self._address
 
-    def find(self, module: ModuleType, jobs: int | None = None) -> str:
+    def find(self, module: ModuleType, jobs: int | None = None, build: bool = True) -> str:
         """Path of the library for this framework, built by so many compilers at a time where it is not there.
 
         Raises OSError, RuntimeError, ValueError.
@@ -83,6 +91,8 @@ class BuildOnce:
         title = f"{self.title} {module.__version__}"
 
         def make(private: str) -> Manifest:
+            if not build:
+                raise NotBuilt
             from anyop.builder.single import compile_library
 
             logging.getLogger("anyop").info("building %s (once, some seconds)", title)

@@ -9,7 +9,24 @@ from collections.abc import Callable
 from anyop._load import core
 from anyop._paths import check_utf8
 
-ops = types.SimpleNamespace()  # ops.acme.rms_norm; anyop's own are there too, as ops.anyop
+
+class Namespace(types.SimpleNamespace):
+    """Functions of operators by name, or namespaces by name."""
+
+    def __getattr__(self, name: str):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        from anyop._nearest import did_you_mean
+
+        space = next((key for key, value in ops.__dict__.items() if value is self), None)
+        if space is None:
+            what = f"no operators of a namespace '{name}' are loaded; there are {', '.join(ops.__dict__)}"
+        else:
+            what = f"no operator is named {space}.{name}"
+        raise AttributeError(what + did_you_mean(name, self.__dict__))
+
+
+ops = Namespace()  # ops.acme.rms_norm; anyop's own are there too, as ops.anyop
 on_new_operators: list[
     Callable[[list[str]], None]
 ] = []  # adapters: called with the names that load() brings
@@ -26,8 +43,8 @@ def add_functions(package: dict) -> None:
 
 def _refresh() -> None:
     for namespace, name, function in core.functions():
-        space = ops.__dict__.setdefault(namespace, types.SimpleNamespace())
-        if hasattr(space, name):
+        space = ops.__dict__.setdefault(namespace, Namespace())
+        if name in space.__dict__:
             continue
         setattr(space, name, function)
         if namespace == "anyop" and _package is not None:
@@ -37,9 +54,7 @@ def _refresh() -> None:
 def list_ops(namespace: str | None = None) -> list[str]:
     """Names of all operators, or of one namespace. Those of other namespaces than anyop are written acme.rms_norm."""
     spaces = (
-        ops.__dict__
-        if namespace is None
-        else {namespace: ops.__dict__.get(namespace, types.SimpleNamespace())}
+        ops.__dict__ if namespace is None else {namespace: ops.__dict__.get(namespace, Namespace())}
     )
     return [
         _short(space, name) for space, names in sorted(spaces.items()) for name in names.__dict__
@@ -62,7 +77,7 @@ def find(name: str) -> Callable:
     """The function of an operator. Raises ValueError for an unknown name."""
     full = name.replace("::", ".")
     space, _, short = full.rpartition(".")
-    function = getattr(ops.__dict__.get(space or "anyop"), short, None)
+    function = getattr(ops.__dict__.get(space or "anyop"), "__dict__", {}).get(short)
     if function is None:
         core.schema(name)  # says why not
         raise ValueError(f"no operator is named {name}")

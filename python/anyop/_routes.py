@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextvars import ContextVar
 from typing import Any
 
 from anyop import _operators
@@ -47,6 +48,9 @@ def implementations(op: str) -> list[dict[str, Any]]:
     return json.loads(core.implementations(op))
 
 
+explaining: ContextVar[bool] = ContextVar("anyop.explain", default=False)  # nothing is built
+
+
 class Route:
     """What a call would run, and why.
 
@@ -77,18 +81,15 @@ class Route:
 def explain(op: str, *args: Any, **kwargs: Any) -> Route:
     """What ``anyop.<op>(*args, **kwargs)`` would run here and now, without running it: a Route.
 
-    It is decided by what decides calls. Raises what the call would raise for bad arguments.
+    It is decided by what decides calls; no backend is built for it. Raises what the call would raise for bad arguments.
     """
     function = _operators.find(op)
-    return Route(
-        json.loads(
-            core.explain(
-                function,
-                tuple(map(_plain, args)),
-                {name: _plain(value) for name, value in kwargs.items()},
-            )
-        )
-    )
+    positional, named = tuple(map(_plain, args)), {n: _plain(v) for n, v in kwargs.items()}
+    before = explaining.set(True)
+    try:
+        return Route(json.loads(core.explain(function, positional, named)))
+    finally:
+        explaining.reset(before)
 
 
 def _plain(value: Any) -> Any:

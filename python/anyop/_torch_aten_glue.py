@@ -25,9 +25,12 @@ def _open(path: str, _version: str) -> int:
 _glue = BuildOnce("torch_aten_glue", _frameworks.real_torch, _open, _flags)
 
 
-def path() -> str | None:
-    """Of the library for the torch that is loaded, built when it is not there; None: problem says why."""
-    return _glue.path if _glue.load() is not None else None
+def path(build: bool = True) -> str | None:
+    """Of the library for the torch that is loaded, built when it is not there; None: problem says why.
+
+    Raises NotBuilt where it is not there and not to be built.
+    """
+    return _glue.path if _glue.load(build) is not None else None
 
 
 def __getattr__(name: str):

@@ -14,6 +14,7 @@
 #include "memory.h"
 #include "pool.h"
 #include "registry.h"
+#include "router.h"
 #include "scope.h"
 
 namespace anyop {
@@ -206,6 +207,19 @@ int32_t FillFrame(Frame* frame, AnyopValue* values, int32_t count) {
   return kAnyopOk;
 }
 
+// Of every operator, as it is written: rms_norm and anyop.rms_norm, acme.scale.
+int32_t FailUnknown(const char* name) {
+  std::vector<std::string> known;
+  for (const Operator* op : ListOperators()) {
+    known.push_back(op->name);
+    if (op->full_name != op->name) known.push_back(op->full_name);
+  }
+  const std::string text(name ? name : "NULL");
+  return SetError(
+      kAnyopValueError,
+      ("no operator is named " + text.substr(0, 100) + DidYouMean(text, known)).c_str());
+}
+
 int32_t ReadOptions(const AnyopInvokeOptions* options, Frame* frame) {
   constexpr size_t kFirst = offsetof(AnyopInvokeOptions, use);  // what the first release had
   constexpr size_t kSecond = offsetof(AnyopInvokeOptions, allocate);
@@ -216,7 +230,7 @@ int32_t ReadOptions(const AnyopInvokeOptions* options, Frame* frame) {
   }
   if (!options || options->size < kSecond || !options->use) return kAnyopOk;
   std::string error;
-  frame->scope = FindScope(options->use, &error);
+  frame->scope = UseScope(options->use, &error);
   return frame->scope ? int32_t{kAnyopOk} : Fail(frame, kAnyopValueError, "%s", error.c_str());
 }
 
@@ -284,8 +298,7 @@ const AnyopOperator* AnyopFindOperator(const char* name) {
       return SetError(kAnyopValueError, anyop::RouteError().c_str());
     found = name ? reinterpret_cast<const AnyopOperator*>(anyop::FindOperator(name)) : nullptr;
     if (found) return int32_t{kAnyopOk};
-    return SetError(kAnyopValueError,
-                    ("no operator is named " + std::string(name ? name : "NULL")).c_str());
+    return anyop::FailUnknown(name);
   });
   return found;
 }

@@ -7,7 +7,6 @@ Finding them imports no torch: torch/version.py says which one it is.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import importlib.machinery
 import json
@@ -18,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from anyop import _anyop, _frameworks, codegen
+from anyop._nearest import did_you_mean
 from anyop.cache import Manifest, Request, cache_dir, obtain
 from anyop.cache.dependencies import hash_file, sha256
 
@@ -85,17 +85,17 @@ def overload(name: str) -> dict[str, Any]:
 
 def unknown(name: str) -> str:
     """What to say of an operator that is none."""
-    close = difflib.get_close_matches(name, schemas(), n=1)
     text = f"torch {metadata()['torch']} has no operator aten::{name}"
-    return text + (f"; did you mean '{close[0]}'?" if close else "")
+    return text + did_you_mean(name, schemas())
 
 
 def _no_overload(wanted: str) -> str:
     name = wanted.partition(".")[0]
     if name not in schemas():
         return unknown(name)
-    known = ", ".join(schema[: schema.index("(")] for schema in schemas()[name])
-    return f"no overload aten::{wanted}; there are {known}"
+    known = [schema[: schema.index("(")] for schema in schemas()[name]]
+    near = did_you_mean(wanted, known)
+    return f"no overload aten::{wanted}; there are {', '.join(known)}{near}"
 
 
 def _request() -> Request:

@@ -13,6 +13,8 @@ from typing import Any
 
 import anyop
 from anyop import _frameworks, _torch_aten_glue
+from anyop._build_once import NotBuilt
+from anyop._routes import explaining
 from anyop.backend.aten_calls import AtenCalls
 from anyop.backend.call_text import CallText, Resolve, compile_call, read_call_text
 from anyop.backend.torch_calls import Place, TorchCalls, shape_text
@@ -25,8 +27,8 @@ Run = Callable[[Sequence[Any], int, int, int], None]
 
 def provide(
     op_name: str, text: str | Mapping[str, Any], look_up: Resolve | None = None
-) -> Run | str:
-    """The function that core calls, or why there is none.
+) -> Run | str | None:
+    """The function that core calls, or why there is none; None where it is to be built, and was only asked about.
 
     look_up: gives another library's function of an operator and overload, in place of ATen's, or raises LookupError.
     """
@@ -41,6 +43,8 @@ def provide(
         return _Call(torch, _calls(torch, look_up), metadata, call, look_up).run
     except (Mistake, LookupError) as error:
         return f"its call cannot be used with torch {torch.__version__}: {error}"
+    except NotBuilt:
+        return None
 
 
 def _missing(error: ImportError) -> str:
@@ -50,7 +54,7 @@ def _missing(error: ImportError) -> str:
 
 def _calls(torch: ModuleType, look_up: Resolve | None) -> TorchCalls | AtenCalls:
     """By anyop's own entry. Other libraries' functions take torch's tensors, and so does ATen without the glue."""
-    if look_up is None and _torch_aten_glue.path():
+    if look_up is None and _torch_aten_glue.path(build=not explaining.get()):
         return AtenCalls()
     return TorchCalls(torch)
 

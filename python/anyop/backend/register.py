@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from anyop import _operators
 from anyop._load import core
+from anyop._nearest import did_you_mean
+from anyop._routes import implementations
 from anyop.adapter.dtypes import NAMES
 from anyop.backend.arrays import FRAMEWORKS
 from anyop.backend.python import Signature, describe, runner, source_of
@@ -87,7 +88,11 @@ def unregister(op: str, name: str) -> None:
     Calls under way finish in it. Routes that name its backend are used as if it could not take a call.
     """
     _check_operator(op)
-    core.unregister(op, name)
+    try:
+        core.unregister(op, name)
+    except ValueError as error:
+        own = [found["name"] for found in implementations(op) if found["form"]]
+        raise ValueError(f"{error}{did_you_mean(name, own)}") from None
 
 
 def _check_operator(op: Any) -> None:
@@ -96,13 +101,13 @@ def _check_operator(op: Any) -> None:
         return
     if not isinstance(op, str):
         raise TypeError(f"op is a {type(op).__name__}, expected the name of an operator")
-    raise ValueError(f"there is no operator '{op}'{_nearest(op, known)}")
+    raise ValueError(f"there is no operator '{op}'{did_you_mean(op, known)}")
 
 
 def _check_one(op: str, what: str, value: Any, known: Sequence[str]) -> None:
     if value not in known:
-        near = _nearest(str(value), known)
-        raise ValueError(f"{op}: {what} '{value}', expected one of {', '.join(known)}{near}")
+        expected = f"expected one of {', '.join(known)}{did_you_mean(value, known)}"
+        raise ValueError(f"{op}: {what} '{value}', {expected}")
 
 
 def _check_function(op: str, function: Any, framework: str) -> None:
@@ -122,11 +127,6 @@ def _check_name(op: str, backend: Any, name: Any) -> None:
         if kernel["name"] == name and kernel["form"] not in _CALLED:
             fix = "give the function another name"
             raise ValueError(f"{op}: '{name}' is its own compiled kernel; {fix}")
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    found = difflib.get_close_matches(name, known, 1)
-    return f"; did you mean {found[0]}?" if found else ""
 
 
 def _device(op: str, framework: str, device: str) -> str:

@@ -4,22 +4,47 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from anyop._nearest import did_you_mean
 
 _MISTAKES = (ValueError, LookupError, ImportError, OSError, RuntimeError)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, and where help is."""
+    """Says what is wrong in one line, with the nearest name, and where help is."""
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
+        """An unknown option is said first: it may be what is missing."""
+        known = self._options()
+        for word in words[: words.index("--")] if "--" in words else words:
+            option = word.partition("=")[0]
+            if option.startswith("--") and option not in known:
+                self.error(f"unknown option '{option}'{did_you_mean(option, known)}")
+        return self.parse_args(words)
+
+    def _options(self) -> set[str]:
+        """Of all sub-commands too."""
+        found = set(self._option_string_actions)
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for parser in action.choices.values():
+                    found |= parser._options()
+        return found
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = list(action.choices)
+            text = f"'{value}', expected {', '.join(map(str, known))}{did_you_mean(value, known)}"
+            raise argparse.ArgumentError(action, text)
 
 
 def commands() -> list[str]:
@@ -47,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     module.add_arguments(parser)
     try:
-        options = parser.parse_args(words[1:])
+        options = parser.parse(words[1:])
     except SystemExit as done:  # of --help or a mistake, which is printed already
         return int(done.code or 0)
     return _run(parser.prog, module, options)
@@ -88,7 +113,8 @@ def _without_command(words: list[str]) -> int:
         print(_help())
         return 0
     if words:
-        print(f"anyop: unknown option '{words[0]}' (see anyop --help)", file=sys.stderr)
+        near = did_you_mean(words[0], ("--help", "--version"))
+        print(f"anyop: unknown option '{words[0]}'{near} (see anyop --help)", file=sys.stderr)
     else:
         print(_help(), file=sys.stderr)
     return 2
@@ -113,6 +139,5 @@ def _help() -> str:
 
 
 def _unknown(word: str) -> str:
-    close = difflib.get_close_matches(word, commands(), n=1)
-    fix = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(commands())}"
-    return f"unknown command '{word}'; {fix}"
+    fix = did_you_mean(word, commands()) or f"; there are {', '.join(commands())}"
+    return f"unknown command '{word}'{fix}"

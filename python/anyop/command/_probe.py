@@ -97,7 +97,8 @@ def _part(metadata: dict[str, Any], name: str, value: int) -> dict[str, Any]:
     return {}
 
 
-def _explain(kind: Kind) -> Answer:
+def arguments(kind: Kind) -> dict[str, Any]:
+    """All arguments but the results; tensors have no memory."""
     addresses = count(_APART, _APART)
 
     def tensor(value: Any) -> Any:
@@ -105,9 +106,12 @@ def _explain(kind: Kind) -> Answer:
             return [tensor(item) for item in value]
         return _Absent(value, kind.device, next(addresses)) if isinstance(value, Spec) else value
 
-    given = {name: tensor(value) for name, value in kind.inputs.items() if value is not None}
+    return {name: tensor(value) for name, value in kind.inputs.items() if value is not None}
+
+
+def _explain(kind: Kind) -> Answer:
     try:
-        explained = anyop.explain(kind.operator, **given)
+        explained = anyop.explain(kind.operator, **arguments(kind))
     except (NotImplementedError, ValueError, TypeError) as error:
         return Answer(None, str(error))
     return Answer(explained.chosen, explained.reason)

@@ -12,6 +12,8 @@ import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from anyop._nearest import did_you_mean
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `anyop device-check` takes."""
@@ -49,7 +51,8 @@ def _chosen(only: list[str] | None) -> dict[str, Callable]:
     named = {check.__name__: check for check in device_checks.CHECKS + device_stream_checks.CHECKS}
     unknown = [name for name in only or [] if name not in named]
     if unknown:
-        raise ValueError(f"there is no check '{unknown[0]}'; there are {', '.join(named)}")
+        near = did_you_mean(unknown[0], named)
+        raise ValueError(f"there is no check '{unknown[0]}'; there are {', '.join(named)}{near}")
     return {name: named[name] for name in only} if only else named
 
 

@@ -2,8 +2,8 @@
 """Say which implementation would run a call, and why the others would not.
 
 A call is an operator and its sizes, as in [bench] sections: "rms_norm: rows=2048 D=4096 dtype=bfloat16". Without
-sizes, those of the operator's [bench] section. Nothing runs. The environment's variables hold, ANYOP_ROUTES and
-ANYOP_OP_* among them.
+sizes, those of the operator's [bench] section. Nothing runs and nothing is built. The environment's
+variables hold, ANYOP_ROUTES and ANYOP_OP_* among them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `anyop explain` takes."""
     parser.add_argument("calls", nargs="+", metavar="CALL", help="OPERATOR, or OPERATOR: SIZES")
-    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    parser.add_argument(
+        "--device",
+        default="cpu",
+        choices=("cpu", "cuda", "hip"),
+        help="default: cpu; none need be here",
+    )
     parser.add_argument("--routes", metavar="FILE", help="a route file, or a preset")
     parser.add_argument("--use", metavar="BACKENDS", help="as in a block of anyop.use")
     parser.add_argument("--library", metavar="LIB", action="append", default=[], help="load it")
@@ -25,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     import contextlib
 
     import anyop
-    from anyop.tune.arguments import Draw
+    from anyop.command._probe import arguments
 
     for library in options.library:
         anyop.load(library)
@@ -36,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     for call in options.calls:
         for kind in _kinds(call, options.device):
             with scope:
-                route = anyop.explain(kind.operator, **Draw(kind).inputs())
+                route = anyop.explain(kind.operator, **arguments(kind))
             print(f"{kind}\n{route}")
             code |= route.backend is None
     return code

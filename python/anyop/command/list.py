@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from anyop._nearest import did_you_mean
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `anyop list` takes."""
@@ -53,6 +55,7 @@ def _row(name: str) -> dict:
 def _of_namespace(rows: list[dict], namespace: str) -> list[dict]:
     kept = [row for row in rows if row["namespace"] == namespace]
     if not kept:
-        there = ", ".join(sorted({row["namespace"] for row in rows})) or "none"
-        raise ValueError(f"no operator of namespace '{namespace}'; there are those of {there}")
+        there = sorted({row["namespace"] for row in rows})
+        text = f"no operator of namespace '{namespace}'; there are those of {', '.join(there) or 'none'}"
+        raise ValueError(text + did_you_mean(namespace, there))
     return kept

@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from anyop._nearest import did_you_mean
 from anyop.command._pattern import matches
 
 _DEVICES = ("cpu", "cuda", "hip", "anyop")
@@ -65,7 +66,8 @@ def _operators(pattern: str) -> list[str]:
 
     found = [name for name in anyop.list_ops() if _fits(pattern, name)]
     if not found:
-        raise ValueError(f"no operator fits '{pattern}'")
+        near = did_you_mean(pattern, anyop.list_ops())
+        raise ValueError(f"no operator fits '{pattern}'{near}")
     return found
 
 

@@ -11,7 +11,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from fnmatch import fnmatchcase
 from typing import Any
+
+from anyop._nearest import did_you_mean
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bench", action="store_true", help="also the sizes of [bench] sections")
     parser.add_argument("--ops", metavar="A,B", help="only these operators; names or patterns")
     parser.add_argument("--backends", metavar="A,B", help="only these backends; names or patterns")
-    parser.add_argument("--device", metavar="D", help="only calls on cpu, or on cuda")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="only calls there")
     parser.add_argument("--library", metavar="LIB", action="append", default=[], help="load it")
     parser.add_argument(
         "--seconds", type=_seconds, default=0.5, help="for each kind of call (default: 0.5)"
@@ -117,14 +120,24 @@ def _kinds(options: argparse.Namespace, tell: Any) -> list[Any]:
     return kinds
 
 
+def _check(patterns: list[str], known: set[str], what: str) -> None:
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in known):
+            raise ValueError(f"{what} '{pattern}'{did_you_mean(pattern, known)}")
+
+
 def _chosen(options: argparse.Namespace, kinds: list[Any], tell: Any) -> list[Any]:
     """Those that the options allow, equal ones as one; notes on those that are left out."""
-    from fnmatch import fnmatchcase
-
     import anyop
+    from anyop._routes import implementations
     from anyop.tune import merged
 
     patterns, known = (options.ops or "*").split(","), set(anyop.list_ops())
+    _check(patterns, known | {kind.operator for kind in kinds}, "no operator fits")
+    backends = {
+        name for op in known for i in implementations(op) for name in (i["name"], i["backend"])
+    }
+    _check((options.backends or "*").split(","), backends, "no backend fits")
     found: dict[tuple[str, str], list[Any]] = {}
     for kind in merged(kinds):
         fits = any(fnmatchcase(kind.operator, pattern) for pattern in patterns)

@@ -34,6 +34,9 @@ def overlay(
     names = [ops] if isinstance(ops, str) else list(ops or ())
     if ops is not None and not names:
         raise ValueError("anyop.torch.overlay: ops is empty")
+    for op in names:
+        if not overload_backends.is_name(op):
+            raise ValueError(overload_backends.unknown(op))
     overload_backends.load_library()
     devices = ["cpu", *["cuda"][: torch.cuda.is_available()]] if device is None else [device]
     return Overlay(names, devices, route)

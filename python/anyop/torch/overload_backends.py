@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from anyop import _operators, _torch_device
+from anyop._nearest import did_you_mean
 from anyop.backend import flaggems
 from anyop.backend.python import describe, missing
 
@@ -97,13 +98,33 @@ def unregister(op: str, backend: str = "python") -> None:
 
 def overload_of(op: str) -> torch._ops.OpOverload:
     """By its name, with or without aten. Raises ValueError."""
-    name, _, overload = op.removeprefix("aten::").removeprefix("aten.").partition(".")
+    name, _, overload = _plain(op).partition(".")
     found = getattr(getattr(torch.ops.aten, name, None), overload or "default", None)
     if not isinstance(found, torch._ops.OpOverload):
-        packet = getattr(torch.ops.aten, name, None)
-        known = ", ".join(f"{name}.{o}" for o in packet.overloads()) if packet else "none"
-        raise ValueError(f"torch has no overload of ATen's named '{op}'; of that name: {known}")
+        raise ValueError(unknown(op))
     return found
+
+
+def unknown(op: str) -> str:
+    """What to say of a name that is no overload."""
+    name = _plain(op).partition(".")[0]
+    packet = getattr(torch.ops.aten, name, None)
+    known = [f"{name}.{o}" for o in packet.overloads()] if packet else []
+    every = (s.name.removeprefix("aten::") for s in torch._C._jit_get_all_schemas())
+    near = did_you_mean(_plain(op), known) if packet else did_you_mean(name, set(every))
+    there = ", ".join(known) or "none"
+    return f"torch has no overload of ATen's named '{op}'; of that name: {there}{near}"
+
+
+def is_name(op: str) -> bool:
+    """Whether a name is an overload's, or that of all overloads of an operator."""
+    name, _, overload = _plain(op).partition(".")
+    packet = getattr(torch.ops.aten, name, None)
+    return packet is not None and (not overload or overload in packet.overloads())
+
+
+def _plain(op: str) -> str:
+    return op.removeprefix("aten::").removeprefix("aten.")
 
 
 def _key(overload: torch._ops.OpOverload) -> str:
@@ -143,7 +164,7 @@ def _provide(overload: str, backend: str) -> bool:
         return False
     try:
         found = overload_of(overload)
-        function = flaggems._python_functions(torch)(found)
+        function = flaggems.python_functions(torch)(found)
     except (LookupError, ValueError):
         return False
     if function is None:

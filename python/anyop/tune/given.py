@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import anyop
+from anyop._nearest import did_you_mean
 from anyop.testing.draw import Drawer
 from anyop.testing.dtype_choices import choices_here, result_dtypes
 from anyop.testing.sizes import Sizes, product, shape_of
@@ -44,6 +45,7 @@ class _Said:
         if not equals or not value:
             raise ValueError(f"'{word}' in '{self.text}': expected a name, = and a value")
         groups = self.symbols["groups"]
+        known = [*self.symbols["sizes"], *groups, *self.attributes, "dtype", "device"]
         if name in self.attributes:
             self.given[name] = _attribute(self.attributes[name], value, word)
         elif name in ("device", "dtype"):
@@ -52,11 +54,11 @@ class _Said:
             (self.sizes[name],) = _numbers(value, word, 1)
         elif name in groups:
             self.groups[name] = _numbers(value, word)
-        elif len(groups) == 1 and name.isidentifier():
+        elif len(groups) == 1 and name.isidentifier() and value[0].isdigit():
             self.groups.setdefault(groups[0], []).extend(_numbers(value, word))
         else:
-            known = [*self.symbols["sizes"], *groups, *self.attributes, "dtype", "device"]
-            raise ValueError(f"'{word}' in '{self.text}': there are {', '.join(known)}")
+            text = f"'{word}' in '{self.text}': there are {', '.join(known)}"
+            raise ValueError(text + did_you_mean(name, known))
 
     def as_bench(self) -> dict[str, Any]:
         needed = [name for name, param in self.attributes.items() if not param["has_default"]]
@@ -130,7 +132,11 @@ def _dtypes(metadata: dict[str, Any], stated: dict[str, Any], what: str) -> dict
         )
     ]
     if not fitting:
-        raise ValueError(f"{what}: it takes no {dtype or 'such dtypes'} here")
+        known = {
+            name for choice in choices_here(metadata) for name in choice.names.values() if name
+        }
+        near = did_you_mean(dtype, known) if dtype and dtype not in known else ""
+        raise ValueError(f"{what}: it takes no {dtype or 'such dtypes'} here{near}")
     return (
         max(fitting, key=lambda names: list(names.values()).count(dtype)) if dtype else fitting[0]
     )

@@ -55,7 +55,11 @@ class Chooser {
       if (frame_->hold) frame_->hold(frame_);  // who makes it ready may be written in Python
       MakeReady(&i);
     }
-    return i.readiness.load(std::memory_order_acquire) == Readiness::kReady && i.when.Holds(facts_);
+    const Readiness found = i.readiness.load(std::memory_order_acquire);
+    // Who only asks is told of what the first call will build.
+    const bool ready =
+        found == Readiness::kReady || (frame_->explanation && found == Readiness::kUnresolved);
+    return ready && i.when.Holds(facts_);
   }
 
   // Beyond what a rule names, or, without a rule, to what is there for want of a better.

@@ -12,7 +12,8 @@ namespace anyop {
 struct Implementation;
 
 // Makes run and context of an implementation when it is first needed, or says in *why what is
-// missing. Called without any lock of the core; may be called by several threads at once.
+// missing. Called without any lock of the core; may be called by several threads at once. One that
+// would have to build something while it is only asked returns true and no run.
 using Resolve = bool (*)(const Implementation& implementation, AnyopKernel* run, void** context,
                          std::string* why);
 

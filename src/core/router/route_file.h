@@ -71,6 +71,8 @@ bool FitsPattern(std::string_view pattern, std::string_view name);
 
 // The known name that is written most like this one; empty when none is near.
 std::string Nearest(std::string_view name, const std::vector<std::string>& known);
+// "; did you mean 'rms_norm'?", to end a message with; empty where nothing is near.
+std::string DidYouMean(std::string_view name, const std::vector<std::string>& known);
 
 // The text of a preset, and the names of all; nullptr when there is none.
 const char* PresetText(std::string_view name);

@@ -66,7 +66,4 @@ constexpr size_t kShownCharacters = 60;
 // 'float32', cut when it is long.
 std::string Quoted(std::string_view word);
 
-// "; did you mean 'float32'?", or nothing.
-std::string DidYouMean(std::string_view word, const std::vector<std::string>& known);
-
 }  // namespace anyop

@@ -184,7 +184,7 @@ void MakeReady(const Implementation* implementation) {
   const bool made = resolve && resolve(*implementation, &run, &context, &why);
   const std::lock_guard<std::mutex> lock(router.mutex);
   auto* mine = const_cast<Implementation*>(implementation);
-  if (mine->readiness.load() != Readiness::kUnresolved) return;
+  if (mine->readiness.load() != Readiness::kUnresolved || (made && !run)) return;
   mine->run = run;
   mine->context = context;
   mine->why = made ? "" : why;

@@ -46,6 +46,9 @@ std::vector<const Implementation*> ListImplementations(const Operator* op);
 
 // Whether the text of a scope names operators and backends that there are.
 bool CheckScope(const std::string& text, std::string* error);
+// The scope of a text that a call brings; nullptr and *error when it has a mistake or names what
+// there is not.
+const Scope* UseScope(std::string_view text, std::string* error);
 
 // Who is asked in turn within a scope on this kind of device; nullptr where no rule of it fits the
 // operator.

@@ -183,9 +183,14 @@ TEST(ScopesOfARouteKnowOnlyItsOwn) {
   const anyop::Scope* scope = anyop::FindScope("later=*", &error);
   const anyop::Variants* variants = anyop::VariantsInScope(op, *before, *scope, 1);
   CHECK_EQ(variants->front().listed, size_t{0});
+  CHECK_EQ(Caller(4).Run("later=*"), 6);
   CHECK_EQ(AnyopRemoveImplementation(which::Operator(), "later"), int{kAnyopOk});
   CHECK(op->route.load() == before);
-  CHECK_EQ(Caller(4).Run("later=*"), 1);
+  CHECK_EQ(Caller(4).Run("later=*"), 1);  // it was there
+  CHECK_EQ(Caller(4).Run("cpu,later"), -int{kAnyopValueError});
+  CHECK(LastErrorHas("unknown backend 'later'"));
+  CHECK_EQ(Caller(4).Run("cpu=test.witch"), -int{kAnyopValueError});
+  CHECK(LastErrorHas("unknown operator 'test.witch'; did you mean 'test.which'?"));
 }
 
 }  // namespace

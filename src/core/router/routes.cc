@@ -118,7 +118,14 @@ bool CheckScope(const std::string& text, std::string* error) {
     *error = UnknownOperator(pattern, catalogue);
     return false;
   }
+  scope->checked = true;
   return true;
+}
+
+const Scope* UseScope(std::string_view text, std::string* error) {
+  const Scope* scope = FindScope(text, error);
+  if (!scope || scope->checked.load(std::memory_order_relaxed)) return scope;
+  return CheckScope(scope->text, error) ? scope : nullptr;
 }
 
 const Variants* VariantsInScope(const Operator* op, const Route& route, const Scope& scope,

@@ -14,9 +14,7 @@ constexpr const char* kBackends[] = {"cpu",    "cuda",      "hip",        "aten"
 
 std::string Suggested(const std::string& what, const std::string& name,
                       const std::vector<std::string>& known) {
-  std::string text = "unknown " + what + " '" + name.substr(0, 60) + "'";
-  const std::string nearest = Nearest(name, known);
-  return nearest.empty() ? text : text + "; did you mean '" + nearest + "'?";
+  return "unknown " + what + " '" + name.substr(0, 60) + "'" + DidYouMean(name, known);
 }
 
 std::vector<std::string> Backends(const Catalogue& catalogue) {

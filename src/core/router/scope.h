@@ -3,6 +3,7 @@
 // fits holds.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@ namespace anyop {
 
 struct Scope {
   std::string text;
+  mutable std::atomic<bool> checked{false};        // its names were there once
   std::vector<std::string> patterns;               // of each rule,
   std::vector<std::vector<std::string>> backends;  // and its backends
 };

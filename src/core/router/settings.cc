@@ -152,8 +152,7 @@ std::string CheckVariables(const Settings& settings, const Catalogue& catalogue)
       ReportLater(variable.name);
       continue;
     }
-    const std::string nearest = Nearest(kOperatorPrefix + variable.encoded, known);
-    const std::string hint = nearest.empty() ? "" : "; did you mean '" + nearest + "'?";
+    const std::string hint = DidYouMean(kOperatorPrefix + variable.encoded, known);
     std::fprintf(stderr, "anyop: %s fits no operator%s\n", variable.name.c_str(), hint.c_str());
   }
   return "";
