@@ -100,3 +100,38 @@ def test_sizes_that_do_not_fit_are_refused_in_export():
 
     with pytest.raises(Exception, match="rms_norm: weight has shape"):
         torch.export.export(Wrong(), (torch.randn(3, 8), torch.randn(8)))
+
+
+FIRST = """
+import sys, torch, anyop
+from torch.fx.experimental.proxy_tensor import make_fx
+class Calls(torch.nn.Module):
+    def forward(self, x, w):
+        return CALL
+x, w = torch.randn(3, 8), torch.randn(8)
+trace = {
+    "export": lambda: torch.export.export(Calls(), (x, w)).module(),
+    "make_fx": lambda: make_fx(Calls())(x, w),
+    "symbolic": lambda: make_fx(Calls(), tracing_mode="symbolic")(x, w),
+    "pre_dispatch": lambda: make_fx(Calls(), pre_dispatch=True)(x, w),
+}[sys.argv[1]]
+graph = trace()
+called = [node.target for node in graph.graph.nodes if node.op == "call_function"]
+print(*(target for target in called if isinstance(target, torch._ops.OpOverload)))
+torch.testing.assert_close(graph(x, w), Calls()(x, w))
+"""
+
+
+@pytest.mark.parametrize("how", ["export", "make_fx", "symbolic", "pre_dispatch"])
+@pytest.mark.parametrize(
+    ("call", "target"),
+    [
+        ("anyop.rms_norm(x, w)", "anyop.rms_norm.default"),
+        ("anyop.aten.mul(x, w)", "aten.mul.Tensor"),
+    ],
+)
+def test_a_first_call_leaves_nothing_else_in_a_graph(how, call, target):
+    """What anyop asks torch once, at first use, no trace sees."""
+    program = [sys.executable, "-c", FIRST.replace("CALL", call), how]
+    found = subprocess.run(program, capture_output=True, text=True, timeout=300)
+    assert found.stdout.split() == [target], found.stdout + found.stderr[-2000:]

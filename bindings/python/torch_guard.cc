@@ -81,16 +81,16 @@ bool Quiet(const Guard& g) {
 bool FindAttributes(PyObject* torch, Guard* made) {
   const Ref c = Attribute(torch, "_C");
   const Ref base = Attribute(c.get(), "TensorBase");
-  const Ref sample(PyObject_CallMethod(torch, "empty", "(i)", 0));
+  const Ref samples(PlainSamples(torch, 1));
+  PyObject* const sample = samples ? PyList_GetItem(samples.get(), 0) : nullptr;
   made->increment_version = Attribute(c.get(), "_increment_version").Release();
-  const bool found =
-      sample && base && made->increment_version &&
-      MakeQuery(base.get(), sample.get(), "requires_grad", true, &made->requires_grad) &&
-      MakeQuery(base.get(), sample.get(), "is_neg", false, &made->is_neg) &&
-      MakeQuery(base.get(), sample.get(), "is_conj", false, &made->is_conj) &&
-      MakeQuery(base.get(), sample.get(), "is_inference", false, &made->is_inference) &&
-      MakeQuery(c.get(), c.get(), "is_grad_enabled", false, &made->grad_enabled) &&
-      FindWatchers(c.get(), made);
+  const bool found = sample && base && made->increment_version &&
+                     MakeQuery(base.get(), sample, "requires_grad", true, &made->requires_grad) &&
+                     MakeQuery(base.get(), sample, "is_neg", false, &made->is_neg) &&
+                     MakeQuery(base.get(), sample, "is_conj", false, &made->is_conj) &&
+                     MakeQuery(base.get(), sample, "is_inference", false, &made->is_inference) &&
+                     MakeQuery(c.get(), c.get(), "is_grad_enabled", false, &made->grad_enabled) &&
+                     FindWatchers(c.get(), made);
   made->grad_enabled.owner = c.get();
   Py_XINCREF(c.get());  // kept, as torch is never unloaded
   if (!found) PyErr_Clear();

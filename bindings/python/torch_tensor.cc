@@ -29,18 +29,20 @@ uint64_t Offsets(PyObject* object, Py_ssize_t bytes) {
 
 }  // namespace
 
+PyObject* PlainSamples(PyObject* torch, Py_ssize_t count) {
+  const Ref frameworks(PyImport_ImportModule("anyop._frameworks"));
+  return frameworks ? PyObject_CallMethod(frameworks.get(), "samples", "On", torch, count)
+                    : nullptr;
+}
+
 Py_ssize_t FindTensorOffset(PyObject* torch) {
   const Ref size = Attribute(Attribute(torch, "Tensor").get(), "__basicsize__");
-  const Ref parameter = Attribute(Attribute(torch, "nn").get(), "Parameter");
   const Py_ssize_t bytes = size ? PyLong_AsSsize_t(size.get()) : 0;
-  uint64_t found = ~uint64_t{0};
-  for (Py_ssize_t i = 0; i < kSamples; ++i) {
-    Ref sample(PyObject_CallMethod(torch, "empty", "(n)", i + 1));
-    if (sample && parameter && i % 2)
-      sample = Ref(PyObject_CallFunctionObjArgs(parameter.get(), sample.get(), nullptr));
-    if (!sample) PyErr_Clear();
-    found &= sample ? Offsets(sample.get(), bytes) : 0;
-  }
+  const Ref samples(PlainSamples(torch, kSamples));
+  if (!samples) PyErr_Clear();
+  uint64_t found = samples ? ~uint64_t{0} : 0;
+  for (Py_ssize_t i = 0; samples && i < kSamples; ++i)
+    found &= Offsets(PyList_GetItem(samples.get(), i), bytes);
   const bool unique = found && !(found & (found - 1));
   return unique ? __builtin_ctzll(found) * 8 : 0;
 }

@@ -58,6 +58,18 @@ def hide_from_proxy(package: str) -> None:
         compat.extend_torch_proxy_blocked_modules({package})
 
 
+def samples(torch: ModuleType, count: int) -> list[Any]:
+    """Tensors and, at odd places, parameters that no mode of this thread sees: a trace of the call would keep them."""
+    modes = torch._C._len_torch_dispatch_stack() + (
+        torch._ops._len_torch_dispatch_stack_pre_dispatch()
+    )
+    with no_proxy(), torch._C.DisableTorchFunction():
+        disabled = torch.utils._python_dispatch._disable_current_modes
+        with disabled() if modes else nullcontext():  # it imports half of torch
+            found = [torch.empty(size, device="cpu") for size in range(1, count + 1)]
+            return [torch.nn.Parameter(x) if at % 2 else x for at, x in enumerate(found)]
+
+
 def _is_paddle(module: Any) -> bool:
     tensor = getattr(sys.modules.get("paddle"), "Tensor", None)
     return tensor is not None and module.__dict__.get("Tensor") is tensor
