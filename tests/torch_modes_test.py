@@ -182,3 +182,12 @@ def test_mistakes_are_told_as_the_function_tells_them(call, error, says, fake):
         call(torch.empty(3, 8), torch.empty(8))
     with pytest.raises(error, match=says), torch.utils._python_dispatch._disable_current_modes():
         call(torch.ones(3, 8), torch.ones(8))
+
+
+@pytest.mark.parametrize("call", [anyop.rms_norm, anyop.aten.mul])
+def test_symbolic_trace_is_told_what_to_do(call):
+    with pytest.raises(TypeError, match=r"is a torch\.fx\.Proxy.*torch\.export.*torch\.ops\."):
+        torch.fx.symbolic_trace(lambda x, w: call(x, w))
+    traced = torch.fx.symbolic_trace(lambda x, w: torch.ops.anyop.rms_norm(x, w))
+    x, w = torch.randn(3, 8), torch.randn(8)
+    torch.testing.assert_close(traced(x, w), anyop.rms_norm(x, w))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import sys
 
 import pytest
 
@@ -253,3 +254,33 @@ def test_mixed_dtypes_run_the_modules_own_forward():
         expected = module(x)
         replace(module, verbose=False)
         assert torch.equal(module(x), expected)
+
+
+def test_linears_of_16_bits_are_left_where_they_would_be_slower(monkeypatch):
+    plain = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).bfloat16()
+    matching = sys.modules["anyop.torch.matching"]
+    monkeypatch.setattr(matching, "_times_slower", lambda dtype: 2.7)
+    reason = "products of bfloat16 are 2.7 times slower than torch's on this CPU"
+    with replace(plain) as replaced:
+        assert replaced.left == {("Linear", reason): 1} and replaced.swapped == {"ReLU": 1}
+        assert f"      1 Linear left: {reason}" in str(replaced).splitlines()
+    with replace(plain, modules=["Linear"]) as replaced:
+        assert replaced.swapped == {"Linear": 1}
+    with replace(plain.float()) as replaced:
+        assert replaced.swapped == {"Linear": 1, "ReLU": 1}
+    monkeypatch.setattr(matching, "_times_slower", lambda dtype: 1.1)
+    with replace(plain.bfloat16()) as replaced:
+        assert replaced.swapped == {"Linear": 1, "ReLU": 1}
+
+
+def test_what_decides_about_16_bits_is_measured():
+    measure = sys.modules["anyop.torch.matching"]._times_slower
+    assert 0.01 < measure(torch.bfloat16) < 1000 and measure(torch.bfloat16) == measure(
+        torch.bfloat16
+    )
+
+
+def test_dir_shows_what_users_call():
+    public = [name for name in dir(anyop.torch) if not name.startswith("_")]
+    assert [name for name in public if name != "device"] == ["nn", "overlay", "replace"]
+    assert all(hasattr(anyop.torch, name) for name in dir(anyop.torch))

@@ -146,6 +146,12 @@ const Source* Classify(PyObject* object, std::string* why) {
   }
   if (const DLPackExchangeAPI* api = ExchangeApi(type))
     return Remember(type, false, {Origin::kExchange, api, nullptr});
+  if (IsSubtype(type, Attribute(LoadedModule("torch.fx.proxy"), "Proxy").get())) {
+    *why =
+        "is a torch.fx.Proxy, which has no values: torch.fx.symbolic_trace does not see into this "
+        "function; torch.export and make_fx do, and it records torch.ops.<namespace>.<operator>";
+    return nullptr;
+  }
   if (PyObject_HasAttrString(object, "__dlpack__")) return &kGeneric;
   if (Ref(PyMemoryView_FromObject(object))) return &kBuffer;
   PyErr_Clear();

@@ -54,3 +54,11 @@ else:
     from anyop.torch.replace import replace
 
     __all__ = ["nn", "overlay", "replace", "slow_call"]
+
+
+def __dir__() -> list[str]:
+    """What users call, without the modules behind it."""
+    public = ("device", "nn", "overlay", "replace")
+    return sorted(
+        name for name in globals() if name in public or (name[:2] == "__" and name != "__getattr__")
+    )
