@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import anyop
+import numpy as np
 import pytest
 from anyop import command
 from anyop.codegen.folders import read_folders
@@ -131,3 +132,56 @@ def test_a_folder_that_cannot_be_made(new, tmp_path):
     (tmp_path / "halve").write_text("a file")
     code, text = new("halve")
     assert code == 1 and "halve" in text and "Errno" not in text
+
+
+SCHEMAS = (
+    "acme::scale(Tensor x, Tensor? bias=None, float factor=2.0, *, str mode='*/ \\\\') -> Tensor",
+    "acme::pair(Tensor x, int[2] sizes=[1, 2], ScalarType? dtype=None, bool[]? flags=None) -> (Tensor a, Tensor? b)",
+    "acme::lists(Tensor[] xs, Tensor?[] ys) -> Tensor",
+    "acme::change(Tensor(a!) x, Tensor y) -> ()",
+    "acme::fill(int n, float value) -> Tensor",
+)
+
+
+def test_any_schema_builds(new, tmp_path):
+    """The kernels refuse to run until they are written; gradients are there where there can be some."""
+    with_gradient = ("scale", "pair")
+    for schema in SCHEMAS:
+        name = schema.split("(")[0].removeprefix("acme::")
+        backward = ["--backward"] * (name in with_gradient)
+        code, text = new("--family=all", "--schema", schema, *backward)
+        assert code == 0, text
+    loaded = anyop.load(tmp_path / "all")
+    assert len(loaded) == len(SCHEMAS) + len(with_gradient)
+    for schema in SCHEMAS:
+        name = schema.split("(")[0].replace("::", ".")
+        assert anyop.metadata(name)["schema"] == schema
+        assert (anyop.metadata(name)["backward"] is not None) == (
+            name.split(".")[1] in with_gradient
+        )
+    with pytest.raises(NotImplementedError, match=r"acme\.scale.*scale\.cc is to be written"):
+        anyop.ops.acme.scale(np.ones(3, np.float32))
+    header = (tmp_path / "all" / "pair.cc").read_text()
+    assert "//   AnyopIntList sizes;" in header and "//   AnyopTensor* b;" in header
+    done = subprocess.run(
+        [sys.executable, "-m", "anyop", "test", str(tmp_path / "all"), "-k", "scale", "--framework", "numpy"],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert (
+        done.returncode == 1 and "to be written" in done.stdout and "Traceback" not in done.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--schema", "nothing"], "the schema"),
+        (["--schema", "class(Tensor x) -> Tensor"], "operator 'class'"),
+        (["--schema", "f(Tensor x) -> Tensor", "--cuda"], "--cuda with --schema"),
+        (["--schema", "f(Tensor(a!) x) -> ()", "--backward"], "--backward"),
+        (["--schema", "f(Tensor x) -> Tensor", "--namespace", "../x"], "the schema"),
+    ],
+)
+def test_schemas_that_cannot_be(words, says, new, tmp_path):
+    code, text = new(*words)
+    assert code == 1 and says in text and not list(tmp_path.iterdir())

@@ -2,7 +2,8 @@
 """Write the folder of a working operator, or of a device's plugin, to be changed into your own.
 
 The operator multiplies squares by a number; `anyop test` passes on it as it is. The device has streams, memory and a
-kernel of its own, all simulated; `anyop device-check` passes on it. No file is ever overwritten.
+kernel of its own, all simulated; `anyop device-check` passes on it. With --schema the operator has the given
+signature, and a kernel and a reference to be filled in. No file is ever overwritten.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--device", metavar="CHIP", help="a plugin for the device of this name instead"
     )
+    what.add_argument(
+        "--schema",
+        metavar="TEXT",
+        help="an operator of this signature instead, such as 'acme::scale(Tensor x, float factor) -> Tensor'",
+    )
     parser.add_argument(
         "--namespace",
         metavar="NS",
@@ -41,10 +47,35 @@ def run(options: argparse.Namespace) -> int:
     """Writes the files and says what comes next."""
     if options.device is not None:
         return _new_device(options)
+    if options.schema is not None:
+        return _new_schema(options)
     _check_names(options)
     folder = Path(options.dir) / (options.family or options.op)
     _write(folder, _files(options))
     print(f"next: anyop test {shlex.quote(str(folder))}")
+    return 0
+
+
+def _new_schema(options: argparse.Namespace) -> int:
+    from anyop.codegen.source import Mistake
+    from anyop.command._draft import draft
+
+    if options.cuda:
+        raise ValueError(
+            "--cuda with --schema: the kernel is for the CPU; see docs/devices.md for CUDA's"
+        )
+    schema = options.schema.strip()
+    if "::" not in schema.split("(")[0]:
+        schema = f"{options.namespace}::{schema}"
+    try:
+        options.namespace, options.op, files = draft(schema, options.backward)
+    except Mistake as mistake:
+        raise ValueError(str(mistake)) from None
+    _check_names(options)
+    folder = Path(options.dir) / (options.family or options.op)
+    _write(folder, files)
+    place = shlex.quote(str(folder))
+    print(f"next: write shapes and dtypes, the kernel and the reference, then: anyop test {place}")
     return 0
 
 
