@@ -256,8 +256,62 @@ PyObject* Run(Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* keywo
   }
 }
 
+// What anyop.adapter.constants puts in the place of numbers and of NumPy's arrays beside traced
+// ones: a list by parameter; nullptr without an error where it has nothing to put.
+Ref Replaced(const Entry& e, PyObject* const* arguments) {
+  const Ref module(PyImport_ImportModule("anyop.adapter.constants"));
+  const Ref replace(module ? PyObject_GetAttrString(module.get(), "replaced") : nullptr);
+  const Ref values(replace ? PyList_New(e.op->num_inputs) : nullptr);
+  if (!values) return Ref();
+  for (uint32_t i = 0; i < e.op->num_inputs; ++i) {
+    PyObject* value = arguments[i] ? arguments[i] : Py_None;
+    Py_INCREF(value);
+    PyList_SetItem(values.get(), i, value);
+  }
+  Ref found(PyObject_CallFunctionObjArgs(replace.get(), e.name, values.get(), nullptr));
+  return found.get() == Py_None ? Ref() : std::move(found);
+}
+
+// Behind a TypeError: once more, with tensors for constants.
+PyObject* RunAgain(Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* keywords,
+                   std::string* explanation) {
+  PyObject *type, *value, *traceback, *arguments[kMaxParams];
+  PyErr_Fetch(&type, &value, &traceback);
+  if (!SortArguments(e, args, given, keywords, arguments)) {
+    PyErr_Clear();
+    PyErr_Restore(type, value, traceback);
+    return nullptr;
+  }
+  const Ref found = Replaced(e, arguments);
+  if (!found && !PyErr_Occurred()) {
+    PyErr_Restore(type, value, traceback);
+    return nullptr;
+  }
+  for (PyObject* part : {type, value, traceback}) Py_XDECREF(part);
+  if (!found) return nullptr;
+  const Py_ssize_t count = given + (keywords ? PyTuple_Size(keywords) : 0);
+  std::vector<PyObject*> values(args, args + count);
+  for (uint32_t i = 0; i < e.op->num_inputs; ++i) {
+    for (Py_ssize_t at = 0; at < count; ++at) {
+      const bool here =
+          at < given ? at == static_cast<Py_ssize_t>(i)
+                     : PyUnicode_Compare(PyTuple_GetItem(keywords, at - given), e.names[i]) == 0;
+      if (here) values[at] = PyList_GetItem(found.get(), i);
+    }
+  }
+  return Run(e, values.data(), given, keywords, explanation);
+}
+
 PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject* keywords) {
-  return Run(*reinterpret_cast<Owner*>(self)->entry, args, given, keywords, nullptr);
+  Entry& e = *reinterpret_cast<Owner*>(self)->entry;
+  PyObject* result = Run(e, args, given, keywords, nullptr);
+  if (__builtin_expect(result != nullptr, 1) || !PyErr_ExceptionMatches(PyExc_TypeError))
+    return result;
+  try {
+    return RunAgain(e, args, given, keywords, nullptr);
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  }
 }
 
 }  // namespace

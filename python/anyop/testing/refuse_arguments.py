@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from anyop.adapter.constants import promoted
 from anyop.testing.dtype_choices import NAMES, made_here, numpy_dtype
 from anyop.testing.refusal import REMOVED, Good, Refusal, has, refuses
 from anyop.testing.subject import Subject
@@ -103,11 +104,13 @@ _WRONG_LISTS = (3.5, "12", object(), {}, {1, 2}, iter(()), True)
 @refuses("wrong type", "types")
 def wrong_type(good: Good) -> Iterator[Refusal]:
     """Values of another Python type, several for each argument."""
-    for param in good.subject.inputs:
+    may_be_numbers = promoted(good.subject.metadata)
+    for at, param in enumerate(good.subject.inputs):
         name, kind = param["name"], param["kind"]
         if not param["list"]:
             for value in _WRONG[kind]:
-                yield _type_refusal(good, "wrong type", name, value)
+                if at not in may_be_numbers or type(value) not in (bool, int, float):
+                    yield _type_refusal(good, "wrong type", name, value)
             continue
         for value in _WRONG_LISTS:
             if param["fixed_count"] is None or not _is_kind(value, kind):

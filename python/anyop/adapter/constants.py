@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Constants where a tensor is expected: a Python number beside a tensor, NumPy's array beside JAX's traced ones.
+
+The C function asks when a call has failed with a TypeError; it runs once more with what is found here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import anyop
+
+_KINDS = (bool, int, float)
+_BITS = {"uint8": (0, 8), "int8": (1, 8), "int16": (1, 16), "int32": (1, 32), "int64": (1, 64)}
+
+
+Maker = Callable[[Any, Any, str], Any]  # number, tensor beside it, dtype -> tensor
+
+
+def promoted(metadata: Mapping[str, Any]) -> tuple[int, ...]:
+    """Indices of the arguments that may be numbers: a result's dtype is promoted from theirs."""
+    rules = [result["dtypes"] for result in metadata["results"]]
+    names = {name for rule in rules if rule["rule"] == "promote" for name in rule["of"]}
+    return tuple(
+        at
+        for at, param in enumerate(metadata["inputs"])
+        if param["name"] in names and not param["mutated"]
+    )
+
+
+def replaced(op: str, inputs: list[Any]) -> list[Any] | None:
+    """What the C function asks: the inputs with tensors for constants; None where there is none to put."""
+    params = anyop.metadata(op)["inputs"]
+    found = list(inputs)
+    changed = numbers_replaced(
+        op, [p["name"] for p in params], promoted(anyop.metadata(op)), found, _make
+    )
+    plain = [
+        at
+        for at, p in enumerate(params)
+        if p["kind"] == "Tensor" and not p["list"] and not p["mutated"]
+    ]
+    return found if _traced_replaced(found, plain) or changed else None
+
+
+def numbers_replaced(
+    op: str, names: Sequence[str], places: Sequence[int], inputs: list[Any], make: Maker
+) -> bool:
+    """Puts tensors for numbers; whether there were any. ValueError: the dtype cannot hold a number."""
+    numbers = [at for at in places if type(inputs[at]) in _KINDS]
+    if not numbers:
+        return False
+    others = [inputs[at] for at in places if at not in numbers and hasattr(inputs[at], "dtype")]
+    for at in numbers if others else ():
+        made = _tensor(f"{op}: {names[at]}", inputs[at], others[0], make)
+        if made is None:
+            return False
+        inputs[at] = made
+    return bool(others)
+
+
+def _tensor(where: str, value: Any, like: Any, make: Maker) -> Any:
+    """The number with the dtype of the tensor, or the least that it needs: float32, int64."""
+    dtype = str(like.dtype).rpartition(".")[2]
+    if isinstance(value, float) and not dtype.startswith(("float", "bfloat", "complex")):
+        return make(value, like, "float32")
+    if dtype == "bool" and type(value) is int:
+        return make(value, like, "int64")
+    if dtype in _BITS:
+        signed, bits = _BITS[dtype]
+        if not -(2 ** (bits - 1)) * signed <= value < 2 ** (bits - signed):
+            raise ValueError(f"{where} is {value}, which {dtype} cannot hold")
+    return make(value, like, dtype)
+
+
+def _make(value: Any, like: Any, dtype: str) -> Any:
+    """A tensor of no dimension, of the framework and on the device of the one beside it; None: of an unknown one."""
+    torch, jax, paddle, cupy = map(sys.modules.get, ("torch", "jax", "paddle", "cupy"))
+    if torch and isinstance(like, torch.Tensor):
+        return like.new_full((), value, dtype=getattr(torch, dtype))
+    if jax and isinstance(like, jax.Array):
+        narrow = dtype == "int64" and not jax.config.jax_enable_x64
+        return jax.numpy.asarray(value, "int32" if narrow else dtype)
+    if paddle and isinstance(like, (paddle.Tensor, paddle.pir.Value)):
+        return paddle.full([], value, dtype)
+    if cupy and isinstance(like, cupy.ndarray):
+        return cupy.full((), value, like.dtype if dtype == str(like.dtype) else dtype)
+    numpy = sys.modules.get("numpy")
+    if numpy and isinstance(like, (numpy.ndarray, numpy.generic)):
+        return numpy.array(value, like.dtype if dtype == str(like.dtype) else dtype)
+    return None
+
+
+def _traced_replaced(values: list[Any], places: Sequence[int]) -> bool:
+    """Puts JAX's arrays for NumPy's that stand beside traced ones, as jax.numpy does; whether there were any."""
+    jax, numpy = sys.modules.get("jax"), sys.modules.get("numpy")
+    if not (jax and numpy and any(isinstance(values[at], jax.core.Tracer) for at in places)):
+        return False
+    changed = False
+    for at in places:
+        if type(values[at]) is numpy.ndarray:
+            array = jax.numpy.asarray(values[at])
+            if array.dtype == values[at].dtype:  # else it would be narrowed in silence
+                values[at], changed = array, True
+    return changed
