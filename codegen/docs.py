@@ -138,9 +138,10 @@ def docstring(op: Operator) -> str:
     """Signature line (CPython takes it off), brief, arguments, results, errors, source."""
     indent = max([len(param.name) + 3 for param in op.inputs] + [len("Requires") + 2])
     rows = [_row(f"{param.name}:", _argument(param), indent) for param in op.inputs]
-    rows.append(_row("Returns", f"{_results(op)} Runs on the current stream; never waits.", indent))
+    rows.append(_row("Returns", _results(op) + _stream(op), indent))
     if op.conditions:
-        rows.append(_row("Requires", "; ".join(text for text, _ in op.conditions) + ".", indent))
+        stated = dict.fromkeys(text for text, _ in op.conditions)
+        rows.append(_row("Requires", "; ".join(stated) + ".", indent))
     rows.append(
         _row(
             "Raises",
@@ -152,6 +153,12 @@ def docstring(op: Operator) -> str:
         if text:
             rows.append(_row(head, text, indent))
     return f"{text_signature(op)}{op.brief}\n\n" + "\n".join(rows) + "\n"
+
+
+def _stream(op: Operator) -> str:
+    """What is known of streams; a CPU has none."""
+    on_cpu = all(kernel.device == "cpu" for kernel in op.kernels)
+    return "" if on_cpu else " On a device it runs on the current stream, and never waits."
 
 
 def reference_page(operators: list[Operator]) -> str:

@@ -75,13 +75,19 @@ def test_docstring_of_rms_norm(operators):
         "x:        (*, D) float32, float16 or bfloat16, contiguous; something.",
         "weight:   (D,) dtype of x, contiguous; something.",
         "eps:      float, default 1e-06; something.",
-        "Returns   (*, D), new unless given, dtype of x. A result may be exactly x. Runs on the "
-        "current",
-        "          stream; never waits.",
+        "Returns   (*, D), new unless given, dtype of x. A result may be exactly x.",
         "Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without "
         "a kernel.",
     ):
         assert f"\n{row}\n" in text, text
+
+
+def test_streams_are_of_devices(operators):
+    """A CPU has none."""
+    for name, has_device in (("rms_norm", False), ("matmul", True)):
+        text = " ".join(docstring(operators[name]).split())
+        assert ("On a device it runs on the current stream, and never waits." in text) == has_device
+        assert ("stream" in text) == has_device
 
 
 def test_rows_of_rarer_forms(operators):

@@ -289,5 +289,8 @@ def _read_conditions(source: Source) -> list[tuple[str, Expr]]:
     conditions = []
     for text in texts:
         with source.at(None, "conditions", text):
-            conditions.append((text, parse_condition(text)))
+            condition, _, words = text.partition("#")  # what messages say in place of the condition
+            conditions.append(
+                (" ".join(words.split()) or condition.strip(), parse_condition(condition))
+            )
     return conditions

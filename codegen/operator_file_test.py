@@ -227,3 +227,25 @@ def test_hidden_folders_and_pyproject_are_no_operators(tmp_path):
     (tmp_path / "pyproject.toml").write_text("bad")
     operators, errors = read_folders([tmp_path, tmp_path / "family"])
     assert not errors and [op.name for op in operators] == ["rms_norm"]
+
+
+def test_words_stand_for_a_condition(tmp_path):
+    """What is behind # is said in messages and documentation; the comparison is what is computed."""
+    shapes, dtypes = {"x": "*X", "out": "*X"}, {"x": FLOATS, "out": "x"}
+    stated = [
+        "dim < max(rank(X), 1)  # dim to be  a dimension",
+        "0 <= dim#dim to be a dimension",
+        "dim < 9",
+    ]
+    op = read(tmp_path, "f(Tensor x, int dim) -> Tensor", shapes, dtypes, conditions=stated)
+    found = metadata(op)["conditions"]
+    assert [c["text"] for c in found] == [
+        "dim to be a dimension",
+        "dim to be a dimension",
+        "dim < 9",
+    ]
+    assert found[0]["expression"] == ("<", "dim", ("max", ("rank", "X"), 1))
+    mistake = read(
+        tmp_path, "f(Tensor x, int dim) -> Tensor", shapes, dtypes, conditions=["# nothing"]
+    )
+    assert "unusable expression" in mistake

@@ -195,7 +195,7 @@ def test_wrong_calls_say_why():
         (lambda: aten.softmax(X, 1.5), "dim is a float"),
         (lambda: aten.softmax(X, np.array(1.5)), "has a fraction"),
         (lambda: aten.sum(X, dtype=99), "no code"),
-        (lambda: aten.sum(X, 2**70), "dim is a int"),
+        (lambda: aten.sum(X, 2**70), "dim is an int"),
         (lambda: aten.relu(np.array(["a"])), "NumPy dtype <U1"),
         (lambda: aten.relu(np.array([None])), "NumPy dtype object"),
         (lambda: aten.relu(np.ma.array([1.0])), "masked"),

@@ -340,8 +340,8 @@ def good(x, weight, eps):
 
 REGISTRATIONS = [
     (("rms_nrom", good), {}, ValueError, "no operator 'rms_nrom'; did you mean 'rms_norm'?"),
-    ((3, good), {}, TypeError, "op is a int, expected the name of an operator"),
-    (("rms_norm", 3), {}, TypeError, "function is a int, expected a callable"),
+    ((3, good), {}, TypeError, "op is an int, expected the name of an operator"),
+    (("rms_norm", 3), {}, TypeError, "function is an int, expected a callable"),
     (("rms_norm", good), {"framework": "nunpy"}, ValueError, "framework 'nunpy'.*did you mean 'numpy'?"),
     (("rms_norm", good), {"device": "gpu"}, ValueError, "device 'gpu', expected one of any, cpu, cuda, hip"),
     (("rms_norm", good), {"device": "cuda"}, ValueError, "numpy computes on cpu only, device is 'cuda'"),

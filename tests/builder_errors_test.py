@@ -88,7 +88,11 @@ def test_a_kernel_that_is_missing_at_the_link_is_named(cache_folder, tmp_path):
     folder = sb.write_operator(tmp_path / "ops")
     (folder / "scale.cc").write_text("int nothing;\n")
     shown = fails(folder)
-    assert "undefined reference to `acme_scale_cpu'" in shown[0].replace("'acme", "`acme")
+    wanted = 'extern "C" int32_t acme_scale_cpu(const ScaleArgs* args, AnyopCall* call)'
+    assert (
+        shown[0] == f"ops could not be built: scale.cc defines no acme_scale_cpu, expected {wanted}"
+    )
+    assert any("undefined reference to" in line for line in shown[1:])
 
 
 def test_a_library_that_is_missing_at_the_link_is_named(cache_folder, tmp_path):

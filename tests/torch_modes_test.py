@@ -155,7 +155,7 @@ def test_every_form_reaches_the_dispatcher(fake):
         ),
         (lambda x, w: anyop.rms_norm(x, w, "1"), TypeError, "eps is a str, expected float"),
         (lambda x, w: anyop.topk(x, 2.0), TypeError, "k is a float, expected int"),
-        (lambda x, w: anyop.topk(x, 2, 1), TypeError, "largest is a int, expected bool"),
+        (lambda x, w: anyop.topk(x, 2, 1), TypeError, "largest is an int, expected bool"),
         (
             lambda x, w: anyop.cast(x, "float31"),
             TypeError,
@@ -172,7 +172,7 @@ def test_every_form_reaches_the_dispatcher(fake):
         (
             lambda x, w: anyop.gelu(x, approximate=3),
             TypeError,
-            "approximate is a int, expected str",
+            "approximate is an int, expected str",
         ),
         (lambda x, w: anyop.rms_norm(x, w.double()), TypeError, "weight has dtype float64"),
     ],

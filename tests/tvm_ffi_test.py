@@ -106,13 +106,13 @@ def test_kinds(probes, name, value, seen):
         ("i", 1.0, TypeError, "i is a float, expected int"),
         ("i", "1", TypeError, "i is a str, expected int"),
         ("f", "1", TypeError, "f is a str, expected float"),
-        ("b", 1, TypeError, "b is a int, expected bool"),
-        ("s", 1, TypeError, "s is a int, expected str"),
+        ("b", 1, TypeError, "b is an int, expected bool"),
+        ("s", 1, TypeError, "s is an int, expected str"),
         ("s", "a\0b", ValueError, "s holds a NUL character"),
         ("dtype", "float31", TypeError, "dtype is float31, expected a dtype"),
         ("dtype", tvm_ffi.dtype("float32x4"), TypeError, "dtype is a dtype that no operator knows"),
-        ("dtype", 8, TypeError, "dtype is a int, expected"),
-        ("il", 1, TypeError, "il is a int, expected an Array or List of int"),
+        ("dtype", 8, TypeError, "dtype is an int, expected"),
+        ("il", 1, TypeError, "il is an int, expected an Array or List of int"),
         ("il", [1, 2.5], TypeError, "il is a float"),
         ("il", {"a": 1}, TypeError, "il is a ffi.Map"),
         ("fl", tvm_ffi.Shape((4, 5)), TypeError, "fl is a ffi.Shape"),
@@ -208,7 +208,7 @@ def test_checks_are_those_of_every_call():
         ((x, w.astype(np.float64)), TypeError, "weight has dtype float64, expected float32"),
         ((x, w, 1e-6, x[:, ::-1]), ValueError, "out "),
         (({}, w), TypeError, "x is a ffi.Map, expected Tensor"),
-        ((3, w), TypeError, "x is a int, expected Tensor"),
+        ((3, w), TypeError, "x is an int, expected Tensor"),
     ]:
         with pytest.raises(error, match=f"^rms_norm: {says}"):
             rms_norm(*arguments)

@@ -147,7 +147,7 @@ bool AtenCaller::Join(Home other, const Source* from, PyObject* object) {
     return true;
   }
   if (home == other && (home != Home::kExchange || from->api == source->api)) return true;
-  return Raise(PyExc_TypeError, "is a " + TypeText(Py_TYPE(object)) + ", expected a " +
+  return Raise(PyExc_TypeError, "is " + ObjectText(Py_TYPE(object)) + ", expected a " +
                                     TypeText(Py_TYPE(first)) + " as the tensors before it");
 }
 

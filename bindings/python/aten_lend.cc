@@ -118,7 +118,7 @@ bool AtenCaller::Borrow(const Source* from, Lent* lent, std::string* why) {
       if (!from->api->dltensor_from_py_object_no_sync(lent->object,
                                                       reinterpret_cast<DLTensor*>(tensor)))
         return true;
-      *why = "is a " + TypeText(Py_TYPE(lent->object)) + " without plain memory";
+      *why = "is " + ObjectText(Py_TYPE(lent->object)) + " without plain memory";
       return false;
     case Origin::kBuffer:
       return BorrowBuffer(lent, why);
@@ -168,7 +168,7 @@ bool AtenCaller::BorrowJax(Lent* lent, std::string* why) {
   const Ref ask = Attribute(lent->object, "__dlpack_device__");
   const Ref device(ask ? PyObject_CallObject(ask.get(), nullptr) : nullptr);
   int kind, index;
-  if (!ask) *why = "is a " + TypeText(Py_TYPE(lent->object)) + ", which holds no numbers";
+  if (!ask) *why = "is " + ObjectText(Py_TYPE(lent->object)) + ", which holds no numbers";
   if (!device || !PyArg_ParseTuple(device.get(), "ii", &kind, &index)) return false;
   Ref stream;
   if (kind != kCpu && !(stream = TorchStream(index))) return false;

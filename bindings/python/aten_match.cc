@@ -91,7 +91,7 @@ std::string Reason(const AtenOverload& o, const AtenGiven& given, const AtenMatc
     case Misfit::kMissing:
       return params[misfit.at].name + " is missing";
     default:
-      return params[misfit.at].name + " is a " + TypeText(Py_TYPE(match.objects[misfit.at])) +
+      return params[misfit.at].name + " is " + ObjectText(Py_TYPE(match.objects[misfit.at])) +
              ", expected " + params[misfit.at].type_text;
   }
 }

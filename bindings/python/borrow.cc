@@ -114,7 +114,7 @@ bool Borrowed::FitsFirst(const Operator& op, const Param& p, PyObject* object,
     return true;
   if (IsNumpyLike(*source) && IsNumpyLike(*first_)) return true;
   return Refuse(op, p, PyExc_TypeError,
-                "is a " + TypeText(Py_TYPE(object)) + ", expected a " +
+                "is " + ObjectText(Py_TYPE(object)) + ", expected a " +
                     TypeText(Py_TYPE(first_object_)) + " as the tensors before it");
 }
 
@@ -154,7 +154,7 @@ bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bo
   if (__builtin_expect(
           source->api->dltensor_from_py_object_no_sync(object, reinterpret_cast<DLTensor*>(tensor)),
           0)) {
-    *why = "is a " + TypeText(Py_TYPE(object)) + " without plain memory; expected a dense one";
+    *why = "is " + ObjectText(Py_TYPE(object)) + " without plain memory; expected a dense one";
     return false;
   }
   return true;
@@ -247,7 +247,7 @@ bool Borrowed::TakeList(Frame* frame, const Param& p, uint32_t i) {
   PyObject* object = arguments_[i];
   if (!PyList_Check(object) && !PyTuple_Check(object)) {
     return Refuse(*frame->op, p, PyExc_TypeError,
-                  "is a " + TypeText(Py_TYPE(object)) + ", expected a list of tensors");
+                  "is " + ObjectText(Py_TYPE(object)) + ", expected a list of tensors");
   }
   // Holds the elements, whatever happens to the list meanwhile.
   PyObject* items = PySequence_Tuple(object);

@@ -17,7 +17,7 @@ const char* const kKindName[] = {"", "Tensor", "int", "float", "bool", "str", "d
 
 bool WrongType(const Operator& op, const Param& p, PyObject* object) {
   return Refuse(op, p, PyExc_TypeError,
-                "is a " + TypeText(Py_TYPE(object)) + ", expected " +
+                "is " + ObjectText(Py_TYPE(object)) + ", expected " +
                     (p.IsList() ? "a list of " : "") + kKindName[p.kind]);
 }
 
@@ -108,7 +108,7 @@ bool ToDtype(const Operator& op, const Param& p, PyObject* object, int64_t* valu
   if (*value != kAnyopNoDtype) return true;
   std::vector<std::string> known;
   for (int i = 0; i < kAnyopNumDtypes; ++i) known.emplace_back(DtypeName(i));
-  const std::string found = !text ? "no text" : shown ? text : "a " + TypeText(Py_TYPE(object));
+  const std::string found = !text ? "no text" : shown ? text : ObjectText(Py_TYPE(object));
   return Refuse(op, p, PyExc_TypeError,
                 "is " + found +
                     ", expected a dtype such as \"float32\", numpy.float32 or torch.float32" +

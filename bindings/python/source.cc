@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "numpy.h"
+#include "operator.h"
 #include "paddle_guard.h"
 #include "torch_guard.h"
 #include "type_table.h"
@@ -155,7 +156,7 @@ const Source* Classify(PyObject* object, std::string* why) {
   if (PyObject_HasAttrString(object, "__dlpack__")) return &kGeneric;
   if (Ref(PyMemoryView_FromObject(object))) return &kBuffer;
   PyErr_Clear();
-  *why = "is a " + TypeText(type) + ", expected a tensor";
+  *why = "is " + ObjectText(type) + ", expected a tensor";
   return nullptr;
 }
 
@@ -179,6 +180,11 @@ std::string TypeText(PyTypeObject* type) {
   const std::string prefix = text(module);
   if (prefix == "jaxlib._jax" && text(name) == "ArrayImpl") return "jax.Array";
   return (prefix.empty() || prefix == "builtins" ? "" : prefix + ".") + text(name);
+}
+
+std::string ObjectText(PyTypeObject* type) {
+  const std::string text = TypeText(type);
+  return text == "NoneType" ? "None" : WithArticle(text);
 }
 
 }  // namespace anyop

@@ -41,4 +41,7 @@ const Source* FindSource(PyObject* object, std::string* why);
 // "torch.Tensor", "numpy.ndarray", "str"
 std::string TypeText(PyTypeObject* type);
 
+// What an object of the type is, behind "is": "a torch.Tensor", "an int", "None".
+std::string ObjectText(PyTypeObject* type);
+
 }  // namespace anyop

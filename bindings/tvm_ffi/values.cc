@@ -88,8 +88,8 @@ class Taker {
   }
 
   int32_t WrongType(const TVMFFIAny& value) {
-    return Fail(frame_, kAnyopTypeError, "%s is a %s, expected %s%s", p_.name,
-                TypeText(library_, value.type_index).c_str(),
+    return Fail(frame_, kAnyopTypeError, "%s is %s, expected %s%s", p_.name,
+                WithArticle(TypeText(library_, value.type_index)).c_str(),
                 p_.IsList() ? "an Array or List of " : "", kKindName[p_.kind]);
   }
 

@@ -16,12 +16,12 @@ def add(
     """Sum of x and alpha times y, broadcast together. Integers wrap around; for bool, 0 is False and all else True.
 
     x:        (*X,) float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8 or bool, any
-              strides; values.
+              strides; values, or a number.
     y:        (*Y,) float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8 or bool, any
-              strides; values.
+              strides; values, or a number.
     alpha:    float, default 1.0; factor of y; a whole number for integer results.
     Returns   (broadcast(*X, *Y)), new unless given, torch's promotion of x and y. A result may be
-              exactly x. Runs on the current stream; never waits.
+              exactly x. On a device it runs on the current stream, and never waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out = x + alpha * y
     Source    PyTorch, torch.add
@@ -45,7 +45,8 @@ def add_backward(
                add; last, because its dtype follows from the others.
     alpha:     float, default 1.0; factor of y.
     Returns    grad_x: (*X,), new unless given, dtype of x, made only when wanted; grad_y: (*Y,), new
-               unless given, dtype of y, made only when wanted. Runs on the current stream; never waits.
+               unless given, dtype of y, made only when wanted. On a device it runs on the current
+               stream, and never waits.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   grad_x = grad_out; grad_y = alpha * grad_out; both summed over the sizes that were
                broadcast
@@ -74,7 +75,8 @@ def attention(
               gets 0.
     scale:    float or None, default None; factor of the scores; None: 1 / sqrt(D).
     causal:   bool, default False; query s attends to keys 0 to s only.
-    Returns   (B, H, S, E), new unless given, dtype of q. Runs on the current stream; never waits.
+    Returns   (B, H, S, E), new unless given, dtype of q. On a device it runs on the current stream, and
+              never waits.
     Requires  G > 0; H % G == 0.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[b,h,s] = sum_t(softmax_t(scale * q[b,h,s].k[b,g,t] + mask[b,h,s,t]) * v[b,g,t]), g = h
@@ -113,8 +115,8 @@ def attention_backward(
     causal:    bool, default False; query s attends to keys 0 to s only.
     Returns    grad_q: (B, H, S, D), new unless given, dtype of grad_out, made only when wanted; grad_k:
                (B, G, T, D), new unless given, dtype of grad_out, made only when wanted; grad_v: (B, G,
-               T, E), new unless given, dtype of grad_out, made only when wanted. Runs on the current
-               stream; never waits.
+               T, E), new unless given, dtype of grad_out, made only when wanted. On a device it runs on
+               the current stream, and never waits.
     Requires   G > 0; H % G == 0.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   with p[b,h,s,t] the weights of attention and w = scale * p * (grad_out.v - sum_t(p *
@@ -135,7 +137,8 @@ def cast(
               strides; values.
     dtype:    ScalarType, one of bool, uint8, int8, int16, int32, int64, float16, bfloat16, float32 or
               float64; dtype of the result.
-    Returns   (*,), new unless given, dtype dtype. Runs on the current stream; never waits.
+    Returns   (*,), new unless given, dtype dtype. On a device it runs on the current stream, and never
+              waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  float to integer: towards 0, unspecified out of range; to bool: x != 0; to a narrower
               integer: modulo its range; to a float: the nearest, from float64, int32 and int64 to 16
@@ -154,7 +157,8 @@ def cast_backward(
     grad_out:  (*,) float32, float16, bfloat16 or float64, any strides; gradient of the result of cast.
     x:         (*,) float32, float16, bfloat16 or float64, any strides; argument of cast, of which only
                the dtype counts.
-    Returns    grad_x: (*,), new unless given, dtype of x. Runs on the current stream; never waits.
+    Returns    grad_x: (*,), new unless given, dtype of x. On a device it runs on the current stream,
+               and never waits.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   grad_x = grad_out, as the dtype of x; from float64 to 16 bits by way of float32
     Source     derivative of torch.Tensor.to
@@ -172,7 +176,8 @@ def embedding(
     weight:   (V, D) float32, float16, bfloat16, float64, bool, uint8, int8, int16, int32, int64,
               uint16, uint32, uint64, float8_e4m3fn, float8_e5m2, complex64 or complex128, last
               dimension contiguous; table of V rows.
-    Returns   (*, D), new unless given, dtype of weight. Runs on the current stream; never waits.
+    Returns   (*, D), new unless given, dtype of weight. On a device it runs on the current stream, and
+              never waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[i,d] = weight[indices[i],d]
     Source    torch.nn.functional.embedding without padding_idx; an index outside [0, V) is an error
@@ -191,8 +196,8 @@ def embedding_backward(
                embedding.
     indices:   (*,) int32 or int64, contiguous; rows that were taken, each at least 0 and less than V.
     V:         int; rows of the table.
-    Returns    grad_weight: (V, D), new unless given, dtype of grad_out. Runs on the current stream;
-               never waits.
+    Returns    grad_weight: (V, D), new unless given, dtype of grad_out. On a device it runs on the
+               current stream, and never waits.
     Requires   0 <= V; 0 < V or numel(_) == 0.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   grad_weight[v,d] = sum of grad_out[i,d] over all i with indices[i] = v
@@ -212,8 +217,8 @@ def gelu(
     x:            (*,) float32, float16, bfloat16 or float64, any strides; values.
     approximate:  str, default 'none'; 'none' for the exact function, 'tanh' for the approximation by
                   tanh.
-    Returns       (*,), new unless given, dtype of x. A result may be exactly x. Runs on the current
-                  stream; never waits.
+    Returns       (*,), new unless given, dtype of x. A result may be exactly x. On a device it runs on
+                  the current stream, and never waits.
     Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
                   kernel.
     Computes      out = x * (1 + erf(x / sqrt(2))) / 2; tanh: x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 *
@@ -237,8 +242,8 @@ def gelu_backward(
                   its limit.
     approximate:  str, default 'none'; 'none' for the exact function, 'tanh' for the approximation by
                   tanh.
-    Returns       grad_x: (*,), new unless given, dtype of grad_out. Runs on the current stream; never
-                  waits.
+    Returns       grad_x: (*,), new unless given, dtype of grad_out. On a device it runs on the current
+                  stream, and never waits.
     Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
                   kernel.
     Computes      with c and p the normal distribution and density: grad_x = grad_out * (c(x) + x *
@@ -258,8 +263,8 @@ def l2_normalize(
     x:        (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows to
               normalise.
     eps:      float, default 1e-12; least divisor; dimension of x.
-    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. Runs on the current
-              stream; never waits.
+    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs on
+              the current stream, and never waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[r,d] = x[r,d] / max(sqrt(sum_d x[r,d]^2), eps)
     Source    PyTorch, torch.nn.functional.normalize with p=2 over the last dimension
@@ -278,8 +283,8 @@ def l2_normalize_backward(
                result of l2_normalize.
     x:         (*, D) dtype of grad_out, last dimension contiguous; rows that were normalised.
     eps:       float, default 1e-12; least divisor; dimension of x.
-    Returns    grad_x: (*, D), new unless given, dtype of grad_out. Runs on the current stream; never
-               waits.
+    Returns    grad_x: (*, D), new unless given, dtype of grad_out. On a device it runs on the current
+               stream, and never waits.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   with n[r] = sqrt(sum_d x[r,d]^2): grad_x[r,d] = (grad_out[r,d] - x[r,d] *
                sum_d(grad_out[r,d] * x[r,d]) / n[r]^2) / n[r], or grad_out[r,d] / eps where n[r] < eps
@@ -301,8 +306,8 @@ def layer_norm(
     weight:   (D,) dtype of x, contiguous, or None; scale of each feature; none: 1.
     bias:     (D,) dtype of x, contiguous, or None; added to each feature; none: 0.
     eps:      float, default 1e-05; added to the variance; dimension of x squared.
-    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. Runs on the current
-              stream; never waits.
+    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs on
+              the current stream, and never waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[r,d] = (x[r,d] - mean_d x[r,d]) / sqrt(var_d x[r,d] + eps) * weight[d] + bias[d]; var
               divides by D
@@ -328,8 +333,8 @@ def layer_norm_backward(
     eps:       float, default 1e-05; added to the variance; dimension of x squared.
     Returns    grad_x: (*, D), new unless given, dtype of grad_out, made only when wanted; grad_weight:
                (D,), new unless given, dtype of grad_out, made only when wanted; grad_bias: (D,), new
-               unless given, dtype of grad_out, made only when wanted. Runs on the current stream; never
-               waits.
+               unless given, dtype of grad_out, made only when wanted. On a device it runs on the
+               current stream, and never waits.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   with s[r] = 1 / sqrt(var_d x[r,d] + eps), n = (x - mean_d x) * s and g = grad_out *
                weight: grad_x = s * (g - mean_d g - n * mean_d(g * n)); grad_weight = sum_r grad_out *
@@ -349,7 +354,8 @@ def linear(
     x:        (*, K) float32, float16, bfloat16 or float64, contiguous; rows of K features.
     weight:   (N, K) dtype of x, contiguous; one row of K factors for each of the N results.
     bias:     (N,) dtype of x, contiguous, or None; added to each of the N results.
-    Returns   (*, N), new unless given, dtype of x. Runs on the current stream; never waits.
+    Returns   (*, N), new unless given, dtype of x. On a device it runs on the current stream, and never
+              waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[r,n] = sum_k(x[r,k] * weight[n,k]) + bias[n]
     Source    torch.nn.functional.linear
@@ -372,8 +378,8 @@ def linear_backward(
     weight:    (N, K) dtype of grad_out, contiguous; one row of K factors for each of the N results.
     Returns    grad_x: (*, K), new unless given, dtype of grad_out, made only when wanted; grad_weight:
                (N, K), new unless given, dtype of grad_out, made only when wanted; grad_bias: (N,), new
-               unless given, dtype of grad_out, made only when wanted. Runs on the current stream; never
-               waits.
+               unless given, dtype of grad_out, made only when wanted. On a device it runs on the
+               current stream, and never waits.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   grad_x[r,k] = sum_n(grad_out[r,n] * weight[n,k]); grad_weight[n,k] = sum_r(grad_out[r,n]
                * x[r,k]); grad_bias[n] = sum_r(grad_out[r,n])
@@ -391,9 +397,9 @@ def log_softmax(
     x:        (*X,) float32, float16, bfloat16 or float64, contiguous; scores; a NaN makes NaN of its
               whole row.
     dim:      int, default -1; dimension of the sum; negative: counted from the end.
-    Returns   (*X,), new unless given, dtype of x. A result may be exactly x. Runs on the current
-              stream; never waits.
-    Requires  -max(rank(X), 1) <= dim; dim < max(rank(X), 1).
+    Returns   (*X,), new unless given, dtype of x. A result may be exactly x. On a device it runs on the
+              current stream, and never waits.
+    Requires  dim to be a dimension of x.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out = x - max x - log(sum exp(x - max x)), over dimension dim
     Source    Goodfellow, Bengio & Courville 2016, Deep Learning, section 4.1
@@ -412,9 +418,9 @@ def log_softmax_backward(
                log_softmax.
     out:       (*X,) dtype of grad_out, contiguous; result of log_softmax.
     dim:       int, default -1; dimension of the sum; negative: counted from the end.
-    Returns    grad_x: (*X,), new unless given, dtype of grad_out. Runs on the current stream; never
-               waits.
-    Requires   -max(rank(X), 1) <= dim; dim < max(rank(X), 1).
+    Returns    grad_x: (*X,), new unless given, dtype of grad_out. On a device it runs on the current
+               stream, and never waits.
+    Requires   dim to be a dimension of out.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   grad_x = grad_out - exp(out) * sum(grad_out), over dimension dim
     Source     derivative of log_softmax
@@ -432,7 +438,8 @@ def masked_mean(
     mask:     (B, T) bool, uint8, int32, int64, float32, float16, bfloat16, float64, int8 or int16,
               contiguous; 0 or False: the token does not count, whatever it holds; all else: it counts
               once.
-    Returns   (B, D), new unless given, dtype of x. Runs on the current stream; never waits.
+    Returns   (B, D), new unless given, dtype of x. On a device it runs on the current stream, and never
+              waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[b,d] = sum_t [mask[b,t] != 0] x[b,t,d] / max(1, sum_t [mask[b,t] != 0])
     Source    Reimers & Gurevych 2019, arXiv:1908.10084, section 3 (mean pooling)
@@ -451,8 +458,8 @@ def masked_mean_backward(
     mask:      (B, T) bool, uint8, int32, int64, float32, float16, bfloat16, float64, int8 or int16,
                contiguous; 0 or False: the token does not count and has gradient 0; all else: it counts
                once.
-    Returns    grad_x: (B, T, D), new unless given, dtype of grad_out. Runs on the current stream; never
-               waits.
+    Returns    grad_x: (B, T, D), new unless given, dtype of grad_out. On a device it runs on the
+               current stream, and never waits.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   grad_x[b,t,d] = [mask[b,t] != 0] grad_out[b,d] / sum_t [mask[b,t] != 0]
     Source     derivative of Reimers & Gurevych 2019, arXiv:1908.10084, section 3 (mean pooling)
@@ -469,8 +476,8 @@ def matmul(
     a:        (*X, M, K) float32, float16, bfloat16 or float64, any strides; matrices of M rows and K
               columns.
     b:        (*Y, K, N) dtype of a, any strides; matrices of K rows and N columns.
-    Returns   (broadcast(*X, *Y), M, N), new unless given, dtype of a. Runs on the current stream; never
-              waits.
+    Returns   (broadcast(*X, *Y), M, N), new unless given, dtype of a. On a device it runs on the
+              current stream, and never waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[...,m,n] = sum_k(a[...,m,k] * b[...,k,n])
     Source    torch.matmul for tensors of two and more dimensions
@@ -491,8 +498,8 @@ def matmul_backward(
     a:         (*X, M, K) dtype of grad_out, any strides; matrices of M rows and K columns.
     b:         (*Y, K, N) dtype of grad_out, any strides; matrices of K rows and N columns.
     Returns    grad_a: (*X, M, K), new unless given, dtype of grad_out, made only when wanted; grad_b:
-               (*Y, K, N), new unless given, dtype of grad_out, made only when wanted. Runs on the
-               current stream; never waits.
+               (*Y, K, N), new unless given, dtype of grad_out, made only when wanted. On a device it
+               runs on the current stream, and never waits.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   grad_a[...,m,k] = sum_n(grad_out[...,m,n] * b[...,k,n]); grad_b[...,k,n] =
                sum_m(a[...,m,k] * grad_out[...,m,n]); summed over leading sizes that were broadcast
@@ -508,11 +515,11 @@ def mul(
     """Product of x and y, broadcast together. Integers wrap around; for bool, 0 is False and all else True.
 
     x:        (*X,) float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8 or bool, any
-              strides; values.
+              strides; values, or a number.
     y:        (*Y,) float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8 or bool, any
-              strides; values.
+              strides; values, or a number.
     Returns   (broadcast(*X, *Y)), new unless given, torch's promotion of x and y. A result may be
-              exactly x. Runs on the current stream; never waits.
+              exactly x. On a device it runs on the current stream, and never waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out = x * y
     Source    PyTorch, torch.mul
@@ -533,7 +540,8 @@ def mul_backward(
     grad_out:  (broadcast(*X, *Y)) torch's promotion of x and y, contiguous; gradient of the result of
                mul; last, because its dtype follows from the others.
     Returns    grad_x: (*X,), new unless given, dtype of x, made only when wanted; grad_y: (*Y,), new
-               unless given, dtype of y, made only when wanted. Runs on the current stream; never waits.
+               unless given, dtype of y, made only when wanted. On a device it runs on the current
+               stream, and never waits.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   grad_x = grad_out * y; grad_y = grad_out * x; both summed over the sizes that were
                broadcast
@@ -557,8 +565,8 @@ def native_layer_norm(
     bias:     (D,) dtype of x, contiguous, or None; added to each feature; none: 0.
     eps:      float, default 1e-05; added to the variance; dimension of x squared.
     Returns   out: (*, D), new unless given, dtype of x; mean: (*, 1), new unless given, dtype float32;
-              rstd: (*, 1), new unless given, dtype float32. A result may be exactly x. Runs on the
-              current stream; never waits.
+              rstd: (*, 1), new unless given, dtype float32. A result may be exactly x. On a device it
+              runs on the current stream, and never waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[r,d] = (x[r,d] - mean_d x[r,d]) / sqrt(var_d x[r,d] + eps) * weight[d] + bias[d]; var
               divides by D
@@ -573,8 +581,8 @@ def relu(
     """The greater of each element and 0; NaN stays NaN.
 
     x:        (*,) float32, float16, bfloat16 or float64, any strides; values.
-    Returns   (*,), new unless given, dtype of x. A result may be exactly x. Runs on the current stream;
-              never waits.
+    Returns   (*,), new unless given, dtype of x. A result may be exactly x. On a device it runs on the
+              current stream, and never waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out = max(x, 0)
     Source    Nair & Hinton 2010, ICML
@@ -590,8 +598,8 @@ def relu_backward(
 
     grad_out:  (*,) float32, float16, bfloat16 or float64, any strides; gradient of the result of relu.
     out:       (*,) dtype of grad_out, any strides; result of relu.
-    Returns    grad_x: (*,), new unless given, dtype of grad_out. Runs on the current stream; never
-               waits.
+    Returns    grad_x: (*,), new unless given, dtype of grad_out. On a device it runs on the current
+               stream, and never waits.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   grad_x = 0 where out <= 0, else grad_out
     Source     PyTorch, torch.nn.functional.relu: the derivative at 0 is 0
@@ -610,8 +618,8 @@ def rms_norm(
               normalise.
     weight:   (D,) dtype of x, contiguous; scale of each feature.
     eps:      float, default 1e-06; added to the mean square; dimension of x squared.
-    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. Runs on the current
-              stream; never waits.
+    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs on
+              the current stream, and never waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * weight[d]
     Source    Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
@@ -634,8 +642,8 @@ def rms_norm_backward(
     weight:    (D,) dtype of grad_out, contiguous; scale of each feature.
     eps:       float, default 1e-06; added to the mean square; dimension of x squared.
     Returns    grad_x: (*, D), new unless given, dtype of grad_out, made only when wanted; grad_weight:
-               (D,), new unless given, dtype of grad_out, made only when wanted. Runs on the current
-               stream; never waits.
+               (D,), new unless given, dtype of grad_out, made only when wanted. On a device it runs on
+               the current stream, and never waits.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   with s[r] = 1 / sqrt(mean_d(x[r,d]^2) + eps): grad_x[r,d] = s[r] * (grad_out[r,d] *
                weight[d] - x[r,d] * s[r]^2 * mean_d(grad_out[r,d] * weight[d] * x[r,d])); grad_weight[d]
@@ -651,8 +659,8 @@ def silu(
     """x times its logistic sigmoid, for each element.
 
     x:        (*,) float32, float16, bfloat16 or float64, any strides; values.
-    Returns   (*,), new unless given, dtype of x. A result may be exactly x. Runs on the current stream;
-              never waits.
+    Returns   (*,), new unless given, dtype of x. A result may be exactly x. On a device it runs on the
+              current stream, and never waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out = x / (1 + exp(-x))
     Source    Elfwing, Uchibe & Doya 2017, arXiv:1702.03118, eq. 5
@@ -667,7 +675,8 @@ def silu_and_mul(
 
     x:        (*, 2*D) float32, float16, bfloat16 or float64, last dimension contiguous; rows of gates,
               then values.
-    Returns   (*, D), new unless given, dtype of x. Runs on the current stream; never waits.
+    Returns   (*, D), new unless given, dtype of x. On a device it runs on the current stream, and never
+              waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[r,d] = silu(x[r,d]) * x[r,D+d]
     Source    Shazeer 2020, arXiv:2002.05202, eq. 5
@@ -684,8 +693,8 @@ def silu_and_mul_backward(
     grad_out:  (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of the
                result of silu_and_mul.
     x:         (*, 2*D) dtype of grad_out, last dimension contiguous; rows of gates, then values.
-    Returns    grad_x: (*, 2*D), new unless given, dtype of grad_out. Runs on the current stream; never
-               waits.
+    Returns    grad_x: (*, 2*D), new unless given, dtype of grad_out. On a device it runs on the current
+               stream, and never waits.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   with s = 1 / (1 + exp(-x[r,d])): grad_x[r,d] = grad_out[r,d] * x[r,D+d] * (s + x[r,d] * s
                * (1 - s)); grad_x[r,D+d] = grad_out[r,d] * x[r,d] * s
@@ -703,8 +712,8 @@ def silu_backward(
     grad_out:  (*,) float32, float16, bfloat16 or float64, any strides; gradient of the result of silu.
     x:         (*,) dtype of grad_out, any strides; argument of silu; at infinity the derivative has its
                limit.
-    Returns    grad_x: (*,), new unless given, dtype of grad_out. Runs on the current stream; never
-               waits.
+    Returns    grad_x: (*,), new unless given, dtype of grad_out. On a device it runs on the current
+               stream, and never waits.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   with s = 1 / (1 + exp(-x)): grad_x = grad_out * (s + x * s * (1 - s))
     Source     derivative of Elfwing, Uchibe & Doya 2017, arXiv:1702.03118, eq. 5
@@ -721,9 +730,9 @@ def softmax(
     x:        (*X,) float32, float16, bfloat16 or float64, contiguous; scores; a NaN makes NaN of its
               whole row.
     dim:      int, default -1; dimension of the sum; negative: counted from the end.
-    Returns   (*X,), new unless given, dtype of x. A result may be exactly x. Runs on the current
-              stream; never waits.
-    Requires  -max(rank(X), 1) <= dim; dim < max(rank(X), 1).
+    Returns   (*X,), new unless given, dtype of x. A result may be exactly x. On a device it runs on the
+              current stream, and never waits.
+    Requires  dim to be a dimension of x.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out = exp(x - max x) / sum exp(x - max x), over dimension dim
     Source    Goodfellow, Bengio & Courville 2016, Deep Learning, section 4.1
@@ -742,9 +751,9 @@ def softmax_backward(
                softmax.
     out:       (*X,) dtype of grad_out, contiguous; result of softmax.
     dim:       int, default -1; dimension of the sum; negative: counted from the end.
-    Returns    grad_x: (*X,), new unless given, dtype of grad_out. Runs on the current stream; never
-               waits.
-    Requires   -max(rank(X), 1) <= dim; dim < max(rank(X), 1).
+    Returns    grad_x: (*X,), new unless given, dtype of grad_out. On a device it runs on the current
+               stream, and never waits.
+    Requires   dim to be a dimension of out.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   grad_x = out * (grad_out - sum(grad_out * out)), over dimension dim
     Source     derivative of softmax
@@ -765,7 +774,7 @@ def topk(
     k:        int; how many of each row.
     largest:  bool, default True; the largest ones, largest first; else the smallest, smallest first.
     Returns   values: (*, k), new unless given, dtype of x; indices: (*, k), new unless given, dtype
-              int64. Runs on the current stream; never waits.
+              int64. On a device it runs on the current stream, and never waits.
     Requires  0 <= k; k <= D.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  values[r,j] = x[r,indices[r,j]], the j-th of row r in order
@@ -786,8 +795,8 @@ def topk_backward(
                   topk.
     indices:      (*, K) int64, contiguous; indices of topk, each at least 0 and less than D.
     D:            int; elements of a row of x.
-    Returns       grad_x: (*, D), new unless given, dtype of grad_values. Runs on the current stream;
-                  never waits.
+    Returns       grad_x: (*, D), new unless given, dtype of grad_values. On a device it runs on the
+                  current stream, and never waits.
     Requires      0 <= D; 0 < D or K == 0.
     Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
                   kernel.

@@ -87,4 +87,10 @@ struct Operator {
 // *error.
 Operator* MakeOperator(const AnyopOp* table, uint32_t library_abi, std::string* error);
 
+// "an int", "a float": for messages.
+inline std::string WithArticle(const std::string& word) {
+  const bool vowel = !word.empty() && std::string("aeioAEIO").find(word[0]) != std::string::npos;
+  return (vowel ? "an " : "a ") + word;
+}
+
 }  // namespace anyop

@@ -6,7 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import anyop
+from anyop.adapter.constants import promoted
 from anyop.adapter.framework import Framework
+from anyop.adapter.object_text import object_text
 
 
 class Operator:
@@ -23,6 +25,7 @@ class Operator:
         self.names = tuple(p["name"] for p in (*self.inputs, *self.results))
         self.index = {name: at for at, name in enumerate(self.names)}
         self.tensors = tuple(at for at, p in enumerate(self.inputs) if p["kind"] == "Tensor")
+        self.promoted = promoted(self.metadata)
         self.mutated = tuple(at for at in self.tensors if self.inputs[at]["mutated"])
         keyword_only = [at for at, p in enumerate(self.inputs) if p["keyword_only"]]
         self.positional = keyword_only[0] if keyword_only else self.count  # of the inputs
@@ -150,10 +153,8 @@ class Operator:
 
     def _wrong(self, param: dict[str, Any], value: Any, expected: str = "") -> TypeError:
         listed = "a list of " if param["list"] else ""
-        kind = type(value)
-        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
         return TypeError(
-            f"{self.name}: {param['name']} is a {module}{kind.__qualname__}, expected "
+            f"{self.name}: {param['name']} is {object_text(value)}, expected "
             f"{listed}{expected or param['kind']}"
         )
 

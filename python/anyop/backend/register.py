@@ -12,6 +12,7 @@ from anyop._load import core
 from anyop._nearest import did_you_mean
 from anyop._routes import implementations
 from anyop.adapter.dtypes import NAMES
+from anyop.adapter.object_text import object_text
 from anyop.backend.arrays import FRAMEWORKS
 from anyop.backend.python import Signature, describe, runner, source_of
 
@@ -100,7 +101,7 @@ def _check_operator(op: Any) -> None:
     if op in known:
         return
     if not isinstance(op, str):
-        raise TypeError(f"op is a {type(op).__name__}, expected the name of an operator")
+        raise TypeError(f"op is {object_text(op)}, expected the name of an operator")
     raise ValueError(f"there is no operator '{op}'{did_you_mean(op, known)}")
 
 
@@ -112,7 +113,7 @@ def _check_one(op: str, what: str, value: Any, known: Sequence[str]) -> None:
 
 def _check_function(op: str, function: Any, framework: str) -> None:
     if not callable(function):
-        raise TypeError(f"{op}: function is a {type(function).__name__}, expected a callable")
+        raise TypeError(f"{op}: function is {object_text(function)}, expected a callable")
     if Signature(op, function).writes and not FRAMEWORKS[framework].writes:
         what = f"takes places for results, which arrays of {framework} cannot be"
         raise TypeError(f"{op}: {describe(function)} {what}")

@@ -37,7 +37,11 @@ def make_library(name: str, source: str, private: str, choices: Choices) -> Mani
     build.write_inputs()
     identities = _Identities(build.plan.tools)
     ninja = [need_ninja(), "-f", "build.ninja", "-j", str(len(os.sched_getaffinity(0)))]
-    run_ninja(private, ninja, name, choices.verbose, timeout_seconds(), build.plain)
+    try:
+        run_ninja(private, ninja, name, choices.verbose, timeout_seconds(), build.plain)
+    except BuildError as error:
+        build.name_missing_kernel(name, error)
+        raise
     build.check_library()
     build.write_headers()
     dependencies = build.dependencies()
@@ -82,6 +86,19 @@ class _Build:
             shown = self.shown if name == "in0" else f"{folder}/"
             text = re.sub(rf"(?<![\w/.]){name}/", lambda _, shown=shown: shown, text)
         return re.sub(r"(?<![\w/.])gen/", "(generated) ", text)
+
+    def name_missing_kernel(self, name: str, error: BuildError) -> None:
+        """BuildError in place of a linker's that misses a kernel's function: which file is to define what."""
+        for op in self.plan.made.operators:
+            for kernel in op.kernels:
+                missing = rf"undefined (reference to|symbol:?) ?[`'\"]?{kernel.function}\b"
+                if kernel.is_compiled and re.search(missing, error.output):
+                    files = " and ".join(path.name for path in kernel.files)
+                    raise BuildError(
+                        f"{name} could not be built: {files} defines no {kernel.function}, expected "
+                        f'extern "C" int32_t {kernel.function}(const {op.struct}* args, AnyopCall* call)\n{error}',
+                        error.output,
+                    ) from None
 
     def check_library(self) -> None:
         """Exports the one function and nothing else, for the machine that was asked for; then it gets its checksum."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anyop._scope import now
+from anyop.adapter.object_text import object_text
 from anyop.adapter.operators import Operator
 from anyop.jax import scope
 from anyop.jax.framework import is_array, is_traced
@@ -126,12 +127,10 @@ def _tensors(operator: Operator, at: int, value: Any) -> Any:
 
 
 def _no_array(operator: Operator, at: int, value: Any, expected: str) -> TypeError:
-    kind = type(value)
-    module = "" if kind.__module__ == "builtins" else kind.__module__ + "."
-    found = "jax.Array" if is_array(value) else module + kind.__qualname__
+    found = "a jax.Array" if is_array(value) else object_text(value)
     is_tensor = hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__")
     expected = expected or ("a jax.Array as the tensors before it" if is_tensor else "a tensor")
-    return TypeError(f"{operator.name}: {operator.names[at]} is a {found}, expected {expected}")
+    return TypeError(f"{operator.name}: {operator.names[at]} is {found}, expected {expected}")
 
 
 def _attribute(operator: Operator, at: int, value: Any) -> Any:

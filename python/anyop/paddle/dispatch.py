@@ -9,6 +9,7 @@ from typing import Any
 import paddle
 
 from anyop.adapter.gradient import Gradient
+from anyop.adapter.object_text import object_text
 from anyop.adapter.operators import Operator
 from anyop.paddle import autocast, graph
 from anyop.paddle.function import entries
@@ -95,8 +96,6 @@ _KNOWN = {paddle.Tensor, paddle.base.framework.EagerParamBase, paddle.pir.Value}
 
 
 def _wrong(operator: Operator, param: dict[str, Any], value: Any, expected: str) -> TypeError:
-    kind = type(value)
-    module = "" if kind.__module__ in ("builtins", "") else kind.__module__ + "."
     return TypeError(
-        f"{operator.name}: {param['name']} is a {module}{kind.__qualname__}, expected {expected}"
+        f"{operator.name}: {param['name']} is {object_text(value)}, expected {expected}"
     )

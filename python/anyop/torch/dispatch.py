@@ -15,6 +15,8 @@ from typing import Any
 import torch
 
 from anyop import _frameworks
+from anyop.adapter.constants import numbers_replaced
+from anyop.adapter.object_text import object_text
 from anyop.torch import python_kernels
 from anyop.torch.autograd import out_error
 from anyop.torch.function import call_with_gradient, entries
@@ -69,6 +71,8 @@ def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> Any:
     """anyop.<op>(*args, **kwargs) by way of torch.ops. torch.compile traces this function."""
     values = operator.bind(args, kwargs)
     inputs, results = values[: operator.count], values[operator.count :]
+    if operator.promoted:
+        numbers_replaced(operator.name, operator.names, operator.promoted, inputs, _number)
     for at in range(operator.count):
         if operator.inputs[at]["kind"] == "Tensor":
             inputs[at] = _tensors(operator, at, inputs[at])
@@ -98,6 +102,14 @@ def _run(operator: Operator, inputs: list[Any], results: list[Any], use: str | N
         operator.call_out(inputs, given, use)
         return given[0] if len(given) == 1 else tuple(given)
     return _copied(operator, inputs, results, use)
+
+
+def _number(value: Any, like: Any, dtype: str) -> torch.Tensor | None:
+    return (
+        like.new_full((), value, dtype=getattr(torch, dtype))
+        if isinstance(like, torch.Tensor)
+        else None
+    )
 
 
 def _refuse_fake(operator: Operator, values: list[Any]) -> None:
@@ -174,7 +186,7 @@ def _refuse_frozen(operator: Operator, param: dict[str, Any], place: torch.Tenso
 
 def _no_tensor(operator: Operator, param: dict[str, Any], value: Any, expected: str) -> TypeError:
     return TypeError(
-        f"{operator.name}: {param['name']} is a {type(value).__name__}, expected {expected} as the "
+        f"{operator.name}: {param['name']} is {object_text(value)}, expected {expected} as the "
         "tensors before it"
     )
 

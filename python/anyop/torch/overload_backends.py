@@ -17,6 +17,7 @@ import torch
 
 from anyop import _operators, _torch_device
 from anyop._nearest import did_you_mean
+from anyop.adapter.object_text import object_text
 from anyop.backend import flaggems
 from anyop.backend.python import describe, missing
 
@@ -79,7 +80,7 @@ def register(
     if function is None:
         return partial(register, op, backend=backend)
     if not callable(function):
-        raise TypeError(f"{op}: function is a {type(function).__name__}, expected a callable")
+        raise TypeError(f"{op}: function is {object_text(function)}, expected a callable")
     if backend in _BUILT_IN or not re.fullmatch(r"[A-Za-z]\w*", backend, re.ASCII):
         raise ValueError(f"{op}: backend is {backend!r}, expected a name other than {_BUILT_IN}")
     overload = overload_of(op)
