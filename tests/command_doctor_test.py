@@ -261,7 +261,8 @@ def test_cupy_is_proposed_as_the_drivers_wheel(driver, mend, look, tmp_path, mon
 
 
 def test_build_device_without_torch_says_what_to_install():
-    program = "import sys; sys.modules['torch'] = None\nfrom anyop.command import main\nsys.exit(main(['build-device']))"
+    lines = ["import sys", "sys.modules['torch'] = None", "from anyop.command import main"]
+    program = "\n".join([*lines, "sys.exit(main(['build-device']))"])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert (

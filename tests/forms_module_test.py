@@ -205,10 +205,13 @@ def test_the_library_can_be_moved(library, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "[2.0, 2.0]\n", done.stderr
     (opened,) = (tmp_path / "moved").rglob("ready.so")
-    opened.unlink()
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "NotImplementedError: modules.add_to: its library cannot be used: " in done.stderr
-    assert str(opened.name) in done.stderr.splitlines()[-1]
+    whole = opened.read_bytes()
+    for length in (0, 100, len(whole) // 2, len(whole) - 1, None):  # cut off, then gone
+        opened.write_bytes(whole[:length]) if length is not None else opened.unlink()
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert "NotImplementedError: modules.add_to: its library cannot be used: " in done.stderr
+        assert str(opened.name) in done.stderr.splitlines()[-1]
+        assert length is None or "ready.so is cut off" in done.stderr
 
 
 def test_cmake_does_the_same(folder, tmp_path):

@@ -10,6 +10,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
+from anyop._load import core
 from anyop._paths import package_folders
 from anyop.backend import aten
 from anyop.backend.flaggems import Find, key_of, resolve
@@ -73,6 +74,7 @@ def _load_library(torch: ModuleType) -> None:
     for files in found.values():
         for file in files[:1]:
             try:
+                core.check_library(os.path.realpath(file))
                 torch.ops.load_library(os.path.realpath(file))
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 raise LookupError(f"FLAGGEMS_DIR is {folder}: {error}") from error
