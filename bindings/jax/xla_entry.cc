@@ -89,7 +89,7 @@ const Bytes* FindText(const Attributes& attributes, std::string_view name) {
 // What was traced in no scope runs in none, whatever the thread that runs it is in.
 const Scope* ScopeOf(const Plan& plan) {
   static const Scope none;
-  const bool asks = !plan.scope && plan.op->route.load(std::memory_order_acquire)->scoped;
+  const bool asks = !plan.scope && plan.op->shortcut.load(std::memory_order_acquire)->scoped;
   return asks ? &none : plan.scope;
 }
 

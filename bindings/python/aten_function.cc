@@ -13,6 +13,7 @@
 #include "aten_call.h"
 #include "aten_match.h"
 #include "function.h"
+#include "guarded.h"
 #include "route_file.h"
 
 namespace anyop {
@@ -106,7 +107,7 @@ PyObject* NewFunction(const AtenPacket* packet) {
   static const auto alloc = reinterpret_cast<allocfunc>(PyType_GetSlot(function_type, Py_tp_alloc));
   auto* made = reinterpret_cast<Function*>(alloc(function_type, 0));
   if (!made) return nullptr;
-  made->call = Call;
+  made->call = Guarded<Call>;
   made->packet = packet;
   return reinterpret_cast<PyObject*>(made);
 }
@@ -155,18 +156,18 @@ PyMemberDef members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Function, weak), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
-PyGetSetDef attributes[] = {{"__name__", GetName, nullptr, nullptr, nullptr},
-                            {"__qualname__", GetName, nullptr, nullptr, nullptr},
-                            {"__doc__", GetDoc, nullptr, nullptr, nullptr},
+PyGetSetDef attributes[] = {{"__name__", Guarded<GetName>, nullptr, nullptr, nullptr},
+                            {"__qualname__", Guarded<GetName>, nullptr, nullptr, nullptr},
+                            {"__doc__", Guarded<GetDoc>, nullptr, nullptr, nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-PyMethodDef methods[] = {{"__reduce__", Reduce, METH_NOARGS, nullptr},
+PyMethodDef methods[] = {{"__reduce__", Guarded<Reduce>, METH_NOARGS, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(Delete)},
-                       {Py_tp_call, reinterpret_cast<void*>(CallWithTuple)},
-                       {Py_tp_getattro, reinterpret_cast<void*>(GetAttribute)},
-                       {Py_tp_repr, reinterpret_cast<void*>(Text)},
+                       {Py_tp_call, reinterpret_cast<void*>(Guarded<CallWithTuple>)},
+                       {Py_tp_getattro, reinterpret_cast<void*>(Guarded<GetAttribute>)},
+                       {Py_tp_repr, reinterpret_cast<void*>(Guarded<Text>)},
                        {Py_tp_members, members},
                        {Py_tp_getset, attributes},
                        {Py_tp_methods, methods},
@@ -215,10 +216,10 @@ PyObject* Resolve(PyObject*, PyObject* args) {
 
 }  // namespace
 
-PyMethodDef aten_methods[] = {{"aten_open", Open, METH_VARARGS, nullptr},
-                              {"aten_function", Find, METH_O, nullptr},
-                              {"aten_resolve", Resolve, METH_VARARGS, nullptr},
-                              {"aten_on_stream", AtenOnStream, METH_VARARGS, nullptr},
+PyMethodDef aten_methods[] = {{"aten_open", Guarded<Open>, METH_VARARGS, nullptr},
+                              {"aten_function", Guarded<Find>, METH_O, nullptr},
+                              {"aten_resolve", Guarded<Resolve>, METH_VARARGS, nullptr},
+                              {"aten_on_stream", Guarded<AtenOnStream>, METH_VARARGS, nullptr},
                               {nullptr, nullptr, 0, nullptr}};
 
 PyObject* MakeAtenFunctionType() {

@@ -6,6 +6,7 @@
 #include "anyop/aten_route.h"
 #include "function.h"
 #include "gil.h"
+#include "guarded.h"
 #include "routing.h"
 
 namespace anyop {
@@ -59,9 +60,9 @@ PyObject* GetRoute(PyObject*, PyObject* args) {
 }  // namespace
 
 PyMethodDef aten_routing_methods[] = {
-    {"set_aten_overloads", SetOverloads, METH_O, nullptr},
-    {"add_aten_backend", AddBackend, METH_O, nullptr},
-    {"aten_route", GetRoute, METH_VARARGS, nullptr},
+    {"set_aten_overloads", Guarded<SetOverloads>, METH_O, nullptr},
+    {"add_aten_backend", Guarded<AddBackend>, METH_O, nullptr},
+    {"aten_route", Guarded<GetRoute>, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -9,6 +9,7 @@
 #include "dtype.h"
 #include "function.h"
 #include "gil.h"
+#include "guarded.h"
 
 namespace anyop {
 namespace {
@@ -202,22 +203,22 @@ void Delete(PyObject* self) {
   Py_DECREF(type);
 }
 
-PyGetSetDef attributes[] = {{"shape", Shape, nullptr, nullptr, nullptr},
-                            {"strides", Strides, nullptr, "in elements", nullptr},
-                            {"dtype", Dtype, nullptr, nullptr, nullptr},
-                            {"device", Device, nullptr, nullptr, nullptr},
+PyGetSetDef attributes[] = {{"shape", Guarded<Shape>, nullptr, nullptr, nullptr},
+                            {"strides", Guarded<Strides>, nullptr, "in elements", nullptr},
+                            {"dtype", Guarded<Dtype>, nullptr, nullptr, nullptr},
+                            {"device", Guarded<Device>, nullptr, nullptr, nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef methods[] = {
-    {"__dlpack__", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Dlpack)),
+    {"__dlpack__", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Guarded<Dlpack>)),
      METH_VARARGS | METH_KEYWORDS, nullptr},
-    {"__dlpack_device__", DlpackDevice, METH_NOARGS, nullptr},
+    {"__dlpack_device__", Guarded<DlpackDevice>, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot slots[] = {
     {Py_tp_doc, const_cast<char*>("A tensor of torch's that no framework has taken yet.")},
     {Py_tp_dealloc, reinterpret_cast<void*>(Delete)},
-    {Py_tp_repr, reinterpret_cast<void*>(Text)},
+    {Py_tp_repr, reinterpret_cast<void*>(Guarded<Text>)},
     {Py_tp_getset, attributes},
     {Py_tp_methods, methods},
     {0, nullptr}};

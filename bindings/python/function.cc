@@ -6,6 +6,7 @@
 #include "anyop/anyop.h"
 #include "borrow.h"
 #include "call.h"
+#include "guarded.h"
 #include "router.h"
 #include "scalar.h"
 
@@ -45,7 +46,7 @@ PyObject* ReduceOwner(PyObject* self, PyObject*) {
                        reinterpret_cast<Owner*>(self)->entry->op->table->name_space);
 }
 
-PyMethodDef owner_methods[] = {{"__reduce__", ReduceOwner, METH_NOARGS, nullptr},
+PyMethodDef owner_methods[] = {{"__reduce__", Guarded<ReduceOwner>, METH_NOARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
 PyType_Slot owner_slots[] = {{Py_tp_methods, owner_methods}, {0, nullptr}};
 PyType_Spec owner_spec = {"anyop._anyop.Operator", sizeof(Owner), 0,
@@ -220,40 +221,35 @@ PyObject* Run(Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* keywo
               std::string* explanation) {
   PyObject* arguments[kMaxParams];
   if (!SortArguments(e, args, given, keywords, arguments)) return nullptr;
-  try {
-    Frame frame(e.op);
-    Borrowed borrowed(e.op->num_outputs, arguments);
-    frame.binding = &borrowed;
-    frame.explanation = explanation;
-    frame.allocate = Borrowed::Allocate;
-    frame.hold = Borrowed::Hold;
-    frame.before_kernel = Borrowed::ReleaseGil;
-    frame.after_kernel = Borrowed::TakeGil;
-    const Param* params = e.op->params.data();
-    uint32_t i = 0;
-    while (i < e.num_params && FillArgument(&frame, &borrowed, i, params[i], arguments[i])) ++i;
-    const bool filled = i == e.num_params && (!frame.ran_code || borrowed.TakeAgain(&frame));
-    if (!filled && (borrowed.way() != Way::kDispatch || PyErr_Occurred())) return nullptr;
-    if (__builtin_expect(borrowed.way() != Way::kPlain, 0) &&
-        !(explanation && borrowed.way() == Way::kGradient)) {
-      if (!explanation) return CallThroughAdapter(&e, borrowed, args, given, keywords);
-      PyErr_Format(PyExc_TypeError,
-                   "%s: only plain tensors can be explained, with memory and values",
-                   e.op->name.c_str());
-      return nullptr;
-    }
-    if (!borrowed.SetStream(&frame)) return nullptr;
-    const int32_t status = AnyopRunFrame(&frame);
-    if (explanation && !explanation->empty()) Py_RETURN_NONE;
-    if (__builtin_expect(status != kAnyopOk, 0)) {
-      RaiseStatus(status, frame.error);
-      return nullptr;
-    }
-    borrowed.MarkWritten();
-    return Results(e, arguments, &frame, &borrowed);
-  } catch (const std::bad_alloc&) {
-    return PyErr_NoMemory();
+  Frame frame(e.op);
+  Borrowed borrowed(e.op->num_outputs, arguments);
+  frame.binding = &borrowed;
+  frame.explanation = explanation;
+  frame.allocate = Borrowed::Allocate;
+  frame.hold = Borrowed::Hold;
+  frame.before_kernel = Borrowed::ReleaseGil;
+  frame.after_kernel = Borrowed::TakeGil;
+  const Param* params = e.op->params.data();
+  uint32_t i = 0;
+  while (i < e.num_params && FillArgument(&frame, &borrowed, i, params[i], arguments[i])) ++i;
+  const bool filled = i == e.num_params && (!frame.ran_code || borrowed.TakeAgain(&frame));
+  if (!filled && (borrowed.way() != Way::kDispatch || PyErr_Occurred())) return nullptr;
+  if (__builtin_expect(borrowed.way() != Way::kPlain, 0) &&
+      !(explanation && borrowed.way() == Way::kGradient)) {
+    if (!explanation) return CallThroughAdapter(&e, borrowed, args, given, keywords);
+    PyErr_Format(PyExc_TypeError, "%s: only plain tensors can be explained, with memory and values",
+                 e.op->name.c_str());
+    return nullptr;
   }
+  if (!borrowed.SetStream(&frame)) return nullptr;
+  const int32_t status = AnyopRunFrame(&frame);
+  if (explanation && !explanation->empty()) Py_RETURN_NONE;
+  if (__builtin_expect(status != kAnyopOk, 0)) {
+    RaiseStatus(status, frame.error);
+    return nullptr;
+  }
+  borrowed.MarkWritten();
+  return Results(e, arguments, &frame, &borrowed);
 }
 
 // What anyop.adapter.constants puts in the place of numbers and of NumPy's arrays beside traced
@@ -388,7 +384,8 @@ PyObject* NewFunction(const Operator* op) {
     e->names[i] = PyUnicode_InternFromString(op->params[i].name);
     if (op->params[i].Is(kAnyopKeywordOnly) && i < e->num_positional) e->num_positional = i;
   }
-  e->method = {op->table->name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Call)),
+  e->method = {op->table->name,
+               reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Guarded<Call>)),
                METH_FASTCALL | METH_KEYWORDS, op->table->doc};
   const auto alloc = reinterpret_cast<allocfunc>(PyType_GetSlot(owner_type, Py_tp_alloc));
   const Ref self(alloc(owner_type, 0));

@@ -12,6 +12,7 @@
 #include "dtype.h"
 #include "function.h"
 #include "gil.h"
+#include "guarded.h"
 #include "observe.h"
 #include "paddle_guard.h"
 #include "pool.h"
@@ -39,6 +40,7 @@ const AnyopOp* Table(PyObject* name) {
 PyObject* Functions(PyObject*, PyObject*) {
   Ref list(PyList_New(0));
   const int32_t count = AnyopListOperators(nullptr, 0);
+  if (count < 0) return PyErr_NoMemory();
   std::vector<const AnyopOperator*> operators(static_cast<size_t>(count));
   AnyopListOperators(operators.data(), count);
   for (const AnyopOperator* handle : operators) {
@@ -176,27 +178,27 @@ PyObject* SetNumThreads(PyObject*, PyObject* count) {
 }
 
 PyMethodDef methods[] = {
-    {"functions", Functions, METH_NOARGS, nullptr},
-    {"schema", Schema, METH_O, nullptr},
-    {"metadata", Metadata, METH_O, nullptr},
-    {"explain", Explain, METH_VARARGS, nullptr},
-    {"observe", Observe, METH_O, nullptr},
-    {"kernel_calls", KernelCalls, METH_O, nullptr},
-    {"load_library", LoadLibrary, METH_O, nullptr},
-    {"check_library", CheckLibrary, METH_O, nullptr},
-    {"register_tvm_ffi", RegisterTvmFfi, METH_O, nullptr},
-    {"register_tvm_ffi_call", RegisterTvmFfiCall, METH_VARARGS, nullptr},
-    {"register_torch", RegisterTorch, METH_NOARGS, nullptr},
-    {"call_below_dispatcher", CallBelowDispatcher, METH_VARARGS, nullptr},
-    {"keep_torch_error", KeepTorchError, METH_O, nullptr},
-    {"open_torch_glue", OpenTorchGlue, METH_VARARGS, nullptr},
-    {"open_paddle_glue", OpenPaddleGlue, METH_VARARGS, nullptr},
-    {"torch_problem", TorchProblem, METH_O, nullptr},
-    {"jax_handlers", JaxHandlers, METH_NOARGS, nullptr},
-    {"xla_waits", XlaWaits, METH_NOARGS, nullptr},
-    {"promote", PromoteDtypes, METH_VARARGS, nullptr},
-    {"get_num_threads", GetNumThreads, METH_NOARGS, nullptr},
-    {"set_num_threads", SetNumThreads, METH_O, nullptr},
+    {"functions", Guarded<Functions>, METH_NOARGS, nullptr},
+    {"schema", Guarded<Schema>, METH_O, nullptr},
+    {"metadata", Guarded<Metadata>, METH_O, nullptr},
+    {"explain", Guarded<Explain>, METH_VARARGS, nullptr},
+    {"observe", Guarded<Observe>, METH_O, nullptr},
+    {"kernel_calls", Guarded<KernelCalls>, METH_O, nullptr},
+    {"load_library", Guarded<LoadLibrary>, METH_O, nullptr},
+    {"check_library", Guarded<CheckLibrary>, METH_O, nullptr},
+    {"register_tvm_ffi", Guarded<RegisterTvmFfi>, METH_O, nullptr},
+    {"register_tvm_ffi_call", Guarded<RegisterTvmFfiCall>, METH_VARARGS, nullptr},
+    {"register_torch", Guarded<RegisterTorch>, METH_NOARGS, nullptr},
+    {"call_below_dispatcher", Guarded<CallBelowDispatcher>, METH_VARARGS, nullptr},
+    {"keep_torch_error", Guarded<KeepTorchError>, METH_O, nullptr},
+    {"open_torch_glue", Guarded<OpenTorchGlue>, METH_VARARGS, nullptr},
+    {"open_paddle_glue", Guarded<OpenPaddleGlue>, METH_VARARGS, nullptr},
+    {"torch_problem", Guarded<TorchProblem>, METH_O, nullptr},
+    {"jax_handlers", Guarded<JaxHandlers>, METH_NOARGS, nullptr},
+    {"xla_waits", Guarded<XlaWaits>, METH_NOARGS, nullptr},
+    {"promote", Guarded<PromoteDtypes>, METH_VARARGS, nullptr},
+    {"get_num_threads", Guarded<GetNumThreads>, METH_NOARGS, nullptr},
+    {"set_num_threads", Guarded<SetNumThreads>, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -216,11 +218,7 @@ PyObject* AddException(PyObject* module, const char* name, const char* doc) {
   return made && PyModule_AddObjectRef(module, name, made) == 0 ? made : nullptr;
 }
 
-}  // namespace
-}  // namespace anyop
-
-PyMODINIT_FUNC PyInit__anyop() {
-  using namespace anyop;
+PyObject* MakeModule() {
   if (const char* problem = PoolError()) {
     PyErr_SetString(PyExc_ValueError, problem);
     return nullptr;
@@ -251,3 +249,8 @@ PyMODINIT_FUNC PyInit__anyop() {
   if (PyModule_AddStringConstant(module.get(), "version", AnyopVersion())) return nullptr;
   return module.Release();
 }
+
+}  // namespace
+}  // namespace anyop
+
+PyMODINIT_FUNC PyInit__anyop() { return anyop::Guarded<anyop::MakeModule>(); }

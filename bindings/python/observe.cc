@@ -37,6 +37,7 @@ PyObject* KernelCalls(PyObject*, PyObject* name) {
   const Operator* op = FindByName(name);
   Ref list(op ? PyList_New(0) : nullptr);
   if (!list) return nullptr;
+  const Reading reading;
   for (const Implementation* i : ListImplementations(op)) {
     if (i->readiness.load(std::memory_order_acquire) != Readiness::kReady) continue;
     const Ref row(Describe(*i, IsWatched(op)));

@@ -11,7 +11,7 @@
 namespace anyop {
 namespace {
 
-// Never freed: calls may be in it.
+// Lives as long as its implementation, of a call that is in it at the least.
 struct PythonKernel {
   const Operator* op;
   std::string name;
@@ -201,11 +201,19 @@ bool Take(const Implementation& implementation, Ref answer, AnyopKernel* run, vo
   }
   if (answer.get() == Py_None) return true;
   *run = Run;
-  *context = new PythonKernel{implementation.op, implementation.name, answer.Release()};
+  *context = new PythonKernel{implementation.op, implementation.name, answer.get()};
+  answer.Release();
   return true;
 }
 
 }  // namespace
+
+void ForgetCallable(void* resolver, void* context) {
+  auto* kernel = static_cast<PythonKernel*>(context);
+  if (kernel) ReleaseObject(kernel->run);
+  if (resolver) ReleaseObject(resolver);
+  delete kernel;
+}
 
 bool ResolveCallable(const Implementation& implementation, AnyopKernel* run, void** context,
                      std::string* why) {

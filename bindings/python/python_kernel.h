@@ -12,6 +12,9 @@ namespace anyop {
 bool ResolveCallable(const Implementation& implementation, AnyopKernel* run, void** context,
                      std::string* why);
 
+// Lets go of what ResolveCallable made, and of the callable that it asked; each may be nullptr.
+void ForgetCallable(void* resolver, void* context);
+
 // Resolve of a table's entries: asks anyop.backend.<form>.provide(operator's name, text).
 bool ResolveForm(const Implementation& implementation, AnyopKernel* run, void** context,
                  std::string* why);

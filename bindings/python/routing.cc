@@ -8,6 +8,7 @@
 
 #include "function.h"
 #include "gil.h"
+#include "guarded.h"
 #include "json.h"
 #include "log.h"
 #include "python_kernel.h"
@@ -41,7 +42,7 @@ PyObject* RegisterPython(PyObject*, PyObject* args) {
     return nullptr;
   Operator* op = FindByName(name);
   if (!op) return nullptr;
-  auto made = std::make_unique<Implementation>();
+  auto made = NewImplementation();
   made->backend = backend;
   made->name = own;
   made->source = source;
@@ -50,10 +51,11 @@ PyObject* RegisterPython(PyObject*, PyObject* args) {
   made->priority = priority;
   made->deterministic = deterministic;
   made->resolve = ResolveCallable;
+  made->forget = ForgetCallable;
   made->resolve_context = Py_NewRef(resolver);
   std::string error;
   const bool good = Unlocked([&] { return AddImplementation(op, std::move(made), when, &error); });
-  if (!good) Py_DECREF(resolver);
+  ReleaseLate();
   return Done(good, error);
 }
 
@@ -65,6 +67,7 @@ PyObject* Unregister(PyObject*, PyObject* args) {
   if (!op) return nullptr;
   std::string error;
   const bool good = Unlocked([&] { return RemoveImplementation(op, own, &error); });
+  ReleaseLate();
   return Done(good, error);
 }
 
@@ -111,6 +114,7 @@ PyObject* Implementations(PyObject*, PyObject* name) {
   if (!op) return nullptr;
   Json json;
   json.Open('[');
+  const Reading reading;
   for (const Implementation* i : Unlocked([&] { return ListImplementations(op); })) {
     const char* readiness = ReadinessText(*i);
     json.Open('{').Key("name").Text(i->name).Key("backend").Text(i->backend);
@@ -213,19 +217,19 @@ PyObject* Record(PyObject*, PyObject* path) {
 }  // namespace
 
 PyMethodDef routing_methods[] = {
-    {"register_python", RegisterPython, METH_VARARGS, nullptr},
-    {"unregister", Unregister, METH_VARARGS, nullptr},
-    {"load_routes", Load, METH_O, nullptr},
-    {"routes", Routes, METH_NOARGS, nullptr},
-    {"implementations", Implementations, METH_O, nullptr},
-    {"set_deterministic", SetDeterminism, METH_O, nullptr},
-    {"is_deterministic", GetDeterminism, METH_NOARGS, nullptr},
-    {"set_scope_variable", SetScopeVariable, METH_O, nullptr},
-    {"check_scope", CheckScopeText, METH_O, nullptr},
-    {"enter_scope", Enter, METH_NOARGS, nullptr},
-    {"leave_scope", Leave, METH_NOARGS, nullptr},
-    {"set_log", Log, METH_VARARGS, nullptr},
-    {"set_record", Record, METH_O, nullptr},
+    {"register_python", Guarded<RegisterPython>, METH_VARARGS, nullptr},
+    {"unregister", Guarded<Unregister>, METH_VARARGS, nullptr},
+    {"load_routes", Guarded<Load>, METH_O, nullptr},
+    {"routes", Guarded<Routes>, METH_NOARGS, nullptr},
+    {"implementations", Guarded<Implementations>, METH_O, nullptr},
+    {"set_deterministic", Guarded<SetDeterminism>, METH_O, nullptr},
+    {"is_deterministic", Guarded<GetDeterminism>, METH_NOARGS, nullptr},
+    {"set_scope_variable", Guarded<SetScopeVariable>, METH_O, nullptr},
+    {"check_scope", Guarded<CheckScopeText>, METH_O, nullptr},
+    {"enter_scope", Guarded<Enter>, METH_NOARGS, nullptr},
+    {"leave_scope", Guarded<Leave>, METH_NOARGS, nullptr},
+    {"set_log", Guarded<Log>, METH_VARARGS, nullptr},
+    {"set_record", Guarded<Record>, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

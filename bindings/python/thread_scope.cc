@@ -4,6 +4,8 @@
 // calling thread.
 #include "thread_scope.h"
 
+#include "guarded.h"
+
 namespace anyop {
 namespace {
 
@@ -44,10 +46,10 @@ void Delete(PyObject* self) {
   Py_DECREF(type);
 }
 
-PyGetSetDef attributes[] = {{"text", Get, Set, "None: no scope", nullptr},
+PyGetSetDef attributes[] = {{"text", Guarded<Get>, Guarded<Set>, "None: no scope", nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(New)},
+PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(Guarded<New>)},
                        {Py_tp_dealloc, reinterpret_cast<void*>(Delete)},
                        {Py_tp_getset, attributes},
                        {0, nullptr}};

@@ -10,6 +10,7 @@
 
 #include "dtype.h"
 #include "gil.h"
+#include "guarded.h"
 
 namespace anyop {
 namespace {
@@ -102,19 +103,20 @@ void Delete(PyObject* self) {
   Py_DECREF(type);
 }
 
-PyGetSetDef attributes[] = {{"shape", Shape, nullptr, nullptr, nullptr},
-                            {"strides", Strides, nullptr, "in elements", nullptr},
-                            {"dtype", Dtype, nullptr, nullptr, nullptr},
-                            {"data_ptr", DataPtr, nullptr, nullptr, nullptr},
-                            {"device_type", DeviceType, nullptr, "DLDeviceType", nullptr},
-                            {"device_id", DeviceId, nullptr, nullptr, nullptr},
-                            {"__array_interface__", ArrayInterface, nullptr, nullptr, nullptr},
-                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyGetSetDef attributes[] = {
+    {"shape", Guarded<Shape>, nullptr, nullptr, nullptr},
+    {"strides", Guarded<Strides>, nullptr, "in elements", nullptr},
+    {"dtype", Guarded<Dtype>, nullptr, nullptr, nullptr},
+    {"data_ptr", Guarded<DataPtr>, nullptr, nullptr, nullptr},
+    {"device_type", Guarded<DeviceType>, nullptr, "DLDeviceType", nullptr},
+    {"device_id", Guarded<DeviceId>, nullptr, nullptr, nullptr},
+    {"__array_interface__", Guarded<ArrayInterface>, nullptr, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef methods[] = {
-    {"__dlpack__", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Dlpack)),
+    {"__dlpack__", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Guarded<Dlpack>)),
      METH_VARARGS | METH_KEYWORDS, nullptr},
-    {"__dlpack_device__", DlpackDevice, METH_NOARGS, nullptr},
+    {"__dlpack_device__", Guarded<DlpackDevice>, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot slots[] = {

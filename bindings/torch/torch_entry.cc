@@ -105,8 +105,12 @@ const char* AnyopRegisterTorch(const AnyopTorchGlue* glue, AnyopTorchRaise raise
   const char* why = nullptr;
   runtime.shim = LoadShim(&why);
   if (!runtime.shim) return why;
+  try {
+    anyop::ObserveOperators(Observe);
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  }
   done = true;
-  anyop::ObserveOperators(Observe);
   return nullptr;
 }
 
@@ -132,8 +136,12 @@ const AnyopTorchGlue* AnyopOpenTorchGlue(const char* path, const char* torch_ver
 
 const char* AnyopTorchProblem(const char* name) {
   using namespace anyop::torch;
-  const anyop::Operator* op = anyop::FindOperator(name);
-  const std::lock_guard<std::mutex> guard(lock);
-  const auto found = op ? Problems().find(op->full_name) : Problems().end();
-  return found == Problems().end() ? nullptr : found->second.c_str();
+  try {
+    const anyop::Operator* op = anyop::FindOperator(name);
+    const std::lock_guard<std::mutex> guard(lock);
+    const auto found = op ? Problems().find(op->full_name) : Problems().end();
+    return found == Problems().end() ? nullptr : found->second.c_str();
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  }
 }

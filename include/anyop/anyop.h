@@ -97,7 +97,8 @@ ANYOP_API const char* AnyopLastError(void);
 
 /* "rms_norm", "anyop.rms_norm", "acme.rms_norm" or "acme::rms_norm". NULL when there is none. */
 ANYOP_API const AnyopOperator* AnyopFindOperator(const char* name);
-/* Writes up to capacity operators, in the order of their names, and returns how many there are. */
+/* Writes up to capacity operators, in the order of their names, and returns how many there are;
+   -1 where there is no memory to know them. */
 ANYOP_API int32_t AnyopListOperators(const AnyopOperator** operators, int32_t capacity);
 ANYOP_API const AnyopOp* AnyopOperatorTable(const AnyopOperator* op);
 

@@ -210,7 +210,11 @@ int32_t FillFrame(Frame* frame, AnyopValue* values, int32_t count) {
 // Of every operator, as it is written: rms_norm and anyop.rms_norm, acme.scale.
 int32_t FailUnknown(const char* name) {
   std::vector<std::string> known;
-  for (const Operator* op : ListOperators()) {
+  std::vector<Operator*> operators(static_cast<size_t>(ListOperators(nullptr, 0)));
+  operators.resize(static_cast<size_t>(
+      std::min(ListOperators(operators.data(), static_cast<int32_t>(operators.size())),
+               static_cast<int32_t>(operators.size()))));
+  for (const Operator* op : operators) {
     known.push_back(op->name);
     if (op->full_name != op->name) known.push_back(op->full_name);
   }
@@ -304,12 +308,10 @@ const AnyopOperator* AnyopFindOperator(const char* name) {
 }
 
 int32_t AnyopListOperators(const AnyopOperator** operators, int32_t capacity) {
-  int32_t count = 0;
+  int32_t count = -1;
   Guarded([&] {
-    for (anyop::Operator* op : anyop::ListOperators()) {
-      if (count < capacity) operators[count] = reinterpret_cast<const AnyopOperator*>(op);
-      ++count;
-    }
+    count = anyop::ListOperators(
+        reinterpret_cast<anyop::Operator**>(const_cast<AnyopOperator**>(operators)), capacity);
     return int32_t{kAnyopOk};
   });
   return count;

@@ -2,6 +2,9 @@
 // How functions of the C ABI fail.
 #pragma once
 
+#include <cxxabi.h>
+
+#include <exception>
 #include <new>
 
 #include "anyop/anyop.h"
@@ -18,6 +21,10 @@ int32_t Guarded(const Body& body) {
     return body();
   } catch (const std::bad_alloc&) {
     return SetError(kAnyopOutOfMemory, "out of memory");
+  } catch (const std::exception& error) {
+    return SetError(kAnyopInternalError, error.what());
+  } catch (abi::__forced_unwind&) {
+    throw;  // the thread ends
   } catch (...) {
     return SetError(kAnyopInternalError, "an exception of unknown kind was thrown");
   }

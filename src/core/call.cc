@@ -3,8 +3,12 @@
 // thrown out of here.
 #include "call.h"
 
+#include <cxxabi.h>
+
 #include <cstdio>
+#include <exception>
 #include <new>
+#include <optional>
 
 #include "choose.h"
 #include "device_call.h"
@@ -399,11 +403,12 @@ class Call {
   }
 
   // What the route says for every call on this kind of device, or the choice of this one.
-  int32_t FindKernel(int device_type, Route::Ready* ready) {
+  int32_t FindKernel(int device_type, Ready* ready) {
     if (__builtin_expect(device_type < 0 || device_type >= kMaxDeviceTypes, 0))
       return Fail(frame_, kAnyopNotImplemented, "has no kernel for device type %d", device_type);
-    *ready = op_.route.load(std::memory_order_acquire)->ready[device_type];
+    *ready = op_.shortcut.load(std::memory_order_acquire)->ready[device_type];
     if (__builtin_expect(ready->run && !frame_->scope && !frame_->explanation, 1)) return kAnyopOk;
+    reading_.emplace();
     return Choose(frame_, {frame_, &sizes_, dtypes_}, device_type, first_ ? first_->device_id : 0,
                   ready);
   }
@@ -435,7 +440,7 @@ class Call {
 
   int32_t RunKernel() {
     const int device_type = first_ ? first_->device_type : 1;
-    Route::Ready ready;
+    Ready ready;
     if (int32_t status = FindKernel(device_type, &ready)) return status;
     if (__builtin_expect(frame_->explanation != nullptr, 0)) return kAnyopOk;
     const bool is_long = device_type != 1 || touched_bytes_ >= kManyBytes;
@@ -459,7 +464,13 @@ class Call {
     }
     const bool unlock = is_long && frame_->before_kernel;
     if (unlock) frame_->before_kernel(frame_);
-    const int32_t status = ready.run(frame_->args, &call);
+    int32_t status;
+    try {
+      status = ready.run(frame_->args, &call);
+    } catch (...) {
+      if (unlock) frame_->after_kernel(frame_);
+      throw;
+    }
     if (unlock) frame_->after_kernel(frame_);
     if (__builtin_expect(status != kAnyopOk, 0)) return CheckKernelStatus(status);
     return kAnyopOk;
@@ -499,6 +510,7 @@ class Call {
   Sizes sizes_;
   Spans spans_;
   Scratch scratch_;
+  std::optional<Reading> reading_;  // of what was chosen, until it has run
   const AnyopTensor* first_ = nullptr;
   uint64_t touched_bytes_ = 0;
   bool checks_overlap_ = false;  // elements that were given are written
@@ -515,6 +527,10 @@ int32_t AnyopRunFrame(anyop::Frame* frame) {
     return anyop::Call(frame).Run();
   } catch (const std::bad_alloc&) {
     return anyop::Fail(frame, kAnyopOutOfMemory, "out of memory");
+  } catch (const std::exception& error) {  // of a kernel
+    return anyop::Fail(frame, kAnyopInternalError, "%s", error.what());
+  } catch (abi::__forced_unwind&) {
+    throw;  // the thread ends
   } catch (...) {
     return anyop::Fail(frame, kAnyopInternalError, "an exception of unknown kind was thrown");
   }

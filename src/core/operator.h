@@ -17,6 +17,7 @@ constexpr int kMaxRank = 32;
 constexpr int kMaxStack = 16;  // of an expression
 
 struct Route;
+struct Shortcut;
 
 // A shape program, decoded: before terms, the sizes of a group, after terms.
 struct ShapeProgram {
@@ -79,6 +80,7 @@ struct Operator {
   bool has_expanded;
   uint64_t written;  // parameters that the kernel writes and the caller may have given
   std::atomic<const Route*> route{nullptr};
+  std::atomic<const Shortcut*> shortcut{nullptr};
 
   const char* SymbolName(int symbol) const { return table->symbols[symbol]; }
 };

@@ -50,27 +50,36 @@ int32_t Register(Registry* registry, const AnyopLibrary* library, std::string* e
     }
   }
   for (auto& op : made) {
-    AddToRouter(op.get());
-    for (OperatorObserver observer : registry->observers) observer(op.get());
-    registry->by_name[op->full_name] = op.get();
-    op.release();
+    try {
+      AddToRouter(op.get());
+      registry->by_name[op->full_name] = op.get();
+    } catch (...) {
+      ForgetInRouter(op.get());
+      throw;
+    }
+    Operator* there = op.release();
+    for (OperatorObserver observer : registry->observers) observer(there);
   }
   ReportMissingOperators();
   return kAnyopOk;
 }
 
+// Our own operators and the environment's routes. Where it throws, it is done again.
+bool Start(Registry* registry) {
+  std::string error;
+  if (Register(registry, AnyopLibraryEntry(), &error) != kAnyopOk) {
+    std::fprintf(stderr, "anyop: %s\n",
+                 error.c_str());  // our own tables are broken; tests would not pass
+    std::abort();
+  }
+  registry->route_error = StartRouter();
+  return true;
+}
+
 Registry& TheRegistry() {
-  static Registry* registry = [] {
-    auto* made = new Registry;  // never destroyed: threads may outlive main
-    std::string error;
-    if (Register(made, AnyopLibraryEntry(), &error) != kAnyopOk) {
-      std::fprintf(stderr, "anyop: %s\n",
-                   error.c_str());  // our own tables are broken; tests would not pass
-      std::abort();
-    }
-    made->route_error = StartRouter();
-    return made;
-  }();
+  static auto* registry = new Registry;  // never destroyed: threads may outlive main
+  static const bool started = Start(registry);
+  static_cast<void>(started);
   return *registry;
 }
 
@@ -92,12 +101,15 @@ Operator* FindOperator(const char* name) {
 
 const std::string& RouteError() { return TheRegistry().route_error; }
 
-std::vector<Operator*> ListOperators() {
+int32_t ListOperators(Operator** operators, int32_t capacity) {
   Registry& registry = TheRegistry();
   std::lock_guard<std::mutex> lock(registry.mutex);
-  std::vector<Operator*> operators;
-  for (const auto& entry : registry.by_name) operators.push_back(entry.second);
-  return operators;
+  int32_t count = 0;
+  for (const auto& entry : registry.by_name) {
+    if (count < capacity) operators[count] = entry.second;
+    ++count;
+  }
+  return count;
 }
 
 int32_t RegisterLibrary(const AnyopLibrary* library, std::string* error) {

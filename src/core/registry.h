@@ -17,8 +17,8 @@ Operator* FindOperator(const char* name);
 // What is wrong with the routes that the environment's variables state; empty when nothing is.
 const std::string& RouteError();
 
-// In the order of full names.
-std::vector<Operator*> ListOperators();
+// Writes up to capacity, in the order of full names; how many there are.
+int32_t ListOperators(Operator** operators, int32_t capacity);
 
 // Registers all operators of a library or none; *error says why not. The same table again is no
 // error.

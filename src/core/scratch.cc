@@ -3,6 +3,8 @@
 // call.
 #include "scratch.h"
 
+#include <pthread.h>
+
 #include <cstdlib>
 
 namespace anyop {
@@ -14,14 +16,32 @@ struct alignas(64) Scratch::Block {
 
 namespace {
 
+constexpr auto kNoKey = static_cast<pthread_key_t>(-1);
 constexpr int64_t kKeptBytes = int64_t{64} << 20;
 
 // At most one free block a thread; nullptr while a call has it.
 struct Kept {
-  void* block = nullptr;
-  ~Kept() { std::free(block); }
+  void* block;
+  bool is_freed;  // at the thread's end
 };
-thread_local Kept kept;
+// No destructor: where there is no memory to note it, glibc would end the process.
+thread_local Kept kept = {};
+
+void Free(void* of_thread) {
+  auto* mine = static_cast<Kept*>(of_thread);
+  std::free(mine->block);
+  *mine = {};
+}
+
+bool IsFreed() {
+  if (kept.is_freed) return true;
+  static const pthread_key_t key = [] {
+    pthread_key_t made;
+    return pthread_key_create(&made, Free) == 0 ? made : kNoKey;
+  }();
+  kept.is_freed = key != kNoKey && pthread_setspecific(key, &kept) == 0;
+  return kept.is_freed;
+}
 
 }  // namespace
 
@@ -46,7 +66,8 @@ Scratch::~Scratch() {
   while (blocks_) {
     Block* next = blocks_->next;
     auto* old = static_cast<Block*>(kept.block);
-    const bool better = blocks_->bytes <= kKeptBytes && (!old || old->bytes < blocks_->bytes);
+    const bool better =
+        blocks_->bytes <= kKeptBytes && (!old || old->bytes < blocks_->bytes) && IsFreed();
     std::free(better ? old : blocks_);
     if (better) kept.block = blocks_;
     blocks_ = next;

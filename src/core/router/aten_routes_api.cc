@@ -107,6 +107,7 @@ int32_t AnyopAtenIsDisabled(const char* backend) {
 int32_t AnyopHasKernel(const AnyopOperator* op, int32_t device_type) {
   if (!op || device_type < 0 || device_type >= anyop::kMaxDeviceTypes) return 0;
   const auto* found = reinterpret_cast<const anyop::Operator*>(op);
+  const anyop::Reading reading;
   const anyop::Route* route = found->route.load(std::memory_order_acquire);
   const auto& there = route->candidates[device_type];
   return std::any_of(there.begin(), there.end(),

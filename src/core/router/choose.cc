@@ -17,7 +17,7 @@ class Chooser {
   Chooser(Frame* frame, const Facts& facts, int device_type, int device_id)
       : frame_(frame), op_(*frame->op), facts_(facts), type_(device_type), id_(device_id) {}
 
-  int32_t Run(Route::Ready* ready) {
+  int32_t Run(Ready* ready) {
     Find();
     if (frame_->explanation) *frame_->explanation = Explain();
     if (chosen_ && falls_back_ && TheSettings().fallback == Fallback::kError) return FailFallback();
@@ -164,8 +164,7 @@ class Chooser {
 
 }  // namespace
 
-int32_t Choose(Frame* frame, const Facts& facts, int device_type, int device_id,
-               Route::Ready* ready) {
+int32_t Choose(Frame* frame, const Facts& facts, int device_type, int device_id, Ready* ready) {
   return Chooser(frame, facts, device_type, device_id).Run(ready);
 }
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <string>
 
+#include "reading.h"
 #include "when.h"
 
 namespace anyop {
@@ -19,9 +21,10 @@ using Resolve = bool (*)(const Implementation& implementation, AnyopKernel* run,
 
 enum class Readiness : int { kUnresolved, kReady, kMissing };
 
-// Never freed: a call may be in it. All but readiness, run, context, why and calls stays as it was
-// made.
-struct Implementation {
+// Read within a Reading. All but readiness, run, context, why and calls stays as it was made.
+struct Implementation : Readable {
+  ~Implementation() override;
+
   const Operator* op;
   std::string name;
   std::string backend;
@@ -36,6 +39,8 @@ struct Implementation {
   bool deterministic = false;
   bool is_own = false;  // compiled into the operator's library
   Resolve resolve = nullptr;
+  // Lets go of both, which may be nullptr. Set where they can be: calls then come by Choose alone.
+  void (*forget)(void* resolve_context, void* context) = nullptr;
 
   std::atomic<Readiness> readiness{Readiness::kUnresolved};
   AnyopKernel run = nullptr;  // these three are written before readiness is
@@ -43,5 +48,8 @@ struct Implementation {
   std::string why;
   std::atomic<int64_t> calls{0};  // of those that were watched
 };
+
+// For bindings in another library, which make none themselves.
+std::unique_ptr<Implementation> NewImplementation();
 
 }  // namespace anyop

@@ -98,6 +98,14 @@ bool SetLog(int new_level, const std::string& path, bool on_stderr, std::string*
   return true;
 }
 
+void ForgetChoices(const Implementation* chosen) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  for (Said* set : {said, fallbacks}) {
+    for (auto at = set->begin(); at != set->end();)
+      at = std::get<1>(*at) == chosen ? set->erase(at) : std::next(at);
+  }
+}
+
 int LogLevel() { return level.load(std::memory_order_relaxed); }
 
 const int32_t* LogLevelPlace() {

@@ -28,6 +28,8 @@ const int32_t* LogLevelPlace();
 void SetLogSink(void (*sink)(const char* text, const char* json));
 
 void LogChoice(const Choice& choice);
+// Its address may soon be another's.
+void ForgetChoices(const Implementation* chosen);
 
 // What runs an overload of ATen's: "add.Tensor", "native", "anyop:0".
 struct AtenChoice {

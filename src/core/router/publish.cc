@@ -144,15 +144,14 @@ uint32_t NamedDevices(const Router& router, const State& state) {
 
 // What tells one route from another.
 std::string Key(const Route& route) {
-  std::string key;
+  std::string key = std::to_string(reinterpret_cast<uintptr_t>(route.shortcut));
   for (int device = 0; device < kMaxDeviceTypes; ++device) {
     for (const Variant& variant : route.variants[device]) {
-      key += std::to_string(device) + "," + variant.reason + "," + variant.when.text();
+      key += ";" + std::to_string(device) + "," + variant.reason + "," + variant.when.text();
       for (const Implementation* i : variant.order)
         key += "," + std::to_string(reinterpret_cast<uintptr_t>(i));
       key += "/" + std::to_string(variant.listed);
     }
-    if (route.ready[device].run) key += "!";
   }
   return key;
 }
@@ -170,7 +169,7 @@ void Fill(const Router& router, const State& state, Route* route) {
 }
 
 // What runs whatever the call, where nobody watches.
-Route::Ready FindReady(const Variants& variants) {
+Ready FindReady(const Variants& variants) {
   if (variants.empty()) return {};
   const Variant& first = variants.front();
   if (!first.when.Always() || first.order.empty()) return {};
@@ -178,7 +177,40 @@ Route::Ready FindReady(const Variants& variants) {
   // A fall back is to be said; so is what is taken only because nothing better is there.
   const bool is_meant = first.named.empty() ? i.is_own || i.priority >= 0 : first.listed > 0;
   const bool ready = i.readiness.load(std::memory_order_acquire) == Readiness::kReady;
-  return is_meant && ready && i.when.Always() ? Route::Ready{i.run, i.context} : Route::Ready{};
+  const bool stays = !i.forget;
+  return is_meant && ready && stays && i.when.Always() ? Ready{i.run, i.context} : Ready{};
+}
+
+// The one of that kind.
+const Shortcut* FindShortcut(State* state, const Shortcut& like) {
+  const auto* bytes = reinterpret_cast<const char*>(like.ready);
+  std::unique_ptr<Shortcut>& kept =
+      state->shortcuts[std::string(bytes, sizeof like.ready) + (like.scoped ? "1" : "0")];
+  if (!kept) kept = std::make_unique<Shortcut>(like);
+  return kept.get();
+}
+
+// Of what is known now; kept by the state.
+const Route* MakeRoute(const Router& router, State* state) {
+  auto made = std::make_unique<Route>();
+  Fill(router, *state, made.get());
+  Shortcut shortcut;
+  if (!state->watched && !(router.watch & ~uint32_t{kWatchScopes})) {
+    for (int device = 0; device < kMaxDeviceTypes; ++device)
+      shortcut.ready[device] = FindReady(made->variants[device]);
+  }
+  made->shortcut = FindShortcut(state, shortcut);
+  std::unique_ptr<Route>& kept = state->routes[Key(*made)];
+  if (!kept) {
+    auto twin = std::make_unique<Route>();
+    Fill(router, *state, twin.get());
+    twin->scoped = shortcut.scoped = true;
+    for (Ready& ready : shortcut.ready) ready = {};
+    twin->shortcut = FindShortcut(state, shortcut);
+    made->twin = std::move(twin);
+    kept = std::move(made);
+  }
+  return kept.get();
 }
 
 }  // namespace
@@ -186,30 +218,21 @@ Route::Ready FindReady(const Variants& variants) {
 void Show(const Router& router, State* state) {
   const bool scoped = router.watch & kWatchScopes;
   const Route* route = scoped ? state->route->twin.get() : state->route;
-  state->op->route.store(route, std::memory_order_release);
+  state->op->route.store(route, std::memory_order_seq_cst);
+  state->op->shortcut.store(route->shortcut, std::memory_order_release);
 }
 
 void Publish(Router* router, State* state) {
-  auto made = std::make_unique<Route>();
-  Fill(*router, *state, made.get());
-  if (!state->watched && !(router->watch & ~uint32_t{kWatchScopes})) {
-    for (int device = 0; device < kMaxDeviceTypes; ++device)
-      made->ready[device] = FindReady(made->variants[device]);
-  }
-  std::unique_ptr<Route>& kept = state->routes[Key(*made)];
-  if (!kept) {
-    auto twin = std::make_unique<Route>();
-    Fill(*router, *state, twin.get());
-    twin->scoped = true;
-    made->twin = std::move(twin);
-    kept = std::move(made);
-  }
-  state->route = kept.get();
+  state->route = MakeRoute(*router, state);
   Show(*router, state);
 }
 
 void PublishAll(Router* router) {
-  for (auto& entry : router->states) Publish(router, &entry.second);
+  for (auto& entry : router->states) entry.second.next = MakeRoute(*router, &entry.second);
+  for (auto& entry : router->states) {
+    entry.second.route = entry.second.next;
+    Show(*router, &entry.second);
+  }
 }
 
 }  // namespace anyop

@@ -10,12 +10,18 @@
 
 #include "implementation.h"
 #include "operator.h"
+#include "reading.h"
 
 namespace anyop {
 
 constexpr int kMaxDeviceTypes = 32;
 
 struct Scope;
+
+struct Ready {
+  AnyopKernel run;  // nullptr: Choose decides
+  void* context;
+};
 
 // One rule as it concerns an operator on one kind of device: who is asked, in turn.
 struct Variant {
@@ -31,18 +37,21 @@ using Variants = std::vector<Variant>;  // the first whose condition holds
 Variant MakeVariant(std::vector<const Implementation*> candidates,
                     const std::vector<std::string>& named, const std::string& reason);
 
-// Never changed once published, never freed: a call may still read an old one. Equal routes are one
-// object, so reloading does not grow.
-struct Route {
-  struct Ready {
-    AnyopKernel run;  // nullptr: Choose decides
-    void* context;
-  };
+// What runs for every call on a kind of device. All that most calls read, without a word to anyone:
+// never changed once published, never freed. What can be taken away is in none, so there are few.
+struct Shortcut {
   Ready ready[kMaxDeviceTypes] = {};
+  bool scoped = false;  // scopes are active somewhere
+};
+
+// Never changed once published, and read within a Reading. Equal routes are one object, so
+// reloading does not grow; those with an implementation that was taken away are freed.
+struct Route final : Readable {
+  const Shortcut* shortcut = nullptr;
   std::vector<const Implementation*> candidates[kMaxDeviceTypes];  // all that may run, by priority
   Variants variants[kMaxDeviceTypes];  // [0]: of devices that no implementation and no rule names
   uint32_t named_devices = 0;
-  bool scoped = false;                // scopes are active somewhere
+  bool scoped = false;
   std::unique_ptr<const Route> twin;  // the same while they are; of a route that is not
 
   const Variants& On(int device_type) const {

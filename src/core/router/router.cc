@@ -5,19 +5,39 @@
 #include <algorithm>
 #include <cstring>
 
+#include "log.h"
 #include "router_state.h"
 
 namespace anyop {
 namespace {
 
-void Insert(State* state, Implementation* added) {
-  auto& list = state->implementations;
-  list.erase(std::remove_if(list.begin(), list.end(),
-                            [&](Implementation* i) { return i->name == added->name; }),
-             list.end());
-  const auto at = std::find_if(list.begin(), list.end(),
+// The list with `added` in the place of what has its name, which is returned if there is one.
+Implementation* Insert(std::vector<Implementation*>* list, Implementation* added) {
+  Implementation* replaced = nullptr;
+  const auto same = std::find_if(list->begin(), list->end(),
+                                 [&](Implementation* i) { return i->name == added->name; });
+  if (same != list->end()) {
+    replaced = *same;
+    list->erase(same);
+  }
+  const auto at = std::find_if(list->begin(), list->end(),
                                [&](Implementation* i) { return i->priority < added->priority; });
-  list.insert(at, added);
+  list->insert(at, added);
+  return replaced;
+}
+
+// No route that is kept leads to it any more. The caller holds the lock.
+void TakeAway(State* state, Implementation* implementation) {
+  for (auto at = state->routes.begin(); at != state->routes.end();) {
+    const auto holds = [&](const auto& there) {
+      return std::find(there.begin(), there.end(), implementation) != there.end();
+    };
+    const auto& candidates = at->second->candidates;
+    const bool leads = std::any_of(std::begin(candidates), std::end(candidates), holds);
+    if (leads) Retire(at->second.release());
+    at = leads ? state->routes.erase(at) : std::next(at);
+  }
+  Retire(implementation);
 }
 
 bool BindWhen(const char* when, Implementation* made, std::string* error) {
@@ -56,14 +76,14 @@ std::unique_ptr<Implementation> FromEntry(const Operator* op, const AnyopKernelE
   return made;
 }
 
-void TakeIn(Router* router, State* state, std::unique_ptr<Implementation> made, const char* when) {
+void TakeIn(State* state, std::unique_ptr<Implementation> made, const char* when) {
   std::string why;
   if (!BindWhen(when, made.get(), &why)) {
     made->readiness = Readiness::kMissing;
     made->why = "its condition cannot be read: " + why;
   }
-  Insert(state, made.get());
-  router->all.push_back(std::move(made));
+  Insert(&state->implementations, made.get());
+  made.release();
 }
 
 // Backends that compute the texts of another, with a library of their own, on CUDA.
@@ -84,6 +104,13 @@ std::unique_ptr<Implementation> Derived(const Implementation& aten, const char* 
 
 }  // namespace
 
+Implementation::~Implementation() {
+  ForgetChoices(this);
+  if (forget) forget(resolve_context, context);
+}
+
+std::unique_ptr<Implementation> NewImplementation() { return std::make_unique<Implementation>(); }
+
 void AddToRouter(Operator* op) {
   Router& router = TheRouter();
   const std::lock_guard<std::mutex> lock(router.mutex);
@@ -96,12 +123,17 @@ void AddToRouter(Operator* op) {
       continue;
     auto made = FromEntry(op, entry);
     if (made->form == "aten") {
-      for (const char* backend : kOfAtensTexts)
-        TakeIn(&router, &state, Derived(*made, backend), entry.when);
+      for (const char* backend : kOfAtensTexts) TakeIn(&state, Derived(*made, backend), entry.when);
     }
-    TakeIn(&router, &state, std::move(made), entry.when);
+    TakeIn(&state, std::move(made), entry.when);
   }
   Publish(&router, &state);
+}
+
+void ForgetInRouter(const Operator* op) {
+  Router& router = TheRouter();
+  const std::lock_guard<std::mutex> lock(router.mutex);
+  router.states.erase(op);
 }
 
 bool AddImplementation(Operator* op, std::unique_ptr<Implementation> made, const char* when,
@@ -113,27 +145,37 @@ bool AddImplementation(Operator* op, std::unique_ptr<Implementation> made, const
   }
   if (!BindWhen(when, made.get(), error)) return false;
   Router& router = TheRouter();
-  const std::lock_guard<std::mutex> lock(router.mutex);
-  State& state = router.states[op];
-  Insert(&state, made.get());
-  router.all.push_back(std::move(made));
-  Publish(&router, &state);
+  {
+    const std::lock_guard<std::mutex> lock(router.mutex);
+    State& state = router.states[op];
+    auto list = state.implementations;
+    Implementation* replaced = Insert(&list, made.get());
+    PublishWith(&state.implementations, std::move(list), [&] { Publish(&router, &state); });
+    made.release();
+    if (replaced) TakeAway(&state, replaced);
+  }
+  FreeRetired();
   return true;
 }
 
 bool RemoveImplementation(Operator* op, const std::string& name, std::string* error) {
   Router& router = TheRouter();
-  const std::lock_guard<std::mutex> lock(router.mutex);
-  State& state = router.states[op];
-  auto& list = state.implementations;
-  const auto found = std::find_if(list.begin(), list.end(),
-                                  [&](Implementation* i) { return i->name == name && !i->is_own; });
-  if (found == list.end()) {
-    *error = op->name + " has no implementation '" + name + "' that was registered";
-    return false;
+  {
+    const std::lock_guard<std::mutex> lock(router.mutex);
+    State& state = router.states[op];
+    auto list = state.implementations;
+    const auto found = std::find_if(
+        list.begin(), list.end(), [&](Implementation* i) { return i->name == name && !i->is_own; });
+    if (found == list.end()) {
+      *error = op->name + " has no implementation '" + name + "' that was registered";
+      return false;
+    }
+    Implementation* removed = *found;
+    list.erase(found);
+    PublishWith(&state.implementations, std::move(list), [&] { Publish(&router, &state); });
+    TakeAway(&state, removed);
   }
-  list.erase(found);
-  Publish(&router, &state);
+  FreeRetired();
   return true;
 }
 
@@ -146,22 +188,19 @@ void SetProvider(const std::string& form, Resolve resolve) {
 void SetWatch(Watch what, bool on) {
   Router& router = TheRouter();
   const std::lock_guard<std::mutex> lock(router.mutex);
-  router.watch = on ? router.watch | what : router.watch & ~uint32_t{what};
-  for (auto& entry : router.states) {
-    if (what == kWatchScopes) {
-      Show(router, &entry.second);  // with scopes or without, all is made
-    } else {
-      Publish(&router, &entry.second);
-    }
-  }
+  const uint32_t watch = on ? router.watch | what : router.watch & ~uint32_t{what};
+  PublishWith(&router.watch, watch, [&] {
+    if (what != kWatchScopes) return PublishAll(&router);
+    // With scopes or without, all is made.
+    for (auto& entry : router.states) Show(router, &entry.second);
+  });
 }
 
 void WatchOperator(Operator* op) {
   Router& router = TheRouter();
   const std::lock_guard<std::mutex> lock(router.mutex);
   State& state = router.states[op];
-  state.watched = true;
-  Publish(&router, &state);
+  PublishWith(&state.watched, true, [&] { Publish(&router, &state); });
 }
 
 bool IsWatched(const Operator* op) {
@@ -184,7 +223,11 @@ void MakeReady(const Implementation* implementation) {
   const bool made = resolve && resolve(*implementation, &run, &context, &why);
   const std::lock_guard<std::mutex> lock(router.mutex);
   auto* mine = const_cast<Implementation*>(implementation);
-  if (mine->readiness.load() != Readiness::kUnresolved || (made && !run)) return;
+  if (made && !run) return;
+  if (mine->readiness.load() != Readiness::kUnresolved) {  // another thread was first
+    if (made && mine->forget) mine->forget(nullptr, context);
+    return;
+  }
   mine->run = run;
   mine->context = context;
   mine->why = made ? "" : why;

@@ -14,6 +14,9 @@ namespace anyop {
 // Takes in an operator and the kernels of its table, and publishes its first route.
 void AddToRouter(Operator* op);
 
+// Takes it out again, where it could not be taken in whole.
+void ForgetInRouter(const Operator* op);
+
 // Reads the environment's routes; what is wrong with them, empty when nothing is.
 std::string StartRouter();
 
@@ -41,7 +44,7 @@ bool IsWatched(const Operator* op);
 // Makes an implementation ready or missing.
 void MakeReady(const Implementation* implementation);
 
-// Those of one operator, the preferred first.
+// Those of one operator, the preferred first. Within a Reading.
 std::vector<const Implementation*> ListImplementations(const Operator* op);
 
 // Whether the text of a scope names operators and backends that there are.

@@ -13,20 +13,21 @@
 
 namespace anyop {
 
-// One operator: its implementations, and every route it ever had, by what is in them.
+// One operator: its implementations, and every route it had with them, by what is in them.
 struct State {
   Operator* op;
-  std::vector<Implementation*> implementations;  // that may run, the preferred first
+  std::vector<Implementation*> implementations;  // its own, the preferred first
   std::map<std::string, std::unique_ptr<Route>> routes;
+  std::map<std::string, std::unique_ptr<Shortcut>> shortcuts;
   const Route* route = nullptr;  // of now
+  const Route* next = nullptr;   // made, and not yet of now
   bool watched = false;
 };
 
 struct Router {
   std::mutex mutex;
   std::map<const Operator*, State> states;
-  std::vector<std::unique_ptr<Implementation>> all;  // those that were removed too
-  std::vector<LoadedRule> rules;                     // of the route file, about operators
+  std::vector<LoadedRule> rules;  // of the route file, about operators
   AtenRoutes aten;
   RouteFile file;
   std::map<std::string, Resolve> providers;
@@ -49,9 +50,20 @@ bool Serves(const Implementation& implementation, int device_type);
 // Behind the devices that are named, 0 stands for all others.
 constexpr int kUnnamed = 0;
 
-// Makes the route of what is known now, and lets calls see it.
+// Makes the route of what is known now, and lets calls see it. Where that throws, all is as before.
 void Publish(Router* router, State* state);
 void PublishAll(Router* router);
+// The same after value has become what is known; where it throws, that too is as before.
+template <typename T, typename Function>
+void PublishWith(T* place, T value, const Function& publish) {
+  std::swap(*place, value);
+  try {
+    publish();
+  } catch (...) {
+    std::swap(*place, value);
+    throw;
+  }
+}
 // Lets calls see the route that was made, with scopes or without.
 void Show(const Router& router, State* state);
 

@@ -12,15 +12,26 @@
 namespace anyop {
 namespace {
 
-void SetRules(Router* router, RouteFile file) {
-  router->rules.clear();
-  router->aten.rules.clear();
+struct Rules {
+  std::vector<LoadedRule> of_operators, of_aten;
+  RouteFile file;
+};
+
+Rules SortRules(RouteFile file) {
+  Rules sorted;
   for (const Rule& rule : file.rules) {
-    auto& rules = IsAten(rule.pattern) ? router->aten.rules : router->rules;
+    auto& rules = IsAten(rule.pattern) ? sorted.of_aten : sorted.of_operators;
     rules.push_back({rule, file.files[static_cast<size_t>(rule.place.file)] + ":" +
                                std::to_string(rule.place.line)});
   }
-  router->file = std::move(file);
+  sorted.file = std::move(file);
+  return sorted;
+}
+
+void SwapRules(Router* router, Rules* rules) {
+  std::swap(router->rules, rules->of_operators);
+  std::swap(router->aten.rules, rules->of_aten);
+  std::swap(router->file, rules->file);
 }
 
 void WriteRules(Json* json, const char* key, const std::vector<LoadedRule>& rules) {
@@ -71,8 +82,14 @@ bool LoadRoutes(const char* path, std::string* error) {
   Router& router = TheRouter();
   std::unique_lock<std::mutex> lock(router.mutex);
   if (!CheckRules(file, MakeCatalogue(router), error)) return false;
-  SetRules(&router, std::move(file));
-  PublishAll(&router);
+  Rules rules = SortRules(std::move(file));
+  SwapRules(&router, &rules);
+  try {
+    PublishAll(&router);
+  } catch (...) {
+    SwapRules(&router, &rules);
+    throw;
+  }
   lock.unlock();
   TellAtenWatchers(Watched::kRules);
   return true;
@@ -81,8 +98,7 @@ bool LoadRoutes(const char* path, std::string* error) {
 void SetDeterministic(bool on) {
   Router& router = TheRouter();
   const std::lock_guard<std::mutex> lock(router.mutex);
-  router.deterministic = on;
-  PublishAll(&router);
+  PublishWith(&router.deterministic, on, [&] { PublishAll(&router); });
 }
 
 bool IsDeterministic() {

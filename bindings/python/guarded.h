@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// No C++ exception leaves a function that Python calls: Guarded<Function> stands in every table.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <type_traits>
+
+#include "function.h"
+#include "python.h"
+
+namespace anyop {
+
+template <auto function>
+struct Guard;
+
+template <typename Result, typename... Args, Result (*function)(Args...)>
+struct Guard<function> {
+  static Result Call(Args... args) {
+    try {
+      return function(args...);
+    } catch (const std::bad_alloc&) {
+      PyErr_NoMemory();
+    } catch (const std::exception& error) {
+      PyErr_SetString(internal_error ? internal_error : PyExc_RuntimeError, error.what());
+    }
+    if constexpr (std::is_pointer_v<Result>) {
+      return nullptr;
+    } else {
+      return -1;
+    }
+  }
+};
+
+template <auto function>
+constexpr auto Guarded = Guard<function>::Call;
+
+}  // namespace anyop
