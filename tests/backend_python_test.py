@@ -302,7 +302,7 @@ def test_errors_of_a_callable_keep_their_kind(register, kind):
         raise kind("so it is")
 
     register("rms_norm", broken)
-    with anyop.use("mine"), pytest.raises(kind, match=r"rms_norm: .*so it is"):
+    with anyop.use("mine"), pytest.raises(kind, match=r"so it is"):
         anyop.rms_norm(X, WEIGHT)
 
 

@@ -7,6 +7,7 @@
 #include "borrow.h"
 #include "call.h"
 #include "guarded.h"
+#include "python_kernel.h"
 #include "router.h"
 #include "scalar.h"
 
@@ -324,9 +325,8 @@ Operator* FindByName(PyObject* name) {
 }
 
 void RaiseStatus(int32_t status, const char* message) {
+  if (status == kAnyopPending || RaiseKernelError(message)) return;
   switch (status) {
-    case kAnyopPending:
-      return;
     case kAnyopValueError:
       return PyErr_SetString(PyExc_ValueError, message);
     case kAnyopTypeError:

@@ -2,6 +2,8 @@
 // Arguments of a kernel as Python values, and errors back. The operator's table says what they are.
 #include "python_kernel.h"
 
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "dtype.h"
@@ -16,6 +18,7 @@ struct PythonKernel {
   const Operator* op;
   std::string name;
   PyObject* run;
+  bool is_anyops;  // the aten backend: its errors are as those of any other kernel of anyop's
 };
 
 constexpr const char* kEnded = "its kernel is written in Python, which has ended";
@@ -49,23 +52,50 @@ struct PlainFrames {
   const WithoutTracer sot{"paddle.base.core"}, dynamo{"torch._C._dynamo.eval_frame"};
 };
 
-// "ValueError: what it says" of the error that is set, which is cleared with all its frames hold.
-std::string TakeError(int32_t* status) {
+// The error that is set, taken from Python with its traceback; the status and text that stand for
+// it where no Python is: "ValueError: what it says".
+Ref TakeException(int32_t* status, std::string* words) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
-  const Ref t(type), v(value), b(trace);
+  const Ref t(type), b(trace);
+  Ref exception(value);
+  if (trace) PyException_SetTraceback(value, trace);
   *status = kAnyopInternalError;
   if (PyErr_GivenExceptionMatches(type, PyExc_ValueError)) *status = kAnyopValueError;
   if (PyErr_GivenExceptionMatches(type, PyExc_TypeError)) *status = kAnyopTypeError;
   if (PyErr_GivenExceptionMatches(type, PyExc_NotImplementedError)) *status = kAnyopNotImplemented;
   if (PyErr_GivenExceptionMatches(type, PyExc_MemoryError)) *status = kAnyopOutOfMemory;
-  if (PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
   const Ref name(Attribute(type, "__name__")), text(value ? PyObject_Str(value) : nullptr);
   const char* kind = name ? PyUnicode_AsUTF8AndSize(name.get(), nullptr) : nullptr;
-  const char* words = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
+  const char* said = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
   PyErr_Clear();
-  return std::string(kind ? kind : "error") + ": " + (words ? words : "");
+  *words = std::string(kind ? kind : "error") + ": " + (said ? said : "");
+  return exception;
+}
+
+std::string TakeError() {
+  int32_t status;
+  std::string text;
+  TakeException(&status, &text);
+  return text;
+}
+
+// What a kernel raised in this thread, on its way to the Python code that called, and the text that
+// goes the same way. A plain pointer: no destructor, which glibc would need memory to note.
+struct Raised {
+  Ref exception;
+  std::string text;
+};
+thread_local Raised* raised = nullptr;
+
+// The frames of a kernel that failed hold views of memory that is there only during the call.
+void ClearFrames(PyObject* exception) {
+  const Ref trace(PyException_GetTraceback(exception));
+  const Ref module(trace ? PyImport_ImportModule("traceback") : nullptr);
+  const Ref done(module ? PyObject_CallMethod(module.get(), "clear_frames", "O", trace.get())
+                        : nullptr);
+  PyErr_Clear();
 }
 
 // The values of one call, and the views among them.
@@ -156,7 +186,39 @@ class Values {
   std::vector<Named> views_;
 };
 
+// Says where it comes from, beside its text; before Python 3.11 exceptions have no notes.
+void Note(PyObject* exception, const PythonKernel& kernel) {
+  const Ref add(Attribute(exception, "add_note"));
+  const std::string text = kernel.op->name + ": raised by its kernel " + kernel.name;
+  const Ref done(add ? PyObject_CallFunction(add.get(), "s", text.c_str()) : nullptr);
+  PyErr_Clear();
+}
+
+// The error that is set fails the call: as itself where the thread is Python's, else by its text.
+int32_t FailWithError(const PythonKernel& kernel, const Values& values, bool is_pythons,
+                      AnyopCall* call) {
+  int32_t status;
+  std::string text;
+  Ref exception = TakeException(&status, &text);
+  text = kernel.name + ": " + text;
+  const bool interrupts = PyErr_GivenExceptionMatches(exception.get(), PyExc_KeyboardInterrupt);
+  const bool as_itself =
+      is_pythons && exception &&
+      !(kernel.is_anyops && PyErr_GivenExceptionMatches(exception.get(), PyExc_Exception));
+  if (exception && values.Kept()) ClearFrames(exception.get());
+  if (values.Kept()) PyGC_Collect();
+  delete std::exchange(raised, nullptr);
+  if (as_itself && !values.Kept()) {
+    Note(exception.get(), kernel);
+    raised = new Raised{std::move(exception), text};
+  } else if (interrupts) {
+    PyErr_SetInterrupt();
+  }
+  return call->fail(call, status, text.c_str());
+}
+
 int32_t Run(const void* args, AnyopCall* call) {
+  const bool is_pythons = !IsEnding() && PyGILState_GetThisThreadState();
   const WithGil gil;
   if (!gil) return call->fail(call, kAnyopNotImplemented, kEnded);
   const PlainFrames frames;
@@ -171,11 +233,7 @@ int32_t Run(const void* args, AnyopCall* call) {
                                          call->device_id, static_cast<unsigned long long>(stream)));
     }
   }
-  if (!result) {
-    int32_t status;
-    const std::string text = TakeError(&status);
-    return call->fail(call, status, (self.name + ": " + text).c_str());
-  }
+  if (!result) return FailWithError(self, values, is_pythons, call);
   if (values.Kept()) PyGC_Collect();  // cycles of the function's own may hold them
   if (const char* kept = values.Kept()) {
     const std::string text = self.name + " keeps " + kept +
@@ -189,24 +247,38 @@ int32_t Run(const void* args, AnyopCall* call) {
 // error is set.
 bool Take(const Implementation& implementation, Ref answer, AnyopKernel* run, void** context,
           std::string* why) {
-  int32_t status;
   if (!answer) {
-    *why = TakeError(&status);
+    *why = TakeError();
     return false;
   }
   if (PyUnicode_Check(answer.get())) {
     const char* text = PyUnicode_AsUTF8AndSize(answer.get(), nullptr);
-    *why = text ? text : TakeError(&status);
+    *why = text ? text : TakeError();
     return false;
   }
   if (answer.get() == Py_None) return true;
   *run = Run;
-  *context = new PythonKernel{implementation.op, implementation.name, answer.get()};
+  *context = new PythonKernel{implementation.op, implementation.name, answer.get(),
+                              implementation.form == "aten"};
   answer.Release();
   return true;
 }
 
 }  // namespace
+
+bool RaiseKernelError(const char* message) {
+  if (__builtin_expect(!raised, 1)) return false;
+  Raised* mine = std::exchange(raised, nullptr);
+  const char* text = std::strstr(message, ": ");  // behind the operator's name; may be cut off
+  const bool fits = text && std::strncmp(text + 2, mine->text.c_str(), std::strlen(text + 2)) == 0;
+  if (fits) {
+    PyObject* exception = mine->exception.Release();
+    PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exception))), exception,
+                  PyException_GetTraceback(exception));
+  }
+  delete mine;
+  return fits;
+}
 
 void ForgetCallable(void* resolver, void* context) {
   auto* kernel = static_cast<PythonKernel*>(context);

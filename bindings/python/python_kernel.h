@@ -12,6 +12,10 @@ namespace anyop {
 bool ResolveCallable(const Implementation& implementation, AnyopKernel* run, void** context,
                      std::string* why);
 
+// Raises what a kernel in Python raised in this thread, where the message of a failed call is the
+// text of it: the same object. False when there is none.
+bool RaiseKernelError(const char* message);
+
 // Lets go of what ResolveCallable made, and of the callable that it asked; each may be nullptr.
 void ForgetCallable(void* resolver, void* context);
 

@@ -6,6 +6,7 @@
 
 #include "function.h"
 #include "gil.h"
+#include "python_kernel.h"
 #include "tvm_ffi_entry.h"
 
 namespace anyop {
@@ -50,6 +51,12 @@ void* Find(const std::string& module, const std::string& function, std::string* 
   return nullptr;
 }
 
+bool Raise(const char* message) {
+  if (IsEnding() || !PyGILState_GetThisThreadState()) return false;
+  const WithGil gil;
+  return gil && RaiseKernelError(message);
+}
+
 }  // namespace
 
 PyObject* RegisterTvmFfiCall(PyObject*, PyObject* args) {
@@ -75,6 +82,6 @@ PyObject* RegisterTvmFfiCall(PyObject*, PyObject* args) {
 }
 
 // Nothing is imported before a function is looked for.
-const bool installed = (AnyopSetFindInPython(Find), true);
+const bool installed = (AnyopSetFindInPython(Find), AnyopSetRaiseInPython(Raise), true);
 
 }  // namespace anyop

@@ -3,6 +3,7 @@
 // which one it is.
 #include "tvm_ffi_entry.h"
 
+#include <atomic>
 #include <mutex>
 #include <new>
 
@@ -16,6 +17,8 @@ namespace anyop::ffi {
 namespace {
 
 Library library;
+std::atomic<AnyopRaiseInPython> raise_in_python{nullptr};
+constexpr int kErrorIsPythons = -2;  // tvm-ffi's word for it
 
 const char* ErrorKind(int32_t status) {
   switch (status) {
@@ -146,7 +149,10 @@ int Run(const Operator* op, const TVMFFIAny* args, int32_t count, TVMFFIAny* res
     status = AnyopRunFrame(&frame);
   }
   if (status == kAnyopOk) return results.Return(result);
-  if (status != kAnyopPending) library.SetError(ErrorKind(status), frame.error);
+  if (status == kAnyopPending) return -1;
+  const AnyopRaiseInPython raise = raise_in_python.load(std::memory_order_acquire);
+  if (raise && raise(frame.error)) return kErrorIsPythons;
+  library.SetError(ErrorKind(status), frame.error);
   return -1;
 }
 
@@ -193,6 +199,10 @@ const char* RegisterAll(const char* path) {
 
 }  // namespace
 }  // namespace anyop::ffi
+
+void AnyopSetRaiseInPython(AnyopRaiseInPython raise) {
+  anyop::ffi::raise_in_python.store(raise, std::memory_order_release);
+}
 
 const char* AnyopRegisterTvmFfi(const char* path) {
   try {

@@ -18,6 +18,11 @@ typedef void* (*AnyopFindInPython)(const std::string& module, const std::string&
                                    std::string* why);
 ANYOP_API void AnyopSetFindInPython(AnyopFindInPython find);
 
+// Raises in Python what a kernel in Python raised in this thread, where the message is the text of
+// it; false where there is none, and the message is the error.
+typedef bool (*AnyopRaiseInPython)(const char* message);
+ANYOP_API void AnyopSetRaiseInPython(AnyopRaiseInPython raise);
+
 // Adds an implementation that calls a function of tvm-ffi as `text` says (call, module, library and
 // needs, JSON). function: it, a tvm-ffi object of which a reference is taken; NULL: found by the
 // text when it is first needed. run and context of `described` are not read.

@@ -19,7 +19,9 @@
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <new>
+#include <utility>
 
 namespace anyop {
 namespace {
@@ -78,6 +80,8 @@ struct Pool {
   Word epoch{0};  // counts jobs; workers sleep on it
   std::atomic<int> sleepers{0};
   alignas(64) std::atomic<int64_t> next{0};  // piece
+  std::atomic<bool> has_thrown{false};
+  std::exception_ptr thrown;
 };
 
 std::atomic<Pool*> g_pool{nullptr};
@@ -116,6 +120,12 @@ Pool* GetPool() {
   return pool;
 }
 
+// The first exception of a job goes to its owner, and no piece is begun after it.
+void Catch(Pool* pool) {
+  if (!pool->has_thrown.exchange(true)) pool->thrown = std::current_exception();
+  pool->next.store(pool->pieces, std::memory_order_relaxed);
+}
+
 // Takes pieces until none is left. Whole grains are shared out; the last piece also has the rest.
 void Work(Pool* pool) {
   const int64_t grains = pool->count / pool->grain;
@@ -125,8 +135,12 @@ void Work(Pool* pool) {
     if (i >= pool->pieces) return;
     const int64_t begin = i * base + std::min(i, more);
     const int64_t end = begin + base + (i < more);
-    pool->body(pool->context, begin * pool->grain,
-               i + 1 == pool->pieces ? pool->count : end * pool->grain);
+    try {
+      pool->body(pool->context, begin * pool->grain,
+                 i + 1 == pool->pieces ? pool->count : end * pool->grain);
+    } catch (...) {
+      Catch(pool);
+    }
   }
 }
 
@@ -238,7 +252,10 @@ void Parallel(int64_t count, int64_t grain, AnyopBody body, void* context) {
     if (pool && !pool->busy.exchange(true, std::memory_order_acquire)) {
       StartWorkers(pool, threads - 1);
       RunJob(pool, threads, count, grain, body, context);
+      std::exception_ptr thrown;
+      if (__builtin_expect(pool->has_thrown.exchange(false), 0)) std::swap(thrown, pool->thrown);
       pool->busy.store(false, std::memory_order_release);
+      if (thrown) std::rethrow_exception(std::move(thrown));
       return;
     }
   }

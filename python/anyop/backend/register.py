@@ -45,7 +45,8 @@ def register(
     function:      gets all inputs in the schema's order, None for absent ones, tensors as arrays of the framework that
                    share the caller's memory (JAX: copies). One that has parameters named as the results gets their
                    places by keyword, None for a result that nobody wants, and writes them; what another one returns is
-                   copied there. It may not keep its arrays, and runs under Python's lock.
+                   copied there. It may not keep its arrays, and runs under Python's lock. What it raises arrives as
+                   itself (docs/errors.md).
     backend:       what routes name.
     name:          its own in the operator; one of the same name is replaced. Default: the backend's.
     framework:     numpy, torch, jax or cupy. Default: torch for the backend triton, else numpy, also for numba.
@@ -86,7 +87,7 @@ def register(
 def unregister(op: str, name: str) -> None:
     """Take an implementation of that name away. Raises ValueError where the operator or the name is unknown.
 
-    Calls under way finish in it. Routes that name its backend are used as if it could not take a call.
+    Calls under way finish in it; the callable is let go of behind the last of them. Routes that name its backend are used as if it could not take a call.
     """
     _check_operator(op)
     try:
