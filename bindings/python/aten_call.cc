@@ -8,6 +8,7 @@
 #include "aten_result.h"
 #include "function.h"
 #include "gil.h"
+#include "stack.h"
 
 namespace anyop {
 namespace {
@@ -217,6 +218,7 @@ PyObject* CallAten(const AtenPacket& packet, PyObject* const* args, Py_ssize_t n
                    PyObject* keywords) {
   try {
     ReleaseLate();
+    if (!HasStack()) return nullptr;
     AtenCaller caller(packet.name.c_str());
     AtenGiven given;
     AtenMatch match;

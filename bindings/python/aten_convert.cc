@@ -18,6 +18,15 @@ AnyopAtenValue Integer(int32_t tag, int64_t number) {
   return value;
 }
 
+// An error of a conversion says that the value does not fit. What no overload could mend stays: the
+// end of the stack or of memory, and a wish to stop.
+void ClearMisfit() {
+  if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_RecursionError) ||
+      PyErr_ExceptionMatches(PyExc_MemoryError) || !PyErr_ExceptionMatches(PyExc_Exception))
+    return;
+  PyErr_Clear();
+}
+
 struct Fitting {
   AtenCaller* caller;
   const aten::Op& op;
@@ -82,7 +91,7 @@ bool Fitting::FromObject(const Given& given, AnyopAtenValue* value) const {
   const bool good = number && !PyLong_Check(given.object) &&
                     (PyLong_Check(number.get()) || PyFloat_Check(number.get())) &&
                     caller->Look(number.get(), &found) && found.kind != GivenKind::kOther;
-  PyErr_Clear();
+  ClearMisfit();
   if (good && given.kind == GivenKind::kTensor && found.kind == GivenKind::kFloat)
     return Cut(found, value);
   return good && Number(found, value);
@@ -209,7 +218,7 @@ PyObject* Fitting::Sequence(const Given& given) const {
              !PyBytes_Check(object)) {
     tuple = PySequence_Tuple(object);
   }
-  PyErr_Clear();
+  ClearMisfit();
   return caller->Keep(tuple);
 }
 

@@ -6,9 +6,12 @@
 
 #include <cstring>
 
+#include "stack.h"
+
 namespace anyop {
 
 PyObject* NewCapsule(PyObject* object, PyObject* stream) {
+  if (!HasStack()) return nullptr;
   const Ref method(PyObject_GetAttrString(object, "__dlpack__"));
   const Ref none(PyTuple_New(0)),
       keywords(

@@ -10,6 +10,7 @@
 #include "python_kernel.h"
 #include "router.h"
 #include "scalar.h"
+#include "stack.h"
 
 namespace anyop {
 
@@ -199,7 +200,7 @@ PyObject* SlowCall(Entry* e, const char* adapter) {
 // The arguments as they came, to the framework's adapter.
 PyObject* CallThroughAdapter(Entry* e, const Borrowed& borrowed, PyObject* const* args,
                              Py_ssize_t given, PyObject* keywords) {
-  PyObject* slow = SlowCall(e, borrowed.adapter());
+  PyObject* slow = HasStack() ? SlowCall(e, borrowed.adapter()) : nullptr;
   if (!slow) return nullptr;
   const Ref positional(PyTuple_New(given)), named(PyDict_New());
   if (!positional || !named) return nullptr;

@@ -8,6 +8,7 @@
 
 #include "dtype.h"
 #include "gil.h"
+#include "stack.h"
 #include "view.h"
 
 namespace anyop {
@@ -226,7 +227,7 @@ int32_t Run(const void* args, AnyopCall* call) {
   Values values(*self.op, static_cast<const char*>(args));
   Ref result;
   {
-    const Ref tuple(values.Make());
+    const Ref tuple(HasStack() ? values.Make() : nullptr);
     if (tuple) {
       const auto stream = reinterpret_cast<uintptr_t>(call->stream);
       result = Ref(PyObject_CallFunction(self.run, "OiiK", tuple.get(), call->device_type,

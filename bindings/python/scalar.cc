@@ -9,6 +9,7 @@
 #include "dtype.h"
 #include "router.h"
 #include "source.h"
+#include "stack.h"
 
 namespace anyop {
 namespace {
@@ -122,6 +123,12 @@ bool IsExact(PyObject* object) {
          type == &PyUnicode_Type;
 }
 
+// Code of the caller's runs now, which may call operators. False with an error raised.
+bool NoteCode(Frame* frame) {
+  frame->ran_code = true;
+  return HasStack();
+}
+
 // One element, written to 8 bytes (16 for a string) at to.
 bool ToElement(const Operator& op, const Param& p, PyObject* object, void* to) {
   switch (p.kind) {
@@ -165,7 +172,7 @@ bool SetList(Frame* frame, const Param& p, PyObject* object) {
                                  : PyList_GetItem(object, i);
     if (!element) return false;  // the list shrank under us
     const Ref held(Py_NewRef(element));
-    frame->ran_code |= !IsExact(element);
+    if (!IsExact(element) && !NoteCode(frame)) return false;
     if (!ToElement(op, p, element, values + i * item)) return false;
     if (p.kind == kAnyopStr) CopyText(frame, reinterpret_cast<AnyopString*>(values + i * item));
   }
@@ -182,7 +189,7 @@ bool Refuse(const Operator& op, const Param& p, PyObject* kind, const std::strin
 
 bool SetScalar(Frame* frame, const Param& p, PyObject* object) {
   if (p.IsList()) return SetList(frame, p, object);
-  frame->ran_code |= !IsExact(object);
+  if (__builtin_expect(!IsExact(object), 0) && !NoteCode(frame)) return false;
   const Operator& op = *frame->op;
   if (p.kind == kAnyopStr) return ToString(op, p, object, &frame->Field<AnyopString>(p));
   if (p.kind == kAnyopFloat) {
