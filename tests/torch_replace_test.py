@@ -284,3 +284,19 @@ def test_dir_shows_what_users_call():
     public = [name for name in dir(anyop.torch) if not name.startswith("_")]
     assert [name for name in public if name != "device"] == ["nn", "overlay", "replace"]
     assert all(hasattr(anyop.torch, name) for name in dir(anyop.torch))
+
+
+def test_the_trials_are_no_part_of_a_record(tmp_path):
+    """What `anyop tune` reads is the program's calls alone."""
+    record = tmp_path / "run.jsonl"
+    anyop.record(record)
+    try:
+        module = EpsNorm()
+        assert replace(module, verbose=False).swapped == {"EpsNorm": 1}
+        assert not record.read_text()
+        with torch.no_grad():
+            module(torch.randn(5, 8))
+    finally:
+        anyop.record(None)
+    (line,) = [line for line in record.read_text().splitlines() if '"op' in line]
+    assert "rms_norm" in line and "[5,8]" in line.replace(" ", "")

@@ -206,6 +206,14 @@ PyObject* Log(PyObject*, PyObject* args) {
   return Done(good, error);
 }
 
+// pause_record(on): of this thread
+PyObject* Pause(PyObject*, PyObject* on) {
+  const int value = PyObject_IsTrue(on);
+  if (value < 0) return nullptr;
+  PauseRecord(value != 0);
+  Py_RETURN_NONE;
+}
+
 PyObject* Record(PyObject*, PyObject* path) {
   const char* text;
   if (!TakePath(path, "", &text)) return nullptr;
@@ -230,6 +238,7 @@ PyMethodDef routing_methods[] = {
     {"leave_scope", Guarded<Leave>, METH_NOARGS, nullptr},
     {"set_log", Guarded<Log>, METH_VARARGS, nullptr},
     {"set_record", Guarded<Record>, METH_O, nullptr},
+    {"pause_record", Guarded<Pause>, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -142,6 +144,16 @@ def _log(text: str, line: str) -> None:
     logger = logging.getLogger("anyop.dispatch")
     if logger.isEnabledFor(logging.INFO):
         logger.info(text, extra={"choice": json.loads(line)})
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Within the block, calls of this thread are no part of a record: nobody's program makes them."""
+    core.pause_record(True)
+    try:
+        yield
+    finally:
+        core.pause_record(False)
 
 
 def record(path: str | os.PathLike | None) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 import anyop
+from anyop._routes import unrecorded
 
 # Float32 sums in another order, and the one or two roundings more or fewer of 16 bits.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
@@ -188,6 +189,7 @@ def _new(kind: type[Swapped], original: type) -> torch.nn.Module:
     return found.__new__(found)
 
 
+@unrecorded()
 def _agrees(module, kind, dtype) -> bool:
     generator = torch.Generator().manual_seed(0)
 

@@ -41,20 +41,27 @@ class Measured:
     @property
     def right(self) -> list[Candidate]:
         """Those that may run, the fastest first."""
-        return sorted((c for c in self.candidates if c.right), key=lambda c: c.min_ns)
+        return sorted((c for c in self.candidates if c.right), key=lambda c: c.median_ns)
 
     def cost_ns(self, name: str | None) -> float:
-        """Of one call where a rule names this one, and the default behind it; infinite where that is wrong."""
+        """Of one call where a rule names this one, and the default behind it; infinite where that is wrong.
+
+        The median. What does not beat the default by median and minimum both saves nothing; what is no slower by
+        either costs nothing.
+        """
         candidate, default = self.find(name), self.find(self.default)
         if candidate is None or not candidate.takes:
             candidate = default
         if candidate is None or not candidate.right:
             return math.inf
-        tied = default and default.right and default.min_ns <= TIE * candidate.min_ns
-        surely = default and default.right and candidate.median_ns < default.median_ns
-        if default and default.right and candidate.min_ns < default.min_ns and (tied or not surely):
-            return default.min_ns
-        return candidate.min_ns
+        if default is None or not default.right or default is candidate:
+            return candidate.median_ns
+        if TIE * candidate.median_ns <= default.median_ns and candidate.min_ns <= default.min_ns:
+            return candidate.median_ns
+        no_slower = (
+            candidate.median_ns <= default.median_ns or candidate.min_ns <= default.min_ns
+        ) and candidate.median_ns <= TIE * default.median_ns
+        return default.median_ns if no_slower else max(candidate.median_ns, default.median_ns)
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,7 @@ class Rule:
 def choose(measured: list[Measured]) -> list[Rule]:
     """The rules for one operator on one device; none where the default is as good as anything."""
     names = sorted({c.name for m in measured for c in m.right})
-    wrong = _WRONG * sum(m.weight * max(c.min_ns for c in m.right) for m in measured)
+    wrong = _WRONG * sum(m.weight * max(c.median_ns for c in m.right) for m in measured)
     prices = {
         name: [min(m.weight * m.cost_ns(name), wrong) for m in measured] for name in (None, *names)
     }
@@ -113,6 +120,12 @@ def choose(measured: list[Measured]) -> list[Rule]:
             prices[best.name][at] if best.holds(m) else costs[at] for at, m in enumerate(measured)
         ]
     return _used(rules, measured)
+
+
+def cost_of(rules: list[Rule], measured: list[Measured]) -> float:
+    """Nanoseconds of all calls by these rules, by what was measured of each alone."""
+    chosen = [(m, chosen_rule(rules, m)) for m in measured]
+    return sum(m.weight * m.cost_ns(rule.name if rule else None) for m, rule in chosen)
 
 
 def chosen_rule(rules: list[Rule], measured: Measured) -> Rule | None:

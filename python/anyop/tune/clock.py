@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -29,6 +30,11 @@ class Side:
     def least(self) -> float:
         """Of all rounds."""
         return min(self.times)
+
+    @property
+    def median(self) -> float:
+        """Of all rounds."""
+        return statistics.median(self.times)
 
 
 class CpuClock:
@@ -84,7 +90,7 @@ def take_turns(
                 _turn(side, clock, len(sides) > 1)
             order.reverse()
             if drop and done == 2:
-                best = min(side.least for side in order)
+                best = min(side.median for side in order)
                 order = [side for side in order if side.least <= _HOPELESS * best]
     finally:
         gc.enable()

@@ -15,14 +15,14 @@ from typing import Any
 import anyop
 from anyop.testing.dtype_choices import numpy_dtype
 from anyop.tune.arguments import Draw
-from anyop.tune.choice import Measured, Rule
+from anyop.tune.choice import TIE, Measured, Rule, cost_of
 from anyop.tune.clock import CpuClock, CudaClock, Side, take_turns
 from anyop.tune.workload import Spec
 
 _PASSES = 4  # the most frequent kinds are called so often, others in proportion, at least once
 _MOST_BYTES = 1 << 30  # of all arguments together
 _SECONDS = 3.0
-_BETTER = 0.99  # another side must be faster than the tuned routes by so much to replace them
+_BETTER = 1 / TIE  # another side must be faster than the tuned routes by so much to replace them
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def time_sequence(found: list[Measured], files: dict[str, str | None]) -> dict[s
 
     sides = {name: Side(run, lambda path=path: loaded(path)) for name, path in files.items()}
     take_turns(sides, clock_of(draws[0][1]), _SECONDS, drop=False)
-    return {name: side.least for name, side in sides.items()}
+    return {name: side.median for name, side in sides.items()}
 
 
 def _bytes(m: Measured) -> int:
@@ -78,10 +78,13 @@ def _bytes(m: Measured) -> int:
     )
 
 
-def better_rules(times: dict[str, float], found: list[Measured]) -> tuple[str, list[Rule] | None]:
+def better_rules(
+    times: dict[str, float], found: list[Measured], rules: list[Rule]
+) -> tuple[str, list[Rule] | None]:
     """The side that is to be taken in place of the tuned routes, and its rule for one operator; "" for none.
 
-    found: the kinds of that operator.
+    found: the kinds of that operator; rules: what was chosen for them. One that they are slower with, by what was
+    measured of each alone, is not taken: the sequence as a whole says nothing of single operators.
     """
     best = min(times, key=times.get)
     if best == "tuned" or times[best] > _BETTER * times["tuned"]:
@@ -89,5 +92,6 @@ def better_rules(times: dict[str, float], found: list[Measured]) -> tuple[str, l
     if best == "default":
         return best, []
     name = next(c.name for c in found[0].candidates if c.right and c.backend == best)
-    kept = all(m.default == name for m in found)
-    return best, [] if kept else [Rule((), name)]
+    made = [] if all(m.default == name for m in found) else [Rule((), name)]
+    slower = bool(made) and cost_of(made, found) > TIE * cost_of(rules, found)
+    return ("", None) if slower else (best, made)

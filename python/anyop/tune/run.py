@@ -21,6 +21,7 @@ from anyop.tune.proof import better_rules, call_of, clock_of, loaded, time_seque
 from anyop.tune.workload import Kind
 
 Tell = Callable[[dict[str, Any]], None]
+_BUSY = 0.5  # load average of a CPU, from which on it is said
 _PROOF_SECONDS = 0.1  # of each kind of call and all sides
 
 
@@ -57,6 +58,8 @@ def tune(kinds: list[Kind], settings: Settings, tell: Tell) -> Tuned:
     anyop.record(None)  # these calls are no part of a workload
     anyop.load_routes(None)
     tuned = Tuned()
+    if load := _load():
+        tell({"note": load})
     for done, kind in enumerate(kinds):
         tell({"at": f"{kind.operator} on {kind.device}, {kind}", "done": done, "of": len(kinds)})
         found = _measure(kind, settings, tell)
@@ -69,6 +72,17 @@ def tune(kinds: list[Kind], settings: Settings, tell: Tell) -> Tuned:
     _write(tuned, settings)
     _prove(tuned, settings, tell)
     return tuned
+
+
+def _load() -> str:
+    """What to say of a machine on which others run; empty where nobody does."""
+    load, cpus = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load <= _BUSY * cpus:
+        return ""
+    return (
+        f"others run on this machine (load average {load:.1f} on {cpus} CPUs): times vary, and rules may be "
+        "missing; tune again when it is idle"
+    )
 
 
 def _measure(kind: Kind, settings: Settings, tell: Tell) -> Measured | None:
@@ -100,13 +114,13 @@ def _time(draw: Draw, candidates: list[Candidate], seconds: float) -> None:
     take_turns(sides, clock_of(draw), seconds)
     for candidate in candidates:
         times = sorted(sides[candidate.name].times)
-        candidate.min_ns, candidate.median_ns = times[0], times[len(times) // 2]
+        candidate.min_ns, candidate.median_ns = times[0], sides[candidate.name].median
 
 
 def _weigh(tuned: Tuned, settings: Settings) -> None:
     for found in tuned.measured.values():
         for m in found:
-            fastest = m.right[0].min_ns
+            fastest = m.right[0].median_ns
             m.weight = 1e6 / max(fastest, 1.0) if settings.alike else float(m.kind.count)
 
 
@@ -150,13 +164,13 @@ def _prove(tuned: Tuned, settings: Settings, tell: Tell) -> None:
                 times["tuned"] = times["default"] = min(times["tuned"], times["default"])
         if _drop(tuned, tell):
             _write(tuned, settings)
-        if _prove_whole(tuned, sides, tell):
-            _write(tuned, settings)
+        _prove_whole(tuned, settings, sides, tell)
 
 
-def _prove_whole(tuned: Tuned, sides: dict[str, str | None], tell: Tell) -> bool:
-    """Times all calls of each device one after the other; whether another side is taken there."""
-    changed = False
+def _prove_whole(
+    tuned: Tuned, settings: Settings, sides: dict[str, str | None], tell: Tell
+) -> None:
+    """Times all calls of each device one after the other; writes the file anew where another side is taken."""
     tuned.totals = dict.fromkeys(sides, 0.0)
     for device in sorted({device for _, device in tuned.measured}):
         tell({"at": f"all calls on {device}: proof"})
@@ -165,7 +179,8 @@ def _prove_whole(tuned: Tuned, sides: dict[str, str | None], tell: Tell) -> bool
         wrong = any(not (c := m.find(m.default)) or not c.right for m in every)
         files = {name: path for name, path in sides.items() if name != "default" or not wrong}
         times = time_sequence(every, files)
-        better = {group: better_rules(times, tuned.measured[group]) for group in groups}
+        better = {g: better_rules(times, tuned.measured[g], tuned.rules[g]) for g in groups}
+        replaced = False
         for group, (side, rules) in better.items():
             if rules is not None and rules != tuned.rules[group]:
                 tell(
@@ -173,12 +188,12 @@ def _prove_whole(tuned: Tuned, sides: dict[str, str | None], tell: Tell) -> bool
                         "note": f"{group[0]} on {device}: {side} is faster among all calls: it is taken"
                     }
                 )
-                tuned.rules[group], changed = rules, True
-        if any(side for side, _ in better.values()):
-            times["tuned"] = min(times.values())
+                tuned.rules[group], replaced = rules, True
+        if replaced:  # what was put together is timed, too
+            _write(tuned, settings)
+            times = time_sequence(every, files)
         for name in sides:
             tuned.totals[name] += times.get(name, math.nan)
-    return changed
 
 
 def _gap(backend: str, tuned: Tuned) -> str:
@@ -216,7 +231,7 @@ def _prove_group(found: list[Measured], files: dict[str, str | None]) -> dict[st
             del sides["default"]
         take_turns(sides, clock_of(draw), _PROOF_SECONDS, drop=False)
         for name in totals:
-            totals[name] += m.kind.count * (sides[name].least if name in sides else math.nan)
+            totals[name] += m.kind.count * (sides[name].median if name in sides else math.nan)
     return totals
 
 

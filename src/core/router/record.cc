@@ -257,9 +257,16 @@ bool SetRecord(const std::string& path, std::string* error) {
   return good;
 }
 
+namespace {
+thread_local int paused = 0;
+}  // namespace
+
+void PauseRecord(bool on) { paused += on ? 1 : -1; }
+
 bool IsRecording() { return recording.load(std::memory_order_relaxed); }
 
 void RecordCall(const Frame& frame, const Facts& facts, const Implementation& chosen) {
+  if (paused > 0) return;
   std::string signature = Signature(frame, facts, chosen);
   Recorder& recorder = TheRecorder();
   const std::lock_guard<std::mutex> lock(recorder.mutex);

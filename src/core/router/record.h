@@ -14,6 +14,8 @@ namespace anyop {
 // stderr.
 bool SetRecord(const std::string& path, std::string* error);
 bool IsRecording();
+// Calls of this thread are no part of the record, until it is taken back as often.
+void PauseRecord(bool on);
 
 // Counts a call of this operator with these shapes, dtypes and arguments.
 void RecordCall(const Frame& frame, const Facts& facts, const Implementation& chosen);
