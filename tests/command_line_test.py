@@ -105,6 +105,20 @@ def test_list(capsys):
     assert [line for line in lines if line.endswith(f"  {schema}") and line.startswith("cpu")]
 
 
+def test_list_marks_what_cannot_run_here(monkeypatch, capsys):
+    monkeypatch.setattr(list_command, "_devices", lambda: {"cpu"})
+    monkeypatch.delenv("FLAGGEMS_DIR", raising=False)
+    assert command.main(["list", "--namespace", "anyop"]) == 0
+    shown = capsys.readouterr()
+    (line,) = [line for line in shown.out.splitlines() if "  rms_norm(" in line]
+    assert line.startswith("cpu, ") and "(triton), " in line and "(flaggems)" in line
+    assert "there is no cuda device: " in shown.err
+    monkeypatch.setattr(list_command, "_devices", lambda: {"cpu", "cuda"})
+    assert command.main(["list", "--namespace", "anyop"]) == 0
+    shown = capsys.readouterr()
+    assert "(flaggems_c)" in shown.out and "needs FLAGGEMS_DIR, which is not set" in shown.err
+
+
 def test_list_as_json(capsys):
     assert command.main(["list", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}

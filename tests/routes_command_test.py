@@ -104,6 +104,25 @@ def test_check_says_mistakes_with_their_place(text, says, routes, capsys):
     assert code == 1 and says in out and "good.routes: 1 rule, good" in out
 
 
+def test_check_says_all_mistakes(routes, capsys):
+    """Those of the text, of included files, and of names, each with its place."""
+    routes("relu = cpu cpu\ntopkk = cpu\n", "b.routes")
+    text = "rms_norm =\nrelu = cpv\n[wen D>3]\ninclude b.routes\nsofmax = aten\n[when Q>3]\nrelu = cpu\n"
+    code, out, _ = run(capsys, "check", routes(text))
+    assert code == 1
+    found = [line.partition(": ")[0] for line in out.splitlines()]
+    assert found == [
+        "a.routes:1:11", "a.routes:3:2", "b.routes:1:12", "a.routes:2:8", "b.routes:2:1",
+        "a.routes:5:1", "a.routes:6:7",
+    ]  # fmt: skip
+    assert "did you mean 'softmax'?" in out
+
+
+def test_check_says_no_more_than_helps(routes, capsys):
+    code, out, _ = run(capsys, "check", routes("rms_norm cpu\n" * 1000))
+    assert code == 1 and len(out.splitlines()) == 20
+
+
 def test_check_takes_names_as_files_not_presets(routes, capsys):
     code, out, _ = run(capsys, "check", "cpu")
     assert code == 1 and "cpu:1:1: " in out

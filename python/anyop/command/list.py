@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""List operators: backends and schema of each.
+"""List operators: backends and schema of each; backends that cannot run on this machine in brackets.
 
 Of everything that is loaded with anyop, or of the libraries and folders that are named; a folder of operator files is
 built first.
@@ -8,7 +8,10 @@ built first.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import os
+import sys
 
 from anyop._nearest import did_you_mean
 
@@ -33,22 +36,70 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return 0
-    width = max((len(", ".join(row["backends"])) for row in rows), default=0)
-    for row in rows:
-        print(f"{', '.join(row['backends']):<{width}}  {row['schema']}")
+    shown = [
+        ", ".join(f"({b})" if b in row["not_here"] else b for b in row["backends"]) for row in rows
+    ]
+    width = max(map(len, shown), default=0)
+    for backends, row in zip(shown, rows):
+        print(f"{backends:<{width}}  {row['schema']}")
+    reasons = {f"{why}: {', '.join(names)}" for why, names in _reasons(rows).items()}
+    if reasons:
+        lines = ["in brackets: cannot run here", *sorted(f"  {text}" for text in reasons)]
+        print("\n".join(lines), file=sys.stderr)
     return 0
+
+
+def _reasons(rows: list[dict]) -> dict[str, list[str]]:
+    """The backends that each reason keeps from running."""
+    found: dict[str, list[str]] = {}
+    for name, why in (item for row in rows for item in row["not_here"].items()):
+        names = found.setdefault(why, [])
+        if name not in names:
+            names.append(name)
+    return found
 
 
 def _row(name: str) -> dict:
     import anyop
+    from anyop._routes import implementations
 
     metadata = anyop.metadata(name)
+    found = implementations(name)
+    reasons = {i["name"]: _why_not(i) for i in found}
     return {
         "name": name,
         "namespace": metadata["namespace"],
         "schema": anyop.schema(name),
-        "backends": anyop.backends(name),
+        "backends": [i["name"] for i in found],
+        "not_here": {name: why for name, why in reasons.items() if why},
         "brief": metadata["brief"],
+    }
+
+
+def _why_not(implementation: dict) -> str:
+    """Why an implementation runs no call on this machine, as far as can be told without importing anything."""
+    from anyop.backend.python import missing
+
+    device, form = implementation["device"], implementation["form"]
+    if device not in ("any", *_devices()):
+        return f"there is no {device} device"
+    if implementation["state"] == "missing":
+        return implementation["why"]
+    if form == "flaggems_c" and not os.environ.get("FLAGGEMS_DIR"):
+        return "needs FLAGGEMS_DIR, which is not set"
+    text = json.loads(implementation["text"]) if form == "python" and implementation["text"] else {}
+    needs = {"aten": ["torch"], "flaggems": ["torch", "flag_gems"], "flaggems_c": ["torch"]}
+    own = [text["framework"], *(text.get("needs") or [])] if text else []
+    return missing([*needs.get(form, []), *own]) or ""
+
+
+@functools.cache
+def _devices() -> set[str]:
+    """Kinds of devices that are here."""
+    from anyop.doctor import devices
+
+    return {"cpu"} | {
+        found.name.partition(":")[0] for found in devices.findings() if ":" in found.name
     }
 
 

@@ -17,6 +17,7 @@ constexpr size_t kMaxNamespaces = 256;
 constexpr size_t kMaxBackends = 16;
 constexpr int64_t kMaxTotalBytes = 16 * kMaxRouteFileBytes;
 constexpr size_t kShownPathBytes = 1024;
+constexpr int kMaxMistakes = 20;  // that are said at once
 
 // The end of a path says more than its beginning.
 std::string ShownPath(const std::string& path, size_t bytes) {
@@ -54,6 +55,21 @@ class RouteReader {
   bool ReadNamed(const std::string& path, const Open* parent, Place place,
                  const std::vector<Term>& when);
 
+  // Keeps the mistake that was said, so that those behind it are said too; false when they are
+  // enough.
+  bool Note() {
+    if (mistakes_.find(*error_) != mistakes_.npos) return num_mistakes_ < kMaxMistakes;
+    mistakes_ += (mistakes_.empty() ? "" : "\n") + *error_;
+    return ++num_mistakes_ < kMaxMistakes;
+  }
+
+  // Whether all that was read is good; *error has all that is not.
+  bool End(bool good) {
+    if (!good) Note();
+    *error_ = mistakes_;
+    return mistakes_.empty();
+  }
+
  private:
   friend class FileParser;
 
@@ -81,6 +97,8 @@ class RouteReader {
   std::unordered_map<std::string, size_t> file_indices_;
   size_t num_read_ = 0;
   int64_t total_bytes_ = 0;
+  std::string mistakes_;
+  int num_mistakes_ = 0;
 };
 
 // One file's lines.
@@ -93,7 +111,11 @@ class FileParser {
   bool Parse() {
     if (!text_.CheckText()) return Placed(false);
     for (; text_.SkipBlanks(), text_.Next() != '\0'; text_.SkipLine()) {
-      if (!text_.AtLineEnd() && !Placed(ParseLine())) return false;
+      const size_t rules = reader_->routes_->rules.size();
+      if (text_.AtLineEnd() || Placed(ParseLine())) continue;
+      if (!placed_) reader_->routes_->rules.resize(rules);  // of this line
+      placed_ = false;
+      if (!reader_->Note()) return false;
     }
     return true;
   }
@@ -124,6 +146,7 @@ class FileParser {
     const Spot spot = text_.spot();
     const std::string word(text_.Word());
     when_ = always_;
+    patterns_.clear();
     if (word == "when") {
       if (text_.Next() == ']') return text_.Expected("a condition such as dtype=bfloat16");
       if (!ReadTerms(&text_, ']', &when_)) return false;
@@ -134,7 +157,6 @@ class FileParser {
                           : text_.Bad(spot, "found " + Quoted(word) + ", expected " + expected);
     }
     if (!text_.Skip(']')) return text_.Expected("']'");
-    patterns_.clear();
     return ParseEnd("the end of the line");
   }
 
@@ -251,16 +273,16 @@ bool RouteReader::ReadNamed(const std::string& path, const Open* parent, Place p
 }  // namespace
 
 bool ReadRouteFile(const std::string& path, RouteFile* routes, std::string* error) {
-  RouteFile found;
-  if (!RouteReader(&found, error).ReadNamed(path, nullptr, {}, {})) return false;
-  *routes = std::move(found);
-  return true;
+  *routes = {};
+  RouteReader reader(routes, error);
+  return reader.End(reader.ReadNamed(path, nullptr, {}, {}));
 }
 
 bool ParseRoutes(std::string_view text, const std::string& name, RouteFile* routes,
                  std::string* error) {
   RouteFile found;
-  if (!RouteReader(&found, error).ReadText(text, name)) return false;
+  RouteReader reader(&found, error);
+  if (!reader.End(reader.ReadText(text, name))) return false;
   *routes = std::move(found);
   return true;
 }

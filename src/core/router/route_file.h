@@ -51,11 +51,11 @@ struct RouteFile {
 };
 
 // Reads a file, or the preset of that name, with all it includes. What is included within a section
-// holds only where the section does, [always] in it too. On a mistake false, and *error is
-// "file:line:column: what was found, what was expected".
+// holds only where the section does, [always] in it too. On mistakes false, *error has a line for
+// each, "file:line:column: what was found, what was expected", and *routes what could be read.
 bool ReadRouteFile(const std::string& path, RouteFile* routes, std::string* error);
 
-// The same for a text that stands for the file `name`.
+// The same for a text that stands for the file `name`; on mistakes *routes stays as it is.
 bool ParseRoutes(std::string_view text, const std::string& name, RouteFile* routes,
                  std::string* error);
 

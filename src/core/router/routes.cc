@@ -78,10 +78,13 @@ void ReportMissingOperators() {
 
 bool LoadRoutes(const char* path, std::string* error) {
   RouteFile file;
-  if (path && !ReadRouteFile(path, &file, error)) return false;
+  std::string unread;
+  if (path) ReadRouteFile(path, &file, &unread);
   Router& router = TheRouter();
   std::unique_lock<std::mutex> lock(router.mutex);
-  if (!CheckRules(file, MakeCatalogue(router), error)) return false;
+  CheckRules(file, MakeCatalogue(router), error);
+  *error = unread + (unread.empty() || error->empty() ? "" : "\n") + *error;
+  if (!error->empty()) return false;
   Rules rules = SortRules(std::move(file));
   SwapRules(&router, &rules);
   try {

@@ -8,6 +8,7 @@
 namespace anyop {
 namespace {
 
+constexpr int kMaxMistakes = 20;  // that are said at once
 constexpr const char* kBackends[] = {"cpu",    "cuda",      "hip",        "aten",
                                      "triton", "flaggems",  "flaggems_c", "tvm_ffi",
                                      "python", "reference", "flashinfer"};
@@ -150,11 +151,15 @@ std::string UnknownOperator(const std::string& name, const Catalogue& catalogue)
 }
 
 bool CheckRules(const RouteFile& file, const Catalogue& catalogue, std::string* error) {
-  Checker checker(file, catalogue, error);
+  std::string mistake;
+  Checker checker(file, catalogue, &mistake);
+  error->clear();
   for (const Rule& rule : file.rules) {
-    if (!checker.Check(rule)) return false;
+    if (checker.Check(rule)) continue;
+    *error += (error->empty() ? "" : "\n") + mistake;
+    if (std::count(error->begin(), error->end(), '\n') + 1 >= kMaxMistakes) break;
   }
-  return true;
+  return error->empty();
 }
 
 }  // namespace anyop

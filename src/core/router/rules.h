@@ -28,7 +28,8 @@ struct Catalogue {
 // "acme::rms_norm".
 bool FitsOperator(const std::string& pattern, const Operator& op);
 
-// Checks all rules of a file: operators, backends, words of conditions. On a mistake false.
+// Checks all rules of a file: operators, backends, words of conditions. On mistakes false, and
+// *error has a line for each of the first.
 bool CheckRules(const RouteFile& file, const Catalogue& catalogue, std::string* error);
 
 // Backends that are known without an implementation being there: "cuda" in a build without CUDA.
