@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of every operator with junk for every argument: the right value or a documented error, from each framework.
+
+The calls are drawn by the commit, so that runs together try all; ANYOP_TEST_SEED draws others, ANYOP_TEST_FULL=1 more than
+100,000. Each runs in a process that may die.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import anyop
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import junk_watch
+
+FULL = bool(os.environ.get("ANYOP_TEST_FULL"))
+INSTRUMENTED = "LD_PRELOAD" in os.environ  # a sanitizer: several times slower, and its slice is smaller
+COUNTS = {"numpy": 12_000, "torch": 4000, "jax": 1600, "paddle": 2500}
+IN_FULL = {"numpy": 50_000, "torch": 30_000, "jax": 12_000, "paddle": 20_000}
+NAMES = anyop.list_ops("anyop")
+INSTALLED = [name for name in COUNTS if importlib.util.find_spec(name)]
+
+
+@cache
+def seed() -> str:
+    """ANYOP_TEST_SEED, else the commit; without both one that is always the same."""
+    if given := os.environ.get("ANYOP_TEST_SEED"):
+        return given
+    words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "no-commit"
+
+
+@cache
+def outcome(framework: str) -> junk_watch.Outcome:
+    """All calls of a framework, once."""
+    count = IN_FULL[framework] if FULL and not INSTRUMENTED else COUNTS[framework]
+    return junk_watch.run_calls(framework, seed(), count // 4 if INSTRUMENTED else count)
+
+
+def fail_with(framework: str, what: list[str]) -> None:
+    if what:
+        lines = "\n".join(what[:10])
+        pytest.fail(f"ANYOP_TEST_SEED={seed()}, {framework}: {len(what)}\n{lines}", pytrace=False)
+
+
+@pytest.mark.parametrize("framework", INSTALLED)
+def test_nothing_dies_or_hangs(framework, report):
+    found = outcome(framework)
+    report.append(f"junk from {framework}, ANYOP_TEST_SEED={seed()}: {found.text()}")
+    fail_with(framework, found.deaths + found.hangs)
+    assert found.calls + found.unfit > 0.9 * (COUNTS[framework] // (4 if INSTRUMENTED else 1))
+    assert found.right > 0.02 * found.calls, "too few calls were good enough to have a value"
+
+
+@pytest.mark.parametrize("framework", INSTALLED)
+@pytest.mark.parametrize("name", [*NAMES, ""])
+def test_values_and_texts(framework, name):
+    """No wrong value, no written argument, no odd error; "" is what concerns no operator."""
+    fail_with(
+        framework,
+        [
+            f"{f['call']}\n    {f['what']}\n    again: python tests/hostile/junk_worker.py {framework} {seed()} "
+            f"{f['position']}"
+            for f in outcome(framework).faults
+            if f["operator"] == name
+        ],
+    )
+
+
+SABOTAGE = """
+import sys
+sys.path.insert(0, {folder!r})
+import junk_judge, junk_worker, numpy as np
+calls = junk_worker.Calls("numpy", "sabotage")
+kinds = set()
+for position in range(600):
+    draft = calls.draft(position)
+    if draft is None:
+        continue
+    function = draft.subject.function
+    def broken(*args, _function=function, **kwargs):
+        {body}
+    draft.bridge.entry = lambda draft: broken
+    try:
+        junk_judge.judge(draft)
+    except junk_judge.Fault as fault:
+        kinds.add(str(fault))
+print(*kinds, sep="\\n")
+"""
+
+BROKEN = {
+    "wrong values": (
+        "found = _function(*args, **kwargs)\n"
+        "        return found + 1 if isinstance(found, np.ndarray) and found.dtype.kind == 'f' else found",
+        "from NumPy",
+    ),
+    "takes everything": (
+        "try:\n            return _function(*args, **kwargs)\n"
+        "        except Exception:\n            return np.zeros(1)",
+        "stands for nothing",
+    ),
+    "no names in texts": (
+        "try:\n            return _function(*args, **kwargs)\n"
+        "        except ValueError:\n            raise ValueError('bad') from None",
+        "does not begin with the operator",
+    ),
+    "writes an argument": (
+        "for value in args:\n            if type(value) is np.ndarray and value.size and value.flags.writeable:\n"
+        "                value.view(np.uint8).reshape(-1)[0] ^= 1\n"
+        "        return _function(*args, **kwargs)",
+        "an argument was changed",
+    ),
+    "an internal error": (
+        "try:\n            return _function(*args, **kwargs)\n"
+        "        except TypeError:\n            raise SystemError('bad') from None",
+        "raised builtins.SystemError",
+    ),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_the_judge_sees_faults(broken):
+    """An operator that is broken on purpose is found out."""
+    body, says = BROKEN[broken]
+    program = SABOTAGE.format(folder=str(Path(__file__).parent), body=body)
+    words = [sys.executable, "-c", program]
+    process = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert says in process.stdout, process.stdout[-2000:] + process.stderr[-2000:]
+
+
+@pytest.mark.parametrize("what", ["os.abort()", "os.kill(os.getpid(), 9)", "time.sleep(100)", "while True: pass"])
+def test_deaths_and_hangs_are_named(what, tmp_path, monkeypatch):
+    """A process that dies or stands still in a call is noticed, with that call's name, and the next call is made."""
+    program = f"""
+import os, sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import junk_worker
+sys.argv[1:3] = ["numpy", "death"]
+label = junk_worker.Calls("numpy", "death").label(3)
+def judge(draft):
+    if draft.notes[0] == label:
+        {what}
+    return "refused"
+import junk_judge
+junk_judge.judge = judge
+junk_worker.main()
+"""
+    (tmp_path / "junk_worker.py").write_text(program)
+    monkeypatch.setattr(junk_watch, "CPU_SECONDS", 3)
+    monkeypatch.setattr(junk_watch, "WALL_SECONDS", 20)
+    monkeypatch.setattr(junk_watch, "HERE", tmp_path)
+    found = junk_watch.run_calls("numpy", "death", 10)
+    named = found.deaths + found.hangs
+    hangs = "sleep" in what or "while" in what
+    assert (len(found.deaths), len(found.hangs)) == ((0, 1) if hangs else (1, 0)), found
+    assert found.calls + found.unfit == 10 and "death 3" in named[0], found

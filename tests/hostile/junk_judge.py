@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may come of a call of junk: the right value, or a documented error that names the operator; all else is a fault."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+from anyop.testing.dtype_choices import is_floating
+from anyop.testing.sizes import evaluate
+from anyop.testing.values import in_float64
+from junk_draft import NOTHING, Draft
+from junk_objects import OneOf
+
+DOCUMENTED = (ValueError, TypeError, NotImplementedError, MemoryError)
+OF_DATA = re.compile(r"\w+\[[\d, ]+\] is ")  # the kernel had begun
+FORBIDDEN = re.compile(r"/\w+/\w+\.|\.(?:cc|cpp|cu|hpp)\b|std::|c10::|torch::Tensor|TORCH_|INTERNAL ASSERT|static_cast")
+
+OWN_TEXTS = (  # of the objects that are passed
+    "this array is busy", "DLPack only supports", "weakly-referenced object", "Cannot export readonly array",
+    "mine", "an uninitialized parameter", "only one element variable can be converted",
+)  # fmt: skip
+NO_METHOD = re.compile(r"'[\w.]+' object is not callable$|__dlpack__\(\) missing \d required")
+
+
+class Fault(Exception):
+    """What is wrong with a call."""
+
+
+def judge(draft: Draft) -> str:
+    """Makes the call. "right" or "refused"; Fault where it is neither."""
+    function = draft.bridge.entry(draft)
+    plain = _plain(draft)
+    memory = [(p, p.memory.tobytes()) for p in draft.placed]
+    positional, arguments = list(draft.positional), dict(draft.arguments)
+
+    draft.raised.clear()
+
+    def call() -> Any:
+        with contextlib.ExitStack() as stack:
+            for context in draft.contexts:
+                stack.enter_context(context)
+            return function(*positional, **arguments)
+
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = draft.run(call) if draft.run else call()
+    except BaseException as error:
+        _check_error(draft, error)
+        began = OF_DATA.search(_text(error)[:1000]) is not None
+        if not began and not all(p.is_untouched() for p in draft.outputs.values()):
+            raise Fault(f"a result was written although the call was refused: {error!r}") from None
+        _check_memory(memory, draft.may_change and began)
+        return "refused"
+    _check_returned(draft, found, plain, arguments)
+    _check_memory(memory, draft.may_change)
+    return "right"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def _check_memory(memory: list, may_change: bool) -> None:
+    for placed, before in memory:
+        if placed.memory.tobytes() != before and not may_change:
+            raise Fault("an argument was changed, or bytes around it")
+
+
+# ---- errors ----
+
+
+def _check_error(draft: Draft, error: BaseException) -> None:
+    name, text = draft.subject.name, _text(error)
+    if any(error is own for own in draft.raised) or any(own in text for own in OWN_TEXTS):
+        return
+    if type(error) is TypeError and NO_METHOD.search(text):
+        return  # Python's word of an object whose __dlpack__ is no method
+    swallowed = [own for own in draft.raised if not isinstance(own, Exception)]
+    if swallowed:
+        raise Fault(f"{type(swallowed[0]).__name__} of an argument became {type(error).__name__}: {text[:300]}")
+    if isinstance(error, RecursionError) and draft.may_recurse:
+        return
+    if draft.bridge.is_its_own(draft, error):
+        return
+    if isinstance(error, MemoryError):
+        return  # NumPy's or Paddle's text: they make the results
+    if type(error) not in DOCUMENTED:
+        raise Fault(f"raised {type(error).__module__}.{type(error).__name__}: {text[:500]}")
+    if not text.startswith(f"{name}: "):
+        raise Fault(f"the text of {type(error).__name__} does not begin with the operator: {text[:500]}")
+    if found := FORBIDDEN.search(text.replace(draft.subject.metadata["schema"], "")):
+        raise Fault(f"the text shows {found[0]!r}: {text[:500]}")
+
+
+# ---- values ----
+
+
+def _plain(draft: Draft) -> dict[str, Any]:
+    """What the arguments stand for before the call, by name; NOTHING where no call may accept them."""
+    found = {}
+    params = draft.subject.inputs
+    for at, value in enumerate(draft.positional[: len(params)]):
+        found[params[at]["name"]] = draft.meaning(params[at]["kind"], value)
+    for param in params:
+        if param["name"] in draft.arguments:
+            value = draft.arguments[param["name"]]
+            found[param["name"]] = draft.meaning(param["kind"], value)
+    return found
+
+
+def _check_returned(draft: Draft, found: Any, plain: dict, arguments: dict) -> None:
+    subject = draft.subject
+    known = {p["name"] for p in subject.inputs + subject.results} | {"out"}
+    if unknown := [name for name in arguments if name not in known]:
+        raise Fault(f"was accepted with the unknown keyword {unknown[0][:40]!r}")
+    if swallowed := [own for own in draft.raised if not isinstance(own, Exception)]:
+        raise Fault(f"was accepted although an argument raised {type(swallowed[0]).__name__}")
+    for name, value in plain.items():
+        if value is NOTHING and not (draft.is_dead and draft.way):  # jax.eval_shape takes old tracers
+            raise Fault(f"was accepted, and {name} stands for nothing; gave {_short(found)}")
+    problems = ["was accepted, and an argument stands for nothing"]
+    for way in _ways(plain):
+        problem = _differs(draft, found, way)
+        if problem is None:
+            break
+        problems.append(problem)
+    else:
+        raise Fault(problems[-1])
+    if not all(placed.is_guarded() for placed in draft.given):
+        raise Fault("bytes outside of a result were written")
+    for name, placed in draft.outputs.items():
+        if not placed.is_guarded() and arguments.get(name) is not None:
+            raise Fault(f"bytes outside of {name} were written")
+
+
+def _ways(plain: dict[str, Any]) -> list[dict[str, Any]]:
+    """One for each thing that an ambiguous value may stand for."""
+    ways = [plain]
+    for name, value in plain.items():
+        if isinstance(value, OneOf):
+            ways = [{**way, name: one} for way in ways for one in value if one is not NOTHING]
+    return ways
+
+
+def _short(found: Any) -> str:
+    try:
+        return repr(found)[:100]
+    except Exception:
+        return type(found).__name__
+
+
+def _differs(draft: Draft, found: Any, plain: dict[str, Any]) -> str | None:
+    """How results differ from those of NumPy's plain call and of the reference; None where they do not."""
+    subject = draft.subject
+    before = {name: np.array(v, order="C") if isinstance(v, np.ndarray) else v for name, v in plain.items()}
+    unwanted = {p["name"]: False for p in subject.results if draft.arguments.get(p["name"]) is False}
+    try:
+        with np.errstate(all="ignore"):
+            expected = subject.function(**before, **unwanted)
+    except Exception as error:
+        return f"was accepted, and the same values in plain arrays are refused: {error}; gave {_short(found)}"
+    count = len(subject.results)
+    expected = list(expected) if count > 1 else [expected]
+    got = list(found) if isinstance(found, tuple) else [found]
+    if len(got) != count:
+        return f"{len(got)} results, expected {count}"
+    reference = _reference(draft, plain)
+    for at, param in enumerate(subject.results):
+        problem = _compare(draft, param, got[at], expected[at], reference[at] if reference else None)
+        if problem:
+            return problem
+    return None
+
+
+def _compare(draft: Draft, param: dict, got: Any, expected: Any, reference: Any) -> str | None:
+    name = param["name"]
+    if expected is None or got is None:
+        return None if got is expected else f"{name} is {_short(got)}, expected {_short(expected)}"
+    if draft.is_fake:
+        return None
+    is_given = got is draft.arguments.get(name)
+    if not draft.bridge.owns(got) and not is_given and not isinstance(got, np.ndarray):
+        return f"{name} is a {type(got).__name__}"
+    array = draft.bridge.array(got)
+    shape = tuple(got.shape) if array is None else array.shape
+    if shape != expected.shape:
+        return f"{name} has shape {shape}, expected {expected.shape}"
+    if array is None:
+        return None
+    if array.dtype != expected.dtype:
+        return f"{name} is of {array.dtype}, expected {expected.dtype}"
+    tolerance = draft.subject.metadata["tolerance"].get(array.dtype.name, 0.0)
+    if problem := _far(array, expected, 2 * tolerance):
+        return f"{name}{problem} from NumPy"
+    if reference is not None and (problem := _far(array, np.asarray(reference), tolerance)):
+        return f"{name}{problem} by the reference"
+    return None
+
+
+def _far(array: np.ndarray, expected: np.ndarray, tolerance: float) -> str | None:
+    if expected.shape != array.shape:
+        return f" has shape {array.shape}, expected {expected.shape}"
+    with np.errstate(all="ignore"):
+        rounded = in_float64(expected.astype(array.dtype))
+        got, wanted = in_float64(array), in_float64(np.asarray(expected))
+        same = got == rounded
+        if is_floating(array.dtype.name):
+            same |= np.isnan(got) & np.isnan(rounded)
+            same |= np.isfinite(rounded) & (np.abs(got - wanted) <= tolerance * (1 + np.abs(wanted)))
+    if same.all():
+        return None
+    at = tuple(map(int, np.argwhere(~same)[0]))
+    return f"{list(at)} is {got[at]}, expected {wanted[at]}"
+
+
+def _reference(draft: Draft, plain: dict[str, Any]) -> list | None:
+    """What the float64 reference gives; None for values that it does not speak of."""
+    subject = draft.subject
+    ranges = (subject.metadata["test"] or {}).get("range", {})
+    arguments = {}
+    for param in subject.inputs:
+        value = plain.get(param["name"], param["default"])
+        if isinstance(value, np.ndarray):
+            value = in_float64(value)
+            if param["name"] in ranges and not _within(draft, value, ranges[param["name"]]):
+                return None
+        elif isinstance(value, str) and param["kind"] == "float":
+            value = float(value)
+        elif param["kind"] == "float" and value is not None and not 1e-30 < abs(value) < 1e30:
+            return None  # float32 has no such eps
+        arguments[param["name"]] = value
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = subject.reference(**arguments)
+    except Exception:
+        return None
+    return [found] if len(subject.results) == 1 else list(found)
+
+
+def _within(draft: Draft, value: np.ndarray, bounds: list) -> bool:
+    try:
+        low, high = (
+            b if isinstance(b, float) else evaluate(b, draft.case.point.sizes) for b in bounds
+        )
+    except Exception:
+        return False
+    return not value.size or bool((value >= low).all() and (value <= high).all())

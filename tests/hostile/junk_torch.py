@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Junk of torch: tensors without plain memory, of other devices and subclasses, modes, and storage that goes away."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import Any
+
+import anyop.torch  # noqa: F401  registers
+import junk_arrays  # noqa: F401  registers
+import numpy as np
+import torch
+from anyop.testing.dtype_choices import numpy_dtype
+from junk_draft import Bridge, Unfit, junk
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+warnings.filterwarnings("ignore")
+FAKE = FakeTensorMode()
+
+
+def over(array: np.ndarray) -> Any:
+    """A tensor in the array's memory where torch can, else a copy."""
+    name = array.dtype.name
+    try:
+        if array.dtype.isbuiltin == 1:
+            return torch.from_numpy(array)
+        bits = torch.from_numpy(array.view(f"i{array.itemsize}"))  # of ml_dtypes
+        return bits.view(getattr(torch, name))
+    except (TypeError, ValueError, RuntimeError, AttributeError):  # negative strides, odd dtypes
+        try:
+            return torch.tensor(np.ascontiguousarray(array))
+        except Exception:
+            raise Unfit from None
+
+
+class Torch(Bridge):
+    """On the CPU."""
+
+    name = "torch"
+
+    def __init__(self) -> None:
+        self.changers = [_free_storages]
+
+    def tensor(self, array: np.ndarray) -> Any:
+        return over(array)
+
+    def array(self, value: Any) -> np.ndarray | None:
+        if type(value) not in (torch.Tensor, torch.nn.Parameter):
+            return super().array(value)  # one array among tensors is refused, all of them are not
+        try:
+            with torch.no_grad(), torch.inference_mode():
+                plain = value.detach().resolve_conj().resolve_neg().contiguous()
+                name = str(plain.dtype).removeprefix("torch.")
+                if hasattr(np, name):
+                    return plain.numpy().copy()
+                bits = {1: torch.uint8, 2: torch.uint16}[plain.element_size()]
+                return plain.view(bits).numpy().view(numpy_dtype(name)).copy()
+        except Exception:
+            return None
+
+    def owns(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor)
+
+    def has_dtype(self, name: str) -> bool:
+        return hasattr(torch, name)
+
+    def contexts(self, draft: Any) -> list:
+        if draft.dice.random() > 0.1:
+            return []
+        name = draft.dice.choice(["no_grad", "inference", "meta", "fake"])
+        draft.note(f"under {name}")
+        draft.is_fake = name in ("meta", "fake")
+        return [
+            {
+                "no_grad": torch.no_grad,
+                "inference": torch.inference_mode,
+                "meta": lambda: torch.device("meta"),
+                "fake": lambda: FAKE,
+            }[name]()
+        ]
+
+    def entry(self, draft: Any) -> Any:
+        operator = getattr(torch.ops.anyop, draft.subject.metadata["name"])
+        draft.by_ops = not draft.outputs and draft.dice.random() < 0.15
+        return operator if draft.by_ops else draft.subject.function
+
+    def is_its_own(self, draft: Any, error: BaseException) -> bool:
+        text = str(error)
+        if draft.by_ops and draft.subject.metadata["name"] in text:
+            return isinstance(error, (RuntimeError, TypeError, ValueError, NotImplementedError))
+        if isinstance(error, RuntimeError) and "doesn't support automatic differentiation" in text:
+            return True  # torch's text, as of any out=
+        if draft.torchs_own and ("functorch" in text or "interpreter must not be" in text or "maybe_level" in text):
+            return True  # a tensor of a transform that is over
+        if isinstance(error, RecursionError) and draft.may_recurse:
+            return True
+        named = draft.subject.metadata["name"] in text
+        return named and (draft.torchs_own or draft.is_fake) and isinstance(error, (RuntimeError, NotImplementedError))
+
+
+def _free_storages(draft: Any) -> None:
+    """What FSDP does, or set_, while the call reads its other arguments."""
+    for value in [*draft.arguments.values(), *draft.positional]:
+        if type(value) is torch.Tensor and value.numel():
+            with contextlib.suppress(Exception):
+                draft.dice.choice(
+                    [
+                        lambda v=value: v.resize_(0),
+                        lambda v=value: v.set_(),
+                        lambda v=value: v.untyped_storage().resize_(0),
+                        lambda v=value: v.unsqueeze_(0),
+                        lambda v=value: v.t_(),
+                    ]
+                )()
+    draft.changed = True
+
+
+class Subclass(torch.Tensor):
+    """Does nothing of its own."""
+
+
+class Dispatching(torch.Tensor):
+    """Raises for whatever is done with it."""
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        raise ZeroDivisionError("mine")
+
+
+def _dispatching(t: torch.Tensor) -> torch.Tensor:
+    return torch.Tensor._make_wrapper_subclass(Dispatching, t.shape, dtype=t.dtype)
+
+
+def _emptied(t: torch.Tensor) -> torch.Tensor:
+    t = t.clone()
+    t.untyped_storage().resize_(0)
+    return t
+
+
+def _shrunk(t: torch.Tensor) -> torch.Tensor:
+    t = t.clone()
+    t.untyped_storage().resize_(max(t.untyped_storage().nbytes() // 2, 1))
+    return t
+
+
+def _of_functorch(t: torch.Tensor) -> torch.Tensor:
+    found: list = []
+    torch.func.vmap(lambda x: (found.append(x), x)[1])(t[None])
+    return found[0]  # of a level that is over
+
+
+def _inference(t: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return t.clone()
+
+
+MADE = {
+    "requires grad": lambda t: t.clone().requires_grad_(),
+    "not a leaf": lambda t: t.clone().requires_grad_() * 1,
+    "parameter": lambda t: torch.nn.Parameter(t.clone()),
+    "uninitialized parameter": lambda t: torch.nn.UninitializedParameter(),
+    "buffer": lambda t: torch.nn.Buffer(t.clone()),
+    "meta": lambda t: t.to("meta"),
+    "fake": lambda t: FAKE.from_tensor(t.clone()),
+    "sparse": lambda t: t.to_sparse(),
+    "compressed": lambda t: t.to_sparse_csr(),
+    "quantized": lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8),
+    "nested": lambda t: torch.nested.nested_tensor([t, t]),
+    "jagged": lambda t: torch.nested.nested_tensor([t, t], layout=torch.jagged),
+    "oneDNN": lambda t: t.to_mkldnn(),
+    "conjugate": lambda t: torch.complex(t, t).conj(),
+    "negative": lambda t: torch.complex(t, t).conj().imag,
+    "real part": lambda t: torch.complex(t, t).real,
+    "zero": lambda t: torch._efficientzerotensor(t.shape, dtype=t.dtype),
+    "subclass": lambda t: t.clone().as_subclass(Subclass),
+    "dispatching": _dispatching,
+    "emptied storage": _emptied,
+    "shrunk storage": _shrunk,
+    "functorch's": _of_functorch,
+    "inference": _inference,
+    "expanded": lambda t: t[:1].expand(t.shape),
+    "window": lambda t: torch.as_strided(t.clone(), t.shape, (1,) * t.ndim),
+    "empty view": lambda t: t.as_strided((2**40, 0), (1, 1)),
+    "undefined grad": lambda t: t.grad,
+    "storage": lambda t: t.untyped_storage(),
+    "generator": lambda t: torch.Generator(),
+    "dtype": lambda t: torch.float32,
+    "device": lambda t: torch.device("cpu"),
+    "size": lambda t: t.shape,
+    "symbolic": lambda t: torch.sym_max(1, 2),
+    "class": lambda t: torch.Tensor,
+    "legacy": lambda t: torch.Tensor(),
+    "scalar": lambda t: torch.tensor(0.5),
+    "pinned": lambda t: t.pin_memory(),
+    "functional": lambda t: torch._to_functional_tensor(t),
+    "with a tangent": None,
+}
+
+
+@junk("Tensor", "int", "float", "bool", "ScalarType", label="of torch")
+def of_torch(draft, place, good):
+    """Every kind of tensor that torch knows."""
+    name = draft.dice.choice(list(MADE))
+    draft.note(name)
+    array = good if isinstance(good, np.ndarray) else np.ones((2, 3), np.float32)
+    tensor = over(draft.fresh(array))
+    draft.torchs_own = True  # "RuntimeError: ... functorch ..." and the like name the operator
+    if name == "with a tangent":
+        level = torch.autograd.forward_ad.dual_level()
+        draft.contexts.append(level)
+        with level:
+            return torch.autograd.forward_ad.make_dual(tensor, torch.ones_like(tensor))
+    try:
+        made = MADE[name](tensor)
+    except Exception:
+        raise Unfit from None
+    if place.kind == "Tensor" and name == "inference":
+        return draft.means(made, np.array(array))
+    if place.kind == "Tensor" and name in ("buffer", "subclass", "fake", "functional"):
+        draft.is_fake = True
+        return draft.means(made, np.array(array))
+    if name == "zero":
+        return draft.means(made, np.zeros(array.shape, array.dtype))
+    return made
+
+
+for _label in MADE:
+    junk("Tensor", label=f"torch's: {_label}")(
+        lambda draft, place, good, name=_label: _one(draft, place, good, name)
+    )
+
+
+def _one(draft, place, good, name):
+    kept = draft.dice
+    draft.dice = type("Fixed", (), {"choice": staticmethod(lambda _: name)})
+    try:
+        return of_torch(draft, place, good)
+    finally:
+        draft.dice = kept
+
+
+BRIDGE = Torch
