@@ -80,6 +80,27 @@ def test_a_subclass_is_refused():
         anyop.relu(Own(paddle.ones([3])))
 
 
+def test_what_would_be_dispatched_for_ever_is_refused():
+    """A subclass as a result, and a value of a static graph where none is made: once a RecursionError."""
+
+    class Own(paddle.Tensor):
+        pass
+
+    x = paddle.ones([2, 3])
+    paddle.enable_static()
+    with paddle.static.program_guard(paddle.static.Program()):
+        value = paddle.static.data("value", [3], "float32")
+    paddle.disable_static()
+    for name, call in {
+        "silu: out is a ": lambda: anyop.silu(x, out=Own(x.numpy())),
+        "silu: x is a ": lambda: anyop.silu(value),
+        "rms_norm: weight is a ": lambda: anyop.rms_norm(x, value),
+        "silu: out is a paddle.base.libpaddle.pir.Value": lambda: anyop.silu(x, out=value),
+    }.items():
+        with pytest.raises(TypeError, match=f"^{name}.* expected an eager paddle.Tensor"):
+            call()
+
+
 def test_views():
     """What the operator takes reaches it as it lies; what it does not take is refused, not copied in silence."""
     x = paddle.randn([64, 4])

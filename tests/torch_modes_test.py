@@ -191,3 +191,26 @@ def test_symbolic_trace_is_told_what_to_do(call):
     traced = torch.fx.symbolic_trace(lambda x, w: torch.ops.anyop.rms_norm(x, w))
     x, w = torch.randn(3, 8), torch.randn(8)
     torch.testing.assert_close(traced(x, w), anyop.rms_norm(x, w))
+
+
+def test_given_results_are_checked_before_one_is_written():
+    """Under a mode results are computed anew and copied: never one over the other, and all or none."""
+    generator = torch.Generator().manual_seed(0)
+    grad_out, x = torch.randn(2, 3, generator=generator), torch.randn(2, 3, generator=generator)
+    weight, memory = torch.randn(3, generator=generator), torch.zeros(9)
+    whole, part = memory[:6].view(2, 3), memory[3:6]
+    window = memory.as_strided((2, 3), (1, 1))
+    for grad_x, grad_weight, says in (
+        (whole, part, "rms_norm_backward: grad_weight overlaps grad_x in memory"),
+        (window, None, "rms_norm_backward: grad_x has sizes"),
+        (whole, torch.zeros(4), "rms_norm_backward: grad_weight has shape"),
+        (whole, np.zeros(3), "rms_norm_backward: grad_weight is a ndarray"),
+    ):
+        with pytest.raises((TypeError, ValueError)) as error, FlopCounterMode(display=False):
+            anyop.rms_norm_backward(grad_out, x, weight, grad_x=grad_x, grad_weight=grad_weight)
+        assert str(error.value).startswith(says), error.value
+        assert not memory.any(), says
+    with FlopCounterMode(display=False):
+        anyop.rms_norm_backward(grad_out, x, weight, grad_x=whole, grad_weight=memory[6:])
+    expected = anyop.rms_norm_backward(grad_out, x, weight)
+    assert torch.equal(whole, expected[0]) and torch.equal(memory[6:], expected[1])

@@ -195,8 +195,8 @@ def many(calls: Calls, state_path: str, faults_path: str, start: str, stop: str)
                 counters[4] += 1
                 continue
             label = describe(draft)
-            state.write(label)
             counters[1] += 1
+            state.write(label)
             try:
                 counters[2 if judge(draft) == "right" else 3] += 1
             except Fault as error:

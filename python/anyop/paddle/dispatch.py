@@ -38,6 +38,8 @@ def install(operator: Operator, how: Gradient | str) -> None:
         if autocast.is_on():
             inputs = autocast.cast_inputs(operator, inputs)
         if paddle.in_dynamic_mode():
+            for at, value in enumerate((*inputs, *results)):
+                _refuse_again(operator, at, value)
             return _eager(operator, inputs, results)
         return graph.call(operator, how, inputs, results)
 
@@ -51,6 +53,16 @@ def _eager(operator: Operator, inputs: list[Any], results: list[Any]) -> Any:
     named.update((name, value) for name, value in given.items() if value is not None)
     with autocast.off():
         return operator.function(*inputs[: operator.positional], **named)
+
+
+def _refuse_again(operator: Operator, at: int, value: Any) -> None:
+    """TypeError for what the C entry would send here again, for ever: values of graphs, subclasses as results."""
+    for item in value if isinstance(value, (list, tuple)) else (value,):
+        kind = type(item)
+        if kind is paddle.pir.Value or (issubclass(kind, paddle.Tensor) and kind not in _KNOWN):
+            param = (*operator.inputs, *operator.results)[at]
+            what = "an eager paddle.Tensor: no static graph is made here"
+            raise _wrong(operator, param, item, what)
 
 
 def _attribute(operator: Operator, at: int, value: Any) -> Any:

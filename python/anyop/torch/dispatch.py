@@ -206,20 +206,53 @@ def _copied(operator: Operator, inputs: list[Any], results: list[Any], use: str 
     """Where only some results are given, or some are optional: computed anew, then copied to their places."""
     if requires((*inputs, *results)):
         raise out_error(operator)
+    places = [(at, p) for at, p in enumerate(results) if p is not None and p is not False]
+    for at, place in places:
+        if not isinstance(place, torch.Tensor):
+            raise _no_tensor(operator, operator.results[at], place, "a torch.Tensor")
+    _refuse_shared(operator, places)
     found = operator.call(inputs, _mask(operator, results), use)
     found = list(found) if isinstance(found, tuple) else [found]
-    for at, (param, place) in enumerate(zip(operator.results, results)):
-        if place is None or place is False:
-            continue
-        if not isinstance(place, torch.Tensor):
-            raise _no_tensor(operator, param, place, "a torch.Tensor")
+    for at, place in places:  # all of them before the first is written
         for what in ("shape", "dtype", "device", "layout"):
             if getattr(place, what) != getattr(found[at], what):
                 error = TypeError if what in ("dtype", "layout") else ValueError
                 raise error(
-                    f"{operator.name}: {param['name']} has {what} {getattr(place, what)}, expected "
-                    f"{getattr(found[at], what)}"
+                    f"{operator.name}: {operator.results[at]['name']} has {what} {getattr(place, what)}, "
+                    f"expected {getattr(found[at], what)}"
                 )
+    for at, place in places:
         place.copy_(found[at])
         found[at] = place
     return found[0] if len(found) == 1 else tuple(found)
+
+
+def _refuse_shared(operator: Operator, places: list[tuple[int, torch.Tensor]]) -> None:
+    """As the core does: one result would be copied over another, or over itself."""
+    if torch.compiler.is_compiling():  # which cannot trace addresses
+        return
+    seen: list[tuple[str, range]] = []
+    for at, place in places:
+        name = operator.results[at]["name"]
+        span = _span(place)
+        if len(span) < place.numel() * place.element_size() and span:
+            raise ValueError(
+                f"{operator.name}: {name} has sizes {tuple(place.shape)} and strides {place.stride()}: its "
+                "elements overlap, so it cannot be written"
+            )
+        for other, taken in seen:
+            if span and taken and span.start < taken.stop and taken.start < span.stop:
+                raise ValueError(f"{operator.name}: {name} overlaps {other} in memory")
+        seen.append((name, span))
+
+
+def _span(tensor: torch.Tensor) -> range:
+    """The addresses of a tensor's elements; none where it is empty or has no memory."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_meta or not tensor.numel():
+        return range(0)
+    try:
+        first = tensor.data_ptr()
+    except RuntimeError:  # of a transform
+        return range(0)
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    return range(first, first + (last + 1) * tensor.element_size())
