@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -99,6 +102,33 @@ def test_what_would_be_dispatched_for_ever_is_refused():
     }.items():
         with pytest.raises(TypeError, match=f"^{name}.* expected an eager paddle.Tensor"):
             call()
+
+
+DISTRIBUTED = """
+import anyop, paddle
+x = paddle.ones([2, 3])
+mesh = paddle.distributed.ProcessMesh([0], dim_names=["a"])
+odd = {
+    "distributed": paddle.distributed.shard_tensor(x, mesh, [paddle.distributed.Replicate()]),
+    "sparse": x.to_sparse_coo(2),
+    "nothing": paddle.Tensor(),
+}
+paddle.enable_static()
+with paddle.static.program_guard(paddle.static.Program()):
+    for name, value in odd.items():
+        try:
+            anyop.silu(value)
+        except TypeError as error:
+            assert str(error).startswith("silu: x is a paddle.Tensor without plain memory"), error
+            print(name)
+"""
+
+
+def test_tensors_without_memory_in_a_static_graph():
+    """Paddle itself ends the process where a distributed tensor reaches its node."""
+    words = [sys.executable, "-c", DISTRIBUTED]
+    process = subprocess.run(words, capture_output=True, text=True)
+    assert process.stdout.split() == ["distributed", "sparse", "nothing"], process.stderr[-2000:]
 
 
 def test_views():

@@ -54,7 +54,9 @@ def odd_size(draft, place, good):
     shape = list(good.shape)
     at = draft.dice.randrange(good.ndim)
     shape[at] = draft.dice.choice([0, 1, shape[at] + 1, max(shape[at] - 1, 0), shape[at] * 2, 1000])
-    return draft.of(draft.fresh(np.resize(good, shape) if good.size else np.ones(shape, good.dtype)))
+    return draft.of(
+        draft.fresh(np.resize(good, shape) if good.size else np.ones(shape, good.dtype))
+    )
 
 
 @junk("Tensor")
@@ -183,7 +185,9 @@ class Liar(np.ndarray):
     strides = property(lambda self: (1, 1))
     ndim = property(lambda self: 99)
     data = property(lambda self: None)
-    __array_interface__ = property(lambda self: {"data": (16, False), "shape": (9,), "typestr": "<f8"})
+    __array_interface__ = property(
+        lambda self: {"data": (16, False), "shape": (9,), "typestr": "<f8"}
+    )
 
 
 @junk("Tensor")
@@ -223,7 +227,9 @@ def record_array(draft, place, good):
 
 @junk("Tensor")
 def as_list(draft, place, good):
-    return draft.dice.choice([good.tolist(), [good], (good,), [[good]], np.array([good, None], object)])
+    return draft.dice.choice(
+        [good.tolist(), [good], (good,), [[good]], np.array([good, None], object)]
+    )
 
 
 @junk("Tensor")
@@ -232,7 +238,9 @@ def buffer(draft, place, good):
     if good.dtype.kind not in "fiu" or good.dtype.isbuiltin != 1:
         raise Unfit
     held = np.ascontiguousarray(good)
-    made = draft.dice.choice([memoryview(held), bytearray(8), array.array("f", [1.0, 2.0]), held.data])
+    made = draft.dice.choice(
+        [memoryview(held), bytearray(8), array.array("f", [1.0, 2.0]), held.data]
+    )
     return made
 
 
@@ -275,7 +283,15 @@ def dlpack(draft, place, good):
     fields = {
         "shape": [(0,), (2**40, 2**40), (-1,), (2**63 - 1,), (1,) * 64, (0, 2**62)],
         "strides": [(0,) * good.ndim, (-1,) * good.ndim, (2**62,) * good.ndim],
-        "dtype": [(2, 32, 4), (2, 31, 1), (0, 0, 0), (255, 255, 65535), (2, 128, 1), (3, 64, 1), (5, 64, 1)],
+        "dtype": [
+            (2, 32, 4),
+            (2, 31, 1),
+            (0, 0, 0),
+            (255, 255, 65535),
+            (2, 128, 1),
+            (3, 64, 1),
+            (5, 64, 1),
+        ],
         "device": [(2, 0), (0, 0), (-1, -1), (13, 99), (14, 0), (1, 7), (2**31 - 1, 0)],
         "data": [0, None, 1, 16],
         "byte_offset": [1, 2**63, 2**64 - 8],
@@ -295,7 +311,9 @@ def dlpack(draft, place, good):
         raise Unfit
     draft.note(f"{kind.__name__} {field}={value}")
     made = kind(draft.fresh(good), **{field: value})
-    (draft.given if place.kind == "result" else draft.placed).pop()  # what it lends is its own affair
+    (
+        draft.given if place.kind == "result" else draft.placed
+    ).pop()  # what it lends is its own affair
     return draft.means(made, _lent(field, value, good, kind))
 
 
@@ -343,7 +361,9 @@ def over_an_input(draft, place, good):
     if not arrays or not draft.bridge.writes:
         raise Unfit
     held = draft.dice.choice(arrays)
-    made = draft.dice.choice([held, held[::-1], held[..., ::-1], held[:1], held.T, held.reshape(-1)[:-1]])
+    made = draft.dice.choice(
+        [held, held[::-1], held[..., ::-1], held[:1], held.T, held.reshape(-1)[:-1]]
+    )
     if made.shape != good.shape and made.size >= good.size and draft.dice.random() < 0.7:
         made = made.reshape(-1)[-good.size or None :][: good.size].reshape(good.shape)
     if made.dtype != good.dtype and made.flags.c_contiguous and made.nbytes >= good.nbytes:

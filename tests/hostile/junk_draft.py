@@ -148,7 +148,8 @@ class Draft:
         self.run: Callable[[Callable], Any] | None = None  # instead of a plain call
         self.notes: list[str] = [f"{cell.subject.name} {cell.place.name}: {cell.label}"]
         self.may_change = False  # junk writes its own memory
-        self.may_recurse = False
+        self.may_recurse = self.busy = False
+        self.recursions = 0
         self.is_fake = False  # results have no values to compare
         self.by_ops = self.torchs_own = self.is_dead = False
         self.way = ""
@@ -306,6 +307,9 @@ def _choices(subject: testing.Subject, bridge: Bridge) -> list[DtypeChoice]:
 
 
 def _dtype_name(value: Any) -> Any:
+    known = {int: "int64", float: "float64", bool: "bool", complex: "complex128"}
+    if isinstance(value, type) and value in known:
+        return known[value]
     text = value if isinstance(value, str) else getattr(value, "name", None)
     if not isinstance(text, str):
         text = getattr(value, "__name__", None) or str(value)
@@ -313,4 +317,15 @@ def _dtype_name(value: Any) -> Any:
     return text if text in testing.dtype_choices.__globals__["NAMES"] else NOTHING
 
 
-__all__ = ["NOTHING", "OUTPUT_FILL", "REMOVED", "Bridge", "Cell", "Draft", "Place", "Unfit", "cells_of", "junk"]
+__all__ = [
+    "NOTHING",
+    "OUTPUT_FILL",
+    "REMOVED",
+    "Bridge",
+    "Cell",
+    "Draft",
+    "Place",
+    "Unfit",
+    "cells_of",
+    "junk",
+]

@@ -53,11 +53,16 @@ class Jax(Bridge):
         draft.way = draft.dice.choice(ENTRIES)
         draft.note(draft.way)
         draft.is_fake = draft.way in ("vmap", "grad")
-        return lambda *args, **kwargs: jax.block_until_ready(_traced(draft.way, function, args, kwargs))
+        return lambda *args, **kwargs: jax.block_until_ready(
+            _traced(draft.way, function, args, kwargs)
+        )
 
     def is_its_own(self, draft: Any, error: BaseException) -> bool:
         text, name = str(error), draft.subject.name
-        if isinstance(error, (ValueError, NotImplementedError, RuntimeError)) and f": {name}: " in text:
+        if (
+            isinstance(error, (ValueError, NotImplementedError, RuntimeError))
+            and f": {name}: " in text
+        ):
             return True  # of the run: behind XLA's code
         if "has been deleted" in text or isinstance(error, jax.errors.UnexpectedTracerError):
             return draft.is_dead
@@ -65,7 +70,13 @@ class Jax(Bridge):
             return True
         way = draft.way
         # What jax.grad, jax.vmap and jax.jit themselves ask of their arguments.
-        own = "Error interpreting argument", "grad requires", "vmap", "not a valid JAX type", "Gradient only defined"
+        own = (
+            "Error interpreting argument",
+            "grad requires",
+            "vmap",
+            "not a valid JAX type",
+            "Gradient only defined",
+        )
         return bool(way) and any(word in text for word in own)
 
 

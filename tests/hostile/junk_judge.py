@@ -17,7 +17,9 @@ from junk_objects import OneOf
 
 DOCUMENTED = (ValueError, TypeError, NotImplementedError, MemoryError)
 OF_DATA = re.compile(r"\w+\[[\d, ]+\] is ")  # the kernel had begun
-FORBIDDEN = re.compile(r"/\w+/\w+\.|\.(?:cc|cpp|cu|hpp)\b|std::|c10::|torch::Tensor|TORCH_|INTERNAL ASSERT|static_cast")
+FORBIDDEN = re.compile(
+    r"/\w+/\w+\.|\.(?:cc|cpp|cu|hpp)\b|std::|c10::|torch::Tensor|TORCH_|INTERNAL ASSERT|static_cast"
+)
 
 OWN_TEXTS = (  # of the objects that are passed
     "this array is busy", "DLPack only supports", "weakly-referenced object", "Cannot export readonly array",
@@ -51,7 +53,9 @@ def judge(draft: Draft) -> str:
             found = draft.run(call) if draft.run else call()
     except BaseException as error:
         _check_error(draft, error)
-        began = OF_DATA.search(_text(error)[:1000]) is not None
+        began = (
+            bool(draft.raised) or OF_DATA.search(_text(error)[:1000]) is not None
+        )  # hostile code ran
         if not began and not all(p.is_untouched() for p in draft.outputs.values()):
             raise Fault(f"a result was written although the call was refused: {error!r}") from None
         _check_memory(memory, draft.may_change and began)
@@ -85,7 +89,9 @@ def _check_error(draft: Draft, error: BaseException) -> None:
         return  # Python's word of an object whose __dlpack__ is no method
     swallowed = [own for own in draft.raised if not isinstance(own, Exception)]
     if swallowed:
-        raise Fault(f"{type(swallowed[0]).__name__} of an argument became {type(error).__name__}: {text[:300]}")
+        raise Fault(
+            f"{type(swallowed[0]).__name__} of an argument became {type(error).__name__}: {text[:300]}"
+        )
     if isinstance(error, RecursionError) and draft.may_recurse:
         return
     if draft.bridge.is_its_own(draft, error):
@@ -95,7 +101,9 @@ def _check_error(draft: Draft, error: BaseException) -> None:
     if type(error) not in DOCUMENTED:
         raise Fault(f"raised {type(error).__module__}.{type(error).__name__}: {text[:500]}")
     if not text.startswith(f"{name}: "):
-        raise Fault(f"the text of {type(error).__name__} does not begin with the operator: {text[:500]}")
+        raise Fault(
+            f"the text of {type(error).__name__} does not begin with the operator: {text[:500]}"
+        )
     if found := FORBIDDEN.search(text.replace(draft.subject.metadata["schema"], "")):
         raise Fault(f"the text shows {found[0]!r}: {text[:500]}")
 
@@ -123,8 +131,10 @@ def _check_returned(draft: Draft, found: Any, plain: dict, arguments: dict) -> N
         raise Fault(f"was accepted with the unknown keyword {unknown[0][:40]!r}")
     if swallowed := [own for own in draft.raised if not isinstance(own, Exception)]:
         raise Fault(f"was accepted although an argument raised {type(swallowed[0]).__name__}")
+    if draft.is_dead and draft.way:
+        return  # jax.eval_shape takes tracers of a trace that is over
     for name, value in plain.items():
-        if value is NOTHING and not (draft.is_dead and draft.way):  # jax.eval_shape takes old tracers
+        if value is NOTHING:
             raise Fault(f"was accepted, and {name} stands for nothing; gave {_short(found)}")
     problems = ["was accepted, and an argument stands for nothing"]
     for way in _ways(plain):
@@ -160,12 +170,19 @@ def _short(found: Any) -> str:
 def _differs(draft: Draft, found: Any, plain: dict[str, Any]) -> str | None:
     """How results differ from those of NumPy's plain call and of the reference; None where they do not."""
     subject = draft.subject
-    before = {name: np.array(v, order="C") if isinstance(v, np.ndarray) else v for name, v in plain.items()}
-    unwanted = {p["name"]: False for p in subject.results if draft.arguments.get(p["name"]) is False}
+    before = {
+        name: np.array(v, order="C") if isinstance(v, np.ndarray) else v
+        for name, v in plain.items()
+    }
+    unwanted = {
+        p["name"]: False for p in subject.results if draft.arguments.get(p["name"]) is False
+    }
     try:
         with np.errstate(all="ignore"):
             expected = subject.function(**before, **unwanted)
     except Exception as error:
+        if isinstance(error, MemoryError) or "array is too big" in str(error):
+            return None  # JAX and Paddle make nothing of nothing, whatever its sizes
         return f"was accepted, and the same values in plain arrays are refused: {error}; gave {_short(found)}"
     count = len(subject.results)
     expected = list(expected) if count > 1 else [expected]
@@ -174,7 +191,9 @@ def _differs(draft: Draft, found: Any, plain: dict[str, Any]) -> str | None:
         return f"{len(got)} results, expected {count}"
     reference = _reference(draft, plain)
     for at, param in enumerate(subject.results):
-        problem = _compare(draft, param, got[at], expected[at], reference[at] if reference else None)
+        problem = _compare(
+            draft, param, got[at], expected[at], reference[at] if reference else None
+        )
         if problem:
             return problem
     return None
@@ -190,7 +209,7 @@ def _compare(draft: Draft, param: dict, got: Any, expected: Any, reference: Any)
     if not draft.bridge.owns(got) and not is_given and not isinstance(got, np.ndarray):
         return f"{name} is a {type(got).__name__}"
     array = draft.bridge.array(got)
-    shape = tuple(got.shape) if array is None else array.shape
+    shape = tuple(getattr(got, "shape", expected.shape)) if array is None else array.shape
     if shape != expected.shape:
         return f"{name} has shape {shape}, expected {expected.shape}"
     if array is None:
@@ -214,7 +233,9 @@ def _far(array: np.ndarray, expected: np.ndarray, tolerance: float) -> str | Non
         same = got == rounded
         if is_floating(array.dtype.name):
             same |= np.isnan(got) & np.isnan(rounded)
-            same |= np.isfinite(rounded) & (np.abs(got - wanted) <= tolerance * (1 + np.abs(wanted)))
+            same |= np.isfinite(rounded) & (
+                np.abs(got - wanted) <= tolerance * (1 + np.abs(wanted))
+            )
     if same.all():
         return None
     at = tuple(map(int, np.argwhere(~same)[0]))

@@ -110,8 +110,10 @@ def _behave(draft: Draft, place: Place, good: Any, method: str, itself: list) ->
         return draft.lie
     if action == "itself":
         return itself[0]
-    if action == "change":
+    if action == "change" and not draft.busy:
+        draft.busy = True
         _change_others(draft)
+        draft.busy = False
     elif action == "call back":
         _call_back(draft)
     elif action == "collect":
@@ -119,7 +121,9 @@ def _behave(draft: Draft, place: Place, good: Any, method: str, itself: list) ->
     elif action == "yield":
         time.sleep(0.0001)
     elif action == "recurse":
-        draft.may_recurse = True
+        draft.may_recurse, draft.recursions = True, draft.recursions + 1
+        if draft.recursions > 3000:  # a method that is asked twice a level would go on for years
+            raise draft.raising(Hostile("mine"))
         try:
             draft.subject.function(*draft.positional, **draft.arguments)
         except RecursionError as error:

@@ -125,7 +125,9 @@ def _one(draft, place, good, name):
         made = MADE[name](tensor)
     except Exception:
         raise Unfit from None
-    odd = ("static value", "cleared", "uninitialized", "sparse", "compressed", "selected rows", "array")
+    odd = ("static value", "cleared", "sparse", "compressed", "selected rows", "array")
+    if name == "uninitialized":
+        return draft.means(made, np.zeros(0, np.float32))
     return draft.means(made, NOTHING) if name in odd else made
 
 

@@ -115,7 +115,10 @@ def frame(draft, place, good):
 @junk("any")
 def wrong_capsule(draft, place, good):
     new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    new.restype, new.argtypes = (
+        ctypes.py_object,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+    )
     return new(0x1, b"dltensor", None)
 
 
@@ -142,7 +145,18 @@ def one_element_array(draft, place, good):
 @junk("any")
 def dtype_text(draft, place, good):
     return draft.dice.choice(
-        ["float32", "<f4", "f", "torch.float32", "float32 ", "FLOAT32", "bf16", "object", "int4", "complex64"]
+        [
+            "float32",
+            "<f4",
+            "f",
+            "torch.float32",
+            "float32 ",
+            "FLOAT32",
+            "bf16",
+            "object",
+            "int4",
+            "complex64",
+        ]
     )
 
 
@@ -159,7 +173,9 @@ def near_int(draft, place, good):
 
 @junk("int")
 def numpy_int(draft, place, good):
-    kind = draft.dice.choice([np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64])
+    kind = draft.dice.choice(
+        [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64]
+    )
     if not isinstance(good, int) or not np.iinfo(kind).min <= good <= np.iinfo(kind).max:
         raise Unfit
     return kind(good)
@@ -186,14 +202,41 @@ def int_for_float(draft, place, good):
 def near_text(draft, place, good):
     text = good if isinstance(good, str) else "none"
     return draft.dice.choice(
-        [text.upper(), text + " ", text + "\n", text[:-1], text * 2, text.encode(), Text(text), [text], text + "%s%n"]
+        [
+            text.upper(),
+            text + " ",
+            text + "\n",
+            text[:-1],
+            text * 2,
+            text.encode(),
+            Text(text),
+            [text],
+            text + "%s%n",
+        ]
     )
 
 
 @junk("ScalarType")
 def dtype_object(draft, place, good):
-    kinds = [np.float32, np.dtype("float16"), np.dtype(">f4"), np.dtype("<f8"), np.int64, np.longdouble, float, int]
-    kinds += [bool, np.dtype([("a", "f4")]), np.dtype(("f4", 2)), np.dtype("S3"), np.uintc, np.bool_, np.complex64]
+    kinds = [
+        np.float32,
+        np.dtype("float16"),
+        np.dtype(">f4"),
+        np.dtype("<f8"),
+        np.int64,
+        np.longdouble,
+        float,
+        int,
+    ]
+    kinds += [
+        bool,
+        np.dtype([("a", "f4")]),
+        np.dtype(("f4", 2)),
+        np.dtype("S3"),
+        np.uintc,
+        np.bool_,
+        np.complex64,
+    ]
     return draft.dice.choice(kinds)
 
 
@@ -208,7 +251,9 @@ def nothing_odd(draft, place, good):
 @junk("call")
 def unknown_keyword(draft, place, good):
     for _ in range(draft.dice.choice([1, 2, 1000])):
-        name = draft.dice.choice(["nonsense", "", "é", "self", "\ud800", "x\0", "out_", "use", "a" * 10_000])
+        name = draft.dice.choice(
+            ["nonsense", "", "é", "self", "\ud800", "x\0", "out_", "use", "a" * 10_000]
+        )
         draft.arguments[name + str(len(draft.arguments))] = 1
 
 
@@ -244,7 +289,19 @@ def no_arguments(draft, place, good):
 def odd_out(draft, place, good):
     outputs = [draft.of(p.array) for p in draft.outputs.values()] or [None]
     draft.arguments["out"] = draft.dice.choice(
-        [tuple(outputs), outputs, (), (None,) * 9, tuple(outputs) * 2, "out", 0, False, {}, (outputs[0],), object()]
+        [
+            tuple(outputs),
+            outputs,
+            (),
+            (None,) * 9,
+            tuple(outputs) * 2,
+            "out",
+            0,
+            False,
+            {},
+            (outputs[0],),
+            object(),
+        ]
     )
 
 

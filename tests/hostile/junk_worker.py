@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that makes calls of junk and may die: what it is about to do stands in a file before it does it.
 
-    python tests/hostile/junk_worker.py numpy SEED STATE FAULTS START STOP     a part of the list of calls
-    python tests/hostile/junk_worker.py numpy SEED 1234                        one call, with what came of it
+python tests/hostile/junk_worker.py numpy SEED STATE FAULTS START STOP     a part of the list of calls
+python tests/hostile/junk_worker.py numpy SEED 1234                        one call, with what came of it
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ def describe(draft) -> str:
         return kind
 
     arguments = [text(value) for value in draft.positional[:20]]
-    arguments += [f"{name[:40]}={text(value)}" for name, value in list(draft.arguments.items())[:20]]
+    arguments += [
+        f"{name[:40]}={text(value)}" for name, value in list(draft.arguments.items())[:20]
+    ]
     return "; ".join(draft.notes) + f" | {draft.subject.name}({', '.join(arguments)})"
 
 

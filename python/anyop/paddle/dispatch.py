@@ -41,6 +41,8 @@ def install(operator: Operator, how: Gradient | str) -> None:
             for at, value in enumerate((*inputs, *results)):
                 _refuse_again(operator, at, value)
             return _eager(operator, inputs, results)
+        for at in operator.tensors:
+            _refuse_without_memory(operator, at, inputs[at])
         return graph.call(operator, how, inputs, results)
 
     dispatched[operator.name] = entry
@@ -63,6 +65,18 @@ def _refuse_again(operator: Operator, at: int, value: Any) -> None:
             param = (*operator.inputs, *operator.results)[at]
             what = "an eager paddle.Tensor: no static graph is made here"
             raise _wrong(operator, param, item, what)
+
+
+def _refuse_without_memory(operator: Operator, at: int, value: Any) -> None:
+    """As the guard does: an eager tensor of these kinds in a static graph ends the process (Paddle 3.3)."""
+    for item in value if isinstance(value, (list, tuple)) else (value,):
+        if isinstance(item, paddle.Tensor) and (
+            item.is_dist() or not item.is_dense() or not item._is_initialized()
+        ):
+            raise TypeError(
+                f"{operator.name}: {operator.names[at]} is a paddle.Tensor without plain memory (sparse, "
+                "distributed, or not initialized), expected a dense one"
+            )
 
 
 def _attribute(operator: Operator, at: int, value: Any) -> Any:

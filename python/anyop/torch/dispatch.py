@@ -248,7 +248,11 @@ def _refuse_shared(operator: Operator, places: list[tuple[int, torch.Tensor]]) -
 
 def _span(tensor: torch.Tensor) -> range:
     """The addresses of a tensor's elements; none where it is empty or has no memory."""
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_meta or not tensor.numel():
+    if (
+        type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+        or tensor.is_meta
+        or not tensor.numel()
+    ):
         return range(0)
     try:
         first = tensor.data_ptr()
