@@ -46,8 +46,8 @@ test-gpu: $(GPU_NEEDS)
 	@$(STEP) --show "tests on the GPU" $(PY) -m pytest -rs $(wildcard tests/cuda_*.py) $(ARGS)
 	@$(STEP) --show "tests of the PyTorch device" $(PY) -m pytest -rs tests/device $(ARGS)
 
-# The long form of the tests, then the tests on further builds: sanitizers, each level of x86-64; on 64-bit ARM in an
-# emulator.
+# The long form of the tests, of them more than 100,000 calls with junk; then the tests on further builds: sanitizers,
+# each level of x86-64; on 64-bit ARM in an emulator.
 test-full: export ANYOP_TEST_FULL = 1
 test-full: test
 	@$(PYTHON) tools/test_full.py --python $(PY) --jobs $(JOBS)

@@ -262,6 +262,23 @@ def test_an_error_of_the_objects_own_arrives():
 # ---- buffers and files ----
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_an_interrupt_while_an_object_is_looked_at_arrives(kind):
+    """In the object's own __getattr__; an ordinary error there means that it is no tensor."""
+    raised = kind("mine")
+
+    class Odd:
+        def __getattr__(self, name):
+            raise raised
+
+    with pytest.raises(kind) as found:
+        anyop.relu(Odd())
+    assert found.value is raised
+    raised = KeyError("mine")
+    with pytest.raises(TypeError, match="relu: x is a .*Odd, expected a tensor"):
+        anyop.relu(Odd())
+
+
 def test_buffers_are_arrays():
     values = [-1.0, 2.0, -3.0, 4.0]
     expected = [0, 2, 0, 4]

@@ -214,3 +214,15 @@ def test_given_results_are_checked_before_one_is_written():
         anyop.rms_norm_backward(grad_out, x, weight, grad_x=whole, grad_weight=memory[6:])
     expected = anyop.rms_norm_backward(grad_out, x, weight)
     assert torch.equal(whole, expected[0]) and torch.equal(memory[6:], expected[1])
+
+
+def test_results_that_are_conj_or_neg_views_are_written():
+    """torch's fallback for them said "Expected Tensor but got None"."""
+    x = torch.linspace(-1, 1, 6).view(2, 3)
+    negative = torch.zeros(2, 3, dtype=torch.complex64).conj().imag
+    assert negative.is_neg() and anyop.relu(x, out=negative) is negative
+    assert torch.equal(negative.resolve_neg(), torch.relu(x))
+    indices = torch.zeros(2, 1, dtype=torch.int64)
+    values = torch.zeros(2, 1, dtype=torch.complex64).conj().imag
+    anyop.topk(x, 1, values=values, indices=indices)
+    assert torch.equal(values.resolve_neg(), x[:, 2:]) and (indices == 2).all()

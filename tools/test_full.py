@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All tests again on further builds: AddressSanitizer, UBSanitizer, each level of x86-64; and aarch64 in an emulator.
+"""All tests again on further builds: sanitizers (of threads: their tests), each level of x86-64; aarch64 emulated.
 
 python3 tools/test_full.py --python .venv/bin/python [--jobs 2] [--only address]
 """
@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -24,9 +24,14 @@ PYTHON_TESTS += [
     for stem in ("builder", "building", "cache", "command", "hip", "readme", "tutorial", "wheel")
 ]
 
+# What ThreadSanitizer sees: anyop's own code under several threads, and processes that end meanwhile.
+THREADS = ["tests/threads_test.py", "tests/torch_threads_test.py", "tests/exit_threads_test.py"]
+
 # Python itself leaks at exit, by design; what operators leak is a test of its own. A size that
 # cannot be had is an answer that callers rely on.
 ASAN_OPTIONS = "detect_leaks=0:allocator_may_return_null=1"
+# Python, NumPy and torch are not instrumented: what they do among themselves is not judged.
+TSAN_OPTIONS = "ignore_noninstrumented_modules=1:detect_deadlocks=0"
 
 
 class Variant(NamedTuple):
@@ -35,6 +40,7 @@ class Variant(NamedTuple):
     name: str
     option: str
     environment: Mapping[str, str] = MappingProxyType({})
+    tests: Sequence[str] = PYTHON_TESTS
 
 
 def runtime(name: str) -> str:
@@ -76,9 +82,11 @@ def variants() -> list[Variant]:
         "ASAN_OPTIONS": ASAN_OPTIONS,
     }
     undefined = {"LD_PRELOAD": runtime("libubsan.so"), "UBSAN_OPTIONS": "print_stacktrace=1"}
+    thread = {"LD_PRELOAD": runtime("libtsan.so"), "TSAN_OPTIONS": TSAN_OPTIONS}
     return [
         Variant("address", "ANYOP_SANITIZE=address", address),
         Variant("undefined", "ANYOP_SANITIZE=undefined", undefined),
+        Variant("thread", "ANYOP_SANITIZE=thread", thread, THREADS),
         *(Variant(f"x86-64-v{level}", f"ANYOP_CPU_ISA={level}") for level in levels()),
     ]
 
@@ -125,7 +133,7 @@ def run(variant: Variant, python: str, jobs: int) -> None:
     }
     step(
         f"{variant.name}: Python tests",
-        [python, "-m", "pytest", *PYTHON_TESTS],
+        [python, "-m", "pytest", *variant.tests],
         {**variant.environment, **package},
         show=True,
     )

@@ -140,6 +140,14 @@ Found FindCupy(PyTypeObject* type, std::string*) {
   return {true, Remember(type, Is(type, array), {Origin::kCupy, nullptr, nullptr})};
 }
 
+// What an object's own code raises when it is looked at, but for what no `except Exception`
+// catches, such as KeyboardInterrupt: that is the caller's.
+bool ClearOrdinary() {
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
+  PyErr_Clear();
+  return true;
+}
+
 const Source* Classify(PyObject* object, std::string* why) {
   PyTypeObject* type = Py_TYPE(object);
   for (auto find : {FindNumpy, FindPaddle, FindTorch, FindJax, FindCupy}) {
@@ -153,9 +161,10 @@ const Source* Classify(PyObject* object, std::string* why) {
         "function; torch.export and make_fx do, and it records torch.ops.<namespace>.<operator>";
     return nullptr;
   }
-  if (PyObject_HasAttrString(object, "__dlpack__")) return &kGeneric;
+  if (Ref(PyObject_GetAttrString(object, "__dlpack__"))) return &kGeneric;
+  if (!ClearOrdinary()) return nullptr;
   if (Ref(PyMemoryView_FromObject(object))) return &kBuffer;
-  PyErr_Clear();
+  if (!ClearOrdinary()) return nullptr;
   *why = "is " + ObjectText(type) + ", expected a tensor";
   return nullptr;
 }

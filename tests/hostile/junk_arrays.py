@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Junk tensors of NumPy: every layout, size and dtype, overlaps, subclasses, and DLPack with any field set to anything."""
+"""Junk tensors of NumPy: layouts, sizes, dtypes, overlaps, subclasses, and DLPack with any field set to anything."""
 
 from __future__ import annotations
 

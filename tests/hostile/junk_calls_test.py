@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of every operator with junk for every argument: the right value or a documented error, from each framework.
 
-The calls are drawn by the commit, so that runs together try all; ANYOP_TEST_SEED draws others, ANYOP_TEST_FULL=1 more than
-100,000. Each runs in a process that may die.
+The calls are drawn by the commit, so that runs together try all; ANYOP_TEST_SEED draws others, ANYOP_TEST_FULL=1 more
+than 100,000. Each runs in a process that may die.
 """
 
 from __future__ import annotations

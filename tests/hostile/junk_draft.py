@@ -23,7 +23,7 @@ REMOVED = object()
 
 
 class Unfit(Exception):
-    """This junk cannot be made for this place."""
+    """Raised where junk cannot be made for a place."""
 
 
 class Place(NamedTuple):
@@ -159,10 +159,10 @@ class Draft:
         self.outputs: dict[str, Placed] = {}
         self.given: list[Placed] = []  # results that are junk
         self.kind = ""  # of the place that is filled
-        self.arrays = {n: v for n, v in built.arguments.items()}
+        self.arrays = dict(built.arguments)
         self.arguments = {name: self.of(value) for name, value in built.arguments.items()}
         self.positional: list[Any] = []
-        if bridge.writes and dice.random() < 0.25 or cell.place.kind == "result":
+        if (bridge.writes and dice.random() < 0.25) or cell.place.kind == "result":
             self._give_outputs()
         self.put(cell.place, cell.label)
         if dice.random() < 0.2:  # a second one

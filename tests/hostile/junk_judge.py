@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may come of a call of junk: the right value, or a documented error that names the operator; all else is a fault."""
+"""What may come of a call of junk: the right value, or a documented error that names the operator; else a fault."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def judge(draft: Draft) -> str:
     except BaseException as error:
         _check_error(draft, error)
         began = (
-            bool(draft.raised) or OF_DATA.search(_text(error)[:1000]) is not None
+            bool(draft.raised)
+            or _text(error) == "mine"
+            or OF_DATA.search(_text(error)[:1000]) is not None
         )  # hostile code ran
         if not began and not all(p.is_untouched() for p in draft.outputs.values()):
             raise Fault(f"a result was written although the call was refused: {error!r}") from None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects that are hostile in what Python asks of them: they raise, lie, call back, or change other arguments meanwhile."""
+"""Objects that are hostile in what Python asks of them: they raise, lie, call back, change other arguments."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _behave(draft: Draft, place: Place, good: Any, method: str, itself: list) ->
         except RecursionError as error:
             raise draft.raising(error) from None
         except Exception as error:  # that call's own business
-            raise draft.raising(error)
+            raise draft.raising(error) from None
     elif action == "warn":
         sys.exc_info()
     return _good_value(draft, place, good, method)

@@ -87,12 +87,12 @@ class Torch(Bridge):
 
     def is_its_own(self, draft: Any, error: BaseException) -> bool:
         text = str(error)
+        if draft.is_fake and "Please convert all Tensors to FakeTensors" in text:
+            return True  # a mode of torch's that takes no real ones
         if draft.by_ops and draft.subject.metadata["name"] in text:
             return isinstance(error, (RuntimeError, TypeError, ValueError, NotImplementedError))
         if isinstance(error, RuntimeError) and "doesn't support automatic differentiation" in text:
             return True  # torch's text, as of any out=
-        if draft.is_fake and "Please convert all Tensors to FakeTensors" in text:
-            return True  # a mode of torch's that takes no real ones
         if draft.torchs_own and ("INTERNAL ASSERT" in text or "ZeroTensors are immutable" in text):
             return True
         if draft.torchs_own and (

@@ -34,8 +34,8 @@ class State:
     """Counters and a text in a file that outlives the process."""
 
     def __init__(self, path: str) -> None:
-        self.file = open(path, "r+b")
-        self.memory = mmap.mmap(self.file.fileno(), STATE_BYTES)
+        with open(path, "r+b") as file:
+            self.memory = mmap.mmap(file.fileno(), STATE_BYTES)
         self.counters = list(COUNTERS.unpack_from(self.memory))
 
     def write(self, text: str = "") -> None:

@@ -98,7 +98,7 @@ def _run(operator: Operator, inputs: list[Any], results: list[Any], use: str | N
     given = [result for result in results if result is not None and result is not False]
     if not given:
         return operator.call(inputs, _mask(operator, results), use)
-    if len(given) == len(results) and operator.out is not None:
+    if len(given) == len(results) and operator.out is not None and not any(map(_is_lazy, given)):
         operator.call_out(inputs, given, use)
         return given[0] if len(given) == 1 else tuple(given)
     return _copied(operator, inputs, results, use)
@@ -214,6 +214,8 @@ def _copied(operator: Operator, inputs: list[Any], results: list[Any], use: str 
     found = operator.call(inputs, _mask(operator, results), use)
     found = list(found) if isinstance(found, tuple) else [found]
     for at, place in places:  # all of them before the first is written
+        if not torch.compiler.is_compiling() and _is_fake(place) != _is_fake(found[at]):
+            _refuse_fake(operator, [*inputs, *results])
         for what in ("shape", "dtype", "device", "layout"):
             if getattr(place, what) != getattr(found[at], what):
                 error = TypeError if what in ("dtype", "layout") else ValueError
@@ -225,6 +227,15 @@ def _copied(operator: Operator, inputs: list[Any], results: list[Any], use: str 
         place.copy_(found[at])
         found[at] = place
     return found[0] if len(found) == 1 else tuple(found)
+
+
+def _is_fake(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, torch._subclasses.FakeTensor)
+
+
+def _is_lazy(place: Any) -> bool:
+    """Whether a result is a conj or neg view, which torch's fallback for them cannot write."""
+    return isinstance(place, torch.Tensor) and (place.is_neg() or place.is_conj())
 
 
 def _refuse_shared(operator: Operator, places: list[tuple[int, torch.Tensor]]) -> None:
