@@ -275,7 +275,7 @@ def test_an_interrupt_while_an_object_is_looked_at_arrives(kind):
         anyop.relu(Odd())
     assert found.value is raised
     raised = KeyError("mine")
-    with pytest.raises(TypeError, match="relu: x is a .*Odd, expected a tensor"):
+    with pytest.raises(TypeError, match=r"relu: x is a .*Odd, expected a tensor"):
         anyop.relu(Odd())
 
 

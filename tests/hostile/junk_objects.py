@@ -141,6 +141,8 @@ ACTIONS = ("raise", "raise", "raise", "lie", "lie", "itself", "change", "change"
 
 def _make(draft: Draft, place: Place, good: Any, method: str, is_property: bool) -> Any:
     dice = draft.dice
+    if method == "__torch_function__" and draft.bridge.name == "torch":
+        raise Unfit  # what it gives is its own
     if not hasattr(draft, "action"):
         draft.action = dice.choice(ACTIONS)
         draft.error, draft.lie = dice.choice(ERRORS), dice.choice(RETURNS)

@@ -96,7 +96,10 @@ class Torch(Bridge):
         if draft.torchs_own and ("INTERNAL ASSERT" in text or "ZeroTensors are immutable" in text):
             return True
         if draft.torchs_own and (
-            "functorch" in text or "interpreter must not be" in text or "maybe_level" in text
+            "functorch" in text
+            or "BatchedTensorImpl" in text
+            or "interpreter must not be" in text
+            or "maybe_level" in text
         ):
             return True  # a tensor of a transform that is over
         if isinstance(error, RecursionError) and draft.may_recurse:
@@ -228,6 +231,9 @@ def of_torch(draft, place, good):
     if place.kind == "Tensor" and name == "inference":
         return draft.means(made, np.array(array))
     if place.kind == "Tensor" and name in ("buffer", "subclass", "fake", "functional"):
+        draft.is_fake = True
+        return draft.means(made, np.array(array))
+    if name == "meta":
         draft.is_fake = True
         return draft.means(made, np.array(array))
     if name == "zero":

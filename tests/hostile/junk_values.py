@@ -129,6 +129,7 @@ def nothing_given(draft, place, good):
 
 @junk("any")
 def another_argument(draft, place, good):
+    draft.may_change = place.kind == "result"
     return draft.dice.choice(list(draft.arguments.values()) or [None])
 
 
