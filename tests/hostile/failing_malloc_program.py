@@ -15,7 +15,7 @@ failing = ctypes.CDLL(None)
 failing.FailingArm.argtypes = [ctypes.c_long, ctypes.c_int]
 failing.FailingDisarm.restype = ctypes.c_long
 ONCE, FROM_THEN_ON = 0, 1
-MOST = 5000
+MOST = 20000
 
 # How many k are tried: all, or with STEP = 7 the first 40 and every seventh.
 STEP = 1 if os.environ.get("ANYOP_TEST_FULL") == "1" else 7
