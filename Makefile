@@ -20,17 +20,20 @@ CPP := $(shell find src include ops bindings tests examples bench codegen -type 
 # The programs of bench/, not what they share.
 BENCH := $(shell grep -l '__main__' bench/*.py)
 
-.PHONY: demo test test-gpu test-full fuzz test-versions wheel lint format stubs bench docs clean needs debian
+.PHONY: help demo test test-gpu test-full fuzz test-versions wheel lint format stubs bench docs clean needs debian
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 \2/p' $(MAKEFILE_LIST) | awk '{name = $$1; $$1 = ""; printf "  %-14s%s\n", name, $$0}'
 
 # make demo FRAMEWORKS="torch jax paddle" installs these, and compares all that are installed.
 FRAMEWORKS ?=
 ifneq (,$(filter-out numpy torch jax paddle,$(FRAMEWORKS)))
   $(error FRAMEWORKS is '$(FRAMEWORKS)', expected some of numpy torch jax paddle)
 endif
-demo: $(VENV)/.anyop $(VENV)/.demo $(patsubst %,$(VENV)/.demo-%,$(filter-out numpy,$(FRAMEWORKS)))
+demo: $(VENV)/.anyop $(VENV)/.demo $(patsubst %,$(VENV)/.demo-%,$(filter-out numpy,$(FRAMEWORKS))) ## a sentence-embedding model answers a question; FRAMEWORKS="torch jax paddle", ARGS="--query '...'"
 	@$(PY) -m examples.sentence_search $(if $(FRAMEWORKS),--framework all) $(ARGS)
 
-test: $(VENV)/.anyop $(VENV)/.dev debian
+test: $(VENV)/.anyop $(VENV)/.dev debian ## all tests that need no accelerator
 	@$(STEP) "build the C++ tests" sh -c \
 	  'cmake -DANYOP_BUILD_TESTS=ON build/package && cmake --build build/package -j$(JOBS)'
 	@$(STEP) --show "C++ tests" ctest --test-dir build/package --output-on-failure
@@ -42,53 +45,53 @@ test: $(VENV)/.anyop $(VENV)/.dev debian
 GPU_NEEDS ?= $(VENV)/.anyop $(VENV)/.dev
 test-gpu: export ANYOP_TEST_RECORD ?= bench/results/cuda_tests.jsonl
 test-gpu: export ANYOP_TEST_COMMIT ?= $(shell git rev-parse --short HEAD)
-test-gpu: $(GPU_NEEDS)
+test-gpu: $(GPU_NEEDS) ## those that need a CUDA device
 	@$(STEP) --show "tests on the GPU" $(PY) -m pytest -rs $(wildcard tests/cuda_*.py) $(ARGS)
 	@$(STEP) --show "tests of the PyTorch device" $(PY) -m pytest -rs tests/device $(ARGS)
 
 # The long form of the tests, of them more than 100,000 calls with junk; then the tests on further builds: sanitizers,
 # each level of x86-64; on 64-bit ARM in an emulator.
 test-full: export ANYOP_TEST_FULL = 1
-test-full: test
+test-full: test ## the long form, and further builds: sanitizers, levels of x86-64, 64-bit ARM
 	@$(PYTHON) tools/test_full.py --python $(PY) --jobs $(JOBS)
 
 # Feeds odd route files to their reader, under sanitizers; needs clang++. make fuzz ARGS="--fast --runs 100000000"
-fuzz: $(VENV)/.runtime
+fuzz: $(VENV)/.runtime ## odd route files for their reader
 	@$(STEP) --show "fuzz the reader of route files" $(PY) tests/fuzz/fuzz_route_file.py $(ARGS)
 
 # One build on several versions of torch and Python; downloads gigabytes. docs/versions.md holds the last table.
-test-versions: | needs
+test-versions: | needs ## one build on several versions of torch and Python
 	@$(PYTHON) tools/versions.py $(ARGS)
 
 # anyop's own wheel in build/wheel: judged by auditwheel and abi3audit, installed afresh and run.
-wheel: $(VENV)/.runtime $(VENV)/.wheel
+wheel: $(VENV)/.runtime $(VENV)/.wheel ## anyop's own wheel, in build/wheel
 	@$(STEP) --show "anyop's wheel" env CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PYTHON) tools/wheel.py --python $(PY) $(ARGS)
 
-lint: $(VENV)/.lint
+lint: $(VENV)/.lint ## ruff, clang-format, the arrows between folders
 	@$(STEP) "ruff check" $(PY) -m ruff check .
 	@$(STEP) "ruff format" $(PY) -m ruff format --check .
 	@$(STEP) "clang-format" $(VENV)/bin/clang-format --dry-run -Werror $(CPP)
 	@$(STEP) "arrows between folders" $(PYTHON) tools/arrows.py
 
-format: $(VENV)/.lint
+format: $(VENV)/.lint ## formats all sources
 	@$(STEP) "ruff check" $(PY) -m ruff check --fix .
 	@$(STEP) "ruff format" $(PY) -m ruff format .
 	@$(STEP) "clang-format" $(VENV)/bin/clang-format -i $(CPP)
 
 # The type stubs that are committed; a test compares them with the schemas.
-stubs: $(VENV)/.runtime $(VENV)/.dev
+stubs: $(VENV)/.runtime $(VENV)/.dev ## the type stubs that are committed
 	@$(STEP) "python/anyop/_functions.pyi" sh -c \
 	  '$(PY) -m codegen --what stubs --out build/stubs ops && \
 	   cp build/stubs/anyop.pyi python/anyop/_functions.pyi'
 	@$(STEP) "python/anyop/aten/__init__.pyi" $(PY) -m codegen.aten python/anyop/aten/__init__.pyi
 
-bench: $(VENV)/.anyop $(VENV)/.dev
+bench: $(VENV)/.anyop $(VENV)/.dev ## the programs of bench/
 	@for program in $(BENCH); do $(STEP) --show "$$program" $(PY) $$program $(ARGS) || exit 1; done
 
-docs: $(VENV)/.runtime
+docs: $(VENV)/.runtime ## a page of every operator, in build/docs
 	@$(STEP) "build/docs/operators_reference.md" $(PY) -m codegen --what docs --out build/docs ops
 
-clean:
+clean: ## removes what was built
 	rm -rf build .pytest_cache .ruff_cache $(VENV)/.anyop
 	find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
