@@ -36,4 +36,6 @@ def test_every_allocation_fails_once(library, what):
     )
     assert run.returncode == 0, f"{run.returncode}: {run.stdout}{run.stderr[-3000:]}"
     counts = [int(line.rpartition(" ")[2]) for line in run.stdout.splitlines()]
-    assert what == "jax" or sum(counts) > 0  # the library found what to fail; XLA owns a call of JAX
+    assert (
+        what == "jax" or sum(counts) > 0
+    )  # the library found what to fail; XLA owns a call of JAX

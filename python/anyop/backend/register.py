@@ -87,7 +87,8 @@ def register(
 def unregister(op: str, name: str) -> None:
     """Take an implementation of that name away. Raises ValueError where the operator or the name is unknown.
 
-    Calls under way finish in it; the callable is let go of behind the last of them. Routes that name its backend are used as if it could not take a call.
+    Calls under way finish in it; the callable is let go of behind the last of them. Routes that name its backend are
+    used as if it could not take a call.
     """
     _check_operator(op)
     try:
