@@ -101,8 +101,8 @@ void CheckWritten(const OperatorHandle& op, const Arguments& arguments) {
 // alone, as linalg_solve(left=False) does: the values themselves are written.
 void WriteLazyValues(const Arguments& arguments) {
   for (const Loan& loan : arguments.loans) {
+    if (!loan.writes || !(loan.impl->is_conj() || loan.impl->is_neg())) continue;
     const at::Tensor written(loan.impl);
-    if (!loan.writes || !(written.is_conj() || written.is_neg())) continue;
     const at::Tensor values = Through("aten::resolve_neg", Through("aten::resolve_conj", written));
     loan.impl->_set_conj(false);
     loan.impl->_set_neg(false);

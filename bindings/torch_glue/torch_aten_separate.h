@@ -57,10 +57,40 @@ inline void JudgePair(const Operand& written, Operand* other, bool elementwise) 
   }
 }
 
+// Whether a storage that is written lies where another argument's does: of most calls none, which
+// is found without a list of them. What is written to or beside lists is not looked at here.
+inline bool MayMeet(const Arguments& arguments, const std::vector<IValue>& stack) {
+  struct Span {
+    const char *begin, *end;
+  };
+  const auto span_of = [](const IValue& value) -> Span {
+    c10::StorageImpl* storage =
+        value.isTensor()
+            ? value.toTensor().unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()
+            : nullptr;
+    const auto* data =
+        storage ? static_cast<const char*>(storage->_mutable_data_ptr_no_checks().get()) : nullptr;
+    return {data, data ? data + storage->nbytes() : nullptr};
+  };
+  for (int32_t i = 0; i < arguments.count; ++i) {
+    if (!arguments.Writes(i)) continue;
+    const Span written = span_of(stack[static_cast<size_t>(i)]);
+    for (int32_t k = 0; k < arguments.count; ++k) {
+      if (arguments.types[k].kind != kAnyopAtenKindTensor) continue;
+      const IValue& value = stack[static_cast<size_t>(k)];
+      if (value.isList()) return true;
+      const Span other = span_of(value);
+      if (i != k && written.begin < other.end && other.begin < written.end) return true;
+    }
+  }
+  return false;
+}
+
 // Copies what is read and shares memory with what is written, in the stack; refuses where two are
 // written in the same place.
 inline void Separate(const c10::OperatorHandle& op, const Arguments& arguments,
                      std::vector<IValue>& stack) {
+  if (!MayMeet(arguments, stack)) return;
   if (op.operator_name().name == "aten::set_") return;  // takes the other's memory, writes none
   Operands operands;
   for (int32_t i = 0; i < arguments.count; ++i) {
