@@ -92,6 +92,7 @@ bool AtenCaller::Look(PyObject* object, Given* given) {
 }
 
 bool AtenCaller::LookMore(PyObject* object, Given* given) {
+  if (const Source* own = FindOwnSource(Py_TYPE(object))) return LookTensor(own, object, given);
   if (IsAtenTensor(object)) {
     if (home == Home::kNone) home = Home::kAten;
     SetNumber(given, GivenKind::kTensor, kAnyopAtenTorch);
@@ -100,8 +101,10 @@ bool AtenCaller::LookMore(PyObject* object, Given* given) {
     return true;
   }
   if (const AnyopTensor* view = TensorOfView(object)) return LookView(*view, object, given);
-  ran_code = true;
-  type = nullptr;
+  if (source) {  // before the first tensor nothing was read that code could change
+    ran_code = true;
+    type = nullptr;
+  }
   if (LookScalar(object, given)) return !PyErr_Occurred();
   if (PyType_Check(object) || PyTuple_Check(object) || PyList_Check(object)) return true;
   if (PyBytes_Check(object)) return true;  // text to Python, though it is a buffer, too

@@ -23,13 +23,15 @@ thread_local SaidStream said;
 
 // Sizes without elements or of one have no direction.
 bool FindTurned(Arena* arena, AnyopTensor* tensor) {
-  bool negative = false, empty = false, turned = false;
-  for (int d = 0; tensor->strides && d < tensor->ndim; ++d) {
-    negative |= tensor->strides[d] < 0;
+  int64_t signs = 0;
+  for (int d = 0; tensor->strides && d < tensor->ndim; ++d) signs |= tensor->strides[d];
+  if (__builtin_expect(signs >= 0, 1)) return false;
+  bool empty = false, turned = false;
+  for (int d = 0; d < tensor->ndim; ++d) {
     turned |= tensor->strides[d] < 0 && tensor->shape[d] > 1;
     empty |= tensor->shape[d] == 0;
   }
-  if (!negative || (turned && !empty)) return negative;
+  if (turned && !empty) return true;
   auto* strides = arena->Take<int64_t>(tensor->ndim);
   for (int d = 0; d < tensor->ndim; ++d)
     strides[d] = tensor->strides[d] < 0 ? 1 : tensor->strides[d];

@@ -176,6 +176,10 @@ const Source* FindSource(PyObject* object, std::string* why) {
   return source ? static_cast<const Source*>(source) : Classify(object, why);
 }
 
+const Source* FindOwnSource(PyTypeObject* type) {
+  return static_cast<const Source*>(known.FindStaying(type));
+}
+
 std::string TypeText(PyTypeObject* type) {
   auto* object = reinterpret_cast<PyObject*>(type);
   const Ref module = Attribute(object, "__module__"), name = Attribute(object, "__qualname__");

@@ -38,6 +38,10 @@ struct Source {
 // What is returned stays valid: there are few sources, and they never change.
 const Source* FindSource(PyObject* object, std::string* why);
 
+// The same of a framework's own type, no user's, that has been asked for before; or nullptr. Runs
+// no code of the object's.
+const Source* FindOwnSource(PyTypeObject* type);
+
 // "torch.Tensor", "numpy.ndarray", "str"
 std::string TypeText(PyTypeObject* type);
 

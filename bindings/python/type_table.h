@@ -17,6 +17,14 @@ class TypeTable {
     return nullptr;
   }
 
+  // The same, of a type that stays.
+  const void* FindStaying(PyTypeObject* type) const {
+    for (int i = 0; i < count_; ++i) {
+      if (entries_[i].type == type) return entries_[i].stays ? entries_[i].value : nullptr;
+    }
+    return nullptr;
+  }
+
   // stays: a framework's own type, which lives as long as the process.
   void Add(PyTypeObject* type, const void* value, bool stays) {
     auto* object = reinterpret_cast<PyObject*>(type);
