@@ -137,7 +137,10 @@ bool Borrowed::Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor*
     way_ = Way::kDispatch;
     return false;
   }
-  if (__builtin_expect(TakeFrom(frame, source, object, writes, tensor, &why_), 1)) return true;
+  const bool taken = source->origin == Origin::kNumpy
+                         ? BorrowArray(&frame->arena, object, writes, tensor, &why_)
+                         : TakeFrom(frame, source, object, writes, tensor, &why_);
+  if (__builtin_expect(taken, 1)) return true;
   if (why_.empty()) return false;  // an error of the object's own is set
   PyErr_Clear();
   const bool value = why_.rfind("is read-only", 0) == 0 || why_.rfind("has strides", 0) == 0;
@@ -146,8 +149,6 @@ bool Borrowed::Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor*
 
 bool Borrowed::TakeFrom(Frame* frame, const Source* source, PyObject* object, bool writes,
                         AnyopTensor* tensor, std::string* why) {
-  if (source->origin == Origin::kNumpy)
-    return BorrowArray(&frame->arena, object, writes, tensor, why);
   if (source->origin == Origin::kDlpack || source->origin == Origin::kCupy)
     return TakeDlpack(frame, source, object, writes, tensor, why);
   if (source->origin == Origin::kBuffer) return TakeBuffer(frame, object, writes, tensor, why);

@@ -118,8 +118,9 @@ bool TakeKeyword(const Entry& e, PyObject* name, PyObject* value, PyObject** arg
 }
 
 // Borrowed references by parameter; nullptr where nothing was given.
-bool SortArguments(const Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* keywords,
-                   PyObject** arguments) {
+[[gnu::always_inline]] inline bool SortArguments(const Entry& e, PyObject* const* args,
+                                                 Py_ssize_t given, PyObject* keywords,
+                                                 PyObject** arguments) {
   if (given > static_cast<Py_ssize_t>(e.num_positional)) return TooMany(e, given);
   Py_ssize_t i = 0;
   for (; i < given; ++i) arguments[i] = args[i];
@@ -137,7 +138,8 @@ bool Missing(const Operator& op, const Param& p) {
   return false;
 }
 
-bool FillResult(Frame* frame, Borrowed* borrowed, uint32_t i, const Param& p, PyObject* object) {
+[[gnu::always_inline]] inline bool FillResult(Frame* frame, Borrowed* borrowed, uint32_t i,
+                                              const Param& p, PyObject* object) {
   if (!object || object == Py_None) return true;
   if (object == Py_False && p.Is(kAnyopOptional)) {  // dweight=False: not needed
     frame->unwanted |= uint64_t{1} << i;
@@ -147,7 +149,8 @@ bool FillResult(Frame* frame, Borrowed* borrowed, uint32_t i, const Param& p, Py
   return borrowed->Take(frame, p, object, &frame->tensors[i]);
 }
 
-bool FillArgument(Frame* frame, Borrowed* borrowed, uint32_t i, const Param& p, PyObject* object) {
+[[gnu::always_inline]] inline bool FillArgument(Frame* frame, Borrowed* borrowed, uint32_t i,
+                                                const Param& p, PyObject* object) {
   if (p.Is(kAnyopOutput)) return FillResult(frame, borrowed, i, p, object);
   // A Tensor?[] is optional in its elements, not itself.
   const bool optional =
@@ -167,7 +170,8 @@ bool FillArgument(Frame* frame, Borrowed* borrowed, uint32_t i, const Param& p, 
                     : borrowed->Take(frame, p, object, &frame->tensors[i]);
 }
 
-PyObject* Results(const Entry& e, PyObject** arguments, Frame* frame, Borrowed* borrowed) {
+[[gnu::always_inline]] inline PyObject* Results(const Entry& e, PyObject** arguments, Frame* frame,
+                                                Borrowed* borrowed) {
   const Operator& op = *e.op;
   auto result = [&](uint32_t o) {
     PyObject* object = borrowed->ReleaseResult(o);
@@ -218,9 +222,10 @@ PyObject* CallThroughAdapter(Entry* e, const Borrowed& borrowed, PyObject* const
                                       e->name, positional.get(), named.get(), nullptr);
 }
 
-// Runs a call, or only explains it where explanation is set.
-PyObject* Run(Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* keywords,
-              std::string* explanation) {
+// Runs a call, or only explains it where explanation is set. Inline with its steps, as a compiler
+// that sees its three callers would make a call of each.
+[[gnu::always_inline]] inline PyObject* Run(Entry& e, PyObject* const* args, Py_ssize_t given,
+                                            PyObject* keywords, std::string* explanation) {
   PyObject* arguments[kMaxParams];
   if (!SortArguments(e, args, given, keywords, arguments)) return nullptr;
   Frame frame(e.op);
