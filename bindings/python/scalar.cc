@@ -101,7 +101,7 @@ bool ToDtype(const Operator& op, const Param& p, PyObject* object, int64_t* valu
                     "the dtype's .newbyteorder(\"=\")");
     shown = static_cast<bool>(name);
     if (!name) name = Ref(PyObject_Str(object));  // "torch.float32"
-    if (!name) return false;
+    if (!name) return ConversionFailed(op, p, object);
   }
   const char* text = PyUnicode_AsUTF8AndSize(name ? name.get() : object, nullptr);
   if (!text) PyErr_Clear();

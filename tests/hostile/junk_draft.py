@@ -131,6 +131,10 @@ class Bridge:
         """The function that is called."""
         return draft.subject.function
 
+    def settle(self, draft: Draft) -> str | None:
+        """Behind a call: what it left changed in the framework, which is put back."""
+        return None
+
     def is_its_own(self, draft: Draft, error: BaseException) -> bool:
         """Whether an error is the framework's own, as the documents say."""
         return False

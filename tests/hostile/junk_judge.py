@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+from anyop.adapter.constants import promoted
 from anyop.testing.dtype_choices import is_floating
 from anyop.testing.sizes import evaluate
 from anyop.testing.values import in_float64
@@ -115,14 +116,20 @@ def _check_error(draft: Draft, error: BaseException) -> None:
 
 def _plain(draft: Draft) -> dict[str, Any]:
     """What the arguments stand for before the call, by name; NOTHING where no call may accept them."""
-    found = {}
     params = draft.subject.inputs
-    for at, value in enumerate(draft.positional[: len(params)]):
-        found[params[at]["name"]] = draft.meaning(params[at]["kind"], value)
+    given = dict(zip((p["name"] for p in params), draft.positional)) | draft.arguments
+    numbers = [params[at]["name"] for at in promoted(draft.subject.metadata)]
+    found = {}
     for param in params:
-        if param["name"] in draft.arguments:
-            value = draft.arguments[param["name"]]
-            found[param["name"]] = draft.meaning(param["kind"], value)
+        name = param["name"]
+        if name not in given:
+            continue
+        if name in numbers and type(given[name]) in (bool, int, float):
+            found[name] = given[name]
+        elif param["kind"] == "bool" and draft.by_ops and isinstance(given[name], (int, float)):
+            found[name] = bool(given[name])  # torch.ops takes every number
+        else:
+            found[name] = draft.meaning(param["kind"], given[name])
     return found
 
 
@@ -255,6 +262,8 @@ def _reference(draft: Draft, plain: dict[str, Any]) -> list | None:
             value = in_float64(value)
             if param["name"] in ranges and not _within(draft, value, ranges[param["name"]]):
                 return None
+        elif param["kind"] == "Tensor" and type(value) in (int, float) and not abs(value) <= 1:
+            return None  # a number that the dtype may not have
         elif isinstance(value, str) and param["kind"] == "float":
             value = float(value)
         elif param["kind"] == "float" and value is not None and not 1e-30 < abs(value) < 1e30:

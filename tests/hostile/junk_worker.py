@@ -205,6 +205,8 @@ def many(calls: Calls, state_path: str, faults_path: str, start: str, stop: str)
                 fault(position, draft.subject.name, label, str(error))
             except Exception as error:  # of these tests
                 fault(position, draft.subject.name, label, f"the test itself: {error!r}")
+            if problem := calls.bridge.settle(draft):
+                fault(position, draft.subject.name, label, problem)
             recent[draft.subject.name] = draft.subject
             if position % EACH == 0:
                 for name, subject in recent.items():

@@ -6,6 +6,7 @@ The C function asks when a call has failed with a TypeError; it runs once more w
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import anyop
 
 _KINDS = (bool, int, float)
+_REAL = ("float", "bfloat", "complex")
 _BITS = {"uint8": (0, 8), "int8": (1, 8), "int16": (1, 16), "int32": (1, 32), "int64": (1, 64)}
 
 
@@ -64,14 +66,22 @@ def numbers_replaced(
 def _tensor(where: str, value: Any, like: Any, make: Maker) -> Any:
     """The number with the dtype of the tensor, or the least that it needs: float32, int64."""
     dtype = str(like.dtype).rpartition(".")[2]
-    if isinstance(value, float) and not dtype.startswith(("float", "bfloat", "complex")):
-        return make(value, like, "float32")
+    if isinstance(value, float) and not dtype.startswith(_REAL):
+        dtype = "float32"
     if dtype == "bool" and type(value) is int:
-        return make(value, like, "int64")
+        dtype = "int64"
     if dtype in _BITS:
         signed, bits = _BITS[dtype]
         if not -(2 ** (bits - 1)) * signed <= value < 2 ** (bits - signed):
-            raise ValueError(f"{where} is {value}, which {dtype} cannot hold")
+            text = value if abs(value) < 1 << 64 else "an int of more than 64 bits"
+            raise ValueError(f"{where} is {text}, which {dtype} cannot hold")
+    elif dtype.startswith(_REAL):
+        try:
+            value = float(value)
+        except OverflowError:
+            raise ValueError(f"{where} is out of the range of float64") from None
+        if abs(value) > 3e38 and dtype not in ("float64", "complex128"):
+            value = ctypes.c_float(value).value  # inf: torch would refuse it, and NumPy warn
     return make(value, like, dtype)
 
 

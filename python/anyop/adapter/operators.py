@@ -130,26 +130,34 @@ class Operator:
                 if type(value).__name__ not in ("bool", "bool_"):  # NumPy's
                     raise self._wrong(param, value)
                 return bool(value)
-        elif not isinstance(
-            value, self.framework.integers if kind == "int" else self.framework.floats
-        ):
-            lossy = isinstance(value, (float, str, bytes)) or type(value).__name__.startswith(
-                "complex"
-            )
-            if lossy or not hasattr(value, "__index__" if kind == "int" else "__float__"):
-                raise self._wrong(param, value)
-            try:
-                return value.__index__() if kind == "int" else float(value)
-            except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-                is_own = error.__traceback__.tb_next and not hasattr(value, "__dlpack__")
-                if is_own or isinstance(error, RecursionError):
-                    raise
-                if isinstance(error, OverflowError):
-                    raise ValueError(
-                        f"{self.name}: {param['name']} is out of the range of {kind}64"
-                    ) from None
-                raise self._wrong(param, value) from None
+        else:
+            return self._number(param, value)
         return value
+
+    def _number(self, param: dict[str, Any], value: Any) -> Any:
+        """An int or a float. As in C, a subclass of them is its value, whatever its own methods say."""
+        kind = param["kind"]
+        known = self.framework.integers if kind == "int" else self.framework.floats
+        if type(value) in (bool, int, float) or not isinstance(value, (int, float)):
+            if isinstance(value, known):
+                return value
+        elif isinstance(value, int if kind == "int" else float):
+            return int.__index__(value) if kind == "int" else float.__float__(value)
+        lossy = (isinstance(value, float) and kind == "int") or isinstance(value, (str, bytes))
+        lossy = lossy or type(value).__name__.startswith("complex")
+        if lossy or not hasattr(value, "__index__" if kind == "int" else "__float__"):
+            raise self._wrong(param, value)
+        try:
+            return value.__index__() if kind == "int" else float(value)
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            is_own = error.__traceback__.tb_next and not hasattr(value, "__dlpack__")
+            if is_own or isinstance(error, RecursionError):
+                raise
+            if isinstance(error, OverflowError):
+                raise ValueError(
+                    f"{self.name}: {param['name']} is out of the range of {kind}64"
+                ) from None
+            raise self._wrong(param, value) from None
 
     def _wrong(self, param: dict[str, Any], value: Any, expected: str = "") -> TypeError:
         listed = "a list of " if param["list"] else ""

@@ -82,6 +82,8 @@ def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> Any:
         if isinstance(place, torch.Tensor):
             _refuse_sparse(operator, param, place)
             _refuse_frozen(operator, param, place)
+        elif place is not None and not (place is False and param["optional"]):
+            raise _no_tensor(operator, param, place, "a torch.Tensor")
     use = thread.text  # said to torch.ops, so that a graph keeps it
     if use is not None:
         _refuse_graph(operator, use)
@@ -194,10 +196,8 @@ def _no_tensor(operator: Operator, param: dict[str, Any], value: Any, expected: 
 def _mask(operator: Operator, results: list[Any]) -> int:
     """Bits of the results that are wanted; False says that one is not."""
     mask = -1
-    for bit, (param, value) in enumerate(zip(operator.results, results)):
+    for bit, value in enumerate(results):
         if value is False:
-            if not param["optional"]:
-                raise _no_tensor(operator, param, value, "a torch.Tensor")
             mask &= ~(1 << bit)
     return mask
 
@@ -207,9 +207,6 @@ def _copied(operator: Operator, inputs: list[Any], results: list[Any], use: str 
     if requires((*inputs, *results)):
         raise out_error(operator)
     places = [(at, p) for at, p in enumerate(results) if p is not None and p is not False]
-    for at, place in places:
-        if not isinstance(place, torch.Tensor):
-            raise _no_tensor(operator, operator.results[at], place, "a torch.Tensor")
     _refuse_shared(operator, places)
     found = operator.call(inputs, _mask(operator, results), use)
     found = list(found) if isinstance(found, tuple) else [found]
@@ -223,10 +220,28 @@ def _copied(operator: Operator, inputs: list[Any], results: list[Any], use: str 
                     f"{operator.name}: {operator.results[at]['name']} has {what} {getattr(place, what)}, "
                     f"expected {getattr(found[at], what)}"
                 )
+    if torch.compiler.is_compiling():
+        for at, place in places:
+            place.copy_(found[at])
+    else:
+        _write_all([(place, found[at]) for at, place in places])
     for at, place in places:
-        place.copy_(found[at])
         found[at] = place
     return found[0] if len(found) == 1 else tuple(found)
+
+
+def _write_all(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Copies to all places or, where torch refuses one (a ZeroTensor, one of a transform that is over), to none."""
+    written: list[tuple[torch.Tensor, torch.Tensor]] = []
+    try:
+        for place, value in pairs:
+            before = place.clone() if len(written) + 1 < len(pairs) else value
+            place.copy_(value)
+            written.append((place, before))
+    except BaseException:
+        for place, before in written:
+            place.copy_(before)
+        raise
 
 
 def _is_fake(tensor: torch.Tensor) -> bool:
