@@ -6,9 +6,10 @@ from __future__ import annotations
 import ctypes as c
 
 # AnyopParamFlag.
-OPTIONAL, LIST, MUTATED, OUTPUT, HAS_DEFAULT, KEYWORD_ONLY, INPLACE, EXPANDED, OPTIONAL_ELEMENTS = (
-    1 << bit for bit in range(9)
+OPTIONAL, LIST, MUTATED, OUTPUT, HAS_DEFAULT, KEYWORD_ONLY, INPLACE, EXPANDED = (
+    1 << bit for bit in range(8)
 )
+OPTIONAL_ELEMENTS, COPIED = 256, 512
 
 
 class CString(c.Structure):

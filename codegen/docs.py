@@ -94,6 +94,7 @@ def _argument(param: Param) -> str:
             "rows": ", last dimension contiguous",
             "strided": ", any strides",
         }[param.layout]
+        text += " (on the CPU, another is copied)" if param.copied else ""
         text += f", aligned to {param.alignment} bytes" if param.alignment else ""
         text += ", or None" if param.optional else ""
         text += ", written" if param.mutated else ""

@@ -108,6 +108,7 @@ def _tensor(param: Param) -> dict[str, Any]:
         "dtypes": _rule(param.dtypes),
         "possible_dtypes": param.possible,
         "layout": param.layout,
+        "copied": param.copied,
         "alignment": param.alignment,
         "expanded": param.expanded,
     }

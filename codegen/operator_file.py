@@ -39,7 +39,8 @@ _KEYS = (
     "layouts", "alignment", "kernels", "backward", "tangent", "tolerance", "test", "bench", "autocast",
     "flops", "independent", "deterministic", "aten_overloads",
 )  # fmt: skip
-_LAYOUTS = ("contiguous", "rows", "strided")
+_COPIED = ("contiguous, copied", "rows, copied")
+_LAYOUTS = ("contiguous", "rows", "strided", *_COPIED)
 
 
 @dataclass
@@ -270,7 +271,14 @@ def _read_memory(source: Source, inputs: list[Param], outputs: list[Param]) -> N
                     listed(_LAYOUTS),
                     nearest(str(value), _LAYOUTS, "use one of these"),
                 )
-            params[name].layout = value
+            param, param.layout = params[name], value.removesuffix(", copied")
+            param.copied = value in _COPIED
+            if param.copied and (param.output or param.mutated or param.inplace):
+                raise Mistake(
+                    f"layout {value!r} of '{name}', which the kernel may write",
+                    "that of an input that is only read: what is written to a copy is lost",
+                    f'write {name} = "{param.layout}"',
+                )
     for name, value in section(source, "alignment").items():
         with source.at("alignment", name):
             _check_tensor_entry(name, params, "alignment")

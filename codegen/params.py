@@ -49,6 +49,7 @@ class Param:
     dtypes: DtypeRule | None = None
     possible: tuple[str, ...] = ()  # every dtype it can have
     layout: str = "contiguous"
+    copied: bool = False  # where it has another layout
     alignment: int = 0  # bytes, 0: that of an element
     inplace: bool = False
     expanded: bool = False

@@ -123,7 +123,7 @@ SAMPLES = [
         {"indices": "*", "weight": "V D", "out": "* D"},
         {"indices": ["int32", "int64"], "weight": FLOATS, "out": "weight"},
         test={"range": {"indices": [0, "V"]}},
-        layouts={"weight": "rows"},
+        layouts={"weight": "rows, copied"},
     ),
     sample(
         "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor",

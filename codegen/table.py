@@ -89,6 +89,7 @@ def _flags(param: Param) -> str:
         "kAnyopInplace": param.inplace,
         "kAnyopExpanded": param.expanded,
         "kAnyopOptionalElements": param.optional_elements,
+        "kAnyopCopied": param.copied,
     }
     return " | ".join(name for name, on in flags.items() if on) or "0"
 

@@ -11,6 +11,7 @@ import random
 import pytest
 
 from .c_table import (
+    COPIED,
     EXPANDED,
     HAS_DEFAULT,
     INPLACE,
@@ -121,6 +122,7 @@ def test_flags(tables, operators):
                 INPLACE: param.inplace,
                 EXPANDED: param.expanded,
                 OPTIONAL_ELEMENTS: param.optional_elements,
+                COPIED: param.copied,
             }
             found = params(table)[param.name]
             assert found.flags == sum(flag for flag, on in flags.items() if on)
@@ -193,6 +195,8 @@ def test_memory(tables):
         params(tables["embedding"])["weight"].layout == 1
         and params(tables["l2_normalize"])["x"].layout == 2
     )
+    copied = {(n, p) for n, t in tables.items() for p, v in params(t).items() if v.flags & COPIED}
+    assert copied == {("embedding", "weight")}
 
 
 def test_kernels(tables):

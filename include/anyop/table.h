@@ -34,7 +34,9 @@ typedef enum AnyopParamFlag {
   kAnyopExpanded = 128, /* the kernel gets a view broadcast to the shape of the program, stride 0
                            where repeated */
   kAnyopOptionalElements =
-      256, /* Tensor?[]: elements may be None, and then have data NULL and ndim -1 */
+      256,            /* Tensor?[]: elements may be None, and then have data NULL and ndim -1 */
+  kAnyopCopied = 512, /* an input that is only read: on the CPU, one that has not its layout is
+                         copied for the kernel, by a core that knows this flag; else refused */
 } AnyopParamFlag;
 
 typedef enum AnyopLayout {

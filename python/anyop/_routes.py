@@ -60,6 +60,7 @@ class Route:
     backend: what runs it, None when nothing takes it. chosen: the name of that implementation.
     reason: the rule that decides: "default", "ANYOP_OP_RMS_NORM", "routes.txt:12", "anyop.use('aten=*')".
     rule: the backends that it names. fallback: whether what runs is beyond these; then why_fallback says why.
+    copied: the arguments of which the kernel gets a copy, by the operator's [layouts].
     candidates: name, backend, source, priority, deterministic, when, and why_not ("" of the chosen one) of each.
     """
 
@@ -73,6 +74,8 @@ class Route:
         lines = [f"{self.operator} on {self.device}: {chosen} ({self.reason})"]
         if self.fallback:
             lines.append(f"  falls back: {self.why_fallback}")
+        if self.copied:
+            lines.append(f"  copies {', '.join(self.copied)}: not contiguous")
         width = max((len(found["name"]) for found in self.candidates), default=0)
         for found in self.candidates:
             why = found["why_not"] or "runs"

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "choose.h"
+#include "copies.h"
 #include "device_call.h"
 #include "dtype.h"
 #include "memory.h"
@@ -43,7 +44,9 @@ class Call {
     if (int32_t status = CheckOutputs()) return status;
     if (int32_t status = CheckOverlap()) return status;
     if (int32_t status = FillSizes()) return status;
-    if (op_.has_expanded) Expand();
+    if (op_.has_views) {
+      if (int32_t status = MakeViews()) return status;
+    }
     return RunKernel();
   }
 
@@ -210,16 +213,18 @@ class Call {
     const auto at = reinterpret_cast<uintptr_t>(t->data);
     const uintptr_t begin = at + static_cast<uintptr_t>(f.low * item),
                     end = at + static_cast<uintptr_t>(f.end * item);
+    int align_log2 = p.align_log2;
     if (__builtin_expect(!f.dense, 0)) {
       if (static_cast<intptr_t>(begin | end) < 0) {
         ANYOP_FAIL(kAnyopValueError, "%s has sizes %s and strides %s: it reaches beyond all memory",
                    p.name, SizesText(t->ndim, t->shape).c_str(),
                    SizesText(t->ndim, t->strides).c_str());
       }
-      if (int32_t status = CheckLayout(p, *t, writes, element)) return status;
+      if (int32_t status = CheckLayout(i, p, *t, writes, element)) return status;
+      if (p.Is(kAnyopCopied) && !FitsLayout(p, *t)) align_log2 = 0;  // the copy is aligned
     }
     const uintptr_t alignment =
-        p.align_log2 ? uintptr_t{1} << p.align_log2 : static_cast<uintptr_t>(item > 8 ? 8 : item);
+        align_log2 ? uintptr_t{1} << align_log2 : static_cast<uintptr_t>(item > 8 ? 8 : item);
     if (__builtin_expect(at & (alignment - 1), 0)) {
       ANYOP_FAIL(kAnyopValueError, "%s lies at an address that is no multiple of %d bytes", p.name,
                  (int)alignment);
@@ -230,14 +235,21 @@ class Call {
     return kAnyopOk;
   }
 
-  int32_t CheckLayout(const Param& p, const AnyopTensor& t, bool writes, int64_t element) {
-    const int last = t.ndim - 1;
-    const bool rows = last < 0 || t.shape[last] == 1 || t.strides[last] == 1;
-    if (p.layout == kAnyopContiguous || (p.layout == kAnyopRows && !rows)) {
+  int32_t CheckLayout(uint32_t i, const Param& p, const AnyopTensor& t, bool writes,
+                      int64_t element) {
+    if (!FitsLayout(p, t)) {
+      if (p.Is(kAnyopCopied) && t.device_type == 1) {
+        copied_ |= uint64_t{1} << i;
+        return kAnyopOk;
+      }
       ANYOP_FAIL(kAnyopValueError,
-                 "%s has sizes %s and strides %s, expected it contiguous%s; copy it first", p.name,
-                 SizesText(t.ndim, t.shape).c_str(), SizesText(t.ndim, t.strides).c_str(),
-                 p.layout == kAnyopRows ? " in its last dimension" : "");
+                 "%s has sizes %s and strides %s, expected it contiguous%s; copy it first%s",
+                 p.name, SizesText(t.ndim, t.shape).c_str(), SizesText(t.ndim, t.strides).c_str(),
+                 p.layout == kAnyopRows ? " in its last dimension" : "",
+                 p.Is(kAnyopCopied)
+                     ? ", by .contiguous() or the like: the operator copies it on the "
+                       "CPU alone"
+                     : "");
     }
     if (writes && OverlapsItself(t)) {
       ANYOP_FAIL(kAnyopValueError,
@@ -366,6 +378,28 @@ class Call {
     return kAnyopOk;
   }
 
+  int32_t MakeViews() {
+    if (copied_) {
+      if (int32_t status = CopyInputs()) return status;
+    }
+    if (op_.has_expanded) Expand();
+    return kAnyopOk;
+  }
+
+  int32_t CopyInputs() {
+    Copies copies(frame_, &scratch_);
+    if (int32_t status = copies.Plan(copied_)) return status;
+    const bool unlock =
+        touched_bytes_ >= kManyBytes && frame_->before_kernel && !frame_->explanation;
+    if (unlock) {
+      KeepInPlace(true);
+      frame_->before_kernel(frame_);
+    }
+    copies.Run();
+    if (unlock) frame_->after_kernel(frame_);
+    return kAnyopOk;
+  }
+
   // Replaces broadcast inputs by views of the full shape, stride 0 where repeated.
   void Expand() {
     for (uint32_t i = 0; i < op_.num_inputs; ++i) {
@@ -409,8 +443,8 @@ class Call {
     *ready = op_.shortcut.load(std::memory_order_acquire)->ready[device_type];
     if (__builtin_expect(ready->run && !frame_->scope && !frame_->explanation, 1)) return kAnyopOk;
     reading_.emplace();
-    return Choose(frame_, {frame_, &sizes_, dtypes_}, device_type, first_ ? first_->device_id : 0,
-                  ready);
+    return Choose(frame_, {frame_, &sizes_, dtypes_, copied_}, device_type,
+                  first_ ? first_->device_id : 0, ready);
   }
 
   // The caller's other threads may run from here on: their tensors' sizes are theirs to change. On
@@ -513,6 +547,7 @@ class Call {
   std::optional<Reading> reading_;  // of what was chosen, until it has run
   const AnyopTensor* first_ = nullptr;
   uint64_t touched_bytes_ = 0;
+  uint64_t copied_ = 0;          // parameters of which a tensor is
   bool checks_overlap_ = false;  // elements that were given are written
   bool makes_elements_ = false;
   bool writes_nothing_ = false;  // a tensor that is written has no elements

@@ -63,7 +63,7 @@ class Reader {
     op->num_groups = static_cast<int>(t.num_groups);
     op->element_symbols = t.element_symbols;
     op->element_groups = t.element_groups;
-    op->has_lists = op->has_expanded = false;
+    op->has_lists = op->has_expanded = op->has_views = false;
     op->written = 0;
     return true;
   }
@@ -104,6 +104,7 @@ class Reader {
       if (!ReadTensorParam(&p, raw->shape, index, where)) return false;
       op->has_lists |= p.IsList();
       op->has_expanded |= p.Is(kAnyopExpanded);
+      op->has_views |= (p.flags & (kAnyopExpanded | kAnyopCopied)) != 0;
       if (p.flags & (kAnyopOutput | kAnyopMutated)) op->written |= uint64_t{1} << index;
     }
     op->params.push_back(p);
@@ -114,6 +115,8 @@ class Reader {
     if (p->layout > kAnyopStrided || p->dtype_rule > kAnyopFromAttribute || p->align_log2 > 12) {
       return Bad("has an unknown layout, dtype rule or alignment " + where);
     }
+    if (p->Is(kAnyopCopied) && p->flags & (kAnyopOutput | kAnyopMutated | kAnyopInplace))
+      return Bad("copies what is written " + where);
     for (int other : {p->dtype_a, p->dtype_b}) {
       if (other >= static_cast<int>(index) || other < -1)
         return Bad("refers to a later dtype " + where);

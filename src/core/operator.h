@@ -78,9 +78,11 @@ struct Operator {
   uint64_t element_groups;
   bool has_lists;  // of tensors
   bool has_expanded;
+  bool has_views;    // the kernel may get others than those given: expanded, or copied
   uint64_t written;  // parameters that the kernel writes and the caller may have given
   std::atomic<const Route*> route{nullptr};
   std::atomic<const Shortcut*> shortcut{nullptr};
+  mutable std::atomic<uint64_t> copies_said{0};  // parameters of which it was said
 
   const char* SymbolName(int symbol) const { return table->symbols[symbol]; }
 };

@@ -108,6 +108,18 @@ TEST(PlacesOutsideTheArgumentsAreRefused) {
              "field outside"));
 }
 
+TEST(OnlyWhatIsReadIsCopied) {
+  CHECK_EQ(ErrorOf([](Table* t) { t->params[0].flags = kAnyopCopied; }), "");
+  for (int written : {kAnyopMutated, kAnyopInplace}) {
+    CHECK(Says(ErrorOf([&](Table* t) {
+                 t->params[0].flags = static_cast<uint16_t>(kAnyopCopied | written);
+               }),
+               "copies what is written at parameter x"));
+  }
+  CHECK(Says(ErrorOf([](Table* t) { t->params[2].flags = kAnyopCopied | kAnyopOutput; }),
+             "copies what is written at parameter out"));
+}
+
 TEST(BrokenProgramsAreRefused) {
   CHECK(Says(ErrorOf([](Table* t) { t->params[0].shape = 20; }), "lacks a shape"));
   CHECK(Says(ErrorOf([](Table* t) { t->code[1] = 30; }), "broken shape"));

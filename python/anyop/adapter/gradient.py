@@ -140,7 +140,8 @@ class Gradient:
         """Whether the backward takes fewer layouts. A gradient has any; what was saved has one the forward took."""
         param = self.backward.inputs[at]
         known = {p["name"]: p for p in (*self.forward.inputs, *self.forward.results)}
-        had = known.get(param["name"], {}).get("layout", "strided")
+        saved = known.get(param["name"], {})
+        had = "strided" if saved.get("copied") else saved.get("layout", "strided")
         return _STRICTNESS.index(param["layout"]) > _STRICTNESS.index(had)
 
     def _may_be_integer(self, at: int) -> bool:

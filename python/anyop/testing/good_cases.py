@@ -10,7 +10,7 @@ from typing import Any
 
 from anyop.testing.draw import Drawer, Point
 from anyop.testing.dtype_choices import DtypeChoice, dtype_choices
-from anyop.testing.placed import kinds_of
+from anyop.testing.placed import kinds_of, layout_of
 from anyop.testing.sizes import Shape, broadcast, product, shape_of
 from anyop.testing.subject import Subject
 
@@ -225,7 +225,7 @@ class _Maker:
             ndim = 2
             if not param["shape"]["length"]:
                 ndim = len(shape_of(param["shape"], point.sizes))
-            for kind in kinds_of(param["layout"], ndim, written):
+            for kind in kinds_of(layout_of(param), ndim, written):
                 if kind != "plain":
                     label = f"{name} {kind}{which}"
                     yield self._case(label, "view", point, layouts={name: kind})

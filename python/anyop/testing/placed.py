@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +25,11 @@ KINDS = {
     ),
 }  # fmt: skip
 _INPUTS_ONLY = ("rows_zero", "last_zero")  # elements share memory
+
+
+def layout_of(param: Mapping[str, Any]) -> str:
+    """The layout that an argument may have on the CPU: any, where the operator copies what its kernel does not take."""
+    return "strided" if param.get("copied") else param["layout"]
 
 
 def kinds_of(layout: str, ndim: int, written: bool) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anyop.testing.dtype_choices import made_here, numpy_dtype
-from anyop.testing.placed import KINDS, OUTPUT_FILL, Placed, place, strides_of
+from anyop.testing.placed import KINDS, OUTPUT_FILL, Placed, layout_of, place, strides_of
 from anyop.testing.places import tensors_of, with_array
 from anyop.testing.refusal import Good, Refusal, refuses
 from anyop.testing.refuse_dtypes import swappable
@@ -23,7 +23,7 @@ def _strided(param: Mapping[str, Any], shape: Shape) -> Iterator[str]:
     plain = strides_of("plain", shape)
     for kind in KINDS["strided"]:
         if (
-            kind in KINDS[param["layout"]]
+            kind in KINDS[layout_of(param)]
             or not shape
             or (kind.startswith("rows") and len(shape) < 2)
         ):
@@ -39,7 +39,7 @@ def _strided(param: Mapping[str, Any], shape: Shape) -> Iterator[str]:
 @refuses(
     "not contiguous",
     "contiguity",
-    lambda s: any(p["layout"] != "strided" for p in s.tensors + s.results),
+    lambda s: any(layout_of(p) != "strided" for p in s.tensors + s.results),
 )
 def not_contiguous(good: Good) -> Iterator[Refusal]:
     """Views that the layout of the schema excludes: refused by name, never read wrongly."""

@@ -16,7 +16,7 @@ from anyop.testing.gradients import Differentiated, check_framework, check_slope
 from anyop.testing.refusals import Good, check_refusal, refusals
 from anyop.testing.subject import Subject
 from anyop.testing.through import check_bits, few_cases, few_choices, through, unable
-from anyop.testing.torch_memory import fits_torch, through_torch
+from anyop.testing.torch_memory import fits_device, through_torch
 
 At = Callable[[str], None]  # told what is tried next
 
@@ -129,7 +129,7 @@ def try_device(subject: Subject, backward: Subject | None, caller: Caller, at: A
         if not all(caller.has_dtype(name) for name in choice.names.values() if name):
             continue
         row.dtypes += 1
-        for case in filter(fits_torch, standard_cases(subject, choice)):
+        for case in filter(partial(fits_device, subject), standard_cases(subject, choice)):
             at(f"{subject.name} on {caller.backend} [{choice}] {case.label}")
             checked = row.attempt(lambda case=case: check_case(there, case, compare))
             if checked:

@@ -15,6 +15,7 @@ import numpy as np
 
 from anyop.testing.dtype_choices import numpy_dtype
 from anyop.testing.good_cases import Case
+from anyop.testing.placed import KINDS
 from anyop.testing.subject import Subject
 
 _NEGATIVE = ("rows_back", "back")
@@ -23,6 +24,12 @@ _NEGATIVE = ("rows_back", "back")
 def fits_torch(case: Case) -> bool:
     """Whether torch has tensors of all its layouts."""
     return not any(layout in _NEGATIVE for layout in case.layouts.values())
+
+
+def fits_device(subject: Subject, case: Case) -> bool:
+    """Whether another device than the CPU takes its layouts as well: there no input is copied."""
+    kinds = {p["name"]: KINDS[p["layout"]] for p in subject.tensors + subject.results}
+    return fits_torch(case) and all(kind in kinds[name] for name, kind in case.layouts.items())
 
 
 def through_torch(subject: Subject, device: str) -> Subject:

@@ -135,7 +135,10 @@ class Chooser {
     for (const std::string& name : variant_->named) json.Text(name);
     json.Close(']').Key("fallback").Boolean(chosen_ && falls_back_);
     if (chosen_ && falls_back_) json.Key("why_fallback").Text(WhyFallback());
-    json.Key("candidates").Open('[');
+    json.Key("copied").Open('[');
+    for (uint64_t left = facts_.copied; left; left &= left - 1)
+      json.Text(op_.params[static_cast<size_t>(__builtin_ctzll(left))].name);
+    json.Close(']').Key("candidates").Open('[');
     for (const Implementation* i : ListImplementations(&op_)) ExplainOne(&json, *i);
     return json.Close(']').Close('}').text();
   }

@@ -17,6 +17,7 @@ struct Facts {
   const Frame* frame;
   const Sizes* sizes;
   const uint8_t* dtypes;  // by parameter; kAnyopNoDtype where absent
+  uint64_t copied = 0;    // parameters of which the kernel gets a copy
 };
 
 class When {
