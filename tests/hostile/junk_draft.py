@@ -7,6 +7,7 @@ Junk registers itself here: `@junk("float")` makes a value for every float argum
 from __future__ import annotations
 
 import contextlib
+import operator
 import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -152,7 +153,7 @@ class Draft:
         self.run: Callable[[Callable], Any] | None = None  # instead of a plain call
         self.notes: list[str] = [f"{cell.subject.name} {cell.place.name}: {cell.label}"]
         self.may_change = False  # junk writes its own memory
-        self.may_recurse = self.busy = False
+        self.may_recurse = self.busy = self.in_threads = False
         self.recursions = 0
         self.is_fake = False  # results have no values to compare
         self.by_ops = self.torchs_own = self.is_dead = False
@@ -175,7 +176,7 @@ class Draft:
                 self.put(place, dice.choice(list(makers_of(place.kind))))
         if dice.random() < 0.3:
             self._by_position()
-        self.contexts += bridge.contexts(self)
+        self.contexts = [] if self.in_threads else self.contexts + bridge.contexts(self)
 
     def _case(self) -> Case:
         fitting = _choices(self.subject, self.bridge)
@@ -283,6 +284,8 @@ class Draft:
             if found is None and not isinstance(value, np.ndarray):
                 found = np.array(np.asarray(memoryview(value)))  # TypeError: it is no memory
             return NOTHING if found is None else found
+        if kind == "int" and self.bridge.owns(value):
+            return operator.index(value)  # Paddle's tensor of 0.5 says 0
         convert = {"int": int, "float": float, "bool": bool, "str": str}.get(kind)
         if kind == "float" and not isinstance(value, (str, bytes, bytearray, memoryview)):
             return float(value)

@@ -29,6 +29,9 @@ OWN_TEXTS = (  # of the objects that are passed
 NO_METHOD = re.compile(r"'[\w.]+' object is not callable$|__dlpack__\(\) missing \d required")
 
 
+NUMBERS = (int, float, np.generic)
+
+
 class Fault(Exception):
     """What is wrong with a call."""
 
@@ -63,6 +66,8 @@ def judge(draft: Draft) -> str:
             raise Fault(f"a result was written although the call was refused: {error!r}") from None
         _check_memory(memory, draft.may_change and began)
         return "refused"
+    if getattr(draft, "action", "") == "change":
+        plain = _before_or_after(plain, _plain(draft))
     _check_returned(draft, found, plain, arguments)
     _check_memory(memory, draft.may_change)
     return "right"
@@ -126,11 +131,21 @@ def _plain(draft: Draft) -> dict[str, Any]:
             continue
         if name in numbers and type(given[name]) in (bool, int, float):
             found[name] = given[name]
-        elif param["kind"] == "bool" and draft.by_ops and isinstance(given[name], (int, float)):
+        elif param["kind"] == "bool" and draft.by_ops and isinstance(given[name], NUMBERS):
             found[name] = bool(given[name])  # torch.ops takes every number
         else:
             found[name] = draft.meaning(param["kind"], given[name])
     return found
+
+
+def _before_or_after(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Where an argument's code changed others, a call may have read each of them before or behind that."""
+    return {
+        name: OneOf((value, after[name]))
+        if isinstance(value, np.ndarray) and isinstance(after[name], np.ndarray)
+        else value
+        for name, value in before.items()
+    }
 
 
 def _check_returned(draft: Draft, found: Any, plain: dict, arguments: dict) -> None:

@@ -191,9 +191,10 @@ def _stands_for(draft: Draft, place: Place, good: Any, method: str, made: Any, b
         return np.array(good) if isinstance(good, np.ndarray) else NOTHING
     if kind == "Tensor" and method in ("__dlpack__", "__dlpack_device__", "__buffer__"):
         lends = draft.action not in ("raise", "lie", "itself") or method == "__dlpack_device__"
-        return np.array(good) if lends and isinstance(good, np.ndarray) else NOTHING
+        lent = np.array(good) if lends and isinstance(good, np.ndarray) else NOTHING
+        return OneOf((lent, _of_base(kind, base, good)))  # NumPy's numbers lend themselves
     answers = {
-        "float": ("__float__", "__index__"), "int": ("__index__",), "ScalarType": ("name", "__name__"),
+        "float": ("__float__", "__index__"), "int": ("__index__",), "ScalarType": ("name", "__name__", "__str__"),
     }  # fmt: skip
     if method in answers.get(kind, ()):
         if draft.action in ("raise", "recurse"):

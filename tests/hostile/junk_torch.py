@@ -106,6 +106,8 @@ class Torch(Bridge):
         text = str(error)
         if draft.is_fake and "Please convert all Tensors to FakeTensors" in text:
             return True  # a mode of torch's that takes no real ones
+        if draft.by_ops and draft.torchs_own and "Cannot access storage of" in text:
+            return True  # torch asks a tensor for the number that stands in it
         if draft.by_ops and ("__repr__ returned non-string" in text or _is_in_repr(error)):
             return True  # torch prints what it refuses
         if draft.by_ops and draft.subject.metadata["name"] in text:
@@ -124,6 +126,8 @@ class Torch(Bridge):
         if isinstance(error, RecursionError) and draft.may_recurse:
             return True
         named = draft.subject.metadata["name"] in text
+        if named and "Multiple dispatch failed" in text:
+            return draft.torchs_own and isinstance(error, TypeError)
         return (
             named
             and (draft.torchs_own or draft.is_fake)

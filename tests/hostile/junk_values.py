@@ -343,7 +343,7 @@ def in_two_threads(draft, place, good):
     """The same arguments at the same time."""
     if draft.outputs:
         raise Unfit
-    draft.run = _beside
+    draft.run, draft.in_threads = _beside, True
 
 
 def _beside(function):

@@ -70,9 +70,11 @@ class JaxFramework(Framework):
         """The name of what "float32", jnp.float32, numpy.float32 or a dtype means; None: unknown."""
         if isinstance(value, str):
             return value if value in BY_NAME else None
-        is_dtype = isinstance(value, (np.dtype, type)) or hasattr(value, "dtype")
+        is_dtype = isinstance(value, (np.dtype, type)) or (
+            hasattr(value, "dtype") and not hasattr(value, "shape")  # not an array's or a number's
+        )
         try:
-            name = np.dtype(value).name if is_dtype and not is_array(value) else None
+            name = np.dtype(value).name if is_dtype else None
         except TypeError:
             return None
         return name if name in BY_NAME else None
