@@ -22,6 +22,15 @@ bool WrongType(const Operator& op, const Param& p, PyObject* object) {
                     (p.IsList() ? "a list of " : "") + kKindName[p.kind]);
 }
 
+// Of a framework: a tensor, or what stands for one in its graphs.
+bool IsTensor(PyObject* object) {
+  if (Attribute(object, "__dlpack__")) return true;
+  std::string why;
+  const Source* source = FindSource(object, &why);
+  PyErr_Clear();
+  return source && source->adapter;
+}
+
 // Replaces the error of a conversion by ours. One that the object's own Python code raised has that
 // code in its traceback, and is kept; that of a framework's array is not.
 bool ConversionFailed(const Operator& op, const Param& p, PyObject* object) {
@@ -32,7 +41,7 @@ bool ConversionFailed(const Operator& op, const Param& p, PyObject* object) {
        {PyExc_TypeError, PyExc_ValueError, PyExc_OverflowError, PyExc_RuntimeError})
     ours = ours || PyErr_GivenExceptionMatches(type, kind);
   if (PyErr_GivenExceptionMatches(type, PyExc_RecursionError) ||
-      (ours && traceback && !Attribute(object, "__dlpack__")))
+      (ours && traceback && !IsTensor(object)))
     ours = false;
   if (!ours) {
     PyErr_Restore(type, value, traceback);

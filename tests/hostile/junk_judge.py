@@ -210,7 +210,7 @@ def _differs(draft: Draft, found: Any, plain: dict[str, Any]) -> str | None:
         return f"was accepted, and the same values in plain arrays are refused: {error}; gave {_short(found)}"
     count = len(subject.results)
     expected = list(expected) if count > 1 else [expected]
-    got = list(found) if isinstance(found, tuple) else [found]
+    got = list(found) if type(found) is tuple else [found]
     if len(got) != count:
         return f"{len(got)} results, expected {count}"
     reference = _reference(draft, plain)
