@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import numbers
 import re
 import warnings
 from typing import Any
@@ -123,14 +124,16 @@ def _plain(draft: Draft) -> dict[str, Any]:
     """What the arguments stand for before the call, by name; NOTHING where no call may accept them."""
     params = draft.subject.inputs
     given = dict(zip((p["name"] for p in params), draft.positional)) | draft.arguments
-    numbers = [params[at]["name"] for at in promoted(draft.subject.metadata)]
+    may_be_numbers = [params[at]["name"] for at in promoted(draft.subject.metadata)]
     found = {}
     for param in params:
         name = param["name"]
         if name not in given:
             continue
-        if name in numbers and type(given[name]) in (bool, int, float):
+        if name in may_be_numbers and type(given[name]) in (bool, int, float):
             found[name] = given[name]
+        elif param["kind"] == "int" and draft.by_ops and isinstance(given[name], numbers.Rational):
+            found[name] = int(given[name])  # and every fraction
         elif param["kind"] == "bool" and draft.by_ops and isinstance(given[name], NUMBERS):
             found[name] = bool(given[name])  # torch.ops takes every number
         else:

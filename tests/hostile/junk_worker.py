@@ -203,8 +203,11 @@ def many(calls: Calls, state_path: str, faults_path: str, start: str, stop: str)
                 counters[2 if judge(draft) == "right" else 3] += 1
             except Fault as error:
                 fault(position, draft.subject.name, label, str(error))
-            except BaseException as error:  # of these tests, or of an odd object that they looked at
-                fault(position, draft.subject.name, label, f"the test itself: {error!r}")
+            except (
+                BaseException
+            ) as error:  # of these tests, or of an odd object that they looked at
+                if not any(error is own for own in draft.raised):
+                    fault(position, draft.subject.name, label, f"the test itself: {error!r}")
             if problem := calls.bridge.settle(draft):
                 fault(position, draft.subject.name, label, problem)
             recent[draft.subject.name] = draft.subject
