@@ -277,6 +277,7 @@ def too_many(draft, place, good):
 
 @junk("call")
 def given_twice(draft, place, good):
+    draft.may_change = True  # moved on by one place, an input may stand for a result
     first = draft.subject.inputs[0]["name"]
     draft.positional = [draft.arguments.get(first)]
 
