@@ -24,6 +24,8 @@
 older GLIBCXX_3.4.11, WAIT, WAIT
 /* __throw_bad_array_new_length(), since gcc 11. */
 older CXXABI_1.3.8, __cxa_throw_bad_array_new_length, _ZSt28__throw_bad_array_new_lengthv
+/* exception_ptr::_M_release(), exported since gcc 11: what the destructor has always done. */
+older CXXABI_1.3.3, _ZNSt15__exception_ptr13exception_ptrD1Ev, _ZNSt15__exception_ptr13exception_ptr10_M_releaseEv
 
 #endif
 .section .note.GNU-stack, "", %progbits

@@ -160,7 +160,7 @@ def test_clean_leaves_what_is_not_the_caches(cache_folder, capsys):
         (["clean", "--size", "1.5G"], 1, "--size '1.5G'"),
         (["clean", "--size", ""], 1, "--size ''"),
         (["list", "--older", "3d"], 1, "--older and --size are of anyop cache clean"),
-        (["wash"], 2, "invalid choice: 'wash'"),
+        (["wash"], 2, "action: 'wash', expected list, verify, clean"),
         ([], 2, "required: action"),
         (["clean", "--all"], 2, "--all"),
     ],

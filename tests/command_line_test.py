@@ -53,7 +53,7 @@ def test_version(capsys):
         (["--bogus"], "unknown option '--bogus'"),
         (["list", "--bogus"], "unknown option '--bogus' (see anyop list --help)"),
         (["list", "--name", "anyop"], "unknown option '--name'; did you mean '--namespace'?"),
-        (["new"], "one of the arguments OP --device is required"),
+        (["new"], "one of the arguments OP --device --schema is required"),
         (["bench", ".", "--rounds", "none"], "expected a number above 0"),
     ],
 )

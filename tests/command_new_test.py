@@ -135,11 +135,11 @@ def test_a_folder_that_cannot_be_made(new, tmp_path):
 
 
 SCHEMAS = (
-    "acme::scale(Tensor x, Tensor? bias=None, float factor=2.0, *, str mode='*/ \\\\') -> Tensor",
-    "acme::pair(Tensor x, int[2] sizes=[1, 2], ScalarType? dtype=None, bool[]? flags=None) -> (Tensor a, Tensor? b)",
-    "acme::lists(Tensor[] xs, Tensor?[] ys) -> Tensor",
-    "acme::change(Tensor(a!) x, Tensor y) -> ()",
-    "acme::fill(int n, float value) -> Tensor",
+    "drafts::scale(Tensor x, Tensor? bias=None, float factor=2.0, *, str mode='*/ \\\\') -> Tensor",
+    "drafts::pair(Tensor x, int[2] sizes=[1, 2], ScalarType? dtype=None, bool[]? flags=None) -> (Tensor a, Tensor? b)",
+    "drafts::lists(Tensor[] xs, Tensor?[] ys) -> Tensor",
+    "drafts::change(Tensor(a!) x, Tensor y) -> ()",
+    "drafts::fill(int n, float value) -> Tensor",
 )
 
 
@@ -147,7 +147,7 @@ def test_any_schema_builds(new, tmp_path):
     """The kernels refuse to run until they are written; gradients are there where there can be some."""
     with_gradient = ("scale", "pair")
     for schema in SCHEMAS:
-        name = schema.split("(")[0].removeprefix("acme::")
+        name = schema.split("(")[0].removeprefix("drafts::")
         backward = ["--backward"] * (name in with_gradient)
         code, text = new("--family=all", "--schema", schema, *backward)
         assert code == 0, text
@@ -159,8 +159,8 @@ def test_any_schema_builds(new, tmp_path):
         assert (anyop.metadata(name)["backward"] is not None) == (
             name.split(".")[1] in with_gradient
         )
-    with pytest.raises(NotImplementedError, match=r"acme\.scale.*scale\.cc is to be written"):
-        anyop.ops.acme.scale(np.ones(3, np.float32))
+    with pytest.raises(NotImplementedError, match=r"drafts\.scale.*scale\.cc is to be written"):
+        anyop.ops.drafts.scale(np.ones(3, np.float32))
     header = (tmp_path / "all" / "pair.cc").read_text()
     assert "//   AnyopIntList sizes;" in header and "//   AnyopTensor* b;" in header
     done = subprocess.run(

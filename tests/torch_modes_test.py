@@ -204,7 +204,7 @@ def test_given_results_are_checked_before_one_is_written():
         (whole, part, "rms_norm_backward: grad_weight overlaps grad_x in memory"),
         (window, None, "rms_norm_backward: grad_x has sizes"),
         (whole, torch.zeros(4), "rms_norm_backward: grad_weight has shape"),
-        (whole, np.zeros(3), "rms_norm_backward: grad_weight is a ndarray"),
+        (whole, np.zeros(3), "rms_norm_backward: grad_weight is a numpy.ndarray"),
     ):
         with pytest.raises((TypeError, ValueError)) as error, FlopCounterMode(display=False):
             anyop.rms_norm_backward(grad_out, x, weight, grad_x=grad_x, grad_weight=grad_weight)

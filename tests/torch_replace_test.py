@@ -198,7 +198,8 @@ def test_hugging_face_models(family, dtype):
         undone = plain(ids).last_hidden_state
     assert torch.equal(torch.get_rng_state(), random_state)
     assert {**replaced.swapped, **swapped} == replaced.swapped
-    assert {name for name, _ in replaced.left} == left
+    # Whether this CPU's products of 16 bits are worth it is measured.
+    assert {name for name, _ in replaced.left} - {"Linear"} == left
     # Of bfloat16, units in the last place; the layers' own roundings.
     tolerance = 1e-5 if dtype is torch.float32 else 6e-2
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)

@@ -70,7 +70,8 @@ def _sequential(site: Site, flat: Sequence[Any], dims: Sequence[Any]) -> Sequenc
     one = jax.eval_shape(element, [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in batched])
     for result in one:  # XLA would abort
         shape = (batched[0].shape[0], *result.shape)
-        if math.prod(size for size in shape if size) * result.dtype.itemsize >= 2**63:
+        known = [size for size in shape if isinstance(size, int) and size]  # others are symbols
+        if math.prod(known) * result.dtype.itemsize >= 2**63:
             raise ValueError(
                 f"{site.operator.name}: a result of vmap would have shape {shape}: its size in "
                 "bytes overflows 64 bits"

@@ -250,6 +250,8 @@ def _is_fake(tensor: torch.Tensor) -> bool:
 
 def _is_lazy(place: Any) -> bool:
     """Whether a result is a conj or neg view, which torch's fallback for them cannot write."""
+    if torch.compiler.is_compiling():  # a graph has none
+        return False
     return isinstance(place, torch.Tensor) and (place.is_neg() or place.is_conj())
 
 
