@@ -145,16 +145,19 @@ CASES += [(framework, list(ENTRIES[framework])) for framework in ENTRIES]
 
 @pytest.mark.parametrize(("framework", "entries"), CASES, ids=lambda given: str(given)[:40])
 def test_exit(framework, entries):
+    """Frames of torch and jaxlib end a process now and then without anyop, too: in short they have three chances."""
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
-    text = program(framework, entries)
+    text, chances = program(framework, entries), 1 if FULL or framework == "numpy" else 3
     for _ in range(20 if FULL else 1):
-        run = subprocess.run(
-            [sys.executable, "-c", text], capture_output=True, text=True, timeout=300
-        )
-        assert run.returncode == 0 and run.stdout == "end True\n", (
-            f"{run.returncode}: {run.stdout}{run.stderr[-3000:]}"
-        )
+        ends = (how_it_ends(text) for _ in range(chances))
+        assert any(end == "well" for end in ends), how_it_ends(text)
+
+
+def how_it_ends(text: str) -> str:
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=300)
+    well = run.returncode == 0 and run.stdout == "end True\n"
+    return "well" if well else f"{run.returncode}: {run.stdout}{run.stderr[-3000:]}"
 
 
 FOREIGN = """

@@ -36,12 +36,22 @@ def test_the_number_takes_the_dtype(caller, dtype, number, expected):
             np.testing.assert_array_equal(found, wide)
 
 
-@pytest.mark.parametrize(("dtype", "number"), [("int8", 300), ("uint8", -1), ("int64", 2**63)])
+@pytest.mark.parametrize(
+    ("dtype", "number"), [("int8", 300), ("uint8", -1), ("int64", 2**63), ("uint32", 2**32)]
+)
 def test_a_number_that_the_dtype_cannot_hold(caller, dtype, number):
     if not caller.has_dtype(dtype):
         pytest.skip(f"{caller.name} has no {dtype} here")
     with pytest.raises(ValueError, match=f"^add: y is {number}, which {dtype} cannot hold"):
         anyop.add(caller.tensor(np.ones(2, dtype)), number)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"), [("uint16", 2**16), ("uint32", -1), ("uint64", 2**64)]
+)
+def test_a_number_that_numpys_dtype_cannot_hold(dtype, number):
+    with pytest.raises(ValueError, match=f"^mul: y is .*, which {dtype} cannot hold"):
+        anyop.mul(np.ones(2, dtype), number)
 
 
 def test_only_beside_a_tensor_and_where_dtypes_are_promoted(caller):

@@ -15,7 +15,9 @@ import anyop
 
 _KINDS = (bool, int, float)
 _REAL = ("float", "bfloat", "complex")
-_BITS = {"uint8": (0, 8), "int8": (1, 8), "int16": (1, 16), "int32": (1, 32), "int64": (1, 64)}
+_BITS = {
+    f"{'' if signed else 'u'}int{n}": (signed, n) for signed in (0, 1) for n in (8, 16, 32, 64)
+}
 
 
 Maker = Callable[[Any, Any, str], Any]  # number, tensor beside it, dtype -> tensor
