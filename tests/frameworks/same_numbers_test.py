@@ -36,9 +36,7 @@ def test_the_number_takes_the_dtype(caller, dtype, number, expected):
             np.testing.assert_array_equal(found, wide)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "number"), [("int8", 300), ("uint8", -1), ("int64", 2**63), ("uint32", 2**32)]
-)
+@pytest.mark.parametrize(("dtype", "number"), [("int8", 300), ("uint8", -1), ("int64", 2**63)])
 def test_a_number_that_the_dtype_cannot_hold(caller, dtype, number):
     if not caller.has_dtype(dtype):
         pytest.skip(f"{caller.name} has no {dtype} here")
