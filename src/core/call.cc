@@ -10,10 +10,12 @@
 #include <new>
 #include <optional>
 
+#include "broadcast.h"
 #include "choose.h"
 #include "copies.h"
 #include "device_call.h"
 #include "dtype.h"
+#include "keep_in_place.h"
 #include "memory.h"
 #include "pool.h"
 #include "scratch.h"
@@ -74,7 +76,7 @@ class Call {
       if (int32_t status = CheckLists()) return status;
     }
     const int join = op_.joins.empty() ? -1 : sizes_.JoinGroups();
-    return join < 0 ? kAnyopOk : FailJoin(join);
+    return join < 0 ? kAnyopOk : FailJoin(frame_, join);
   }
 
   // The value of a ScalarType argument for which the schema lists what is allowed.
@@ -267,23 +269,6 @@ class Call {
     return status;
   }
 
-  int32_t FailJoin(int join) {
-    std::string found, joined;
-    for (uint32_t i = 0; i < op_.num_inputs; ++i) {
-      const Param& p = op_.params[i];
-      if (!p.IsTensor() || p.shape.broadcast || !(frame_->given >> i & 1)) continue;
-      const AnyopTensor& t = frame_->tensors[i];
-      const std::string text = std::string(p.name) + " " + SizesText(t.ndim, t.shape);
-      if (p.Is(kAnyopExpanded)) found += (found.empty() ? "" : ", ") + text;
-      if (p.shape.group == op_.num_groups + join) joined = text;
-    }
-    if (!joined.empty()) {
-      return Fail(frame_, kAnyopValueError, "%s does not fit the broadcast of %s", joined.c_str(),
-                  found.c_str());
-    }
-    return Fail(frame_, kAnyopValueError, "shapes cannot be broadcast together: %s", found.c_str());
-  }
-
   int32_t CheckConditions() {
     for (const Condition& condition : op_.conditions) {
       int64_t value;
@@ -382,7 +367,7 @@ class Call {
     if (copied_) {
       if (int32_t status = CopyInputs()) return status;
     }
-    if (op_.has_expanded) Expand();
+    if (op_.has_expanded) Expand(frame_, sizes_);
     return kAnyopOk;
   }
 
@@ -392,48 +377,12 @@ class Call {
     const bool unlock =
         touched_bytes_ >= kManyBytes && frame_->before_kernel && !frame_->explanation;
     if (unlock) {
-      KeepInPlace(true);
+      KeepInPlace(frame_, true);
       frame_->before_kernel(frame_);
     }
     copies.Run();
     if (unlock) frame_->after_kernel(frame_);
     return kAnyopOk;
-  }
-
-  // Replaces broadcast inputs by views of the full shape, stride 0 where repeated.
-  void Expand() {
-    for (uint32_t i = 0; i < op_.num_inputs; ++i) {
-      const Param& p = op_.params[i];
-      if (!p.Is(kAnyopExpanded) || !(frame_->given >> i & 1)) continue;
-      ShapeProgram full = p.shape;
-      if (!full.broadcast) full.group = JoinOf(full.group);
-      const AnyopTensor& t = frame_->tensors[i];
-      auto* shape = frame_->arena.Take<int64_t>(kMaxRank);
-      auto* strides = frame_->arena.Take<int64_t>(kMaxRank);
-      auto* view = frame_->arena.Take<AnyopTensor>(1);
-      const int ndim = sizes_.Build(full, shape);
-      // Sizes before the group stay in front; the group and what follows it are aligned at the end.
-      const int front = full.broadcast ? 0 : full.before;
-      for (int d = 0; d < ndim; ++d) {
-        const int from = d < front ? d : d - (ndim - t.ndim);
-        strides[d] =
-            from < (d < front ? 0 : front) || t.shape[from] != shape[d] ? 0 : t.strides[from];
-      }
-      *view = t;
-      view->ndim = ndim;
-      view->shape = shape;
-      view->strides = strides;
-      frame_->Field<const AnyopTensor*>(p) = view;
-    }
-  }
-
-  int JoinOf(int group) const {
-    for (size_t j = 0; j < op_.joins.size(); ++j) {
-      for (int k = 0; k < op_.joins[j].count; ++k) {
-        if (op_.joins[j].groups[k] == group) return op_.num_groups + static_cast<int>(j);
-      }
-    }
-    return group;
   }
 
   // What the route says for every call on this kind of device, or the choice of this one.
@@ -447,38 +396,13 @@ class Call {
                   first_ ? first_->device_id : 0, ready);
   }
 
-  // The caller's other threads may run from here on: their tensors' sizes are theirs to change. On
-  // a device memory is freed in the order of its streams.
-  void KeepInPlace(bool memory) {
-    for (uint32_t i = 0; i < op_.params.size(); ++i) {
-      const Param& p = op_.params[i];
-      if (!p.IsTensor()) continue;
-      if (p.IsList()) {
-        const auto& list = frame_->Field<AnyopTensorList>(p);
-        for (int64_t k = 0; k < list.count; ++k) OwnSizes(const_cast<AnyopTensor*>(&list.data[k]));
-      } else if (frame_->Field<const AnyopTensor*>(p)) {
-        OwnSizes(&frame_->tensors[i]);
-      }
-    }
-    if (memory && frame_->hold) frame_->hold(frame_);
-  }
-
-  void OwnSizes(AnyopTensor* t) {
-    if (t->ndim <= 0) return;
-    auto* sizes = frame_->arena.Take<int64_t>(2 * t->ndim);
-    std::memcpy(sizes, t->shape, sizeof *sizes * static_cast<size_t>(t->ndim));
-    std::memcpy(sizes + t->ndim, t->strides, sizeof *sizes * static_cast<size_t>(t->ndim));
-    t->shape = sizes;
-    t->strides = sizes + t->ndim;
-  }
-
   int32_t RunKernel() {
     const int device_type = first_ ? first_->device_type : 1;
     Ready ready;
     if (int32_t status = FindKernel(device_type, &ready)) return status;
     if (__builtin_expect(frame_->explanation != nullptr, 0)) return kAnyopOk;
     const bool is_long = device_type != 1 || touched_bytes_ >= kManyBytes;
-    if (__builtin_expect(is_long || ready.context, 0)) KeepInPlace(device_type == 1);
+    if (__builtin_expect(is_long || ready.context, 0)) KeepInPlace(frame_, device_type == 1);
     auto* base = reinterpret_cast<AnyopArgs*>(frame_->args);
     base->size = op_.args_size;
     base->version = ANYOP_ABI_VERSION;
