@@ -8,8 +8,10 @@ dispatcher, and ATen computes nothing in FlagGems's place but conversions to the
 
 from __future__ import annotations
 
+import contextvars
 import importlib
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any
@@ -70,7 +72,7 @@ def _look_up(torch: ModuleType, find: Find, name: str, overload: str | None) -> 
     function = _overload(torch, key)
     if function is None:
         raise LookupError(f"torch {torch.__version__} has no aten::{key}")
-    own = find(function)
+    own = _own(torch, find, function)
     if own or _moves_nothing(function):
         return own or function
     parts = [_overload(torch, part) for part in _PARTS.get(key, ())]
@@ -83,6 +85,86 @@ def _look_up(torch: ModuleType, find: Find, name: str, overload: str | None) -> 
             return function(*args, **kwargs)
 
     return call
+
+
+def _own(torch: ModuleType, find: Find, function: Any) -> Callable[..., Any] | None:
+    """FlagGems's function, with ATen's meaning: it takes contiguous memory, and sizes of zero divide its grid."""
+    own = find(function)
+    if own is None:
+        return None
+    as_aten = _AS_ATEN.get(key_of(function))
+    call = partial(as_aten, torch, own, find) if as_aten else own
+
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        if any(x.numel() == 0 for x in _tensors(torch, args)):
+            return function(*args, **kwargs)
+        args = [_contiguous(torch, arg) for arg in args]
+        # What it sets for Triton, such as an allocator that keeps an argument, ends with the call.
+        return contextvars.copy_context().run(call, *args, **kwargs)
+
+    return guarded
+
+
+def _tensors(torch: ModuleType, args: Sequence[Any]) -> Iterator[Any]:
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            yield arg
+        elif isinstance(arg, (list, tuple)):
+            yield from _tensors(torch, arg)
+
+
+def _contiguous(torch: ModuleType, arg: Any) -> Any:
+    if isinstance(arg, (list, tuple)):
+        return [_contiguous(torch, each) for each in arg]
+    return arg.contiguous() if isinstance(arg, torch.Tensor) else arg
+
+
+def _mul(torch: ModuleType, own: Callable[..., Any], find: Find, x: Any, y: Any) -> Any:
+    """FlagGems's for Hopper takes tensors of as many dimensions for tensors of one shape and dtype."""
+    if isinstance(y, torch.Tensor):
+        x, y = (
+            each.to(torch.result_type(x, y)).contiguous() for each in torch.broadcast_tensors(x, y)
+        )
+    return own(x, y)
+
+
+def _layer_norm(
+    torch: ModuleType, own: Callable[..., Any], find: Find, x: Any, size: Any, *args: Any
+) -> Any:
+    """FlagGems gives flat means and deviations."""
+    out, *found = own(x, size, *args)
+    rows = [*x.shape[: -len(size)], *[1] * len(size)]
+    return (out, *(each.view(rows) for each in found))
+
+
+def _layer_norm_backward(
+    torch: ModuleType,
+    own: Callable[..., Any],
+    find: Find,
+    grad_out: Any,
+    x: Any,
+    size: Any,
+    *args: Any,
+) -> Any:
+    """FlagGems takes the first dimension for the rows."""
+    rows = (-1, math.prod(size))
+    grad_x, *others = own(grad_out.view(rows), x.view(rows), size, *args)
+    return (None if grad_x is None else grad_x.view(x.shape), *others)
+
+
+def _to_copy(torch: ModuleType, own: Callable[..., Any], find: Find, x: Any, **kwargs: Any) -> Any:
+    """FlagGems rounds to an integer on the way to a bool."""
+    differs = kwargs.get("dtype") is torch.bool and find(torch.ops.aten.ne.Scalar)
+    return differs(x, 0) if differs else own(x, **kwargs)
+
+
+# Where FlagGems's function differs from ATen's.
+_AS_ATEN = {
+    "mul.Tensor": _mul,
+    "native_layer_norm": _layer_norm,
+    "native_layer_norm_backward": _layer_norm_backward,
+    "_to_copy": _to_copy,
+}
 
 
 def _moves_nothing(function: Any) -> bool:
@@ -103,7 +185,7 @@ def _mode(torch: ModuleType) -> type:
             self.find = find
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            own = self.find(func)
+            own = _own(torch, self.find, func)
             if own or _moves_nothing(func):
                 return (own or func)(*args, **(kwargs or {}))
             with self:
