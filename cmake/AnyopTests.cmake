@@ -5,7 +5,7 @@ file(GLOB_RECURSE kernel_tests CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/op
 foreach(source IN LISTS test_sources kernel_tests)
   get_filename_component(name "${source}" NAME_WE)
   add_executable(${name} "${source}"
-    $<TARGET_OBJECTS:anyop_core> $<TARGET_OBJECTS:anyop_kernels>)
+    $<TARGET_OBJECTS:anyop_core> ${anyop_kernels_OBJECTS})
   target_include_directories(${name} PRIVATE
     "${CMAKE_CURRENT_SOURCE_DIR}" include src/core src/core/router src/device bindings/tvm_ffi bindings/aten
     "${generated}")

@@ -11,7 +11,7 @@ from .params import Param
 from .sections import BACKENDS, text_of
 from .source import Mistake, listed, nearest
 
-_TERM = re.compile(r"(\w+)(?:\(([\w*]*)\))?(?:%(\d+))?(!=|<=|>=|=|<|>)([\w|-]+)", re.ASCII)
+_TERM = re.compile(r"(\w+)(?:\(([\w*]*)\))?(?:%(\d+))?(!=|<=|>=|=|<|>)([\w|.-]+)", re.ASCII)
 _CALLS = ("dtype", "rank", "numel", "contiguous")
 _FIX = 'write it like when = "dtype=float32|bfloat16 D<=1024 D%8=0"'
 
@@ -29,6 +29,10 @@ def read_when(value: object, params: list[Param], binding: Binding) -> str:
 
 def _check_term(word: str, match: re.Match[str], params: list[Param], binding: Binding) -> None:
     name, argument, modulo, compare, value = match.groups()
+    if name == "capability":
+        if argument is not None or modulo or not re.fullmatch(r"\d{1,3}\.\d", value, re.ASCII):
+            raise Mistake(f"'{word}' in when", "a capability such as capability>=8.0", _FIX)
+        return
     if name in ("dtype", "device"):
         if compare not in ("=", "!=") or modulo or (argument is not None and name == "device"):
             raise Mistake(f"'{word}' in when", f"{name}=... or {name}!=...", _FIX)
@@ -47,7 +51,11 @@ def _check_term(word: str, match: re.Match[str], params: list[Param], binding: B
         sizes = [size for size in binding.symbols if size not in binding.element_sizes]
         sizes += [group for group in _groups(binding) if group == "rows"]
         _check_known(
-            name, sizes, f"'{name}' in when", "dtype, device or a size", more=("dtype", "device")
+            name,
+            sizes,
+            f"'{name}' in when",
+            "dtype, device, capability or a size",
+            more=("dtype", "device", "capability"),
         )
     number = int(value) if re.fullmatch(r"-?\d{1,19}", value) else 2**63
     if not -(2**63) <= number < 2**63 or (modulo and not 0 < int(modulo) < 2**63):

@@ -116,7 +116,7 @@ def test_metadata_and_headers(tmp_path):
     found = {kernel["backend"]: kernel for kernel in metadata(op)["kernels"]}
     assert found["fast"] == {
         "backend": "fast", "name": "fast.cpu", "device": "cpu", "form": "source", "file": "fast.cc",
-        "arch": None, "priority": 3, "when": None, "deterministic": False,
+        "arch": None, "priority": 3, "when": None, "deterministic": False, "choices": 0,
     }  # fmt: skip
     assert found["aten"]["sizes"] == {"D": ("x", -1)} and found["aten"]["file"] is None
     assert "source" not in found["reference"] and found["triton"]["device"] == "cuda"
@@ -190,6 +190,15 @@ a = { call = "f" } | call 'f' | write it like
 a = { call = "f(out, sums)", name = "a b" } | name 'a b' | rename it
 a = { call = "f(out, sums)", name = "b" }<b = { call = "f(out, sums)" } | two kernels called 'b' | rename one
 a = { call = "f(out, sums)", deterministic = 1 } | deterministic 1 | correct it
+cpu = { file = "scale.cc", choices = 1 } | choices 1 | correct it
+cpu = { file = "scale.cc", choices = true } | choices True | correct it
+cpu = { file = "scale.cc", choices = 1001 } | choices 1001 | correct it
+aten = { call = "mul(x, x)", choices = 4 } | unknown key of a kernel in the form of aten 'choices' | remove it
+cuda_sm90 = { file = "scale.cu", device = "cpu" } | device 'cpu' of the backend cuda_sm90 | remove it
+cuda = { file = "scale.cu", arch = "sm_90" } | arch 'sm_90' | quote it
+cuda = { file = "scale.cu", arch = "90a+" } | arch '90a+' | quote it
+cuda = { file = "scale.cu", when = "capability>=9" } | 'capability>=9' in when | write it like
+cuda = { file = "scale.cu", when = "capability(x)>=9.0" } | 'capability(x)>=9.0' in when | write it like
 cpu = { file = "scale.cc", when = "D ~ 3" } | 'D' in when | a comparison
 cpu = { file = "scale.cc", when = "E=3" } | 'E' in when | a size (T, D or k)
 cpu = { file = "scale.cc", when = "dtyp=float32" } | 'dtyp' in when | did you mean 'dtype'?
@@ -225,3 +234,24 @@ def test_mistakes_of_deterministic(value, found, tmp_path):
     with pytest.raises(SchemaError, match=r"scale.toml:3: .*deterministic") as error:
         read_operator(path)
     assert found in str(error.value)
+
+
+def test_several_kernels_of_a_device(tmp_path):
+    """Each is an implementation, for the GPUs that its arch names."""
+    write(
+        tmp_path,
+        """
+cuda = { file = "scale.cu", arch = "80+", choices = 4 }
+cuda_sm90 = { file = "scale.cu", arch = "90a" }
+cuda_sm90_any = { file = "scale.cu", arch = "90", when = "rows>4" }
+cuda_new = { file = "scale.cu", arch = "100f", priority = -1, when = "capability>=10.3" }
+""",
+    )
+    (op,) = read_folders([tmp_path])[0]
+    found = [(k.function, k.device, k.priority, k.when, k.choices) for k in op.kernels]
+    assert found == [
+        ("anyop_scale_cuda", "cuda", 0, "capability>=8.0", 4),
+        ("anyop_scale_cuda_sm90", "cuda", 10, "capability=9.0", 0),
+        ("anyop_scale_cuda_sm90_any", "cuda", 10, "rows>4 capability>=9.0 capability<10.0", 0),
+        ("anyop_scale_cuda_new", "cuda", -1, "capability>=10.3", 0),
+    ]

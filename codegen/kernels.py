@@ -24,8 +24,8 @@ _FORMS = {
 }  # fmt: skip
 _EVERY = ("name", "device", "when", "priority", "deterministic")
 _KEYS = {
-    "source": ("file", "arch"),
-    "object": ("file",),
+    "source": ("file", "arch", "choices"),
+    "object": ("file", "choices"),
     "image": ("file", "entry", "grid", "block", "shared_bytes", "arguments"),
     "module": ("file", "function", "arguments"),
     "aten": ("call",),
@@ -39,6 +39,8 @@ FOREIGN = (
 )  # they run when routed to, or when nothing better takes a call
 _PRIORITIES = {"aten": -100, "python": -200, "tvm_ffi": -50}
 _TRITON = -50
+_SPECIAL = 10  # "cuda_sm90": before the backend that it is a special case of
+_MOST_CHOICES = 1000  # that the core takes
 _UNFIT = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
 
 
@@ -62,6 +64,7 @@ class Kernel:
     name: str | None = None  # its own in the operator; None: the backend's
     when: str | None = None
     deterministic: bool = False
+    choices: int = 0  # ways it can be told to go, AnyopCall::choice
 
     @property
     def sources(self) -> tuple[Path, ...]:
@@ -144,10 +147,14 @@ class _Reader:
             files = sorted(
                 files, key=lambda file: (file.suffix == ".ptx", -binaries.cuda_arch(file))
             )
-        when = read_when(entry["when"], self.params, self.binding) if "when" in entry else None
+        arch = _arch(device, entry)
+        when = read_when(entry["when"], self.params, self.binding) if "when" in entry else ""
+        if arch and device == "cuda" and "capability" not in when:
+            when = f"{when} {_capability(arch)}".strip()
         return Kernel(
-            backend, tuple(files), function, _arch(entry), _priority(backend, form, entry), form,
-            ready, foreign, device, _name(backend, entry, others), when, _deterministic(entry),
+            backend, tuple(files), function, arch, _priority(backend, form, entry), form,
+            ready, foreign, device, _name(backend, entry, others), when or None,
+            _deterministic(entry), _choices(entry),
         )  # fmt: skip
 
     def _foreign(
@@ -167,13 +174,12 @@ def _device(backend: str, form: str, entry: dict[str, Any]) -> str:
     devices = [*BACKENDS, "any"] if form in FOREIGN else [*BACKENDS]
     if "device" in entry:
         check_keys({str(entry["device"]): 0}, devices, "device", "use one of these")
-        if backend in BACKENDS and entry["device"] != backend:
-            raise Mistake(
-                f"device '{entry['device']}' of the backend {backend}", backend, "remove it"
-            )
+        own = backend if backend in BACKENDS or form in FOREIGN else _special_of(backend)
+        if own in BACKENDS and entry["device"] != own:
+            raise Mistake(f"device '{entry['device']}' of the backend {backend}", own, "remove it")
         return entry["device"]
-    if backend in BACKENDS:
-        return backend
+    if backend in BACKENDS or (form not in FOREIGN and _special_of(backend)):
+        return _special_of(backend) or backend
     if form not in FOREIGN:
         fix = 'write cpu = ..., or say what it runs on: device = "cpu"'
         check_keys({backend: 0}, BACKENDS, "backend", fix)
@@ -183,17 +189,41 @@ def _device(backend: str, form: str, entry: dict[str, Any]) -> str:
     return "cuda" if backend == "triton" or framework == "cupy" else "any"
 
 
-def _arch(entry: dict[str, Any]) -> str | None:
+def _special_of(backend: str) -> str | None:
+    """The cuda of cuda_sm90."""
+    head, _, rest = backend.partition("_")
+    return head if rest and head in BACKENDS else None
+
+
+def _arch(device: str, entry: dict[str, Any]) -> str | None:
     arch = entry.get("arch")
-    if arch is not None and not (
-        isinstance(arch, str) and re.fullmatch(r"\d+\w*\+?", arch, re.ASCII)
-    ):
+    wanted = r"[1-9]\d{1,2}[af]?|[1-9]\d{1,2}\+" if device == "cuda" else r"\d+\w*\+?"
+    if arch is not None and not (isinstance(arch, str) and re.fullmatch(wanted, arch, re.ASCII)):
         raise Mistake(f"arch {arch!r}", 'text such as "80+" or "90a"', "quote it")
     return arch
 
 
+def _capability(arch: str) -> str:
+    """The GPUs that code for an architecture of CUDA's runs on, for `when`; no PTX is made for one that is named."""
+    number = int(arch.rstrip("af+"))
+    least = f"capability>={number // 10}.{number % 10}"
+    if arch.endswith("+"):
+        return least
+    if arch.endswith("a"):
+        return least.replace(">=", "=")
+    return f"{least} capability<{number // 10 + 1}.0"
+
+
+def _choices(entry: dict[str, Any]) -> int:
+    choices = entry.get("choices", 0)
+    if type(choices) is not int or not (choices == 0 or 2 <= choices <= _MOST_CHOICES):
+        raise Mistake(f"choices {choices!r}", f"a number from 2 to {_MOST_CHOICES}", "correct it")
+    return choices
+
+
 def _priority(backend: str, form: str, entry: dict[str, Any]) -> int:
-    default = _TRITON if backend == "triton" else _PRIORITIES.get(form, 0)
+    special = _SPECIAL if _special_of(backend) else 0
+    default = _TRITON if backend == "triton" else _PRIORITIES.get(form, special)
     priority = entry.get("priority", default)
     if type(priority) is not int or not -1000 <= priority <= 1000:
         raise Mistake(f"priority {priority!r}", "an integer from -1000 to 1000", "correct it")

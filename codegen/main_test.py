@@ -92,6 +92,7 @@ def test_cmake_lists(generated, samples):
         "ANYOP_KERNELS_CPU",
         "ANYOP_KERNELS_CUDA",
         "ANYOP_KERNELS_HIP",
+        "ANYOP_CUDA_ARCHS",
         "ANYOP_LINKED",
         "ANYOP_EMBEDDED",
         "ANYOP_BUNDLED",

@@ -75,6 +75,7 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
         "priority": kernel.priority,
         "when": kernel.when,
         "deterministic": kernel.deterministic,
+        "choices": kernel.choices,
     }
     return entry | (kernel.foreign.text if kernel.foreign else {})
 

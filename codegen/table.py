@@ -207,6 +207,7 @@ def _kernel(op: Operator, kernel: Kernel) -> str:
         "form": c_string(kernel.form) if foreign else "NULL",
         "text": c_string(foreign.json) if foreign else "NULL",
         "flags": "kAnyopDeterministic" if kernel.deterministic else "0",
+        "choices": str(kernel.choices),
     }
     return braced(
         [f".{key} = {value}" for key, value in rows.items() if value not in ("NULL", "0")]

@@ -121,6 +121,7 @@ PyObject* Implementations(PyObject*, PyObject* name) {
     json.Key("source").Text(i->source).Key("when").Text(i->when_text).Key("device");
     json.Text(i->device_type ? DeviceName(i->device_type) : "any");
     json.Key("priority").Number(i->priority).Key("deterministic").Boolean(i->deterministic);
+    json.Key("choices").Number(i->choices);
     json.Key("form").Text(i->form).Key("text").Text(i->text);
     json.Key("state").Text(readiness).Key("why").Text(readiness[0] == 'm' ? i->why : "").Close('}');
   }

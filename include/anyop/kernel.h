@@ -130,8 +130,11 @@ typedef struct AnyopCall {
   void* internal;
   void* context; /* of the implementation that runs (AnyopImplementation); NULL for compiled kernels
                   */
+  int32_t choice; /* which of its ways a kernel with choices is to go; -1: it decides. By
+                     AnyopChoice */
+  int32_t reserved_choice;
 } AnyopCall;
-ANYOP_STATIC_ASSERT(sizeof(AnyopCall) == 64 && offsetof(AnyopCall, stream) == 16);
+ANYOP_STATIC_ASSERT(sizeof(AnyopCall) == 72 && offsetof(AnyopCall, stream) == 16);
 ANYOP_STATIC_ASSERT(offsetof(AnyopCall, workspace) == 24 && offsetof(AnyopCall, internal) == 48);
 
 /* Every argument struct begins with this; the fields after it are generated from the schema. */
@@ -141,6 +144,11 @@ typedef struct AnyopArgs {
 } AnyopArgs;
 
 typedef int32_t (*AnyopKernel)(const void* args, AnyopCall* call);
+
+/* The choice of this call, from 0; -1: the kernel decides, as under a core that knows none. */
+static inline int32_t AnyopChoice(const AnyopCall* call) {
+  return call->size >= sizeof(AnyopCall) ? call->choice : -1;
+}
 
 /* The AnyopDtype of a DLPack type, kAnyopNoDtype when there is none. */
 static inline AnyopDtype AnyopDtypeOf(const AnyopTensor* tensor) {

@@ -141,7 +141,7 @@ typedef struct AnyopKernelEntry {
   const char* form; /* of text: "aten", "python", "tvm_ffi"; NULL: compiled code */
   const char* text; /* what is called and how, JSON */
   uint32_t flags;   /* AnyopKernelFlag */
-  uint32_t reserved;
+  uint32_t choices; /* ways the kernel can be told to go, AnyopCall::choice; 0: none */
 } AnyopKernelEntry;
 ANYOP_STATIC_ASSERT(sizeof(AnyopKernelEntry) == 72 && offsetof(AnyopKernelEntry, name) == 32);
 

@@ -31,6 +31,8 @@ class Route:
     device: str
     backend: str | None
     chosen: str | None
+    choice: int | None
+    runs: str | None
     reason: str
     rule: list[str]
     fallback: bool

@@ -58,6 +58,7 @@ class Route:
 
     operator, device: of the call.
     backend: what runs it, None when nothing takes it. chosen: the name of that implementation.
+    choice: the way that a rule tells it to go, None where it decides; runs: both, as rules name them: "cuda:5".
     reason: the rule that decides: "default", "ANYOP_OP_RMS_NORM", "routes.txt:12", "anyop.use('aten=*')".
     rule: the backends that it names. fallback: whether what runs is beyond these; then why_fallback says why.
     copied: the arguments of which the kernel gets a copy, by the operator's [layouts].
@@ -68,9 +69,11 @@ class Route:
         self.__dict__.update(found)
         runs = [given["backend"] for given in self.candidates if given["name"] == self.chosen]
         self.backend: str | None = runs[0] if runs else None
+        choice = f":{self.choice}" if self.choice is not None else ""
+        self.runs: str | None = self.chosen and f"{self.chosen}{choice}"
 
     def __repr__(self) -> str:
-        chosen = self.chosen or "nothing"
+        chosen = self.runs or "nothing"
         lines = [f"{self.operator} on {self.device}: {chosen} ({self.reason})"]
         if self.fallback:
             lines.append(f"  falls back: {self.why_fallback}")

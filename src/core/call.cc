@@ -392,8 +392,8 @@ class Call {
     *ready = op_.shortcut.load(std::memory_order_acquire)->ready[device_type];
     if (__builtin_expect(ready->run && !frame_->scope && !frame_->explanation, 1)) return kAnyopOk;
     reading_.emplace();
-    return Choose(frame_, {frame_, &sizes_, dtypes_, copied_}, device_type,
-                  first_ ? first_->device_id : 0, ready);
+    const int device_id = first_ ? first_->device_id : 0;
+    return Choose(frame_, {frame_, &sizes_, dtypes_, copied_, device_type, device_id}, ready);
   }
 
   int32_t RunKernel() {
@@ -415,7 +415,9 @@ class Call {
                       FailCall,
                       RunParallel,
                       this,
-                      ready.context};
+                      ready.context,
+                      static_cast<int32_t>(ready.choice),
+                      0};
     if (__builtin_expect(device_type != 1, 0)) {
       const int32_t status = RunOnDevice(frame_, ready.run, &call);
       return status == kAnyopOk ? status : CheckKernelStatus(status);

@@ -70,7 +70,8 @@ class Judge:
             if i["device"] not in ("any", self.draw.kind.device):
                 continue
             if any(fnmatchcase(n, p) for p in patterns for n in (i["name"], i["backend"])):
-                found.append(self._judge(Candidate(i["name"], i["backend"])))
+                names = [i["name"], *(f"{i['name']}:{n}" for n in range(i["choices"]))]
+                found += [self._judge(Candidate(name, i["backend"])) for name in names]
         return found
 
     def default(self) -> str | None:
@@ -100,8 +101,8 @@ class Judge:
             explained = anyop.explain(self.operator, **arguments)
         except (NotImplementedError, TypeError, ValueError) as error:
             return None, _line(error)
-        why = [c["why_not"] for c in explained.candidates if c["name"] == name]
-        return explained.chosen, next(iter(why), "is not there")
+        why = [c["why_not"] for c in explained.candidates if c["name"] == name.partition(":")[0]]
+        return explained.runs, next(iter(why), "is not there")
 
     def _wrong(self, found: dict[str, np.ndarray]) -> str:
         """What is wrong with the values; empty when nothing is."""

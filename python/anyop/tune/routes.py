@@ -19,6 +19,9 @@ def text(
 ) -> str:
     """The whole file."""
     lines = ["# Written by `anyop tune`. The last rule that fits a call holds.", *_comments(head)]
+    if any(":" in rule.name for found in rules.values() for rule in found):
+        gpu = environment({device for _, device in measured}).get("gpu", "no GPU")
+        lines.append(f'measured on "{gpu}" by "{anyop.__version__}"')
     spaces = {operator.rpartition(".")[0] for operator, _ in measured} - {""}
     lines += [f"namespace {space}" for space in sorted(spaces)]  # may be loaded after the routes
     for device in sorted({device for _, device in measured}):
@@ -117,8 +120,8 @@ def misled(path: str | os.PathLike, expected: list[tuple[Measured, str, Any]]) -
         for m, name, draw in expected:
             arguments = draw.inputs()
             found = anyop.explain(m.kind.operator, **arguments, **draw.places(arguments))
-            if found.chosen != name:
-                lines.append(f"{m.kind.operator}, {m.kind}: {found.chosen} runs, {name} was meant")
+            if found.runs != name:
+                lines.append(f"{m.kind.operator}, {m.kind}: {found.runs} runs, {name} was meant")
         return lines
     finally:
         anyop.load_routes(None)

@@ -2,6 +2,7 @@
 // Asks the implementations of a route in turn.
 #include "choose.h"
 
+#include "capability.h"
 #include "json.h"
 #include "log.h"
 #include "record.h"
@@ -14,8 +15,12 @@ namespace {
 
 class Chooser {
  public:
-  Chooser(Frame* frame, const Facts& facts, int device_type, int device_id)
-      : frame_(frame), op_(*frame->op), facts_(facts), type_(device_type), id_(device_id) {}
+  Chooser(Frame* frame, const Facts& facts)
+      : frame_(frame),
+        op_(*frame->op),
+        facts_(facts),
+        type_(facts.device_type),
+        id_(facts.device_id) {}
 
   int32_t Run(Ready* ready) {
     Find();
@@ -23,7 +28,7 @@ class Chooser {
     if (chosen_ && falls_back_ && TheSettings().fallback == Fallback::kError) return FailFallback();
     if (!chosen_) return FailNone();
     if (frame_->explanation) return kAnyopOk;
-    *ready = {chosen_->run, chosen_->context};
+    *ready = {chosen_->run, chosen_->context, choice_};
     const_cast<Implementation*>(chosen_)->calls.fetch_add(1, std::memory_order_relaxed);
     Say();
     return kAnyopOk;
@@ -31,6 +36,7 @@ class Chooser {
 
  private:
   void Find() {
+    if (LearnCapabilities(type_)) PublishWhatIsKnown();
     route_ = op_.route.load(std::memory_order_acquire);
     chosen_ = nullptr;
     const Variants* variants = &route_->On(type_);
@@ -43,8 +49,9 @@ class Chooser {
     while (!(*variants)[v].when.Holds(facts_)) ++v;  // the last one always holds
     variant_ = &(*variants)[v];
     for (size_t i = 0; i < variant_->order.size(); ++i) {
-      if (!Takes(*variant_->order[i])) continue;
-      chosen_ = variant_->order[i];
+      if (!Takes(*variant_->order[i].implementation)) continue;
+      chosen_ = variant_->order[i].implementation;
+      choice_ = variant_->order[i].choice;
       falls_back_ = FallsBack(i);
       return;
     }
@@ -95,12 +102,14 @@ class Chooser {
   // Why those of the rule do not run; without one, the operator's own.
   std::string WhyFallback() const {
     std::string text;
-    for (const std::string& name : variant_->named) {
+    for (const std::string& asked : variant_->named) {
+      const auto [name, choice] = ReadAsked(asked);
       bool found = false;
       for (const Implementation* i : ListImplementations(&op_)) {
         if (i->backend != name && i->name != name) continue;
         found = true;
-        text += (text.empty() ? "" : "; ") + i->name + " " + WhyNot(*i);
+        const std::string wrong = WrongChoice(*i, choice);
+        text += (text.empty() ? "" : "; ") + (wrong.empty() ? i->name + " " + WhyNot(*i) : wrong);
       }
       if (!found) text += (text.empty() ? "" : "; ") + name + " is not there";
     }
@@ -118,7 +127,7 @@ class Chooser {
   }
 
   void Say() {
-    Choice choice = {&op_, chosen_, variant_->reason, type_, id_, falls_back_};
+    Choice choice = {&op_, chosen_, variant_->reason, type_, id_, choice_, falls_back_};
     if (falls_back_ && TheSettings().fallback == Fallback::kWarn && IsNewFallback(choice))
       LogFallback(op_.name + ": " + WhyFallback() + "; " + chosen_->name + " runs instead");
     if (LogLevel() > 0) LogChoice(choice);
@@ -131,6 +140,8 @@ class Chooser {
     json.Key("device").Text(DeviceName(type_) + ":" + std::to_string(id_));
     json.Key("chosen");
     chosen_ ? json.Text(chosen_->name) : json.Raw("null");
+    json.Key("choice");
+    chosen_&& choice_ >= 0 ? json.Number(choice_) : json.Raw("null");
     json.Key("reason").Text(variant_->reason).Key("rule").Open('[');
     for (const std::string& name : variant_->named) json.Text(name);
     json.Close(']').Key("fallback").Boolean(chosen_ && falls_back_);
@@ -151,6 +162,7 @@ class Chooser {
       why = chosen_ ? "comes after " + chosen_->name : "was made ready meanwhile";
     json->Open('{').Key("name").Text(i.name).Key("backend").Text(i.backend);
     json->Key("source").Text(i.source).Key("priority").Number(i.priority);
+    json->Key("choices").Number(i.choices);
     json->Key("deterministic").Boolean(i.deterministic).Key("when").Text(i.when_text);
     json->Key("why_not").Text(why).Close('}');
   }
@@ -162,13 +174,14 @@ class Chooser {
   const Route* route_ = nullptr;
   const Variant* variant_ = nullptr;
   const Implementation* chosen_ = nullptr;
+  int choice_ = -1;
   bool falls_back_ = false;
 };
 
 }  // namespace
 
-int32_t Choose(Frame* frame, const Facts& facts, int device_type, int device_id, Ready* ready) {
-  return Chooser(frame, facts, device_type, device_id).Run(ready);
+int32_t Choose(Frame* frame, const Facts& facts, Ready* ready) {
+  return Chooser(frame, facts).Run(ready);
 }
 
 }  // namespace anyop

@@ -36,6 +36,7 @@ struct Implementation : Readable {
   void* resolve_context = nullptr;
   int device_type = 0;  // 0: any
   int priority = 0;
+  int choices = 0;  // ways it can be told to go
   bool deterministic = false;
   bool is_own = false;  // compiled into the operator's library
   Resolve resolve = nullptr;

@@ -120,7 +120,9 @@ void LogChoice(const Choice& choice) {
   if (!is_new && LogLevel() < 2) return;
   const std::string device =
       DeviceName(choice.device_type) + ":" + std::to_string(choice.device_id);
-  const Line line = {choice.op->name, choice.chosen->backend, choice.chosen->name,
+  std::string name = choice.chosen->name;
+  if (choice.choice >= 0) name += ":" + std::to_string(choice.choice);
+  const Line line = {choice.op->name, choice.chosen->backend, name,
                      device,          choice.reason,          choice.falls_back};
   Say(Text(line), JsonText(line));
 }

@@ -14,6 +14,7 @@ struct Choice {
   const std::string& reason;
   int device_type;
   int device_id;
+  int choice;  // -1: none
   bool falls_back;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "capability.h"
 #include "router_state.h"
 #include "settings.h"
 
@@ -77,16 +78,18 @@ Variant MakeVariant(std::vector<const Implementation*> rest, const std::vector<s
   Variant variant;
   variant.reason = reason;
   variant.named = named;
-  for (const std::string& name : named) {
+  for (const std::string& text : named) {
+    const auto [name, choice] = ReadAsked(text);
     for (const Implementation*& i : rest) {
       if (!i || (i->backend != name && i->name != name)) continue;
-      variant.order.push_back(i);
+      if (choice >= i->choices) continue;
+      variant.order.push_back({i, choice});
       i = nullptr;
     }
   }
   variant.listed = variant.order.size();
   for (const Implementation* i : rest) {
-    if (i) variant.order.push_back(i);
+    if (i) variant.order.push_back({i, -1});
   }
   return variant;
 }
@@ -98,6 +101,17 @@ const OperatorVariable* FindVariable(const Operator& op) {
     if (Names(variable, op)) return &variable;
   }
   return nullptr;
+}
+
+// Choices are for the GPU on which they were measured; of CPUs nothing is known.
+std::vector<std::string> BackendsOn(const Router& router, const Rule& rule, int device) {
+  const bool fits =
+      rule.machine < 0 || device <= 1 ||
+      CommonName(device) == router.file.machines[static_cast<size_t>(rule.machine)].gpu;
+  std::vector<std::string> backends = rule.backends;
+  for (std::string& backend : backends)
+    if (!fits) backend = ReadAsked(backend).name;
+  return backends;
 }
 
 Variants MakeVariants(const Router& router, const State& state,
@@ -115,7 +129,8 @@ Variants MakeVariants(const Router& router, const State& state,
     std::string why;
     if (!When::Bind(*state.op, loaded.rule.when, &when, &at, &why)) continue;
     if (!(when.devices() >> device & 1)) continue;
-    Variant variant = MakeVariant(candidates, loaded.rule.backends, loaded.reason);
+    Variant variant =
+        MakeVariant(candidates, BackendsOn(router, loaded.rule, device), loaded.reason);
     const bool last = when.Always();
     variant.when = std::move(when);
     variants.push_back(std::move(variant));
@@ -148,8 +163,10 @@ std::string Key(const Route& route) {
   for (int device = 0; device < kMaxDeviceTypes; ++device) {
     for (const Variant& variant : route.variants[device]) {
       key += ";" + std::to_string(device) + "," + variant.reason + "," + variant.when.text();
-      for (const Implementation* i : variant.order)
-        key += "," + std::to_string(reinterpret_cast<uintptr_t>(i));
+      for (const Turn& turn : variant.order) {
+        key += "," + std::to_string(reinterpret_cast<uintptr_t>(turn.implementation));
+        key += ":" + std::to_string(turn.choice);
+      }
       key += "/" + std::to_string(variant.listed);
     }
   }
@@ -168,17 +185,23 @@ void Fill(const Router& router, const State& state, Route* route) {
   }
 }
 
-// What runs whatever the call, where nobody watches.
-Ready FindReady(const Variants& variants) {
+// What runs whatever the call on devices of this capability, where nobody watches.
+Ready FindReady(const Variants& variants, int capability) {
   if (variants.empty()) return {};
   const Variant& first = variants.front();
-  if (!first.when.Always() || first.order.empty()) return {};
-  const Implementation& i = *first.order.front();
+  if (!first.when.Always()) return {};
+  size_t at = 0;
+  while (at < first.order.size() &&
+         first.order[at].implementation->when.Decide(capability) == When::Decided::kNo)
+    ++at;
+  if (at == first.order.size()) return {};
+  const Implementation& i = *first.order[at].implementation;
   // A fall back is to be said; so is what is taken only because nothing better is there.
-  const bool is_meant = first.named.empty() ? i.is_own || i.priority >= 0 : first.listed > 0;
+  const bool is_meant = first.named.empty() ? i.is_own || i.priority >= 0 : at < first.listed;
   const bool ready = i.readiness.load(std::memory_order_acquire) == Readiness::kReady;
-  const bool stays = !i.forget;
-  return is_meant && ready && stays && i.when.Always() ? Ready{i.run, i.context} : Ready{};
+  const bool always = i.when.Decide(capability) == When::Decided::kYes;
+  if (!is_meant || !ready || i.forget || !always) return {};
+  return {i.run, i.context, first.order[at].choice};
 }
 
 // The one of that kind.
@@ -197,7 +220,7 @@ const Route* MakeRoute(const Router& router, State* state) {
   Shortcut shortcut;
   if (!state->watched && !(router.watch & ~uint32_t{kWatchScopes})) {
     for (int device = 0; device < kMaxDeviceTypes; ++device)
-      shortcut.ready[device] = FindReady(made->variants[device]);
+      shortcut.ready[device] = FindReady(made->variants[device], CommonCapability(device));
   }
   made->shortcut = FindShortcut(state, shortcut);
   std::unique_ptr<Route>& kept = state->routes[Key(*made)];

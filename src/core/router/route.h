@@ -19,16 +19,23 @@ constexpr int kMaxDeviceTypes = 32;
 struct Scope;
 
 struct Ready {
-  AnyopKernel run;  // nullptr: Choose decides
-  void* context;
+  AnyopKernel run = nullptr;  // nullptr: Choose decides
+  void* context = nullptr;
+  int64_t choice = -1;  // AnyopCall::choice
+};
+
+// One that is asked, and the choice that a rule makes for it; -1: none.
+struct Turn {
+  const Implementation* implementation;
+  int choice;
 };
 
 // One rule as it concerns an operator on one kind of device: who is asked, in turn.
 struct Variant {
   When when;
-  std::vector<const Implementation*> order;
+  std::vector<Turn> order;
   size_t listed = 0;               // the first so many are the rule's own
-  std::vector<std::string> named;  // as the rule names them; empty: priorities alone
+  std::vector<std::string> named;  // as the rule names them, "cuda:5"; empty: priorities alone
   std::string reason;              // "default", "ANYOP_OP_RMS_NORM", "routes.txt:12"
 };
 using Variants = std::vector<Variant>;  // the first whose condition holds

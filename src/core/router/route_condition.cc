@@ -24,6 +24,7 @@ constexpr Key kKeys[] = {
     {"rank", Key::kMust, "rank(X)=2"},
     {"numel", Key::kMust, "numel(X)<=4096"},
     {"contiguous", Key::kMust, "contiguous(x)=1"},
+    {"capability", Key::kNever, "capability>=8.0"},
 };
 
 class TermReader {
@@ -40,6 +41,7 @@ class TermReader {
     }
     names_ = term_->name == "dtype" || term_->name == "device";
     flag_ = term_->name == "contiguous";
+    capability_ = term_->name == "capability";
     return ReadArgument() && ReadModulo() && ReadCompare() && ReadValue();
   }
 
@@ -47,9 +49,10 @@ class TermReader {
   bool UnknownKey() {
     std::vector<std::string> known;
     for (const Key& key : kKeys) known.push_back(key.name);
-    return text_->Bad(start_, "found " + Quoted(term_->name) +
-                                  ", expected dtype, device, rank, numel, contiguous or a size" +
-                                  DidYouMean(term_->name, known));
+    return text_->Bad(
+        start_, "found " + Quoted(term_->name) +
+                    ", expected dtype, device, rank, numel, contiguous, capability or a size" +
+                    DidYouMean(term_->name, known));
   }
 
   bool ReadArgument() {
@@ -68,7 +71,7 @@ class TermReader {
   }
 
   bool ReadModulo() {
-    if (names_ || flag_ || text_->Next() != '%') return true;
+    if (names_ || flag_ || capability_ || text_->Next() != '%') return true;
     text_->Skip('%');
     const Spot spot = text_->spot();
     if (!text_->Number(&term_->modulo)) return false;
@@ -94,6 +97,7 @@ class TermReader {
 
   bool ReadValue() {
     if (names_) return ReadNames();
+    if (capability_) return text_->Capability(&term_->number);
     const Spot spot = text_->spot();
     if (!text_->Number(&term_->number)) {
       // dtpye=float32: no size was meant.
@@ -133,7 +137,7 @@ class TermReader {
   Term* term_;
   Spot start_;
   const Key* key_ = nullptr;
-  bool names_ = false, flag_ = false;
+  bool names_ = false, flag_ = false, capability_ = false;
 };
 
 }  // namespace

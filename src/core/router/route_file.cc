@@ -137,7 +137,9 @@ class FileParser {
     if (text_.Skip('=')) return ParseRule(spot, word) && ParseEnd("',' or the end of the line");
     if (word == "include") return ParseInclude();
     if (word == "namespace") return ParseNamespace() && ParseEnd("the end of the line");
-    return text_.Expected("'='" + DidYouMean(word, {"include", "namespace", "[when", "[always]"}));
+    if (word == "measured") return ParseMachine(spot) && ParseEnd("the end of the line");
+    return text_.Expected(
+        "'='" + DidYouMean(word, {"include", "namespace", "measured", "[when", "[always]"}));
   }
 
   bool ParseEnd(const char* expected) { return text_.AtLineEnd() || text_.Expected(expected); }
@@ -173,6 +175,7 @@ class FileParser {
     rule.pattern = std::move(pattern);
     rule.when = when_;
     rule.place = PlaceOf(spot);
+    rule.machine = machine_;
     if (!ParseBackends(&rule)) return false;
     reader_->routes_->rules.push_back(std::move(rule));
     return true;
@@ -184,8 +187,18 @@ class FileParser {
       if (backends.size() == kMaxBackends)
         return text_.Expected("at most " + std::to_string(kMaxBackends) + " backends");
       const Spot spot = text_.spot();
-      const std::string backend(text_.Word());
+      std::string backend(text_.Word());
       if (backend.empty()) return text_.Expected("the name of a backend");
+      int64_t choice;
+      if (text_.Skip(':')) {
+        const Spot at = text_.spot();
+        if (!text_.Number(&choice)) return false;
+        if (choice < 0 || choice >= kMaxChoices)
+          return text_.Bad(at, "found " + std::to_string(choice) +
+                                   ", expected a choice from 0 to " +
+                                   std::to_string(kMaxChoices - 1));
+        backend += ":" + std::to_string(choice);
+      }
       if (std::find(backends.begin(), backends.end(), backend) != backends.end())
         return text_.Bad(spot, "found " + Quoted(backend) + " twice, expected each backend once");
       backends.push_back(backend);
@@ -201,6 +214,23 @@ class FileParser {
     if (std::find(later.begin(), later.end(), name) == later.end()) later.push_back(name);
     return later.size() <= kMaxNamespaces ||
            text_.Expected("at most " + std::to_string(kMaxNamespaces) + " namespaces");
+  }
+
+  // "NVIDIA H200" behind on.
+  bool ParseQuoted(const std::string& before, std::string* quoted) {
+    if (text_.Word() != before || text_.Next() != '"')
+      return text_.Expected("measured on \"NVIDIA H200\" by \"0.1.0\"");
+    *quoted = text_.Path();
+    return !quoted->empty();
+  }
+
+  bool ParseMachine(Spot spot) {
+    Machine machine;
+    machine.place = PlaceOf(spot);
+    if (!ParseQuoted("on", &machine.gpu) || !ParseQuoted("by", &machine.version)) return false;
+    machine_ = static_cast<int>(reader_->routes_->machines.size());
+    reader_->routes_->machines.push_back(std::move(machine));
+    return true;
   }
 
   bool ParseInclude() {
@@ -220,6 +250,7 @@ class FileParser {
   const std::vector<Term> always_;  // of the section that includes this file
   std::vector<Term> when_;
   std::unordered_map<std::string, int> patterns_;  // of this section, with their lines
+  int machine_ = -1;
   bool placed_ = false;
 };
 

@@ -13,6 +13,7 @@ namespace anyop {
 // Of one file; all files together: 16 times.
 constexpr int64_t kMaxRouteFileBytes = int64_t{1} << 20;
 constexpr int kMaxIncludeDepth = 16;
+constexpr int kMaxChoices = 1000;  // of one kernel
 
 // Where a word stands. Lines and columns count from 1, columns in characters of UTF-8.
 struct Place {
@@ -24,30 +25,40 @@ struct Place {
 enum class Compare { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual };
 
 // One word of a condition: D>8192, D%8=0, dtype=float32|bfloat16, dtype(weight)!=float16,
-// device=cuda, rank(X)=2, numel(X)<=4096, contiguous(x)=1. Those of one condition must all hold.
+// device=cuda, rank(X)=2, numel(X)<=4096, contiguous(x)=1, capability>=8.0. Those of one condition
+// must all hold.
 struct Term {
   std::string name;      // "D", "dtype", "rank"
   std::string argument;  // "X" of rank(X); empty without
   int64_t modulo = 0;    // 8 of D%8; 0: none
   Compare compare = Compare::kEqual;
   std::vector<std::string> words;  // of dtype and device: any of these
-  int64_t number = 0;              // of all others
+  int64_t number = 0;              // of all others; 90 of capability 9.0
   Place place;
 };
 
-// pattern = backend [, fallback ...]
+// pattern = backend [, fallback ...], each with or without a choice of it, cuda:5
 struct Rule {
   std::string pattern;  // a name of an operator, or with * and ? in it; aten.* of ATen's overloads
   std::vector<std::string> backends;
   std::vector<Term> when;  // of its section; empty: always
   Place place;             // of the pattern
   std::vector<Place> backend_places;
+  int machine = -1;  // in RouteFile::machines: choices are for it alone
+};
+
+// measured on "NVIDIA H200" by "0.1.0": what the choices of a file's rules are for.
+struct Machine {
+  std::string gpu;
+  std::string version;  // anyop's
+  Place place;
 };
 
 struct RouteFile {
   std::vector<std::string> files;  // as messages name them; the first is the one that was read
   std::vector<Rule> rules;  // in the order of the text, included ones where they are included
   std::vector<std::string> later;  // namespaces whose operators may be loaded later
+  std::vector<Machine> machines;
 };
 
 // Reads a file, or the preset of that name, with all it includes. What is included within a section

@@ -2,6 +2,7 @@
 // Reads words and their places from a text, and says what was found where another was expected.
 #include "route_text.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
@@ -152,6 +153,23 @@ bool RouteText::Number(int64_t* number) {
   const auto [stop, code] = std::from_chars(text_.data() + at_, last, *number);
   if (stop != last) return Expected("a whole number");
   if (code != std::errc()) return Expected("a number of 64 bits");
+  Take(end);
+  SkipBlanks();
+  return true;
+}
+
+bool RouteText::Capability(int64_t* number) {
+  const size_t end = WordEnd(at_, ".");
+  const std::string_view word = text_.substr(at_, end - at_);
+  const size_t dot = word.find('.');
+  const auto is_digits = [](std::string_view digits, size_t most) {
+    return !digits.empty() && digits.size() <= most &&
+           std::all_of(digits.begin(), digits.end(), IsDigit);
+  };
+  if (dot == word.npos || !is_digits(word.substr(0, dot), 3) || !is_digits(word.substr(dot + 1), 1))
+    return Expected("a capability such as 9.0");
+  *number = 0;
+  for (const char c : word) *number = c == '.' ? *number : *number * 10 + (c - '0');
   Take(end);
   SkipBlanks();
   return true;

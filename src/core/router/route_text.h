@@ -36,6 +36,7 @@ class RouteText {
   std::string_view Pattern();  // of names of operators: norm*, acme::scale; or empty
   std::string_view Path();     // up to a blank or between double quotes; empty: said by Expected()
   bool Number(int64_t* number);
+  bool Capability(int64_t* number);  // 9.0 as 90
 
   // "found '...', expected ..." of what comes next, or of another word; Bad() says any text. All
   // give false.

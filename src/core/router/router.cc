@@ -69,6 +69,7 @@ std::unique_ptr<Implementation> FromEntry(const Operator* op, const AnyopKernelE
   made->text = entry.text ? entry.text : "";
   made->device_type = entry.device_type;
   made->priority = entry.priority;
+  made->choices = static_cast<int>(std::min<uint32_t>(entry.choices, kMaxChoices));
   made->deterministic = entry.flags & kAnyopDeterministic;
   made->is_own = entry.run != nullptr;
   made->run = entry.run;
@@ -207,6 +208,13 @@ bool IsWatched(const Operator* op) {
   Router& router = TheRouter();
   const std::lock_guard<std::mutex> lock(router.mutex);
   return router.states[op].watched;
+}
+
+void PublishWhatIsKnown() {
+  Router& router = TheRouter();
+  const std::lock_guard<std::mutex> lock(router.mutex);
+  PublishAll(&router);
+  ReportOtherMachines(router);
 }
 
 void MakeReady(const Implementation* implementation) {

@@ -58,6 +58,9 @@ const Scope* UseScope(std::string_view text, std::string* error);
 const Variants* VariantsInScope(const Operator* op, const Route& route, const Scope& scope,
                                 int device_type);
 
+// All routes anew, of what has become known of devices.
+void PublishWhatIsKnown();
+
 // Whether ANYOP_DISABLE removes it.
 bool IsDisabled(const Implementation& implementation);
 

@@ -64,6 +64,9 @@ void PublishWith(T* place, T value, const Function& publish) {
     throw;
   }
 }
+// Says which choices of the route file are for another machine.
+void ReportOtherMachines(const Router& router);
+
 // Lets calls see the route that was made, with scopes or without.
 void Show(const Router& router, State* state);
 

@@ -2,6 +2,8 @@
 // Rules in force: of the environment, of files and of scopes.
 #include <algorithm>
 
+#include "anyop/anyop.h"
+#include "capability.h"
 #include "json.h"
 #include "log.h"
 #include "record.h"
@@ -16,6 +18,22 @@ struct Rules {
   std::vector<LoadedRule> of_operators, of_aten;
   RouteFile file;
 };
+
+// Those that were measured by another anyop.
+void DropOldChoices(RouteFile* file) {
+  for (Rule& rule : file->rules) {
+    if (rule.machine < 0) continue;
+    const Machine& machine = file->machines[static_cast<size_t>(rule.machine)];
+    for (std::string& backend : rule.backends) {
+      const Asked asked = ReadAsked(backend);
+      if (asked.choice < 0 || machine.version == AnyopVersion()) continue;
+      LogFallbackOnce(PlaceText(*file, machine.place) + "measured by anyop " + machine.version +
+                      ", and this is " + AnyopVersion() +
+                      ": its choices are not used; run anyop tune again");
+      backend = asked.name;
+    }
+  }
+}
 
 Rules SortRules(RouteFile file) {
   Rules sorted;
@@ -85,6 +103,7 @@ bool LoadRoutes(const char* path, std::string* error) {
   CheckRules(file, MakeCatalogue(router), error);
   *error = unread + (unread.empty() || error->empty() ? "" : "\n") + *error;
   if (!error->empty()) return false;
+  DropOldChoices(&file);
   Rules rules = SortRules(std::move(file));
   SwapRules(&router, &rules);
   try {
@@ -96,6 +115,21 @@ bool LoadRoutes(const char* path, std::string* error) {
   lock.unlock();
   TellAtenWatchers(Watched::kRules);
   return true;
+}
+
+void ReportOtherMachines(const Router& router) {
+  constexpr int kCuda = 2;
+  const std::string here = CommonName(kCuda);
+  for (const LoadedRule& loaded : router.rules) {
+    if (loaded.rule.machine < 0 || here.empty()) continue;
+    const Machine& machine = router.file.machines[static_cast<size_t>(loaded.rule.machine)];
+    const auto& backends = loaded.rule.backends;
+    const bool chooses = std::any_of(backends.begin(), backends.end(),
+                                     [](const auto& text) { return ReadAsked(text).choice >= 0; });
+    if (chooses && machine.gpu != here)
+      LogFallbackOnce(PlaceText(router.file, machine.place) + "measured on " + machine.gpu +
+                      ", and this is " + here + ": its choices are not used; run anyop tune again");
+  }
 }
 
 void SetDeterministic(bool on) {

@@ -3,6 +3,7 @@
 #include "rules.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 namespace anyop {
@@ -44,12 +45,16 @@ bool IsLater(const RouteFile& file, const std::string& pattern) {
 }
 
 // "rms_norm has no backend 'triton'; it has cpu, aten" where none of the operators has it.
-bool CheckBackend(const Operator& op, const std::string& backend, const Catalogue& catalogue,
+bool CheckBackend(const Operator& op, const std::string& text, const Catalogue& catalogue,
                   std::string* error) {
+  const auto [backend, choice] = ReadAsked(text);
   std::string there;
   for (const Implementation* i : catalogue.implementations) {
     if (i->op != &op) continue;
-    if (i->backend == backend || i->name == backend) return true;
+    if (i->backend == backend || i->name == backend) {
+      *error = WrongChoice(*i, choice);
+      return error->empty();
+    }
     there += (there.empty() ? "" : ", ") + i->name;
   }
   // The schema may state a kernel that this build lacks.
@@ -72,7 +77,7 @@ class Checker {
       if (!why.empty()) return Fail(term.place, why);
     }
     for (size_t b = 0; b < rule.backends.size(); ++b) {
-      if (std::find(known_.begin(), known_.end(), rule.backends[b]) == known_.end())
+      if (std::find(known_.begin(), known_.end(), ReadAsked(rule.backends[b]).name) == known_.end())
         return FailBackend(rule.backend_places[b], rule.backends[b]);
     }
     bool fits = false, binds = false;
@@ -135,9 +140,25 @@ bool FitsOperator(const std::string& pattern, const Operator& op) {
   return FitsPattern(plain, op.name) || FitsPattern(plain, op.full_name);
 }
 
+Asked ReadAsked(const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::string digits = colon == text.npos ? "" : text.substr(colon + 1);
+  if (digits.empty() || digits.size() > 3 || digits.find_first_not_of("0123456789") != digits.npos)
+    return {text, -1};
+  return {text.substr(0, colon), std::atoi(digits.c_str())};
+}
+
+std::string WrongChoice(const Implementation& i, int choice) {
+  if (choice < i.choices) return "";
+  const std::string has =
+      i.choices ? std::to_string(i.choices) + " choices, 0 to " + std::to_string(i.choices - 1)
+                : "no choices";
+  return i.op->name + ": " + i.name + " has " + has + "; found " + std::to_string(choice);
+}
+
 bool IsKnownBackend(const std::string& name, const Catalogue& catalogue) {
   const std::vector<std::string> known = Backends(catalogue);
-  return std::find(known.begin(), known.end(), name) != known.end();
+  return std::find(known.begin(), known.end(), ReadAsked(name).name) != known.end();
 }
 
 std::string UnknownBackend(const std::string& name, const Catalogue& catalogue) {

@@ -24,6 +24,16 @@ struct Catalogue {
   const AtenNames* aten;  // valid as long as the router is locked
 };
 
+// "cuda:5" is the choice 5 of cuda, "cuda" none of them, -1.
+struct Asked {
+  std::string name;
+  int choice;
+};
+Asked ReadAsked(const std::string& text);
+
+// "linear: cuda has 4 choices, 0 to 3; found 5"; empty where it has that choice.
+std::string WrongChoice(const Implementation& implementation, int choice);
+
 // Whether a rule's pattern fits: of "rms_norm", "anyop.rms_norm", "acme.rms_norm",
 // "acme::rms_norm".
 bool FitsOperator(const std::string& pattern, const Operator& op);

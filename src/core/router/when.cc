@@ -2,6 +2,7 @@
 // Binds the words of a condition to one operator, and asks them of a call.
 #include "when.h"
 
+#include "capability.h"
 #include "dtype.h"
 
 namespace anyop {
@@ -15,23 +16,6 @@ constexpr Device kDevices[] = {{"cpu", 1},     {"cuda", 2},    {"opencl", 4},   
                                {"metal", 8},   {"vpi", 9},     {"hip", 10},     {"ext_dev", 12},
                                {"oneapi", 14}, {"webgpu", 15}, {"hexagon", 16}, {"maia", 17}};
 
-bool Compares(int64_t a, Compare compare, int64_t b) {
-  switch (compare) {
-    case Compare::kEqual:
-      return a == b;
-    case Compare::kNotEqual:
-      return a != b;
-    case Compare::kLess:
-      return a < b;
-    case Compare::kLessEqual:
-      return a <= b;
-    case Compare::kGreater:
-      return a > b;
-    default:
-      return a >= b;
-  }
-}
-
 constexpr const char* kSigns[] = {"=", "!=", "<", "<=", ">", ">="};
 
 std::string TermText(const Term& term) {
@@ -39,6 +23,7 @@ std::string TermText(const Term& term) {
   if (!term.argument.empty()) text += "(" + term.argument + ")";
   if (term.modulo) text += "%" + std::to_string(term.modulo);
   text += kSigns[static_cast<int>(term.compare)];
+  if (term.name == "capability") return text + CapabilityText(static_cast<int>(term.number));
   if (term.words.empty()) return text + std::to_string(term.number);
   for (const std::string& word : term.words) text += (&word == &term.words[0] ? "" : "|") + word;
   return text;
@@ -147,6 +132,10 @@ bool When::BindDtype(const Operator& op, const Term& term, Clause* clause, std::
 
 bool When::BindNumber(const Operator& op, const Term& term, Clause* clause, std::string* error) {
   const bool is_rank = term.name == "rank", is_numel = term.name == "numel";
+  if (term.name == "capability") {
+    clause->subject = Subject::kCapability;
+    return true;
+  }
   if (term.argument.empty()) {
     clause->index = FindSymbol(op, term.name);
     if (clause->index >= 0) return true;
@@ -169,6 +158,10 @@ bool When::BindNumber(const Operator& op, const Term& term, Clause* clause, std:
 }
 
 bool When::Value(const Clause& clause, const Facts& facts, int64_t* value) {
+  if (clause.subject == Subject::kCapability) {
+    *value = CapabilityOf(facts.device_type, facts.device_id);
+    return *value != 0;
+  }
   const AnyopTensor& t = facts.frame->tensors[clause.index];  // of a parameter
   switch (clause.subject) {
     case Subject::kSize:
@@ -199,8 +192,37 @@ bool When::HoldsClause(const Clause& clause, const Facts& facts) {
     return (clause.dtypes >> dtype & 1) == (clause.compare == Compare::kEqual);
   }
   int64_t value;
-  if (!Value(clause, facts, &value)) return false;
-  return Compares(clause.modulo ? value % clause.modulo : value, clause.compare, clause.number);
+  return Value(clause, facts, &value) && Compares(clause, value);
+}
+
+bool When::Compares(const Clause& clause, int64_t value) {
+  const int64_t found = clause.modulo ? value % clause.modulo : value;
+  switch (clause.compare) {
+    case Compare::kEqual:
+      return found == clause.number;
+    case Compare::kNotEqual:
+      return found != clause.number;
+    case Compare::kLess:
+      return found < clause.number;
+    case Compare::kLessEqual:
+      return found <= clause.number;
+    case Compare::kGreater:
+      return found > clause.number;
+    default:
+      return found >= clause.number;
+  }
+}
+
+When::Decided When::Decide(int capability) const {
+  Decided decided = Decided::kYes;
+  for (const Clause& clause : clauses_) {
+    if (clause.subject != Subject::kCapability || capability <= 0) {
+      decided = Decided::kMaybe;
+    } else if (!Compares(clause, capability)) {
+      return Decided::kNo;
+    }
+  }
+  return decided;
 }
 
 bool When::Holds(const Facts& facts) const {
@@ -218,6 +240,8 @@ std::string When::Failing(const Facts& facts) const {
     if (clause.subject == Subject::kDtype)
       return clause.text + ", and it is " + DtypeName(facts.dtypes[clause.index]);
     if (!Value(clause, facts, &value)) return clause.text + ", and that is absent";
+    if (clause.subject == Subject::kCapability)
+      return clause.text + ", and it is " + CapabilityText(static_cast<int>(value));
     return clause.text + ", and " + subject + " is " + std::to_string(value);
   }
   return "";

@@ -17,7 +17,9 @@ struct Facts {
   const Frame* frame;
   const Sizes* sizes;
   const uint8_t* dtypes;  // by parameter; kAnyopNoDtype where absent
-  uint64_t copied = 0;    // parameters of which the kernel gets a copy
+  uint64_t copied;        // parameters of which the kernel gets a copy
+  int device_type;
+  int device_id;
 };
 
 class When {
@@ -27,6 +29,9 @@ class When {
                    std::string* error);
 
   bool Always() const { return clauses_.empty(); }
+  // kYes or kNo for all calls on devices of this capability, where it alone decides; else kMaybe.
+  enum class Decided { kNo, kMaybe, kYes };
+  Decided Decide(int capability) const;
   const std::string& text() const { return text_; }
   // Kinds of device for which it may hold: bit DLDeviceType.
   uint64_t devices() const { return devices_; }
@@ -43,7 +48,8 @@ class When {
     kNumelOfGroup,
     kRank,
     kNumel,
-    kContiguous
+    kContiguous,
+    kCapability
   };
   struct Clause {
     Subject subject;
@@ -56,6 +62,7 @@ class When {
   };
 
   static bool BindDtype(const Operator& op, const Term& term, Clause* clause, std::string* error);
+  static bool Compares(const Clause& clause, int64_t value);
   static bool BindNumber(const Operator& op, const Term& term, Clause* clause, std::string* error);
   static bool Value(const Clause& clause, const Facts& facts, int64_t* value);
   static bool HoldsClause(const Clause& clause, const Facts& facts);

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conditions on the generation of a device, and choices of a kernel: who is asked, and what is
+// said.
+#include "capability.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "loader.h"
+#include "router.h"
+#include "tests/check.h"
+#include "which_op.h"
+
+namespace {
+
+constexpr int kHere = 10;  // hip: no device of that kind is compiled in
+int asked, major = 9, minor_of_second = 0;
+std::string name_of_second = "A chip";
+
+int32_t Count(int32_t* count) {
+  *count = 2;
+  return kAnyopOk;
+}
+int32_t Properties(int32_t device, AnyopDeviceProperties* found) {
+  ++asked;
+  found->major = major;
+  found->minor = device == 1 ? minor_of_second : 0;
+  std::strcpy(found->name, device == 1 ? name_of_second.c_str() : "A chip");
+  return kAnyopOk;
+}
+int32_t Enter(int32_t, AnyopDeviceScope* scope) {
+  *scope = {};
+  return kAnyopOk;
+}
+int32_t Leave(const AnyopDeviceScope*) { return kAnyopOk; }
+const char* LastError() { return ""; }
+
+AnyopDevice MakeDevice() {
+  AnyopDevice device = {};
+  device.size = sizeof device;
+  device.abi_version = ANYOP_DEVICE_ABI_VERSION;
+  device.name = "here";
+  device.device_type = kHere;
+  device.enter = Enter;
+  device.leave = Leave;
+  device.last_error = LastError;
+  device.count = Count;
+  device.properties = Properties;
+  return device;
+}
+const AnyopDevice device = MakeDevice();
+
+int32_t chosen_way;
+int32_t Ways(const void* raw, AnyopCall* call) {
+  chosen_way = AnyopChoice(call);
+  return which::Kernel<7>(raw, call);
+}
+
+void Register(const char* name, int priority, AnyopKernel run, const char* when) {
+  AnyopImplementation made = {};
+  made.size = sizeof made;
+  made.backend = "extra";
+  made.name = name;
+  made.when = when;
+  made.priority = priority;
+  made.run = run;
+  made.device_type = kHere;
+  CHECK_EQ(AnyopRegisterImplementation(which::Operator(), &made), int{kAnyopOk});
+}
+
+bool Has(const std::string& text, const char* part) {
+  const bool has = text.find(part) != std::string::npos;
+  if (!has) std::printf("found \"%s\", expected \"%s\"\n", text.c_str(), part);
+  return has;
+}
+
+struct There : which::Caller {
+  explicit There(int id = 0) {
+    x.device_type = out.device_type = kHere;
+    x.device_id = out.device_id = id;
+  }
+};
+
+TEST(ACapabilityIsAskedOncePerDevice) {
+  Register("any", 0, which::Kernel<3>, nullptr);
+  Register("new", 10, which::Kernel<4>, "capability>=9.0");
+  Register("next", 20, which::Kernel<5>, "capability=10.0");
+  CHECK_EQ(anyop::CommonCapability(kHere), 0);
+  CHECK(Has(There().Explain(), "takes capability=10.0, and that is absent"));
+  CHECK_EQ(There().Run(), 3);  // nothing is known of a device that is not registered
+  std::string error;
+  CHECK_EQ(anyop::RegisterDevice(&device, &error), int{kAnyopOk});
+  CHECK_EQ(There().Run(), 4);
+  CHECK_EQ(There(1).Run(), 4);
+  CHECK_EQ(anyop::CommonCapability(kHere), 90);
+  CHECK(anyop::CommonName(kHere) == "A chip");
+  const int before = asked;
+  CHECK_EQ(There().Run(), 4);
+  CHECK_EQ(asked, before);
+  CHECK(Has(There().Explain(), "takes capability=10.0, and it is 9.0"));
+  CHECK_EQ(which::Caller().Run(), 1);  // others are not concerned
+  CHECK(Has(which::Caller().Explain("new"), "serves hip"));
+}
+
+TEST(ConditionsThatAreNone) {
+  const char* const wrong[] = {"capability=9",      "capability>=x.0",  "capability=9.00",
+                               "capability(x)=9.0", "capability%2=0.0", "capability=9.0.0"};
+  for (const char* when : wrong) {
+    AnyopImplementation made = {};
+    made.size = sizeof made;
+    made.backend = "bad";
+    made.when = when;
+    made.run = which::Kernel<3>;
+    CHECK_EQ(AnyopRegisterImplementation(which::Operator(), &made), int{kAnyopValueError});
+    CHECK(Has(AnyopLastError(), "test.which: when of bad: column"));
+  }
+}
+
+TEST(AChoiceBeyondThoseOfAKernelIsRefused) {
+  CHECK(Has(There().Explain("new:5"), "test.which: new has no choices; found 5"));
+  CHECK_EQ(There().Run("new:x"), -kAnyopValueError);
+  CHECK(Has(AnyopLastError(), "unknown backend 'new:x'"));
+}
+
+TEST(KernelsWithoutARuleDecide) {
+  Register("ways", 30, Ways, nullptr);
+  CHECK_EQ(There().Run(), 7);
+  CHECK_EQ(chosen_way, -1);
+}
+
+}  // namespace
