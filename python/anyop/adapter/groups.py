@@ -54,6 +54,10 @@ def fold(
         return None  # a gradient of a broadcast, without the batch that the broadcast has
     full = {group for group, b in zip(groups, batched) if b}
     own = [rank - b for rank, b in zip(ranks, batched)]
+    if any(rank < terms(param) for param, rank, isin in zip(params, own, inside) if isin):
+        return (
+            None  # an element is too small; with the batch in front it would be taken for another
+        )
     expands = [param["shape"]["expand"] for param in params]
     widest = max(
         rank - terms(param)
