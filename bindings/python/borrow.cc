@@ -9,6 +9,7 @@
 #include "cupy.h"
 #include "dtype.h"
 #include "gil.h"
+#include "memory.h"
 #include "numpy.h"
 #include "scalar.h"
 #include "torch_guard.h"
@@ -404,15 +405,42 @@ int32_t Borrowed::AllocateArray(Frame* frame, uint32_t output, AnyopTensor* tens
   return kAnyopOk;
 }
 
+// The framework's refusal to make a result, as an error of the operator's.
+int32_t Borrowed::Refused(Frame* frame, uint32_t output, const AnyopTensor& tensor) {
+  const bool memory = PyErr_ExceptionMatches(PyExc_MemoryError);
+  if (!memory && !PyErr_ExceptionMatches(PyExc_ValueError)) return kAnyopPending;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  const Ref text(value ? PyObject_Str(value) : nullptr);
+  const char* why = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
+  if (!why) {
+    PyErr_Restore(type, value, trace);
+    return kAnyopPending;
+  }
+  const int32_t status = Fail(frame, memory ? kAnyopOutOfMemory : kAnyopValueError,
+                              "%s would have shape %s: %s",
+                              frame->op->params[frame->op->num_inputs + output].name,
+                              SizesText(tensor.ndim, tensor.shape).c_str(), why);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+  return status;
+}
+
 int32_t Borrowed::Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor) {
   auto* self = static_cast<Borrowed*>(frame->binding);
-  if (self->mode_.glue) return self->AllocateByGlue(output, tensor);
   int32_t status;
-  if (self->first_->origin == Origin::kPaddle &&
-      NewPaddleTensor(self->first_, tensor, &self->results_[output], &status))
-    return status;
-  if (self->first_->api) return self->AllocateByExchange(output, tensor);
-  return self->AllocateArray(frame, output, tensor);
+  if (self->mode_.glue) {
+    status = self->AllocateByGlue(output, tensor);
+  } else if (self->first_->origin == Origin::kPaddle &&
+             NewPaddleTensor(self->first_, tensor, &self->results_[output], &status)) {
+  } else {
+    status = self->first_->api ? self->AllocateByExchange(output, tensor)
+                               : self->AllocateArray(frame, output, tensor);
+  }
+  return __builtin_expect(status == kAnyopPending, 0) ? self->Refused(frame, output, *tensor)
+                                                      : status;
 }
 
 }  // namespace anyop

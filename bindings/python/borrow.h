@@ -100,6 +100,7 @@ class Borrowed {
   int32_t AllocateByGlue(uint32_t output, AnyopTensor* tensor);
   int32_t AllocateArray(Frame* frame, uint32_t output, AnyopTensor* tensor);
   int32_t AllocateByExchange(uint32_t output, AnyopTensor* tensor);
+  static int32_t Refused(Frame* frame, uint32_t output, const AnyopTensor& tensor);
 
   PyObject** const arguments_;
   const Source* first_ = nullptr;
