@@ -188,7 +188,7 @@ Way ViewTorchTensor(const Source* source, PyObject* object, bool writes, TorchMo
       __builtin_expect(below_dispatcher, 0)  // a tensor of a forward level is no matter
           ? (mode->glue->view_memory(impl, &flags, tensor) ? Way::kDispatch : Way::kPlain)
           : WayOf(mode->glue->view(impl, &flags, tensor));
-  mode->flags |= flags & (kAnyopTorchShortStorage | kAnyopTorchFrozen);
+  mode->flags |= flags & (kAnyopTorchShortStorage | kAnyopTorchFrozen | kAnyopTorchLazy);
   return way;
 }
 

@@ -142,6 +142,14 @@ int32_t GuardedViewMemory(void* impl, int32_t* flags, AnyopTensor* tensor) {
   }
 }
 
+// Within a __torch_dispatch__ the keys that would resolve a lazy tensor are left out.
+int32_t ViewBelowDispatcher(void* pointer, int32_t* flags, AnyopTensor* tensor) {
+  constexpr DispatchKeySet kLazyKeys({DispatchKey::Conjugate, DispatchKey::Negative});
+  if (__builtin_expect(static_cast<c10::TensorImpl*>(pointer)->key_set().has_any(kLazyKeys), 0))
+    *flags |= kAnyopTorchLazy;
+  return GuardedViewMemory(pointer, flags, tensor);
+}
+
 int32_t View(void* pointer, int32_t* flags, AnyopTensor* tensor) {
   auto& impl = *static_cast<c10::TensorImpl*>(pointer);
   if (__builtin_expect(!Within(impl.key_set(), kPlainKeys), 0)) return kAnyopTorchDispatch;
@@ -254,7 +262,7 @@ const AnyopTorchGlue glue = {
     ANYOP_TORCH_VERSION,
     ThreadVerdict,
     View,
-    GuardedViewMemory,
+    ViewBelowDispatcher,
     Written,
     NewTensor,
     Release,

@@ -25,7 +25,8 @@ typedef enum AnyopTorchFlag {
   kAnyopTorchRecords = 1,      /* to view: gradients are being recorded */
   kAnyopTorchWrites = 2,       /* to view: the operator writes the tensor */
   kAnyopTorchShortStorage = 4, /* from view: the storage ends before the tensor does */
-  kAnyopTorchFrozen = 8 /* from view: an inference tensor, to be written outside inference mode */
+  kAnyopTorchFrozen = 8, /* from view: an inference tensor, to be written outside inference mode */
+  kAnyopTorchLazy = 16   /* from view_memory: a conj or neg view, whose memory is not its value */
 } AnyopTorchFlag;
 
 /* What a message says of a tensor with these flags; NULL when it may be used. */
@@ -33,6 +34,9 @@ static inline const char* AnyopTorchRefusal(int32_t flags) {
   if (flags & kAnyopTorchShortStorage) return "is larger than its storage";
   if (flags & kAnyopTorchFrozen)
     return "is an inference tensor, which may be written in inference mode only";
+  if (flags & kAnyopTorchLazy)
+    return "is a conj or neg view where torch resolves none (in a handler of __torch_dispatch__), "
+           "expected x.resolve_conj().resolve_neg()";
   return NULL;
 }
 

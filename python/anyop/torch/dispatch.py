@@ -158,10 +158,17 @@ def _tensors(operator: Operator, at: int, value: Any) -> Any:
                 raise _no_tensor(operator, param, item, "a torch.Tensor")
             if item is not None:
                 _refuse_sparse(operator, param, item)
-        return list(value)
+        return [item if item is None else _resolved(operator, at, item) for item in value]
     if not isinstance(value, torch.Tensor):
         raise _no_tensor(operator, param, value, "a torch.Tensor")
     _refuse_sparse(operator, param, value)
+    return _resolved(operator, at, value)
+
+
+def _resolved(operator: Operator, at: int, value: torch.Tensor) -> torch.Tensor:
+    """A conj or neg view's own values: in a handler of __torch_dispatch__ torch.ops does not resolve it."""
+    if _is_lazy(value) and at not in operator.mutated:
+        return value.resolve_conj().resolve_neg()
     return value
 
 
@@ -248,11 +255,11 @@ def _is_fake(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, torch._subclasses.FakeTensor)
 
 
-def _is_lazy(place: Any) -> bool:
-    """Whether a result is a conj or neg view, which torch's fallback for them cannot write."""
+def _is_lazy(tensor: Any) -> bool:
+    """Whether it is a conj or neg view; as a result one that torch's fallback for them cannot write."""
     if torch.compiler.is_compiling():  # a graph has none
         return False
-    return isinstance(place, torch.Tensor) and (place.is_neg() or place.is_conj())
+    return isinstance(tensor, torch.Tensor) and (tensor.is_neg() or tensor.is_conj())
 
 
 def _refuse_shared(operator: Operator, places: list[tuple[int, torch.Tensor]]) -> None:
