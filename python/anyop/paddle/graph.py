@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import paddle
+from paddle.jit.dy2static.parameter_recorder import _global_parameter_recorder, _program_hash
 from paddle.jit.dy2static.py_layer import StaticPyLayerContext
-from paddle.pir.core import _convert_into_value
+from paddle.pir.core import _convert_into_value, default_main_program
 from paddle.static.nn import static_pylayer
 
 from anyop._scope import now
@@ -20,6 +21,7 @@ from anyop.adapter.check import Check
 from anyop.adapter.gradient import Gradient, can_require, picker
 from anyop.adapter.operators import Operator
 from anyop.paddle import node
+from anyop.paddle.framework import FRAMEWORK
 from anyop.paddle.refusals import no_gradient, refuse_inputs, wants_gradient
 from anyop.paddle.sizes import UNKNOWN
 
@@ -31,7 +33,7 @@ def call(operator: Operator, how: Gradient | str, inputs: list[Any], results: Se
         param["name"] for param, result in zip(operator.results, results) if result is False
     }
     for at in operator.tensors:
-        inputs[at] = _values(inputs[at])
+        inputs[at] = _values(operator, at, inputs[at])
     found = _infer(operator, inputs, unwanted)
     if any(wants_gradient(inputs[at]) for at in operator.tensors):
         made = _differentiated(operator, how, inputs, unwanted, found)
@@ -162,11 +164,49 @@ def _sums(grads: Sequence[Any], places: Sequence[int], count: int) -> tuple:
     return tuple(sums)
 
 
-def _values(value: Any) -> Any:
+def _values(operator: Operator, at: int, value: Any) -> Any:
     """Eager tensors that a graph meets become its inputs, as Paddle's own operators do it."""
     if isinstance(value, (list, tuple)):
-        return [_values(item) for item in value]
-    return _convert_into_value(value) if isinstance(value, paddle.Tensor) else value
+        return [_values(operator, at, item) for item in value]
+    if isinstance(value, paddle.Tensor):
+        value = _converted(operator, at, value)
+    if isinstance(value, paddle.pir.Value):
+        _refuse_wrong(operator, at, value)
+    return value
+
+
+def _converted(operator: Operator, at: int, tensor: paddle.Tensor) -> Any:
+    what = f"{operator.name}: {operator.names[at]} is an eager tensor"
+    try:
+        return _convert_into_value(tensor)
+    except TypeError as error:
+        raise TypeError(
+            f"{what} of {FRAMEWORK.dtype_name(tensor)}, which Paddle takes into no static graph"
+        ) from error
+    except ValueError as error:
+        raise ValueError(
+            f"{what} that Paddle cannot make a parameter named {tensor.name!r} of this program: a name of its own "
+            "may help (x.name = ...)"
+        ) from error
+
+
+def _refuse_wrong(operator: Operator, at: int, value: Any) -> None:
+    """ValueError for values that Paddle takes, and then reads another value or ends the process."""
+    made_by, program = value.get_defining_op(), default_main_program()
+    if made_by is None:  # an argument of a block
+        return
+    what = f"{operator.name}: {operator.names[at]} is"
+    if made_by.get_parent_block().program != program:
+        raise ValueError(
+            f"{what} a value of another program than the one that is being made (paddle.static.program_guard)"
+        )
+    if made_by.name() == "builtin.parameter":  # found by its name when the graph runs
+        known = _global_parameter_recorder.params_dict.get(_program_hash(program), ())
+        if sum(tensor.name == value.name for tensor in known) > 1:
+            raise ValueError(
+                f"{what} one of several tensors named {value.name!r}, for which Paddle takes the same one: give "
+                "each a name of its own (x.name = ...)"
+            )
 
 
 def _refuse(operator: Operator, results: Sequence[Any]) -> None:
