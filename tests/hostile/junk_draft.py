@@ -136,6 +136,14 @@ class Bridge:
         """Behind a call: what it left changed in the framework, which is put back."""
         return None
 
+    def reads(self, draft: Draft, param: dict[str, Any], value: Any) -> Any:
+        """What the framework's dispatcher makes of an odd value before any operator sees it."""
+        return NOTHING
+
+    def swallows(self, draft: Draft, error: BaseException) -> bool:
+        """Whether the framework's dispatcher replaced an argument's own exception."""
+        return False
+
     def is_its_own(self, draft: Draft, error: BaseException) -> bool:
         """Whether an error is the framework's own, as the documents say."""
         return False

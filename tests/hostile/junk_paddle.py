@@ -55,30 +55,27 @@ class Paddle(Bridge):
         return [paddle.no_grad() if name == "no_grad" else static()]
 
     def is_its_own(self, draft: Any, error: BaseException) -> bool:
-        text = str(error)
-        if draft.is_fake and "Duplicate parameter generated_tensor" in text:
-            return True  # Paddle names eager tensors from 0 again after each enable_static()
-        wanted = isinstance(error, RuntimeError) and "out=" in text
-        return wanted and draft.subject.metadata["name"] in text
-
-
-@contextlib.contextmanager
-def static():
-    """As behind paddle.enable_static(), in a program of its own."""
-    paddle.enable_static()
-    try:
-        with paddle.static.program_guard(paddle.static.Program()):
-            yield
-    finally:
-        paddle.disable_static()
+        wanted = isinstance(error, RuntimeError) and "out=" in str(error)
+        return wanted and draft.subject.metadata["name"] in str(error)
 
 
 PROGRAMS: list = []  # Paddle ends the process when it prints a value whose program was freed
 
 
+@contextlib.contextmanager
+def static():
+    """As behind paddle.enable_static(), in a program of its own."""
+    PROGRAMS.append(paddle.static.Program())
+    paddle.enable_static()
+    try:
+        with paddle.static.program_guard(PROGRAMS[-1]):
+            yield
+    finally:
+        paddle.disable_static()
+
+
 def _value(x: Any) -> Any:
     with static():
-        PROGRAMS.append(paddle.static.default_main_program())
         return paddle.static.data("x", x.shape, x.dtype)  # of another program
 
 

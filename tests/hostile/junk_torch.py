@@ -12,11 +12,21 @@ import junk_arrays  # noqa: F401  registers
 import numpy as np
 import torch
 from anyop.testing.dtype_choices import numpy_dtype
-from junk_draft import Bridge, Unfit, junk
+from junk_draft import NOTHING, Bridge, Unfit, junk
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 warnings.filterwarnings("ignore")
 FAKE = FakeTensorMode()
+
+
+# Operators of torch.library alone: what torch's dispatcher makes of a value before any operator is asked. It takes every
+# number for an int, whatever has a truth for a bool, and a number for a dtype.
+READERS = torch.library.Library("anyop_junk", "DEF")
+READ: list = []
+for _kind in ("int", "bool", "float", "ScalarType"):
+    READERS.define(f"read_{_kind}({_kind} value) -> ()")
+    READERS.impl(f"read_{_kind}", READ.append, "CompositeExplicitAutograd")
+REFUSES = "Overloaded torch operator invoked from Python failed to match any schema"
 
 
 def over(array: np.ndarray) -> Any:
@@ -101,6 +111,23 @@ class Torch(Bridge):
         operator = getattr(torch.ops.anyop, draft.subject.metadata["name"])
         draft.by_ops = not draft.outputs and draft.dice.random() < 0.15
         return operator if draft.by_ops else draft.subject.function
+
+    def reads(self, draft: Any, param: dict[str, Any], value: Any) -> Any:
+        reader = getattr(torch.ops.anyop_junk, f"read_{param['kind']}", None)
+        if reader is None or param.get("list"):
+            return NOTHING
+        READ.clear()
+        if getattr(draft, "action", "") in ("change", "recurse"):
+            return NOTHING
+        try:
+            reader(value)
+        except BaseException:  # of the value's own, too
+            return NOTHING
+        return str(READ[0]).removeprefix("torch.") if param["kind"] == "ScalarType" else READ[0]
+
+    def swallows(self, draft: Any, error: BaseException) -> bool:
+        """Torch asks an object for __torch_function__, and forgets what its __getattr__ raised."""
+        return draft.by_ops and REFUSES in str(error)
 
     def is_its_own(self, draft: Any, error: BaseException) -> bool:
         text = str(error)
