@@ -99,3 +99,14 @@ def test_paddles_static_graphs_refuse_it_too():
 
     with pytest.raises(ValueError, match="overflows 64 bits"):
         paddle.jit.to_static(function, full_graph=True)(g, indices)
+
+
+def test_what_numpy_refuses_to_make_names_the_operator():
+    """NumPy counts the other sizes of an array without elements, too."""
+    indices = np.zeros((0, 2**40), np.int64)
+    says = r"embedding: out would have shape \(0, 1099511627776, 1099511627776\): array is too big"
+    with pytest.raises(ValueError, match=says):
+        anyop.embedding(indices, np.zeros((0, 2**40), np.float32))
+    says = r"matmul: out would have shape \(4194304, 4194304\): Unable to allocate"
+    with pytest.raises(MemoryError, match=says):
+        anyop.matmul(np.zeros((2**22, 0), np.float32), np.zeros((0, 2**22), np.float32))

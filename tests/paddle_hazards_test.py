@@ -183,3 +183,53 @@ def test_results_are_paddles_own():
 def _resident_bytes():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
+
+
+# ---- values of static graphs ----
+
+
+def test_tensors_of_one_name_are_refused_in_a_graph():
+    """Paddle finds them by their names: it gave 1 + 1 for 1 + 5."""
+    one, five = paddle.full([2], 1.0), paddle.full([2], 5.0)
+    five.name = one.name
+
+    def program(x):
+        return anyop.add(anyop.mul(x, one), anyop.mul(five, one))
+
+    with pytest.raises(ValueError, match="mul: x is one of several tensors named"):
+        paddle.jit.to_static(program, full_graph=True)(paddle.ones([2]))
+    five.name = one.name + "_five"
+    found = paddle.jit.to_static(program, full_graph=True)(paddle.ones([2]))
+    assert found.numpy().tolist() == [6.0, 6.0]
+
+
+OTHER_PROGRAMS = """
+import numpy as np, paddle, anyop, anyop.paddle
+from anyop.testing.paddle_cases import to_paddle
+
+names = to_paddle(np.zeros(2, "uint64")), paddle.ones([2])
+paddle.enable_static()
+other, mine = paddle.static.Program(), paddle.static.Program()
+with paddle.static.program_guard(other):
+    foreign = paddle.static.data("x", [2], "float32")
+with paddle.static.program_guard(mine):
+    x = paddle.static.data("x", [2], "float32")
+    for name, wrong in (("foreign", foreign), ("uint64", names[0])):
+        try:
+            print(name, anyop.cast(wrong, "float32") if name == "uint64" else anyop.mul(x, foreign))
+        except (TypeError, ValueError) as error:
+            print(name, type(error).__name__, error)
+    for again in range(2):  # a value of a block of its own, and of the program's
+        anyop.relu(paddle.static.nn.cond(x.sum() > 0, lambda: anyop.relu(x), lambda: x))
+del foreign, other
+"""
+
+
+def test_values_that_no_graph_may_take_are_refused():
+    """Of another program: Paddle took it, and ended the process when that program was freed."""
+    words = [sys.executable, "-c", OTHER_PROGRAMS]
+    process = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr[-3000:]
+    said = process.stdout.splitlines()
+    assert said[0].startswith("foreign ValueError mul: y is a value of another program"), said
+    assert said[1].startswith("uint64 TypeError cast: x is an eager tensor of uint64"), said

@@ -114,6 +114,40 @@ def test_a_negative_view_is_resolved(name):
         assert lazy.is_neg()
         expected = as_tuple(function(**{**arguments, key: (-value).contiguous()}))
         same(function(**{**arguments, key: lazy}), expected)
+        same(in_a_handler(lambda key=key, lazy=lazy: function(**{**arguments, key: lazy})), expected)
+        if _torch_glue.load() is not None:
+            by_ops = {**for_torch(arguments), key: lazy}
+            with pytest.raises(ValueError, match=f"{name}: {key} is a conj or neg view"):
+                in_a_handler(lambda by_ops=by_ops: getattr(torch.ops.anyop, name)(**by_ops))
+
+
+def in_a_handler(call):
+    """What a call gives within __torch_dispatch__, where torch resolves no lazy tensor."""
+    found = []
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            found.append(call())
+            return function(*args, **(kwargs or {}))
+
+    x = torch.ones(1)
+    with Mode():
+        x.sin()
+    return found[0]
+
+
+def test_a_conjugate_is_resolved_in_a_handler():
+    weight = torch.complex(torch.arange(6.0), torch.ones(6)).view(3, 2)
+    indices = torch.tensor([2, 0])
+    found = in_a_handler(lambda: anyop.embedding(indices, weight.conj()))
+    assert torch.equal(found, weight.conj().resolve_conj()[indices])
+
+
+def test_a_zero_tensor_is_refused_in_a_handler():
+    """It has no memory, and torch itself fails there."""
+    zero = torch._efficientzerotensor((2, 3))
+    with pytest.raises(ValueError, match="relu: x has no storage"):
+        in_a_handler(lambda: anyop.relu(zero))
 
 
 @every_operator

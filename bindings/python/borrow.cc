@@ -418,10 +418,10 @@ int32_t Borrowed::Refused(Frame* frame, uint32_t output, const AnyopTensor& tens
     PyErr_Restore(type, value, trace);
     return kAnyopPending;
   }
-  const int32_t status = Fail(frame, memory ? kAnyopOutOfMemory : kAnyopValueError,
-                              "%s would have shape %s: %s",
-                              frame->op->params[frame->op->num_inputs + output].name,
-                              SizesText(tensor.ndim, tensor.shape).c_str(), why);
+  const int32_t status =
+      Fail(frame, memory ? kAnyopOutOfMemory : kAnyopValueError, "%s would have shape %s: %s",
+           frame->op->params[frame->op->num_inputs + output].name,
+           SizesText(tensor.ndim, tensor.shape).c_str(), why);
   Py_XDECREF(type);
   Py_XDECREF(value);
   Py_XDECREF(trace);

@@ -51,7 +51,7 @@ class Paddle(Bridge):
             return []
         name = draft.dice.choice(["no_grad", "static"])
         draft.note(f"under {name}")
-        draft.is_fake = name == "static"
+        draft.is_fake |= name == "static"
         return [paddle.no_grad() if name == "no_grad" else static()]
 
     def is_its_own(self, draft: Any, error: BaseException) -> bool:

@@ -19,8 +19,8 @@ warnings.filterwarnings("ignore")
 FAKE = FakeTensorMode()
 
 
-# Operators of torch.library alone: what torch's dispatcher makes of a value before any operator is asked. It takes every
-# number for an int, whatever has a truth for a bool, and a number for a dtype.
+# Operators of torch.library alone: what torch's dispatcher makes of a value before any operator is asked.
+# It takes every number for an int, whatever has a truth for a bool, and a number for a dtype.
 READERS = torch.library.Library("anyop_junk", "DEF")
 READ: list = []
 for _kind in ("int", "bool", "float", "ScalarType"):
@@ -82,7 +82,7 @@ class Torch(Bridge):
             return []
         name = draft.dice.choice(["no_grad", "inference", "meta", "fake"])
         draft.note(f"under {name}")
-        draft.is_fake = name in ("meta", "fake")
+        draft.is_fake |= name in ("meta", "fake")
         return [
             {
                 "no_grad": torch.no_grad,
@@ -119,6 +119,7 @@ class Torch(Bridge):
         READ.clear()
         if getattr(draft, "action", "") in ("change", "recurse"):
             return NOTHING
+        READ.clear()
         try:
             reader(value)
         except BaseException:  # of the value's own, too
