@@ -114,7 +114,9 @@ def test_a_negative_view_is_resolved(name):
         assert lazy.is_neg()
         expected = as_tuple(function(**{**arguments, key: (-value).contiguous()}))
         same(function(**{**arguments, key: lazy}), expected)
-        same(in_a_handler(lambda key=key, lazy=lazy: function(**{**arguments, key: lazy})), expected)
+        same(
+            in_a_handler(lambda key=key, lazy=lazy: function(**{**arguments, key: lazy})), expected
+        )
         if _torch_glue.load() is not None:
             by_ops = {**for_torch(arguments), key: lazy}
             with pytest.raises(ValueError, match=f"{name}: {key} is a conj or neg view"):

@@ -199,11 +199,13 @@ def test_given_results_are_checked_before_one_is_written():
     grad_out, x = torch.randn(2, 3, generator=generator), torch.randn(2, 3, generator=generator)
     weight, memory = torch.randn(3, generator=generator), torch.zeros(9)
     whole, part = memory[:6].view(2, 3), memory[3:6]
-    window = memory.as_strided((2, 3), (1, 1))
+    window, emptied = memory.as_strided((2, 3), (1, 1)), torch.zeros(3)
+    emptied.untyped_storage().resize_(0)
     for grad_x, grad_weight, says in (
         (whole, part, "rms_norm_backward: grad_weight overlaps grad_x in memory"),
         (window, None, "rms_norm_backward: grad_x has sizes"),
         (whole, torch.zeros(4), "rms_norm_backward: grad_weight has shape"),
+        (whole, emptied, "rms_norm_backward: grad_weight is larger than its storage"),  # SIGSEGV
         (whole, np.zeros(3), "rms_norm_backward: grad_weight is a numpy.ndarray"),
     ):
         with pytest.raises((TypeError, ValueError)) as error, FlopCounterMode(display=False):

@@ -90,13 +90,15 @@ def change_type(path: Path, draw: random.Random) -> str:
 class Case:
     """One kind of files: what is damaged, how, and how it is read."""
 
+    name = ""  # of the one file
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.damage: Callable[[Path, random.Random], str] = damage
 
     def files(self) -> list[Path]:
         """Those that may be damaged."""
-        raise NotImplementedError
+        return [self.folder / self.name]
 
     def read(self) -> str:
         """What anyop makes of them: "whole" or a refusal's text."""
@@ -146,8 +148,7 @@ class Manifests(Entry):
 class Library(Case):
     """A built library outside of the cache."""
 
-    def files(self) -> list[Path]:
-        return [self.folder / "lib.so"]
+    name = "lib.so"
 
     def read(self) -> str:
         anyop.load(self.folder / "lib.so")
@@ -190,8 +191,7 @@ class Operators(Case):
 class Routes(Case):
     """A route file."""
 
-    def files(self) -> list[Path]:
-        return [self.folder / "routes.toml"]
+    name = "routes.toml"
 
     def read(self) -> str:
         anyop.load_routes(self.folder / "routes.toml")
@@ -201,8 +201,7 @@ class Routes(Case):
 class Toolchains(Case):
     """The user's table of compilers."""
 
-    def files(self) -> list[Path]:
-        return [self.folder / "toolchains.toml"]
+    name = "toolchains.toml"
 
     def read(self) -> str:
         from anyop.builder.toolchains import read_toolchains

@@ -203,6 +203,8 @@ def _differs(draft: Draft, found: Any, plain: dict[str, Any]) -> str | None:
     except Exception as error:
         if isinstance(error, MemoryError) or "array is too big" in str(error):
             return None  # JAX and Paddle make nothing of nothing, whatever its sizes
+        if (draft.is_fake or draft.way == "eval_shape") and OF_DATA.search(str(error)[:1000]):
+            return None  # only a call that has values sees it
         return f"was accepted, and the same values in plain arrays are refused: {error}; gave {_short(found)}"
     count = len(subject.results)
     expected = list(expected) if count > 1 else [expected]

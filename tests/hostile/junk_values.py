@@ -318,23 +318,32 @@ def shuffled(draft, place, good):
     draft.arguments = dict(zip(names, values))
 
 
+class Outcome:
+    """A call that is made where its exception would be lost."""
+
+    def __init__(self, function):
+        self.function, self.error = function, None
+
+    def run(self):
+        try:
+            self.found = self.function()
+        except BaseException as error:
+            self.error = error
+
+    def get(self):
+        if self.error is not None:
+            raise self.error
+        return self.found
+
+
 @junk("call")
 def in_a_thread(draft, place, good):
     def run(function):
-        box: list = []
-
-        def work():
-            try:
-                box.append((function(), None))
-            except BaseException as error:
-                box.append((None, error))
-
-        thread = threading.Thread(target=work)
+        made = Outcome(function)
+        thread = threading.Thread(target=made.run)
         thread.start()
         thread.join()
-        if box[0][1]:
-            raise box[0][1]
-        return box[0][0]
+        return made.get()
 
     draft.run = run
 
@@ -396,23 +405,18 @@ def _stack() -> list:
 @junk("call")
 def in_a_destructor(draft, place, good):
     def run(function):
-        box: list = []
+        made = Outcome(function)
 
         class Dying:
             def __del__(self):
-                try:
-                    box.append((function(), None))
-                except BaseException as error:
-                    box.append((None, error))
+                made.run()
 
         dying = Dying()
         if draft.dice.random() < 0.5:
             dying.itself = dying  # found by the collector
         del dying
         gc.collect()
-        if box[0][1]:
-            raise box[0][1]
-        return box[0][0]
+        return made.get()
 
     draft.run = run
 
@@ -420,22 +424,13 @@ def in_a_destructor(draft, place, good):
 @junk("call")
 def in_a_signal_handler(draft, place, good):
     def run(function):
-        box: list = []
-
-        def handler(number, frame):
-            try:
-                box.append((function(), None))
-            except BaseException as error:
-                box.append((None, error))
-
-        before = signal.signal(signal.SIGUSR1, handler)
+        made = Outcome(function)
+        before = signal.signal(signal.SIGUSR1, lambda number, frame: made.run())
         try:
             signal.raise_signal(signal.SIGUSR1)
         finally:
             signal.signal(signal.SIGUSR1, before)
-        if box[0][1]:
-            raise box[0][1]
-        return box[0][0]
+        return made.get()
 
     draft.run = run
 

@@ -82,6 +82,7 @@ def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> Any:
         if isinstance(place, torch.Tensor):
             _refuse_sparse(operator, param, place)
             _refuse_frozen(operator, param, place)
+            _refuse_short(operator, param, place)
         elif place is not None and not (place is False and param["optional"]):
             raise _no_tensor(operator, param, place, "a torch.Tensor")
     use = thread.text  # said to torch.ops, so that a graph keeps it
@@ -168,6 +169,7 @@ def _tensors(operator: Operator, at: int, value: Any) -> Any:
 def _resolved(operator: Operator, at: int, value: torch.Tensor) -> torch.Tensor:
     """A conj or neg view's own values: in a handler of __torch_dispatch__ torch.ops does not resolve it."""
     if _is_lazy(value) and at not in operator.mutated:
+        _refuse_short(operator, operator.inputs[at], value)
         return value.resolve_conj().resolve_neg()
     return value
 
@@ -191,6 +193,24 @@ def _refuse_frozen(operator: Operator, param: dict[str, Any], place: torch.Tenso
         raise ValueError(
             f"{operator.name}: {param['name']} is an inference tensor, which may be written in inference mode only"
         )
+
+
+def _refuse_short(operator: Operator, param: dict[str, Any], tensor: torch.Tensor) -> None:
+    """As the guard does: torch itself copies to and from memory that is not there."""
+    if torch.compiler.is_compiling() or not _has_memory(tensor):
+        return
+    try:
+        has = tensor.untyped_storage().nbytes()
+    except (RuntimeError, NotImplementedError):  # of a transform
+        return
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    if (tensor.storage_offset() + last + 1) * tensor.element_size() > has:
+        raise ValueError(f"{operator.name}: {param['name']} is larger than its storage")
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return plain and not tensor.is_meta and tensor.numel() > 0
 
 
 def _no_tensor(operator: Operator, param: dict[str, Any], value: Any, expected: str) -> TypeError:
@@ -283,11 +303,7 @@ def _refuse_shared(operator: Operator, places: list[tuple[int, torch.Tensor]]) -
 
 def _span(tensor: torch.Tensor) -> range:
     """The addresses of a tensor's elements; none where it is empty or has no memory."""
-    if (
-        type(tensor) not in (torch.Tensor, torch.nn.Parameter)
-        or tensor.is_meta
-        or not tensor.numel()
-    ):
+    if not _has_memory(tensor):
         return range(0)
     try:
         first = tensor.data_ptr()
