@@ -243,15 +243,15 @@ def test_several_kernels_of_a_device(tmp_path):
         """
 cuda = { file = "scale.cu", arch = "80+", choices = 4 }
 cuda_sm90 = { file = "scale.cu", arch = "90a" }
-cuda_sm90_any = { file = "scale.cu", arch = "90", when = "rows>4" }
+cuda_sm90_any = { file = "scale.cu", arch = "90", when = "T>4" }
 cuda_new = { file = "scale.cu", arch = "100f", priority = -1, when = "capability>=10.3" }
 """,
     )
-    (op,) = read_folders([tmp_path])[0]
+    op = read_operator(tmp_path / "scale.toml")
     found = [(k.function, k.device, k.priority, k.when, k.choices) for k in op.kernels]
     assert found == [
-        ("anyop_scale_cuda", "cuda", 0, "capability>=8.0", 4),
-        ("anyop_scale_cuda_sm90", "cuda", 10, "capability=9.0", 0),
-        ("anyop_scale_cuda_sm90_any", "cuda", 10, "rows>4 capability>=9.0 capability<10.0", 0),
-        ("anyop_scale_cuda_new", "cuda", -1, "capability>=10.3", 0),
+        ("acme_scale_cuda", "cuda", 0, "capability>=8.0", 4),
+        ("acme_scale_cuda_sm90", "cuda", 10, "capability=9.0", 0),
+        ("acme_scale_cuda_sm90_any", "cuda", 10, "T>4 capability>=9.0 capability<10.0", 0),
+        ("acme_scale_cuda_new", "cuda", -1, "capability>=10.3", 0),
     ]
