@@ -67,11 +67,15 @@ test-versions: | needs ## one build on several versions of torch and Python
 wheel: $(VENV)/.runtime $(VENV)/.wheel ## anyop's own wheel, in build/wheel
 	@$(STEP) --show "anyop's wheel" env CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PYTHON) tools/wheel.py --python $(PY) $(ARGS)
 
-lint: $(VENV)/.lint ## ruff, clang-format, the arrows between folders
+lint: $(VENV)/.lint $(VENV)/.runtime ## ruff, mypy, clang-format, clang-tidy, arrows between folders, lengths, commits
 	@$(STEP) "ruff check" $(PY) -m ruff check .
 	@$(STEP) "ruff format" $(PY) -m ruff format --check .
 	@$(STEP) "clang-format" $(VENV)/bin/clang-format --dry-run -Werror $(CPP)
 	@$(STEP) "arrows between folders" $(PYTHON) tools/arrows.py
+	@$(STEP) "lengths of functions and files" $(PYTHON) tools/lengths.py
+	@$(STEP) "subjects of commits" $(PYTHON) tools/commits.py
+	@$(STEP) "mypy" $(VENV)/bin/mypy
+	@$(STEP) "clang-tidy" $(PYTHON) tools/clang_tidy.py --jobs $(JOBS)
 
 format: $(VENV)/.lint ## formats all sources
 	@$(STEP) "ruff check" $(PY) -m ruff check --fix .
@@ -129,7 +133,7 @@ $(VENV)/.demo-%: pyproject.toml | $(PY)
 	@touch $@
 
 $(VENV)/.lint: pyproject.toml | $(PY)
-	@$(STEP) "install ruff and clang-format" $(PIP) $(shell $(REQUIREMENTS) lint)
+	@$(STEP) "install ruff, mypy, clang-format and clang-tidy" $(PIP) $(shell $(REQUIREMENTS) lint)
 	@touch $@
 
 $(VENV)/.wheel: pyproject.toml | $(PY)

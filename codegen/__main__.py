@@ -32,8 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
             files = _files(options.what, options.library, operators, Path(options.out))
         except SchemaError as error:
             errors = [error]
-    for error in errors:
-        print(error, file=sys.stderr)
+    for mistake in errors:
+        print(mistake, file=sys.stderr)
     if errors:
         return 1
     if options.what == "list":

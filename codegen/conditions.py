@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from .binding import Binding
 from .dtypes import dtype_name
@@ -73,7 +74,7 @@ def _check_words(name: str, argument: str | None, value: str, params: list[Param
 
 
 def _check_known(
-    name: str, known: object, found: str, expected: str, more: tuple[str, ...] = ()
+    name: str, known: Collection[str], found: str, expected: str, more: tuple[str, ...] = ()
 ) -> None:
     if name not in known:
         raise Mistake(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .names import check_letter
 from .source import Mistake
@@ -26,7 +26,7 @@ _COMPARISON = {
     ast.Gt: ">",
     ast.GtE: ">=",
 }
-_FOLD = {
+_FOLD: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,

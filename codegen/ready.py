@@ -136,8 +136,8 @@ def _known_sizes(params: list[Param], binding: Binding) -> list[str]:
     """Fields of the argument struct that are integers."""
     whole = [p.name for p in params if p.kind == "int" and not p.optional and not p.is_list]
     sizes = [name for name in binding.sizes if name not in binding.element_sizes]
-    products = [group for group in binding.groups if group not in binding.element_groups]
-    return [*whole, *sizes, *map(numel_field, [*products, *binding.joins])]
+    products: list[Any] = [group for group in binding.groups if group not in binding.element_groups]
+    return [*whole, *sizes, *(numel_field(group) for group in [*products, *binding.joins])]
 
 
 def _extent(value: object, what: str, known: list[str], binding: Binding) -> tuple[Expr, ...]:

@@ -100,8 +100,8 @@ class Source:
         try:
             self.data = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:
-            line = re.search(r"at line (\d+)", str(error))
-            at = int(line[1]) if line else self.text.count("\n") + 1
+            said = re.search(r"at line (\d+)", str(error))
+            at = int(said[1]) if said else self.text.count("\n") + 1
             raise SchemaError(
                 path, at, Mistake(f"bad TOML ({error})", "a TOML document", "correct this line")
             ) from None

@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-LINT = ("ruff", "clang-format")
+LINT = ("ruff", "mypy", "clang-format", "clang-tidy")
 TOOLS = ("cmake", "ninja")
 FRAMEWORKS = {"torch": "torch", "jax": "jax", "paddle": "paddlepaddle"}  # name: package
 

@@ -259,7 +259,7 @@ class ShimCall {
     }
     if (p.type.kind == kAnyopAtenKindBool) {
       to->tag = kAnyopAtenBool;
-      to->as.i = value & 1;
+      to->as.i = static_cast<int64_t>(value & 1);
     }
     return kAnyopOk;
   }

@@ -44,7 +44,8 @@ class Reader {
   char Peek() const { return at_ < end_ ? *at_ : '\0'; }
   bool Take(std::string_view word) {
     while (Peek() == ' ') ++at_;
-    if (static_cast<size_t>(end_ - at_) < word.size() || std::memcmp(at_, word.data(), word.size()))
+    if (static_cast<size_t>(end_ - at_) < word.size() ||
+        std::memcmp(at_, word.data(), word.size()) != 0)
       return false;
     at_ += word.size();
     return true;

@@ -190,7 +190,7 @@ bool BorrowArray(Arena* arena, PyObject* object, bool writes, AnyopTensor* tenso
   const int shift = __builtin_ctz(static_cast<unsigned>(item));
   // x.shape = ... frees NumPy's, which may happen while the call still reads its arguments.
   const int ndim = array->ndim;
-  auto* shape = arena->Take<int64_t>(2 * ndim);
+  auto* shape = arena->Take<int64_t>(int64_t{2} * ndim);
   int64_t* strides = shape + ndim;
   for (int d = 0; d < ndim; ++d) {
     shape[d] = array->shape[d];

@@ -17,8 +17,8 @@ class Ref {
   explicit Ref(PyObject* object = nullptr) : object_(object) {}
   Ref(const Ref&) = delete;
   Ref& operator=(const Ref&) = delete;
-  Ref(Ref&& other) : object_(other.Release()) {}
-  Ref& operator=(Ref&& other) {
+  Ref(Ref&& other) noexcept : object_(other.Release()) {}
+  Ref& operator=(Ref&& other) noexcept {
     Py_XDECREF(object_);
     object_ = other.Release();
     return *this;

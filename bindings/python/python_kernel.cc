@@ -271,6 +271,7 @@ bool RaiseKernelError(const char* message) {
   if (__builtin_expect(!raised, 1)) return false;
   Raised* mine = std::exchange(raised, nullptr);
   const char* text = std::strstr(message, ": ");  // behind the operator's name; may be cut off
+  // NOLINTNEXTLINE(bugprone-not-null-terminated-result): as much as there is
   const bool fits = text && std::strncmp(text + 2, mine->text.c_str(), std::strlen(text + 2)) == 0;
   if (fits) {
     PyObject* exception = mine->exception.Release();

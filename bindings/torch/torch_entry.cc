@@ -87,6 +87,7 @@ void Observe(Operator* op) {
   try {
     std::lock_guard<std::mutex> guard(lock);
     if (const char* problem = Define(*op)) Problems()[op->full_name] = problem;
+    // NOLINTNEXTLINE(bugprone-empty-catch)
   } catch (const std::bad_alloc&) {  // it is then not there, and torch says so
   }
 }

@@ -107,7 +107,7 @@ extern "C" __attribute__((visibility("hidden"))) const char AnyopTorchTrampoline
 
 static BoxedKernel At(int slot) {
   return reinterpret_cast<BoxedKernel>(
-      const_cast<char*>(AnyopTorchTrampolines + slot * kTrampolineBytes));
+      const_cast<char*>(AnyopTorchTrampolines + int64_t{slot} * kTrampolineBytes));
 }
 
 BoxedKernel TrampolineFor(const Operator* op, Form form) {

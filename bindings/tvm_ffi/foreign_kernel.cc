@@ -107,7 +107,7 @@ bool ResolveForeign(const Implementation& implementation, AnyopKernel* run, void
       *why += between + need;
       between = ", ";
     }
-    if (!text.needs.empty()) *why += ")";
+    if (!text.needs.empty()) *why += ')';
     return false;
   }
   *run = RunForeign;

@@ -56,7 +56,12 @@ inline bool HasF16C() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 ANYOP_CPU_TARGET_F16C inline Float8 LoadF16C(const float16* from) {
+#if defined(__clang__)  // whose newer versions have no builtin of its own for this instruction
+  typedef _Float16 Half8 __attribute__((vector_size(16), aligned(2), may_alias));
+  return __builtin_convertvector(*reinterpret_cast<const Half8*>(from), Float8);
+#else
   return __builtin_ia32_vcvtph2ps256(*reinterpret_cast<const Short8*>(from));
+#endif
 }
 ANYOP_CPU_TARGET_F16C inline void StoreF16C(Float8 x, float16* to) {
   *reinterpret_cast<Short8*>(to) = __builtin_ia32_vcvtps2ph256(x, 0);  // 0: to nearest even

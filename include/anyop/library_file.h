@@ -22,7 +22,7 @@ static inline uint64_t AnyopLibraryEnd(int file) {
   Elf64_Ehdr head;
   static const unsigned char kKind[6] = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB};
   if (pread(file, &head, sizeof head, 0) != (ssize_t)sizeof head) return sizeof head;
-  if (memcmp(head.e_ident, kKind, sizeof kKind)) return 0;
+  if (memcmp(head.e_ident, kKind, sizeof kKind) != 0) return 0;
   uint64_t end = head.e_shoff + (uint64_t)head.e_shnum * head.e_shentsize;
   if (end < head.e_shoff) return UINT64_MAX;
   for (int i = 0; i < head.e_phnum; ++i) {
@@ -74,7 +74,7 @@ static inline const char* AnyopLibraryFileProblem(int file) {
   char seal[ANYOP_SEAL_BYTES], crc[9];
   const int64_t bytes = size - ANYOP_SEAL_BYTES;
   if (bytes < 0 || pread(file, seal, sizeof seal, bytes) != (ssize_t)sizeof seal) return NULL;
-  if (memcmp(seal, ANYOP_SEAL, 8)) return NULL;
+  if (memcmp(seal, ANYOP_SEAL, 8) != 0) return NULL;
   snprintf(crc, sizeof crc, "%08x", AnyopLibraryCrc(file, (uint64_t)bytes));
   if (memcmp(seal + 8, crc, 8) == 0) return NULL;
   return "is not what was built: the checksum at its end is of other bytes; copy or build it again";

@@ -92,7 +92,7 @@ void UpdateByKey(const SoftmaxBlock<T>& b) {
     T* x = b.scores + key * b.rows;
     const T* own = b.bias + key * b.rows;
     const T shared = b.bias[key] * static_cast<T>(kLog2E);
-    if (b.own_bias) {
+    if (b.own_bias) {  // NOLINT(bugprone-branch-clone): a pragma is no statement
 #pragma omp simd
       for (int64_t j = 0; j < b.rows; ++j) x[j] += own[j] * static_cast<T>(kLog2E);
     } else {

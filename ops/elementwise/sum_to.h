@@ -215,7 +215,8 @@ inline void JoinParts(const SumTo& s, int64_t begin, int64_t end) {
 
 inline int32_t RunSum(AnyopCall* call, SumTo s) {
   if (s.parts > 1) {
-    s.partial = static_cast<double*>(call->workspace(call, s.parts * s.out_count * sizeof(double)));
+    s.partial = static_cast<double*>(
+        call->workspace(call, s.parts * s.out_count * int64_t{sizeof(double)}));
     if (!s.partial) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
   }
   const int64_t count = s.units * s.parts;

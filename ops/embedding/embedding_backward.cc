@@ -83,8 +83,8 @@ extern "C" int32_t anyop_embedding_backward_cpu(const EmbeddingBackwardArgs* arg
   const auto check = narrow ? anyop::CheckIndices<int32_t> : anyop::CheckIndices<int64_t>;
   if (const int32_t status = check(call, *args->indices, args->rows, args->V)) return status;
   if (args->V == 0 || args->D == 0) return kAnyopOk;
-  auto* starts =
-      static_cast<int64_t*>(call->workspace(call, (args->V + 1 + args->rows) * sizeof(int64_t)));
+  auto* starts = static_cast<int64_t*>(
+      call->workspace(call, (args->V + 1 + args->rows) * int64_t{sizeof(int64_t)}));
   if (!starts) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
   int64_t* places = starts + args->V + 1;
   narrow ? SortPlaces<int32_t>(*args, starts, places) : SortPlaces<int64_t>(*args, starts, places);

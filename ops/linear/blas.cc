@@ -82,6 +82,7 @@ bool Find(void* library, const char* name, Function* function) {
   for (const char* prefix : {"scipy_", ""}) {
     std::snprintf(full, sizeof full, "%s%s64_", prefix, name);
     if (void* address = dlsym(library, full)) {
+      // NOLINTNEXTLINE(bugprone-bitwise-pointer-cast): dlsym's data pointer is a function
       std::memcpy(function, &address, sizeof address);
       return true;
     }

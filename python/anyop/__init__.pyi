@@ -70,7 +70,7 @@ def record(path: str | os.PathLike[str] | None) -> None: ...
 def register(
     op: str,
     backend: str = "python",
-    function: Callable | None = None,
+    function: Callable[..., Any] | None = None,
     *,
     name: str | None = None,
     framework: str | None = None,
@@ -80,7 +80,7 @@ def register(
     priority: int = -200,
     deterministic: bool = False,
     needs: Sequence[str] = (),
-) -> Callable: ...
+) -> Callable[..., Any]: ...
 def register_tvm_ffi(
     op: str,
     call: str,

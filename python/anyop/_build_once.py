@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from anyop import _anyop
 from anyop.builder.folder import hash_texts
@@ -34,7 +35,7 @@ class BuildOnce:
     def __init__(
         self,
         stem: str,
-        framework: Callable[[], ModuleType],
+        framework: Callable[[], Any],
         open_library: Callable[[str, str], int] | None,
         flags: Callable[[ModuleType, str], list[str]],
         title: str | None = None,

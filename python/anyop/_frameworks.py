@@ -23,7 +23,7 @@ def real_torch() -> ModuleType | None:
 
 def no_proxy() -> AbstractContextManager:
     """Inside, torch is PyTorch."""
-    compat = sys.modules.get("paddle.compat")
+    compat: Any = sys.modules.get("paddle.compat")
     if hasattr(compat, "use_torch_proxy_guard"):
         return compat.use_torch_proxy_guard(enable=False, silent=True)
     return nullcontext()
@@ -53,7 +53,7 @@ def torch_is_paddle() -> bool:
 
 def hide_from_proxy(package: str) -> None:
     """Modules of this package that are imported from now on import PyTorch, whatever the proxy does to others."""
-    compat = sys.modules.get("paddle.compat")
+    compat: Any = sys.modules.get("paddle.compat")
     if hasattr(compat, "extend_torch_proxy_blocked_modules"):
         compat.extend_torch_proxy_blocked_modules({package})
 

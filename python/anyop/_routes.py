@@ -65,6 +65,16 @@ class Route:
     candidates: name, backend, source, priority, deterministic, when, and why_not ("" of the chosen one) of each.
     """
 
+    operator: str
+    device: str
+    chosen: str | None
+    reason: str
+    rule: list[str]
+    fallback: bool
+    why_fallback: str
+    copied: list[str]
+    candidates: list[dict[str, Any]]
+
     def __init__(self, found: dict[str, Any]) -> None:
         self.__dict__.update(found)
         runs = [given["backend"] for given in self.candidates if given["name"] == self.chosen]

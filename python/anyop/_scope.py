@@ -51,7 +51,7 @@ class _Current:
     def get() -> str | None:
         """Its text; None: no scope."""
         block = _innermost.get()
-        return block and block.text
+        return block.text if block else None
 
 
 current = _Current()
@@ -107,7 +107,7 @@ class use(_Rules, ContextDecorator):  # noqa: N801
             raise TypeError("use: a generator runs after its call has ended; put a block inside it")
         return super().__call__(function)
 
-    def _recreate_cm(self) -> _Rules:
+    def _recreate_cm(self) -> _Rules:  # type: ignore[override]
         """Of each call of a decorated function: Dynamo traces only blocks whose object is made in what it traces."""
         block = _Rules()
         block.text = self.text

@@ -46,7 +46,7 @@ def registered() -> DeviceModule | None:
     name = torch._C._get_privateuse1_backend_name()
     if name == _UNNAMED:
         return None
-    module = sys.modules.get(f"torch.{name}")
+    module: Any = sys.modules.get(f"torch.{name}")
     if module is None or LIBRARY not in vars(module):
         raise RuntimeError(taken(name))
     return module
@@ -254,7 +254,7 @@ class _WakingMap(dict):
             return self[device]
         raise KeyError(device)
 
-    def get(self, device: str, default: str | None = None) -> str | None:
+    def get(self, device: str, default: Any = None) -> Any:
         try:
             return self[device]
         except KeyError:

@@ -25,7 +25,7 @@ def load(
     name: str,
     *,
     source: str | None = None,
-    sources: Iterable[str | os.PathLike] = (),
+    sources: Iterable[str | os.PathLike[str]] = (),
     functions: Iterable[str] = (),
     schemas: Iterable[Mapping[str, Any] | str] = (),
     backend: str | None = None,
@@ -87,7 +87,7 @@ class _Request:
         self,
         name: str,
         source: str | None,
-        sources: Iterable[str | os.PathLike],
+        sources: Iterable[str | os.PathLike[str]],
         functions: Iterable[str],
         schemas: Iterable[Mapping[str, Any] | str],
         backend: str | None,
@@ -142,6 +142,7 @@ class _Request:
         for schema in self.schemas:
             stated = schema if isinstance(schema, str) else str(schema["schema"])
             found = _NAME.search(stated)
+            assert found, "the builder has read it"
             names.append((found[1] or namespace, found[2]))
         functions = {name: getattr(_operators.ops.__dict__[space], name) for space, name in names}
         return types.SimpleNamespace(**functions, namespace=namespace, path=library)
@@ -153,7 +154,7 @@ class _Request:
         return "cuda" if "__global__" in (self.source or "") else "cpu"
 
 
-def _list(values: Iterable, what: str, kinds: tuple[type, ...]) -> tuple:
+def _list(values: Iterable[Any], what: str, kinds: tuple[type, ...]) -> tuple[Any, ...]:
     values = values if isinstance(values, (str, Mapping)) else tuple(values)
     if not isinstance(values, tuple) or not all(isinstance(value, kinds) for value in values):
         names = " or ".join(kind.__name__ for kind in kinds)

@@ -28,7 +28,7 @@ int32_t Repeat(const void* raw, AnyopCall* call) {
   const auto* args = static_cast<const RepeatArgs*>(raw);
   const std::string mode = args->mode.data;
   if (mode == "throw") throw std::bad_alloc();
-  if (mode == "odd") throw 42;
+  if (mode == "odd") throw 42;  // NOLINT(bugprone-std-exception-baseclass)
   if (mode == "quiet") return kAnyopValueError;
   if (mode == "unknown") return 77;
   if (mode == "big" && !call->workspace(call, int64_t{1} << 62)) return kAnyopOutOfMemory;
@@ -37,7 +37,7 @@ int32_t Repeat(const void* raw, AnyopCall* call) {
   auto* out = static_cast<float*>(args->out->data);
   for (int64_t i = 0; i < args->numel * args->D; ++i) {
     for (int64_t k = 0; k < args->k; ++k)
-      out[i * args->k + k] = x[i] + (args->more.count ? args->more.data[0] : 0);
+      out[i * args->k + k] = x[i] + static_cast<float>(args->more.count ? args->more.data[0] : 0);
   }
   if (args->rows) static_cast<float*>(args->rows->data)[0] = static_cast<float>(args->numel);
   return kAnyopOk;

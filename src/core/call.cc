@@ -227,7 +227,7 @@ class Call {
     }
     const uintptr_t alignment =
         align_log2 ? uintptr_t{1} << align_log2 : static_cast<uintptr_t>(item > 8 ? 8 : item);
-    if (__builtin_expect(at & (alignment - 1), 0)) {
+    if (__builtin_expect((at & (alignment - 1)) != 0, 0)) {
       ANYOP_FAIL(kAnyopValueError, "%s lies at an address that is no multiple of %d bytes", p.name,
                  (int)alignment);
     }

@@ -125,7 +125,7 @@ int32_t Copies::PlanOne(uint32_t i, AnyopTensor* t) {
   Footprint f;
   MeasureFootprint(*t, item, &f);  // has been checked
   if (f.dense || FitsLayout(p, *t)) return kAnyopOk;
-  auto* sizes = frame_->arena.Take<int64_t>(3 * t->ndim);
+  auto* sizes = frame_->arena.Take<int64_t>(int64_t{3} * t->ndim);
   const auto bytes = sizeof *sizes * static_cast<size_t>(t->ndim);
   std::memcpy(sizes, t->shape, bytes);
   std::memcpy(sizes + t->ndim, t->strides, bytes);
@@ -133,7 +133,7 @@ int32_t Copies::PlanOne(uint32_t i, AnyopTensor* t) {
   t->strides = sizes + t->ndim;
   auto* copy = frame_->arena.Take<Copy>(1);
   *copy = {first_, *t, nullptr};
-  t->strides = sizes + 2 * t->ndim;
+  t->strides = sizes + int64_t{2} * t->ndim;
   FillStrides(t->ndim, t->shape, t->strides);
   if (frame_->explanation) return kAnyopOk;
   const int64_t align = int64_t{1} << p.align_log2;  // scratch memory has 64
@@ -143,7 +143,7 @@ int32_t Copies::PlanOne(uint32_t i, AnyopTensor* t) {
                      : scratch_->Take(room);
   if (!memory) {
     return Fail(frame_, kAnyopOutOfMemory, "no memory for a copy of %s, %lld bytes", p.name,
-                (long long)(f.numel * item));
+                (long long)f.numel * item);
   }
   copy->to = static_cast<char*>(memory);
   if (align > 64)

@@ -9,7 +9,7 @@ namespace {
 
 void OwnSizes(Frame* frame, AnyopTensor* t) {
   if (t->ndim <= 0) return;
-  auto* sizes = frame->arena.Take<int64_t>(2 * t->ndim);
+  auto* sizes = frame->arena.Take<int64_t>(int64_t{2} * t->ndim);
   std::memcpy(sizes, t->shape, sizeof *sizes * static_cast<size_t>(t->ndim));
   std::memcpy(sizes + t->ndim, t->strides, sizeof *sizes * static_cast<size_t>(t->ndim));
   t->shape = sizes;

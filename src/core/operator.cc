@@ -117,7 +117,7 @@ class Reader {
     }
     if (p->Is(kAnyopCopied) && p->flags & (kAnyopOutput | kAnyopMutated | kAnyopInplace))
       return Bad("copies what is written " + where);
-    for (int other : {p->dtype_a, p->dtype_b}) {
+    for (const int other : {int{p->dtype_a}, int{p->dtype_b}}) {
       if (other >= static_cast<int>(index) || other < -1)
         return Bad("refers to a later dtype " + where);
     }

@@ -17,7 +17,7 @@ TEST(BlocksAreAlignedAndApart) {
   for (int i = 0; i < 8; ++i) {
     blocks[i] = static_cast<char*>(scratch.Take(100 + i));
     CHECK_EQ(reinterpret_cast<uintptr_t>(blocks[i]) % 64, uintptr_t{0});
-    std::memset(blocks[i], i, static_cast<size_t>(100 + i));
+    std::memset(blocks[i], i, 100 + static_cast<size_t>(i));
   }
   for (int i = 0; i < 8; ++i) CHECK(blocks[i][0] == i && blocks[i][99 + i] == i);
   CHECK(scratch.Take(0) != nullptr);

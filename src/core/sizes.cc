@@ -80,7 +80,8 @@ bool Sizes::Evaluate(const int32_t* program, int64_t* value) const {
         stack[n++] = groups_[*c].rank;
         break;
       case kAnyopNumel:
-        if (!GroupKnown(*++c) || !Numel(*c, &stack[n])) return false;
+        ++c;
+        if (!GroupKnown(*c) || !Numel(*c, &stack[n])) return false;
         ++n;
         break;
       default:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from anyop.adapter import dtypes
@@ -184,4 +185,4 @@ class Check:
                 truth = self.sizes.evaluate(expression)
             except Unbound:
                 raise ValueError(message) from None
-            self.sizes.require(truth, lambda message=message: message)
+            self.sizes.require(truth, partial(str, message))

@@ -20,6 +20,8 @@ _STRICTNESS = ("strided", "rows", "contiguous")
 class Gradient:
     """How one operator is differentiated."""
 
+    backward: Any  # of the framework's own class
+
     def __init__(self, forward: Operator, backward: Operator) -> None:
         self.forward, self.backward = forward, backward
         saves = forward.metadata["backward"]["saves"]
@@ -97,7 +99,7 @@ class Gradient:
             for part, first in (("before", 0), ("after", -len(shape["after"]))):
                 if letter in shape[part] and not shape["expand"]:
                     dim = first + shape[part].index(letter)
-                    return lambda inputs, at=at, dim=dim: inputs[at].shape[dim]
+                    return lambda inputs, at=at, dim=dim: inputs[at].shape[dim]  # type: ignore[misc]
 
         def solve(inputs: Sequence[Any]) -> Any:
             bound = self.forward.framework.sizes()

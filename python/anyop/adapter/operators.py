@@ -142,7 +142,7 @@ class Operator:
             if isinstance(value, known):
                 return value
         elif isinstance(value, int if kind == "int" else float):
-            return int.__index__(value) if kind == "int" else float.__float__(value)
+            return int.__index__(value) if kind == "int" else float.__float__(value)  # type: ignore[arg-type]
         lossy = (isinstance(value, float) and kind == "int") or isinstance(value, (str, bytes))
         lossy = lossy or type(value).__name__.startswith("complex")
         if lossy or not hasattr(value, "__index__" if kind == "int" else "__float__"):

@@ -128,9 +128,11 @@ class Jax(Numpy):
                 "it is written in JAX, and cannot run inside a program of JAX"
             )
         super().scope(device_type, device_id, stream)
-        wide = getattr(self.jax, "enable_x64", None)
+        wide: Any = getattr(self.jax, "enable_x64", None)
         if wide is None:  # before 0.8
-            from jax.experimental import enable_x64 as wide
+            from jax import experimental
+
+            wide = experimental.enable_x64
         scope = ExitStack()
         scope.enter_context(wide(True))
         scope.enter_context(self.jax.default_device(self.jax.local_devices(backend="cpu")[0]))

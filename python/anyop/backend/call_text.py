@@ -18,6 +18,13 @@ from anyop.codegen import calls
 Resolve = Callable[[str, "str | None"], Callable[..., Any]]  # operator, overload -> function
 
 
+def _value(tree: ast.Module) -> ast.expr:
+    """What a text's last statement is: an expression, as codegen's reader has made sure."""
+    last = tree.body[-1]
+    assert isinstance(last, ast.Expr)
+    return last.value
+
+
 @dataclass(frozen=True)
 class CallText:
     """A text that was read: its tree, and where its sizes are found."""
@@ -33,14 +40,15 @@ class CallText:
     @property
     def single(self) -> ast.Call | None:
         """The call, where the text is one operator of parameters and literals, and nothing else."""
-        value = self.tree.body[-1].value
-        plain = len(self.tree.body) == 1 and isinstance(value, ast.Call)
-        words = plain and {
+        value = _value(self.tree)
+        if len(self.tree.body) != 1 or not isinstance(value, ast.Call):
+            return None
+        words = {
             n.func.id
             for n in ast.walk(value)
             if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
         }
-        return value if plain and len(self.operators) == 1 and "opmath" not in words else None
+        return value if len(self.operators) == 1 and "opmath" not in words else None
 
 
 def read_call_text(text: str | Mapping[str, Any], names: list[str]) -> CallText:
@@ -63,7 +71,7 @@ def compile_call(
     writer = _Writer(resolve)
     body = [_size(name, param, at) for name, (param, at) in text.sizes.items()]
     body += [writer.visit(statement) for statement in text.tree.body[:-1]]
-    value = text.tree.body[-1].value
+    value = _value(text.tree)
     if isinstance(value, ast.Tuple):
         parts = [writer.visit(part) for part in value.elts]
         value = ast.Tuple([_if_wanted(*pair) for pair in zip(parts, results)], ast.Load())

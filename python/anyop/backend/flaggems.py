@@ -98,9 +98,9 @@ def _own(torch: ModuleType, find: Find, function: Any) -> Callable[..., Any] | N
     def guarded(*args: Any, **kwargs: Any) -> Any:
         if any(x.numel() == 0 for x in _tensors(torch, args)):
             return function(*args, **kwargs)
-        args = [_contiguous(torch, arg) for arg in args]
+        given = [_contiguous(torch, arg) for arg in args]
         # What it sets for Triton, such as an allocator that keeps an argument, ends with the call.
-        return contextvars.copy_context().run(call, *args, **kwargs)
+        return contextvars.copy_context().run(call, *given, **kwargs)
 
     return guarded
 
@@ -159,7 +159,7 @@ def _to_copy(torch: ModuleType, own: Callable[..., Any], find: Find, x: Any, **k
 
 
 # Where FlagGems's function differs from ATen's.
-_AS_ATEN = {
+_AS_ATEN: dict[str, Callable[..., Any]] = {
     "mul.Tensor": _mul,
     "native_layer_norm": _layer_norm,
     "native_layer_norm_backward": _layer_norm_backward,
@@ -179,7 +179,7 @@ def _moves_nothing(function: Any) -> bool:
 def _mode(torch: ModuleType) -> type:
     """A mode in which operators are FlagGems's, however ATen comes to call them."""
 
-    class Mode(torch.utils._python_dispatch.TorchDispatchMode):
+    class Mode(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[name-defined]
         def __init__(self, find: Find) -> None:
             super().__init__()
             self.find = find

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from anyop import _operators
@@ -107,7 +107,7 @@ def _check_operator(op: Any) -> None:
     raise ValueError(f"there is no operator '{op}'{did_you_mean(op, known)}")
 
 
-def _check_one(op: str, what: str, value: Any, known: Sequence[str]) -> None:
+def _check_one(op: str, what: str, value: Any, known: Collection[str]) -> None:
     if value not in known:
         expected = f"expected one of {', '.join(known)}{did_you_mean(value, known)}"
         raise ValueError(f"{op}: {what} '{value}', {expected}")

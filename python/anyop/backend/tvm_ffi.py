@@ -7,7 +7,7 @@ import functools
 import importlib
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from anyop._load import core
@@ -107,4 +107,4 @@ def _make(module: str) -> Any:
 def _is_maker(found: Any) -> bool:
     import tvm_ffi
 
-    return isinstance(found, Callable) and not isinstance(found, (tvm_ffi.Module, tvm_ffi.Function))
+    return callable(found) and not isinstance(found, (tvm_ffi.Module, tvm_ffi.Function))

@@ -84,7 +84,7 @@ class _Build:
         """Compilers' messages with the paths that the user knows."""
         for name, folder in self.plan.links.items():
             shown = self.shown if name == "in0" else f"{folder}/"
-            text = re.sub(rf"(?<![\w/.]){name}/", lambda _, shown=shown: shown, text)
+            text = re.sub(rf"(?<![\w/.]){name}/", shown.replace("\\", r"\\"), text)
         return re.sub(r"(?<![\w/.])gen/", "(generated) ", text)
 
     def name_missing_kernel(self, name: str, error: BuildError) -> None:

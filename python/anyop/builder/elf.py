@@ -32,7 +32,7 @@ class NotElf(ValueError):
 
 
 # One section header; all but the name are numbers.
-Section = namedtuple("Section", "name kind offset size link info entry")
+Section = namedtuple("Section", ("name", "kind", "offset", "size", "link", "info", "entry"))
 # A name of a symbol table; the version is an undefined one's, such as "GLIBC_2.34", else empty.
 Symbol = namedtuple("Symbol", "name defined local weak hidden version")
 
@@ -59,7 +59,10 @@ class Elf:
                 struct.unpack_from("<IIQQQQIIQQ", self.data, start + size * i) for i in range(count)
             ]
             texts = rows[names][4]
-            return [Section(self._text(texts + row[0]), row[1], *row[4:8], row[9]) for row in rows]
+            return [
+                Section._make((self._text(texts + row[0]), row[1], *row[4:8], row[9]))
+                for row in rows
+            ]
         except (struct.error, IndexError, ValueError) as error:
             raise NotElf(f"{self.path} is damaged: {error}") from None
 

@@ -63,10 +63,10 @@ def gpu_archs() -> tuple[str, ...]:
             return archs
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    archs = _ask_driver()
-    if archs:  # a driver that does not answer may do so later
-        _remember(memory, {"models": models, "archs": archs})
-    return tuple(archs)
+    found = _ask_driver()
+    if found:  # a driver that does not answer may do so later
+        _remember(memory, {"models": models, "archs": found})
+    return tuple(found)
 
 
 def write_built_for(archs: Iterable[str]) -> str:

@@ -223,7 +223,7 @@ def _draft(
 
 def _names(arguments: list[dict], kinds: list[str]) -> list[str]:
     """Those of the metadata where it has them, else x0, x1 for tensors and a2, a3 for others."""
-    names = []
+    names: list[str] = []
     for i, (argument, kind) in enumerate(zip(arguments, kinds)):
         name = argument.get("name")
         plain = isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name)

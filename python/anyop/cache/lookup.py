@@ -92,5 +92,5 @@ def check_entry(folder: str, manifest: Manifest | None) -> str | None:
             return f"{name}: {error.strerror}"
         if is_foreign(found) or is_open(found):
             return f"{name} can be written by others"
-    name = damaged_file(folder, manifest)
-    return None if name is None else f"{name} is not what was built"
+    damaged = damaged_file(folder, manifest)
+    return None if damaged is None else f"{damaged} is not what was built"

@@ -116,13 +116,11 @@ def summary(answers: Answers) -> Iterator[tuple[str, str, str, str]]:
             key = (", ".join(devices), str(answer), answer.reason)
             groups.setdefault(key, []).append(name)
     every = [name for name, _ in answers]
-    for (devices, text, reason), names in sorted(
-        groups.items(), key=lambda g: g[0][1] == "default"
-    ):
-        yield _named(names, every), devices, text, "" if text == "default" else reason
+    for (places, text, reason), named in sorted(groups.items(), key=lambda g: g[0][1] == "default"):
+        yield _named(named, every), places, text, "" if text == "default" else reason
 
 
-def changes(before: Answers, after: Answers) -> list[tuple[str, str, str]]:
+def changes(before: Answers, after: Answers) -> list[tuple[str, ...]]:
     """Rows of overloads, devices and "default -> native, boxed"."""
     groups: dict[tuple[str, str], list[str]] = {}
     for name in dict.fromkeys(name for name, _ in before):

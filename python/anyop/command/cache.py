@@ -93,7 +93,7 @@ def _amount(text: str | None, units: dict[str, int], what: str, example: str) ->
     return int(found[1]) * units[unit]
 
 
-def _size(count: int) -> str:
+def _size(count: float) -> str:
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}"

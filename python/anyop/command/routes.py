@@ -162,7 +162,7 @@ def _runs(answers: dict[Any, Any]) -> list[tuple[str, ...]]:
     groups: dict[tuple[str, str], dict[Any, list[Any]]] = {}
     for call, answer in answers.items():
         groups.setdefault((call.operator, call.device), {}).setdefault(answer, []).append(call)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for (operator, device), found in groups.items():
         for answer, calls in sorted(found.items(), key=lambda item: -len(item[1])):
             only = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import paddle
@@ -26,7 +27,7 @@ _BETWEEN = 4  # frames of PyLayer's own
 
 def wanted_inputs() -> Sequence[Any] | None:
     """What paddle.grad was asked for, seen from a backward; None when all leaves get their gradient."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     for _ in range(_BETWEEN):
         frame = frame.f_back
         if frame is None:

@@ -46,19 +46,19 @@ def _entry(operator: Operator, layer: type[PyLayer], gradient: Gradient | None) 
     integers = [at for at, p in enumerate(operator.results) if not can_require(p)]
     lists = [at for at in operator.tensors if operator.inputs[at]["list"]]
 
-    def entry(args: tuple, kwargs: dict[str, Any]) -> Any:
+    def entry(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rest = rests[len(args)] if not kwargs and len(args) <= count else None
-        unwanted = ()
+        unwanted: tuple[str, ...] = ()
         if rest is not None:
-            args = args + rest
+            args = (*args, *rest)
         else:
             values = bind(args, kwargs)
             unwanted = _unwanted(operator, values[count:])
-            args = values[:count]
+            args = tuple(values[:count])
         if refused:
             refuse_inputs(gradient, args)
         if lists:
-            args = [_Held(value) if at in lists else value for at, value in enumerate(args)]
+            args = tuple(_Held(value) if at in lists else value for at, value in enumerate(args))
         passes = {"unwanted": unwanted, "done": False}  # PyLayer would look into a list
         found = apply(passes, *args)
         hook = partial(_refuse_second_pass, name, passes)

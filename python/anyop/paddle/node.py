@@ -65,7 +65,7 @@ def flatten(
             places.append(_append(values, value))
 
     def rebuild(others: Sequence[Any]) -> list[Any]:
-        found = []
+        found: list[Any] = []
         for value, place in zip(others_than_tensors, places):
             if isinstance(place, list):
                 found.append([None if p is None else others[p] for p in place])
@@ -98,8 +98,7 @@ def _runner(
     positional, keywords, function = operator.positional, operator.keywords, operator.function
 
     def run(*tensors: Any) -> Any:
-        tensors = [t if t.is_contiguous() else t.contiguous() for t in tensors]
-        inputs = rebuild(tensors)
+        inputs = rebuild([t if t.is_contiguous() else t.contiguous() for t in tensors])
         named = dict(zip(keywords, inputs[positional:]))
         with resumed(use):
             results = core.call_below_dispatcher(

@@ -20,7 +20,7 @@ class _Unknown:
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _stay
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _stay
-    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = _hold  # type: ignore[assignment]
+    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = _hold
 
     def __ne__(self, other: object) -> bool:
         return False

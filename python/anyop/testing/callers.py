@@ -257,7 +257,7 @@ class PaddleCaller(Caller):
 
             kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
             names = [inspect.Parameter(f"x{at}", kind) for at in range(len(args))]
-            whole.__signature__ = inspect.Signature(names)
+            whole.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
             return self.framework.jit.to_static(whole, full_graph=True)(*args)
 
         return call

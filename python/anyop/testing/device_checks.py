@@ -268,7 +268,7 @@ def _of_device(device: Device, name: str, bad: int, memory: int) -> list[Any]:
     """A call with good arguments but for the device."""
     place, other = ctypes.c_void_p(), Long()
     buffer = ctypes.create_string_buffer(8)
-    rest = {
+    rest: dict[str, list[Any]] = {
         "set_current": [],
         "copy": [memory, address(buffer), 8, HOST_TO_DEVICE],
         "copy_on": [None, memory, address(buffer), 8, HOST_TO_DEVICE],

@@ -41,7 +41,7 @@ class Properties(ctypes.Structure):
 _OUT = ctypes.POINTER(Pointer)
 _INT_OUT, _LONG_OUT = ctypes.POINTER(Int), ctypes.POINTER(Long)
 # Behind last_error, in the order of the header.
-FUNCTIONS = {
+FUNCTIONS: dict[str, list[Any]] = {
     "versions": [ctypes.POINTER(Versions)],
     "count": [_INT_OUT],
     "get_current": [_INT_OUT],

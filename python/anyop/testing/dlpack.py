@@ -127,7 +127,7 @@ class DlpackArray:
 class OldDlpackArray(DlpackArray):
     """The same as before DLPack 1.0: without version and flags."""
 
-    def __dlpack__(self, stream: Any = None) -> Any:
+    def __dlpack__(self, stream: Any = None) -> Any:  # type: ignore[override]
         return self._capsule(_Managed(), b"dltensor")
 
 

@@ -58,7 +58,7 @@ def promote(a: str, b: str) -> str | None:
     if {a, b} & _WIDE_UNSIGNED and 2 not in kinds.values():
         return None  # torch promotes these with floats only
     if kinds[a] != kinds[b]:
-        low, high = sorted((a, b), key=kinds.get)
+        low, high = sorted((a, b), key=lambda name: kinds[name])
         return "complex128" if (low, high) == ("float64", "complex64") else high
     if kinds[a] == 1:
         return _promote_integers({a, b})

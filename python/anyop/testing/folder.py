@@ -148,8 +148,8 @@ def _run_pytest(folder: str, subjects: list[Subject], everything: bool, tell: Te
     if everything:
         tests = {*Path(folder).rglob("*_test.py"), *Path(folder).rglob("test_*.py")}
         files |= {f for f in tests if "/." not in f"/{f.relative_to(folder)}"}  # not in .venv
-    files = sorted(map(str, filter(Path.is_file, files)))
-    if not files:
+    paths = sorted(map(str, filter(Path.is_file, files)))
+    if not paths:
         return
     if not is_installed("pytest"):
         mend = "python -m pip install pytest"
@@ -175,5 +175,5 @@ def _run_pytest(folder: str, subjects: list[Subject], everything: bool, tell: Te
     output = io.StringIO()
     options = ["-q", "--no-header", "-p", "no:cacheprovider", "--import-mode=importlib"]
     with contextlib.redirect_stdout(output):
-        code = int(pytest.main([*options, *files], plugins=[Watch()]))
+        code = int(pytest.main([*options, *paths], plugins=[Watch()]))
     tell({"pytest": code, "output": output.getvalue()})

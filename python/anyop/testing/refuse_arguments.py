@@ -143,8 +143,8 @@ def integer_range(good: Good) -> Iterator[Refusal]:
     for param in good.subject.inputs:
         if param["kind"] == "int":
             for value in (2**63, -(2**63) - 1, 2**64, 10**30, -(10**30)):
-                value = [value] * (param["fixed_count"] or 1) if param["list"] else value
-                arguments = good.arguments(**{param["name"]: value})
+                given = [value] * (param["fixed_count"] or 1) if param["list"] else value
+                arguments = good.arguments(**{param["name"]: given})
                 label = f"{param['name']}={_short(value)}"
                 yield Refusal("out of int64", param["name"], label, _VALUE, arguments)
 
@@ -155,8 +155,8 @@ def float_range(good: Good) -> Iterator[Refusal]:
     for param in good.subject.inputs:
         if param["kind"] == "float":
             for value in (10**400, -(10**400)):
-                value = [value] * (param["fixed_count"] or 1) if param["list"] else value
-                arguments = good.arguments(**{param["name"]: value})
+                given = [value] * (param["fixed_count"] or 1) if param["list"] else value
+                arguments = good.arguments(**{param["name"]: given})
                 yield Refusal("out of float64", param["name"], "10**400", _VALUE, arguments)
 
 

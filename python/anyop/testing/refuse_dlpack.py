@@ -218,7 +218,8 @@ def immutable(good: Good) -> Iterator[Refusal]:
     for param, shape, dtype, is_result in tensors_of(good):
         if not (is_result or param.get("mutated")):
             continue
-        for form, fields in ((DlpackArray, {"flags": READ_ONLY}), (OldDlpackArray, {})):
+        forms: Any = ((DlpackArray, {"flags": READ_ONLY}), (OldDlpackArray, {}))
+        for form, fields in forms:
             placed = place(shape, dtype, "offset", OUTPUT_FILL)
             array = form(placed.array, dtype=dtype_code(_name(dtype)), **fields)
             label, watched = form.__name__, [placed]

@@ -72,7 +72,7 @@ def try_arrays(subject: Subject, backward: Subject | None, at: At, with_torch: b
         row.dtypes += 1
         for case in standard_cases(subject, choice):
             at(f"{subject.name} [{choice}] {case.label}")
-            checked = row.attempt(lambda case=case: check_case(subject, case, compare))
+            checked = row.attempt(partial(check_case, subject, case, compare))
             if checked:
                 row.add(checked)
     if not row.dtypes:
@@ -88,7 +88,7 @@ def _refuse(subject: Subject, row: Row, at: At, with_torch: bool) -> None:
     good = Good(subject, choices_here(subject.metadata)[0])
     for refusal in refusals(good, with_torch):
         at(f"{subject.name}: {refusal.kind}: {refusal.label}")
-        row.attempt(lambda refusal=refusal: check_refusal(good, refusal))
+        row.attempt(partial(check_refusal, good, refusal))
         row.refusals += 1
 
 
@@ -107,7 +107,7 @@ def try_framework(subject: Subject, backward: Subject | None, caller: Caller, at
             row.dtypes += 1
             for case in few_cases(subject, choice):
                 at(f"{subject.name} from {caller.name} [{choice}] {case.label}")
-                checked = row.attempt(lambda case=case: check(case))
+                checked = row.attempt(partial(check, case))
                 if checked:
                     row.add(checked)
         if backward and caller.has_gradients:
@@ -131,7 +131,7 @@ def try_device(subject: Subject, backward: Subject | None, caller: Caller, at: A
         row.dtypes += 1
         for case in filter(partial(fits_device, subject), standard_cases(subject, choice)):
             at(f"{subject.name} on {caller.backend} [{choice}] {case.label}")
-            checked = row.attempt(lambda case=case: check_case(there, case, compare))
+            checked = row.attempt(partial(check_case, there, case, compare))
             if checked:
                 row.add(checked)
     if backward and _runs_on_cpu(subject, backward) and not unable(backward, caller):

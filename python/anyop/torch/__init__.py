@@ -5,6 +5,8 @@ Gradients, torch.compile, torch.export, torch.func, autocast and the flop counte
 ``torch.ops.anyop.<op>`` alike. Needs torch 2.9 or newer.
 """
 
+from typing import NoReturn
+
 from anyop import _frameworks
 
 OLDEST = (2, 9)
@@ -31,7 +33,7 @@ _frameworks.hide_from_proxy(__name__)  # what this package imports from here on 
 if _is_paddle:  # what code written for torch gets under Paddle's proxy
     from anyop.paddle import slow_call
 
-    def __getattr__(name: str):
+    def __getattr__(name: str) -> NoReturn:
         if name in ("nn", "replace"):
             raise ImportError(
                 f"anyop.torch.{name} is for PyTorch, and torch is Paddle here (its torch proxy, or "
@@ -45,7 +47,7 @@ else:
     _import_torch()
 
     from anyop.torch import install as _install
-    from anyop.torch.dispatch import slow_call
+    from anyop.torch.dispatch import slow_call  # type: ignore[assignment]
 
     _install.install_all()
 

@@ -24,7 +24,7 @@ entries: dict[str, Entry] = {}  # by the operator's name; what the C entry calls
 def install(operator: Operator, how: Gradient | str, dispatched: Entry) -> None:
     """Make the entry of one operator; without a plain gradient that of the dispatcher, which says why not."""
     plain = isinstance(how, Gradient) and not operator.has_optional_results
-    entries[operator.name] = _entry(operator, how) if plain else dispatched
+    entries[operator.name] = _entry(operator, how) if plain else dispatched  # type: ignore[arg-type]
 
 
 def call_with_gradient(name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -47,7 +47,7 @@ def _entry(operator: Operator, gradient: Gradient) -> Entry:
             values = bind(args, kwargs)
             if any(value is not None for value in values[count:]):
                 raise out_error(operator)
-            args = values[:count]
+            args = tuple(values[:count])
         if refused:
             refuse_inputs(gradient, args)
         return apply(*args)

@@ -13,6 +13,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -179,12 +180,12 @@ def agrees(module: torch.nn.Module, kind: type[Swapped]) -> bool:
 
 
 @functools.cache
-def joined(kind: type[Swapped], original: type) -> type:
+def joined(kind: Any, original: Any) -> Any:
     """The class of a swapped module: a subclass of its own class, of the same name."""
     return type(original)(original.__name__, (kind, original), {"__module__": __name__})
 
 
-def _new(kind: type[Swapped], original: type) -> torch.nn.Module:
+def _new(kind: Any, original: Any) -> torch.nn.Module:
     found = joined(kind, original)
     return found.__new__(found)
 

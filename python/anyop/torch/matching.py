@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -25,7 +25,7 @@ LAYERS = {  # class of torch.nn: class with the same attributes, operator
     torch.nn.LogSoftmax: (nn.LogSoftmax, "log_softmax"),
 }
 # Attributes that say what no operator does.
-UNSUPPORTED = {
+UNSUPPORTED: dict[type, dict[str, Any]] = {
     torch.nn.SiLU: {"inplace": False},
     torch.nn.ReLU: {"inplace": False},
     torch.nn.Embedding: {"max_norm": None, "scale_grad_by_freq": False, "sparse": False},
@@ -46,12 +46,12 @@ def match(module: torch.nn.Module, device_type: str, asked: bool = False) -> typ
 
     device_type: of a module that has no parameters. asked: the caller named its class, so slower is fine, too.
     """
-    original = type(module)
+    original: Any = type(module)
     if original in LAYERS:
         found, operator = LAYERS[original]
         reason = _setting(module)
     else:
-        kind = hugging_face.kind_of(module)
+        kind: Any = hugging_face.kind_of(module)
         if kind is None:
             return None
         found, operator = hugging_face.joined(kind, original), kind.operator

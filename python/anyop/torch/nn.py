@@ -8,6 +8,8 @@ Inputs that an operator needs contiguous are made so here, as users of torch exp
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -62,7 +64,7 @@ class Embedding(torch.nn.Embedding):
     The row padding_idx gets no gradient. max_norm, scale_grad_by_freq and sparse are refused.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name, usual in (("max_norm", None), ("scale_grad_by_freq", False), ("sparse", False)):
             if getattr(self, name) != usual:

@@ -26,7 +26,7 @@ _FLAGGEMS = "flaggems"
 _functions: dict[tuple[str, str], Callable[..., Any]] = {}  # overload, backend
 _defined: set[tuple[str, str]] = set()
 _lock = threading.Lock()
-_fragment: torch.library.Library | None = None
+_fragment: Any = None  # a torch.library.Library, once there is one
 
 
 def load_library() -> None:

@@ -38,7 +38,8 @@ def replace(
         raise TypeError(f"anyop.torch.replace: model is {type(model).__name__}, expected a Module")
     wanted = None if modules is None else _wanted(model, modules)
     device_type = _device_type(model)
-    swapped, left = [], Counter()
+    swapped: list[tuple[torch.nn.Module, type, type]] = []
+    left: Counter[tuple[str, str]] = Counter()
     for module in model.modules():
         original = type(module)
         if wanted is not None and not wanted & {original, original.__name__}:
@@ -62,7 +63,9 @@ class Replaced:
     left:    how many of each class stayed as they were, by (class, reason).
     """
 
-    def __init__(self, modules: list[tuple[torch.nn.Module, type, type]], left: Counter):
+    def __init__(
+        self, modules: list[tuple[torch.nn.Module, type, type]], left: Counter[tuple[str, str]]
+    ) -> None:
         self._modules = modules
         self.swapped = Counter(original.__name__ for _, original, _ in modules)
         self.left = dict(left)
@@ -86,7 +89,7 @@ class Replaced:
     def __enter__(self) -> Replaced:
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.undo()
 
     def __str__(self) -> str:

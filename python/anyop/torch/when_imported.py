@@ -42,5 +42,5 @@ class _Watcher(importlib.abc.MetaPathFinder):
             run(module)
             self.action(module)
 
-        spec.loader.exec_module = run_and_tell
+        spec.loader.exec_module = run_and_tell  # type: ignore[method-assign]
         return spec

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import anyop
@@ -85,7 +85,13 @@ def _attribute(param: dict[str, Any], value: str, word: str) -> Any:
         plain = json.loads(value.lower() if param["kind"] == "bool" else value)
     except ValueError:
         plain = None if value == "None" else value
-    kinds = {"int": int, "bool": bool, "float": (int, float), "str": str, "ScalarType": str}
+    kinds: dict[str, Any] = {
+        "int": int,
+        "bool": bool,
+        "float": (int, float),
+        "str": str,
+        "ScalarType": str,
+    }
     fits = isinstance(plain, kinds.get(param["kind"], list)) or (
         plain is None and param["optional"]
     )
@@ -120,7 +126,9 @@ def kind_of(operator: str, device: str, stated: dict[str, Any], place: str) -> K
     return Kind(operator, device, inputs, results, 1, place)
 
 
-def _dtypes(metadata: dict[str, Any], stated: dict[str, Any], what: str) -> dict[str, str | None]:
+def _dtypes(
+    metadata: dict[str, Any], stated: dict[str, Any], what: str
+) -> Mapping[str, str | None]:
     """The first combination with the dtype that is stated, with as many tensors of it as can be."""
     dtype, attributes = stated["dtype"], stated["attributes"]
     fitting = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import anyop
@@ -64,7 +65,7 @@ def time_sequence(found: list[Measured], files: dict[str, str | None]) -> dict[s
         for call in order:
             call()
 
-    sides = {name: Side(run, lambda path=path: loaded(path)) for name, path in files.items()}
+    sides = {name: Side(run, partial(loaded, path)) for name, path in files.items()}
     take_turns(sides, clock_of(draws[0][1]), _SECONDS, drop=False)
     return {name: side.median for name, side in sides.items()}
 
@@ -86,7 +87,7 @@ def better_rules(
     found: the kinds of that operator; rules: what was chosen for them. One that they are slower with, by what was
     measured of each alone, is not taken: the sequence as a whole says nothing of single operators.
     """
-    best = min(times, key=times.get)
+    best = min(times, key=lambda name: times[name])
     if best == "tuned" or times[best] > _BETTER * times["tuned"]:
         return "", None
     if best == "default":

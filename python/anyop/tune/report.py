@@ -46,7 +46,9 @@ class Progress:
 
 def summary(tuned: Tuned, path: str) -> list[str]:
     """The table and the totals, as lines."""
-    rows = [("operator", "on", "kinds", "calls", "default", "tuned", "speed-up", "runs on")]
+    rows: list[tuple[str, ...]] = [
+        ("operator", "on", "kinds", "calls", "default", "tuned", "speed-up", "runs on")
+    ]
     for group in sorted(tuned.measured, key=lambda group: -tuned.by_group[group]["tuned"]):
         rows.append(_row(tuned, group))
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]

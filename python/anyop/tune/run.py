@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import anyop
@@ -108,9 +109,7 @@ def _measure(kind: Kind, settings: Settings, tell: Tell) -> Measured | None:
 def _time(draw: Draw, candidates: list[Candidate], seconds: float) -> None:
     call = call_of(draw)
     operator = draw.kind.operator
-    sides = {
-        c.name: Side(call, lambda name=c.name: anyop.use(name, ops=operator)) for c in candidates
-    }
+    sides = {c.name: Side(call, partial(anyop.use, c.name, ops=operator)) for c in candidates}
     take_turns(sides, clock_of(draw), seconds)
     for candidate in candidates:
         times = sorted(sides[candidate.name].times)
@@ -226,7 +225,7 @@ def _prove_group(found: list[Measured], files: dict[str, str | None]) -> dict[st
     for m in found:
         draw = Draw(m.kind)
         call = call_of(draw)
-        sides = {name: Side(call, lambda path=path: loaded(path)) for name, path in files.items()}
+        sides = {name: Side(call, partial(loaded, path)) for name, path in files.items()}
         if m.default is None or not m.find(m.default) or not m.find(m.default).right:
             del sides["default"]
         take_turns(sides, clock_of(draw), _PROOF_SECONDS, drop=False)

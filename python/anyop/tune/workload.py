@@ -60,7 +60,7 @@ class Kind:
     def sizes(self) -> Sizes:
         """Letters and groups; Misfit where the operator's schema is no longer that of the record."""
         metadata = anyop.metadata(self.operator)
-        shapes = {}
+        shapes: dict[str, Any] = {}
         for name, value in self.inputs.items():
             if isinstance(value, Spec):
                 shapes[name] = value.shape

@@ -80,7 +80,7 @@ class Chooser {
   }
 
   std::string WhyNot(const Implementation& i) const {
-    const std::string refusal = WhyNotRouted(i, type_);
+    std::string refusal = WhyNotRouted(i, type_);
     if (!refusal.empty()) return refusal;
     if (i.readiness.load(std::memory_order_acquire) == Readiness::kMissing) return i.why;
     const std::string failing = i.when.Failing(facts_);

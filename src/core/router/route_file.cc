@@ -268,7 +268,7 @@ bool RouteReader::NoPreset(const std::string& name, const Place& place) {
 bool RouteReader::CheckInclude(const Open& open, const Place& place, size_t bytes) {
   std::string chain = QuotedPath(routes_->files[open.file]);
   for (const Open* outer = open.parent; outer; outer = outer->parent) {
-    chain = QuotedPath(routes_->files[outer->file]) + " includes " + chain;
+    chain.insert(0, QuotedPath(routes_->files[outer->file]) + " includes ");
     if (outer->key == open.key) return Bad(place, "found an include loop: " + chain);
   }
   if (open.depth > kMaxIncludeDepth)

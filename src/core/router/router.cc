@@ -84,7 +84,7 @@ void TakeIn(State* state, std::unique_ptr<Implementation> made, const char* when
     made->why = "its condition cannot be read: " + why;
   }
   Insert(&state->implementations, made.get());
-  made.release();
+  static_cast<void>(made.release());  // the state's now
 }
 
 // Backends that compute the texts of another, with a library of their own, on CUDA.
@@ -152,7 +152,7 @@ bool AddImplementation(Operator* op, std::unique_ptr<Implementation> made, const
     auto list = state.implementations;
     Implementation* replaced = Insert(&list, made.get());
     PublishWith(&state.implementations, std::move(list), [&] { Publish(&router, &state); });
-    made.release();
+    static_cast<void>(made.release());  // the state's now
     if (replaced) TakeAway(&state, replaced);
   }
   FreeRetired();

@@ -199,7 +199,7 @@ const Variants* VariantsInScope(const Operator* op, const Route& route, const Sc
 std::string WhyNotRouted(const Implementation& i, int device_type) {
   Router& router = TheRouter();
   const std::lock_guard<std::mutex> lock(router.mutex);
-  const std::string refusal = Refusal(router, i);
+  std::string refusal = Refusal(router, i);
   if (!refusal.empty()) return refusal;
   if (Serves(i, device_type)) return "";
   std::string serves = i.device_type ? DeviceName(i.device_type) : i.when_text;

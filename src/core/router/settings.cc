@@ -136,7 +136,7 @@ std::string CheckVariables(const Settings& settings, const Catalogue& catalogue)
   std::vector<std::string> known;
   for (const Operator* op : catalogue.operators)
     known.push_back(kOperatorPrefix + EncodeName(op->name));
-  const std::string wrong = CheckAtenVariables(settings, *catalogue.aten);
+  std::string wrong = CheckAtenVariables(settings, *catalogue.aten);
   if (!wrong.empty()) return wrong;
   for (const OperatorVariable& variable : settings.operators) {
     if (IsAtenVariable(variable)) continue;

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ import torch
 from anyop.torch.device import management, memory, streams
 
 
-def interface(module: ModuleType) -> type:
+def interface(module: Any) -> type:
     """The device's class of torch._dynamo.device_interface, which is module."""
 
     class Interface(module.DeviceInterface):

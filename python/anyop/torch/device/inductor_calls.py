@@ -86,7 +86,7 @@ def device_index(value: Any) -> int:
     return value.device.index if is_here else -1
 
 
-def _tensors(op: OpOverload, args: Any, kwargs: Any, kind: type) -> Iterator[Any]:
+def _tensors(op: OpOverload, args: Any, kwargs: Any, kind: Any) -> Iterator[Any]:
     """The tensors, or nodes of tensors, among the arguments in the order of the schema."""
     for place, argument in enumerate(op._schema.arguments):
         value = args[place] if place < len(args) else kwargs.get(argument.name)

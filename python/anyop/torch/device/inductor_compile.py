@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from anyop.torch.device.inner import outer
 _ops = torch.ops.anyop_device
 
 
-def wrap(module: ModuleType) -> None:
+def wrap(module: Any) -> None:
     """Module is torch._inductor.compile_fx: it has no place for a device that is compiled as another one."""
     inner = getattr(module, "_compile_fx_inner", None)
     if inner is not None:  # else inductor says itself that it does not know the device
@@ -102,5 +101,5 @@ def _relabelling(
             for i, (value, at) in enumerate(zip(made, results))
         ]
 
-    run._boxed_call = True
+    run._boxed_call = True  # type: ignore[attr-defined]
     return run

@@ -97,7 +97,7 @@ class _Generators(Sequence):
     def __len__(self) -> int:
         return len(_devices())
 
-    def __getitem__(self, device: int) -> torch.Generator:
+    def __getitem__(self, device: int) -> torch.Generator:  # type: ignore[override]
         if not -len(self) <= device < len(self):
             raise IndexError(device)
         return _get_generator(device % len(self))
