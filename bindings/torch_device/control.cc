@@ -4,8 +4,6 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include <chrono>
-
 #include "boxed.h"
 #include "device_generator.h"
 #include "device_guard.h"
@@ -89,31 +87,6 @@ Tensor OuterTensor(const Tensor& tensor, int64_t index) {
                c10::DispatchKeySet(c10::DispatchKey::PrivateUse1));
 }
 
-double Bench(const std::string& what, const Tensor& a, const Tensor& b, int64_t n) {
-  const at::NoGradGuard no_grad;
-  const std::vector<Tensor> both{a, b};
-  const auto repeat = [&](auto&& call) {
-    for (int64_t i = 0; i < n / 10 + 1; ++i) call();
-    const auto begin = std::chrono::steady_clock::now();
-    for (int64_t i = 0; i < n; ++i) call();
-    const auto end = std::chrono::steady_clock::now();
-    return std::chrono::duration<double, std::nano>(end - begin).count() / static_cast<double>(n);
-  };
-  Tensor written = a;
-  if (what == "add") return repeat([&] { at::add(a, b); });
-  if (what == "mul_") return repeat([&] { written.mul_(1.0); });
-  if (what == "mm") return repeat([&] { at::mm(a, b); });
-  if (what == "relu") return repeat([&] { at::relu(a); });
-  if (what == "relu_") return repeat([&] { at::relu_(written); });
-  if (what == "cat") return repeat([&] { at::cat(both); });
-  if (what == "sum") return repeat([&] { a.sum(); });
-  if (what == "softmax") return repeat([&] { at::_softmax(a, -1, false); });
-  if (what == "view") return repeat([&] { a.view({-1}); });
-  if (what == "empty") return repeat([&] { at::empty({8, 8}, a.options()); });
-  if (what == "std") return repeat([&] { a.std(); });
-  TORCH_CHECK_VALUE(false, "no case '", what, "' to measure");
-}
-
 std::vector<std::string> RegisteredOps() {
   std::vector<std::string> names;
   for (const Overload* overload : AllOverloads()) names.push_back(overload->name);
@@ -163,7 +136,6 @@ TORCH_LIBRARY(anyop_device, m) {
     return before;
   });
   m.def("synchronize(int index) -> ()", [](int64_t index) { Use()->Synchronize(Index(index)); });
-  m.def("sleep(int milliseconds) -> ()", [](int64_t milliseconds) { Use()->Sleep(milliseconds); });
   m.def("memory_stat_names() -> str[]", [] { return kStatNames; });
   m.def("memory_stats(int index) -> int[]", MemoryStats);
   m.def("memory_info(int index) -> int[]", [](int64_t index) {
@@ -225,9 +197,6 @@ TORCH_LIBRARY(anyop_device, m) {
         [](Name name, Name device) { return CallsOf(KnownOverlaid(name, device)); });
   m.def("inner(Tensor tensor) -> Tensor", InnerTensor);
   m.def("outer(Tensor tensor, int index) -> Tensor", OuterTensor);
-  m.def(
-      "bench(str what, Tensor a, Tensor b, int n) -> float",
-      [](Name what, const Tensor& a, const Tensor& b, int64_t n) { return Bench(what, a, b, n); });
 }
 
 }  // namespace anyop::torch_device

@@ -7,7 +7,6 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <dlfcn.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -18,7 +17,6 @@ namespace anyop::torch_device {
 namespace {
 
 constexpr c10::DeviceType kCuda = c10::DeviceType::CUDA;
-constexpr int64_t kCyclesOfMillisecond = 2'000'000;  // of a chip at 2 GHz; slower ones wait longer
 
 // To count devices is to load the driver, and that does not outlive a fork either.
 enum class CudaState { kUnused, kCounted, kReady, kForked };
@@ -132,17 +130,6 @@ class Cuda final : public Platform {
     Guard().synchronizeStream(Of(index, stream));
   }
   void Synchronize(DeviceIndex index) const override { Guard().synchronizeDevice(index); }
-  void Sleep(int64_t milliseconds) const override {
-    NeedCuda();
-    // What torch.cuda._sleep calls: a kernel that counts cycles.
-    static const auto sleep = [] {
-      void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
-      return reinterpret_cast<void (*)(int64_t)>(library ? dlsym(library, "_ZN2at4cuda5sleepEl")
-                                                         : nullptr);
-    }();
-    TORCH_CHECK_NOT_IMPLEMENTED(sleep, "this torch cannot hold a stream of CUDA up");
-    sleep(milliseconds * kCyclesOfMillisecond);
-  }
 
   void Record(void** event, DeviceIndex index, c10::StreamId stream,
               c10::EventFlag flag) const override {

@@ -72,6 +72,7 @@ void Products() {
 }
 
 void Streams() {
+  const at::Tensor before = at::ones({1 << 18}).pin_memory();  // holds a stream up
   Together(kThreads, [](int number) {
     const c10::Device device(kDevice, static_cast<c10::DeviceIndex>(number % 2));
     const c10::OptionalDeviceGuard guard(device);
@@ -83,7 +84,7 @@ void Streams() {
       {
         const c10::StreamGuard on(impl.getStreamFromGlobalPool(device));
         const at::Tensor source = at::full({500}, number).pin_memory();
-        Control("sleep", {1});
+        at::zeros({1 << 18}, at::device(device)).copy_(before, /*non_blocking=*/true);
         x.copy_(source, /*non_blocking=*/true);
         done.record(impl.getStream(device));
       }

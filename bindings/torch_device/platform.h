@@ -74,8 +74,6 @@ class Platform {
   virtual bool QueryStream(DeviceIndex index, c10::StreamId stream) const = 0;
   virtual void SynchronizeStream(DeviceIndex index, c10::StreamId stream) const = 0;
   virtual void Synchronize(DeviceIndex index) const = 0;
-  // Holds the current stream up for a time; the caller goes on.
-  virtual void Sleep(int64_t milliseconds) const = 0;
 
   virtual void Record(void** event, DeviceIndex index, c10::StreamId stream,
                       c10::EventFlag flag) const = 0;

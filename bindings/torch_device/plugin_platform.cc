@@ -5,10 +5,8 @@
 #include <ATen/core/TensorBase.h>
 #include <anyop/device_memory.h>
 
-#include <chrono>
 #include <cstring>
 #include <mutex>
-#include <thread>
 
 #include "plugin_memory.h"
 
@@ -119,13 +117,6 @@ class Plugin final : public Platform {
   }
   void Synchronize(DeviceIndex index) const override {
     CheckPlugin(plugin->synchronize_device(index));
-  }
-  void Sleep(int64_t milliseconds) const override {
-    const auto sleep = [](void* context) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(reinterpret_cast<intptr_t>(context)));
-    };
-    CheckPlugin(plugin->launch_host(plugin_device, plugin_streams[plugin_device], sleep,
-                                    reinterpret_cast<void*>(milliseconds)));
   }
 
   // An event is the plugin's, made when it is first recorded.

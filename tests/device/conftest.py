@@ -19,6 +19,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from reference import RESULTS, Notebook, Reference  # noqa: E402
+from slow_stream import sleep  # noqa: E402
 
 MARKS = {"anyplatform", "cpu", "host", "cuda", "triton"}
 
@@ -144,7 +145,7 @@ def while_it_sleeps(platform):
 
     def attempt(work) -> bool:
         for milliseconds in (150, 600, 2400):
-            torch.ops.anyop_device.sleep(milliseconds)
+            sleep(milliseconds)
             if work():
                 return True
             torch.anyop.synchronize()
@@ -163,7 +164,12 @@ def program(platform):
             capture_output=True,
             text=True,
             timeout=seconds,
-            env={**os.environ, "ANYOP_DEVICE_PLATFORM": platform, **environment},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}",  # slow_stream
+                "ANYOP_DEVICE_PLATFORM": platform,
+                **environment,
+            },
         )
         if whole:
             return process

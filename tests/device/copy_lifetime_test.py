@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+from slow_stream import sleep
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 np = pytest.importorskip("numpy", reason="NumPy is not installed")
@@ -13,9 +14,10 @@ pytestmark = [pytest.mark.anyplatform, pytest.mark.usefixtures("platform")]
 # with who waits for the stream and has Python's lock.
 COPY = """
 import numpy as np
+from slow_stream import sleep
 def late(size=1000):
     there, source = torch.zeros(size, device="anyop"), torch.from_numpy(np.ones(size, np.float32))
-    torch.ops.anyop_device.sleep(60)
+    sleep(60)
     there.copy_(source, non_blocking=True)
     return there
 """
@@ -48,7 +50,7 @@ def test_blocks_that_die_on_other_streams():
         y = torch.empty(5000, device="anyop")
         side.wait_stream(torch.anyop.current_stream())
         with torch.anyop.stream(side):
-            torch.ops.anyop_device.sleep(5)
+            sleep(5)
             back.copy_(x, non_blocking=True)
             y.copy_(source, non_blocking=True)
             under_way += not torch.anyop.current_stream().query()  # unless the machine is busy
@@ -64,7 +66,7 @@ def test_memory_stays_when_its_tensor_is_a_view_of_numpys():
     """Pinned memory under another owner is copied before the call returns."""
     pinned = torch.ones(3000).pin_memory()
     source, there = torch.from_numpy(pinned.numpy()), torch.zeros(3000, device="anyop")
-    torch.ops.anyop_device.sleep(30)
+    sleep(30)
     there.copy_(source, non_blocking=True)
     del source, pinned
     torch.full((3000,), 9.0).pin_memory()

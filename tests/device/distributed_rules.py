@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from distributed_collectives import Place
+from slow_stream import sleep
 
 
 def no_copy(p: Place) -> None:
@@ -32,7 +33,7 @@ def late_producer(p: Place) -> None:
     late = torch.zeros(1 << 16, device="anyop")
     torch.anyop.synchronize()
     with torch.anyop.stream(torch.anyop.Stream()):
-        torch.ops.anyop_device.sleep(200)
+        sleep(200)
         late.copy_(given, non_blocking=True)
         dist.all_reduce(late)
         assert late.eq(p.size * (p.size + 1) / 2).all().item()

@@ -6,13 +6,10 @@ from __future__ import annotations
 import time
 
 import pytest
+from slow_stream import sleep
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = [pytest.mark.anyplatform, pytest.mark.usefixtures("platform")]
-
-
-def sleep(milliseconds):
-    torch.ops.anyop_device.sleep(milliseconds)
 
 
 @pytest.fixture(params=["torch.anyop.Event", "torch.Event"])

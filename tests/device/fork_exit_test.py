@@ -61,12 +61,13 @@ def test_a_fork_before_use_is_none(program):
 
 ENDS = {
     "work in flight": """
+from slow_stream import sleep
 x, source = torch.zeros(1000, device="anyop"), torch.ones(1000).pin_memory()
-torch.ops.anyop_device.sleep(300)
+sleep(300)
 x.copy_(source, non_blocking=True)
 side = torch.anyop.Stream()
 with torch.anyop.stream(side):
-    torch.ops.anyop_device.sleep(300)
+    sleep(300)
     done = side.record_event()
 """,
     "tensors in cycles and modules": """

@@ -8,6 +8,7 @@ import contextlib
 import anyop
 import pytest
 from anyop import testing
+from slow_stream import sleep
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 F = torch.nn.functional
@@ -84,7 +85,7 @@ def test_they_run_on_the_current_stream(native, backend):
         _ = x + x  # loads the kernel, for which CUDA waits
         side.wait_stream(torch.anyop.current_stream())
         with torch.anyop.stream(side):
-            torch.ops.anyop_device.sleep(100)
+            sleep(100)
             x.fill_(1)
             found = x + x
     side.synchronize()

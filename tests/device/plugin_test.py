@@ -115,7 +115,11 @@ def in_torch(library, text: str, **environment: str) -> subprocess.CompletedProc
         text=True,
         timeout=100,
         env=os.environ
-        | {"ANYOP_DEVICE_PLATFORM": str(library), "ANYOP_LOG_DISPATCH": "1"}
+        | {
+            "ANYOP_DEVICE_PLATFORM": str(library),
+            "ANYOP_LOG_DISPATCH": "1",
+            "PYTHONPATH": f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}",
+        }
         | environment,
     )
 
@@ -125,8 +129,9 @@ def test_its_kernel_comes_before_the_cpus(chip):
     done = in_torch(
         chip,
         """
+from slow_stream import sleep
 x, there = torch.randn(1000), torch.zeros(1000, device="anyop")
-torch.ops.anyop_device.sleep(100)
+sleep(100)
 there.copy_(x.pin_memory(), non_blocking=True)
 found = torch.relu(there)  # behind both, started without waiting
 assert not torch.anyop.current_stream().query()

@@ -6,14 +6,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+from slow_stream import sleep
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = [pytest.mark.anyplatform, pytest.mark.usefixtures("platform")]
 DELAY = 200
-
-
-def sleep(milliseconds):
-    torch.ops.anyop_device.sleep(milliseconds)
 
 
 def delayed_copy(values: torch.Tensor, stream, while_it_sleeps) -> torch.Tensor:

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holds the device's current stream up for a time, so that tests can see what waits for it; the caller goes on."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+from anyop.testing.device_table import Device
+
+CYCLES = 2_000_000  # of a millisecond of a chip at 2 GHz; slower ones wait longer
+
+
+@cache
+def plugin(name: str) -> tuple[Device, ctypes.c_void_p]:
+    """The table below the device, and what it lets the stream call: usleep takes its one number in a register."""
+    return Device(name), ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+
+
+def sleep(milliseconds: int) -> None:
+    import torch
+
+    stream = torch.accelerator.current_stream()
+    name = torch.ops.anyop_device.platform()
+    if name == "cuda":
+        torch.cuda._sleep(milliseconds * CYCLES)
+        return
+    device, usleep = plugin(name)
+    device.launch_host(stream.device_index, stream.stream_id, usleep, milliseconds * 1000)
