@@ -1,7 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For all tests: refuses to test another build than the one that ANYOP_TEST_PACKAGE names."""
+"""For all tests: refuses another build than ANYOP_TEST_PACKAGE names; prints what tests cost and whose they are.
 
+Costs are CPU seconds of the test's process and of the processes that it waited for, so that a busy machine does not
+change them.
+"""
+
+from __future__ import annotations
+
+import itertools
 import os
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "tests"))
+from drawn import FULL, drawn, part
+
+LEAST_OPERATORS = 10  # that a function of tests has, from which on it is drawn
+PARTS = 4
+BUDGET_S = 2  # of CPU time, for an operator through all frameworks; printed, never asserted
+_CLOCK = pytest.StashKey[float]()
+_costs: Counter = Counter()  # CPU seconds by test
+_shares: Counter = Counter()  # by operator
 
 
 def pytest_configure() -> None:
@@ -13,3 +35,86 @@ def pytest_configure() -> None:
     found = os.path.dirname(os.path.realpath(_anyop.__file__))
     if found != os.path.realpath(expected):
         raise RuntimeError(f"these tests are for {expected}, but Python found {found}")
+
+
+def cpu_seconds() -> float:
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item):
+    item.config.stash[_CLOCK] = cpu_seconds()
+    return (yield)
+
+
+def operator_of(item: pytest.Item) -> str | None:
+    """The operator that a test is written for: one of its parameters is it, or its name."""
+    given = getattr(item, "callspec", None)
+    if given is None or "anyop" not in sys.modules:
+        return None
+    known = sys.modules["anyop"].list_ops("anyop")
+    names = [getattr(value, "name", value) for value in given.params.values()]
+    return next((name for name in names if isinstance(name, str) and name in known), None)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the standard tests of every operator one part, by the commit, so that their time stays what it is.
+
+    Functions that are tried with ten operators or more are meant. Whoever names tests (-k, ::) gets all of them.
+    """
+    if FULL or config.option.keyword or any("::" in argument for argument in config.args):
+        return
+    operators: dict[str, set[str]] = defaultdict(set)  # by function
+    named = {}
+    for item in items:
+        if operator := operator_of(item):
+            function = item.nodeid.partition("[")[0]
+            named[item] = (function, operator)
+            operators[function].add(operator)
+    kept = set()
+    for (function, operator), group in itertools.groupby(
+        sorted(named, key=named.__getitem__), named.get
+    ):
+        own, few = list(group), len(operators[function]) < LEAST_OPERATORS
+        if few or "cuda_" in function:
+            kept.update(own)
+        elif len(own) > 1:  # its dtypes: at least one
+            kept.update(drawn(own, PARTS, function + operator))
+        elif part(PARTS, function + operator) == 0:
+            kept.update(own)
+    left = [item for item in named if item not in kept]
+    if left:
+        gone = set(left)
+        items[:] = [item for item in items if item not in gone]
+        config.hook.pytest_deselected(items=left)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    report = yield
+    before, item.config.stash[_CLOCK] = item.config.stash[_CLOCK], cpu_seconds()
+    report.cpu_s = item.config.stash[_CLOCK] - before
+    report.operator = operator_of(item)
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """In the process that prints; pytest-xdist brings the reports of others there."""
+    _costs[report.nodeid] += getattr(report, "cpu_s", 0)
+    if operator := getattr(report, "operator", None):
+        _shares[operator] += report.cpu_s
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    write = terminalreporter.write_line
+    terminalreporter.section(f"CPU time: {_costs.total():.0f} s, the slowest twenty")
+    for name, seconds in _costs.most_common(20):
+        write(f"{seconds:8.1f} s  {name}")
+    if not _shares:
+        return
+    terminalreporter.section(f"CPU time of operators: {_shares.total():.0f} s")
+    texts = [f"{name} {s:.1f}{' !' if s > BUDGET_S else ''}" for name, s in _shares.most_common()]
+    for at in range(0, len(texts), 4):
+        write("".join(f"{text:<30}" for text in texts[at : at + 4]).rstrip())
+    over = sum(s > BUDGET_S for s in _shares.values())
+    write(f"{over} of {len(_shares)} above {BUDGET_S} s (!)")

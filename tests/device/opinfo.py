@@ -148,6 +148,7 @@ def options_of() -> argparse.Namespace:
         "--samples", default="5", help="of each entry, or one for each dtype; 0: all"
     )
     parser.add_argument("--ops", help="names of entries; all unless told")
+    parser.add_argument("--part", default="0/1", help="of the entries one in so many: 2/4")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--json", action="store_true", help="print a line for each dtype, too")
     options = parser.parse_args()
@@ -167,7 +168,8 @@ def all_names() -> list[str]:
 
 def main() -> None:
     options = options_of()
-    names = options.ops.split(",") if options.ops else all_names()
+    at, parts = map(int, options.part.split("/"))
+    names = (options.ops.split(",") if options.ops else all_names())[at::parts]
     tasks = [(dtype, name) for name in names for dtype in options.dtypes]
     job = partial(run, options.platform, options.reference, options.samples)
     first, fallen = run_all(job, tasks, options.jobs)

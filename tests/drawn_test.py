@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The draw of short runs: runs of different commits try everything, one commit always the same."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import drawn as draw
+
+
+@pytest.fixture
+def by_seed(monkeypatch):
+    def found(seed: int, call):
+        draw.seed.cache_clear()
+        monkeypatch.setenv("ANYOP_TEST_SEED", str(seed))
+        monkeypatch.setattr(draw, "FULL", False)
+        return call()
+
+    yield found
+    draw.seed.cache_clear()
+
+
+@pytest.mark.parametrize(("size", "parts"), [(1, 4), (3, 4), (21, 4), (100, 7)])
+def test_commits_together_try_all(size, parts, by_seed):
+    cases = list(range(size))
+    seen = [by_seed(seed, lambda: draw.drawn(cases, parts)) for seed in range(200)]
+    assert set().union(*seen) == set(cases)
+    assert all(1 <= len(found) <= -(-size // min(parts, size)) for found in seen)
+    assert by_seed(7, lambda: draw.drawn(cases, parts)) == seen[7]
+
+
+def test_a_budget_holds_however_many_there_are(by_seed):
+    for size in (0, 1, 5, 400):
+        found = by_seed(3, lambda size=size: draw.few(range(size), 5))
+        assert min(size, 1) <= len(found) <= 5
+
+
+def test_the_long_form_tries_all(monkeypatch):
+    monkeypatch.setattr(draw, "FULL", True)
+    assert draw.drawn(range(9), 4) == list(range(9)) == draw.few(range(9), 2)
