@@ -55,8 +55,13 @@ inline bool HasF16C() {
 #endif
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
+#if defined(__clang__)
+#if !__has_builtin(__builtin_ia32_vcvtph2ps256)  // newer versions convert vectors instead
+#define ANYOP_CPU_CONVERTS_VECTORS_ 1
+#endif
+#endif
 ANYOP_CPU_TARGET_F16C inline Float8 LoadF16C(const float16* from) {
-#if defined(__clang__)  // whose newer versions have no builtin of its own for this instruction
+#ifdef ANYOP_CPU_CONVERTS_VECTORS_
   typedef _Float16 Half8 __attribute__((vector_size(16), aligned(2), may_alias));
   return __builtin_convertvector(*reinterpret_cast<const Half8*>(from), Float8);
 #else
