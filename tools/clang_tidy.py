@@ -26,7 +26,9 @@ def configure(python: Path) -> list[str]:
     """The sources that build/lint compiles."""
     options = ["-G", "Ninja", f"-DPython_EXECUTABLE={python}", "-DANYOP_BUILD_TESTS=ON"]
     options += ["-DANYOP_WITH_CUDA=OFF", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
-    subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, *options], check=True, capture_output=True)
+    subprocess.run(
+        ["cmake", "-S", ROOT, "-B", BUILD, *options], check=True, stdout=subprocess.DEVNULL
+    )
     commands = json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8"))
     paths = {os.path.relpath(entry["file"], ROOT) for entry in commands}
     return sorted(path for path in paths if path.startswith(FOLDERS) and path.endswith(".cc"))
