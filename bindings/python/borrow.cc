@@ -356,7 +356,7 @@ void Borrowed::ReleaseGil(Frame* frame) {
 }
 
 void Borrowed::TakeGil(Frame* frame) {
-  RestoreThread(static_cast<Borrowed*>(frame->binding)->thread_);
+  PyEval_RestoreThread(static_cast<Borrowed*>(frame->binding)->thread_);
 }
 
 int32_t Borrowed::AllocateByGlue(uint32_t output, AnyopTensor* tensor) {

@@ -2,13 +2,8 @@
 // What to do when the interpreter ends meanwhile.
 #include "gil.h"
 
-#include <cxxabi.h>
 #include <dlfcn.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <exception>
 #include <new>
 #include <utility>
 
@@ -22,17 +17,6 @@ bool HoldsGil() {
   return ask && ask();
 }
 
-std::terminate_handler ends_the_process = nullptr;
-
-// Frames of a framework that let no exception through are terminated where Python ends a daemon
-// thread beneath them; torch, jaxlib and tvm-ffi have such. Threads of others do not end here.
-[[noreturn]] void Terminate() {
-  const bool is_main = syscall(SYS_gettid) == getpid();
-  if (!is_main && IsEnding()) SleepForEver();
-  ends_the_process();
-  std::abort();
-}
-
 struct Late {
   void (*release)(void*);
   void* object;
@@ -44,24 +28,9 @@ thread_local bool has_retained = false;
 
 }  // namespace
 
-void KeepEndedThreads() { ends_the_process = std::set_terminate(Terminate); }
-
-// The handler makes this a frame at which forced_unwind.cc stops, whoever calls.
-void RestoreThread(PyThreadState* thread) {
-  try {
-    PyEval_RestoreThread(thread);
-  } catch (abi::__forced_unwind&) {
-    SleepForEver();
-  }
-}
-
 // Python's thread that ends it runs here too, at times: what it calls then must do without.
 WithGil::WithGil() : taken_(!IsEnding()) {
-  try {
-    if (taken_) state_ = PyGILState_Ensure();
-  } catch (abi::__forced_unwind&) {
-    SleepForEver();
-  }
+  if (taken_) state_ = PyGILState_Ensure();
 }
 
 std::atomic<bool> has_late{false};

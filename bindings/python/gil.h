@@ -7,17 +7,15 @@
 
 #include <atomic>
 
-#include "ending.h"
 #include "python.h"
 
 namespace anyop {
 
-// Once, before any call: threads that Python ends within a framework's frames sleep, too, as those
-// within ours do (forced_unwind.cc).
-void KeepEndedThreads();
+// Whether Python has ended or is about to: its lock may not be waited for.
+bool IsEnding();
 
-// PyEval_RestoreThread; does not return once the interpreter ends.
-void RestoreThread(PyThreadState* thread);
+// Once, before any call: threads that wait for the lock then sleep, in whoever's frames.
+void KeepEndedThreads();
 
 // Within its life other Python threads run.
 class WithoutGil {
@@ -25,7 +23,7 @@ class WithoutGil {
   WithoutGil() : thread_(PyEval_SaveThread()) {}
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
-  ~WithoutGil() { RestoreThread(thread_); }
+  ~WithoutGil() { PyEval_RestoreThread(thread_); }
 
  private:
   PyThreadState* thread_;
