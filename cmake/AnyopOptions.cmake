@@ -114,6 +114,8 @@ if(ANYOP_SANITIZE)
     "$<$<COMPILE_LANGUAGE:C,CXX>:SHELL:-fsanitize=${ANYOP_SANITIZE} -fno-omit-frame-pointer -g>")
   add_link_options(-fsanitize=${ANYOP_SANITIZE})
   if(ANYOP_SANITIZE STREQUAL "undefined")
-    add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize-recover=undefined>)
+    # vptr would have each library export its types' names.
+    add_compile_options(
+      "$<$<COMPILE_LANGUAGE:C,CXX>:SHELL:-fno-sanitize-recover=undefined -fno-sanitize=vptr>")
   endif()
 endif()

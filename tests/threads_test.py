@@ -89,6 +89,10 @@ print(len(names()) - before, torch.get_num_threads())
     assert run(program) == "1 2"
 
 
+@pytest.mark.skipif(
+    "libtsan" in os.environ.get("LD_PRELOAD", ""),
+    reason="ThreadSanitizer refuses threads in a forked child",
+)
 def test_a_forked_child_works():
     program = """
 import anyop

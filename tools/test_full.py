@@ -25,7 +25,8 @@ PYTHON_TESTS += [
 ]
 
 # What ThreadSanitizer sees: anyop's own code under several threads, and processes that end meanwhile.
-THREADS = ["tests/threads_test.py", "tests/torch_threads_test.py", "tests/exit_threads_test.py"]
+THREADS = ["threads", "torch_threads", "unregister", "exit_threads"]
+THREADS = [f"tests/{stem}_test.py" for stem in THREADS]
 
 # Python itself leaks at exit, by design; what operators leak is a test of its own. A size that
 # cannot be had is an answer that callers rely on.

@@ -14,7 +14,13 @@
 namespace anyop {
 namespace {
 
-constexpr size_t kReserve = 256 << 10;  // for a level and what runs in the last one
+// For a level and what runs in the last one, of a stack that is much larger; a sanitizer lays
+// guards around what lies on the stack.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kReserve = 1 << 20, kShare = 2;
+#else
+constexpr size_t kReserve = 256 << 10, kShare = 4;
+#endif
 
 // The lowest address at which a call may begin; 0 where the bounds are not known.
 uintptr_t FindLowest() {
@@ -30,7 +36,7 @@ uintptr_t FindLowest() {
   const int failed = read(&attributes, &begin, &bytes);
   pthread_attr_destroy(&attributes);
   if (failed) return 0;
-  return reinterpret_cast<uintptr_t>(begin) + std::min(kReserve, bytes / 4);
+  return reinterpret_cast<uintptr_t>(begin) + std::min(kReserve, bytes / kShare);
 }
 
 }  // namespace

@@ -4,6 +4,11 @@
 #include "torch_aten_glue.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <pthread.h>
+
+#include <new>
+#include <optional>
+#include <utility>
 
 #include "torch_aten_arguments.h"
 #include "torch_aten_results.h"
@@ -65,21 +70,36 @@ int32_t Caught(const ErrorText& error) {
   }
 }
 
+// No destructor of the thread's: where there is no memory to note it, glibc ends the process.
+thread_local Stack* kept = nullptr;
+
+void FreeKept(void*) { delete std::exchange(kept, nullptr); }
+
+// Where it cannot be kept, there is none.
+Stack* Kept() {
+  static const auto key = [] {
+    std::optional<pthread_key_t> made(std::in_place);
+    return pthread_key_create(&*made, FreeKept) ? std::nullopt : made;
+  }();
+  if (kept || !key) return kept;
+  kept = new (std::nothrow) Stack;
+  if (kept && pthread_setspecific(*key, kept)) FreeKept(kept);
+  return kept;
+}
+
 // This thread's stack, whose memory is kept for the next call. A call inside a call has its own.
 class ThreadStack {
  public:
-  ThreadStack() { stack_.swap(Kept()); }
+  ThreadStack() {
+    if (kept) stack_.swap(*kept);
+  }
   ~ThreadStack() {
     stack_.clear();
-    stack_.swap(Kept());
+    if (Stack* const next = Kept()) stack_.swap(*next);
   }
   Stack& operator*() { return stack_; }
 
  private:
-  static Stack& Kept() {
-    thread_local Stack kept;
-    return kept;
-  }
   Stack stack_;
 };
 

@@ -106,7 +106,7 @@ int32_t CachedMemory::WaitForDevices(Lock* lock, std::string* error) {
 int32_t CachedMemory::FreeSegments(Lock* lock, std::string* error) {
   std::vector<Block*> whole;
   for (auto& homes : homes_) {
-    for (FreeBlocks* home : {&homes.second->small, &homes.second->large})
+    for (FreeBlocks* home : {&homes.second.small, &homes.second.large})
       home->ForEach([&](Block* block) {
         if (!block->IsSegment()) return;
         whole.push_back(block);

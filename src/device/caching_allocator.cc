@@ -33,10 +33,8 @@ void Count(int64_t* now, int64_t* peak, int64_t change) {
 
 FreeBlocks* CachedMemory::HomeOf(void* stream, int64_t bytes) {
   if (!last_homes_ || stream != last_stream_) {
-    std::unique_ptr<Homes>& homes = homes_[stream];
-    if (!homes) homes = std::make_unique<Homes>();
+    last_homes_ = &homes_[stream];
     last_stream_ = stream;
-    last_homes_ = homes.get();
   }
   return bytes <= kSmallest ? &last_homes_->small : &last_homes_->large;
 }
@@ -204,7 +202,7 @@ int32_t CachedMemory::Record(void* memory, int32_t index, void* stream, std::str
   }
   const auto own = index_ == kPinnedMemory ? homes_.end() : homes_.find(stream);
   if (own != homes_.end() &&
-      (block->home == &own->second->small || block->home == &own->second->large))
+      (block->home == &own->second.small || block->home == &own->second.large))
     return kAnyopOk;
   for (const BlockUse& use : block->uses)
     if (use.index == index && use.stream == stream) return kAnyopOk;

@@ -73,7 +73,7 @@ class CachedMemory {
   const int32_t index_;
   std::mutex mutex_;  // of all that follows; never held while anything is waited for
   BlockTable given_;
-  std::unordered_map<void*, std::unique_ptr<Homes>> homes_;
+  std::unordered_map<void*, Homes> homes_;
   void* last_stream_ = nullptr;
   Homes* last_homes_ = nullptr;
   // Lists by next: descriptions without memory; given back, with events yet to be recorded; those

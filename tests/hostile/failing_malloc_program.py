@@ -9,6 +9,7 @@ import faulthandler
 import os
 import sys
 import tempfile
+import threading
 
 faulthandler.enable()
 failing = ctypes.CDLL(None)
@@ -272,17 +273,32 @@ for what in sys.argv[1:]:
         if what != "torch":
             ENTRIES.clear()
         globals()[f"add_{what}"]()
+
+
+def attempt(call, k, how):
+    error = found = None
+    failing.FailingArm(k, how)
+    try:
+        found = call()
+    except BaseException as caught:
+        error = caught
+    return found, error, failing.FailingDisarm()
+
+
+def in_a_new_thread(call, k, how):
+    """What a thread needs at its first call of anything is allocated there, too."""
+    got = []
+    thread = threading.Thread(target=lambda: got.append(attempt(call, k, how)))
+    thread.start()
+    thread.join()
+    return got[0]
+
+
 for name, (call, is_right) in ENTRIES.items():
-    for how in ONCE, FROM_THEN_ON:
+    for place, how in (attempt, ONCE), (attempt, FROM_THEN_ON), (in_a_new_thread, ONCE):
         for k in [*range(1, 40), *range(40, MOST, STEP)]:
-            print(f"{name}, {k}, {how}", file=sys.stderr)  # where it was, should it die
-            error = found = None
-            failing.FailingArm(k, how)
-            try:
-                found = call()
-            except BaseException as caught:
-                error = caught
-            n = failing.FailingDisarm()
+            print(f"{name}, {place.__name__}, {k}, {how}", file=sys.stderr)  # where, should it die
+            found, error, n = place(call, k, how)
             no_memory = isinstance(error, MemoryError) or "memory" in str(error)
             assert error is None or no_memory, (name, k, how, error)
             assert error is not None or is_right(found), (name, k, how, found)

@@ -223,17 +223,16 @@ const Route* MakeRoute(const Router& router, State* state) {
       shortcut.ready[device] = FindReady(made->variants[device], CommonCapability(device));
   }
   made->shortcut = FindShortcut(state, shortcut);
-  std::unique_ptr<Route>& kept = state->routes[Key(*made)];
-  if (!kept) {
-    auto twin = std::make_unique<Route>();
-    Fill(router, *state, twin.get());
-    twin->scoped = shortcut.scoped = true;
-    for (Ready& ready : shortcut.ready) ready = {};
-    twin->shortcut = FindShortcut(state, shortcut);
-    made->twin = std::move(twin);
-    kept = std::move(made);
-  }
-  return kept.get();
+  std::string key = Key(*made);
+  const auto kept = state->routes.find(key);
+  if (kept != state->routes.end()) return kept->second.get();
+  auto twin = std::make_unique<Route>();
+  Fill(router, *state, twin.get());
+  twin->scoped = shortcut.scoped = true;
+  for (Ready& ready : shortcut.ready) ready = {};
+  twin->shortcut = FindShortcut(state, shortcut);
+  made->twin = std::move(twin);
+  return state->routes.emplace(std::move(key), std::move(made)).first->second.get();
 }
 
 }  // namespace
