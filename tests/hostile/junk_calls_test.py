@@ -7,6 +7,7 @@ same, so that a change fails by its own fault; ANYOP_TEST_SEED draws others. Eac
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import subprocess
@@ -15,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import anyop
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -76,6 +78,31 @@ def test_values_and_texts(framework, name):
             for f in outcome(framework).faults
             if f["operator"] == name
         ],
+    )
+
+
+def test_what_torch_itself_does(report):
+    """What the judge takes from torch.ops, torch's own operators do, too: it is none of anyop's doing."""
+    torch = pytest.importorskip("torch")
+    x, ops = torch.ones(2, 3), torch.ops.aten
+
+    class Raises(int):
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    class Float(list):
+        def __getattr__(self, name):
+            return float
+
+    truth = ctypes.pointer(ctypes.c_float(1))
+    assert ops.any.dim(x, 0, truth).ndim == 2, "whatever has a truth is a bool"
+    assert ops.softmax.int(x, np.float32(1.5)).shape == (2, 3), "every number is an int"
+    assert torch.equal(ops.clamp_min(x, Raises(2)), x + 1), "a KeyboardInterrupt is forgotten"
+    with pytest.raises(TypeError, match="float expected at most 1 argument, got 4"):
+        ops.relu(Float())
+    assert ops.sum.default(x, dtype=True).dtype == torch.int8, "a number is a dtype"
+    report.append(
+        "junk from torch.ops: its conversions and lost exceptions are torch's, shown by aten"
     )
 
 

@@ -140,8 +140,8 @@ class Bridge:
         """What the framework's dispatcher makes of an odd value before any operator sees it."""
         return NOTHING
 
-    def swallows(self, draft: Draft, error: BaseException) -> bool:
-        """Whether the framework's dispatcher replaced an argument's own exception."""
+    def swallows(self, draft: Draft) -> bool:
+        """Whether the framework's dispatcher forgets an argument's own exception."""
         return False
 
     def is_its_own(self, draft: Draft, error: BaseException) -> bool:

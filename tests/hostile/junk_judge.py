@@ -94,7 +94,7 @@ def _check_error(draft: Draft, error: BaseException) -> None:
     if type(error) is TypeError and NO_METHOD.search(text):
         return  # Python's word of an object whose __dlpack__ is no method
     swallowed = [own for own in draft.raised if not isinstance(own, Exception)]
-    if swallowed and not draft.bridge.swallows(draft, error):
+    if swallowed and not draft.bridge.swallows(draft):
         raise Fault(
             f"{type(swallowed[0]).__name__} of an argument became {type(error).__name__}: {text[:300]}"
         )
@@ -149,7 +149,8 @@ def _check_returned(draft: Draft, found: Any, plain: dict, arguments: dict) -> N
     known = {p["name"] for p in subject.inputs + subject.results} | {"out"}
     if unknown := [name for name in arguments if name not in known]:
         raise Fault(f"was accepted with the unknown keyword {unknown[0][:40]!r}")
-    if swallowed := [own for own in draft.raised if not isinstance(own, Exception)]:
+    swallowed = [own for own in draft.raised if not isinstance(own, Exception)]
+    if swallowed and not draft.bridge.swallows(draft):
         raise Fault(f"was accepted although an argument raised {type(swallowed[0]).__name__}")
     if draft.is_dead and draft.way:
         return  # jax.eval_shape takes tracers of a trace that is over
