@@ -129,7 +129,8 @@ def _plain(draft: Draft) -> dict[str, Any]:
             found[name] = given[name]
             continue
         found[name] = draft.meaning(param["kind"], given[name])
-        if draft.by_ops and found[name] is NOTHING:
+        none = given[name] is None and not param["optional"]  # torch's False
+        if draft.by_ops and (found[name] is NOTHING or none):
             found[name] = draft.bridge.reads(draft, param, given[name])
     return found
 
