@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from .cmake_text import cmake_string
 from .docs import reference_page
@@ -82,7 +83,7 @@ def _files(what: str, library: str, operators: list[Operator], out: Path) -> dic
 def cmake_lists(made: Generated, out: Path) -> str:
     """Lists that CMake includes: what to compile and to link, and on which files this run depends."""
     root, operators = out.resolve(), made.operators
-    lists = {
+    lists: dict[str, list[Any]] = {
         "ANYOP_TABLES": [root / name for name in made.sources],
         "ANYOP_HEADERS": [root / header_path(op) for op in operators],
         "ANYOP_SCHEMAS": [op.path.resolve() for op in operators],

@@ -68,6 +68,7 @@ class Route:
     operator: str
     device: str
     chosen: str | None
+    choice: int | None
     reason: str
     rule: list[str]
     fallback: bool
