@@ -233,3 +233,13 @@ def test_values_that_no_graph_may_take_are_refused():
     said = process.stdout.splitlines()
     assert said[0].startswith("foreign ValueError mul: y is a value of another program"), said
     assert said[1].startswith("uint64 TypeError cast: x is an eager tensor of uint64"), said
+
+
+def test_numbers_beyond_64_bits_are_refused_when_the_graph_is_made():
+    """They would be refused when it runs, or worse, be others."""
+
+    def function(x):
+        return anyop.add(x, x, alpha=10**1000)
+
+    with pytest.raises(ValueError, match="add: alpha is out of the range of float64"):
+        paddle.jit.to_static(function, full_graph=True)(paddle.ones([2]))

@@ -215,7 +215,9 @@ def _differs(draft: Draft, found: Any, plain: dict[str, Any]) -> str | None:
     got = list(found) if type(found) is tuple else [found]
     if len(got) != count:
         return f"{len(got)} results, expected {count}"
-    reference = _reference(draft, plain)
+    # NumPy makes what lies between an argument and an empty result: of terabytes.
+    vast = any(isinstance(v, np.ndarray) and max(v.shape, default=0) > 2**24 for v in plain.values())
+    reference = None if vast else _reference(draft, plain)
     for at, param in enumerate(subject.results):
         problem = _compare(
             draft, param, got[at], expected[at], reference[at] if reference else None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import anyop
@@ -110,6 +111,14 @@ class Operator:
             value = [value] * param["fixed_count"]
         return [self._scalar(param, item) for item in value]
 
+    def convert_in_range(self, at: int, value: Any) -> Any:
+        """The same for a program that is made now and run later: ValueError for what would be refused then."""
+        found, param = self.convert(at, value), self.inputs[at]
+        problem = _problem(param, found)
+        if problem:
+            raise ValueError(f"{self.name}: {param['name']} {problem}")
+        return found
+
     def _scalar(self, param: dict[str, Any], value: Any) -> Any:
         kind = param["kind"]
         if kind == "ScalarType":
@@ -167,12 +176,32 @@ class Operator:
         )
 
 
+def _problem(param: dict[str, Any], value: Any) -> str | None:
+    """What is wrong with a converted argument, as the C function says it."""
+    if isinstance(value, list):
+        fixed = param["fixed_count"]
+        if fixed is not None and 0 <= fixed != len(value):
+            return f"has {len(value)} values, expected {fixed}"
+        return next(filter(None, (_problem(param, item) for item in value)), None)
+    if param["kind"] == "int" and value is not None and not -(2**63) <= value < 2**63:
+        return "is out of the range of int64"
+    if param["kind"] == "float" and isinstance(value, int) and abs(value) > _LARGEST:
+        return "is out of the range of float64"
+    if isinstance(value, str):
+        if "\0" in value:
+            return "holds a NUL character"
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            return "is no valid Unicode text"
+    return None
+
+
 class _Missing:
     def __repr__(self) -> str:
         return "<missing>"
 
 
 _MISSING = _Missing()
+_LARGEST = int(sys.float_info.max)
 
 
 def _may_be_none(param: dict[str, Any]) -> bool:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +19,6 @@ Entry = Callable[[tuple, dict[str, Any]], Any]
 entries: dict[str, Entry] = {}  # by the operator's name
 _PLAIN = (float, int, bool, str, type(None))
 _KEPT_SITES = 64  # of one operator
-_LARGEST = int(sys.float_info.max)
 
 
 def slow_call(way: str, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -146,30 +144,7 @@ def _attribute(operator: Operator, at: int, value: Any) -> Any:
             f"{operator.name}: {param['name']} is a traced value, expected {param['kind']}: it is part of the "
             "compiled program (jax.jit's static_argnames, functools.partial)"
         )
-    found = operator.convert(at, value)
-    problem = _problem(param, found)
-    if problem:
-        raise ValueError(f"{operator.name}: {param['name']} {problem}")
-    return found
-
-
-def _problem(param: dict[str, Any], value: Any) -> str | None:
-    """What is wrong with a converted argument, as the C function says it."""
-    if isinstance(value, list):
-        fixed = param["fixed_count"]
-        if fixed is not None and 0 <= fixed != len(value):
-            return f"has {len(value)} values, expected {fixed}"
-        return next(filter(None, (_problem(param, item) for item in value)), None)
-    if param["kind"] == "int" and value is not None and not -(2**63) <= value < 2**63:
-        return "is out of the range of int64"
-    if param["kind"] == "float" and isinstance(value, int) and abs(value) > _LARGEST:
-        return "is out of the range of float64"
-    if isinstance(value, str):
-        if "\0" in value:
-            return "holds a NUL character"
-        if any("\ud800" <= letter <= "\udfff" for letter in value):
-            return "is no valid Unicode text"
-    return None
+    return operator.convert_in_range(at, value)
 
 
 def _wanted(operator: Operator, results: list[Any]) -> tuple[bool, ...]:

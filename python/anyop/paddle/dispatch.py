@@ -88,7 +88,7 @@ def _attribute(operator: Operator, at: int, value: Any) -> Any:
             f"{operator.name}: {param['name']} is a value of a static graph, expected {param['kind']}: it must be "
             "known when the graph is made"
         )
-    return operator.convert(at, value)
+    return operator.convert_in_range(at, value)
 
 
 def _check(operator: Operator, at: int, value: Any) -> None:
