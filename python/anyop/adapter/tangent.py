@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 Call = Callable[[str, list[Any], dict[str, Any]], Any]  # (operator, arguments, named) -> results
@@ -16,10 +17,14 @@ class Tangent:
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         prefix = "" if metadata["namespace"] == "anyop" else metadata["namespace"] + "."
         self.name = prefix + metadata["name"]  # as errors say it
-        stated: dict[str, list[Any]] = metadata.get("tangent") or {}
-        self.formulas = {name: _shared(tree, {}) for name, tree in stated.items()}
+        self._stated: dict[str, list[Any]] = metadata.get("tangent") or {}
         results = metadata["results"]
         self.result = results[0]["name"] if results else None
+
+    @cached_property
+    def formulas(self) -> dict[str, list[Any]]:
+        """By input."""
+        return {name: _shared(tree, {}) for name, tree in self._stated.items()}
 
     @property
     def inputs(self) -> tuple[str, ...]:

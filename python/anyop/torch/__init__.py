@@ -5,7 +5,8 @@ Gradients, torch.compile, torch.export, torch.func, autocast and the flop counte
 ``torch.ops.anyop.<op>`` alike. Needs torch 2.9 or newer.
 """
 
-from typing import NoReturn
+import importlib
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from anyop import _frameworks
 
@@ -51,9 +52,18 @@ else:
 
     _install.install_all()
 
-    from anyop.torch import nn
-    from anyop.torch.overlay import overlay
-    from anyop.torch.replace import replace
+    if TYPE_CHECKING:
+        from anyop.torch import nn
+        from anyop.torch.overlay import overlay
+        from anyop.torch.replace import replace
+
+    def __getattr__(name: str) -> Any:
+        """What takes longest to import comes when it is asked for."""
+        if name not in ("nn", "overlay", "replace"):
+            raise AttributeError(f"module {__name__} has no attribute {name}")
+        found = importlib.import_module(f"{__name__}.{name}")
+        globals()[name] = found if name == "nn" else getattr(found, name)
+        return globals()[name]
 
     __all__ = ["nn", "overlay", "replace", "slow_call"]
 

@@ -3,21 +3,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
-
-from torch.utils.flop_counter import register_flop_formula
 
 from anyop.adapter.check import Check
 from anyop.torch.operators import Operator
+from anyop.torch.when_imported import when_imported
+
+_COUNTER = "torch.utils.flop_counter"  # it imports Triton: not before somebody counts
 
 
-def install(operator: Operator) -> None:
-    """Register the formula of an operator that states one."""
-    stated = operator.metadata.get("flops")
-    if stated is None:
-        return
+def install(operators: list[Operator]) -> None:
+    """Register the formulas of those that state one."""
+    stating = [operator for operator in operators if operator.metadata.get("flops")]
+
+    def register(counter: ModuleType) -> None:
+        for operator in stating:
+            counter.register_flop_formula(operator.packet, get_raw=True)(_formula(operator))
+
+    if stating:
+        when_imported(_COUNTER, register)
+
+
+def _formula(operator: Operator) -> Callable[..., Any]:
+    stated = operator.metadata["flops"]["expression"]
 
     def formula(*args: Any, out_val: Any = None, **kwargs: Any) -> Any:
-        return Check(operator, operator.fill(args, kwargs)).sizes.evaluate(stated["expression"])
+        return Check(operator, operator.fill(args, kwargs)).sizes.evaluate(stated)
 
-    register_flop_formula(operator.packet, get_raw=True)(formula)
+    return formula

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import torch
 
 import anyop
@@ -29,7 +31,13 @@ _libraries: dict[str, torch.library.Library] = {}  # by namespace; they keep the
 
 def install_all() -> None:
     """Once, when anyop.torch is imported."""
-    install(anyop.list_ops())
+    collects = gc.isenabled()
+    gc.disable()  # nothing of it is garbage, and looking through all of torch's objects takes 90 ms
+    try:
+        install(anyop.list_ops())
+    finally:
+        if collects:
+            gc.enable()
     _operators.on_new_operators.append(install)
 
 
@@ -61,8 +69,8 @@ def install(names: list[str]) -> None:
         function.install(operator, hows[operator.name], dispatch.install(operator))
         vmap.install(operator, library)
         autocast.install(operator, library)
-        flops.install(operator)
         compile.install(operator)
+    flops.install(new)
 
 
 def _library(namespace: str) -> torch.library.Library:
