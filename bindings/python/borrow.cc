@@ -7,6 +7,7 @@
 
 #include "capsule.h"
 #include "cupy.h"
+#include "device_below.h"
 #include "dtype.h"
 #include "gil.h"
 #include "memory.h"
@@ -341,13 +342,14 @@ void Borrowed::Hold(Frame* frame) {
 bool Borrowed::AskStream(Frame* frame) const {
   const AnyopTensor& first = *first_tensor_;
   if (first_->origin == Origin::kCupy) return CupyStream(first.device_id, &frame->stream);
+  if (first.device_type == kFrameworkDevice && HasDeviceBelow()) return true;  // the core asks it
   if (!first_->api ||
       !first_->api->current_work_stream(static_cast<DLDeviceType>(first.device_type),
                                         first.device_id, &frame->stream))
     return true;
   if (!PyErr_Occurred())
-    PyErr_Format(PyExc_RuntimeError, "%s: the framework names no current stream on device %d:%d",
-                 frame->op->name.c_str(), first.device_type, first.device_id);
+    PyErr_Format(PyExc_RuntimeError, "%s: the framework names no current stream on device %s:%d",
+                 frame->op->name.c_str(), DeviceName(first.device_type).c_str(), first.device_id);
   return false;
 }
 
@@ -393,8 +395,8 @@ int32_t Borrowed::AllocateArray(Frame* frame, uint32_t output, AnyopTensor* tens
   if (first_->origin == Origin::kCupy) {
     array = NewCupyArray(tensor);
   } else if (tensor->device_type != 1) {
-    return Fail(frame, kAnyopValueError, "%s must be given: NumPy has no memory on device type %d",
-                name, tensor->device_type);
+    return Fail(frame, kAnyopValueError, "%s must be given: NumPy has no memory on %s", name,
+                DeviceName(tensor->device_type).c_str());
   } else if (ImportNumpy(&why)) {
     array = NewArray(tensor, &why);
   }

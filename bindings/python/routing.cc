@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "device_below.h"
 #include "function.h"
 #include "gil.h"
 #include "guarded.h"
@@ -120,6 +121,8 @@ PyObject* Implementations(PyObject*, PyObject* name) {
     json.Open('{').Key("name").Text(i->name).Key("backend").Text(i->backend);
     json.Key("source").Text(i->source).Key("when").Text(i->when_text).Key("device");
     json.Text(i->device_type ? DeviceName(i->device_type) : "any");
+    const int below = RunsAs(*i, kFrameworkDevice);
+    json.Key("on_anyop").Text(below < 0 ? "" : DeviceName(below));
     json.Key("priority").Number(i->priority).Key("deterministic").Boolean(i->deterministic);
     json.Key("choices").Number(i->choices);
     json.Key("form").Text(i->form).Key("text").Text(i->text);

@@ -40,14 +40,12 @@ class Attempt {
     results_.resize(table_.num_outputs);
   }
 
-  // A plugin's own kernels come before the CPU's on its memory.
   bool Run(std::string* why) {
     if (!Read(why) || !Fits(why)) return false;
     const at::AutoDispatchBelowADInplaceOrView below;
     const c10::Device device = first_->device();
     const c10::OptionalDeviceGuard guard(device);
-    const std::optional<Place> own = PluginPlaceOf(device, kernel_.text->op);
-    return (own && RunAt(*own, why)) || RunAt(PlaceOf(device), why);
+    return RunAt(PlaceOf(device), why);
   }
 
   // The results in the place of the arguments.
@@ -267,9 +265,8 @@ class Attempt {
     const Dtype* dtype = FindDtype(AnyopDtypeOf(view));
     TORCH_CHECK_NOT_IMPLEMENTED(dtype, table_.name, ": torch has no dtype of this result");
     Tensor& made = results_[static_cast<size_t>(result)];
-    if (!made.defined())  // at another place, of the same sizes
-      made = at::empty({view->shape, static_cast<size_t>(view->ndim)},
-                       at::TensorOptions(place_.device).dtype(dtype->torch));
+    made = at::empty({view->shape, static_cast<size_t>(view->ndim)},
+                     at::TensorOptions(place_.device).dtype(dtype->torch));
     view->data = made.mutable_data_ptr();
     view->shape = const_cast<int64_t*>(made.sizes().data());
     view->strides = const_cast<int64_t*>(made.strides().data());

@@ -2,8 +2,10 @@
 // The dtypes that operators have, and what a device of torch's is in DLPack's terms.
 #include "native_place.h"
 
-#include <anyop/aten_route.h>
+#include <anyop/device_below.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <cstdio>
 
 #include "plugin_memory.h"
 
@@ -45,12 +47,30 @@ void* CurrentStream(c10::Device device) {
 #endif
 }
 
+// Torch 2.9 tells no handle of a stream; that of CUDA's default stream is known.
 void* OuterStream(DeviceIndex index) {
-  return platform->StreamHandle(index, platform->Stream(index));
+  const c10::StreamId stream = platform->Stream(index);
+  return stream == 0 ? nullptr : platform->StreamHandle(index, stream);
 }
 
-Place OnPlugin(c10::Device device) {
-  return {device, plugin->device_type, device.index(), OuterStream(device.index())};
+// AnyopDeviceBelow's.
+int32_t Enter(int32_t type, int32_t index, void** stream, char* error, int64_t error_bytes) {
+  const auto say = [&](const char* why) {
+    std::snprintf(error, static_cast<size_t>(error_bytes), "%s", why);
+    return int32_t{kAnyopDeviceError};
+  };
+  try {
+    const auto device = static_cast<DeviceIndex>(index);
+    if (type == kDlCpu)
+      platform->Drain(device);
+    else
+      *stream = OuterStream(device);
+    return kAnyopOk;
+  } catch (const c10::Error& e) {
+    return say(e.what_without_backtrace());
+  } catch (const std::exception& e) {
+    return say(e.what());
+  }
 }
 
 }  // namespace
@@ -71,18 +91,18 @@ Place PlaceOf(c10::Device device) {
   if (device.type() == c10::kCPU) return {device, kDlCpu, 0, nullptr};
   if (device.type() == c10::kCUDA) return {device, kDlCuda, device.index(), CurrentStream(device)};
   TORCH_CHECK_NOT_IMPLEMENTED(device.type() == kOuter, "operators have no kernels for ", device);
-  if (platform->inner == c10::kCUDA)
-    return {device, kDlCuda, device.index(), OuterStream(device.index())};
-  if (!platform->boxed) return OnPlugin(device);
-  platform->Drain(device.index());
-  return {device, kDlCpu, 0, nullptr};
+  return {device, ANYOP_DEVICE_TYPE_EXTENSION, device.index(), nullptr};
 }
 
-std::optional<Place> PluginPlaceOf(c10::Device device, const AnyopOperator* op) {
-  const bool both = device.type() == kOuter && platform->inner == c10::kCPU && platform->boxed;
-  // The host's own kernels are the CPU's; others of its DLDeviceType are not made for its streams.
-  if (!both || platform->name == "host" || !AnyopHasKernel(op, plugin->device_type)) return {};
-  return OnPlugin(device);
+void TellWhatIsBelow(const Platform& chosen) {
+  static AnyopDeviceBelow below = {sizeof below, {}, 0, &Enter};
+  if (chosen.inner == c10::kCUDA)
+    below.types[0] = kDlCuda;
+  else if (chosen.name == "host")  // its kernels are the CPU's
+    below.types[0] = kDlCpu;
+  else
+    below.types[0] = plugin->device_type, below.types[1] = chosen.boxed ? kDlCpu : 0;
+  CheckCore(AnyopSetDeviceBelow(&below));
 }
 
 }  // namespace anyop::torch_device

@@ -6,8 +6,6 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
-#include <optional>
-
 namespace anyop::torch_device {
 
 struct Dtype {
@@ -26,12 +24,12 @@ struct Place {
   void* stream = nullptr;
 };
 
-// Of a device now: its current stream; what was queued for memory that the CPU reads is done.
-// Throws where operators have no kernels.
+// Of a device now, with its current stream, which of the device itself the core asks. Throws where
+// operators have no kernels.
 Place PlaceOf(c10::Device device);
 
-// Where the CPU reads a plugin's memory, of an operator for which the plugin has a kernel: its own
-// place, which comes before the CPU's.
-std::optional<Place> PluginPlaceOf(c10::Device device, const AnyopOperator* op);
+class Platform;
+// Tells the core whose kernels take the memory of a platform that is about to be used.
+void TellWhatIsBelow(const Platform& chosen);
 
 }  // namespace anyop::torch_device

@@ -16,6 +16,7 @@
 #include "device_guard.h"
 #include "dropout.h"
 #include "engine_queues.h"
+#include "native_place.h"
 #include "own_kernels.h"
 #include "platform.h"
 #include "recurrent.h"
@@ -103,7 +104,9 @@ void ChoosePlatform(const std::string& name) {
     return;
   }
   const std::string chosen = name.empty() ? DefaultPlatform() : name;
-  platform = (chosen == "cuda" ? CudaPlatform() : PluginPlatform(chosen)).release();
+  std::unique_ptr<Platform> made = chosen == "cuda" ? CudaPlatform() : PluginPlatform(chosen);
+  TellWhatIsBelow(*made);
+  platform = made.release();
 }
 
 void Claim() {

@@ -13,6 +13,7 @@
 #include "broadcast.h"
 #include "choose.h"
 #include "copies.h"
+#include "device_below.h"
 #include "device_call.h"
 #include "dtype.h"
 #include "keep_in_place.h"
@@ -134,8 +135,9 @@ class Call {
     if (!first_) first_ = t;
     if (__builtin_expect(t->device_type != first_->device_type || t->device_id != first_->device_id,
                          0)) {
-      ANYOP_FAIL(kAnyopValueError, "%s is on device %d:%d, expected %d:%d as the tensors before it",
-                 p.name, t->device_type, t->device_id, first_->device_type, first_->device_id);
+      ANYOP_FAIL(kAnyopValueError, "%s is on device %s:%d, expected %s:%d as the tensors before it",
+                 p.name, DeviceName(t->device_type).c_str(), t->device_id,
+                 DeviceName(first_->device_type).c_str(), first_->device_id);
     }
     if (int32_t status = CheckDtype(i, p, *t, element)) return status;
     if (!t->strides && t->ndim) {
@@ -240,7 +242,7 @@ class Call {
   int32_t CheckLayout(uint32_t i, const Param& p, const AnyopTensor& t, bool writes,
                       int64_t element) {
     if (!FitsLayout(p, t)) {
-      if (p.Is(kAnyopCopied) && t.device_type == 1) {
+      if (p.Is(kAnyopCopied) && IsCopied(t.device_type)) {
         copied_ |= uint64_t{1} << i;
         return kAnyopOk;
       }
@@ -259,6 +261,10 @@ class Call {
                  p.name, SizesText(t.ndim, t.shape).c_str(), SizesText(t.ndim, t.strides).c_str());
     }
     return kAnyopOk;
+  }
+
+  bool IsCopied(int device_type) const {
+    return device_type == 1 || (device_type == kFrameworkDevice && RunsOnCpuBelow(op_));
   }
 
   int32_t NameElement(int64_t element, int32_t status) {
@@ -374,40 +380,52 @@ class Call {
   int32_t CopyInputs() {
     Copies copies(frame_, &scratch_);
     if (int32_t status = copies.Plan(copied_)) return status;
-    const bool unlock =
-        touched_bytes_ >= kManyBytes && frame_->before_kernel && !frame_->explanation;
+    const bool is_long = touched_bytes_ >= kManyBytes || first_->device_type != 1;
+    const bool unlock = is_long && frame_->before_kernel && !frame_->explanation;
     if (unlock) {
       KeepInPlace(frame_, true);
       frame_->before_kernel(frame_);
     }
-    copies.Run();
+    void* stream;
+    const int32_t status = first_->device_type == 1 || frame_->explanation
+                               ? int32_t{kAnyopOk}
+                               : EnterBelow(frame_, 1, first_->device_id, &stream);
+    if (status == kAnyopOk) copies.Run();
     if (unlock) frame_->after_kernel(frame_);
-    return kAnyopOk;
+    return status;
   }
 
   // What the route says for every call on this kind of device, or the choice of this one.
-  int32_t FindKernel(int device_type, Ready* ready) {
+  int32_t FindKernel(int device_type, Ready* ready, int* runs_as) {
     if (__builtin_expect(device_type < 0 || device_type >= kMaxDeviceTypes, 0))
-      return Fail(frame_, kAnyopNotImplemented, "has no kernel for device type %d", device_type);
-    *ready = op_.shortcut.load(std::memory_order_acquire)->ready[device_type];
-    if (__builtin_expect(ready->run && !frame_->scope && !frame_->explanation, 1)) return kAnyopOk;
+      return Fail(frame_, kAnyopNotImplemented, "has no kernel for %s",
+                  DeviceName(device_type).c_str());
+    const Shortcut* shortcut = op_.shortcut.load(std::memory_order_acquire);
+    *ready = shortcut->ready[device_type];
+    if (__builtin_expect(ready->run && !frame_->scope && !frame_->explanation, 1)) {
+      *runs_as =
+          __builtin_expect(device_type == kFrameworkDevice, 0) ? shortcut->runs_as : device_type;
+      return kAnyopOk;
+    }
     reading_.emplace();
     const int device_id = first_ ? first_->device_id : 0;
-    return Choose(frame_, {frame_, &sizes_, dtypes_, copied_, device_type, device_id}, ready);
+    return Choose(frame_, {frame_, &sizes_, dtypes_, copied_, device_type, device_id}, ready,
+                  runs_as);
   }
 
   int32_t RunKernel() {
     const int device_type = first_ ? first_->device_type : 1;
     Ready ready;
-    if (int32_t status = FindKernel(device_type, &ready)) return status;
+    int runs_as;
+    if (int32_t status = FindKernel(device_type, &ready, &runs_as)) return status;
     if (__builtin_expect(frame_->explanation != nullptr, 0)) return kAnyopOk;
     const bool is_long = device_type != 1 || touched_bytes_ >= kManyBytes;
-    if (__builtin_expect(is_long || ready.context, 0)) KeepInPlace(frame_, device_type == 1);
+    if (__builtin_expect(is_long || ready.context, 0)) KeepInPlace(frame_, runs_as == 1);
     auto* base = reinterpret_cast<AnyopArgs*>(frame_->args);
     base->size = op_.args_size;
     base->version = ANYOP_ABI_VERSION;
     AnyopCall call = {sizeof(AnyopCall),
-                      device_type,
+                      runs_as,
                       first_ ? first_->device_id : 0,
                       0,
                       frame_->stream,
@@ -418,22 +436,45 @@ class Call {
                       ready.context,
                       static_cast<int32_t>(ready.choice),
                       0};
-    if (__builtin_expect(device_type != 1, 0)) {
-      const int32_t status = RunOnDevice(frame_, ready.run, &call);
-      return status == kAnyopOk ? status : CheckKernelStatus(status);
-    }
+    int32_t status;
+    if (__builtin_expect(device_type != 1, 0))
+      status = RunElsewhere(ready, &call);
+    else
+      status = RunHere(ready, &call, is_long, [] { return int32_t{kAnyopOk}; });
+    if (__builtin_expect(status != kAnyopOk, 0)) return CheckKernelStatus(status);
+    return kAnyopOk;
+  }
+
+  // On the CPU, after what begin does, which may wait.
+  template <typename Begin>
+  int32_t RunHere(const Ready& ready, AnyopCall* call, bool is_long, const Begin& begin) {
     const bool unlock = is_long && frame_->before_kernel;
     if (unlock) frame_->before_kernel(frame_);
     int32_t status;
     try {
-      status = ready.run(frame_->args, &call);
+      status = begin();
+      if (status == kAnyopOk) status = ready.run(frame_->args, call);
     } catch (...) {
       if (unlock) frame_->after_kernel(frame_);
       throw;
     }
     if (unlock) frame_->after_kernel(frame_);
-    if (__builtin_expect(status != kAnyopOk, 0)) return CheckKernelStatus(status);
-    return kAnyopOk;
+    return status;
+  }
+
+  // On a device; on a framework's as on what lies below it.
+  int32_t RunElsewhere(const Ready& ready, AnyopCall* call) {
+    if (first_->device_type != kFrameworkDevice || !HasDeviceBelow())
+      return RunOnDevice(frame_, ready.run, call);
+    const int32_t index = first_->device_id;
+    LowerTensors(frame_, call->device_type);
+    const auto enter = [&] { return EnterBelow(frame_, call->device_type, index, &call->stream); };
+    if (call->device_type == 1) {
+      call->device_id = 0;
+      return RunHere(ready, call, true, enter);
+    }
+    const int32_t status = enter();
+    return status ? status : RunOnDevice(frame_, ready.run, call);
   }
 
   int32_t CheckKernelStatus(int32_t status) {

@@ -4,6 +4,7 @@
 #include "device_call.h"
 
 #include "loader.h"
+#include "when.h"
 
 namespace anyop {
 namespace {
@@ -33,8 +34,8 @@ void* TakeOnDevice(AnyopCall* call, int64_t bytes) {
   const AnyopDevice* device = self->device;
   if (!device || !HasFunction(device, &AnyopDevice::allocate_on) ||
       !HasFunction(device, &AnyopDevice::free_on)) {
-    Fail(self->frame, kAnyopOutOfMemory, "no scratch memory is known on device type %d",
-         call->device_type);
+    Fail(self->frame, kAnyopOutOfMemory, "no scratch memory is known on %s",
+         DeviceName(call->device_type).c_str());
     return nullptr;
   }
   void* memory = nullptr;

@@ -16,6 +16,7 @@ HEADERS = [
     "aten_call.h",
     "aten_route.h",
     "device.h",
+    "device_below.h",
     "device_memory.h",
     "kernel.h",
     "table.h",

@@ -6,6 +6,7 @@
 #include "anyop/aten_call.h"
 #include "anyop/aten_route.h"
 #include "anyop/device.h"
+#include "anyop/device_below.h"
 #include "anyop/device_memory.h"
 
 #define STRUCT(type) printf("%s: %zu bytes\n", #type, sizeof(type))

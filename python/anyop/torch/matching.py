@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 import anyop
+from anyop._routes import implementations
 from anyop.torch import hugging_face, nn
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -85,14 +86,22 @@ def _object(module: torch.nn.Module) -> str | None:
 
 def _device(module: torch.nn.Module, operator: str, device_type: str) -> str | None:
     own = next((parameter.device.type for parameter in module.parameters()), device_type)
-    if own in ("meta", *anyop.backends(operator)):
-        return None
-    return f"no kernel of {operator} on {own}"
+    return None if own == "meta" or _kernels(operator, own) else f"no kernel of {operator} on {own}"
+
+
+def _kernels(operator: str, device_type: str) -> set[str]:
+    """The kinds of device whose kernels of the operator run there: of anyop's own device, those below it."""
+    if device_type != torch._C._get_privateuse1_backend_name():
+        return {device_type} & {*anyop.backends(operator)}
+    own = [found for found in implementations(operator) if found["device"] != "any"]
+    return {found["on_anyop"] for found in own} - {""}
 
 
 def _slower(weight: torch.Tensor) -> str | None:
     """On CPUs that multiply 16 bits by themselves, torch does so, and anyop does not yet."""
-    if weight.device.type != "cpu" or weight.dtype not in (torch.bfloat16, torch.float16):
+    if weight.dtype not in (torch.bfloat16, torch.float16):
+        return None
+    if _kernels("linear", weight.device.type) != {"cpu"}:
         return None
     times = _times_slower(weight.dtype)
     dtype = str(weight.dtype).removeprefix("torch.")

@@ -174,11 +174,6 @@ TEST(MistakesHavePlaces) {
            "1:7: found device hip, expected anyop, cpu or cuda for ATen's overloads");
   CHECK_EQ(Mistake("* = boxed"),
            "1:5: unknown backend 'boxed'; it is for rules of ATen's overloads: aten.*");
-  const std::string operators =
-      "1:7: found device anyop, which is for rules of aten.* alone: operators run on cpu, cuda or "
-      "hip";
-  CHECK_EQ(Mistake("[when device=anyop]\n* = cpu"), operators);
-  CHECK_EQ(Mistake("[when device=anyop]\nnamespace acme\nacme.x = cpu"), operators);
   CHECK_EQ(Mistake("aten* = cpu"), "1:1: no operator fits 'aten*'");
   CHECK(Has(Mistake("aten.mm = boxed\naten::mm = boxed"), "2:1: found 'aten.mm' again"));
   CHECK_EQ(Route("mm"), "boxed");  // that of before

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "device_below.h"
 #include "loader.h"
 #include "route.h"
 
@@ -39,6 +40,7 @@ std::string AskName(int device_type, int device_id) {
 }  // namespace
 
 int CapabilityOf(int device_type, int device_id) {
+  device_type = NearestBelow(device_type);
   if (device_type == kCpu) return 0;
   if (device_id < 0 || device_id >= kMaxDevices) return Ask(device_type, device_id);
   std::atomic<int>& kept = capabilities[device_type][device_id];
@@ -48,6 +50,7 @@ int CapabilityOf(int device_type, int device_id) {
 }
 
 bool LearnCapabilities(int device_type) {
+  device_type = NearestBelow(device_type);
   if (device_type == kCpu || asked[device_type].load(std::memory_order_relaxed)) return false;
   const AnyopDevice* device = FindDevice(device_type);
   int32_t count = 0;
@@ -66,11 +69,13 @@ bool LearnCapabilities(int device_type) {
 }
 
 std::string CommonName(int device_type) {
+  device_type = NearestBelow(device_type);
   const std::string* name = names[device_type].load(std::memory_order_acquire);
   return name ? *name : "";
 }
 
 int CommonCapability(int device_type) {
+  device_type = NearestBelow(device_type);
   return common[device_type].load(std::memory_order_acquire);
 }
 

@@ -3,6 +3,7 @@
 #include "choose.h"
 
 #include "capability.h"
+#include "device_below.h"
 #include "json.h"
 #include "log.h"
 #include "record.h"
@@ -22,13 +23,14 @@ class Chooser {
         type_(facts.device_type),
         id_(facts.device_id) {}
 
-  int32_t Run(Ready* ready) {
+  int32_t Run(Ready* ready, int* runs_as) {
     Find();
     if (frame_->explanation) *frame_->explanation = Explain();
     if (chosen_ && falls_back_ && TheSettings().fallback == Fallback::kError) return FailFallback();
     if (!chosen_) return FailNone();
     if (frame_->explanation) return kAnyopOk;
     *ready = {chosen_->run, chosen_->context, choice_};
+    *runs_as = RunsAs(*chosen_, type_);
     const_cast<Implementation*>(chosen_)->calls.fetch_add(1, std::memory_order_relaxed);
     Say();
     return kAnyopOk;
@@ -95,7 +97,7 @@ class Chooser {
   }
 
   int32_t FailNone() {
-    return Fail(frame_, kAnyopNotImplemented, "has no kernel for device type %d%s", type_,
+    return Fail(frame_, kAnyopNotImplemented, "has no kernel for %s%s", DeviceName(type_).c_str(),
                 WhyNotAll().c_str());
   }
 
@@ -180,8 +182,8 @@ class Chooser {
 
 }  // namespace
 
-int32_t Choose(Frame* frame, const Facts& facts, Ready* ready) {
-  return Chooser(frame, facts).Run(ready);
+int32_t Choose(Frame* frame, const Facts& facts, Ready* ready, int* runs_as) {
+  return Chooser(frame, facts).Run(ready, runs_as);
 }
 
 }  // namespace anyop

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "capability.h"
+#include "device_below.h"
 #include "router_state.h"
 #include "settings.h"
 
@@ -65,11 +66,13 @@ bool IsInPython(const Implementation& i) { return i.form == "aten" || i.form == 
 
 }  // namespace
 
-bool Serves(const Implementation& i, int device_type) {
+bool ServesItself(const Implementation& i, int device_type) {
   if (!i.device_type && IsInPython(i) && !(kFrameworks >> device_type & 1)) return false;
   const bool at_all = i.when.devices() >> device_type & 1;
   return at_all && (i.device_type == 0 || i.device_type == device_type);
 }
+
+bool Serves(const Implementation& i, int device_type) { return RunsAs(i, device_type) >= 0; }
 
 bool IsDisabled(const Implementation& i) { return IsDisabledName(i.backend); }
 
@@ -141,7 +144,7 @@ Variants MakeVariants(const Router& router, const State& state,
 }
 
 uint32_t NamedDevices(const Router& router, const State& state) {
-  uint32_t devices = 0;
+  uint32_t devices = HasDeviceBelow() ? uint32_t{1} << kFrameworkDevice : 0;
   for (const Implementation* i : state.implementations) {
     devices |= uint32_t{1} << i->device_type;
     if (!i->device_type && IsInPython(*i)) devices |= kFrameworks;
@@ -181,34 +184,37 @@ void Fill(const Router& router, const State& state, Route* route) {
     for (const Implementation* i : state.implementations) {
       if (Serves(*i, device) && Refusal(router, *i).empty()) candidates.push_back(i);
     }
+    if (device == kFrameworkDevice)
+      std::stable_sort(candidates.begin(), candidates.end(),
+                       [](const auto* a, const auto* b) { return IsNearer(*a, *b); });
     route->variants[device] = MakeVariants(router, state, candidates, device);
   }
 }
 
-// What runs whatever the call on devices of this capability, where nobody watches.
-Ready FindReady(const Variants& variants, int capability) {
-  if (variants.empty()) return {};
+// What runs whatever the call on devices of this capability, where nobody watches; else nullptr.
+const Turn* FindReady(const Variants& variants, int capability) {
+  if (variants.empty()) return nullptr;
   const Variant& first = variants.front();
-  if (!first.when.Always()) return {};
+  if (!first.when.Always()) return nullptr;
   size_t at = 0;
   while (at < first.order.size() &&
          first.order[at].implementation->when.Decide(capability) == When::Decided::kNo)
     ++at;
-  if (at == first.order.size()) return {};
+  if (at == first.order.size()) return nullptr;
   const Implementation& i = *first.order[at].implementation;
   // A fall back is to be said; so is what is taken only because nothing better is there.
   const bool is_meant = first.named.empty() ? i.is_own || i.priority >= 0 : at < first.listed;
   const bool ready = i.readiness.load(std::memory_order_acquire) == Readiness::kReady;
   const bool always = i.when.Decide(capability) == When::Decided::kYes;
-  if (!is_meant || !ready || i.forget || !always) return {};
-  return {i.run, i.context, first.order[at].choice};
+  return is_meant && ready && !i.forget && always ? &first.order[at] : nullptr;
 }
 
 // The one of that kind.
 const Shortcut* FindShortcut(State* state, const Shortcut& like) {
   const auto* bytes = reinterpret_cast<const char*>(like.ready);
   std::unique_ptr<Shortcut>& kept =
-      state->shortcuts[std::string(bytes, sizeof like.ready) + (like.scoped ? "1" : "0")];
+      state->shortcuts[std::string(bytes, sizeof like.ready) + std::to_string(like.runs_as) +
+                       (like.scoped ? "+" : "")];
   if (!kept) kept = std::make_unique<Shortcut>(like);
   return kept.get();
 }
@@ -219,8 +225,13 @@ const Route* MakeRoute(const Router& router, State* state) {
   Fill(router, *state, made.get());
   Shortcut shortcut;
   if (!state->watched && !(router.watch & ~uint32_t{kWatchScopes})) {
-    for (int device = 0; device < kMaxDeviceTypes; ++device)
-      shortcut.ready[device] = FindReady(made->variants[device], CommonCapability(device));
+    for (int device = 0; device < kMaxDeviceTypes; ++device) {
+      const Turn* turn = FindReady(made->variants[device], CommonCapability(device));
+      if (!turn) continue;
+      const Implementation& i = *turn->implementation;
+      shortcut.ready[device] = {i.run, i.context, turn->choice};
+      if (device == kFrameworkDevice) shortcut.runs_as = RunsAs(i, device);
+    }
   }
   made->shortcut = FindShortcut(state, shortcut);
   std::string key = Key(*made);

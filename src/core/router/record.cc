@@ -17,6 +17,7 @@
 #include <map>
 #include <mutex>
 
+#include "device_below.h"
 #include "dtype.h"
 #include "json.h"
 #include "router.h"
@@ -236,7 +237,7 @@ std::string Signature(const Frame& frame, const Facts& facts, const Implementati
       p.IsList() ? WriteList(&json, p, field) : WriteScalar(&json, p, field);
     }
   }
-  json.Close('}').Key("device").Text(DeviceName(first ? first->device_type : 1));
+  json.Close('}').Key("device").Text(DeviceName(first ? RunsAs(chosen, first->device_type) : 1));
   return json.text();
 }
 

@@ -48,6 +48,7 @@ Variant MakeVariant(std::vector<const Implementation*> candidates,
 // never changed once published, never freed. What can be taken away is in none, so there are few.
 struct Shortcut {
   Ready ready[kMaxDeviceTypes] = {};
+  int runs_as = 0;      // of that for a framework's device: as what kind of device it runs
   bool scoped = false;  // scopes are active somewhere
 };
 

@@ -40,11 +40,22 @@ void TakeAway(State* state, Implementation* implementation) {
   Retire(implementation);
 }
 
+// A kernel's condition speaks of what it runs as.
+bool NamesKernelsDevices(const std::vector<Term>& terms, std::string* error) {
+  for (const Term& term : terms) {
+    if (term.name != "device" || std::count(term.words.begin(), term.words.end(), "anyop") == 0)
+      continue;
+    *error = "found device anyop, which is for rules: on it run the kernels of cpu, cuda or hip";
+    return false;
+  }
+  return true;
+}
+
 bool BindWhen(const char* when, Implementation* made, std::string* error) {
   std::vector<Term> terms;
   const Term* at;
   made->when_text = when ? when : "";
-  if (ParseCondition(made->when_text, &terms, error) &&
+  if (ParseCondition(made->when_text, &terms, error) && NamesKernelsDevices(terms, error) &&
       When::Bind(*made->op, terms, &made->when, &at, error))
     return true;
   *error = made->op->name + ": when of " + made->name + ": " + *error;

@@ -142,7 +142,7 @@ TEST(DevicesThatOnlyAConditionNames) {
   elsewhere.x.device_type = elsewhere.out.device_type = 12;
   CHECK(Has(there.Explain(), "\"chosen\":\"there\""));
   CHECK(Has(elsewhere.Explain(), "\"chosen\":null"));
-  CHECK(Has(elsewhere.Explain(), "serves device=cuda, and the tensors are on ext_dev"));
+  CHECK(Has(elsewhere.Explain(), "serves device=cuda, and the tensors are on anyop"));
   CHECK_EQ(elsewhere.Run(), -kAnyopNotImplemented);
   CHECK(Has(Caller(4).Explain(), "\"chosen\":\"cpu\""));
   CHECK_EQ(AnyopRemoveImplementation(which::Operator(), "there"), int{kAnyopOk});

@@ -72,10 +72,6 @@ class Checker {
 
   bool Check(const Rule& rule) {
     if (IsAten(rule.pattern)) return CheckAtenRule(file_, rule, *catalogue_.aten, error_);
-    for (const Term& term : rule.when) {
-      const std::string why = UnknownDevice(term);
-      if (!why.empty()) return Fail(term.place, why);
-    }
     for (size_t b = 0; b < rule.backends.size(); ++b) {
       if (std::find(known_.begin(), known_.end(), ReadAsked(rule.backends[b]).name) == known_.end())
         return FailBackend(rule.backend_places[b], rule.backends[b]);

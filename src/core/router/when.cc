@@ -3,6 +3,7 @@
 #include "when.h"
 
 #include "capability.h"
+#include "device_below.h"
 #include "dtype.h"
 
 namespace anyop {
@@ -13,8 +14,9 @@ struct Device {
   int type;  // DLDeviceType
 };
 constexpr Device kDevices[] = {{"cpu", 1},     {"cuda", 2},    {"opencl", 4},   {"vulkan", 7},
-                               {"metal", 8},   {"vpi", 9},     {"hip", 10},     {"ext_dev", 12},
-                               {"oneapi", 14}, {"webgpu", 15}, {"hexagon", 16}, {"maia", 17}};
+                               {"metal", 8},   {"vpi", 9},     {"hip", 10},     {"anyop", 12},
+                               {"oneapi", 14}, {"webgpu", 15}, {"hexagon", 16}, {"maia", 17},
+                               {"ext_dev", 12}};  // as anyop's was called before
 
 constexpr const char* kSigns[] = {"=", "!=", "<", "<=", ">", ">="};
 
@@ -97,11 +99,10 @@ bool When::Bind(const Operator& op, const std::vector<Term>& terms, When* bound,
   bound->text_ = ConditionText(terms);
   for (const Term& term : terms) {
     *at = &term;
-    *error = UnknownDevice(term);
-    if (!error->empty()) return false;
     if (term.name == "device") {
       uint64_t mask = 0;
       for (const std::string& word : term.words) mask |= uint64_t{1} << DeviceFromName(word);
+      if (mask & TypesBelow()) mask |= uint64_t{1} << kFrameworkDevice;
       bound->devices_ &= term.compare == Compare::kEqual ? mask : ~mask;
       continue;
     }
@@ -251,16 +252,6 @@ std::string ConditionText(const std::vector<Term>& terms) {
   std::string text;
   for (const Term& term : terms) text += (text.empty() ? "" : " ") + TermText(term);
   return text;
-}
-
-std::string UnknownDevice(const Term& term) {
-  for (const std::string& word : term.words) {
-    if (term.name == "device" && DeviceFromName(word) < 0)
-      return "found device " + word +
-             ", which is for rules of aten.* alone: operators run on cpu, "
-             "cuda or hip";
-  }
-  return "";
 }
 
 std::string DeviceName(int device_type) {

@@ -75,9 +75,6 @@ class When {
 // "dtype=float32 D<=8192"
 std::string ConditionText(const std::vector<Term>& terms);
 
-// What is wrong with a device that a word names, "anyop" of aten.* rules; empty when nothing is.
-std::string UnknownDevice(const Term& term);
-
 // "cuda", and back; "device type 13" and -1 for what has no name.
 std::string DeviceName(int device_type);
 int DeviceFromName(std::string_view name);
