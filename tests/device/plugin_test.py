@@ -148,9 +148,43 @@ assert at.device.index == 1 and at.tolist() == [1, 1, 1]
         ANYOP_OP_ATEN__ADD="native",
     )
     assert done.returncode == 0, done.stderr
-    for line in ("relu on ext_dev:0: mychip", "relu on ext_dev:1: mychip", "relu on cpu:0: cpu"):
+    for line in ("relu on anyop:0: mychip", "relu on anyop:1: mychip", "relu on anyop:0: cpu"):
         assert line in done.stderr, done.stderr
-    assert "add on cpu:0: cpu" in done.stderr, done.stderr
+    assert "add on anyop:0: cpu" in done.stderr, done.stderr
+
+
+def test_operators_run_its_kernel_or_the_cpus(chip):
+    """anyop.<op> and torch.ops of tensors of the device: the chip's kernel in its stream, else the CPU's behind it."""
+    done = in_torch(
+        chip,
+        """
+import anyop, anyop.torch
+x, there = torch.randn(1000), torch.zeros(1000, device="anyop")
+torch.ops.anyop_device.sleep(100)
+there.copy_(x.pin_memory(), non_blocking=True)
+found = [anyop.relu(there), torch.ops.anyop.relu(there)]  # behind both, started without waiting
+assert not torch.anyop.current_stream().query()
+assert all(f.is_anyop and torch.equal(f.cpu(), torch.relu(x)) for f in found)
+assert anyop.explain("relu", there).backend == "mychip"
+for function in (anyop.relu, torch.ops.anyop.relu):
+    for other in (x.double(), x.view(20, 50).T):
+        assert torch.equal(function(other.to("anyop")).cpu(), torch.relu(other))
+with anyop.use("cpu"):
+    assert torch.equal(anyop.relu(there).cpu(), torch.relu(x))
+assert torch.equal(anyop.silu(there).cpu(), anyop.silu(x))
+leaf = there.clone().requires_grad_()
+anyop.relu(leaf).sum().backward()
+assert torch.equal(leaf.grad.cpu(), (x > 0).float())
+assert "SiLU" in anyop.torch.replace(torch.nn.Sequential(torch.nn.SiLU()).to("anyop")).swapped
+second = anyop.relu(there.to("anyop:1"))
+assert second.device.index == 1 and torch.equal(second.cpu(), torch.relu(x))
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    for line in ("relu on anyop:0: mychip (d", "relu on anyop:1: mychip", "silu on anyop:0: cpu"):
+        assert line in done.stderr, done.stderr
+    assert "relu on anyop:0: cpu (default)" in done.stderr  # float64
+    assert "relu_backward on anyop:0: cpu" in done.stderr
 
 
 @pytest.mark.parametrize(("name", "lacks"), [("functions", "query_event"), ("old", "properties")])
