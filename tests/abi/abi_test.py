@@ -39,7 +39,7 @@ def public_items() -> str:
                 names = (
                     [function[1]]
                     if function
-                    else re.findall(r"(\w+)(?:\s*,|\s*$)", statement.strip())
+                    else re.findall(r"(\w+)(?:\[\w+\])*(?:\s*,|\s*$)", statement.strip())
                 )
                 lines += [f"FIELD({struct}, {field});" for field in names]
         for body in re.findall(r"typedef enum \w+ \{(.*?)\}", text, flags=re.S):

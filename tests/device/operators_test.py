@@ -92,8 +92,10 @@ def wants_gradient(subject, args):
 
 
 @subjects
-def test_every_entry_gives_the_bits_of_the_device_below(subject, same):
+def test_every_entry_gives_the_bits_of_the_device_below(subject, same, inner):
     """anyop.<op>, torch.ops, with a gradient and without, and in inference mode."""
+    if inner == "cuda" and not {"cuda", "triton", "aten"} & {*anyop.backends(subject.name)}:
+        pytest.skip(f"nothing runs {subject.name} on cuda")
     calls = list(torch_calls(subject, ("base", "empty", "absent")))[:4]
     packet = getattr(torch.ops.anyop, subject.metadata["name"])
 
@@ -116,11 +118,7 @@ def test_every_entry_gives_the_bits_of_the_device_below(subject, same):
                 found += [v.grad for v in leaves if isinstance(v, torch.Tensor) and v.requires_grad]
         return found
 
-    try:
-        same(entries)
-    except NotImplementedError as error:
-        assert "no kernel" in str(error)
-        pytest.skip(str(error))
+    same(entries)
 
 
 def test_compiled_and_in_autocast(same):
@@ -162,7 +160,10 @@ def test_a_replaced_model(same, inner):
     assert swapped["RMSNorm"] == 1
 
     def run(device):
-        layers, x = model().to(device), torch.randn(5, 32, generator=torch.Generator().manual_seed(1))
+        layers, x = (
+            model().to(device),
+            torch.randn(5, 32, generator=torch.Generator().manual_seed(1)),
+        )
         replaced = anyop.torch.replace(layers, verbose=False)
         assert replaced.swapped == swapped and not {k for k in replaced.left if "anyop" in k[1]}
         testing.observe("rms_norm")
@@ -194,7 +195,9 @@ def test_messages_name_the_device():
 
 def test_two_devices_are_not_mixed(two_devices):
     x, w = torch.ones(2, 4, device="anyop:1"), torch.ones(4, device="anyop:0")
-    with pytest.raises(ValueError, match="weight is on device anyop:0, expected anyop:1 as the ten"):
+    with pytest.raises(
+        ValueError, match="weight is on device anyop:0, expected anyop:1 as the ten"
+    ):
         anyop.rms_norm(x, w)
     assert anyop.rms_norm(x, w.to(x.device)).device == x.device == torch.device("anyop:1")
 

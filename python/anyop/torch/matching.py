@@ -93,8 +93,12 @@ def _kernels(operator: str, device_type: str) -> set[str]:
     """The kinds of device whose kernels of the operator run there: of anyop's own device, those below it."""
     if device_type != torch._C._get_privateuse1_backend_name():
         return {device_type} & {*anyop.backends(operator)}
-    own = [found for found in implementations(operator) if found["device"] != "any"]
-    return {found["on_anyop"] for found in own} - {""}
+    there = [found for found in implementations(operator) if found["on_anyop"]]
+    return {
+        found["on_anyop"]
+        for found in there
+        if found["name"] == found["on_anyop"] or not (found["form"] or found["device"] == "any")
+    }
 
 
 def _slower(weight: torch.Tensor) -> str | None:
