@@ -109,7 +109,7 @@ const OperatorVariable* FindVariable(const Operator& op) {
 // Choices are for the GPU on which they were measured; of CPUs nothing is known.
 std::vector<std::string> BackendsOn(const Router& router, const Rule& rule, int device) {
   const bool fits =
-      rule.machine < 0 || device <= 1 ||
+      rule.machine < 0 || NearestBelow(device) <= 1 ||
       CommonName(device) == router.file.machines[static_cast<size_t>(rule.machine)].gpu;
   std::vector<std::string> backends = rule.backends;
   for (std::string& backend : backends)
