@@ -6,12 +6,8 @@ Of the standard tests a part that the commit draws, all with ANYOP_TEST_FULL=1.
 
 from __future__ import annotations
 
-import os
-import random
-import subprocess
 import threading
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import anyop
@@ -19,6 +15,8 @@ import pytest
 from anyop import testing
 from anyop.testing.torch_cases import torch_calls
 from anyop.testing.torch_memory import fits_device, fits_torch, on_device
+from drawn import few, seed
+from slow_stream import sleep
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
@@ -28,17 +26,7 @@ pytestmark = [pytest.mark.anyplatform, pytest.mark.usefixtures("platform")]
 ROOT = Path(__file__).parents[2]
 SUBJECTS = {s.name: s for s in testing.find_subjects(ROOT / "ops")}
 subjects = pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS)
-FULL = bool(os.environ.get("ANYOP_TEST_FULL"))
 DRAWN = 30  # cases of an operator
-
-
-@cache
-def seed() -> str:
-    words = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
-    try:
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "no-commit"
 
 
 def has_kernel(subject, inner: str) -> bool:
@@ -48,12 +36,9 @@ def has_kernel(subject, inner: str) -> bool:
 def drawn_cases(subject, inner: str) -> list:
     """On the CPU below, layouts that its kernels do not take are copied; elsewhere they are refused."""
     fits = fits_torch if inner == "cpu" else lambda case: fits_device(subject, case)
-    draw = random.Random(f"{seed()} {subject.name}")
-    choices = testing.dtype_choices(subject.metadata)
-    if not FULL:
-        choices = draw.sample(choices, min(len(choices), 3))
+    choices = few(testing.dtype_choices(subject.metadata), 3, subject.name)
     cases = [c for choice in choices for c in testing.standard_cases(subject, choice) if fits(c)]
-    return cases if FULL else draw.sample(cases, min(len(cases), DRAWN))
+    return few(cases, DRAWN, subject.name)
 
 
 @subjects
@@ -313,7 +298,7 @@ def test_other_threads_run_while_it_waits(entry, platform):
     torch.anyop.synchronize()
 
     def call():
-        torch.ops.anyop_device.sleep(300)
+        sleep(300)
         found.append(entry(x).cpu())
 
     thread = threading.Thread(target=call)
