@@ -123,7 +123,7 @@ def test_the_device_of_the_arrays():
     found = anyop.rms_norm(*there)  # device 0 is current
     assert found.device.id == 1 and cupy.cuda.Device().id == 0
     np.testing.assert_allclose(cupy.asnumpy(found), expected_of(x, weight), 1e-5, 1e-5)
-    with pytest.raises(ValueError, match="is on device 2:0, expected 2:1"):
+    with pytest.raises(ValueError, match="is on device cuda:0, expected cuda:1"):
         anyop.rms_norm(there[0], cupy.asarray(weight))
 
 

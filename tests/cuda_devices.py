@@ -78,7 +78,7 @@ def test_the_tensors_device_counts_and_the_current_one_stays(current):
 @two_devices
 def test_two_cuda_devices_in_one_call_are_refused():
     x, y = torch.ones(3, device="cuda:0"), torch.ones(3, device="cuda:1")
-    with pytest.raises(ValueError, match="is on device 2:1, expected 2:0"):
+    with pytest.raises(ValueError, match="is on device cuda:1, expected cuda:0"):
         anyop.add(x, y)
 
 
