@@ -242,7 +242,7 @@ class Call {
   int32_t CheckLayout(uint32_t i, const Param& p, const AnyopTensor& t, bool writes,
                       int64_t element) {
     if (!FitsLayout(p, t)) {
-      if (p.Is(kAnyopCopied) && IsCopied(t.device_type)) {
+      if (p.Is(kAnyopCopied) && RunsOnCpu(op_, t.device_type)) {
         copied_ |= uint64_t{1} << i;
         return kAnyopOk;
       }
@@ -261,10 +261,6 @@ class Call {
                  p.name, SizesText(t.ndim, t.shape).c_str(), SizesText(t.ndim, t.strides).c_str());
     }
     return kAnyopOk;
-  }
-
-  bool IsCopied(int device_type) const {
-    return device_type == 1 || (device_type == kFrameworkDevice && RunsOnCpuBelow(op_));
   }
 
   int32_t NameElement(int64_t element, int32_t status) {
@@ -379,20 +375,7 @@ class Call {
 
   int32_t CopyInputs() {
     Copies copies(frame_, &scratch_);
-    if (int32_t status = copies.Plan(copied_)) return status;
-    const bool is_long = touched_bytes_ >= kManyBytes || first_->device_type != 1;
-    const bool unlock = is_long && frame_->before_kernel && !frame_->explanation;
-    if (unlock) {
-      KeepInPlace(frame_, true);
-      frame_->before_kernel(frame_);
-    }
-    void* stream;
-    const int32_t status = first_->device_type == 1 || frame_->explanation
-                               ? int32_t{kAnyopOk}
-                               : EnterBelow(frame_, 1, first_->device_id, &stream);
-    if (status == kAnyopOk) copies.Run();
-    if (unlock) frame_->after_kernel(frame_);
-    return status;
+    return copies.Make(copied_, *first_, touched_bytes_ >= kManyBytes);
   }
 
   // What the route says for every call on this kind of device, or the choice of this one.
@@ -436,45 +419,22 @@ class Call {
                       ready.context,
                       static_cast<int32_t>(ready.choice),
                       0};
-    int32_t status;
-    if (__builtin_expect(device_type != 1, 0))
-      status = RunElsewhere(ready, &call);
-    else
-      status = RunHere(ready, &call, is_long, [] { return int32_t{kAnyopOk}; });
-    if (__builtin_expect(status != kAnyopOk, 0)) return CheckKernelStatus(status);
-    return kAnyopOk;
-  }
-
-  // On the CPU, after what begin does, which may wait.
-  template <typename Begin>
-  int32_t RunHere(const Ready& ready, AnyopCall* call, bool is_long, const Begin& begin) {
+    if (__builtin_expect(device_type != 1, 0)) {
+      const int32_t status = RunOnDevice(frame_, *first_, ready.run, &call);
+      return status == kAnyopOk ? status : CheckKernelStatus(status);
+    }
     const bool unlock = is_long && frame_->before_kernel;
     if (unlock) frame_->before_kernel(frame_);
     int32_t status;
     try {
-      status = begin();
-      if (status == kAnyopOk) status = ready.run(frame_->args, call);
+      status = ready.run(frame_->args, &call);
     } catch (...) {
       if (unlock) frame_->after_kernel(frame_);
       throw;
     }
     if (unlock) frame_->after_kernel(frame_);
-    return status;
-  }
-
-  // On a device; on a framework's as on what lies below it.
-  int32_t RunElsewhere(const Ready& ready, AnyopCall* call) {
-    if (first_->device_type != kFrameworkDevice || !HasDeviceBelow())
-      return RunOnDevice(frame_, ready.run, call);
-    const int32_t index = first_->device_id;
-    LowerTensors(frame_, call->device_type);
-    const auto enter = [&] { return EnterBelow(frame_, call->device_type, index, &call->stream); };
-    if (call->device_type == 1) {
-      call->device_id = 0;
-      return RunHere(ready, call, true, enter);
-    }
-    const int32_t status = enter();
-    return status ? status : RunOnDevice(frame_, ready.run, call);
+    if (__builtin_expect(status != kAnyopOk, 0)) return CheckKernelStatus(status);
+    return kAnyopOk;
   }
 
   int32_t CheckKernelStatus(int32_t status) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "device_below.h"
+#include "keep_in_place.h"
 #include "log.h"
 #include "memory.h"
 #include "settings.h"
@@ -164,6 +166,23 @@ void Copies::Say(uint32_t i, const AnyopTensor& t) const {
               " and strides " + SizesText(t.ndim, t.strides) +
               ": it is copied; one that is contiguous" +
               (p.layout == kAnyopRows ? " in its last dimension" : "") + " is not");
+}
+
+int32_t Copies::Make(uint64_t params, const AnyopTensor& first, bool is_long) {
+  if (int32_t status = Plan(params)) return status;
+  if (frame_->explanation) return kAnyopOk;
+  const bool waits = first.device_type != 1;
+  const bool unlock = (is_long || waits) && frame_->before_kernel;
+  if (unlock) {
+    KeepInPlace(frame_, true);
+    frame_->before_kernel(frame_);
+  }
+  void* stream;
+  const int32_t status =
+      waits ? EnterBelow(frame_, 1, first.device_id, &stream) : int32_t{kAnyopOk};
+  if (status == kAnyopOk) Run();
+  if (unlock) frame_->after_kernel(frame_);
+  return status;
 }
 
 void Copies::Run() const {

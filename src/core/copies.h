@@ -20,13 +20,17 @@ class Copies {
  public:
   Copies(Frame* frame, Scratch* scratch) : frame_(frame), scratch_(scratch) {}
 
-  // Makes the tensors of these parameters (a bit each) dense, in memory that is still to be filled;
-  // says once of each that it is copied. Where the call is only explained, there is no memory.
+  // Makes the tensors of these parameters (a bit each) dense, and says once of each that it is
+  // copied. Behind what the stream holds, where first, one of the call's, is of a framework's
+  // device; without the caller's lock where that is so or the copies are long. Where the call is
+  // only explained, nothing is copied.
+  int32_t Make(uint64_t params, const AnyopTensor& first, bool is_long);
+
+ private:
+  // In memory that is still to be filled.
   int32_t Plan(uint64_t params);
   // Fills it. Throws nothing.
   void Run() const;
-
- private:
   struct Copy {
     const Copy* next;
     AnyopTensor from;

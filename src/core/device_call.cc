@@ -3,6 +3,7 @@
 // for the device.
 #include "device_call.h"
 
+#include "device_below.h"
 #include "loader.h"
 #include "when.h"
 
@@ -83,9 +84,32 @@ int32_t RunUnlocked(DeviceCall* self, AnyopKernel kernel, AnyopCall* call) {
   return status || !left ? status : Fail(self->frame, left, "%s", self->device->last_error());
 }
 
+// The CPU's kernel on memory of a framework's device: behind what its stream holds, and without the
+// caller's lock, which that may need.
+int32_t RunOnCpu(Frame* frame, int32_t index, AnyopKernel kernel, AnyopCall* call) {
+  call->device_id = 0;
+  if (frame->before_kernel) frame->before_kernel(frame);
+  int32_t status;
+  try {
+    status = EnterBelow(frame, 1, index, &call->stream);
+    if (status == kAnyopOk) status = kernel(frame->args, call);
+  } catch (...) {
+    if (frame->before_kernel) frame->after_kernel(frame);
+    throw;
+  }
+  if (frame->before_kernel) frame->after_kernel(frame);
+  return status;
+}
+
 }  // namespace
 
-int32_t RunOnDevice(Frame* frame, AnyopKernel kernel, AnyopCall* call) {
+int32_t RunOnDevice(Frame* frame, const AnyopTensor& first, AnyopKernel kernel, AnyopCall* call) {
+  if (first.device_type == kFrameworkDevice && HasDeviceBelow()) {
+    const int32_t index = first.device_id;
+    LowerTensors(frame, call->device_type);
+    if (call->device_type == 1) return RunOnCpu(frame, index, kernel, call);
+    if (int32_t status = EnterBelow(frame, call->device_type, index, &call->stream)) return status;
+  }
   DeviceCall self{frame, FindDevice(call->device_type)};
   call->workspace = TakeOnDevice;
   call->fail = FailOnDevice;

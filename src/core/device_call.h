@@ -8,6 +8,8 @@
 namespace anyop {
 
 // The kernel's status, or that of what failed around it; then the frame has a text.
-int32_t RunOnDevice(Frame* frame, AnyopKernel kernel, AnyopCall* call);
+// first: a tensor of the call's.
+// Where that is of a framework's device, the kernel is one of what lies below, call->device_type.
+int32_t RunOnDevice(Frame* frame, const AnyopTensor& first, AnyopKernel kernel, AnyopCall* call);
 
 }  // namespace anyop

@@ -97,7 +97,9 @@ int32_t Run(AnyopKernel kernel, int device, char* error) {
   call.device_type = kHere;
   call.device_id = device;
   call.stream = &call;
-  const int32_t status = anyop::RunOnDevice(&frame, kernel, &call);
+  AnyopTensor there = {};
+  there.device_type = call.device_type;
+  const int32_t status = anyop::RunOnDevice(&frame, there, kernel, &call);
   CHECK(status == kAnyopOk || frame.error[0]);
   std::strcpy(error, frame.error);
   return status;

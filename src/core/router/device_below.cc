@@ -73,7 +73,8 @@ bool IsNearer(const Implementation& a, const Implementation& b) {
   return a.priority != b.priority ? a.priority > b.priority : PlaceBelow(a) < PlaceBelow(b);
 }
 
-bool RunsOnCpuBelow(const Operator& op) {
+bool RunsOnCpu(const Operator& op, int device_type) {
+  if (device_type != kFrameworkDevice) return device_type == 1;
   const Reading reading;
   const auto& there = op.route.load(std::memory_order_acquire)->candidates[kFrameworkDevice];
   return !there.empty() && std::all_of(there.begin(), there.end(), [](const auto* i) {

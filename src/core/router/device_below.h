@@ -29,8 +29,8 @@ int RunsAs(const Implementation& implementation, int device_type);
 // The nearer comes first: by priority, then by its place among the types below.
 bool IsNearer(const Implementation& a, const Implementation& b);
 
-// Whether all that may run for an operator on the framework's device runs on the CPU.
-bool RunsOnCpuBelow(const Operator& op);
+// Whether all that may run for an operator, given tensors of this kind of device, runs on the CPU.
+bool RunsOnCpu(const Operator& op, int device_type);
 
 // What AnyopDeviceBelow.enter does, with the failure noted in the frame.
 int32_t EnterBelow(Frame* frame, int type, int index, void** stream);
