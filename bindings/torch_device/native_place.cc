@@ -59,6 +59,11 @@ int32_t Enter(int32_t type, int32_t index, void** stream, char* error, int64_t e
     std::snprintf(error, static_cast<size_t>(error_bytes), "%s", why);
     return int32_t{kAnyopDeviceError};
   };
+  if (index < 0 || index >= platform->Count()) {  // of a tensor that another library made
+    std::snprintf(error, static_cast<size_t>(error_bytes), "there is no device %d, only %d", index,
+                  platform->Count());
+    return kAnyopValueError;
+  }
   try {
     const auto device = static_cast<DeviceIndex>(index);
     if (type == kDlCpu)

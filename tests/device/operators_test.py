@@ -178,6 +178,17 @@ def test_messages_name_the_device():
         anyop.rms_norm(x[0], x[0], out=x[0])
 
 
+@pytest.mark.parametrize("index", [64, 256, 100_000])
+def test_a_device_that_there_is_not(index):
+    """Arrays of other libraries may say so, by DLPack."""
+    import numpy as np
+    from anyop.testing.dlpack import DlpackArray
+
+    arrays = [DlpackArray(np.ones(4, np.float32), device=(12, index)) for _ in range(2)]
+    with pytest.raises(ValueError, match=f"relu: there is no device {index}, only"):
+        anyop.relu(arrays[0], out=arrays[1])
+
+
 def test_two_devices_are_not_mixed(two_devices):
     x, w = torch.ones(2, 4, device="anyop:1"), torch.ones(4, device="anyop:0")
     with pytest.raises(
