@@ -20,7 +20,7 @@ CPP := $(shell find src include ops bindings tests examples bench codegen -type 
 # The programs of bench/, not what they share.
 BENCH := $(shell grep -l '__main__' bench/*.py)
 
-.PHONY: help demo test test-gpu test-full fuzz test-versions wheel lint format stubs bench docs clean needs debian
+.PHONY: sizes help demo test test-gpu test-full fuzz test-versions wheel lint format stubs bench docs clean needs debian
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 \2/p' $(MAKEFILE_LIST) | awk '{name = $$1; $$1 = ""; printf "  %-14s%s\n", name, $$0}'
@@ -91,6 +91,9 @@ stubs: $(VENV)/.runtime $(VENV)/.dev ## the type stubs that are committed
 
 bench: $(VENV)/.anyop $(VENV)/.dev ## the programs of bench/
 	@for program in $(BENCH); do $(STEP) --show "$$program" $(PY) $$program $(ARGS) || exit 1; done
+
+sizes: ## what each operator takes in the library that is built
+	@$(PYTHON) tools/sizes.py build/package
 
 docs: $(VENV)/.runtime ## a page of every operator, in build/docs
 	@$(STEP) "build/docs/operators_reference.md" $(PY) -m codegen --what docs --out build/docs ops
