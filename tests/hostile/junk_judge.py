@@ -216,7 +216,9 @@ def _differs(draft: Draft, found: Any, plain: dict[str, Any]) -> str | None:
     if len(got) != count:
         return f"{len(got)} results, expected {count}"
     # NumPy makes what lies between an argument and an empty result: of terabytes.
-    vast = any(isinstance(v, np.ndarray) and max(v.shape, default=0) > 2**24 for v in plain.values())
+    vast = any(
+        isinstance(v, np.ndarray) and max(v.shape, default=0) > 2**24 for v in plain.values()
+    )
     reference = None if vast else _reference(draft, plain)
     for at, param in enumerate(subject.results):
         problem = _compare(

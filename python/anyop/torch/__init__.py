@@ -70,7 +70,8 @@ else:
 
 def __dir__() -> list[str]:
     """What users call, without the modules behind it."""
-    public = ("device", "nn", "overlay", "replace")
+    hidden = ("__getattr__",)
+    shown = {name for name in globals() if name == "device" or name[:2] == "__"}
     return sorted(
-        name for name in globals() if name in public or (name[:2] == "__" and name != "__getattr__")
+        shown.difference(hidden).union(() if _is_paddle else ("nn", "overlay", "replace"))
     )
