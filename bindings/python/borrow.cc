@@ -361,7 +361,10 @@ void Borrowed::TakeGil(Frame* frame) {
   PyEval_RestoreThread(static_cast<Borrowed*>(frame->binding)->thread_);
 }
 
-int32_t Borrowed::AllocateByGlue(uint32_t output, AnyopTensor* tensor) {
+int32_t Borrowed::AllocateByGlue(Frame* frame, uint32_t output, AnyopTensor* tensor) {
+  frame->torch_result = [](Frame* f, uint32_t o) {
+    return TorchTensorImpl(static_cast<Borrowed*>(f->binding)->results_[o]);
+  };
   results_[output] = NewTorchTensor(mode_, tensor);
   return results_[output] ? kAnyopOk : kAnyopPending;
 }
@@ -434,7 +437,7 @@ int32_t Borrowed::Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor) {
   auto* self = static_cast<Borrowed*>(frame->binding);
   int32_t status;
   if (self->mode_.glue) {
-    status = self->AllocateByGlue(output, tensor);
+    status = self->AllocateByGlue(frame, output, tensor);
   } else if (self->first_->origin == Origin::kPaddle &&
              NewPaddleTensor(self->first_, tensor, &self->results_[output], &status)) {
   } else {

@@ -97,7 +97,7 @@ class Borrowed {
     if (held) held_.push_back({let_go, held});
   }
   void Keep(PyObject* object);
-  int32_t AllocateByGlue(uint32_t output, AnyopTensor* tensor);
+  int32_t AllocateByGlue(Frame* frame, uint32_t output, AnyopTensor* tensor);
   int32_t AllocateArray(Frame* frame, uint32_t output, AnyopTensor* tensor);
   int32_t AllocateByExchange(uint32_t output, AnyopTensor* tensor);
   static int32_t Refused(Frame* frame, uint32_t output, const AnyopTensor& tensor);

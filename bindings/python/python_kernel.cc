@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "aten_plan.h"
 #include "dtype.h"
 #include "gil.h"
 #include "stack.h"
@@ -19,7 +20,8 @@ struct PythonKernel {
   const Operator* op;
   std::string name;
   PyObject* run;
-  bool is_anyops;  // the aten backend: its errors are as those of any other kernel of anyop's
+  bool is_anyops;    // the aten backend: its errors are as those of any other kernel of anyop's
+  aten::Plan* plan;  // what does the same without Python; nullptr: nothing does
 };
 
 constexpr const char* kEnded = "its kernel is written in Python, which has ended";
@@ -244,6 +246,13 @@ int32_t Run(const void* args, AnyopCall* call) {
   return kAnyopOk;
 }
 
+// Python makes the calls that the plan cannot, and says what is wrong with others.
+int32_t RunPlanned(const void* args, AnyopCall* call) {
+  const int32_t status =
+      aten::RunPlan(*static_cast<const PythonKernel*>(call->context)->plan, args, call);
+  return __builtin_expect(status != kAnyopPending, 1) ? status : Run(args, call);
+}
+
 // What a resolver returned: run, or a text; None leaves both open, *run stays nullptr. nullptr: an
 // error is set.
 bool Take(const Implementation& implementation, Ref answer, AnyopKernel* run, void** context,
@@ -258,9 +267,10 @@ bool Take(const Implementation& implementation, Ref answer, AnyopKernel* run, vo
     return false;
   }
   if (answer.get() == Py_None) return true;
-  *run = Run;
+  aten::Plan* plan = TakePlan(*implementation.op, implementation.name, answer.get());
+  *run = plan ? RunPlanned : Run;
   *context = new PythonKernel{implementation.op, implementation.name, answer.get(),
-                              implementation.form == "aten"};
+                              implementation.form == "aten", plan};
   answer.Release();
   return true;
 }
@@ -285,6 +295,7 @@ bool RaiseKernelError(const char* message) {
 void ForgetCallable(void* resolver, void* context) {
   auto* kernel = static_cast<PythonKernel*>(context);
   if (kernel) ReleaseObject(kernel->run);
+  if (kernel && kernel->plan) aten::FreePlan(kernel->plan);
   if (resolver) ReleaseObject(resolver);
   delete kernel;
 }

@@ -200,8 +200,12 @@ void MarkTorchWritten(const TorchMode& mode, PyObject* object) {
   if (!done) PyErr_Clear();
 }
 
+void* TorchTensorImpl(PyObject* object) {
+  return ImplOf(*guard.load(std::memory_order_acquire), object);
+}
+
 void* HoldTorchTensor(const TorchMode& mode, PyObject* object) {
-  return mode.glue->hold(ImplOf(*guard.load(std::memory_order_acquire), object));
+  return mode.glue->hold(TorchTensorImpl(object));
 }
 
 PyObject* NewTorchTensor(const TorchMode& mode, AnyopTensor* tensor) {

@@ -47,4 +47,7 @@ void* HoldTorchTensor(const TorchMode& mode, PyObject* object);
 // A new tensor of tensor's device, dtype and shape by the glue; nullptr with an error set.
 PyObject* NewTorchTensor(const TorchMode& mode, AnyopTensor* tensor);
 
+// By the glue: the address of its c10::TensorImpl.
+void* TorchTensorImpl(PyObject* object);
+
 }  // namespace anyop

@@ -308,6 +308,9 @@ int32_t Values::Allocate(uint32_t output, AnyopTensor* tensor) {
   auto* handle = static_cast<void**>(::operator new(sizeof(void*)));
   *handle = impl;
   results_[output] = reinterpret_cast<TensorHandle>(handle);
+  frame.torch_result = [](Frame* f, uint32_t o) {
+    return ImplOf(static_cast<Values*>(f->binding)->results_[o]);
+  };
   return kAnyopOk;
 }
 

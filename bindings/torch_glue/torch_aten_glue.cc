@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "torch_aten_arguments.h"
+#include "torch_aten_machine.h"
 #include "torch_aten_results.h"
 #include "torch_aten_separate.h"
 #include "torch_aten_view.h"
@@ -199,15 +200,22 @@ void* Find(const char* name, const char* overload) {
   }
 }
 
+// The state of the thread while a call runs.
+struct CallState {
+  explicit CallState(const AnyopAtenOptions* options) {
+    const uint32_t flags = options ? options->flags : 0;
+    if (!(flags & kAnyopAtenAsTorch)) plain.emplace();
+    if (flags & kAnyopAtenHasStream) stream.emplace(options->device_id, options->stream);
+  }
+  std::optional<PlainState> plain;
+  std::optional<StreamState> stream;
+};
+
 int32_t CallOp(void* op, const AnyopAtenType* types, int32_t num_arguments,
                const AnyopAtenValue* values, AnyopAtenValue* results, int32_t num_results,
                const AnyopAtenOptions* options, char* error, int64_t error_bytes) {
   try {
-    const uint32_t flags = options ? options->flags : 0;
-    std::optional<PlainState> plain;
-    std::optional<StreamState> stream;
-    if (!(flags & kAnyopAtenAsTorch)) plain.emplace();
-    if (flags & kAnyopAtenHasStream) stream.emplace(options->device_id, options->stream);
+    const CallState state(options);
     Arguments arguments{types, values, num_arguments};
     Call(*static_cast<const OperatorHandle*>(op), arguments, results, num_results);
     return kAnyopOk;
@@ -228,6 +236,37 @@ int32_t View(AnyopAtenTensor** tensor, AnyopTensor* view, uint32_t* flags, char*
   }
 }
 
+void* MakePlan(const AnyopAtenPlan* plan) {
+  try {
+    return NewPlan(*plan);
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+void FreePlan(void* plan) { delete static_cast<Plan*>(plan); }
+
+int32_t RunPlan(const void* plan, const AnyopAtenValue* values, const AnyopAtenOptions* options,
+                int32_t* kept, char* error, int64_t error_bytes) {
+  try {
+    const CallState state(options);
+    ThreadStack stack;
+    Machine machine(*static_cast<const Plan*>(plan), values, &*stack);
+    int32_t status = kAnyopPending;
+    try {
+      machine.Compute();
+      status = kAnyopOk;
+      machine.Write();
+    } catch (...) {
+      if (status == kAnyopOk) status = Caught({error, error_bytes});
+    }
+    *kept = machine.TakeBack();
+    return status;
+  } catch (...) {
+    return kAnyopPending;
+  }
+}
+
 const AnyopTorchAtenGlue glue = {
     sizeof(AnyopTorchAtenGlue),
     ANYOP_TORCH_ATEN_GLUE_VERSION,
@@ -236,6 +275,9 @@ const AnyopTorchAtenGlue glue = {
     CallOp,
     Release,
     View,
+    MakePlan,
+    FreePlan,
+    RunPlan,
 };
 
 }  // namespace

@@ -46,6 +46,21 @@ class Loans {
     }
   }
 
+  // Behind a call that may leave nothing behind: the argument that something still refers to, which
+  // finds no memory there from now on; -1: none.
+  int32_t TakeBack() {
+    int32_t kept = -1;
+    for (Loan& loan : all_) {
+      loan.impl.reset();
+      if (loan.storage.use_count() == 1) continue;
+      c10::StorageImpl& storage = *loan.storage.unsafeGetStorageImpl();
+      storage.set_data_ptr_noswap({nullptr, storage.device()});
+      storage.set_nbytes(0);
+      kept = loan.argument;
+    }
+    return kept;
+  }
+
  private:
   // Keeps a caller's memory for what the call has left behind that refers to it.
   static void Keep(const AnyopAtenMemory& memory, c10::StorageImpl& storage) {

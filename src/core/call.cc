@@ -36,10 +36,10 @@ constexpr uint64_t kManyBytes = uint64_t{1} << 20;
     return NameElement(element, status); \
   } while (0)
 
-class Call {
+class Call : InCall {
  public:
   explicit Call(Frame* frame)
-      : frame_(frame), op_(*frame->op), sizes_(frame->op, &frame->arena), spans_(&frame->arena) {}
+      : InCall{frame}, op_(*frame->op), sizes_(frame->op, &frame->arena), spans_(&frame->arena) {}
 
   int32_t Run() {
     if (int32_t status = CheckInputs()) return status;
@@ -415,7 +415,7 @@ class Call {
                       TakeScratch,
                       FailCall,
                       RunParallel,
-                      this,
+                      static_cast<InCall*>(this),
                       ready.context,
                       static_cast<int32_t>(ready.choice),
                       0};
@@ -449,7 +449,9 @@ class Call {
     return status;
   }
 
-  static Call* Self(AnyopCall* call) { return static_cast<Call*>(call->internal); }
+  static Call* Self(AnyopCall* call) {
+    return static_cast<Call*>(static_cast<InCall*>(call->internal));
+  }
   static void* TakeScratch(AnyopCall* call, int64_t bytes) {
     return Self(call)->scratch_.Take(bytes);
   }
@@ -466,7 +468,6 @@ class Call {
     Parallel(count, grain, body, context);
   }
 
-  Frame* frame_;
   const Operator& op_;
   Sizes sizes_;
   Spans spans_;

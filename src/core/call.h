@@ -45,6 +45,8 @@ struct Frame {
   // data and strides are to be filled (and shape replaced by one that outlives the call, where it
   // would not).
   int32_t (*allocate)(Frame* frame, uint32_t output, AnyopTensor* tensor) = nullptr;
+  // Of a result that was made: its c10::TensorImpl, where torch's glue made it. May be null.
+  void* (*torch_result)(Frame* frame, uint32_t output) = nullptr;
   // Before code that lets the caller's other threads run, at most once: the memory of the arguments
   // stays in its place until the call ends. May be null.
   void (*hold)(Frame* frame) = nullptr;
@@ -58,6 +60,12 @@ struct Frame {
 // Notes "op: message" in frame->error and returns status.
 __attribute__((format(printf, 3, 4), cold)) int32_t Fail(Frame* frame, int32_t status,
                                                          const char* format, ...);
+
+// What AnyopCall::internal points to.
+struct InCall {
+  Frame* frame_;
+};
+inline Frame* FrameOf(const AnyopCall& call) { return static_cast<InCall*>(call.internal)->frame_; }
 
 inline void SetInt(Frame* frame, const Param& p, int64_t value) {
   frame->Field<int64_t>(p) = value;

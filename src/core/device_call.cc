@@ -16,17 +16,18 @@ struct Block {
 };
 
 // What call->internal is while such a kernel runs.
-struct DeviceCall {
-  Frame* frame;
+struct DeviceCall : InCall {
   const AnyopDevice*
       device;  // nullptr: none is registered; kernels without scratch run all the same
   Block* blocks = nullptr;
 };
 
-DeviceCall* Self(AnyopCall* call) { return static_cast<DeviceCall*>(call->internal); }
+DeviceCall* Self(AnyopCall* call) {
+  return static_cast<DeviceCall*>(static_cast<InCall*>(call->internal));
+}
 
 int32_t FailOnDevice(AnyopCall* call, int32_t status, const char* message) {
-  return Fail(Self(call)->frame, status, "%s", message);
+  return Fail(Self(call)->frame_, status, "%s", message);
 }
 
 // nullptr with an error noted when there is none.
@@ -35,7 +36,7 @@ void* TakeOnDevice(AnyopCall* call, int64_t bytes) {
   const AnyopDevice* device = self->device;
   if (!device || !HasFunction(device, &AnyopDevice::allocate_on) ||
       !HasFunction(device, &AnyopDevice::free_on)) {
-    Fail(self->frame, kAnyopOutOfMemory, "no scratch memory is known on %s",
+    Fail(self->frame_, kAnyopOutOfMemory, "no scratch memory is known on %s",
          DeviceName(call->device_type).c_str());
     return nullptr;
   }
@@ -43,16 +44,16 @@ void* TakeOnDevice(AnyopCall* call, int64_t bytes) {
   // A kernel that asks for nothing gets a place all the same, as on the CPU.
   const int64_t some = bytes == 0 ? 1 : bytes;
   try {
-    Block* block = self->frame->arena.Take<Block>(1);
+    Block* block = self->frame_->arena.Take<Block>(1);
     if (device->allocate_on(call->device_id, call->stream, some, &memory)) {
-      Fail(self->frame, kAnyopOutOfMemory, "%lld bytes of scratch memory: %s", (long long)bytes,
+      Fail(self->frame_, kAnyopOutOfMemory, "%lld bytes of scratch memory: %s", (long long)bytes,
            device->last_error());
       return nullptr;
     }
     *block = {self->blocks, memory};
     self->blocks = block;
   } catch (const std::bad_alloc&) {
-    Fail(self->frame, kAnyopOutOfMemory, "out of memory");
+    Fail(self->frame_, kAnyopOutOfMemory, "out of memory");
   }
   return memory;
 }
@@ -68,20 +69,20 @@ int32_t GiveBack(const DeviceCall& self, const AnyopCall& call) {
 }
 
 int32_t RunEntered(DeviceCall* self, AnyopKernel kernel, AnyopCall* call) {
-  const int32_t status = kernel(self->frame->args, call);
+  const int32_t status = kernel(self->frame_->args, call);
   const int32_t back = GiveBack(*self, *call);
-  return status || !back ? status : Fail(self->frame, back, "%s", self->device->last_error());
+  return status || !back ? status : Fail(self->frame_, back, "%s", self->device->last_error());
 }
 
 int32_t RunUnlocked(DeviceCall* self, AnyopKernel kernel, AnyopCall* call) {
-  if (!self->device) return kernel(self->frame->args, call);
+  if (!self->device) return kernel(self->frame_->args, call);
   AnyopDeviceScope scope;
   if (int32_t status = self->device->enter(call->device_id, &scope))
-    return Fail(self->frame, status, "%s", self->device->last_error());
+    return Fail(self->frame_, status, "%s", self->device->last_error());
   const int32_t status = RunEntered(self, kernel, call);
   if (!scope.changed) return status;
   const int32_t left = self->device->leave(&scope);
-  return status || !left ? status : Fail(self->frame, left, "%s", self->device->last_error());
+  return status || !left ? status : Fail(self->frame_, left, "%s", self->device->last_error());
 }
 
 // The CPU's kernel on memory of a framework's device: behind what its stream holds, and without the
@@ -110,10 +111,10 @@ int32_t RunOnDevice(Frame* frame, const AnyopTensor& first, AnyopKernel kernel, 
     if (call->device_type == 1) return RunOnCpu(frame, index, kernel, call);
     if (int32_t status = EnterBelow(frame, call->device_type, index, &call->stream)) return status;
   }
-  DeviceCall self{frame, FindDevice(call->device_type)};
+  DeviceCall self{{frame}, FindDevice(call->device_type)};
   call->workspace = TakeOnDevice;
   call->fail = FailOnDevice;
-  call->internal = &self;
+  call->internal = static_cast<InCall*>(&self);
   // A launch waits when the device's queue is full, which may be for long: never with the lock.
   if (frame->before_kernel) frame->before_kernel(frame);
   const int32_t status = RunUnlocked(&self, kernel, call);

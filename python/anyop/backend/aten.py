@@ -16,6 +16,7 @@ from anyop import _frameworks, _torch_aten_glue
 from anyop._build_once import NotBuilt
 from anyop._routes import explaining
 from anyop.backend.aten_calls import AtenCalls
+from anyop.backend.aten_plan import Plan, make_plan
 from anyop.backend.call_text import CallText, Resolve, compile_call, read_call_text
 from anyop.backend.torch_calls import Place, TorchCalls, shape_text
 from anyop.codegen.calls import CONSTANTS, WORDS, split_name
@@ -40,7 +41,7 @@ def provide(
     names = [param["name"] for param in (*metadata["inputs"], *metadata["results"])]
     try:
         call = read_call_text(text, names)
-        return _Call(torch, _calls(torch, look_up), metadata, call, look_up).run
+        return _Call(torch, _calls(torch, look_up), metadata, call, look_up)
     except (Mistake, LookupError) as error:
         return f"its call cannot be used with torch {torch.__version__}: {error}"
     except NotBuilt:
@@ -60,7 +61,7 @@ def _calls(torch: ModuleType, look_up: Resolve | None) -> TorchCalls | AtenCalls
 
 
 class _Call:
-    """The call of one operator."""
+    """The call of one operator. Core runs its plan where there is one, and calls it for what that cannot do."""
 
     def __init__(
         self,
@@ -81,8 +82,13 @@ class _Call:
         always = not any(param["optional"] for param in metadata["results"])
         into = self._text_into() if always and look_up is None else None
         self.compute_into = into and self._compile(into, self._overload)
+        self.plan: Plan | None = None
+        if isinstance(calls, AtenCalls):
+            self.plan = make_plan(text, into, self.inputs, self.results, self._schema)
 
-    def run(self, values: Sequence[Any], device_type: int, device_id: int, stream: int) -> None:
+    def __call__(
+        self, values: Sequence[Any], device_type: int, device_id: int, stream: int
+    ) -> None:
         """One call: inputs, then the places of the results, None where one is not wanted."""
         count = len(self.inputs)
         with self.calls.state(device_type, device_id, stream):
@@ -128,7 +134,10 @@ class _Call:
         name, overload = split_name(single.func)
         plain, packet = self._schema(name, overload), getattr(self.torch.ops.aten, name)
         for other in packet.overloads():
-            schema = getattr(packet, other)._schema
+            function = getattr(packet, other)
+            if self.torch.Tag.generated in function.tags:  # it would compute, then copy
+                continue
+            schema = function._schema
             outs = [argument.name for argument in schema.arguments if argument.is_out]
             if len(outs) == len(self.results) and _taken(schema) == _taken(plain):
                 return CallText(_into(single, name, other, outs, self.results), self.text.sizes)

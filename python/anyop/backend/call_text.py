@@ -8,6 +8,7 @@ caller's to say: ATen's, or another library's that has the same ones.
 from __future__ import annotations
 
 import ast
+import copy
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -68,10 +69,10 @@ def compile_call(
     words: Mapping[str, Any],
 ) -> Callable[..., Any]:
     """The function of inputs, then results' places (None: not wanted). `words` has calls.WORDS and calls.CONSTANTS."""
-    writer = _Writer(resolve)
+    writer, tree = _Writer(resolve), copy.deepcopy(text.tree)  # the writer changes it
     body = [_size(name, param, at) for name, (param, at) in text.sizes.items()]
-    body += [writer.visit(statement) for statement in text.tree.body[:-1]]
-    value = _value(text.tree)
+    body += [writer.visit(statement) for statement in tree.body[:-1]]
+    value = _value(tree)
     if isinstance(value, ast.Tuple):
         parts = [writer.visit(part) for part in value.elts]
         value = ast.Tuple([_if_wanted(*pair) for pair in zip(parts, results)], ast.Load())
