@@ -45,6 +45,8 @@ def numpy_calls(anyop) -> dict:
         "rms_norm allocating": lambda: anyop.rms_norm(x, w),
         "native_layer_norm": lambda: anyop.native_layer_norm(x, w, w),
         "add broadcasting": lambda: anyop.add(x, w),
+        "softmax by aten": lambda: anyop.softmax(x),
+        "layer_norm by aten": lambda: anyop.layer_norm(x, w, w),
         "aten.add": lambda add=anyop.aten.add: add(x, x),
         "aten.cat": lambda cat=anyop.aten.cat: cat(lists),
         "aten.add out=": lambda add=anyop.aten.add: add(x, x, out=y),
@@ -64,6 +66,8 @@ def torch_calls(anyop) -> dict:
         "rms_norm out=": lambda: anyop.rms_norm(x, w, 1e-6, y),
         "rms_norm allocating": lambda: anyop.rms_norm(x, w),
         "native_layer_norm": lambda: anyop.native_layer_norm(x, w, w),
+        "softmax by aten": lambda: anyop.softmax(x),
+        "layer_norm by aten": lambda: anyop.layer_norm(x, w, w),
         "torch.ops.anyop.rms_norm": lambda: operator.rms_norm.default(x, w, 1e-6),
         "rms_norm and its gradient": lambda: torch.autograd.grad(anyop.rms_norm(gx, w), gx, seed),
         "aten.add": lambda add=anyop.aten.add: add(a, b),
@@ -140,6 +144,7 @@ def count(group: str, package: str) -> dict[str, int]:
         command = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
         command += [f"--callgrind-out-file={out}", sys.executable, __file__]
         variables = {"PYTHONPATH": package, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        variables |= {"ANYOP_OP_SOFTMAX": "aten", "ANYOP_OP_LAYER_NORM": "aten"}
         variables["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
         said = subprocess.run(
             [*command, "--counted", group, "--marks", str(marks)],
