@@ -20,7 +20,7 @@ import sys, warnings
 warnings.simplefilter("error", RuntimeWarning)
 import torch, anyop, anyop.torch
 from anyop.torch.overload_backends import register
-from anyop.torch.overlay import calls, overlaid
+from anyop.torch.overlaying import calls, overlaid
 from torch.nn import functional as F
 device = sys.argv[1]
 torch.manual_seed(0)

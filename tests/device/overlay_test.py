@@ -14,7 +14,7 @@ import pytest
 pytestmark = pytest.mark.cpu
 torch = pytest.importorskip("torch", reason="torch is not installed")
 from anyop.torch import overlay  # noqa: E402
-from anyop.torch.overlay import overlaid  # noqa: E402
+from anyop.torch.overlaying import overlaid  # noqa: E402
 
 
 def dumps(*overloads: str) -> list[str]:
@@ -25,7 +25,7 @@ def dumps(*overloads: str) -> list[str]:
 
 
 def calls(overload: str) -> dict[str, int]:
-    return sys.modules["anyop.torch.overlay"].calls(overload)
+    return sys.modules["anyop.torch.overlaying"].calls(overload)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ Gradients, torch.compile, torch.export, torch.func, autocast and the flop counte
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from anyop import _frameworks
 
@@ -34,7 +34,7 @@ _frameworks.hide_from_proxy(__name__)  # what this package imports from here on 
 if _is_paddle:  # what code written for torch gets under Paddle's proxy
     from anyop.paddle import slow_call
 
-    def __getattr__(name: str) -> NoReturn:
+    def __getattr__(name: str) -> Any:
         if name in ("nn", "replace"):
             raise ImportError(
                 f"anyop.torch.{name} is for PyTorch, and torch is Paddle here (its torch proxy, or "
@@ -54,15 +54,16 @@ else:
 
     if TYPE_CHECKING:
         from anyop.torch import nn
-        from anyop.torch.overlay import overlay
-        from anyop.torch.replace import replace
+        from anyop.torch.overlaying import overlay
+        from anyop.torch.replacing import replace
 
     def __getattr__(name: str) -> Any:
         """What takes longest to import comes when it is asked for."""
-        if name not in ("nn", "overlay", "replace"):
+        module = {"nn": "nn", "overlay": "overlaying", "replace": "replacing"}.get(name)
+        if module is None:
             raise AttributeError(f"module {__name__} has no attribute {name}")
-        found = importlib.import_module(f"{__name__}.{name}")
-        globals()[name] = found if name == "nn" else getattr(found, name)
+        found = importlib.import_module(f"{__name__}.{module}")
+        globals()[name] = found if name == module else getattr(found, name)
         return globals()[name]
 
     __all__ = ["nn", "overlay", "replace", "slow_call"]
