@@ -13,7 +13,7 @@ from .sections import BACKENDS, text_of
 from .source import Mistake, listed, nearest
 
 _TERM = re.compile(r"(\w+)(?:\(([\w*]*)\))?(?:%(\d+))?(!=|<=|>=|=|<|>)([\w|.-]+)", re.ASCII)
-_CALLS = ("dtype", "rank", "numel", "contiguous")
+_CALLS = ("dtype", "rank", "numel", "contiguous", "address")
 _FIX = 'write it like when = "dtype=float32|bfloat16 D<=1024 D%8=0"'
 
 
@@ -42,6 +42,8 @@ def _check_term(word: str, match: re.Match[str], params: list[Param], binding: B
     if name in ("rank", "numel") and argument is not None:
         known = [*_tensors(params), *_groups(binding)]
         _check_known(argument, known, f"{name}({argument}) in when", "a tensor or a group")
+    elif name == "address" and argument is not None:
+        _check_known(argument, _tensors(params), f"address({argument}) in when", "a tensor")
     elif name == "contiguous" and argument is not None:
         _check_known(argument, _tensors(params), f"contiguous({argument}) in when", "a tensor")
         if compare not in ("=", "!=") or modulo or value not in ("0", "1"):

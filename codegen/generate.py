@@ -19,6 +19,7 @@ from .module_adapter import module_path, write_module_adapter
 from .operator_file import Operator
 from .source import Mistake, SchemaError, SchemaErrors
 from .table import write_table
+from .triton_adapter import write_triton_adapter
 
 
 @dataclass
@@ -72,6 +73,8 @@ def _add_kernel(made: Generated, op: Operator, kernel: Kernel, library: str) -> 
     if kernel.form == "image":
         made.files[path] = write_image_adapter(op, kernel)
         made.embedded += [file for file in kernel.files if file not in made.embedded]
+    elif kernel.form == "triton":
+        made.files[path] = write_triton_adapter(op, kernel)
     elif kernel.form == "module":
         made.files[path] = write_module_adapter(op, kernel, library)
         _bundle(made, op, kernel, library)

@@ -75,10 +75,23 @@ FILE = sample(
             "file": "scale.ptx", "entry": "tile", "grid": ["ceil(numel(*)/8)"], "block": [256], "device": "cuda",
             "arguments": ["weight", "k", "D*2", "eps:float", "out", "sums"], "shared_bytes": "D * 4",
         },
+        "triton": {"file": "scale_triton.py", "function": "tile"},
+    },
+    launch={
+        "triton": {
+            "kernel": "tile", "names": {"N": "size(x, -1) if bias is None else D"}, "grid": ["ceil(rows/BLOCK)"],
+            "arguments": ["x", "bias", "out", "sums", "N", "eps:double"], "options": {"num_warps": "4"},
+            "constants": {"BLOCK": "min(D, 64)", "KIND": "tl.float32", "ON": "mode == 'a'"}, "ahead": ["D=64 mode=a"],
+        }
     },
 )  # fmt: skip
 FILES = {
     "scale.py": "def scale(x, weight, bias, k, mode, more, eps):\n    pass\n",
+    "scale_triton.py": """
+@triton.jit
+def tile(x, bias, out, sums, n, eps, BLOCK: tl.constexpr, KIND: tl.constexpr, ON: tl.constexpr):
+    pass
+""",
     "scale.ptx": ".visible .entry tile(\n",
     "scale.cc": "",
     "scale.cu": "",

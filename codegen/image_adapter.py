@@ -11,7 +11,7 @@ from .c_text import c_asm_path, c_comment, c_string
 from .header import header_path
 from .kernels import Kernel
 from .operator_file import Operator
-from .ready import Argument, Image
+from .ready import SCRATCH, Argument, Image
 
 _C_TYPES = {
     "int32": "int32_t",
@@ -26,7 +26,8 @@ def write_image_adapter(op: Operator, kernel: Kernel) -> str:
     """The .c file of one kernel."""
     image, files = kernel.ready, kernel.files
     names = [f"anyop_image_{op.symbol}_{i}" for i in range(len(files))]
-    locals_ = [_local(i, argument) for i, argument in enumerate(image.arguments)]
+    scratch = c_expression(image.scratch_bytes or 0)
+    locals_ = [_local(i, argument, scratch) for i, argument in enumerate(image.arguments)]
     return "\n".join(
         [
             f"/* Generated from {c_comment(op.path.name)}; do not edit. Starts {op.full_name} from its images. */",
@@ -66,9 +67,15 @@ def _params(image: Image) -> list[str]:
     ]
 
 
-def _local(i: int, argument: Argument) -> list[str]:
+def _local(i: int, argument: Argument, scratch_bytes: str) -> list[str]:
     """The value of an argument in a variable of exactly the kernel's type."""
     param = argument.param
+    if argument.text == SCRATCH and param is None:
+        return [
+            f"  const int64_t scratch_bytes = {scratch_bytes};",
+            f"  void* v{i} = scratch_bytes < 0 ? NULL : call->workspace(call, scratch_bytes);",
+            f"  if (!v{i}) return kAnyopOutOfMemory;",
+        ]
     if argument.type is None:
         data = f"args->{param.name}->data"
         value = f"args->{param.name} ? {data} : NULL" if param.optional else data
@@ -102,10 +109,12 @@ def _launch(op: Operator, image: Image) -> list[str]:
     def extent(sizes: tuple) -> str:
         return ", ".join([*map(c_expression, sizes), *["1"] * (3 - len(sizes))])
 
+    cluster = ", ".join(map(str, [*image.cluster, 1, 1][:3] if image.cluster else [0, 0, 0]))
     written = [param.name for param in op.params if param.output or param.mutated]
     lines = [
         "  AnyopCudaLaunch launch = {",
-        f"      {{{extent(image.grid)}}}, {{{extent(image.block)}}}, {c_expression(image.shared_bytes)}, 0}};",
+        f"      {{{extent(image.grid)}}}, {{{extent(image.block)}}}, {c_expression(image.shared_bytes)}, 0,",
+        f"      {{{cluster}}}, {int(image.cooperative)}, {int(image.pdl)}}};",
     ]
     return lines + [f"  launch.written += AnyopCudaElements(args->{name});" for name in written]
 

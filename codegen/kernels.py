@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from .params import Param
 from .ready import Image, Module, read_image, read_module
 from .sections import BACKENDS, check_keys, section, texts_of
 from .source import Mistake, Source, listed, nearest
+from .triton_launch import Launch, check_launch, read_launch
 
 # Suffix -> form of a file that no compiler takes.
 _FORMS = {
@@ -26,7 +27,18 @@ _EVERY = ("name", "device", "when", "priority", "deterministic")
 _KEYS = {
     "source": ("file", "arch", "choices"),
     "object": ("file", "choices"),
-    "image": ("file", "entry", "grid", "block", "shared_bytes", "arguments"),
+    "image": (
+        "file",
+        "entry",
+        "grid",
+        "block",
+        "shared_bytes",
+        "arguments",
+        "cluster",
+        "cooperative",
+        "pdl",
+        "scratch_bytes",
+    ),
     "module": ("file", "function", "arguments"),
     "aten": ("call",),
     "python": ("file", "function", "framework", "needs"),
@@ -49,7 +61,8 @@ class Kernel:
     """One implementation; the first file is the operator's, others may be a family's.
 
     form: "source": compiled (objects may stand beside sources); "object": ready objects and archives;
-    "image": CUDA's cubin, fatbin or PTX; "module": a library of tvm-ffi; those of FOREIGN: a text.
+    "image": CUDA's cubin, fatbin or PTX; "module": a library of tvm-ffi; "triton": a Triton kernel in images that
+    are made when needed, or ahead; those of FOREIGN: a text.
     """
 
     backend: str
@@ -65,6 +78,7 @@ class Kernel:
     when: str | None = None
     deterministic: bool = False
     choices: int = 0  # ways it can be told to go, AnyopCall::choice
+    launch: Launch | None = None  # of the form "triton"
 
     @property
     def sources(self) -> tuple[Path, ...]:
@@ -95,12 +109,20 @@ def read_kernels(
         certain = texts_of(source.data.get("deterministic", []), "deterministic")
         check_keys(dict.fromkeys(certain), table, "backend of deterministic")
     kernels: list[Kernel] = []
+    launches = section(source, "launch")
+    with source.at("launch"):
+        check_keys(launches, table, "backend of [launch]")
     for backend, value in table.items():
         with source.at("kernels", backend):
             entry = dict(value) if isinstance(value, dict) else _plain_entry(backend, value)
             entry.setdefault("deterministic", backend in certain)
             reader = _Reader(source, symbol, name, params, binding)
-            kernels.append(reader.kernel(backend, entry, kernels))
+            plain = reader.kernel(backend, entry, kernels)
+        if backend not in launches:
+            kernels.append(plain)
+            continue
+        with source.at("launch", backend):
+            kernels += reader.launched(plain, launches[backend], kernels)
     return kernels
 
 
@@ -128,6 +150,26 @@ class _Reader:
     operator: str
     params: list[Param]
     binding: Binding
+
+    def launched(self, plain: Kernel, table: object, others: list[Kernel]) -> list[Kernel]:
+        """A Triton kernel's images, then its function in Python for what they do not take, where it has one."""
+        if plain.form != "python" or plain.device != "cuda":
+            raise Mistake(f"launch of the backend {plain.backend}", "a Triton kernel", "remove it")
+        launch = check_launch(table)
+        source, name = plain.foreign.hidden["source"], plain.name or plain.backend
+        made = read_launch(
+            plain.function, plain.files[0], source, launch, plain.when, self.params, self.binding
+        )
+        text = {"file": plain.files[0].name, "kernel": made.kernel}
+        choices = len(made.configs) if len(made.configs) > 1 else 0
+        if choices > _MOST_CHOICES:
+            raise Mistake(f"{choices} configurations", f"at most {_MOST_CHOICES}", "keep the best")
+        image = replace(
+            plain, form="triton", launch=made, foreign=Foreign(text, made.text), choices=choices
+        )
+        fallback = _name(plain.backend, {"name": f"{name}.python"}, others)
+        slower = replace(plain, name=fallback, priority=max(plain.priority - 1, -1000))
+        return [image, slower] if plain.foreign.text["function"] != made.kernel else [image]
 
     def kernel(self, backend: str, entry: dict[str, Any], others: list[Kernel]) -> Kernel:
         keys = dict.fromkeys(_EVERY) | {key: 0 for keys in _KEYS.values() for key in keys}

@@ -36,7 +36,7 @@ from .tangents import read_tangent
 
 _KEYS = (
     "schema", "brief", "math", "source", "inplace", "conditions", "arguments", "shapes", "dtypes",
-    "layouts", "alignment", "kernels", "backward", "tangent", "tolerance", "test", "bench", "autocast",
+    "layouts", "alignment", "kernels", "launch", "backward", "tangent", "tolerance", "test", "bench", "autocast",
     "flops", "independent", "deterministic", "aten_overloads",
 )  # fmt: skip
 _COPIED = ("contiguous, copied", "rows, copied")

@@ -43,6 +43,10 @@ class Image:
     block: tuple[Expr, ...]
     shared_bytes: Expr
     arguments: tuple[Argument, ...]
+    cluster: tuple[int, ...]  # blocks; empty: none
+    cooperative: bool
+    pdl: bool  # may start before what runs on the stream has ended: the kernel waits itself
+    scratch_bytes: Expr | None  # of the argument "scratch"
 
 
 @dataclass(frozen=True)
@@ -68,13 +72,42 @@ def read_image(
     for file in files:
         _check_entry(file, name)
     known = _known_sizes(params, binding)
+    scratch = entry.get("scratch_bytes")
+    texts = entry["arguments"]
+    if (scratch is not None) != (isinstance(texts, list) and SCRATCH in texts):
+        raise Mistake(
+            "scratch_bytes or the argument 'scratch' alone", "both", "write both, or neither"
+        )
     return Image(
         name,
         _extent(entry["grid"], "grid", known, binding),
         _extent(entry["block"], "block", known, binding),
         _expression(entry.get("shared_bytes", 0), "shared_bytes", known, binding),
-        _arguments(entry["arguments"], params, known, binding, image=True),
+        _arguments(texts, params, known, binding, image=True),
+        _cluster(entry.get("cluster", [])),
+        _flag(entry, "cooperative"),
+        _flag(entry, "pdl"),
+        scratch if scratch is None else _expression(scratch, "scratch_bytes", known, binding),
     )
+
+
+SCRATCH = "scratch"
+
+
+def _cluster(value: object) -> tuple[int, ...]:
+    sizes = value if isinstance(value, list) else [value]
+    blocks = 1
+    for size in sizes:
+        blocks *= size if type(size) is int and size > 0 else 0
+    if len(sizes) > 3 or not 1 <= blocks <= 16:
+        raise Mistake(f"cluster {value!r}", "up to three numbers, at most 16 blocks", "correct it")
+    return tuple(sizes)
+
+
+def _flag(entry: dict[str, Any], key: str) -> bool:
+    if type(entry.get(key, False)) is not bool:
+        raise Mistake(f"{key} {entry[key]!r}", "true or false", "correct it")
+    return entry.get(key, False)
 
 
 _EXAMPLES = {
@@ -203,6 +236,8 @@ def _arguments(
 def _image_argument(text: str, params: list[Param], known: list[str], binding: Binding) -> Argument:
     name, _, kind = (part.strip() for part in text.partition(":"))
     param = next((param for param in params if param.name == name), None)
+    if param is None and text == SCRATCH:
+        return Argument(text, None, None, None)
     if param is None:
         expression = _expression(name, "arguments", known, binding)
         _check_type(text, "int", kind or "int64")

@@ -59,9 +59,10 @@ def test_there_are_kernels():
     }
     assert expected <= set(KERNELS)
     for name in KERNELS:
-        (kernel,) = (k for k in anyop.metadata(name)["kernels"] if k["backend"] == "triton")
+        *images, kernel = (k for k in anyop.metadata(name)["kernels"] if k["backend"] == "triton")
         assert (kernel["form"], kernel["device"], kernel["needs"]) == ("python", "cuda", ["triton"])
         assert "float64" not in kernel["when"] and kernel["priority"] < 0
+        assert [k["form"] for k in images] == ["triton"] * (name != "rms_norm_backward")
 
 
 @needs_triton
@@ -133,7 +134,7 @@ sys.modules["triton"] = None
 import anyop, json
 from anyop._load import core
 from anyop.backend import python
-(found,) = (i for i in json.loads(core.implementations("silu")) if i["name"] == "triton")
+(found,) = (i for i in json.loads(core.implementations("silu")) if i["name"] == "triton.python")
 print(python.provide("silu", found["text"]))
 """
     pytest.importorskip("torch", reason="torch is not installed")

@@ -309,6 +309,20 @@ bool ResolveCallable(const Implementation& implementation, AnyopKernel* run, voi
   return Take(implementation, Ref(PyObject_CallObject(resolver, nullptr)), run, context, why);
 }
 
+bool MakeTritonImage(const std::string& op, const std::string& text, const char* kind,
+                     std::string* answer) {
+  const WithGil gil;
+  if (!gil) return *answer = kEnded, false;
+  const PlainFrames frames;
+  const Ref module(PyImport_ImportModule("anyop.backend.triton_image"));
+  const Ref found(
+      module ? PyObject_CallMethod(module.get(), "make", "sss", op.c_str(), text.c_str(), kind)
+             : nullptr);
+  const char* said = found ? PyUnicode_AsUTF8AndSize(found.get(), nullptr) : nullptr;
+  *answer = said ? said : TakeError();
+  return said && *said == '/';
+}
+
 bool ResolveForm(const Implementation& implementation, AnyopKernel* run, void** context,
                  std::string* why) {
   const WithGil gil;

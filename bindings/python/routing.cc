@@ -249,6 +249,7 @@ PyMethodDef routing_methods[] = {
 void InitRouting() {
   for (const char* form : {"aten", "python", "flaggems", "flaggems_c"})
     SetProvider(form, ResolveForm);
+  SetImageMaker(MakeTritonImage);
 }
 
 }  // namespace anyop

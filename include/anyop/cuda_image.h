@@ -28,6 +28,8 @@ enum {
   kAnyopCudaMaxShared = 8,
   kAnyopCudaSharedOptin = 97,       /* bytes that a block may have when its function asks */
   kAnyopCudaSharedFree = 48 * 1024, /* without asking */
+  kAnyopCudaNonPortableCluster = 14,
+  kAnyopCudaPortableCluster = 8, /* blocks */
   kAnyopCudaMajor = 75,
   kAnyopCudaMinor = 76,
   kAnyopCudaRelaxed = 2, /* CU_STREAM_CAPTURE_MODE_RELAXED */
@@ -54,7 +56,21 @@ typedef struct AnyopCudaDriver {
                size_t* bytes); /* NULL before CUDA 12.4 */
   int (*launch)(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                 unsigned bz, unsigned shared_bytes, void* stream, void** args, void** extra);
+  int (*launch_ex)(const void* config, void* function, void** args, void** extra); /* or NULL */
 } AnyopCudaDriver;
+
+/* CUlaunchConfig and CUlaunchAttribute. */
+typedef struct AnyopCudaAttribute {
+  int id; /* 2 cooperative, 4 cluster's sizes, 5 how clusters are placed, 6 PDL */
+  int padding;
+  unsigned value[16];
+} AnyopCudaAttribute;
+typedef struct AnyopCudaConfig {
+  unsigned grid[3], block[3], shared_bytes;
+  void* stream;
+  AnyopCudaAttribute* attributes;
+  unsigned num_attributes;
+} AnyopCudaConfig;
 
 typedef struct AnyopCudaImage {
   const char* name; /* "scale.cubin (sm_90)" */
@@ -67,7 +83,7 @@ typedef struct AnyopCudaLoaded {
   void* module;
   void* function;
   int max_shared; /* dynamic shared memory that the function can have, */
-  int asked;      /* and whether it was asked for */
+  int asked;      /* and whether it was asked for, or for a large cluster */
 } AnyopCudaLoaded;
 
 typedef struct AnyopCudaKernel {
@@ -81,7 +97,9 @@ typedef struct AnyopCudaKernel {
 
 typedef struct AnyopCudaLaunch {
   int64_t grid[3], block[3], shared_bytes;
-  int64_t written; /* elements that the kernel must write: an empty grid writes none */
+  int64_t written;    /* elements that the kernel must write: an empty grid writes none */
+  int64_t cluster[3]; /* blocks; all 0: none is asked for */
+  int32_t cooperative, pdl;
 } AnyopCudaLaunch;
 
 static inline int32_t AnyopCudaFail(AnyopCall* call, const AnyopCudaDriver* driver, int error,
@@ -106,6 +124,7 @@ static inline const char* AnyopCudaFind(void* library, const char* symbol, void*
 static inline const char* AnyopCudaFindAll(void* library, AnyopCudaDriver* driver) {
   const char* missing = NULL;
   AnyopCudaFind(library, "cuFuncGetParamInfo", &driver->param);
+  AnyopCudaFind(library, "cuLaunchKernelEx", &driver->launch_ex);
 #define ANYOP_FIND(name, field) \
   if (!missing) missing = AnyopCudaFind(library, name, &driver->field)
   ANYOP_FIND("cuGetErrorName", error_name);
@@ -268,21 +287,76 @@ static inline int32_t AnyopCudaCheckLaunch(AnyopCall* call, const AnyopCudaLaunc
   return kAnyopOk;
 }
 
+/* With attributes. */
+static inline int AnyopCudaStartEx(const AnyopCudaDriver* driver, void* function,
+                                   const AnyopCudaLaunch* launch, void* stream, void** args) {
+  AnyopCudaAttribute attributes[4];
+  AnyopCudaConfig config = {{0}, {0}, (unsigned)launch->shared_bytes, stream, attributes, 0};
+  memset(attributes, 0, sizeof attributes);
+  for (int i = 0; i < 3; ++i) {
+    config.grid[i] = (unsigned)launch->grid[i];
+    config.block[i] = (unsigned)launch->block[i];
+    attributes[0].value[i] = (unsigned)launch->cluster[i];
+  }
+  if (launch->cluster[0]) {
+    attributes[0].id = 4;
+    attributes[1].id = 5; /* spread over the device */
+    attributes[1].value[0] = 1;
+    config.num_attributes = 2;
+  }
+  AnyopCudaAttribute* next = attributes + config.num_attributes;
+  if (launch->cooperative) *next++ = (AnyopCudaAttribute){2, 0, {1}};
+  if (launch->pdl) *next++ = (AnyopCudaAttribute){6, 0, {1}};
+  config.num_attributes = (unsigned)(next - attributes);
+  return driver->launch_ex(&config, function, args, NULL);
+}
+
+/* What a function must be asked once: much shared memory, a cluster of more than 8 blocks. */
+static inline int AnyopCudaAsk(const AnyopCudaDriver* driver, AnyopCudaLoaded* loaded,
+                               int is_large) {
+  int error = driver->set_attribute(loaded->function, kAnyopCudaMaxShared, loaded->max_shared);
+  if (!error && is_large)
+    error = driver->set_attribute(loaded->function, kAnyopCudaNonPortableCluster, 1);
+  return error;
+}
+
 static inline int32_t AnyopCudaStart(AnyopCall* call, const AnyopCudaDriver* driver,
                                      AnyopCudaLoaded* loaded, const AnyopCudaLaunch* launch,
                                      void** args) {
-  const int shared = (int)launch->shared_bytes;
-  if (shared > kAnyopCudaSharedFree && !__atomic_load_n(&loaded->asked, __ATOMIC_ACQUIRE)) {
-    const int error =
-        driver->set_attribute(loaded->function, kAnyopCudaMaxShared, loaded->max_shared);
+  const int is_large =
+      launch->cluster[0] * launch->cluster[1] * launch->cluster[2] > kAnyopCudaPortableCluster;
+  if ((launch->shared_bytes > kAnyopCudaSharedFree || is_large) &&
+      !__atomic_load_n(&loaded->asked, __ATOMIC_ACQUIRE)) {
+    const int error = AnyopCudaAsk(driver, loaded, is_large);
     if (error) return AnyopCudaFail(call, driver, error, "asking for shared memory");
     __atomic_store_n(&loaded->asked, 1, __ATOMIC_RELEASE);
   }
-  const int error = driver->launch(
-      loaded->function, (unsigned)launch->grid[0], (unsigned)launch->grid[1],
-      (unsigned)launch->grid[2], (unsigned)launch->block[0], (unsigned)launch->block[1],
-      (unsigned)launch->block[2], (unsigned)shared, call->stream, args, NULL);
+  int error;
+  if (launch->cluster[0] || launch->cooperative || launch->pdl) {
+    if (!driver->launch_ex)
+      return call->fail(call, kAnyopDeviceError, "NVIDIA's driver is older than CUDA 12");
+    error = AnyopCudaStartEx(driver, loaded->function, launch, call->stream, args);
+  } else {
+    error = driver->launch(loaded->function, (unsigned)launch->grid[0], (unsigned)launch->grid[1],
+                           (unsigned)launch->grid[2], (unsigned)launch->block[0],
+                           (unsigned)launch->block[1], (unsigned)launch->block[2],
+                           (unsigned)launch->shared_bytes, call->stream, args, NULL);
+  }
   return error ? AnyopCudaFail(call, driver, error, "starting its kernel") : kAnyopOk;
+}
+
+/* In the primary context of its device, on the call's stream. */
+static inline int32_t AnyopCudaStartLoaded(AnyopCall* call, const AnyopCudaDriver* driver,
+                                           AnyopCudaLoaded* loaded, const AnyopCudaLaunch* launch,
+                                           void** args) {
+  void* current = NULL;
+  const int pushed = driver->current(&current) || current != loaded->context;
+  int error = pushed ? driver->push(loaded->context) : 0;
+  if (error) return AnyopCudaFail(call, driver, error, "making its device current");
+  int32_t status = AnyopCudaStart(call, driver, loaded, launch, args);
+  if (pushed && (error = driver->pop(&current)) && !status)
+    status = AnyopCudaFail(call, driver, error, "leaving its device");
+  return status;
 }
 
 /* Starts the kernel on the call's stream. args: the address of every argument. */
@@ -301,14 +375,7 @@ static inline int32_t AnyopCudaRunImage(AnyopCall* call, AnyopCudaKernel* kernel
     return call->fail(call, kAnyopDeviceError, "its device's number is not from 0 to 63");
   AnyopCudaLoaded* loaded = __atomic_load_n(&kernel->loaded[call->device_id], __ATOMIC_ACQUIRE);
   if (!loaded && (status = AnyopCudaLoad(call, driver, kernel, &loaded))) return status;
-  void* current = NULL;
-  const int pushed = driver->current(&current) || current != loaded->context;
-  int error = pushed ? driver->push(loaded->context) : 0;
-  if (error) return AnyopCudaFail(call, driver, error, "making its device current");
-  status = AnyopCudaStart(call, driver, loaded, launch, args);
-  if (pushed && (error = driver->pop(&current)) && !status)
-    status = AnyopCudaFail(call, driver, error, "leaving its device");
-  return status;
+  return AnyopCudaStartLoaded(call, driver, loaded, launch, args);
 }
 
 /* How many elements a written tensor has; NULL: none is wanted. */

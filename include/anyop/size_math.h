@@ -55,4 +55,42 @@ static inline int64_t AnyopSizeMax(int64_t a, int64_t b) {
   return AnyopNoSize(a, b) ? ANYOP_NO_SIZE : a > b ? a : b;
 }
 
+/* Truth values are 1 and 0. */
+static inline int64_t AnyopSizeEqual(int64_t a, int64_t b) {
+  return AnyopNoSize(a, b) ? ANYOP_NO_SIZE : a == b;
+}
+
+static inline int64_t AnyopSizeDifferent(int64_t a, int64_t b) {
+  return AnyopNoSize(a, b) ? ANYOP_NO_SIZE : a != b;
+}
+
+static inline int64_t AnyopSizeLess(int64_t a, int64_t b) {
+  return AnyopNoSize(a, b) ? ANYOP_NO_SIZE : a < b;
+}
+
+static inline int64_t AnyopSizeAtMost(int64_t a, int64_t b) {
+  return AnyopNoSize(a, b) ? ANYOP_NO_SIZE : a <= b;
+}
+
+static inline int64_t AnyopSizeAnd(int64_t a, int64_t b) {
+  if (a == ANYOP_NO_SIZE || a == 0) return a; /* b may have no size then */
+  return b == ANYOP_NO_SIZE ? b : b != 0;
+}
+
+static inline int64_t AnyopSizeOr(int64_t a, int64_t b) {
+  if (a == ANYOP_NO_SIZE || a != 0) return a == ANYOP_NO_SIZE ? a : 1;
+  return b == ANYOP_NO_SIZE ? b : b != 0;
+}
+
+/* a where the condition holds, else b; the other one may have no size. */
+static inline int64_t AnyopSizeChoose(int64_t condition, int64_t a, int64_t b) {
+  return condition == ANYOP_NO_SIZE ? ANYOP_NO_SIZE : condition ? a : b;
+}
+
+/* 1 for 1 and less. */
+static inline int64_t AnyopSizeNextPowerOfTwo(int64_t a) {
+  if (a == ANYOP_NO_SIZE || a > INT64_C(1) << 62) return ANYOP_NO_SIZE;
+  return a <= 1 ? 1 : INT64_C(1) << (64 - __builtin_clzll((unsigned long long)a - 1));
+}
+
 #endif /* ANYOP_SIZE_MATH_H_ */

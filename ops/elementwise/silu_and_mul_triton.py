@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _silu_and_mul(x, out, rows, D, x_stride, out_stride, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """ROWS x BLOCK results, computed in float32; moves 3 elements for each."""
     r = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]

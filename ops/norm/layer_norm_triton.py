@@ -16,7 +16,7 @@ def _scaled(normal, weight, bias, d, D, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.c
     return normal
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _layer_norm(
     x, weight, bias, out, rows, D, x_stride, out_stride, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     WHOLE: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr,

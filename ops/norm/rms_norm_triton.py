@@ -7,7 +7,7 @@ import triton.language as tl
 LONGEST_TILE = 16384  # elements of a row held in registers
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _rms_norm(
     x, weight, out, rows, D, x_stride, out_stride, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr
 ):  # fmt: skip

@@ -45,6 +45,17 @@ def _columns(x, out, N, inner, BLOCK: tl.constexpr, INNER: tl.constexpr):
         tl.store(out + n.to(tl.int64) * inner, found.to(out.dtype.element_ty), here)
 
 
+@triton.jit(do_not_specialize=["outer"])
+def _softmax(
+    x, out, outer, N, inner, WHOLE: tl.constexpr, INNER: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr
+):  # fmt: skip
+    """Either of the two."""
+    if WHOLE:
+        _rows(x, out, outer, N, ROWS, BLOCK)
+    else:
+        _columns(x, out, N, inner, BLOCK, INNER)
+
+
 def softmax(x, dim, *, out):
     """Writes out; torch's tensors, contiguous."""
     if x.numel() == 0:
@@ -58,8 +69,9 @@ def softmax(x, dim, *, out):
         block = triton.next_power_of_2(N)
         tile_rows = max(1, min(2048 // block, 32))
         warps = min(max(block * tile_rows // 512, 1), 16)
-        _rows[(triton.cdiv(outer, tile_rows),)](x, out, outer, N, tile_rows, block, num_warps=warps)
+        grid, tile = (triton.cdiv(outer, tile_rows),), (True, 1, block, tile_rows)
     else:
         width = min(triton.next_power_of_2(inner), 64)
-        block = min(triton.next_power_of_2(N), 4096 // width)
-        _columns[(outer, triton.cdiv(inner, width))](x, out, N, inner, block, width, num_warps=8)
+        block, warps = min(triton.next_power_of_2(N), 4096 // width), 8
+        grid, tile = (outer, triton.cdiv(inner, width)), (False, width, block, 1)
+    _softmax[grid](x, out, outer, N, inner, *tile, num_warps=warps)

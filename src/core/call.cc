@@ -366,11 +366,9 @@ class Call : InCall {
   }
 
   int32_t MakeViews() {
-    if (copied_) {
-      if (int32_t status = CopyInputs()) return status;
-    }
-    if (op_.has_expanded) Expand(frame_, sizes_);
-    return kAnyopOk;
+    const int32_t status = copied_ ? CopyInputs() : kAnyopOk;
+    if (!status && op_.has_expanded) Expand(frame_, sizes_);
+    return status;
   }
 
   int32_t CopyInputs() {
@@ -390,18 +388,26 @@ class Call : InCall {
           __builtin_expect(device_type == kFrameworkDevice, 0) ? shortcut->runs_as : device_type;
       return kAnyopOk;
     }
-    reading_.emplace();
-    const int device_id = first_ ? first_->device_id : 0;
-    return Choose(frame_, {frame_, &sizes_, dtypes_, copied_, device_type, device_id}, ready,
-                  runs_as);
+    return ChooseNow(ready, runs_as);
+  }
+
+  int32_t ChooseNow(Ready* ready, int* runs_as) {
+    if (!reading_) reading_.emplace();
+    const int type = first_ ? first_->device_type : 1, id = first_ ? first_->device_id : 0;
+    return Choose(frame_, {frame_, &sizes_, dtypes_, copied_, type, id, declined_}, ready, runs_as);
   }
 
   int32_t RunKernel() {
-    const int device_type = first_ ? first_->device_type : 1;
     Ready ready;
     int runs_as;
-    if (int32_t status = FindKernel(device_type, &ready, &runs_as)) return status;
-    if (__builtin_expect(frame_->explanation != nullptr, 0)) return kAnyopOk;
+    if (int32_t status = FindKernel(first_ ? first_->device_type : 1, &ready, &runs_as))
+      return status;
+    return __builtin_expect(frame_->explanation != nullptr, 0) ? kAnyopOk
+                                                               : RunReady(ready, runs_as);
+  }
+
+  int32_t RunReady(const Ready& ready, int runs_as) {
+    const int device_type = first_ ? first_->device_type : 1;
     const bool is_long = device_type != 1 || touched_bytes_ >= kManyBytes;
     if (__builtin_expect(is_long || ready.context, 0)) KeepInPlace(frame_, runs_as == 1);
     auto* base = reinterpret_cast<AnyopArgs*>(frame_->args);
@@ -421,7 +427,7 @@ class Call : InCall {
                       0};
     if (__builtin_expect(device_type != 1, 0)) {
       const int32_t status = RunOnDevice(frame_, *first_, ready.run, &call);
-      return status == kAnyopOk ? status : CheckKernelStatus(status);
+      return status == kAnyopOk ? status : CheckKernelStatus(status, ready);
     }
     const bool unlock = is_long && frame_->before_kernel;
     if (unlock) frame_->before_kernel(frame_);
@@ -433,20 +439,17 @@ class Call : InCall {
       throw;
     }
     if (unlock) frame_->after_kernel(frame_);
-    if (__builtin_expect(status != kAnyopOk, 0)) return CheckKernelStatus(status);
-    return kAnyopOk;
+    return __builtin_expect(status != kAnyopOk, 0) ? CheckKernelStatus(status, ready) : kAnyopOk;
   }
 
-  int32_t CheckKernelStatus(int32_t status) {
-    if (status < 0 || status >= kAnyopPending) {
-      return Fail(frame_, kAnyopInternalError, "its kernel returned the unknown status %d", status);
-    }
-    if (!frame_->error[0]) {
-      return Fail(
-          frame_, status,
-          status == kAnyopOutOfMemory ? "out of memory" : "its kernel failed without a message");
-    }
-    return status;
+  __attribute__((cold)) int32_t CheckKernelStatus(int32_t status, const Ready& ready) {
+    if (status != kAnyopDeclined) return KernelFailure(frame_, status);
+    const Declined mine(frame_, ready, reading_.has_value(), declined_);
+    declined_ = &mine;
+    Ready next;
+    int runs_as;
+    const int32_t failed = ChooseNow(&next, &runs_as);
+    return failed ? failed : RunReady(next, runs_as);
   }
 
   static Call* Self(AnyopCall* call) {
@@ -479,6 +482,7 @@ class Call : InCall {
   bool checks_overlap_ = false;  // elements that were given are written
   bool makes_elements_ = false;
   bool writes_nothing_ = false;  // a tensor that is written has no elements
+  const Declined* declined_ = nullptr;
   uint8_t dtypes_[kMaxParams];
 };
 

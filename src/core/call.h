@@ -67,6 +67,9 @@ struct InCall {
 };
 inline Frame* FrameOf(const AnyopCall& call) { return static_cast<InCall*>(call.internal)->frame_; }
 
+// What a call becomes whose kernel returned this status, which is not kAnyopOk.
+int32_t KernelFailure(Frame* frame, int32_t status);
+
 inline void SetInt(Frame* frame, const Param& p, int64_t value) {
   frame->Field<int64_t>(p) = value;
   if (p.Is(kAnyopOptional)) frame->Field<AnyopOptionalInt>(p).has = 1;

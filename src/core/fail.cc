@@ -16,4 +16,13 @@ int32_t Fail(Frame* frame, int32_t status, const char* format, ...) {
   return status;
 }
 
+int32_t KernelFailure(Frame* frame, int32_t status) {
+  if (status < 0 || status >= kAnyopPending)
+    return Fail(frame, kAnyopInternalError, "its kernel returned the unknown status %d", status);
+  if (frame->error[0]) return status;
+  return Fail(
+      frame, status,
+      status == kAnyopOutOfMemory ? "out of memory" : "its kernel failed without a message");
+}
+
 }  // namespace anyop

@@ -75,11 +75,14 @@ class Torch(Numpy):
     def __init__(self) -> None:
         self.torch = _frameworks.import_real_torch()
         self.calls = TorchCalls(self.torch)
+        self.has_cuda = False  # is not known yet
 
     def scope(self, device_type: int, device_id: int, stream: int) -> AbstractContextManager:
         """No gradients, modes or autocast; the caller's device and stream."""
-        if device_type == CUDA and not self.torch.cuda.is_available():
-            raise NotImplementedError(f"torch {self.torch.__version__} finds no CUDA device")
+        if device_type == CUDA and not self.has_cuda:
+            self.has_cuda = self.torch.cuda.is_available()  # asks the driver
+            if not self.has_cuda:
+                raise NotImplementedError(f"torch {self.torch.__version__} finds no CUDA device")
         return self.calls.state(device_type, device_id, stream)
 
     def dtype(self, name: str) -> Any:

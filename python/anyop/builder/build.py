@@ -113,7 +113,9 @@ class Choices:
         backends: tuple[str, ...] | None,
         static: bool,
         verbose: bool,
+        images: tuple[str, ...] = (),  # architectures of Triton's
     ) -> None:
+        self.images = images
         self.archs, self.flags, self.toolchains = archs, flags, toolchains
         self.backends, self.static, self.verbose = backends, static, verbose
 
@@ -142,7 +144,13 @@ class Choices:
                 archs[backend] = wanted_archs(backend, arch, default)
         flags = _texts(flags, "flags")
         _check_flags(flags, "flags has")
-        return cls(archs, flags, named, chosen, static, verbose)
+        images: tuple[str, ...] = ()
+        if ".py" in suffixes and (chosen is None or "cuda" in chosen):
+            from anyop.builder.gpus import wanted_archs
+
+            default = choose_toolchain("cuda", named.get("cuda")).default_arch
+            images = tuple(wanted_archs("cuda", arch, default))
+        return cls(archs, flags, named, chosen, static, verbose, images)
 
     def facts(self, name: str) -> list[str]:
         """What the library depends on besides files."""
@@ -154,6 +162,8 @@ class Choices:
             _check_flags(named_flags(chain), f"{' or '.join(chain.variables)} has")
         added = [word for chain in chains for word in (*chain.compile, *named_flags(chain))]
         chosen = [self.flags, self.archs, chains, CPU_FLAGS, self.backends, self.static]
+        if self.images:
+            chosen += [self.images, _triton()]
         return [
             f"anyop {_anyop.version}",
             machine,
@@ -173,6 +183,17 @@ class Choices:
         from anyop.builder.compile import make_library
 
         return make_library(name, source, private, self)
+
+
+def _triton() -> tuple:
+    """What tells the installed Triton from another; () where there is none. Its version takes 20 ms to read."""
+    from importlib.util import find_spec
+
+    spec = find_spec("triton")
+    if spec is None or spec.origin is None:
+        return ()
+    found = os.stat(spec.origin)
+    return spec.origin, found.st_mtime_ns, found.st_size
 
 
 def _files(source: str, name: str) -> list[str]:

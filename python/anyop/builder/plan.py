@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 
 from anyop._paths import include_dir
+from anyop.builder.ahead import ahead_steps
 from anyop.builder.build import Choices
 from anyop.builder.errors import BuildError
 from anyop.builder.folder import SUFFIXES
@@ -106,6 +107,12 @@ class Plan:
             link += [flag.replace("{folder}", above) for flag in chain.link]
         link += [*self.choices.flags, "-ldl"]
         made = [step.output for step in self.steps]
+        if self.choices.images:
+            steps, files = ahead_steps(
+                self.made.operators, self.choices.images, self.choices.static
+            )
+            self.made.files.update(files)
+            self.steps += steps
         self.steps.append(Step(f"link {self.library}", link, f"entry/{self.library}", made))
 
     def _compile(self, command: list[str], source: str, what: str) -> str:

@@ -116,7 +116,7 @@ def _archs(
     arch: str | Iterable[str] | None, source: str, toolchains: Mapping[str, str] | None
 ) -> str | Iterable[str] | None:
     """Those of the caller, else the table's: a wheel is for other machines than this one."""
-    has_cuda = any(path.endswith(".cu") for path in find_files(source))
+    has_cuda = any(path.endswith((".cu", ".py")) for path in find_files(source))
     if arch is not None or not has_cuda or os.environ.get("ANYOP_CUDA_ARCH"):
         return arch
     return choose_toolchain("cuda", (toolchains or {}).get("cuda")).default_arch or None

@@ -89,7 +89,18 @@ def clean(older_seconds: float | None = None, most_bytes: int | None = None) -> 
         with contextlib.suppress(FileNotFoundError):  # another clean-up was faster
             remove_entry(root, entry.path)
     _tidy(root)
+    _clean_images(os.path.join(root, "triton"), older_seconds, keep_all)
     return doomed
+
+
+def _clean_images(folder: str, older_seconds: float | None, every: bool) -> None:
+    """Triton's, which are no entries: one file for each kind of call."""
+    for name in _names(folder):
+        path = os.path.join(folder, name)
+        if name.endswith((".img", ".part")):
+            with contextlib.suppress(FileNotFoundError):
+                if every or _age_is_over(os.stat(path).st_mtime, older_seconds):
+                    os.unlink(path)
 
 
 def size_bytes(folder: str) -> int:
@@ -129,7 +140,11 @@ def _tidy(root: str) -> None:
 
 
 def _is_older(entry: Entry, seconds: float | None) -> bool:
-    return seconds is not None and time.time() - entry.built > seconds
+    return _age_is_over(entry.built, seconds)
+
+
+def _age_is_over(since: float, seconds: float | None) -> bool:
+    return seconds is not None and time.time() - since > seconds
 
 
 def _names(folder: str) -> list[str]:

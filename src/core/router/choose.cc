@@ -2,6 +2,8 @@
 // Asks the implementations of a route in turn.
 #include "choose.h"
 
+#include <cstring>
+
 #include "capability.h"
 #include "device_below.h"
 #include "json.h"
@@ -29,6 +31,7 @@ class Chooser {
     if (chosen_ && falls_back_ && TheSettings().fallback == Fallback::kError) return FailFallback();
     if (!chosen_) return FailNone();
     if (frame_->explanation) return kAnyopOk;
+    if (facts_.declined && facts_.declined->counted) Uncount();
     *ready = {chosen_->run, chosen_->context, choice_};
     *runs_as = RunsAs(*chosen_, type_);
     const_cast<Implementation*>(chosen_)->calls.fetch_add(1, std::memory_order_relaxed);
@@ -37,6 +40,20 @@ class Chooser {
   }
 
  private:
+  void Uncount() const {
+    for (const Implementation* i : ListImplementations(&op_)) {
+      if (HasDeclined(*i) == facts_.declined)
+        const_cast<Implementation*>(i)->calls.fetch_sub(1, std::memory_order_relaxed);
+    }
+  }
+
+  std::string NameOfDeclined() const {
+    for (const Implementation* i : ListImplementations(&op_)) {
+      if (HasDeclined(*i) == facts_.declined) return i->name;
+    }
+    return "another";
+  }
+
   void Find() {
     if (LearnCapabilities(type_)) PublishWhatIsKnown();
     route_ = op_.route.load(std::memory_order_acquire);
@@ -59,7 +76,14 @@ class Chooser {
     }
   }
 
+  const Declined* HasDeclined(const Implementation& i) const {
+    const Declined* at = facts_.declined;
+    while (at && (at->ready.run != i.run || at->ready.context != i.context)) at = at->before;
+    return at;
+  }
+
   bool Takes(const Implementation& i) const {
+    if (facts_.declined && HasDeclined(i)) return false;
     if (i.readiness.load(std::memory_order_acquire) == Readiness::kUnresolved) {
       if (frame_->hold) frame_->hold(frame_);  // who makes it ready may be written in Python
       MakeReady(&i);
@@ -85,6 +109,7 @@ class Chooser {
     std::string refusal = WhyNotRouted(i, type_);
     if (!refusal.empty()) return refusal;
     if (i.readiness.load(std::memory_order_acquire) == Readiness::kMissing) return i.why;
+    if (const Declined* declined = HasDeclined(i)) return declined->why;
     const std::string failing = i.when.Failing(facts_);
     return failing.empty() ? "" : "takes " + failing;
   }
@@ -132,8 +157,12 @@ class Chooser {
     Choice choice = {&op_, chosen_, variant_->reason, type_, id_, choice_, falls_back_};
     if (falls_back_ && TheSettings().fallback == Fallback::kWarn && IsNewFallback(choice))
       LogFallback(op_.name + ": " + WhyFallback() + "; " + chosen_->name + " runs instead");
+    if (facts_.declined && !falls_back_ && TheSettings().fallback == Fallback::kWarn &&
+        IsNewFallback(choice))
+      LogFallback(op_.name + ": " + NameOfDeclined() + " " + facts_.declined->why + "; " +
+                  chosen_->name + " runs instead");
     if (LogLevel() > 0) LogChoice(choice);
-    if (IsRecording()) RecordCall(*frame_, facts_, *chosen_);
+    if (IsRecording() && !facts_.declined) RecordCall(*frame_, facts_, *chosen_);
   }
 
   std::string Explain() const {
@@ -181,6 +210,12 @@ class Chooser {
 };
 
 }  // namespace
+
+Declined::Declined(Frame* frame, const Ready& asked, bool was_counted, const Declined* others)
+    : ready(asked), why("does not take the call"), counted(was_counted), before(others) {
+  if (const char* text = std::strstr(frame->error, ": ")) why = text + 2;  // behind the operator
+  frame->error[0] = 0;
+}
 
 int32_t Choose(Frame* frame, const Facts& facts, Ready* ready, int* runs_as) {
   return Chooser(frame, facts).Run(ready, runs_as);

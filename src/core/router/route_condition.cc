@@ -24,6 +24,7 @@ constexpr Key kKeys[] = {
     {"rank", Key::kMust, "rank(X)=2"},
     {"numel", Key::kMust, "numel(X)<=4096"},
     {"contiguous", Key::kMust, "contiguous(x)=1"},
+    {"address", Key::kMust, "address(x)%16=0"},
     {"capability", Key::kNever, "capability>=8.0"},
 };
 
@@ -50,9 +51,10 @@ class TermReader {
     std::vector<std::string> known;
     for (const Key& key : kKeys) known.push_back(key.name);
     return text_->Bad(
-        start_, "found " + Quoted(term_->name) +
-                    ", expected dtype, device, rank, numel, contiguous, capability or a size" +
-                    DidYouMean(term_->name, known));
+        start_,
+        "found " + Quoted(term_->name) +
+            ", expected dtype, device, rank, numel, contiguous, address, capability or a size" +
+            DidYouMean(term_->name, known));
   }
 
   bool ReadArgument() {

@@ -3,13 +3,37 @@
 #include "router.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
+#include "anyop/image_maker.h"
 #include "log.h"
 #include "router_state.h"
 
 namespace anyop {
 namespace {
+
+std::atomic<MakeImage> image_maker{nullptr};
+
+// The context of a Triton kernel in images.
+struct ImageMaker : AnyopImageMaker {
+  std::string op, text;
+};
+
+int32_t MakeImageOf(const AnyopImageMaker* maker, const char* kind, char* text, size_t bytes) {
+  const MakeImage make = image_maker.load(std::memory_order_acquire);
+  std::string answer = "it is made by Python with anyop";
+  const auto* self = static_cast<const ImageMaker*>(maker);
+  bool made = false;
+  try {
+    made = make && make(self->op, self->text, kind, &answer);
+    made = made && answer.size() < bytes;
+  } catch (const std::exception& error) {  // never through the kernel's C
+    answer = error.what();
+  }
+  std::snprintf(text, bytes, "%s", answer.c_str());
+  return made ? 0 : 1;
+}
 
 // The list with `added` in the place of what has its name, which is returned if there is one.
 Implementation* Insert(std::vector<Implementation*>* list, Implementation* added) {
@@ -85,6 +109,10 @@ std::unique_ptr<Implementation> FromEntry(const Operator* op, const AnyopKernelE
   made->is_own = entry.run != nullptr;
   made->run = entry.run;
   if (entry.run) made->readiness = Readiness::kReady;
+  if (made->form == "triton") {  // kept as long as shortcuts, which hold it, are: for good
+    made->context = new ImageMaker{{sizeof(AnyopImageMaker), MakeImageOf}, op->name, made->text};
+    made->is_own = false;
+  }
   return made;
 }
 
@@ -196,6 +224,8 @@ void SetProvider(const std::string& form, Resolve resolve) {
   const std::lock_guard<std::mutex> lock(router.mutex);
   router.providers[form] = resolve;
 }
+
+void SetImageMaker(MakeImage make) { image_maker.store(make, std::memory_order_release); }
 
 void SetWatch(Watch what, bool on) {
   Router& router = TheRouter();

@@ -148,8 +148,9 @@ bool When::BindNumber(const Operator& op, const Term& term, Clause* clause, std:
     if (clause->index >= 0) return true;
     clause->subject = is_rank ? Subject::kRankOfGroup : Subject::kNumelOfGroup;
     clause->index = FindGroup(op, term.argument);
-  } else if (term.name == "contiguous") {
-    clause->subject = Subject::kContiguous;
+  } else if (term.name == "contiguous" || term.name == "address") {
+    const bool is_address = term.name == "address";
+    clause->subject = is_address ? Subject::kAddress : Subject::kContiguous;
     clause->index = FindTensor(op, term.argument);
   }
   if (clause->index >= 0) return true;
@@ -178,9 +179,12 @@ bool When::Value(const Clause& clause, const Facts& facts, int64_t* value) {
   }
   if (facts.dtypes[clause.index] == kAnyopNoDtype) return false;
   *value = clause.subject == Subject::kRank ? t.ndim : 1;
-  if (clause.subject == Subject::kContiguous) {  // as the kernel sees it, which may be expanded
+  if (clause.subject >= Subject::kContiguous) {  // as the kernel sees it, which may be expanded
     const uint32_t offset = facts.frame->op->params[static_cast<size_t>(clause.index)].offset;
-    *value = IsContiguous(**reinterpret_cast<AnyopTensor* const*>(facts.frame->args + offset));
+    const auto& seen = **reinterpret_cast<AnyopTensor* const*>(facts.frame->args + offset);
+    *value = clause.subject == Subject::kContiguous
+                 ? IsContiguous(seen)
+                 : static_cast<int64_t>(reinterpret_cast<uintptr_t>(seen.data) & INT64_MAX);
   }
   for (int d = 0; clause.subject == Subject::kNumel && d < t.ndim; ++d) *value *= t.shape[d];
   return true;

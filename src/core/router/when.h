@@ -20,6 +20,7 @@ struct Facts {
   uint64_t copied;        // parameters of which the kernel gets a copy
   int device_type;
   int device_id;
+  const struct Declined* declined = nullptr;  // who was asked already, and did nothing
 };
 
 class When {
@@ -49,6 +50,7 @@ class When {
     kRank,
     kNumel,
     kContiguous,
+    kAddress,
     kCapability
   };
   struct Clause {
