@@ -402,8 +402,7 @@ class Call : InCall {
     int runs_as;
     if (int32_t status = FindKernel(first_ ? first_->device_type : 1, &ready, &runs_as))
       return status;
-    return __builtin_expect(frame_->explanation != nullptr, 0) ? kAnyopOk
-                                                               : RunReady(ready, runs_as);
+    return frame_->explanation ? kAnyopOk : RunReady(ready, runs_as);
   }
 
   int32_t RunReady(const Ready& ready, int runs_as) {
@@ -442,14 +441,13 @@ class Call : InCall {
     return __builtin_expect(status != kAnyopOk, 0) ? CheckKernelStatus(status, ready) : kAnyopOk;
   }
 
-  __attribute__((cold)) int32_t CheckKernelStatus(int32_t status, const Ready& ready) {
+  __attribute__((cold)) int32_t CheckKernelStatus(int32_t status, Ready ready) {
     if (status != kAnyopDeclined) return KernelFailure(frame_, status);
     const Declined mine(frame_, ready, reading_.has_value(), declined_);
     declined_ = &mine;
-    Ready next;
     int runs_as;
-    const int32_t failed = ChooseNow(&next, &runs_as);
-    return failed ? failed : RunReady(next, runs_as);
+    const int32_t failed = ChooseNow(&ready, &runs_as);
+    return failed ? failed : RunReady(ready, runs_as);
   }
 
   static Call* Self(AnyopCall* call) {
@@ -461,8 +459,7 @@ class Call : InCall {
   static int32_t FailCall(AnyopCall* call, int32_t status, const char* message) {
     return Fail(Self(call)->frame_, status, "%s", message);
   }
-  // Where all that is written is empty, more pieces than the arguments have elements are of nothing
-  // (2^40 rows without elements): not run through.
+  // Where all that is written is empty, more pieces than elements are of nothing: not run through.
   static void RunParallel(AnyopCall* call, int64_t count, int64_t grain, AnyopBody body,
                           void* context) {
     const Call& self = *Self(call);
