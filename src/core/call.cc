@@ -400,9 +400,8 @@ class Call : InCall {
   int32_t RunKernel() {
     Ready ready;
     int runs_as;
-    if (int32_t status = FindKernel(first_ ? first_->device_type : 1, &ready, &runs_as))
-      return status;
-    return frame_->explanation ? kAnyopOk : RunReady(ready, runs_as);
+    const int32_t status = FindKernel(first_ ? first_->device_type : 1, &ready, &runs_as);
+    return status || frame_->explanation ? status : RunReady(ready, runs_as);
   }
 
   int32_t RunReady(const Ready& ready, int runs_as) {
