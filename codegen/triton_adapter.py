@@ -76,12 +76,12 @@ def _argument(a: LaunchArgument, known: dict[str, str]) -> list[str]:
     if a.type == "tensor":
         call = (
             f'AnyopTritonTensor(call, &t, "{a.param.name}", args->{a.param.name}, '
-            f"kAnyopTriton{_LAYOUTS[a.layout]}, {int(a.aligned)})"
+            f"kAnyopTriton{_LAYOUTS[a.layout]}, {a.aligned})"
         )
         return [f"  if ((status = {call})) return status;"]
     if a.type in ("float", "double"):
         return [f"  AnyopTriton{a.type.title()}(&t, ({a.type})args->{a.param.name});"]
     if a.type == "bool":
         return [f"  AnyopTritonPut(&t, args->{a.param.name} != 0);"]
-    call = f"AnyopTritonInt(call, &t, {c_string(a.text)}, {launch_c(a.expression, known)}, {int(a.aligned)})"
+    call = f"AnyopTritonInt(call, &t, {c_string(a.text)}, {launch_c(a.expression, known)}, {a.aligned})"
     return [f"  if ((status = {call})) return status;"]

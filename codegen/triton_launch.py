@@ -43,7 +43,7 @@ class LaunchArgument:
     param: Param | None
     expression: Expr | None
     layout: str  # of a tensor: "contiguous", "rows" (stride(x) is passed), "free" (all strides are)
-    aligned: bool  # the image for 16 relies on it
+    aligned: int  # the image for 16 relies on it: 1, or 2 of a result, else 0
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,10 @@ class _Reader:
 
     def _argument(self, name: str, text: str) -> LaunchArgument:
         word, _, kind = (part.strip() for part in text.partition(":"))
-        aligned, param = name not in self.kernel.unaligned, self.params.get(word)
+        param = self.params.get(word)
+        aligned = 2 if param and (param.output or param.mutated) else 1
+        if name in self.kernel.unaligned:
+            aligned = 0
         if param is None:
             if kind:
                 raise Mistake(
@@ -352,7 +355,7 @@ class _Reader:
                 for dtype in dtypes.split("|") if dtypes else self._first_dtypes():
                     for config in launch.configs or ({},):
                         constants = self._constants(line, launch, {**values, **config})
-                        for aligned in (1, 0):
+                        for aligned in (1, 2, 0):
                             yield f"{self._dtype_words(launch, dtype, values)};{aligned};0;{constants}"
 
     def _values(self, line: str, chosen: dict[str, str]) -> dict[str, Any]:

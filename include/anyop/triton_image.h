@@ -58,7 +58,8 @@ typedef struct AnyopTritonKernel {
 typedef struct AnyopTritonLaunch {
   AnyopCudaLaunch cuda;
   int32_t num_words, num_values;
-  int32_t aligned; /* all that the image for 16 relies on is divisible by it */
+  int32_t aligned; /* 1: all that the image for 16 relies on is divisible by it; 2: all but where
+                      results lie, on which sums may not depend; 0: not even that */
   int32_t wide;    /* an integer needs 64 bits */
   int64_t words[kAnyopTritonWords], storage[kAnyopTritonValues];
   void* values[kAnyopTritonValues];
@@ -135,7 +136,8 @@ static inline void AnyopTritonPut(AnyopTritonLaunch* t, int64_t bits) {
   ++t->num_values;
 }
 
-/* A tensor, or NULL: then the kernel has None in its place. */
+/* A tensor, or NULL: then the kernel has None in its place. aligned: whether the image for 16 relies
+   on its address; 2 of a result's. */
 static inline int32_t AnyopTritonTensor(AnyopCall* call, AnyopTritonLaunch* t, const char* name,
                                         const AnyopTensor* tensor, int layout, int aligned) {
   if (!tensor) {
@@ -151,7 +153,7 @@ static inline int32_t AnyopTritonTensor(AnyopCall* call, AnyopTritonLaunch* t, c
     return AnyopTritonDecline(call, text);
   }
   t->words[t->num_words++] = AnyopDtypeOf(tensor);
-  if (aligned && (uintptr_t)tensor->data % 16) t->aligned = 0;
+  if (aligned && (uintptr_t)tensor->data % 16) t->aligned = t->aligned && aligned == 2 ? 2 : 0;
   AnyopTritonPut(t, (int64_t)(intptr_t)tensor->data);
   return kAnyopOk;
 }
@@ -342,7 +344,7 @@ static inline void AnyopTritonObtain(AnyopCall* call, const AnyopCudaDriver* dri
 }
 
 static inline int32_t AnyopTritonFlags(const AnyopTritonLaunch* t) {
-  return t->aligned + 2 * t->wide;
+  return t->aligned + 4 * t->wide;
 }
 
 /* The record of a kind that is met for the first time. */

@@ -114,7 +114,8 @@ def _plan(kernel: Any, launch: dict[str, Any], kind: str) -> tuple:
         else:
             whole = "i64" if wide == "1" else "i32"
             types[name] = {"int": whole, "float": "fp32", "double": "fp64", "bool": "i1"}[form]
-        if is_aligned and form in ("tensor", "int") and aligned == "1":
+        relied_on = (1, 2) if aligned == "1" else (1,) if aligned == "2" else ()
+        if is_aligned in relied_on and form in ("tensor", "int"):
             hints.add(kernel.arg_names.index(name))
     options = {name: value for name, value in stated.items() if name in _OPTIONS}
     constants = {name: value for name, value in stated.items() if name not in _OPTIONS}
