@@ -96,7 +96,7 @@ sizes: ## what each operator takes in the library that is built
 	@$(PYTHON) tools/sizes.py build/package
 
 docs: $(VENV)/.runtime ## a page of every operator, in build/docs
-	@$(STEP) "build/docs/operators_reference.md" $(PY) -m codegen --what docs --out build/docs ops
+	@$(STEP) "build/docs/operators_reference.md" $(PY) -m codegen --what docs --out build/docs --record bench/results/cuda_tests.jsonl ops
 
 clean: ## removes what was built
 	rm -rf build .pytest_cache .ruff_cache $(VENV)/.anyop

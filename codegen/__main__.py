@@ -14,6 +14,7 @@ from .cmake_text import cmake_string
 from .docs import reference_page
 from .folders import read_folders
 from .generate import Generated, generate_library
+from .gpu_record import untested
 from .header import header_path
 from .operator_file import Operator
 from .sections import BACKENDS
@@ -30,7 +31,9 @@ def main(arguments: list[str] | None = None) -> int:
     files: dict[str, str] = {}
     if not errors:
         try:
-            files = _files(options.what, options.library, operators, Path(options.out))
+            files = _files(
+                options.what, options.library, operators, Path(options.out), options.record
+            )
         except SchemaError as error:
             errors = [error]
     for mistake in errors:
@@ -57,6 +60,11 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--library", default="anyop", help="name of the library (default: anyop)")
     parser.add_argument("--what", choices=("tables", "stubs", "docs", "list"), default="tables")
+    parser.add_argument(
+        "--record",
+        type=Path,
+        help="of tests on GPUs, <root>/bench/results/cuda_tests.jsonl: for docs",
+    )
     options = parser.parse_args(arguments)
     if options.what != "list" and not options.out:
         parser.error("--out is needed")
@@ -65,10 +73,13 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _files(what: str, library: str, operators: list[Operator], out: Path) -> dict[str, str]:
+def _files(
+    what: str, library: str, operators: list[Operator], out: Path, record: Path | None
+) -> dict[str, str]:
     """Path below `out` -> text."""
     if what == "docs":
-        return {"operators_reference.md": reference_page(operators)}
+        new = untested(operators, record.parents[2], record) if record else []
+        return {"operators_reference.md": reference_page(operators, new)}
     if what == "stubs":
         return {f"{name}.pyi": text for name, text in write_all_stubs(operators).items()}
     if what == "list":

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from .fields import shape_sizes
@@ -162,19 +163,19 @@ def _stream(op: Operator) -> str:
     return "" if on_cpu else " On a device it runs on the current stream, and never waits."
 
 
-def reference_page(operators: list[Operator]) -> str:
-    """Markdown: every operator with its schema, docstring and kernels."""
+def reference_page(operators: list[Operator], untested: Sequence[str] = ()) -> str:
+    """Markdown: every operator with its schema, docstring and kernels; which of them no GPU has tested as they are."""
     lines = ["<!-- Generated from the operator files; do not edit. -->", "", "# Operators", ""]
     lines += ["| operator | what it does | kernels |", "|---|---|---|"]
     for op in operators:
         lines.append(
-            f"| [`{op.full_name}`](#{_anchor(op)}) | {markdown_cell(op.brief)} | {_backends(op)} |"
+            f"| [`{op.full_name}`](#{_anchor(op)}) | {markdown_cell(op.brief)} | {_backends(op, untested)} |"
         )
     for op in operators:
         body = docstring(op).removeprefix(text_signature(op))
         lines += ["", f"## {op.full_name}", "", *markdown_block(op.schema), ""]
         lines += [*markdown_block(body.rstrip()), ""]
-        lines.append(f"Kernels: {_backends(op)}.")
+        lines.append(f"Kernels: {_backends(op, untested)}.")
         if op.tolerance:
             lines.append(
                 "Tolerance: "
@@ -198,5 +199,9 @@ def _anchor(op: Operator) -> str:
     return op.full_name.replace(".", "")
 
 
-def _backends(op: Operator) -> str:
-    return ", ".join(kernel.backend for kernel in op.kernels) or "none"
+def _backends(op: Operator, untested: Sequence[str]) -> str:
+    names = []
+    for kernel in op.kernels:
+        marked = kernel.device == "cuda" and kernel.is_compiled and op.full_name in untested
+        names.append((kernel.name or kernel.backend) + " (not tested on a GPU as it is)" * marked)
+    return ", ".join(names) or "none"

@@ -163,3 +163,9 @@ def test_stub_texts_are_escaped(text, tmp_path):
     assert ast.get_docstring(function).startswith(text) and ast.get_docstring(function).endswith(
         text
     )
+
+
+def test_kernels_that_no_gpu_has_tested_are_marked(operators):
+    page = reference_page(list(operators.values()), ["anyop.matmul"])
+    assert "Kernels: cpu, cuda (not tested on a GPU as it is)" in page
+    assert "not tested" not in reference_page(list(operators.values()))
