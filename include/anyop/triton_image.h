@@ -136,8 +136,8 @@ static inline void AnyopTritonPut(AnyopTritonLaunch* t, int64_t bits) {
   ++t->num_values;
 }
 
-/* A tensor, or NULL: then the kernel has None in its place. aligned: whether the image for 16 relies
-   on its address; 2 of a result's. */
+/* A tensor, or NULL: then the kernel has None in its place. aligned: whether the image for 16
+   relies on its address; 2 of a result's. */
 static inline int32_t AnyopTritonTensor(AnyopCall* call, AnyopTritonLaunch* t, const char* name,
                                         const AnyopTensor* tensor, int layout, int aligned) {
   if (!tensor) {
