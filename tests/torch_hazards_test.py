@@ -282,3 +282,11 @@ def test_a_lazy_copy_is_not_disturbed():
     before = x.clone()
     anyop.mul(twin, before, out=twin)
     assert torch.equal(x, before) and torch.equal(twin, before * before)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_number_beside_a_nested_tensor(at):
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)
+    given = [2.0, nested] if at else [nested, 2.0]
+    with pytest.raises(TypeError, match=r"^mul: \w is a tensor of another kind"):
+        anyop.mul(*given)

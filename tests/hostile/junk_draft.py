@@ -292,7 +292,7 @@ class Draft:
             if found is None and not isinstance(value, np.ndarray):
                 found = np.array(np.asarray(memoryview(value)))  # TypeError: it is no memory
             return NOTHING if found is None else found
-        if kind == "int" and self.bridge.owns(value):
+        if kind == "int" and (self.bridge.owns(value) or _is_paddles_enum(value)):
             return operator.index(value)  # Paddle's tensor of 0.5 says 0
         convert = {"int": int, "float": float, "bool": bool, "str": str}.get(kind)
         if kind == "float" and not isinstance(value, (str, bytes, bytearray, memoryview)):
@@ -319,6 +319,11 @@ def _choices(subject: testing.Subject, bridge: Bridge) -> list[DtypeChoice]:
             if all(bridge.has_dtype(name) for name in choice.names.values() if name)
         ]
     return kept[subject.name]
+
+
+def _is_paddles_enum(value: Any) -> bool:
+    """Paddle's dtypes are whole numbers, by __index__."""
+    return type(value).__module__.startswith("paddle") and hasattr(type(value), "__index__")
 
 
 def _dtype_name(value: Any) -> Any:

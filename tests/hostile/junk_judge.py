@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from anyop.adapter.constants import promoted
+from anyop.testing.dlpack import DlpackArray
 from anyop.testing.dtype_choices import is_floating
 from anyop.testing.sizes import evaluate
 from anyop.testing.values import in_float64
@@ -17,14 +18,14 @@ from junk_draft import NOTHING, Draft
 from junk_objects import OneOf
 
 DOCUMENTED = (ValueError, TypeError, NotImplementedError, MemoryError)
-OF_DATA = re.compile(r"\w+\[[\d, ]+\] is ")  # the kernel had begun
+OF_DATA = re.compile(r"\w+\[[\d, ]+\] is | is unknown, expected ")  # the kernel had begun
 FORBIDDEN = re.compile(
     r"/\w+/\w+\.|\.(?:cc|cpp|cu|hpp)\b|std::|c10::|torch::Tensor|TORCH_|INTERNAL ASSERT|static_cast"
 )
 
 OWN_TEXTS = (  # of the objects that are passed
     "this array is busy", "DLPack only supports", "weakly-referenced object", "Cannot export readonly array",
-    "mine", "an uninitialized parameter", "only one element variable can be converted",
+    "mine", "an uninitialized parameter", "iter() returned non-iterator", "only one element variable can be converted",
 )  # fmt: skip
 NO_METHOD = re.compile(r"'[\w.]+' object is not callable$|__dlpack__\(\) missing \d required")
 
@@ -238,7 +239,8 @@ def _compare(draft: Draft, param: dict, got: Any, expected: Any, reference: Any)
     is_given = got is draft.arguments.get(name)
     if not draft.bridge.owns(got) and not is_given and not isinstance(got, np.ndarray):
         return f"{name} is a {type(got).__name__}"
-    array = draft.bridge.array(got)
+    lent = got.array if isinstance(got, DlpackArray) else got  # its own shape is C's
+    array = draft.bridge.array(lent)
     shape = tuple(getattr(got, "shape", expected.shape)) if array is None else array.shape
     if shape != expected.shape:
         return f"{name} has shape {shape}, expected {expected.shape}"

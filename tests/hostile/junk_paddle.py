@@ -95,6 +95,7 @@ class Subclass(paddle.Tensor):
     """Does nothing of its own."""
 
 
+_kept: list = []  # what Paddle's objects point into without holding it: their str would read freed memory
 MADE = {
     "static value": _value,
     "wants a gradient": _wants_gradient,
@@ -106,7 +107,7 @@ MADE = {
     "compressed": lambda x: x.to_sparse_csr(),
     "subclass": lambda x: Subclass(x.numpy()),
     "selected rows": lambda x: paddle.base.core.SelectedRows([0], 3),
-    "DenseTensor": lambda x: x.get_tensor(),
+    "DenseTensor": lambda x: (_kept.append(x), x.get_tensor())[1],
     "place": lambda x: paddle.CPUPlace(),
     "dtype": lambda x: paddle.float32,
     "class": lambda x: paddle.Tensor,

@@ -91,7 +91,7 @@ def _make(value: Any, like: Any, dtype: str) -> Any:
     """A tensor of no dimension, of the framework and on the device of the one beside it; None: of an unknown one."""
     torch, jax, paddle, cupy = map(sys.modules.get, ("torch", "jax", "paddle", "cupy"))
     if torch and isinstance(like, torch.Tensor):
-        return like.new_full((), value, dtype=getattr(torch, dtype))
+        return torch_number(torch, value, like, dtype)
     if jax and isinstance(like, jax.Array):
         narrow = dtype == "int64" and not jax.config.jax_enable_x64
         return jax.numpy.asarray(value, "int32" if narrow else dtype)
@@ -103,6 +103,14 @@ def _make(value: Any, like: Any, dtype: str) -> Any:
     if numpy and isinstance(like, (numpy.ndarray, numpy.generic)):
         return numpy.array(value, like.dtype if dtype == str(like.dtype) else dtype)
     return None
+
+
+def torch_number(torch: Any, value: Any, like: Any, dtype: str) -> Any:
+    """A tensor of no dimension beside another."""
+    kind = getattr(torch, dtype)
+    if like.is_nested:  # it is refused by name later on, and knows no new_full
+        return torch.full((), value, dtype=kind, device=like.device)
+    return like.new_full((), value, dtype=kind)
 
 
 def _traced_replaced(values: list[Any], places: Sequence[int]) -> bool:

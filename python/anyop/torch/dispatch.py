@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from anyop import _frameworks
-from anyop.adapter.constants import numbers_replaced
+from anyop.adapter.constants import numbers_replaced, torch_number
 from anyop.adapter.object_text import object_text
 from anyop.torch import python_kernels
 from anyop.torch.autograd import out_error
@@ -108,11 +108,7 @@ def _run(operator: Operator, inputs: list[Any], results: list[Any], use: str | N
 
 
 def _number(value: Any, like: Any, dtype: str) -> torch.Tensor | None:
-    return (
-        like.new_full((), value, dtype=getattr(torch, dtype))
-        if isinstance(like, torch.Tensor)
-        else None
-    )
+    return torch_number(torch, value, like, dtype) if isinstance(like, torch.Tensor) else None
 
 
 def _refuse_fake(operator: Operator, values: list[Any]) -> None:
