@@ -6,7 +6,7 @@ fields are these.
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 from anyop.cache.dependencies import open_regular
 
@@ -23,30 +23,36 @@ CPU_FLAGS = (
 )
 
 
-class Toolchain(NamedTuple):
-    """How the kernels of one backend are compiled: texts, and tuples of texts. Without a default: must be given."""
-
-    name: str
-    backend: str  # "host": C and C++ of every folder, and the link; "cuda", "hip": the kernels of that backend
-    names: tuple[str, ...]  # of the program, the first that is found
-    variables: tuple[
-        str, ...
-    ] = ()  # environment variables that name the program, before all others
-    places: tuple[str, ...] = ()  # folders beside PATH; $NAME is an environment variable
-    environment: tuple[str, ...] = ()  # NAME=value
-    compile: tuple[str, ...] = ()  # flags
-    arch: str = ""  # a flag for each architecture; {arch} is 90a, {number} 90
-    newer: str = ""  # a flag for the highest architecture: code that later ones can compile
-    default_arch: tuple[str, ...] = ()
-    link: tuple[str, ...] = ()  # flags of the link; {folder} is the folder above the program's
-    programs: tuple[
-        str, ...
-    ] = ()  # files that make up the compiler, relative to the program: their contents count
-    machine: str = ""  # that the code is for, where it is not this one
-    install: str = ""  # what to do where it is missing
+# Of an entry, with what they are where a file leaves them out; `name`, `backend` and `names` must be given.
+_FIELDS: dict[str, object] = {
+    "name": "",
+    "backend": "",  # "host": C and C++ of every folder, and the link; "cuda", "hip": the kernels of that backend
+    "names": (),  # of the program, the first that is found
+    "variables": (),  # environment variables that name the program, before all others
+    "places": (),  # folders beside PATH; $NAME is an environment variable
+    "environment": (),  # NAME=value
+    "compile": (),  # flags
+    "arch": "",  # a flag for each architecture; {arch} is 90a, {number} 90
+    "newer": "",  # a flag for the highest architecture: code that later ones can compile
+    "default_arch": (),
+    "link": (),  # flags of the link; {folder} is the folder above the program's
+    "programs": (),  # files that make up the compiler, relative to the program: their contents count
+    "machine": "",  # that the code is for, where it is not this one
+    "install": "",  # what to do where it is missing
+}
 
 
-_TEXTS = ("name", "backend", "arch", "newer", "machine", "install")  # all others are lists
+class Toolchain(
+    namedtuple(
+        "Toolchain",
+        "name backend names variables places environment compile arch newer default_arch link programs "
+        "machine install",
+        defaults=((), (), (), (), "", "", (), (), (), "", ""),
+    )
+):
+    """How the kernels of one backend are compiled: texts, and tuples of texts."""
+
+    __slots__ = ()
 
 
 _CUDA = Toolchain(
@@ -166,7 +172,7 @@ def _entry(path: str, name: str, value: object) -> Toolchain:
         raise ValueError(
             f"{path}: [{name}] like = {like!r}, expected one of {', '.join(TOOLCHAINS)}"
         )
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for key, item in value.items():
         if key not in known:
             raise ValueError(
@@ -185,7 +191,7 @@ def _entry(path: str, name: str, value: object) -> Toolchain:
 
 def _mistake(key: str, item: object) -> str | None:
     """What was expected of a field, None when it is right."""
-    parts, text = (item if isinstance(item, list) else [item]), key in _TEXTS
+    parts, text = (item if isinstance(item, list) else [item]), isinstance(_FIELDS[key], str)
     if isinstance(item, list) == text or not all(map(_is_line, parts)):
         return "a text" if text else "a list of texts"
     if key == "backend" and item not in ("host", "cuda", "hip"):

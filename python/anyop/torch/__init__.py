@@ -5,8 +5,7 @@ Gradients, torch.compile, torch.export, torch.func, autocast and the flop counte
 ``torch.ops.anyop.<op>`` alike. Needs torch 2.9 or newer.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anyop import _frameworks
 
@@ -52,27 +51,16 @@ else:
 
     _install.install_all()
 
-    if TYPE_CHECKING:
-        from anyop.torch import nn
-        from anyop.torch.overlaying import overlay
-        from anyop.torch.replacing import replace
-
-    def __getattr__(name: str) -> Any:
-        """What takes longest to import comes when it is asked for."""
-        module = {"nn": "nn", "overlay": "overlaying", "replace": "replacing"}.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__} has no attribute {name}")
-        found = importlib.import_module(f"{__name__}.{module}")
-        globals()[name] = found if name == module else getattr(found, name)
-        return globals()[name]
+    from anyop.torch import nn
+    from anyop.torch.overlaying import overlay
+    from anyop.torch.replacing import replace
 
     __all__ = ["nn", "overlay", "replace", "slow_call"]
 
 
 def __dir__() -> list[str]:
     """What users call, without the modules behind it."""
-    hidden = ("__getattr__",)
-    shown = {name for name in globals() if name == "device" or name[:2] == "__"}
+    public = ("device", "nn", "overlay", "replace")
     return sorted(
-        shown.difference(hidden).union(() if _is_paddle else ("nn", "overlay", "replace"))
+        name for name in globals() if name in public or (name[:2] == "__" and name != "__getattr__")
     )
