@@ -32,7 +32,7 @@ THREADS = [f"tests/{stem}_test.py" for stem in THREADS]
 # cannot be had is an answer that callers rely on.
 ASAN_OPTIONS = "detect_leaks=0:allocator_may_return_null=1"
 # Python, NumPy and torch are not instrumented: what they do among themselves is not judged.
-TSAN_OPTIONS = "ignore_noninstrumented_modules=1:detect_deadlocks=0"
+TSAN_OPTIONS = "ignore_noninstrumented_modules=1:detect_deadlocks=0:allocator_may_return_null=1"
 
 
 class Variant(NamedTuple):
