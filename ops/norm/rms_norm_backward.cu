@@ -61,7 +61,6 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     GradientsInRegisters(const __grid_constant__ Gradients<T> p, int stages) {
   constexpr int kPer = kPerVector<T>;
   using W = Wide<T>;
-  extern __shared__ __align__(128) uint4 memory[];
   __shared__ __align__(8) uint64_t barriers[RowRing<2>::kMaxStages];
   // Rows of one turn: two chains of latencies side by side, where there are registers for them.
   constexpr int kTurn = kVectors <= 2 ? kRowsOfTurn : 1;
@@ -75,7 +74,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const auto row_of = [&](int input, int64_t row) {
     return input == 0 ? p.grad_out.At(row) : p.x.At(row);
   };
-  RowRing<2> ring(memory, barriers, stages, vectors);
+  RowRing<2> ring(DynamicShared(), barriers, stages, vectors);
   ring.Start(blockIdx.x, step, p.rows, row_of);
 
   uint4 weight[kVectors] = {};
