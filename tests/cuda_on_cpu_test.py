@@ -21,6 +21,8 @@ import pytest
 from anyop import testing
 from anyop.codegen.generate import generate
 from anyop.codegen.operator_file import Operator, read_operator
+from anyop.testing.draw import Drawer
+from anyop.testing.good_cases import Case
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -110,6 +112,27 @@ def on_fibers(function):
             return function(*positional, **named)
 
     return call
+
+
+# Around what decides how a row is shared: lanes, blocks, registers, what is read again.
+WIDTHS = [33, 264, 1000, 1032, 2056, 4100, 8192, 8200, 16392, 33000, 65544, 70001]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in DRAWN if {"D"} == set(SUBJECTS[name].metadata["symbols"]["sizes"])]
+)
+def test_rows_of_every_width(name):
+    subject = SUBJECTS[name]
+    there = replace(subject, function=on_fibers(subject.function))
+    drawer, tried = Drawer(subject.metadata), 0
+    choices = [c for c in testing.dtype_choices(subject.metadata) if c.is_uniform]
+    for choice in few(choices, 2, name):
+        for width in few(WIDTHS, 3, f"{name} {choice}"):
+            point = drawer.solve({"D": width}, dict.fromkeys(drawer.symbols["groups"], (5,)))
+            if point:
+                testing.check_case(there, Case(f"D={width}", "size", choice, point))
+                tried += 1
+    assert tried >= 4
 
 
 @pytest.mark.parametrize("name", DRAWN)

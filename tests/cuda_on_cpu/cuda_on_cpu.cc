@@ -2,6 +2,7 @@
 // Runs a block's threads as fibers: each until it waits for the others of its warp or block.
 #include "cuda_on_cpu.h"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstdio>
@@ -31,12 +32,13 @@ struct Barrier {
 };
 
 struct Fiber {
-  ucontext_t context;
+  ucontext_t context;  // where it begins
+  jmp_buf resume;      // where it waits: without the system calls of swapcontext
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   dim3 place;
   const Barrier* waits_for = nullptr;
   uint64_t generation = 0;
-  bool done = false;
+  bool begun = false, done = false;
   uint64_t exchanges = 0;
 };
 
@@ -45,7 +47,7 @@ struct Block {
   Barrier all, warps[kMaxThreads / kLanes];
   uint64_t slots[kMaxThreads / kLanes][2][kLanes];
   alignas(128) char shared[kMaxSharedBytes];
-  ucontext_t scheduler;
+  jmp_buf scheduler;
   unsigned current = 0;
   const std::function<void()>* kernel = nullptr;
 };
@@ -60,7 +62,7 @@ void Wait(Barrier& barrier) {
   if (barrier.EndsNow()) return;
   fiber.waits_for = &barrier;
   fiber.generation = generation;
-  swapcontext(&fiber.context, &block.scheduler);
+  if (_setjmp(fiber.resume) == 0) _longjmp(block.scheduler, 1);
   fiber.waits_for = nullptr;
 }
 
@@ -72,6 +74,14 @@ void RunThread() {
   --block.all.alive;
   if (warp.alive && warp.here) warp.EndsNow();
   if (block.all.alive && block.all.here) block.all.EndsNow();
+  _longjmp(block.scheduler, 1);
+}
+
+void Resume(Fiber& fiber) {
+  if (_setjmp(block.scheduler)) return;
+  if (fiber.begun) _longjmp(fiber.resume, 1);
+  fiber.begun = true;
+  setcontext(&fiber.context);
 }
 
 void RunBlock(dim3 at, unsigned threads, size_t shared_bytes) {
@@ -87,7 +97,8 @@ void RunBlock(dim3 at, unsigned threads, size_t shared_bytes) {
     fiber.place = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
     getcontext(&fiber.context);
     fiber.context.uc_stack = {fiber.stack.get(), 0, kStackBytes};
-    fiber.context.uc_link = &block.scheduler;
+    fiber.context.uc_link = nullptr;
+    fiber.begun = false;
     makecontext(&fiber.context, RunThread, 0);
     ++block.all.alive;
     ++block.warps[t / kLanes].alive;
@@ -101,7 +112,7 @@ void RunBlock(dim3 at, unsigned threads, size_t shared_bytes) {
       any = true;
       block.current = t;
       threadIdx = fiber.place;
-      swapcontext(&block.scheduler, &fiber.context);
+      Resume(fiber);
     }
   }
   if (block.all.alive == 0) return;

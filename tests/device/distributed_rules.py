@@ -90,7 +90,7 @@ def initialize(p: Place, number: int, backend: str | None, **options: Any) -> No
         init_method=meeting,
         rank=p.rank,
         world_size=p.size,
-        timeout=timedelta(seconds=30),
+        timeout=timedelta(seconds=180),
         **options,
     )
 

@@ -67,7 +67,7 @@ def main(device: str, backend: str, folder: str) -> None:
     torch.set_num_threads(1)
     if device != "cpu":
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group(backend, timeout=timedelta(seconds=60))
+    dist.init_process_group(backend, timeout=timedelta(seconds=180))
     place = Place(device, dist.get_rank(), dist.get_world_size(), backend)
     results = Path(folder, f"{place.rank}.pt")
     if device == "anyop":

@@ -27,7 +27,7 @@ def run(program: str, *, code: int = 0, **environment: str) -> str:
         [sys.executable, "-c", BEGIN + program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         env={**os.environ, **environment},
     )
     assert done.returncode == code, done.stdout + done.stderr

@@ -31,7 +31,7 @@ def run(text: str, platform: str) -> subprocess.CompletedProcess:
         [sys.executable, "-c", FIRST + text],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         env={**os.environ, "ANYOP_DEVICE_PLATFORM": platform},
     )
 

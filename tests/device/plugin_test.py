@@ -113,7 +113,7 @@ def in_torch(library, text: str, **environment: str) -> subprocess.CompletedProc
         [sys.executable, "-c", f"import anyop.torch.device, torch\n{text}"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         env=os.environ
         | {
             "ANYOP_DEVICE_PLATFORM": str(library),

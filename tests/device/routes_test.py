@@ -45,7 +45,7 @@ def run(program: str, **variables: str) -> tuple[str, str]:
     """What a program says on stdout and stderr."""
     environment = {**os.environ, **variables}
     done = subprocess.run(
-        [sys.executable, "-c", BEGIN + program], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", BEGIN + program], env=environment, capture_output=True, text=True, timeout=200
     )  # fmt: skip
     return done.stdout, done.stderr
 
@@ -291,7 +291,7 @@ def routes(tmp_path):
     def routes(text: str, *words: str) -> tuple[int, str]:
         (tmp_path / "a.routes").write_text(text)
         command = [sys.executable, "-m", "anyop", "routes", *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
         return done.returncode, done.stdout + done.stderr
 
     return routes
