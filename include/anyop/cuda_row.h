@@ -143,6 +143,7 @@ class RegisterRow : public RowTeam<Wide<T>> {
     }
     return held;
   }
+  // For a second Sum.
   __device__ HeldAgain<T, kVectors> Again(const HeldRow<T, kVectors>& held) const { return {held}; }
 
   template <typename TW>
@@ -300,9 +301,21 @@ class StreamRow : public RowTeam<Wide<T>> {
     return {from};
   }
 
+  // A thread that has many elements adds up sums of a few: float32 keeps its digits.
   template <typename F, typename... Held>
   __device__ W Sum(const F& f, const Held&... held) {
-    return this->Total(Fold(W(0), f, held...));
+    constexpr int kFew = 64 / kPer;
+    W sum = 0;
+    for (int64_t at = this->lane(); at < mine_; at += int64_t{kFew} * this->lanes_) {
+      W few = 0;
+      const int64_t end =
+          at + int64_t{kFew} * this->lanes_ < mine_ ? at + int64_t{kFew} * this->lanes_ : mine_;
+#pragma unroll 4
+      for (int64_t i = at; i < end; i += this->lanes_)
+        few = FoldPiece(few, f, Elements(held, i)...);
+      sum += few;
+    }
+    return this->Total(sum);
   }
   template <typename F, typename... Held>
   __device__ W Max(const F& f, const Held&... held) {
@@ -433,6 +446,7 @@ int32_t LaunchInRegisters(AnyopCall* call, RowShape shape, const Op& op) {
 // How rows can be read and written. What is read in rows alone decides how sums are made: the bits
 // do not depend on where the results go.
 struct RowsFit {
+  bool columns = false;    // rows lie side by side, and their elements apart
   bool vectors = true;     // read: of the kernel's type, aligned to 16 bytes
   bool one_stride = true;  // read
   bool plain = true;       // written: both
@@ -446,6 +460,7 @@ RowsFit FitRows(RowShape shape, const AnyopTensor* const (&read)[kRead],
     const RowsAt<true> at = PlaceRows<true>(tensor);
     *in_vectors = *in_vectors && at.kind == kDtypeOf<T> && at.aligned;
     *one_stride = *one_stride && at.rows.HasOneStride();
+    fit.columns = fit.columns || at.step != 1;
   };
   for (const AnyopTensor* tensor : read) look(tensor, &fit.vectors, &fit.one_stride);
   for (const AnyopTensor* tensor : written) look(tensor, &fit.plain, &fit.plain);
@@ -465,7 +480,8 @@ int32_t RunRows(AnyopCall* call, RowShape shape, const AnyopTensor* const (&read
   }
   const auto op = make(std::true_type());
   using Op = std::remove_const_t<decltype(op)>;
-  const RowThreads threads(fit.vectors ? shape.D / kPerVector<T> : shape.D, 4, 1024);
+  const int64_t pieces = fit.columns ? 1 : fit.vectors ? shape.D / kPerVector<T> : shape.D;
+  const RowThreads threads(pieces, 4, 1024);  // side by side: a thread for each
   const Launch launch = threads.LaunchFor(shape.rows);
   return fit.vectors
              ? launch.Run(call, RunInStreams<T, kPerVector<T>, Op>, op, shape.rows, shape.D,

@@ -42,6 +42,7 @@ struct RowsAt<false> {
 template <>
 struct RowsAt<true> {
   Rows<char> rows = {};
+  int64_t step = 1;  // from element to element of a row
   int item_bytes = 0;
   AnyopDtype kind = kAnyopNoDtype;
   bool aligned = false;
@@ -66,10 +67,12 @@ RowsAt<kAny> PlaceRows(const AnyopTensor* tensor) {
   const int item_bytes = tensor->dtype_bits / 8;
   if constexpr (kAny) {
     at.rows = rows;
+    at.step = tensor->shape[tensor->ndim - 1] == 1 ? 1 : tensor->strides[tensor->ndim - 1];
     at.item_bytes = item_bytes;
     at.kind = AnyopDtypeOf(tensor);
     const int64_t per = 16 / item_bytes;
-    at.aligned = IsAligned(rows.data, 16) && tensor->shape[tensor->ndim - 1] % per == 0;
+    at.aligned =
+        at.step == 1 && IsAligned(rows.data, 16) && tensor->shape[tensor->ndim - 1] % per == 0;
     for (int d = 0; d < rows.ndim; ++d) at.aligned = at.aligned && rows.step[d] % per == 0;
   } else {
     at.data = rows.data;
@@ -147,7 +150,7 @@ template <typename T, int kPer>
 __device__ Piece<Wide<T>, kPer> ReadPieceOf(const RowsAt<true>& rows, int64_t row, int64_t at) {
   const char* from = rows.At(row);
   if constexpr (kPer == 1) {
-    return {{ReadFloating<Wide<T>>(from, at, rows.dtype())}};
+    return {{ReadFloating<Wide<T>>(from, at * rows.step, rows.dtype())}};
   } else {
     return ReadPiece<kPer>(reinterpret_cast<const T*>(from) + at, rows.aligned);
   }
@@ -162,7 +165,8 @@ __device__ void WritePieceOf(const RowsAt<true>& rows, char* row, int64_t at,
     }
   }
 #pragma unroll
-  for (int k = 0; k < kPer; ++k) WriteFloating<Wide<T>>(row, at + k, rows.dtype(), v.at[k]);
+  for (int k = 0; k < kPer; ++k)
+    WriteFloating<Wide<T>>(row, (at + k) * rows.step, rows.dtype(), v.at[k]);
 }
 
 }  // namespace anyop::cuda
