@@ -46,6 +46,13 @@ def over(array: np.ndarray) -> Any:
             raise Unfit from None
 
 
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """Whether all elements lie in the storage, which may have been shrunk."""
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    end = (tensor.storage_offset() + last + 1) * tensor.element_size()
+    return tensor.numel() == 0 or end <= tensor.untyped_storage().nbytes()
+
+
 class Torch(Bridge):
     """On the CPU."""
 
@@ -63,6 +70,8 @@ class Torch(Bridge):
         if type(value) not in (torch.Tensor, torch.nn.Parameter):
             return super().array(value)  # one array among tensors is refused, all of them are not
         try:
+            if not _is_whole(value):  # torch and NumPy would copy what is not there
+                return None
             with torch.no_grad(), torch.inference_mode():
                 plain = value.detach().resolve_conj().resolve_neg().contiguous()
                 name = str(plain.dtype).removeprefix("torch.")
