@@ -45,7 +45,6 @@ NOT_IN_THE_TREE = {
     "count of a list",
     "element of a list",
     "lists of two lengths",
-    "torch: no gradient",
 }
 
 

@@ -178,7 +178,7 @@ def test_which_operators_have_formulas():
     """All but those of WITHOUT; of the gradients only those with one result, in what they are linear in."""
     lacking = set()
     for name, subject in SUBJECTS.items():
-        if name.endswith("_backward"):
+        if name.endswith("_backward") or "quant" in name:  # rounding has no derivative
             continue
         known = subject.metadata["tangent"] or {}
         floats = [p for p in subject.tensors if any(map(is_floating, p["possible_dtypes"]))]
