@@ -3,8 +3,9 @@
 
 A floating result fits when |found - expected| <= tolerance * (1 + |expected|); the inputs are rounded to their dtypes
 before the reference sees them, and tolerance is the schema's for the dtype of that result. Where the expected value is
-infinite or NaN in that dtype, so must be the found one. Results of other dtypes must be equal, or differ by no more than
-the tolerance that the schema states for that integer. `reference` gets every argument by name. An argument that the operator changes (Tensor(a!)) must be changed by `reference` in the same way.
+infinite or NaN in that dtype, so must be the found one. Results of other dtypes must be equal, or be no further off
+than the tolerance that the schema states for an integer. `reference` gets every argument by name. An argument that the
+operator changes (Tensor(a!)) must be changed by `reference` in the same way.
 """
 
 from __future__ import annotations
