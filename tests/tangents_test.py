@@ -23,6 +23,7 @@ WITHOUT = {
     "attention": "q, k, mask: the weights are no operator of their own",
     "masked_mean": "mask: counts or does not",
     "topk": "two results",
+    "sort": "two results",
     "native_layer_norm": "three results",
     "silu_and_mul": "adds the halves of a row, which no operator does",
     "gelu_and_mul": "as silu_and_mul",
