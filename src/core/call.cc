@@ -167,9 +167,11 @@ class Call : InCall {
                ExpectedDtype(p).c_str());
   }
 
-  // The dtype of a promotion or an attribute.
+  // The dtype of a promotion, an attribute or the first tensor that is given.
   int RuleDtype(const Param& p) {
     if (p.dtype_rule == kAnyopPromote) return Promote(dtypes_[p.dtype_a], dtypes_[p.dtype_b]);
+    if (p.dtype_rule == kAnyopFirstGiven)
+      return dtypes_[dtypes_[p.dtype_a] != kAnyopNoDtype ? p.dtype_a : p.dtype_b];
     const Param& attribute = op_.params[p.dtype_a];
     const auto& value = frame_->Field<AnyopOptionalInt>(attribute);
     if (!attribute.Is(kAnyopOptional) || value.has) return static_cast<int>(value.value);

@@ -130,7 +130,7 @@ def _check_new(
     """The allocating form: types, shapes, dtypes, values where some are expected; arguments unchanged."""
     before = built.snapshot()
     results = run.call(built.arguments)
-    dtypes = result_dtypes(run.subject.metadata, run.case.choice.names)
+    dtypes = result_dtypes(run.subject.metadata, run.case.names)
     shapes = result_shapes(run.subject, run.case)
     for at, (param, found) in enumerate(zip(run.subject.results, results)):
         name, dtype = param["name"], dtypes[param["name"]][0]

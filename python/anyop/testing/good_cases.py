@@ -35,6 +35,11 @@ class Case:
     expanded: Mapping[str, Shape] = field(default_factory=dict)  # of arguments expand(...)
     special: bool = False  # with infinities and NaN among the values
 
+    @property
+    def names(self) -> dict[str, str | None]:
+        """The dtypes of what is given: None for absent tensors."""
+        return {n: None if n in self.absent else dtype for n, dtype in self.choice.names.items()}
+
 
 CASE_CLASSES = (
     "base", "one element", "size", "empty", "group", "broadcast", "expand", "attribute", "absent", "view", "random",

@@ -143,7 +143,7 @@ def result_shapes(subject: Subject, case: Case) -> dict[str, Shape]:
 
 def place_outputs(subject: Subject, case: Case, fill: int = OUTPUT_FILL) -> dict[str, Placed]:
     """Guarded memory for out=."""
-    dtypes = result_dtypes(subject.metadata, case.choice.names)
+    dtypes = result_dtypes(subject.metadata, case.names)
     placed = {}
     for param in subject.metadata["results"]:
         name = param["name"]

@@ -197,6 +197,8 @@ def _recorded(gradient: Gradient) -> Rule:
             ctx.scope = _scope.now() if use is None else use
             without = [results[at] for at in gradient.no_grads if results[at] is not None]
             ctx.mark_non_differentiable(*without)
+            if gradient.takes_none:
+                ctx.set_materialize_grads(False)
             return found
 
         @staticmethod

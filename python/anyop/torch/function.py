@@ -69,7 +69,7 @@ def _function(operator: Operator, gradient: Gradient) -> type[torch.autograd.Fun
     back, keep, arguments = gradient.backward, gradient.keep, gradient.arguments
     give, place = _giver(gradient), gradient.place
     run_back, unwanted = _caller(back, with_keywords=True), _Unwanted(gradient)
-    grads_of = picker(gradient.grads)
+    grads_of, takes_none = picker(gradient.grads), gradient.takes_none
 
     class Recorded(torch.autograd.Function):
         @staticmethod
@@ -77,6 +77,8 @@ def _function(operator: Operator, gradient: Gradient) -> type[torch.autograd.Fun
             found = run(inputs)
             ctx.kept = keep(inputs)
             ctx.scope = _scope.now()
+            if takes_none:
+                ctx.set_materialize_grads(False)
             save(ctx, inputs, found)
             return found
 
@@ -128,7 +130,7 @@ def _giver(gradient: Gradient) -> Callable[[Any], tuple] | None:
     """Puts the backward's results at the places of their inputs, where these come first and in order."""
     count, inputs = gradient.forward.count, gradient.inputs
     rest = (None,) * (count - len(inputs))
-    if inputs != tuple(range(len(inputs))):
+    if inputs != {at: at for at in range(len(inputs))}:
         return None
     if len(inputs) == 1:
         return lambda found: (found, *rest)
