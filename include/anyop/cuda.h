@@ -8,6 +8,7 @@
 #include <cuda_fp16.h>
 
 #include <atomic>
+#include <type_traits>
 
 #include "anyop/cuda_error.h"
 #include "anyop/kernel.h"
@@ -119,6 +120,11 @@ int32_t WithFloating(AnyopDtype dtype, const Body& body) {
     default:
       return kAnyopInternalError;  // no schema with such a kernel allows another
   }
+}
+
+inline bool IsFloating(AnyopDtype dtype) {
+  return dtype == kAnyopFloat32 || dtype == kAnyopFloat16 || dtype == kAnyopBFloat16 ||
+         dtype == kAnyopFloat64;
 }
 
 // A number that is added to keep a sum from 0: it does not become 0 where it is too small for T's

@@ -427,20 +427,21 @@ struct RowThreads {
   }
 };
 
-template <typename T, typename Op>
+// kAny: one kernel for all, whose threads share rows as the plain ones do, for the same bits.
+template <typename T, bool kAny, typename Op>
 int32_t LaunchInRegisters(AnyopCall* call, RowShape shape, const Op& op) {
   const int64_t vectors = shape.D / kPerVector<T>;
   const int of_thread = VectorsOfThread(vectors);
   const RowThreads threads(vectors, of_thread, 1024);
   const Launch launch = threads.LaunchFor(shape.rows);
-  switch (of_thread) {
-    case 1:
+  if (kAny || of_thread == 8)
+    return launch.Run(call, RunInRegisters<T, 8, Op>, op, shape.rows, shape.D, threads.lanes);
+  if constexpr (!kAny) {
+    if (of_thread == 1)
       return launch.Run(call, RunInRegisters<T, 1, Op>, op, shape.rows, shape.D, threads.lanes);
-    case 4:
-      return launch.Run(call, RunInRegisters<T, 4, Op>, op, shape.rows, shape.D, threads.lanes);
-    default:
-      return launch.Run(call, RunInRegisters<T, 8, Op>, op, shape.rows, shape.D, threads.lanes);
+    return launch.Run(call, RunInRegisters<T, 4, Op>, op, shape.rows, shape.D, threads.lanes);
   }
+  return kAnyopInternalError;
 }
 
 // How rows can be read and written. What is read in rows alone decides how sums are made: the bits
@@ -474,9 +475,11 @@ int32_t RunRows(AnyopCall* call, RowShape shape, const AnyopTensor* const (&read
                 const AnyopTensor* const (&written)[kWritten], const Make& make) {
   if (shape.rows == 0 || shape.D == 0) return kAnyopOk;
   const RowsFit fit = FitRows<T>(shape, read, written);
-  if (fit.vectors && fit.one_stride && shape.D <= int64_t{kMaxHeld} * kPerVector<T>) {
-    return fit.plain ? LaunchInRegisters<T>(call, shape, make(std::false_type()))
-                     : LaunchInRegisters<T>(call, shape, make(std::true_type()));
+  if constexpr (sizeof(T) < 8) {  // float64, which GPUs are slow at, is not worth their size
+    if (fit.vectors && fit.one_stride && shape.D <= int64_t{kMaxHeld} * kPerVector<T>) {
+      return fit.plain ? LaunchInRegisters<T, false>(call, shape, make(std::false_type()))
+                       : LaunchInRegisters<T, true>(call, shape, make(std::true_type()));
+    }
   }
   const auto op = make(std::true_type());
   using Op = std::remove_const_t<decltype(op)>;

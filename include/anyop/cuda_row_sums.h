@@ -443,14 +443,16 @@ int32_t RunRowsAndSums(AnyopCall* call, RowShape shape, const AnyopTensor* const
   if (int32_t status = ReadLimits(call, &run.limits)) return status;
   const RowsFit fit = FitRows<T>(shape, read, written);
   const int64_t vectors = shape.D / kPerVector<T>;
-  if (fit.vectors && fit.one_stride && vectors <= 32)
-    return fit.plain ? run.RunInLanes(make(std::false_type()))
-                     : run.RunInLanes(make(std::true_type()));
-  if (fit.vectors && fit.one_stride && vectors <= 2048) {
-    bool fits = false;
-    const int32_t status = fit.plain ? run.RunInRing(make(std::false_type()), &fits)
-                                     : run.RunInRing(make(std::true_type()), &fits);
-    if (fits || status) return status;
+  if constexpr (sizeof(T) < 8) {  // as in RunRows
+    if (fit.vectors && fit.one_stride && vectors <= 32)
+      return fit.plain ? run.RunInLanes(make(std::false_type()))
+                       : run.RunInLanes(make(std::true_type()));
+    if (fit.vectors && fit.one_stride && vectors <= 2048) {
+      bool fits = false;
+      const int32_t status = fit.plain ? run.RunInRing(make(std::false_type()), &fits)
+                                       : run.RunInRing(make(std::true_type()), &fits);
+      if (fits || status) return status;
+    }
   }
   return fit.vectors ? run.template RunInStreams<kPerVector<T>>(make(std::true_type()))
                      : run.template RunInStreams<1>(make(std::true_type()));
