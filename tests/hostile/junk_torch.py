@@ -127,8 +127,8 @@ class Torch(Bridge):
         reader = getattr(torch.ops.anyop_junk, f"read_{param['kind']}", None)
         if reader is None or param.get("list"):
             return NOTHING
-        READ.clear()
         if getattr(draft, "action", "") in ("change", "recurse"):
+            draft.is_unread = True  # to ask it once more would be another call
             return NOTHING
         READ.clear()
         try:
@@ -138,13 +138,15 @@ class Torch(Bridge):
         return str(READ[0]).removeprefix("torch.") if param["kind"] == "ScalarType" else READ[0]
 
     def swallows(self, draft: Any) -> bool:
-        return draft.by_ops and any("whose __getattr__ does" in note for note in draft.notes)
+        methods = ("__getattr__", "__index__")
+        return draft.by_ops and any(f"whose {m} does" in n for m in methods for n in draft.notes)
 
     def is_its_own(self, draft: Any, error: BaseException) -> bool:
         text = str(error)
         if draft.is_fake and "Please convert all Tensors to FakeTensors" in text:
             return True  # a mode of torch's that takes no real ones
-        if draft.by_ops and draft.torchs_own and "Missing required argument 'input'" in text:
+        own = ("Missing required argument 'input'", "Too many positional arguments: ")
+        if draft.by_ops and draft.torchs_own and any(part in text for part in own):
             return True  # of torch.nested
         if draft.by_ops and draft.torchs_own and "Cannot access storage of" in text:
             return True  # torch asks a tensor for the number that stands in it
