@@ -139,3 +139,12 @@ def test_a_fake_tensor_among_others_is_named():
     ):
         with pytest.raises(TypeError, match=f"^rms_norm: {names}, expected both alike"):
             anyop.rms_norm(*arguments)
+
+
+def test_more_dimensions_than_the_core_takes_are_refused():
+    for x in (
+        torch.empty((1,) * 33, device="meta"),
+        FakeTensorMode().from_tensor(torch.ones((1,) * 33)),
+    ):
+        with pytest.raises(ValueError, match="^relu: x has 33 dimensions, expected at most 32"):
+            anyop.relu(x)

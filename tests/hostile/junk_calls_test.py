@@ -105,7 +105,7 @@ def test_what_torch_itself_does(report):
     with pytest.raises(TypeError, match="float expected at most 1 argument, got 4"):
         ops.relu(Float())
     with pytest.raises(
-        RuntimeError, match="Expected a value of type 'Optional.float.' for argument 'eps'"
+        RuntimeError, match=r"Expected a value of type 'Optional.float.' for argument 'eps'"
     ):
         ops.rms_norm(x, [3], None, Index())  # its KeyboardInterrupt is forgotten, too
     assert ops.sum.default(x, dtype=True).dtype == torch.int8, "a number is a dtype"

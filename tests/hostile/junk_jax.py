@@ -75,6 +75,7 @@ class Jax(Bridge):
             "vmap",
             "not a valid JAX type",
             "Gradient only defined",
+            "Length of device assignment",
         )
         return bool(way) and any(word in text for word in own)
 

@@ -121,7 +121,10 @@ def _traced_replaced(values: list[Any], places: Sequence[int]) -> bool:
     changed = False
     for at in places:
         if type(values[at]) is numpy.ndarray:
-            array = jax.numpy.asarray(values[at])
+            try:
+                array = jax.numpy.asarray(values[at])
+            except TypeError:  # a dtype that JAX lacks: refused by name behind this
+                continue
             if array.dtype == values[at].dtype:  # else it would be narrowed in silence
                 values[at], changed = array, True
     return changed
