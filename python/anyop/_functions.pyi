@@ -126,6 +126,55 @@ def attention_backward(
     """
     ...
 
+def bias_gelu(
+    x: Array,
+    bias: Array,
+    approximate: str = 'none',
+    out: Array | None = None,
+) -> Array:
+    """gelu of each row and a bias.
+
+    x:            (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows of
+                  features.
+    bias:         (D,) dtype of x, contiguous; added to each feature; the sum is not rounded.
+    approximate:  str, default 'none'; 'none' for the exact function, 'tanh' for the approximation by
+                  tanh.
+    Returns       (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs
+                  on the current stream, and never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      out[r,d] = gelu(x[r,d] + bias[d])
+    Source        Hendrycks & Gimpel 2016, arXiv:1606.08415
+    """
+    ...
+
+def bias_gelu_backward(
+    grad_out: Array,
+    x: Array,
+    bias: Array,
+    approximate: str = 'none',
+    grad_x: Array | None = None,
+    grad_bias: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradient of bias_gelu.
+
+    grad_out:     (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of
+                  the result of bias_gelu.
+    x:            (*, D) dtype of grad_out, last dimension contiguous; rows of features.
+    bias:         (D,) dtype of grad_out, contiguous; added to each feature.
+    approximate:  str, default 'none'; 'none' for the exact function, 'tanh' for the approximation by
+                  tanh.
+    Returns       grad_x: (*, D), new unless given, dtype of grad_out, made only when wanted; grad_bias:
+                  (D,), new unless given, dtype of grad_out, made only when wanted. On a device it runs
+                  on the current stream, and never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      grad_x[r,d] = grad_out[r,d] * gelu'(x[r,d] + bias[d]); grad_bias[d] = sum_r
+                  grad_x[r,d]
+    Source        derivative of bias_gelu; Hendrycks & Gimpel 2016, arXiv:1606.08415
+    """
+    ...
+
 def cast(
     x: Array,
     dtype: Any,
@@ -224,6 +273,49 @@ def gelu(
     Computes      out = x * (1 + erf(x / sqrt(2))) / 2; tanh: x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 *
                   x^3))) / 2
     Source        Hendrycks & Gimpel 2016, arXiv:1606.08415
+    """
+    ...
+
+def gelu_and_mul(
+    x: Array,
+    approximate: str = 'none',
+    out: Array | None = None,
+) -> Array:
+    """GEGLU: gelu of the first half of each row times the second half.
+
+    x:            (*, 2*D) float32, float16, bfloat16 or float64, last dimension contiguous; rows of
+                  gates, then values.
+    approximate:  str, default 'none'; 'none' for the exact function, 'tanh' for the approximation by
+                  tanh.
+    Returns       (*, D), new unless given, dtype of x. On a device it runs on the current stream, and
+                  never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      out[r,d] = gelu(x[r,d]) * x[r,D+d]
+    Source        Shazeer 2020, arXiv:2002.05202, eq. 5; Hendrycks & Gimpel 2016, arXiv:1606.08415
+    """
+    ...
+
+def gelu_and_mul_backward(
+    grad_out: Array,
+    x: Array,
+    approximate: str = 'none',
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of gelu_and_mul.
+
+    grad_out:     (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of
+                  the result of gelu_and_mul.
+    x:            (*, 2*D) dtype of grad_out, last dimension contiguous; rows of gates, then values.
+    approximate:  str, default 'none'; 'none' for the exact function, 'tanh' for the approximation by
+                  tanh.
+    Returns       grad_x: (*, 2*D), new unless given, dtype of grad_out. On a device it runs on the
+                  current stream, and never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      grad_x[r,d] = grad_out[r,d] * x[r,D+d] * gelu'(x[r,d]); grad_x[r,D+d] = grad_out[r,d]
+                  * gelu(x[r,d])
+    Source        derivative of gelu_and_mul; Hendrycks & Gimpel 2016, arXiv:1606.08415
     """
     ...
 
@@ -574,6 +666,37 @@ def native_layer_norm(
     """
     ...
 
+def quant_fp8(
+    x: Array,
+    scale: Array | None = None,
+    *,
+    group: int = 2147483647,
+    dtype: Any = 'float8_e4m3fn',
+    out: Array | None = None,
+    scales: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """Rows in 8 bits, with one scale for all, for each row, or for each group of columns.
+
+    x:        (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to quantise; without
+              scale, a NaN or an infinity makes the scale of its group NaN or infinite; with one, NaN is
+              NaN (0 in int8) and infinity the greatest number.
+    scale:    broadcastable to (*, ceil(D/group)) float32, any strides, or None; what x is divided by,
+              in any shape that broadcasts to that of scales; none: from the greatest magnitude of each
+              group.
+    group:    int, default 2147483647; columns that share a scale; the default: all of a row.
+    dtype:    ScalarType, default 'float8_e4m3fn', one of int8 or float8_e4m3fn; float8_e4m3fn, or int8.
+    Returns   out: (*, D), new unless given, dtype dtype; scales: (*, ceil(D/group)), new unless given,
+              dtype float32, made only when wanted. On a device it runs on the current stream, and never
+              waits.
+    Requires  group > 0.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,d] = round(clamp(x[r,d] / s)); s = scale, or max(max_g |x[r,g]|, 1e-10) / 448 over
+              the group of d (127 for int8); clamped to [-448, 448] ([-128, 127])
+    Source    Micikevicius et al. 2022, arXiv:2209.05433 (e4m3); DeepSeek-AI 2024, arXiv:2412.19437,
+              section 3.3 (groups of 128 columns)
+    """
+    ...
+
 def relu(
     x: Array,
     out: Array | None = None,
@@ -652,6 +775,109 @@ def rms_norm_backward(
     """
     ...
 
+def scaled_masked_softmax(
+    x: Array,
+    mask: Array | None = None,
+    scale: float = 1.0,
+    out: Array | None = None,
+) -> Array:
+    """softmax of each row times a number, of the elements that a mask does not leave out.
+
+    x:        (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows of scores,
+              such as (batch, heads, queries, keys); a NaN that is not left out makes NaN of what is not
+              left out of its row.
+    mask:     broadcastable to (*, D) bool or uint8, any strides, or None; 0: the element counts; all
+              else: it is left out, whatever it holds, and its result is 0.
+    scale:    float, default 1.0; factor of x, before the exponentials.
+    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs on
+              the current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,d] = [mask[r,d] = 0] exp(scale * x[r,d]) / sum_d [mask[r,d] = 0] exp(scale *
+              x[r,d]); a row that is left out whole is 0
+    Source    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; the interface of NVIDIA's Apex
+    """
+    ...
+
+def scaled_softmax(
+    x: Array,
+    scale: float = 1.0,
+    out: Array | None = None,
+) -> Array:
+    """softmax of each row times a number.
+
+    x:        (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows of scores; a
+              NaN makes NaN of its whole row, as a row of -infinity does.
+    scale:    float, default 1.0; factor of x, before the exponentials.
+    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs on
+              the current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,d] = exp(scale * x[r,d] - m) / sum_d exp(scale * x[r,d] - m), m = max_d(scale *
+              x[r,d])
+    Source    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; the interface of NVIDIA's Apex
+    """
+    ...
+
+def scaled_softmax_backward(
+    grad_out: Array,
+    out: Array,
+    scale: float = 1.0,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of scaled_softmax and scaled_masked_softmax from their results.
+
+    grad_out:  (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of the
+               result.
+    out:       (*, D) dtype of grad_out, last dimension contiguous; result of scaled_softmax or
+               scaled_masked_softmax.
+    scale:     float, default 1.0; factor that the forward call had.
+    Returns    grad_x: (*, D), new unless given, dtype of grad_out. On a device it runs on the current
+               stream, and never waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_x[r,d] = scale * out[r,d] * (grad_out[r,d] - sum_d(grad_out[r,d] * out[r,d]))
+    Source     derivative of scaled_softmax
+    """
+    ...
+
+def scaled_upper_triang_masked_softmax(
+    x: Array,
+    scale: float = 1.0,
+    out: Array | None = None,
+) -> Array:
+    """softmax of each row times a number, up to the diagonal: row s has its columns 0 to s.
+
+    x:        (*, S, S) float32, float16, bfloat16 or float64, last dimension contiguous; square
+              matrices of scores; what lies above the diagonal is not read, and its result is 0.
+    scale:    float, default 1.0; factor of x, before the exponentials.
+    Returns   (*, S, S), new unless given, dtype of x. A result may be exactly x. On a device it runs on
+              the current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,s,t] = [t <= s] exp(scale * x[r,s,t]) / sum_(t <= s) exp(scale * x[r,s,t])
+    Source    Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3; the interface of NVIDIA's Apex
+    """
+    ...
+
+def scaled_upper_triang_masked_softmax_backward(
+    grad_out: Array,
+    out: Array,
+    scale: float = 1.0,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of scaled_upper_triang_masked_softmax from its result.
+
+    grad_out:  (*, S, S) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of
+               the result; what lies above the diagonal is not read.
+    out:       (*, S, S) dtype of grad_out, last dimension contiguous; result of
+               scaled_upper_triang_masked_softmax; likewise.
+    scale:     float, default 1.0; factor that the forward call had.
+    Returns    grad_x: (*, S, S), new unless given, dtype of grad_out. On a device it runs on the
+               current stream, and never waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_x[r,s,t] = [t <= s] scale * out[r,s,t] * (grad_out[r,s,t] - sum_(t <=
+               s)(grad_out[r,s,t] * out[r,s,t]))
+    Source     derivative of scaled_upper_triang_masked_softmax
+    """
+    ...
+
 def silu(
     x: Array,
     out: Array | None = None,
@@ -699,6 +925,38 @@ def silu_and_mul_backward(
     Computes   with s = 1 / (1 + exp(-x[r,d])): grad_x[r,d] = grad_out[r,d] * x[r,D+d] * (s + x[r,d] * s
                * (1 - s)); grad_x[r,D+d] = grad_out[r,d] * x[r,d] * s
     Source     derivative of Shazeer 2020, arXiv:2002.05202, eq. 5
+    """
+    ...
+
+def silu_and_mul_quant(
+    x: Array,
+    scale: Array | None = None,
+    *,
+    group: int = 2147483647,
+    dtype: Any = 'float8_e4m3fn',
+    out: Array | None = None,
+    scales: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """silu_and_mul in 8 bits, with one scale for all, for each row, or for each group of columns.
+
+    x:        (*, 2*D) float32, float16 or bfloat16, last dimension contiguous; rows of gates, then
+              values; without scale, a NaN or an infinity of a product makes the scale of its group NaN
+              or infinite; with one, NaN is NaN (0 in int8) and infinity the greatest number.
+    scale:    broadcastable to (*, ceil(D/group)) float32, any strides, or None; what products are
+              divided by, in any shape that broadcasts to that of scales; none: from the greatest
+              magnitude of each group.
+    group:    int, default 2147483647; columns that share a scale; the default: all of a row.
+    dtype:    ScalarType, default 'float8_e4m3fn', one of int8 or float8_e4m3fn; float8_e4m3fn, or int8.
+    Returns   out: (*, D), new unless given, dtype dtype; scales: (*, ceil(D/group)), new unless given,
+              dtype float32, made only when wanted. On a device it runs on the current stream, and never
+              waits.
+    Requires  group > 0.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  with y = silu_and_mul(x): out[r,d] = round(clamp(y[r,d] / s)); s = scale, or max(max_g
+              |y[r,g]|, 1e-10) / 448 over the group of d (127 for int8); clamped to [-448, 448] ([-128,
+              127])
+    Source    Shazeer 2020, arXiv:2002.05202, eq. 5; Micikevicius et al. 2022, arXiv:2209.05433 (e4m3);
+              DeepSeek-AI 2024, arXiv:2412.19437, section 3.3 (groups of 128 columns)
     """
     ...
 
@@ -760,6 +1018,28 @@ def softmax_backward(
     """
     ...
 
+def sort(
+    x: Array,
+    *,
+    descending: bool = False,
+    values: Array | None = None,
+    indices: Array | None = None,
+) -> tuple[Array, Array]:
+    """The elements of each row in order, and where they came from.
+
+    x:           (*, D) float32, float16, bfloat16, float64, int32 or int64, contiguous; rows of D
+                 elements; NaN counts as larger than any number.
+    descending:  bool, default False; the largest first, else the smallest first.
+    Returns      values: (*, D), new unless given, dtype of x; indices: (*, D), new unless given, dtype
+                 int64. On a device it runs on the current stream, and never waits.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     values[r,j] = x[r,indices[r,j]], the j-th of row r in order
+    Source       torch.sort over the last dimension, stable: equal elements come in the order of their
+                 indices
+    """
+    ...
+
 def topk(
     x: Array,
     k: int,
@@ -789,11 +1069,11 @@ def topk_backward(
     D: int,
     grad_x: Array | None = None,
 ) -> Array:
-    """Gradient of topk: zeros, and grad_values where the values came from.
+    """Gradient of topk and sort: zeros, and grad_values where the values came from.
 
     grad_values:  (*, K) float32, float16, bfloat16 or float64, contiguous; gradient of the values of
-                  topk.
-    indices:      (*, K) int64, contiguous; indices of topk, each at least 0 and less than D.
+                  topk or sort.
+    indices:      (*, K) int64, contiguous; indices of topk or sort, each at least 0 and less than D.
     D:            int; elements of a row of x.
     Returns       grad_x: (*, D), new unless given, dtype of grad_values. On a device it runs on the
                   current stream, and never waits.
@@ -801,6 +1081,6 @@ def topk_backward(
     Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
                   kernel.
     Computes      grad_x[r,d] = sum of grad_values[r,j] over all j with indices[r,j] = d
-    Source        derivative of torch.topk over the last dimension
+    Source        derivative of torch.topk and torch.sort over the last dimension
     """
     ...
