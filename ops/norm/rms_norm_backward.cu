@@ -57,6 +57,9 @@ int32_t Run(const RmsNormBackwardArgs* args, AnyopCall* call) {
 extern "C" int32_t anyop_rms_norm_backward_cuda(const RmsNormBackwardArgs* args, AnyopCall* call) {
   using namespace anyop::cuda;
   if (!args->grad_x && !args->grad_weight) return kAnyopOk;
-  return WithFloating(AnyopDtypeOf(args->x),
-                      [&](auto zero) { return Run<decltype(zero)>(args, call); });
+  const AnyopDtype dtype = AnyopDtypeOf(args->x);
+  if (!args->weight || AnyopDtypeOf(args->weight) != dtype ||
+      AnyopDtypeOf(args->grad_out) != dtype || args->weight_offset != 0)
+    return call->fail(call, kAnyopDeclined, "it takes one dtype, a weight and no weight_offset");
+  return WithFloating(dtype, [&](auto zero) { return Run<decltype(zero)>(args, call); });
 }

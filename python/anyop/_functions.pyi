@@ -255,6 +255,191 @@ def embedding_backward(
     """
     ...
 
+def fused_add_layer_norm(
+    x: Array,
+    residual: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-05,
+    *,
+    weight_offset: float = 0.0,
+    out: Array | None = None,
+    sum: Array | None = None,
+) -> tuple[Array, Array]:
+    """layer_norm of x + residual, with that sum.
+
+    x:              (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows.
+    residual:       (*, D) dtype of x, last dimension contiguous; rows that are added to them.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    bias:           (D,) dtype of weight, or that of x when None, contiguous, or None; added to each
+                    feature; none: 0.
+    eps:            float, default 1e-05; added to the variance; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         out: (*, D), new unless given, dtype of x; sum: (*, D), new unless given, dtype of
+                    x, x + residual, rounded to their dtype; it is what is normalised. A result may be
+                    exactly x or residual. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        sum = x + residual; out[r,d] = (sum[r,d] - mean_d sum[r,d]) / sqrt(var_d sum[r,d] +
+                    eps) * (weight[d] + weight_offset) + bias[d]; var divides by D
+    Source          Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    """
+    ...
+
+def fused_add_layer_norm_backward(
+    sum: Array,
+    grad_out: Array | None = None,
+    grad_sum: Array | None = None,
+    weight: Array | None = None,
+    eps: float = 1e-05,
+    *,
+    weight_offset: float = 0.0,
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+    grad_bias: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradients of fused_add_layer_norm: grad_x is that of x and of residual.
+
+    sum:            (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows that
+                    were normalised.
+    grad_out:       (*, D) dtype of sum, last dimension contiguous, or None; gradient of the rows that
+                    were normalised; none: 0.
+    grad_sum:       (*, D) dtype of sum, last dimension contiguous, or None; gradient of sum; none: 0.
+    weight:         (D,) dtype of sum or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-05; added to the variance; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         grad_x: (*, D), new unless given, dtype of sum, made only when wanted; grad_weight:
+                    (D,), new unless given, dtype of weight, or that of sum when None, made only when
+                    wanted; grad_bias: (D,), new unless given, dtype of weight, or that of sum when
+                    None, made only when wanted. On a device it runs on the current stream, and never
+                    waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with s[r] = 1 / sqrt(var_d sum[r,d] + eps), n = (sum - mean_d sum) * s and g =
+                    grad_out * (weight + weight_offset): grad_x = s * (g - mean_d g - n * mean_d(g * n))
+                    + grad_sum; grad_weight = sum_r grad_out * n; grad_bias = sum_r grad_out
+    Source          derivative of Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    """
+    ...
+
+def fused_add_rms_norm(
+    x: Array,
+    residual: Array,
+    weight: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
+    out: Array | None = None,
+    sum: Array | None = None,
+) -> tuple[Array, Array]:
+    """rms_norm of x + residual, with that sum.
+
+    x:              (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows.
+    residual:       (*, D) dtype of x, last dimension contiguous; rows that are added to them.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         out: (*, D), new unless given, dtype of x; sum: (*, D), new unless given, dtype of
+                    x, x + residual, rounded to their dtype; it is what is normalised. A result may be
+                    exactly x or residual. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        sum = x + residual; out[r,d] = sum[r,d] / sqrt(mean_d(sum[r,d]^2) + eps) *
+                    (weight[d] + weight_offset)
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    ...
+
+def fused_add_rms_norm_backward(
+    sum: Array,
+    grad_out: Array | None = None,
+    grad_sum: Array | None = None,
+    weight: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradients of fused_add_rms_norm: grad_x is that of x and of residual.
+
+    sum:            (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows that
+                    were normalised.
+    grad_out:       (*, D) dtype of sum, last dimension contiguous, or None; gradient of the rows that
+                    were normalised; none: 0.
+    grad_sum:       (*, D) dtype of sum, last dimension contiguous, or None; gradient of sum; none: 0.
+    weight:         (D,) dtype of sum or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         grad_x: (*, D), new unless given, dtype of sum, made only when wanted; grad_weight:
+                    (D,), new unless given, dtype of weight, or that of sum when None, made only when
+                    wanted. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with s[r] = 1 / sqrt(mean_d(sum[r,d]^2) + eps) and f[d] = weight[d] + weight_offset:
+                    grad_x[r,d] = s[r] * (grad_out[r,d] * f[d] - sum[r,d] * s[r]^2 *
+                    mean_d(grad_out[r,d] * f[d] * sum[r,d])) + grad_sum[r,d]; grad_weight[d] =
+                    sum_r(grad_out[r,d] * sum[r,d] * s[r])
+    Source          derivative of Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    ...
+
+def fused_add_rms_norm_quant(
+    x: Array,
+    residual: Array,
+    weight: Array | None = None,
+    scale: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    group: int = 2147483647,
+    weight_offset: float = 0.0,
+    dtype: Any = 'float8_e4m3fn',
+    out: Array | None = None,
+    sum: Array | None = None,
+    scales: Array | None = None,
+) -> tuple[Array, Array, Array | None]:
+    """fused_add_rms_norm in 8 bits, with one scale for all, for each row, or for each group of columns.
+
+    x:              (*, D) float32, float16 or bfloat16, last dimension contiguous; rows.
+    residual:       (*, D) dtype of x, last dimension contiguous; rows that are added to them; a NaN or
+                    an infinity in a sum makes its row NaN, and so, without scale, the scale of its
+                    groups (0 in int8).
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    scale:          broadcastable to (*, ceil(D/group)) float32, any strides, or None; what rows are
+                    divided by, in any shape that broadcasts to that of scales; none: from the greatest
+                    magnitude of each group.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    group:          int, default 2147483647; columns that share a scale; the default: all of a row.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    dtype:          ScalarType, default 'float8_e4m3fn', one of int8 or float8_e4m3fn; float8_e4m3fn, or
+                    int8.
+    Returns         out: (*, D), new unless given, dtype dtype; sum: (*, D), new unless given, dtype of
+                    x, what is normalised; scales: (*, ceil(D/group)), new unless given, dtype float32,
+                    made only when wanted. A result may be exactly x or residual. On a device it runs on
+                    the current stream, and never waits.
+    Requires        group > 0.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        sum = x + residual, rounded to their dtype; with y[r,d] = sum[r,d] /
+                    sqrt(mean_d(sum[r,d]^2) + eps) * (weight[d] + weight_offset): out[r,d] =
+                    round(clamp(y[r,d] / s)); s = scale, or max(max_g |y[r,g]|, 1e-10) / 448 over the
+                    group of d (127 for int8); clamped to [-448, 448] ([-128, 127])
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4; Micikevicius et al. 2022,
+                    arXiv:2209.05433 (e4m3); DeepSeek-AI 2024, arXiv:2412.19437, section 3.3 (groups of
+                    128 columns)
+    """
+    ...
+
 def gelu(
     x: Array,
     *,
@@ -389,21 +574,31 @@ def layer_norm(
     weight: Array | None = None,
     bias: Array | None = None,
     eps: float = 1e-05,
+    *,
+    weight_offset: float = 0.0,
+    dtype: Any | None = None,
     out: Array | None = None,
 ) -> Array:
     """Give each row of x mean 0 and variance 1, then scale and shift by weight and bias.
 
-    x:        (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows to
-              normalise.
-    weight:   (D,) dtype of x, contiguous, or None; scale of each feature; none: 1.
-    bias:     (D,) dtype of x, contiguous, or None; added to each feature; none: 0.
-    eps:      float, default 1e-05; added to the variance; dimension of x squared.
-    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs on
-              the current stream, and never waits.
-    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes  out[r,d] = (x[r,d] - mean_d x[r,d]) / sqrt(var_d x[r,d] + eps) * weight[d] + bias[d]; var
-              divides by D
-    Source    Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    x:              (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows to
+                    normalise.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    bias:           (D,) dtype of weight, or that of x when None, contiguous, or None; added to each
+                    feature; none: 0.
+    eps:            float, default 1e-05; added to the variance; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    dtype:          ScalarType or None, default None, one of float16, bfloat16, float32 or float64; of
+                    the result; none: that of x.
+    Returns         (*, D), new unless given, dtype dtype, or that of x when None. A result may be
+                    exactly x. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        out[r,d] = (x[r,d] - mean_d x[r,d]) / sqrt(var_d x[r,d] + eps) * (weight[d] +
+                    weight_offset) + bias[d]; var divides by D
+    Source          Ba, Kiros & Hinton 2016, arXiv:1607.06450
     """
     ...
 
@@ -412,26 +607,103 @@ def layer_norm_backward(
     x: Array,
     weight: Array | None = None,
     eps: float = 1e-05,
+    *,
+    weight_offset: float = 0.0,
     grad_x: Array | None = None,
     grad_weight: Array | None = None,
     grad_bias: Array | None = None,
 ) -> tuple[Array | None, Array | None, Array | None]:
     """Gradients of layer_norm.
 
-    grad_out:  (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of the
-               result of layer_norm.
-    x:         (*, D) dtype of grad_out, last dimension contiguous; rows that were normalised.
-    weight:    (D,) dtype of grad_out, contiguous, or None; scale of each feature; none: 1.
-    eps:       float, default 1e-05; added to the variance; dimension of x squared.
-    Returns    grad_x: (*, D), new unless given, dtype of grad_out, made only when wanted; grad_weight:
-               (D,), new unless given, dtype of grad_out, made only when wanted; grad_bias: (D,), new
-               unless given, dtype of grad_out, made only when wanted. On a device it runs on the
-               current stream, and never waits.
-    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes   with s[r] = 1 / sqrt(var_d x[r,d] + eps), n = (x - mean_d x) * s and g = grad_out *
-               weight: grad_x = s * (g - mean_d g - n * mean_d(g * n)); grad_weight = sum_r grad_out *
-               n; grad_bias = sum_r grad_out
-    Source     derivative of Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    grad_out:       (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of
+                    the result of layer_norm.
+    x:              (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows that
+                    were normalised.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-05; added to the variance; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         grad_x: (*, D), new unless given, dtype of x, made only when wanted; grad_weight:
+                    (D,), new unless given, dtype of weight, or that of x when None, made only when
+                    wanted; grad_bias: (D,), new unless given, dtype of weight, or that of x when None,
+                    made only when wanted. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with s[r] = 1 / sqrt(var_d x[r,d] + eps), n = (x - mean_d x) * s and g = grad_out *
+                    (weight + weight_offset): grad_x = s * (g - mean_d g - n * mean_d(g * n));
+                    grad_weight = sum_r grad_out * n; grad_bias = sum_r grad_out
+    Source          derivative of Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    """
+    ...
+
+def layer_norm_from_output(
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-05,
+    *,
+    weight_offset: float = 0.0,
+    out: Array | None = None,
+    rstd: Array | None = None,
+) -> tuple[Array, Array]:
+    """layer_norm whose gradient needs the result and rstd, not x: it may run in place of x.
+
+    x:              (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to normalise.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    bias:           (D,) dtype of weight, or that of x when None, contiguous, or None; added to each
+                    feature; none: 0.
+    eps:            float, default 1e-05; added to the variance; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         out: (*, D), new unless given, dtype of x; rstd: (*, 1), new unless given, dtype
+                    float32, reciprocal of the deviation of each row. A result may be exactly x. On a
+                    device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        out[r,d] = (x[r,d] - mean_d x[r,d]) / sqrt(var_d x[r,d] + eps) * (weight[d] +
+                    weight_offset) + bias[d]; var divides by D; rstd[r] = 1 / sqrt(var_d x[r,d] + eps)
+    Source          Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    """
+    ...
+
+def layer_norm_from_output_backward(
+    grad_out: Array,
+    out: Array,
+    rstd: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    *,
+    weight_offset: float = 0.0,
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+    grad_bias: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradients of layer_norm, from its result instead of x.
+
+    grad_out:       (*, D) float32, float16 or bfloat16, last dimension contiguous; gradient of out.
+    out:            (*, D) dtype of grad_out, last dimension contiguous; result of
+                    layer_norm_from_output.
+    rstd:           (*, 1) float32, contiguous; its other result.
+    weight:         (D,) dtype of out or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    bias:           (D,) dtype of weight, or that of out when None, contiguous, or None; what was added;
+                    none: 0.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         grad_x: (*, D), new unless given, dtype of out, made only when wanted; grad_weight:
+                    (D,), new unless given, dtype of weight, or that of out when None, made only when
+                    wanted; grad_bias: (D,), new unless given, dtype of weight, or that of out when
+                    None, made only when wanted. On a device it runs on the current stream, and never
+                    waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with f = weight + weight_offset and n = (out - bias) / f: grad_x = rstd * (grad_out
+                    * f - mean_d(grad_out * f) - n * mean_d(grad_out * (out - bias))); grad_weight =
+                    sum_r grad_out * n; grad_bias = sum_r grad_out; where f is 0, n is lost, and 0
+                    stands for it
+    Source          derivative of Ba, Kiros & Hinton 2016, arXiv:1607.06450
     """
     ...
 
@@ -646,23 +918,65 @@ def native_layer_norm(
     weight: Array | None = None,
     bias: Array | None = None,
     eps: float = 1e-05,
+    *,
+    weight_offset: float = 0.0,
+    dtype: Any | None = None,
     out: Array | None = None,
     mean: Array | None = None,
     rstd: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """layer_norm that also gives the mean and the reciprocal deviation of each row, in float32.
 
-    x:        (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to normalise.
-    weight:   (D,) dtype of x, contiguous, or None; scale of each feature; none: 1.
-    bias:     (D,) dtype of x, contiguous, or None; added to each feature; none: 0.
-    eps:      float, default 1e-05; added to the variance; dimension of x squared.
-    Returns   out: (*, D), new unless given, dtype of x; mean: (*, 1), new unless given, dtype float32;
-              rstd: (*, 1), new unless given, dtype float32. A result may be exactly x. On a device it
-              runs on the current stream, and never waits.
-    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes  out[r,d] = (x[r,d] - mean_d x[r,d]) / sqrt(var_d x[r,d] + eps) * weight[d] + bias[d]; var
-              divides by D
-    Source    Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    x:              (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to normalise.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    bias:           (D,) dtype of weight, or that of x when None, contiguous, or None; added to each
+                    feature; none: 0.
+    eps:            float, default 1e-05; added to the variance; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    dtype:          ScalarType or None, default None, one of float16, bfloat16 or float32; of the
+                    result; none: that of x.
+    Returns         out: (*, D), new unless given, dtype dtype, or that of x when None; mean: (*, 1),
+                    new unless given, dtype float32, mean of each row; rstd: (*, 1), new unless given,
+                    dtype float32, reciprocal of the deviation of each row. A result may be exactly x.
+                    On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        out[r,d] = (x[r,d] - mean_d x[r,d]) / sqrt(var_d x[r,d] + eps) * (weight[d] +
+                    weight_offset) + bias[d]; var divides by D
+    Source          Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    """
+    ...
+
+def native_rms_norm(
+    x: Array,
+    weight: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
+    dtype: Any | None = None,
+    out: Array | None = None,
+    rstd: Array | None = None,
+) -> tuple[Array, Array]:
+    """rms_norm that also gives the reciprocal root mean square of each row, in float32.
+
+    x:              (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to normalise.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    dtype:          ScalarType or None, default None, one of float16, bfloat16 or float32; of the
+                    result; none: that of x.
+    Returns         out: (*, D), new unless given, dtype dtype, or that of x when None; rstd: (*, 1),
+                    new unless given, dtype float32, reciprocal of the root mean square of each row. A
+                    result may be exactly x. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        out[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * (weight[d] + weight_offset);
+                    rstd[r] = 1 / sqrt(mean_d(x[r,d]^2) + eps)
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
     """
     ...
 
@@ -731,47 +1045,165 @@ def relu_backward(
 
 def rms_norm(
     x: Array,
-    weight: Array,
+    weight: Array | None = None,
     eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
+    dtype: Any | None = None,
     out: Array | None = None,
 ) -> Array:
     """Scale each row of x to unit root mean square, then multiply by weight.
 
-    x:        (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows to
-              normalise.
-    weight:   (D,) dtype of x, contiguous; scale of each feature.
-    eps:      float, default 1e-06; added to the mean square; dimension of x squared.
-    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs on
-              the current stream, and never waits.
-    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes  out[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * weight[d]
-    Source    Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    x:              (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows to
+                    normalise.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    dtype:          ScalarType or None, default None, one of float16, bfloat16, float32 or float64; of
+                    the result; none: that of x.
+    Returns         (*, D), new unless given, dtype dtype, or that of x when None. A result may be
+                    exactly x. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        out[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * (weight[d] + weight_offset)
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
     """
     ...
 
 def rms_norm_backward(
     grad_out: Array,
     x: Array,
-    weight: Array,
+    weight: Array | None = None,
     eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
     grad_x: Array | None = None,
     grad_weight: Array | None = None,
 ) -> tuple[Array | None, Array | None]:
     """Gradients of rms_norm.
 
-    grad_out:  (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of the
-               result of rms_norm.
-    x:         (*, D) dtype of grad_out, last dimension contiguous; rows that were normalised.
-    weight:    (D,) dtype of grad_out, contiguous; scale of each feature.
-    eps:       float, default 1e-06; added to the mean square; dimension of x squared.
-    Returns    grad_x: (*, D), new unless given, dtype of grad_out, made only when wanted; grad_weight:
-               (D,), new unless given, dtype of grad_out, made only when wanted. On a device it runs on
-               the current stream, and never waits.
-    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes   with s[r] = 1 / sqrt(mean_d(x[r,d]^2) + eps): grad_x[r,d] = s[r] * (grad_out[r,d] *
-               weight[d] - x[r,d] * s[r]^2 * mean_d(grad_out[r,d] * weight[d] * x[r,d])); grad_weight[d]
-               = sum_r(grad_out[r,d] * x[r,d] * s[r])
-    Source     derivative of Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    grad_out:       (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of
+                    the result of rms_norm.
+    x:              (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows that
+                    were normalised.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         grad_x: (*, D), new unless given, dtype of x, made only when wanted; grad_weight:
+                    (D,), new unless given, dtype of weight, or that of x when None, made only when
+                    wanted. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with s[r] = 1 / sqrt(mean_d(x[r,d]^2) + eps) and f[d] = weight[d] + weight_offset:
+                    grad_x[r,d] = s[r] * (grad_out[r,d] * f[d] - x[r,d] * s[r]^2 * mean_d(grad_out[r,d]
+                    * f[d] * x[r,d])); grad_weight[d] = sum_r(grad_out[r,d] * x[r,d] * s[r])
+    Source          derivative of Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    ...
+
+def rms_norm_from_output(
+    x: Array,
+    weight: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
+    out: Array | None = None,
+    rstd: Array | None = None,
+) -> tuple[Array, Array]:
+    """rms_norm whose gradient needs the result and rstd, not x: it may run in place of x.
+
+    x:              (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to normalise.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         out: (*, D), new unless given, dtype of x; rstd: (*, 1), new unless given, dtype
+                    float32, reciprocal of the root mean square of each row. A result may be exactly x.
+                    On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        out[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * (weight[d] + weight_offset);
+                    rstd[r] = 1 / sqrt(mean_d(x[r,d]^2) + eps)
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    ...
+
+def rms_norm_from_output_backward(
+    grad_out: Array,
+    out: Array,
+    rstd: Array,
+    weight: Array | None = None,
+    *,
+    weight_offset: float = 0.0,
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradients of rms_norm, from its result instead of x.
+
+    grad_out:       (*, D) float32, float16 or bfloat16, last dimension contiguous; gradient of out.
+    out:            (*, D) dtype of grad_out, last dimension contiguous; result of rms_norm_from_output.
+    rstd:           (*, 1) float32, contiguous; its other result.
+    weight:         (D,) dtype of out or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         grad_x: (*, D), new unless given, dtype of out, made only when wanted; grad_weight:
+                    (D,), new unless given, dtype of weight, or that of out when None, made only when
+                    wanted. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with f = weight + weight_offset and n = out / f: grad_x = rstd * (grad_out * f - n *
+                    mean_d(grad_out * out)); grad_weight = sum_r grad_out * n; where f is 0, n is lost,
+                    and 0 stands for it
+    Source          derivative of Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    ...
+
+def rms_norm_quant(
+    x: Array,
+    weight: Array | None = None,
+    scale: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    group: int = 2147483647,
+    weight_offset: float = 0.0,
+    dtype: Any = 'float8_e4m3fn',
+    out: Array | None = None,
+    scales: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """rms_norm in 8 bits, with one scale for all, for each row, or for each group of columns.
+
+    x:              (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to normalise; a
+                    NaN or an infinity in a row makes it NaN, and so, without scale, the scale of its
+                    groups (0 in int8).
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    scale:          broadcastable to (*, ceil(D/group)) float32, any strides, or None; what rows are
+                    divided by, in any shape that broadcasts to that of scales; none: from the greatest
+                    magnitude of each group.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    group:          int, default 2147483647; columns that share a scale; the default: all of a row.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    dtype:          ScalarType, default 'float8_e4m3fn', one of int8 or float8_e4m3fn; float8_e4m3fn, or
+                    int8.
+    Returns         out: (*, D), new unless given, dtype dtype; scales: (*, ceil(D/group)), new unless
+                    given, dtype float32, made only when wanted. On a device it runs on the current
+                    stream, and never waits.
+    Requires        group > 0.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with y[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * (weight[d] + weight_offset):
+                    out[r,d] = round(clamp(y[r,d] / s)); s = scale, or max(max_g |y[r,g]|, 1e-10) / 448
+                    over the group of d (127 for int8); clamped to [-448, 448] ([-128, 127])
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4; Micikevicius et al. 2022,
+                    arXiv:2209.05433 (e4m3); DeepSeek-AI 2024, arXiv:2412.19437, section 3.3 (groups of
+                    128 columns)
     """
     ...
 

@@ -155,13 +155,11 @@ class Call : InCall {
   int32_t CheckDtype(uint32_t i, const Param& p, const AnyopTensor& t, int64_t element) {
     const int dtype = t.dtype_lanes == 1 ? AnyopDtypeOf(&t) : kAnyopNoDtype;
     dtypes_[i] = static_cast<uint8_t>(dtype);  // of a list: of the element that is being checked
-    bool fits = false;
-    if (p.dtype_rule == kAnyopOneOf) {
-      fits = dtype != kAnyopNoDtype &&
-             ((p.dtype_set >> dtype & 1) || (p.dtype_a >= 0 && dtype == dtypes_[p.dtype_a]));
-    } else {
-      fits = dtype != kAnyopNoDtype && dtype == RuleDtype(p);
-    }
+    const bool fits =
+        dtype != kAnyopNoDtype &&
+        (p.dtype_rule != kAnyopOneOf
+             ? dtype == RuleDtype(p)
+             : (p.dtype_set >> dtype & 1) || (p.dtype_a >= 0 && dtype == dtypes_[p.dtype_a]));
     if (__builtin_expect(fits, 1)) return kAnyopOk;
     ANYOP_FAIL(kAnyopTypeError, "%s has dtype %s, expected %s", p.name, DtypeName(dtype),
                ExpectedDtype(p).c_str());

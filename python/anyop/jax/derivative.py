@@ -253,9 +253,9 @@ def _push(*arrays: Any, linear: Linear) -> list[Any]:
     values = dict(zip(operator.names, linear.values(arrays)))
     for number, value in linear.saved_results(arrays).items():
         values[operator.results[number]["name"]] = value
-    with resumed(site.use):
-        found = rule.push(values, tangents, _call_by_name, _fill)
     (aval,) = linear.avals  # of the first and only result
+    with resumed(site.use):
+        found = rule.push(values, tangents, _call_by_name, _fill, aval.dtype)
     if found is None:
         found = jnp.zeros_like(arrays[linear.first_tangent], shape=aval.shape, dtype=aval.dtype)
     return [found]

@@ -138,7 +138,6 @@ def _recorded(gradient: Gradient) -> type[PyLayer]:
     )
     arguments, grads_of = gradient.arguments, picker(gradient.grads)
     tensors_of, stops = picker(operator.tensors), _stops(operator)
-    takes_none = gradient.takes_none
     unsaved = [at for at in gradient.inputs if at not in gradient.saved_inputs]
 
     def nodes_of(ctx: Any, saved: tuple, identities: Sequence[int]) -> dict[int, Any]:
@@ -156,7 +155,7 @@ def _recorded(gradient: Gradient) -> type[PyLayer]:
         if saves_results:
             saved += results_of(found if isinstance(found, tuple) else (found,))
         ctx.save_for_backward(*saved)
-        if takes_none:
+        if gradient.takes_none:
             ctx.set_materialize_grads(False)
         # Whether each tensor wants a gradient is asked now: Paddle goes by what it was in the forward pass.
         stopped = [*map(stops, tensors_of(inputs))]
