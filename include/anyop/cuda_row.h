@@ -23,7 +23,7 @@ namespace anyop::cuda {
 
 // ---- the threads of a row ----
 
-constexpr int kMaxSums = 2;  // of one reduction
+constexpr int kMaxSums = 3;  // of one reduction
 template <typename W>
 using Partials = W[2][kMaxSums][kMaxWarps];  // reductions take turns
 
@@ -39,23 +39,30 @@ class RowTeam {
 
   // Of each thread's value; every thread gets the same bits.
   __device__ W Total(W v) {
-    return Join(v, W(0), 0, [](W a, W b) { return a + b; }, true);
+    return Join(v, W(0), [](W a, W b) { return a + b; });
   }
   __device__ W Greatest(W v) {
-    return Join(v, static_cast<W>(-INFINITY), 0, [](W a, W b) { return fmax(a, b); }, true);
+    return Join(v, static_cast<W>(-INFINITY), [](W a, W b) { return fmax(a, b); });
   }
-  __device__ void Totals(W& first, W& second) {
+  // Several at once, each in place.
+  template <typename... More>
+  __device__ void Totals(W& first, More&... more) {
     const auto add = [](W a, W b) { return a + b; };
-    if (lanes_ <= 32) {
-      first = Join(first, W(0), 0, add, true);
-      second = Join(second, W(0), 1, add, true);
-      return;
+    W* const values[] = {&first, &more...};
+    constexpr int kCount = 1 + sizeof...(More);
+    static_assert(kCount <= kMaxSums, "");
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (lanes_ <= 32) {
+        *values[i] = JoinLanes(*values[i], lanes_, add);
+      } else {
+        Publish(*values[i], i, add);
+      }
     }
-    Publish(first, 0, add);
-    Publish(second, 1, add);
+    if (lanes_ <= 32) return;
     __syncthreads();
-    first = Collect(W(0), 0, add);
-    second = Collect(W(0), 1, add);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) *values[i] = Collect(W(0), i, add);
     turn_ ^= 1;
   }
 
@@ -87,12 +94,12 @@ class RowTeam {
     return JoinLanes(lane < warps ? partials_[turn_][which][lane] : none, 32, join);
   }
   template <typename F>
-  __device__ W Join(W v, W none, int which, const F& join, bool last) {
+  __device__ W Join(W v, W none, const F& join) {
     if (lanes_ <= 32) return JoinLanes(v, lanes_, join);
-    Publish(v, which, join);
+    Publish(v, 0, join);
     __syncthreads();
-    v = Collect(none, which, join);
-    if (last) turn_ ^= 1;
+    v = Collect(none, 0, join);
+    turn_ ^= 1;
     return v;
   }
 

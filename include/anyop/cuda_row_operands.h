@@ -140,7 +140,8 @@ __device__ Piece<W, kPer> ReadColumns(const ColumnsAt<T>& columns, int64_t at) {
   for (int k = 0; k < kPer; k += kOfLoad) {
     const auto some = ReadPiece<kOfLoad>(columns.data + at + k, columns.aligned);
 #pragma unroll
-    for (int j = 0; j < kOfLoad; ++j) piece.at[k + j] = static_cast<W>(some.at[j] + columns.offset);
+    for (int j = 0; j < kOfLoad; ++j)
+      piece.at[k + j] = static_cast<W>(some.at[j]) + static_cast<W>(columns.offset);
   }
   return piece;
 }
