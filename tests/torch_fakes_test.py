@@ -146,5 +146,5 @@ def test_more_dimensions_than_the_core_takes_are_refused():
         torch.empty((1,) * 33, device="meta"),
         FakeTensorMode().from_tensor(torch.ones((1,) * 33)),
     ):
-        with pytest.raises(ValueError, match="^relu: x has 33 dimensions, expected at most 32"):
+        with pytest.raises(ValueError, match=r"^relu: x has 33 dimensions, expected at most 32"):
             anyop.relu(x)

@@ -18,7 +18,9 @@ from junk_draft import NOTHING, Draft
 from junk_objects import OneOf
 
 DOCUMENTED = (ValueError, TypeError, NotImplementedError, MemoryError)
-OF_DATA = re.compile(r"\w+\[[\d, ]+\] is | is unknown, expected ")  # the kernel had begun
+OF_DATA = re.compile(
+    r"\w+\[[\d, ]+\] is | is unknown, expected |an index is outside|alpha has a fraction"
+)  # the kernel had begun
 FORBIDDEN = re.compile(
     r"/\w+/\w+\.|\.(?:cc|cpp|cu|hpp)\b|std::|c10::|torch::Tensor|TORCH_|INTERNAL ASSERT|static_cast"
 )

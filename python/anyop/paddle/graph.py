@@ -211,7 +211,10 @@ def _refuse_wrong(operator: Operator, at: int, value: Any) -> None:
 
 
 def _refuse(operator: Operator, results: Sequence[Any]) -> None:
-    """Nothing is written in place: a graph's values have no memory yet."""
+    """Nothing is written in place: a graph's values have no memory yet. False leaves out what is optional."""
+    for param, value in zip(operator.results, results):
+        if value is False and not param["optional"]:
+            raise TypeError(f"{operator.name}: {param['name']} is a bool, expected a tensor")
     given = [
         param["name"]
         for param, value in zip(operator.results, results)
