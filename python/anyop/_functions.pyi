@@ -1310,6 +1310,166 @@ def scaled_upper_triang_masked_softmax_backward(
     """
     ...
 
+def rope(
+    x: Array,
+    cos: Array,
+    sin: Array,
+    positions: Array | None = None,
+    cu_seqlens: Array | None = None,
+    interleaved: bool = False,
+    out: Array | None = None,
+) -> Array:
+    """Rotary position embedding: turns pairs of elements of each head by angles from a table.
+
+    x:            (*X, S, H, D) float32, float16, bfloat16 or float64, last dimension contiguous; heads
+                  of each token; what lies behind the first R elements is copied.
+    cos:          (P, R) dtype of x or float32, last dimension contiguous; a cosine for each of the R
+                  elements and each of P positions; both of a pair most often the same.
+    sin:          (P, R) dtype of cos, last dimension contiguous; as cos.
+    positions:    broadcastable to (*X, S) int32 or int64, any strides, or None; row of the table for
+                  each token; without it the place of a token in its sequence. Outside [0, P): an error
+                  on the CPU, on other devices the nearest row.
+    cu_seqlens:   (N+1,) int32, contiguous, or None; where each of N sequences begins in the S tokens,
+                  and where the last ends: places are counted from there. What is in no sequence is
+                  copied. With positions it is not looked at. Not ascending, or outside [0, S]: an error
+                  on the CPU, on other devices any row of the table.
+    interleaved:  bool, default False; pairs are neighbours (GPT-J); else an element of the first half
+                  and one of the second (GPT-NeoX).
+    Returns       (*X, S, H, D), new unless given, dtype of x. A result may be exactly x. On a device it
+                  runs on the current stream, and never waits.
+    Requires      the rotary size R of cos and sin to be at most D; the rotary size R of cos and sin to
+                  be even; cos and sin to have rows.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      with p the row of the token and q[j] = j + R/2, or j - R/2 in the second half
+                  (interleaved: j + 1, or j - 1 where j is odd): out[j] = x[j] * cos[p,j] -/+ x[q[j]] *
+                  sin[p,j] for j < R, - in the first half (interleaved: j even); out[j] = x[j] for j >=
+                  R
+    Source        Su et al. 2021, arXiv:2104.09864; halves as in GPT-NeoX, interleaved pairs as in GPT-J
+    """
+    ...
+
+def rope_backward(
+    grad_out: Array,
+    cos: Array,
+    sin: Array,
+    positions: Array | None = None,
+    cu_seqlens: Array | None = None,
+    interleaved: bool = False,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of rope: the same pairs turned back.
+
+    grad_out:     (*X, S, H, D) float32, float16, bfloat16 or float64, last dimension contiguous;
+                  gradient of the result of rope.
+    cos:          (P, R) dtype of grad_out or float32, last dimension contiguous; a cosine for each of
+                  the R elements and each of P positions; both of a pair most often the same.
+    sin:          (P, R) dtype of cos, last dimension contiguous; as cos.
+    positions:    broadcastable to (*X, S) int32 or int64, any strides, or None; row of the table for
+                  each token; without it the place of a token in its sequence. Outside [0, P): an error
+                  on the CPU, on other devices the nearest row.
+    cu_seqlens:   (N+1,) int32, contiguous, or None; where each of N sequences begins in the S tokens,
+                  and where the last ends: places are counted from there. What is in no sequence is
+                  copied. With positions it is not looked at. Not ascending, or outside [0, S]: an error
+                  on the CPU, on other devices any row of the table.
+    interleaved:  bool, default False; pairs are neighbours (GPT-J); else an element of the first half
+                  and one of the second (GPT-NeoX).
+    Returns       grad_x: (*X, S, H, D), new unless given, dtype of grad_out. A result may be exactly
+                  grad_out. On a device it runs on the current stream, and never waits.
+    Requires      the rotary size R of cos and sin to be at most D; the rotary size R of cos and sin to
+                  be even; cos and sin to have rows.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      with p and q as in rope: grad_x[j] = grad_out[j] * cos[p,j] +/- grad_out[q[j]] *
+                  sin[p,q[j]] for j < R, + in the first half (interleaved: j even); grad_x[j] =
+                  grad_out[j] for j >= R
+    Source        derivative of Su et al. 2021, arXiv:2104.09864
+    """
+    ...
+
+def rope_qk(
+    q: Array,
+    k: Array,
+    cos: Array,
+    sin: Array,
+    positions: Array | None = None,
+    cu_seqlens: Array | None = None,
+    interleaved: bool = False,
+    q_out: Array | None = None,
+    k_out: Array | None = None,
+) -> tuple[Array, Array]:
+    """rope of queries and keys in one call.
+
+    q:            (*X, S, H, D) float32, float16, bfloat16 or float64, last dimension contiguous; heads
+                  of each token; what lies behind the first R elements is copied.
+    k:            (*X, S, G, D) dtype of q, last dimension contiguous; likewise, of another number of
+                  heads.
+    cos:          (P, R) dtype of q or float32, last dimension contiguous; a cosine for each of the R
+                  elements and each of P positions; both of a pair most often the same.
+    sin:          (P, R) dtype of cos, last dimension contiguous; as cos.
+    positions:    broadcastable to (*X, S) int32 or int64, any strides, or None; row of the table for
+                  each token; without it the place of a token in its sequence. Outside [0, P): an error
+                  on the CPU, on other devices the nearest row.
+    cu_seqlens:   (N+1,) int32, contiguous, or None; where each of N sequences begins in the S tokens,
+                  and where the last ends: places are counted from there. What is in no sequence is
+                  copied. With positions it is not looked at. Not ascending, or outside [0, S]: an error
+                  on the CPU, on other devices any row of the table.
+    interleaved:  bool, default False; pairs are neighbours (GPT-J); else an element of the first half
+                  and one of the second (GPT-NeoX).
+    Returns       q_out: (*X, S, H, D), new unless given, dtype of q; k_out: (*X, S, G, D), new unless
+                  given, dtype of q. A result may be exactly q or k. On a device it runs on the current
+                  stream, and never waits.
+    Requires      the rotary size R of cos and sin to be at most D; the rotary size R of cos and sin to
+                  be even; cos and sin to have rows.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      q_out = rope(q, cos, sin, positions, cu_seqlens, interleaved); k_out = rope(k, cos,
+                  sin, positions, cu_seqlens, interleaved)
+    Source        Su et al. 2021, arXiv:2104.09864; halves as in GPT-NeoX, interleaved pairs as in GPT-J
+    """
+    ...
+
+def rope_qk_backward(
+    grad_q_out: Array,
+    grad_k_out: Array,
+    cos: Array,
+    sin: Array,
+    positions: Array | None = None,
+    cu_seqlens: Array | None = None,
+    interleaved: bool = False,
+    grad_q: Array | None = None,
+    grad_k: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradients of rope_qk: the same pairs turned back.
+
+    grad_q_out:   (*X, S, H, D) float32, float16, bfloat16 or float64, last dimension contiguous;
+                  gradient of q_out.
+    grad_k_out:   (*X, S, G, D) dtype of grad_q_out, last dimension contiguous; gradient of k_out.
+    cos:          (P, R) dtype of grad_q_out or float32, last dimension contiguous; a cosine for each of
+                  the R elements and each of P positions; both of a pair most often the same.
+    sin:          (P, R) dtype of cos, last dimension contiguous; as cos.
+    positions:    broadcastable to (*X, S) int32 or int64, any strides, or None; row of the table for
+                  each token; without it the place of a token in its sequence. Outside [0, P): an error
+                  on the CPU, on other devices the nearest row.
+    cu_seqlens:   (N+1,) int32, contiguous, or None; where each of N sequences begins in the S tokens,
+                  and where the last ends: places are counted from there. What is in no sequence is
+                  copied. With positions it is not looked at. Not ascending, or outside [0, S]: an error
+                  on the CPU, on other devices any row of the table.
+    interleaved:  bool, default False; pairs are neighbours (GPT-J); else an element of the first half
+                  and one of the second (GPT-NeoX).
+    Returns       grad_q: (*X, S, H, D), new unless given, dtype of grad_q_out, made only when wanted;
+                  grad_k: (*X, S, G, D), new unless given, dtype of grad_q_out, made only when wanted.
+                  On a device it runs on the current stream, and never waits.
+    Requires      the rotary size R of cos and sin to be at most D; the rotary size R of cos and sin to
+                  be even; cos and sin to have rows.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      grad_q = rope_backward(grad_q_out, cos, sin, positions, cu_seqlens, interleaved);
+                  grad_k = rope_backward(grad_k_out, cos, sin, positions, cu_seqlens, interleaved)
+    Source        derivative of Su et al. 2021, arXiv:2104.09864
+    """
+    ...
+
 def silu(
     x: Array,
     out: Array | None = None,
