@@ -218,7 +218,11 @@ def test_shapes_are_accepted_exactly_when_they_fit(subject):
         point = good.drawer.solve(wild=True)
         case = good.case_at(point)
         shapes = {p["name"]: shapes_of(p, case)[0] for p in subject.tensors}
-        shapes = {name: perturbed(shape, generator) for name, shape in shapes.items()}
+        # Of many tensors some stay, or hardly a call would be good.
+        shapes = {
+            name: perturbed(shape, generator) if generator.random() * len(shapes) < 6 else shape
+            for name, shape in shapes.items()
+        }
         integers = {name: point.sizes.values[name] for name in good.drawer.symbols["attributes"]}
         try:
             match(subject.metadata, shapes, integers)

@@ -980,34 +980,113 @@ def native_rms_norm(
     """
     ...
 
-def quant_fp8(
-    x: Array,
-    scale: Array | None = None,
+def qk_norm_rope(
+    q: Array,
+    k: Array,
+    q_weight: Array,
+    k_weight: Array,
+    cos: Array,
+    sin: Array,
+    positions: Array | None = None,
+    eps: float = 1e-06,
     *,
-    group: int = 2147483647,
-    dtype: Any = 'float8_e4m3fn',
-    out: Array | None = None,
-    scales: Array | None = None,
-) -> tuple[Array, Array | None]:
-    """Rows in 8 bits, with one scale for all, for each row, or for each group of columns.
+    weight_offset: float = 0.0,
+    interleaved: bool = False,
+    q_out: Array | None = None,
+    k_out: Array | None = None,
+) -> tuple[Array, Array]:
+    """RMS norm of each head of queries and keys, then rope, in one call.
 
-    x:        (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to quantise; without
-              scale, a NaN or an infinity makes the scale of its group NaN or infinite; with one, NaN is
-              NaN (0 in int8) and infinity the greatest number.
-    scale:    broadcastable to (*, ceil(D/group)) float32, any strides, or None; what x is divided by,
-              in any shape that broadcasts to that of scales; none: from the greatest magnitude of each
-              group.
-    group:    int, default 2147483647; columns that share a scale; the default: all of a row.
-    dtype:    ScalarType, default 'float8_e4m3fn', one of int8 or float8_e4m3fn; float8_e4m3fn, or int8.
-    Returns   out: (*, D), new unless given, dtype dtype; scales: (*, ceil(D/group)), new unless given,
-              dtype float32, made only when wanted. On a device it runs on the current stream, and never
-              waits.
-    Requires  group > 0.
-    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes  out[r,d] = round(clamp(x[r,d] / s)); s = scale, or max(max_g |x[r,g]|, 1e-10) / 448 over
-              the group of d (127 for int8); clamped to [-448, 448] ([-128, 127])
-    Source    Micikevicius et al. 2022, arXiv:2209.05433 (e4m3); DeepSeek-AI 2024, arXiv:2412.19437,
-              section 3.3 (groups of 128 columns)
+    q:              (*X, S, H, D) float32, float16, bfloat16 or float64, last dimension contiguous;
+                    heads of each token, normalised whole; what lies behind the first R elements is not
+                    turned.
+    k:              (*X, S, G, D) dtype of q, last dimension contiguous; likewise, of another number of
+                    heads.
+    q_weight:       (D,) dtype of q or float32, contiguous; scale of each feature of a query's head.
+    k_weight:       (D,) dtype of q_weight, contiguous; likewise of a key's.
+    cos:            (P, R) dtype of q or float32, last dimension contiguous; a cosine for each of the R
+                    elements and each of P positions; both of a pair most often the same.
+    sin:            (P, R) dtype of cos, last dimension contiguous; as cos.
+    positions:      broadcastable to (*X, S) int32 or int64, any strides, or None; row of the table for
+                    each token; without it the place of a token in its sequence. Outside [0, P): an
+                    error on the CPU, on other devices the nearest row.
+    eps:            float, default 1e-06; added to the mean square.
+    weight_offset:  float, default 0.0; added to the weights: 1 where they are stored as the difference
+                    from 1 (Gemma).
+    interleaved:    bool, default False; pairs are neighbours (GPT-J); else an element of the first half
+                    and one of the second (GPT-NeoX).
+    Returns         q_out: (*X, S, H, D), new unless given, dtype of q; k_out: (*X, S, G, D), new unless
+                    given, dtype of q. A result may be exactly q or k. On a device it runs on the
+                    current stream, and never waits.
+    Requires        the rotary size R of cos and sin to be at most D; the rotary size R of cos and sin
+                    to be even; cos and sin to have rows; heads of q to have at most D=1024 elements.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        q_out = rope(n(q, q_weight), cos, sin, positions, None, interleaved) and k_out
+                    likewise, with n(x, w)[h,d] = x[h,d] / sqrt(mean_d(x[h,d]^2) + eps) * (w[d] +
+                    weight_offset)
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4; Su et al. 2021, arXiv:2104.09864;
+                    both as in Qwen3
+    """
+    ...
+
+def qk_norm_rope_backward(
+    grad_q_out: Array,
+    grad_k_out: Array,
+    q: Array,
+    k: Array,
+    q_weight: Array,
+    k_weight: Array,
+    cos: Array,
+    sin: Array,
+    positions: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
+    interleaved: bool = False,
+    grad_q: Array | None = None,
+    grad_k: Array | None = None,
+    grad_q_weight: Array | None = None,
+    grad_k_weight: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None, Array | None]:
+    """Gradients of qk_norm_rope: heads turned back, then through the norm.
+
+    grad_q_out:     (*X, S, H, D) float32, float16, bfloat16 or float64, last dimension contiguous;
+                    gradient of q_out.
+    grad_k_out:     (*X, S, G, D) dtype of grad_q_out, last dimension contiguous; gradient of k_out.
+    q:              (*X, S, H, D) dtype of grad_q_out, last dimension contiguous; heads of each token,
+                    normalised whole; what lies behind the first R elements is not turned.
+    k:              (*X, S, G, D) dtype of grad_q_out, last dimension contiguous; likewise, of another
+                    number of heads.
+    q_weight:       (D,) dtype of q or float32, contiguous; scale of each feature of a query's head.
+    k_weight:       (D,) dtype of q_weight, contiguous; likewise of a key's.
+    cos:            (P, R) dtype of q or float32, last dimension contiguous; a cosine for each of the R
+                    elements and each of P positions; both of a pair most often the same.
+    sin:            (P, R) dtype of cos, last dimension contiguous; as cos.
+    positions:      broadcastable to (*X, S) int32 or int64, any strides, or None; row of the table for
+                    each token; without it the place of a token in its sequence. Outside [0, P): an
+                    error on the CPU, on other devices the nearest row.
+    eps:            float, default 1e-06; added to the mean square.
+    weight_offset:  float, default 0.0; added to the weights: 1 where they are stored as the difference
+                    from 1 (Gemma).
+    interleaved:    bool, default False; pairs are neighbours (GPT-J); else an element of the first half
+                    and one of the second (GPT-NeoX).
+    Returns         grad_q: (*X, S, H, D), new unless given, dtype of q, made only when wanted; grad_k:
+                    (*X, S, G, D), new unless given, dtype of q, made only when wanted; grad_q_weight:
+                    (D,), new unless given, dtype of q_weight, made only when wanted; grad_k_weight:
+                    (D,), new unless given, dtype of q_weight, made only when wanted. On a device it
+                    runs on the current stream, and never waits.
+    Requires        the rotary size R of cos and sin to be at most D; the rotary size R of cos and sin
+                    to be even; cos and sin to have rows; heads of q to have at most D=1024 elements.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with g = rope_backward(grad_q_out, cos, sin, positions, None, interleaved), s[h] = 1
+                    / sqrt(mean_d(q[h,d]^2) + eps) and w = q_weight + weight_offset: grad_q[h,d] = s[h]
+                    * (g[h,d] * w[d] - q[h,d] * s[h]^2 * mean_d(g[h,d] * w[d] * q[h,d]));
+                    grad_q_weight[d] = sum(g[h,d] * q[h,d] * s[h]) over heads of all tokens; and
+                    likewise for k
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4; Su et al. 2021, arXiv:2104.09864;
+                    both as in Qwen3
     """
     ...
 
@@ -1235,109 +1314,6 @@ def rms_norm_quant(
     Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4; Micikevicius et al. 2022,
                     arXiv:2209.05433 (e4m3); DeepSeek-AI 2024, arXiv:2412.19437, section 3.3 (groups of
                     128 columns)
-    """
-    ...
-
-def scaled_masked_softmax(
-    x: Array,
-    mask: Array | None = None,
-    scale: float = 1.0,
-    out: Array | None = None,
-) -> Array:
-    """softmax of each row times a number, of the elements that a mask does not leave out.
-
-    x:        (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows of scores,
-              such as (batch, heads, queries, keys); a NaN that is not left out makes NaN of what is not
-              left out of its row.
-    mask:     broadcastable to (*, D) bool or uint8, any strides, or None; 0: the element counts; all
-              else: it is left out, whatever it holds, and its result is 0.
-    scale:    float, default 1.0; factor of x, before the exponentials.
-    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs on
-              the current stream, and never waits.
-    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes  out[r,d] = [mask[r,d] = 0] exp(scale * x[r,d]) / sum_d [mask[r,d] = 0] exp(scale *
-              x[r,d]); a row that is left out whole is 0
-    Source    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; the interface of NVIDIA's Apex
-    """
-    ...
-
-def scaled_softmax(
-    x: Array,
-    scale: float = 1.0,
-    out: Array | None = None,
-) -> Array:
-    """softmax of each row times a number.
-
-    x:        (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows of scores; a
-              NaN makes NaN of its whole row, as a row of -infinity does.
-    scale:    float, default 1.0; factor of x, before the exponentials.
-    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs on
-              the current stream, and never waits.
-    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes  out[r,d] = exp(scale * x[r,d] - m) / sum_d exp(scale * x[r,d] - m), m = max_d(scale *
-              x[r,d])
-    Source    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; the interface of NVIDIA's Apex
-    """
-    ...
-
-def scaled_softmax_backward(
-    grad_out: Array,
-    out: Array,
-    scale: float = 1.0,
-    grad_x: Array | None = None,
-) -> Array:
-    """Gradient of scaled_softmax and scaled_masked_softmax from their results.
-
-    grad_out:  (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of the
-               result.
-    out:       (*, D) dtype of grad_out, last dimension contiguous; result of scaled_softmax or
-               scaled_masked_softmax.
-    scale:     float, default 1.0; factor that the forward call had.
-    Returns    grad_x: (*, D), new unless given, dtype of grad_out. On a device it runs on the current
-               stream, and never waits.
-    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes   grad_x[r,d] = scale * out[r,d] * (grad_out[r,d] - sum_d(grad_out[r,d] * out[r,d]))
-    Source     derivative of scaled_softmax
-    """
-    ...
-
-def scaled_upper_triang_masked_softmax(
-    x: Array,
-    scale: float = 1.0,
-    out: Array | None = None,
-) -> Array:
-    """softmax of each row times a number, up to the diagonal: row s has its columns 0 to s.
-
-    x:        (*, S, S) float32, float16, bfloat16 or float64, last dimension contiguous; square
-              matrices of scores; what lies above the diagonal is not read, and its result is 0.
-    scale:    float, default 1.0; factor of x, before the exponentials.
-    Returns   (*, S, S), new unless given, dtype of x. A result may be exactly x. On a device it runs on
-              the current stream, and never waits.
-    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes  out[r,s,t] = [t <= s] exp(scale * x[r,s,t]) / sum_(t <= s) exp(scale * x[r,s,t])
-    Source    Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3; the interface of NVIDIA's Apex
-    """
-    ...
-
-def scaled_upper_triang_masked_softmax_backward(
-    grad_out: Array,
-    out: Array,
-    scale: float = 1.0,
-    grad_x: Array | None = None,
-) -> Array:
-    """Gradient of scaled_upper_triang_masked_softmax from its result.
-
-    grad_out:  (*, S, S) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of
-               the result; what lies above the diagonal is not read.
-    out:       (*, S, S) dtype of grad_out, last dimension contiguous; result of
-               scaled_upper_triang_masked_softmax; likewise.
-    scale:     float, default 1.0; factor that the forward call had.
-    Returns    grad_x: (*, S, S), new unless given, dtype of grad_out. On a device it runs on the
-               current stream, and never waits.
-    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes   grad_x[r,s,t] = [t <= s] scale * out[r,s,t] * (grad_out[r,s,t] - sum_(t <=
-               s)(grad_out[r,s,t] * out[r,s,t]))
-    Source     derivative of scaled_upper_triang_masked_softmax
     """
     ...
 
