@@ -101,15 +101,11 @@ inline void RotateHead(AnyopDtype dtype, const Table& table, int64_t first, int6
     table.interleaved ? RotatePairs<true>(n, half, from, to, by, scale)
                       : RotatePairs<false>(n, half, from, to, by, scale);
   };
-  if constexpr (kDtype<Wide> == kAnyopFloat64) {
-    rotate(double());
-  } else if (dtype == kAnyopFloat16) {
-    rotate(float16());
-  } else if (dtype == kAnyopBFloat16) {
-    rotate(bfloat16());
-  } else {
-    rotate(float());
+  if constexpr (kDtype<Wide> == kAnyopFloat32) {
+    if (dtype == kAnyopFloat16) return rotate(float16());
+    if (dtype == kAnyopBFloat16) return rotate(bfloat16());
   }
+  rotate(Wide());
 }
 
 // A tensor (*X, S, H, D) and its result.
