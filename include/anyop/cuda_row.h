@@ -407,10 +407,12 @@ int32_t RunRows(AnyopCall* call, RowShape shape, const AnyopTensor* const (&read
   const int64_t pieces = fit.columns ? 1 : fit.vectors ? shape.D / kPerVector<T> : shape.D;
   const RowThreads threads(pieces, 4, 1024);  // side by side: a thread for each
   const Launch launch = threads.LaunchFor(shape.rows);
-  return fit.vectors
-             ? launch.Run(call, RunInStreams<T, kPerVector<T>, Op>, op, shape.rows, shape.D,
-                          threads.lanes)
-             : launch.Run(call, RunInStreams<T, 1, Op>, op, shape.rows, shape.D, threads.lanes);
+  if constexpr (sizeof(T) < 8) {
+    if (fit.vectors)
+      return launch.Run(call, RunInStreams<T, kPerVector<T>, Op>, op, shape.rows, shape.D,
+                        threads.lanes);
+  }
+  return launch.Run(call, RunInStreams<T, 1, Op>, op, shape.rows, shape.D, threads.lanes);
 }
 
 }  // namespace anyop::cuda

@@ -10,6 +10,7 @@
 // The operator is as in cuda_row.h, with these besides:
 //
 //   static constexpr int kInputs = 2, kSums = 1;
+//   static constexpr bool kPlain = !kAny;
 //   RowsAt<kAny> in[kInputs];
 //   template <typename Row, typename Sums, typename Release>
 //   __device__ void operator()(Row& row, Sums& sums, const Release& release) const {
@@ -373,9 +374,13 @@ struct SummingCall {
     W* parts = WantsSums() ? Workspace(blocks * kSums * shape.D) : nullptr;
     if (WantsSums() && !parts) return kAnyopOutOfMemory;
     const int bytes = static_cast<int>(stages * stage_bytes), n = static_cast<int>(stages);
-    if (int32_t status = of_thread == 2 ? InRing<2>(op, threads, blocks, n, bytes, parts)
-                                        : InRing<4>(op, threads, blocks, n, bytes, parts))
+    // Not plain: one kernel for both, whose threads take the same columns.
+    if constexpr (!Op::kPlain) {
+      if (int32_t status = InRing<4>(op, threads, blocks, n, bytes, parts)) return status;
+    } else if (int32_t status = of_thread == 2 ? InRing<2>(op, threads, blocks, n, bytes, parts)
+                                               : InRing<4>(op, threads, blocks, n, bytes, parts)) {
       return status;
+    }
     return parts ? Add(parts, blocks, limits.major >= 9) : kAnyopOk;
   }
 
@@ -454,8 +459,10 @@ int32_t RunRowsAndSums(AnyopCall* call, RowShape shape, const AnyopTensor* const
       if (fits || status) return status;
     }
   }
-  return fit.vectors ? run.template RunInStreams<kPerVector<T>>(make(std::true_type()))
-                     : run.template RunInStreams<1>(make(std::true_type()));
+  if constexpr (sizeof(T) < 8) {
+    if (fit.vectors) return run.template RunInStreams<kPerVector<T>>(make(std::true_type()));
+  }
+  return run.template RunInStreams<1>(make(std::true_type()));
 }
 
 }  // namespace anyop::cuda

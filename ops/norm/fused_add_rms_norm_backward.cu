@@ -9,5 +9,5 @@ extern "C" int32_t anyop_fused_add_rms_norm_backward_cuda(const FusedAddRmsNormB
                                        args->grad_out, args->sum,    args->grad_sum,
                                        args->weight,   args->grad_x, args->grad_weight,
                                        nullptr,        args->eps,    args->weight_offset};
-  return anyop::cuda::RunGradient<false>(c);
+  return anyop::cuda::RunGradient<false, true>(c);
 }

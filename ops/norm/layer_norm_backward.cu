@@ -9,5 +9,5 @@ extern "C" int32_t anyop_layer_norm_backward_cuda(const LayerNormBackwardArgs* a
       call,      args->rows,         args->D,      args->grad_out,    args->x,
       nullptr,   args->weight,       args->grad_x, args->grad_weight, args->grad_bias,
       args->eps, args->weight_offset};
-  return anyop::cuda::RunGradient<true>(c);
+  return anyop::cuda::RunGradient<true, false>(c);
 }

@@ -16,6 +16,7 @@ template <typename T, typename TW, bool kCenter, int kCount, bool kAny>
 struct NormGradient {
   using W = Wide<T>;
   static constexpr int kInputs = kCount, kSums = kCenter ? 2 : 1;
+  static constexpr bool kPlain = !kAny;
   RowsAt<kAny> in[kInputs];
   RowsAt<kAny> grad_x;
   ColumnsAt<TW> weight;
@@ -73,19 +74,21 @@ int32_t RunSumming(const GradientCall& c, const Make& make) {
   }
 }
 
-template <bool kCenter, typename T, typename TW>
+template <bool kCenter, bool kAdds, typename T, typename TW>
 int32_t RunGradientOf(const GradientCall& c) {
   const ColumnsAt<TW> weight = PlaceColumns<TW>(c.weight, c.weight_offset, 1);
   const Wide<T> eps = EpsilonOf<T>(c.eps), inverse_D = 1 / static_cast<Wide<T>>(c.D ? c.D : 1);
-  if (c.added) {
-    return RunSumming<T, kCenter>(c, [&](auto any) {
-      return NormGradient<T, TW, kCenter, 3, any>{
-          {PlaceRows<any>(c.grad_out), PlaceRows<any>(c.x), PlaceRows<any>(c.added)},
-          PlaceRows<any>(c.grad_x),
-          weight,
-          eps,
-          inverse_D};
-    });
+  if constexpr (kAdds) {
+    if (c.added) {
+      return RunSumming<T, kCenter>(c, [&](auto any) {
+        return NormGradient<T, TW, kCenter, 3, any>{
+            {PlaceRows<any>(c.grad_out), PlaceRows<any>(c.x), PlaceRows<any>(c.added)},
+            PlaceRows<any>(c.grad_x),
+            weight,
+            eps,
+            inverse_D};
+      });
+    }
   }
   return RunSumming<T, kCenter>(c, [&](auto any) {
     return NormGradient<T, TW, kCenter, 2, any>{{PlaceRows<any>(c.grad_out), PlaceRows<any>(c.x)},
@@ -127,12 +130,17 @@ int32_t RunWithoutGradient(const GradientCall& c) {
                  : RunFloatMap(c.call, Zero(), {c.x}, c.grad_x);
 }
 
-template <bool kCenter>
+// kAdds: whether something may be added to grad_x.
+template <bool kCenter, bool kAdds>
 int32_t RunGradient(const GradientCall& c) {
   if (!c.grad_x && !c.grad_weight && !c.grad_bias) return kAnyopOk;
-  return WithWeight(c.x, nullptr, c.weight, [&](auto zero, auto weight) {
+  const AnyopDtype dtype = AnyopDtypeOf(c.x);
+  const bool same = !c.weight || AnyopDtypeOf(c.weight) == dtype;
+  return WithFloating(dtype, [&](auto zero) {
     using T = decltype(zero);
-    return c.grad_out ? RunGradientOf<kCenter, T, decltype(weight)>(c) : RunWithoutGradient<T>(c);
+    if (!c.grad_out) return RunWithoutGradient<T>(c);
+    return same ? RunGradientOf<kCenter, kAdds, T, T>(c)
+                : RunGradientOf<kCenter, kAdds, T, float>(c);
   });
 }
 

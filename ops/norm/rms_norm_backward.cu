@@ -8,5 +8,5 @@ extern "C" int32_t anyop_rms_norm_backward_cuda(const RmsNormBackwardArgs* args,
                                        args->grad_out, args->x,      nullptr,
                                        args->weight,   args->grad_x, args->grad_weight,
                                        nullptr,        args->eps,    args->weight_offset};
-  return anyop::cuda::RunGradient<false>(c);
+  return anyop::cuda::RunGradient<false, false>(c);
 }
