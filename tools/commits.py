@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that the subject of each commit that no remote has is at most 72 characters long.
 
-Without a remote it reads the last commit alone; without git, or outside a repository, nothing.
+Without a remote it reads the last 40; without git, or outside a repository, nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 LONGEST = 72
+LAST = 40
 
 
 def git(root: Path, *arguments: str) -> str | None:
@@ -24,7 +25,7 @@ def git(root: Path, *arguments: str) -> str | None:
 
 
 def mistakes(root: Path) -> list[str]:
-    which = ["HEAD", "--not", "--remotes"] if git(root, "remote") else ["-1"]
+    which = ["HEAD", "--not", "--remotes"] if git(root, "remote") else [f"-{LAST}"]
     subjects = git(root, "log", "--no-merges", "--format=%h %s", *which) or ""
     pairs = (line.partition(" ")[::2] for line in subjects.splitlines())
     return [
