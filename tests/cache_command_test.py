@@ -10,12 +10,13 @@ import shutil
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from anyop.cache import care, store
 from anyop.cache.lock import locked, try_lock
-from anyop.cache.lookup import Request, find
+from anyop.cache.lookup import Request, find, obtain
 from anyop.cache.manifest import Manifest
 from anyop.command import main
 
@@ -180,9 +181,11 @@ def test_a_cache_that_is_no_absolute_path(cache_folder, capsys, monkeypatch):
         assert code == 1 and "ANYOP_CACHE_DIR is 'cache', expected an absolute path" in errors
 
 
-def test_clean_while_others_build_and_clean(cache_folder):
+def test_clean_while_others_build_and_clean(cache_folder, request):
     """Nobody fails, and what was built in the end is there."""
     problems: list[BaseException] = []
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(1e-5)  # the threads meet in every state
 
     def often(work) -> None:
         try:
@@ -192,13 +195,13 @@ def test_clean_while_others_build_and_clean(cache_folder):
             problems.append(error)
 
     def build(name: str) -> None:
-        request = Request(name, name.encode().hex().ljust(64, "0"), lambda role: None)
+        wanted = Request(name, name.encode().hex().ljust(64, "0"), lambda role: None)
 
         def make(private: str) -> Manifest:
             Path(private, "entry", "lib.so").write_bytes(b"x")
             return Manifest(name=name, library="lib.so")
 
-        assert store.store(request, make)
+        assert obtain(wanted, make)
 
     jobs = [
         lambda: care.clean(),

@@ -55,10 +55,10 @@ def variants(request: Request) -> Iterator[str]:
     folder = os.path.join(cache_dir(), "entries", request.stem)
     try:
         names = os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
+        for private in (cache_dir(), os.path.dirname(folder), folder):
+            check_private(private)
+    except (FileNotFoundError, NotADirectoryError):  # none yet, or a clean-up removed the empty folder
         return
-    for private in (cache_dir(), os.path.dirname(folder), folder):
-        check_private(private)
     for name in sorted(names, reverse=True):
         path = os.path.join(folder, name)
         try:

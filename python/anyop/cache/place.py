@@ -82,5 +82,5 @@ def _make(folder: str) -> None:
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:
-        if not os.path.isdir(folder):  # else another process was faster
-            raise
+        if os.path.lexists(folder) and not os.path.isdir(folder):
+            raise  # else another process was faster, or removes it already

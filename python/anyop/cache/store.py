@@ -90,7 +90,8 @@ def _build(root: str, request: Request, make: Callable[[str], Manifest]) -> str:
     parent = os.path.join(root, "entries", request.stem)
     for folder in list(variants(request)):
         if check_entry(folder, read_manifest(folder)) is not None:
-            remove_entry(root, folder)
+            with suppress(FileNotFoundError):  # a clean-up was faster
+                remove_entry(root, folder)
     with private_folder(root) as folder:
         start = time.time()
         made = os.path.join(folder, "entry")
@@ -103,18 +104,22 @@ def _build(root: str, request: Request, make: Callable[[str], Manifest]) -> str:
         # Sorted by time: the newest is looked at first.
         place = os.path.join(parent, f"{int(manifest.built * 1000):013x}-{secrets.token_hex(4)}")
         _move(made, place)
-        _write_through_folder(parent)
     return os.path.join(place, manifest.library)
 
 
 def _move(made: str, place: str) -> None:
+    """A clean-up may remove the folder above, while it is empty, and the new entry, at any moment."""
+    parent = os.path.dirname(place)
     while True:
-        make_private(os.path.dirname(place))
         try:
-            return os.rename(made, place)
-        except FileNotFoundError:  # a clean-up removed the folder, which was empty
+            make_private(parent)
+            os.rename(made, place)
+            break
+        except FileNotFoundError:
             if not os.path.isdir(made):
                 raise
+    with suppress(FileNotFoundError):
+        _write_through_folder(parent)
 
 
 def remove_entry(root: str, folder: str) -> None:
