@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
+# What lies beside an operator's test can be imported, as under `anyop test`.
+sys.path += map(str, (Path(__file__).parent / "ops").iterdir())
 from drawn import FULL, drawn, part
 
 LEAST_OPERATORS = 10  # that a function of tests has, from which on it is drawn

@@ -40,7 +40,7 @@ def numpy_calls(anyop) -> dict:
     x, w = np.linspace(-1, 1, 256, dtype=np.float32).reshape(4, 64), np.ones(64, np.float32)
     y, lists = np.empty_like(x), [x, x]
     return {
-        "rms_norm out=": lambda: anyop.rms_norm(x, w, 1e-6, y),
+        "rms_norm out=": lambda: anyop.rms_norm(x, w, 1e-6, out=y),
         "rms_norm eps= out=": lambda: anyop.rms_norm(x, w, eps=1e-6, out=y),
         "rms_norm allocating": lambda: anyop.rms_norm(x, w),
         "native_layer_norm": lambda: anyop.native_layer_norm(x, w, w),
@@ -63,7 +63,7 @@ def torch_calls(anyop) -> dict:
     gx, seed, operator = torch.randn(4, 64, requires_grad=True), torch.randn(4, 64), torch.ops.anyop
     a, b = torch.randn(4, 4), torch.randn(4, 4)
     return {
-        "rms_norm out=": lambda: anyop.rms_norm(x, w, 1e-6, y),
+        "rms_norm out=": lambda: anyop.rms_norm(x, w, 1e-6, out=y),
         "rms_norm allocating": lambda: anyop.rms_norm(x, w),
         "native_layer_norm": lambda: anyop.native_layer_norm(x, w, w),
         "softmax by aten": lambda: anyop.softmax(x),
@@ -94,7 +94,7 @@ def paddle_calls(anyop) -> dict:
 
     x, w, y = paddle.randn([4, 64]), paddle.randn([64]), paddle.randn([4, 64])
     return {
-        "rms_norm out=": lambda: anyop.rms_norm(x, w, 1e-6, y),
+        "rms_norm out=": lambda: anyop.rms_norm(x, w, 1e-6, out=y),
         "rms_norm allocating": lambda: anyop.rms_norm(x, w),
     }
 

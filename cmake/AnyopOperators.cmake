@@ -63,10 +63,9 @@ function(anyop_generate result out library)
   endif()
 endfunction()
 
-# CUDA files compile few at a time: each takes gigabytes.
+# CUDA files compile one a core, whatever -j says: the largest takes 0.3 GB.
 cmake_host_system_information(RESULT anyop_cores QUERY NUMBER_OF_LOGICAL_CORES)
-math(EXPR anyop_cuda_jobs "(${anyop_cores} + 1) / 2")
-set_property(GLOBAL APPEND PROPERTY JOB_POOLS anyop_cuda=${anyop_cuda_jobs})
+set_property(GLOBAL APPEND PROPERTY JOB_POOLS anyop_cuda=${anyop_cores})
 
 # Compiles tables and kernels as object libraries, a kernel that states its arch for that alone. Sets
 # <target>_OBJECTS in the caller.

@@ -11,17 +11,17 @@ from .binding import Binding
 from .dtypes import DTYPES, dtype_name
 from .expressions import Expr, letters, parse_expression
 from .params import Param
-from .sections import check_keys, section, text_of
+from .sections import check_keys, section, text_of, texts_of
 from .source import Mistake, Source, listed, nearest
 
 
 def read_test(
     source: Source, inputs: list[Param], outputs: list[Param], binding: Binding
 ) -> dict[str, Any]:
-    """[test] with its expressions parsed: sizes, values, range, rank."""
+    """[test] with its expressions parsed: sizes, values, range, rank; and sorted, as it is."""
     table = section(source, "test")
     with source.at("test"):
-        check_keys(table, ("sizes", "values", "range", "rank"), "key of [test]")
+        check_keys(table, ("sizes", "values", "range", "rank", "sorted"), "key of [test]")
     by_name = {param.name: param for param in inputs}
     attributes = [param.name for param in inputs if not param.is_tensor]
     ranged = [param.name for param in inputs if param.kind in ("Tensor", "int", "float")]
@@ -29,6 +29,10 @@ def read_test(
     result: dict[str, Any] = {}
     for key, entries in table.items():
         with source.at("test", key):
+            if key == "sorted":
+                result[key] = texts_of(entries, key)
+                check_keys(dict.fromkeys(result[key]), ranged, "name in sorted of [test]")
+                continue
             if not isinstance(entries, dict):
                 raise Mistake(f"{key} is {entries!r}", "a table", "write it like { D = [1, 2] }")
             check_keys(entries, known[key], f"name in {key} of [test]")

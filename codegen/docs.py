@@ -84,6 +84,8 @@ def dtype_text(param: Param) -> str:
         return f"dtype {rule.attribute}" + (
             f", or that of {rule.otherwise} when None" if rule.otherwise else ""
         )
+    if rule.first_given:
+        return "dtype of {}, or that of {} when None".format(*rule.first_given)
     return listed([*([f"dtype of {rule.same_as}"] if rule.same_as else []), *rule.names])
 
 

@@ -17,18 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DtypeRule:
-    """What element type a tensor may have. Exactly one of the four ways is in use."""
+    """What element type a tensor may have. Exactly one of the five ways is in use."""
 
     names: tuple[str, ...] = ()  # one of these,
     same_as: str | None = None  # or that of this parameter; both together: either
     promote: tuple[str, str] | None = None  # torch's promotion of two parameters
     attribute: str | None = None  # the value of this ScalarType parameter,
     otherwise: str | None = None  # where that is None the dtype of this one
+    first_given: tuple[str, str] | None = None  # that of this optional tensor, else of the second
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """Names of the tensors that the rule looks at."""
-        return tuple(p for p in (self.same_as, *(self.promote or ()), self.otherwise) if p)
+        second = self.first_given and self.first_given[1]
+        return tuple(p for p in (self.same_as, *(self.promote or ()), self.otherwise, second) if p)
 
     @property
     def mask(self) -> int:
@@ -49,6 +51,8 @@ def parse_rule(value: object, parameters: Sequence[str], attributes: Sequence[st
     if match := re.fullmatch(r"\s*promote\(\s*(\w+)\s*,\s*(\w+)\s*\)\s*", value):
         return DtypeRule(promote=(match[1], match[2]))
     if match := re.fullmatch(r"\s*(\w+)\s+or\s+(\w+)\s*", value):
+        if match[1] in parameters:
+            return DtypeRule(first_given=(match[1], match[2]))
         return DtypeRule(attribute=match[1], otherwise=match[2])
     if value in attributes:
         return DtypeRule(attribute=value)
@@ -115,17 +119,15 @@ def check_rule(
             )
     if rule.attribute:
         _check_attribute_rule(param, rule, params)
+    if rule.first_given:
+        _check_first_given(param, *rule.first_given, params, earlier)
     if not param.is_tensor and (rule.parameters or rule.attribute):
         raise Mistake(
             f"the dtypes of '{param.name}' are a rule",
             "a list of dtypes that it may be",
             "list them",
         )
-    if (
-        param.output
-        and not (rule.same_as or rule.promote or rule.attribute)
-        and len(rule.names) > 1
-    ):
+    if param.output and not (rule.parameters or rule.attribute) and len(rule.names) > 1:
         raise Mistake(
             f"the dtype of the result '{param.name}' could be {listed(rule.names)}",
             "one",
@@ -138,7 +140,7 @@ def _check_attribute_rule(param: Param, rule: DtypeRule, params: dict[str, Param
     if attribute is None or attribute.kind != "ScalarType" or attribute.is_list:
         raise Mistake(
             f"the dtype of '{param.name}' names '{rule.attribute}'",
-            "a ScalarType argument before 'or'",
+            "a ScalarType argument or an optional tensor before 'or'",
             nearest(rule.attribute, params, "correct the name"),
         )
     if not param.output:
@@ -161,10 +163,31 @@ def _check_attribute_rule(param: Param, rule: DtypeRule, params: dict[str, Param
         )
 
 
+def _check_first_given(
+    param: Param, name: str, otherwise: str, params: dict[str, Param], earlier: dict[str, Param]
+) -> None:
+    """'weight or x': weight is one tensor among the inputs that may be absent."""
+    first, what = params[name], f"'{name} or {otherwise}'"
+    if not first.is_tensor or first.is_list or first.output:
+        raise Mistake(
+            f"the dtype of '{param.name}' names '{name}'",
+            "a ScalarType argument or an optional tensor before 'or'",
+            "correct the name",
+        )
+    if not first.optional:
+        raise Mistake(f"{what}, but '{name}' is never None", "no 'or'", f'write "{name}"')
+    if name not in earlier:
+        raise Mistake(
+            f"the dtype of '{param.name}' names '{name}', which comes later",
+            "an earlier argument",
+            f"state the dtypes of '{param.name}' and let '{name}' name it",
+        )
+
+
 def possible_dtypes(rule: DtypeRule, params: dict[str, Param]) -> tuple[str, ...]:
     """Every dtype that the rule can come to, in the order of AnyopDtype."""
     found = set(rule.names)
-    for name in (rule.same_as, rule.attribute, rule.otherwise):
+    for name in (rule.same_as, rule.attribute, rule.otherwise, *(rule.first_given or ())):
         found |= set(params[name].possible) if name else set()
     if rule.promote:
         a, b = (params[name].possible for name in rule.promote)

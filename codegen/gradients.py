@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from .dtype_rules import DtypeRule
 from .operator_file import Operator
 from .params import Param
 from .source import Mistake, listed, nearest
@@ -33,6 +34,9 @@ def check_gradient(op: Operator, forward: Operator, backward: Operator) -> None:
         for result in backward.outputs:
             _check_result(result, op, backward)
         _check_wanted(backward)
+    for name, source in op.backward.shares.items():
+        with op.source_file.at("backward", "shares", name):
+            _check_shared(name, source, op, backward)
     with op.source_file.at("backward", "saves"):
         taken = [param.name for param in backward.inputs]
         for name in op.backward.saves:
@@ -114,6 +118,38 @@ def _check_result(result: Param, op: Operator, backward: Operator) -> None:
 def _rank(param: Param) -> tuple[int, bool]:
     """How many sizes a shape names, and whether it has a group besides."""
     return len(param.shape.terms), param.shape.group is not None
+
+
+def _check_shared(name: str, source: str, op: Operator, backward: Operator) -> None:
+    """One tensor is the gradient of both inputs, so both have its shape and dtype in every call."""
+    tensors = {param.name: param for param in op.inputs if param.is_tensor and not param.is_list}
+    given = [result.name.removeprefix(_PREFIX) for result in backward.outputs]
+    if name not in tensors or name in given:
+        raise Mistake(
+            f"shares names '{name}'",
+            f"an input tensor of which '{backward.name}' makes no gradient",
+            nearest(name, [other for other in tensors if other not in given], "remove it"),
+        )
+    if source not in given:
+        raise Mistake(
+            f"'{name}' shares the gradient of '{source}'",
+            f"one that '{backward.name}' makes ({listed(given)})",
+            nearest(source, given, "remove it"),
+        )
+    mine, theirs = tensors[name], tensors[source]
+    alike = mine.shape.text == theirs.shape.text and not (mine.expanded or theirs.expanded)
+    if not alike or mine.optional or theirs.optional:
+        raise Mistake(
+            f"'{name}' ('{mine.shape.text}') shares the gradient of '{source}' ('{theirs.shape.text}')",
+            "two tensors of one shape, which every call gives and none expands",
+            "make a gradient for each",
+        )
+    if DtypeRule(same_as=source) != mine.dtypes and DtypeRule(same_as=name) != theirs.dtypes:
+        raise Mistake(
+            f"'{name}' shares the gradient of '{source}', but may have another dtype",
+            "the same one",
+            f'write {name} = "{source}" in [dtypes]',
+        )
 
 
 def _check_wanted(backward: Operator) -> None:

@@ -45,8 +45,7 @@ def metadata(op: Operator) -> dict[str, Any]:
             "element_groups": binding.element_groups,
         },
         "kernels": [_kernel(kernel) for kernel in op.kernels],
-        "backward": backward
-        and {"name": backward.name, "saves": backward.saves, "forward": backward.forward},
+        "backward": backward and vars(backward),
         "tangent": op.tangent,
         "autocast": op.autocast,
         "flops": op.flops and {"text": op.flops[0], "expression": op.flops[1]},
@@ -131,6 +130,8 @@ def _rule(rule: DtypeRule) -> dict[str, Any]:
         return {"rule": "promote", "of": rule.promote}
     if rule.attribute:
         return {"rule": "attribute", "attribute": rule.attribute, "otherwise": rule.otherwise}
+    if rule.first_given:
+        return {"rule": "first_given", "of": rule.first_given}
     return {"rule": "one_of", "names": rule.names, "same_as": rule.same_as}
 
 

@@ -182,6 +182,7 @@ def test_metadata_says_everything(operators):
 LIST = "f(Tensor[] xs, Tensor y) -> Tensor"
 PAIR = "f(Tensor x, Tensor y) -> Tensor"
 DTYPE = "f(Tensor x, Tensor y, ScalarType d) -> Tensor"
+MAYBE = "f(Tensor x, Tensor? w=None, int k=1) -> Tensor"
 THREE = "f(Tensor x, Tensor y, Tensor z) -> (Tensor a, Tensor b)"
 
 
@@ -207,6 +208,13 @@ THREE = "f(Tensor x, Tensor y, Tensor z) -> (Tensor a, Tensor b)"
         ("f(Tensor x, int? k=None) -> Tensor", "D; k", "", "argument of type int?"),
         ("f(Tensor x, ScalarType? d=None) -> Tensor", "D; D", "out=d", 'write "d or x"'),
         (DTYPE, "D; D; D", "out=d or y", "is never None"),
+        (MAYBE, "D; D; D", "out=w or x", None),
+        (MAYBE, "D; D; D", "out=x or w", "names 'w', which may be absent"),
+        (MAYBE, "D; D; D", "out=x or x", "'x' is never None"),
+        (MAYBE, "D; D; D", "out=k or x", "names 'k', expected a ScalarType"),
+        (MAYBE, "D; D; D", "out=v or x", "a ScalarType argument or an optional tensor before 'or'"),
+        (MAYBE, "D; D; D", "out=out or x", "names 'out', expected a ScalarType"),
+        (MAYBE, "D; D; D", "x=w or x", "names 'x', which comes later"),
         (DTYPE, "D; D; D", "y=d", "that for results only"),
         (DTYPE, "D; D; D", "d=y", "a list of dtypes that it may be"),
     ],

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import defaults
@@ -27,6 +27,9 @@ class Backward:
     name: str
     saves: tuple[str, ...]
     forward: str | None = None
+    shares: dict[str, str] = field(
+        default_factory=dict
+    )  # input -> the one whose gradient it has too
 
 
 def check_keys(table: dict[str, Any], known: Any, what: str, fix: str = "remove it") -> None:
@@ -92,14 +95,25 @@ def read_backward(source: Source, inputs: list[Param], outputs: list[Param]) -> 
             )
     for key, value in table.items():
         with source.at("backward", key):
-            check_keys({key: 0}, ("name", "saves", "forward"), "key of [backward]")
-            texts_of(value, "saves") if key == "saves" else text_of(value, key)
+            check_keys({key: 0}, ("name", "saves", "forward", "shares"), "key of [backward]")
+            if key == "shares":
+                _check_shares(value)
+            else:
+                texts_of(value, "saves") if key == "saves" else text_of(value, key)
     saves = table.get("saves", [])
     known = [param.name for param in inputs + outputs if param.is_tensor]
     for name in saves if "forward" not in table else []:
         with source.at("backward", "saves"):
             check_saved(name, known)
-    return Backward(table["name"], tuple(saves), table.get("forward"))
+    return Backward(table["name"], tuple(saves), table.get("forward"), table.get("shares", {}))
+
+
+def _check_shares(value: object) -> None:
+    """Which inputs they are is checked with the operator of the gradient."""
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value.values()):
+        raise Mistake(
+            f"shares is {value!r}", "a table of names", 'write it like { residual = "x" }'
+        )
 
 
 def check_saved(name: str, known: list[str]) -> None:

@@ -124,6 +124,8 @@ def _dtype_rule(rule: DtypeRule) -> tuple[str, str | None, str | None]:
         return "kAnyopPromote", *rule.promote
     if rule.attribute:
         return "kAnyopFromAttribute", rule.attribute, rule.otherwise
+    if rule.first_given:
+        return "kAnyopFirstGiven", *rule.first_given
     return "kAnyopOneOf", rule.same_as, None
 
 

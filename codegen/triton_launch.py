@@ -409,11 +409,11 @@ class _Reader:
         for param in self.params.values():
             if param.is_tensor and not param.is_list:
                 rule = param.dtypes
+                first, second = rule.first_given or ("", "")
+                like = rule.same_as or (first if values.get(f"has {first}", 1) else second)
                 pair = [found.get(name) for name in rule.promote] if rule.promote else []
                 both = promote(*pair) if all(pair) and pair else None
-                found[param.name] = (
-                    both or found.get(rule.same_as or "") or _fitting(dtype_name(dtype), param)
-                )
+                found[param.name] = both or found.get(like) or _fitting(dtype_name(dtype), param)
         given = [a.param.name for a in launch.arguments if a.type == "tensor"]
         return ",".join(
             str(DTYPES.index(found[n]) if values.get(f"has {n}", 1) else ABSENT) for n in given

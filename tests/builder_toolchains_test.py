@@ -95,6 +95,25 @@ def test_a_named_compiler_compiles_the_kernels(vendor, cache_folder, tmp_path, m
 
 
 @sb.needs_compiler
+def test_device_compilers_run_on_half_the_cores(vendor, cache_folder, tmp_path, monkeypatch):
+    """Each takes gigabytes: of two cores one, while the tables compile on the other."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    folder, program = tmp_path / "ops", tmp_path / "place" / "vendorcc"
+    for name in ("one", "two", "three"):
+        sb.write_operator(folder, op=name)
+        text = (folder / f"{name}.toml").read_text()
+        (folder / f"{name}.toml").write_text(text.replace('.cc" }', f'.cc", cuda = "{name}.cu" }}'))
+        kernel = (folder / f"{name}.cc").read_text()
+        (folder / f"{name}.cu").write_text(kernel.replace(f"{name}_cpu", f"{name}_cuda"))
+    busy = f"mkdir '{tmp_path}/busy' || echo two at once >> '{vendor}'\nsleep 0.3\n"
+    text = program.read_text().replace("exec ", busy)
+    program.write_text(f"{text}code=$?\nrmdir '{tmp_path}/busy'\nexit $code\n")
+    sb.build(folder, toolchains={"cuda": "vendor"})
+    said = vendor.read_text()
+    assert said.count(" -o ") == 3 and "two at once" not in said, said
+
+
+@sb.needs_compiler
 def test_a_change_of_the_table_builds_anew(vendor, cache_folder, tmp_path):
     folder, table = write_cuda(tmp_path / "ops"), tmp_path / "table.toml"
     first = sb.build(folder, toolchains={"cuda": "vendor"})

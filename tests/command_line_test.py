@@ -137,7 +137,9 @@ def test_list_of_an_unknown_namespace():
 def test_list_of_a_folder_is_only_its_operators():
     done = run("list", str(FOLDER), "--json")
     assert done.returncode == 0, done.stderr
-    names = ["affine", "count_into", "scale_all", "stats", "sum_parts", "windows"]
+    names = [
+        "affine", "count_into", "gain", "gain_backward", "scale_all", "stats", "sum_parts", "windows"
+    ]  # fmt: skip
     assert [row["name"] for row in json.loads(done.stdout)] == [f"odd.{name}" for name in names]
 
 

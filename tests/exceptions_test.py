@@ -189,3 +189,28 @@ def test_what_a_compiled_kernel_throws_keeps_its_text():
                 out[:] = 0
                 boom(x, out, x.size, 0)
                 assert np.array_equal(out, x)
+
+
+class Named:
+    """A dtype whose own code raises."""
+
+    def __init__(self, attribute, error):
+        self.attribute, self.error = attribute, error
+
+    def __getattr__(self, name):
+        if name == self.attribute:
+            raise self.error
+        raise AttributeError(name)
+
+    def __str__(self):
+        raise AssertionError("what stands before it has raised")
+
+
+@pytest.mark.parametrize("attribute", ["name", "__name__"])
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(3), OwnBase("base"), Own(7)], ids=repr
+)
+def test_what_a_dtypes_own_code_raises(attribute, error):
+    with pytest.raises(BaseException) as caught:
+        anyop.cast(X, Named(attribute, error))
+    assert caught.value is error

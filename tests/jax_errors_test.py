@@ -185,3 +185,14 @@ def test_gradients_that_do_not_exist():
         NotImplementedError, match="native_layer_norm: its result mean has no gradient"
     ):
         jax.grad(lambda x: anyop.native_layer_norm(x, W, W)[1].sum())(x)
+
+
+def test_more_dimensions_than_the_core_takes_are_refused_when_traced():
+    with pytest.raises(ValueError, match=r"^relu: x has 33 dimensions, expected at most 32"):
+        jax.eval_shape(anyop.relu, jax.ShapeDtypeStruct((1,) * 33, jnp.float32))
+
+
+def test_an_array_of_objects_beside_a_traced_one_is_named():
+    odd = np.array([np.ones(3), None], object)
+    with pytest.raises(TypeError, match=r"^add: y is a numpy\.ndarray, expected a jax\.Array"):
+        jax.jit(lambda x: anyop.add(x, odd))(jnp.ones(2))

@@ -25,6 +25,7 @@ IN_PYTHON = {
     "package": (lambda: anyop.torhc, AttributeError, "torch"),
     "namespace": (lambda: anyop.ops.anyopp, AttributeError, "anyop"),
     "of a namespace": (lambda: anyop.ops.anyop.rms_nrom, AttributeError, "rms_norm"),
+    "namespace of list_ops": (lambda: anyop.list_ops("anyopp"), ValueError, "anyop"),
     "schema": (lambda: anyop.schema("rms_nrom"), ValueError, "rms_norm"),
     "schema, with its namespace": (lambda: anyop.schema("anyop.toppk"), ValueError, "anyop.topk"),
     "schema, in torch's words": (lambda: anyop.schema("anyop::toppk"), ValueError, "anyop.topk"),

@@ -158,6 +158,10 @@ def given_result(x):
     return anyop.relu(x, out=x)
 
 
+def unwanted_result(x):
+    return anyop.relu(x, out=False)
+
+
 def broken_condition(x):
     return anyop.topk(x, 65)
 
@@ -167,6 +171,7 @@ REFUSED = {
     wrong_dtype: (TypeError, "rms_norm: x has dtype int64, expected"),
     computed_attribute: (TypeError, "topk: k is a value of a static graph, expected int"),
     given_result: (NotImplementedError, "relu: out cannot be given in a static graph"),
+    unwanted_result: (TypeError, "relu: out is a bool, expected a tensor"),
     broken_condition: (ValueError, "topk: expected k <= D with D=64, k=65"),
 }
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("paddle", reason="PaddlePaddle is not installed")
@@ -61,7 +62,39 @@ try:
     said = ""
 except NotImplementedError as error:
     said = str(error)
-print(json.dumps({"names": names, "values": values, "torch": torch_is, "said": said}))
+# A result of an optional tensor's dtype; one tensor is the gradient of two inputs, which are used again elsewhere.
+def gained(function, x, y, weight):
+    out, total = function(x, y, weight)
+    return (out * out).sum().astype("float64") + ((total * x).sum() + y.sum()).astype("float64")
+
+def plain(x, y, weight):
+    total = x + y
+    return total if weight is None else total.astype(weight.dtype) * weight, total
+
+def gradients(function, dtype, static):
+    paddle.seed(0)
+    given = [paddle.rand([3, 4]), paddle.rand([3, 4])]
+    if dtype:
+        given.append(paddle.rand([4], dtype))
+    for value in given:
+        value.stop_gradient = False
+    def run(x, y, weight=None):
+        return gained(function, x, y, weight)
+
+    run = paddle.jit.to_static(run, full_graph=True) if static else run
+    run(*given).backward()
+    return [[str(value.grad.dtype), value.grad.tolist()] for value in given]
+
+shared = [
+    [gradients(anyop.ops.odd.gain, dtype, static), gradients(plain, dtype, False)]
+    for dtype in (None, "float32", "float64") for static in (False, True)
+]
+x, endless = paddle.ones([3, 4]), paddle.full([4], float("inf"))
+x.stop_gradient = False
+anyop.ops.odd.gain(x, paddle.ones([3, 4]), endless)[1].sum().backward()
+one = [["float32", x.grad.tolist()]], [["float32", [[1.0] * 4] * 3]]  # no gradient, not zeros: 0 * inf is NaN
+found = {"names": names, "values": values, "torch": torch_is, "said": said, "shared": [*shared, one]}
+print(json.dumps(found))
 """
 
 
@@ -77,12 +110,13 @@ def report(request, tmp_path_factory) -> tuple[str, dict]:
     }
     if not shutil.which("cmake", path=environment["PATH"]):
         pytest.skip("cmake is not installed")
-    build = folder / "build"
+    build, program = folder / "build", folder / "program.py"
+    program.write_text(PROGRAM)  # whose source paddle.jit.to_static reads
     configure = ["cmake", "-S", str(FOLDER), "-B", str(build), f"-Danyop_DIR={anyop.cmake_dir()}"]
     commands = [
         [*configure, f"-DPython_EXECUTABLE={sys.executable}"],
         ["cmake", "--build", str(build)],
-        [sys.executable, "-c", PROGRAM, str(build / "libodd.so"), str(FOLDER / "odd")],
+        [sys.executable, str(program), str(build / "libodd.so"), str(FOLDER / "odd")],
     ]
     for command in commands:
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -100,3 +134,10 @@ def test_all_pass(report):
 
 def test_an_operator_without_gradient_says_so(report):
     assert report[1]["said"].startswith("odd.windows: has no gradient, and x wants one")
+
+
+def test_one_tensor_is_the_gradient_of_two_inputs(report):
+    for found, expected in report[1]["shared"]:
+        assert [dtype for dtype, _ in found] == [dtype for dtype, _ in expected]
+        for (_, ours), (_, theirs) in zip(found, expected, strict=True):
+            assert np.allclose(ours, theirs, 1e-5, 1e-6)

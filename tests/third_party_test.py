@@ -70,7 +70,9 @@ def report(tmp_path_factory) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-OPERATORS = ("affine", "count_into", "scale_all", "stats", "sum_parts", "windows")
+OPERATORS = (
+    "affine", "count_into", "gain", "gain_backward", "scale_all", "stats", "sum_parts", "windows"
+)  # fmt: skip
 
 
 def test_all_are_found(report):

@@ -145,7 +145,7 @@ def test_every_form_of_call_is_traced():
     [
         (lambda x, w: anyop.rms_norm(x, w[1:]), ValueError, "rms_norm: weight has shape"),
         (lambda x, w: anyop.rms_norm(x, w.double()), TypeError, "weight has dtype float64"),
-        (lambda x, w: anyop.rms_norm(x), TypeError, "weight is missing"),
+        (lambda x, w: anyop.rms_norm(weight=w), TypeError, "x is missing"),
         (lambda x, w: anyop.rms_norm(x, w, epsilon=1), TypeError, "no argument 'epsilon'"),
         (lambda x, w: anyop.rms_norm(x, w, 1, None, 2), TypeError, "positional arguments"),
         (lambda x, w: anyop.rms_norm(x, w, x=x), TypeError, "x is given twice"),

@@ -135,7 +135,16 @@ def test_a_fake_tensor_among_others_is_named():
     for arguments, names in (
         ((x, mode.from_tensor(weight)), "weight is a FakeTensor and x is none"),
         ((mode.from_tensor(x), weight), "x is a FakeTensor and weight is none"),
-        ((x, weight, 1e-6, mode.from_tensor(x)), "out is a FakeTensor and x is none"),
+        ((x, weight, mode.from_tensor(x)), "out is a FakeTensor and x is none"),
     ):
         with pytest.raises(TypeError, match=f"^rms_norm: {names}, expected both alike"):
-            anyop.rms_norm(*arguments)
+            anyop.rms_norm(*arguments[:2], out=(*arguments, None)[2])
+
+
+def test_more_dimensions_than_the_core_takes_are_refused():
+    for x in (
+        torch.empty((1,) * 33, device="meta"),
+        FakeTensorMode().from_tensor(torch.ones((1,) * 33)),
+    ):
+        with pytest.raises(ValueError, match=r"^relu: x has 33 dimensions, expected at most 32"):
+            anyop.relu(x)

@@ -125,10 +125,10 @@ def test_every_form_reaches_the_dispatcher(fake):
     values, indices = torch.empty(3, 2), torch.empty(3, 2, dtype=torch.int64)
     for y in (
         anyop.rms_norm(x, w), anyop.rms_norm(x, w, 1e-5), anyop.rms_norm(x=x, weight=w, eps=1),
-        anyop.rms_norm(x, w, 1e-5, None), anyop.rms_norm(x, w, out=None),
+        anyop.rms_norm(x, w, 1e-5), anyop.rms_norm(x, w, out=None),
     ):  # fmt: skip
         assert isinstance(y, FakeTensor) and y.shape == (3, 8)
-    assert anyop.rms_norm(x, w, 1e-5, out) is out and anyop.rms_norm(x, w, out=out) is out
+    assert anyop.rms_norm(x, w, 1e-5, out=out) is out and anyop.rms_norm(x, w, out=out) is out
     for given in (
         anyop.topk(x, 2, out=(values, indices)), anyop.topk(x, 2, True, values, indices),
         anyop.topk(x, k=np.int32(2), values=values, indices=indices),
@@ -144,7 +144,7 @@ def test_every_form_reaches_the_dispatcher(fake):
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (lambda x, w: anyop.rms_norm(x), TypeError, "^rms_norm: weight is missing in rms_norm"),
+        (lambda x, w: anyop.rms_norm(weight=w), TypeError, "^rms_norm: x is missing in rms_norm"),
         (lambda x, w: anyop.rms_norm(x, w, 1, None, 2), TypeError, "got 5 positional arguments"),
         (lambda x, w: anyop.rms_norm(x, w, epsilon=1), TypeError, "no argument 'epsilon'"),
         (lambda x, w: anyop.rms_norm(x, w, weight=w), TypeError, "weight is given twice"),

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import itertools
 import os
 import pickle
 import sys
@@ -15,6 +17,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import anyop.torch  # noqa: E402
+from anyop.testing import kernel_calls, observe  # noqa: E402
 
 replace = anyop.torch.replace
 
@@ -177,7 +180,8 @@ FAMILIES = {  # name: settings, what is swapped beside torch.nn's own, what is l
     "Llama": ({}, {"LlamaRMSNorm": 5, "LlamaMLP": 2, "SiLUActivation": 2}, set()),
     "Qwen3": ({"head_dim": 8}, {"Qwen3RMSNorm": 9, "Qwen3MLP": 2}, set()),
     "Phi3": ({}, {"Phi3RMSNorm": 5, "Phi3MLP": 2}, set()),
-    "Gemma": ({"head_dim": 8}, {"GemmaMLP": 2, "GELUTanh": 2}, {"GemmaRMSNorm"}),
+    "Gemma": ({"head_dim": 8}, {"GemmaMLP": 2, "GELUTanh": 2, "GemmaRMSNorm": 5}, set()),
+    "Gemma2": ({"head_dim": 8}, {"Gemma2MLP": 2, "Gemma2RMSNorm": 9}, set()),
     "Olmo2": ({}, {"Olmo2RMSNorm": 9, "Olmo2MLP": 2}, set()),
     "Bert": ({}, {"GELUActivation": 2, "LayerNorm": 5}, set()),
     "GPT2": ({"n_embd": 32, "n_head": 4, "n_layer": 2}, {"NewGELUActivation": 2}, set()),
@@ -249,12 +253,71 @@ def test_another_formula_is_found_out_by_its_results(formula):
         assert type(module) is EpsNorm
 
 
-def test_mixed_dtypes_run_the_modules_own_forward():
-    module, x = EpsNorm(), torch.randn(3, 8, dtype=torch.bfloat16)
-    with torch.no_grad():
-        expected = module(x)
-        replace(module, verbose=False)
-        assert torch.equal(module(x), expected)
+def norms_run():
+    observe("rms_norm")
+    return sum(kernel.calls or 0 for kernel in kernel_calls("rms_norm"))
+
+
+NORMS = {  # module of transformers.models: class
+    "llama": "LlamaRMSNorm",
+    "gemma": "GemmaRMSNorm",
+    "gemma2": "Gemma2RMSNorm",
+    "gemma3": "Gemma3RMSNorm",
+    "t5": "T5LayerNorm",
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_whose_weight_has_another_dtype(name):
+    """They run the operator, and give what their own forward gives, gradients too."""
+    pytest.importorskip("transformers", reason="the models are transformers'")
+    model = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    limits = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+    random = torch.Generator().manual_seed(0)
+    for types in itertools.product(limits, repeat=2):
+        plain = getattr(model, NORMS[name])(48).to(types[1])
+        plain.weight.data = torch.randn(48, generator=random).to(types[1])
+        swapped, limit = copy.deepcopy(plain), max(limits[kind] for kind in types)
+        assert replace(swapped, verbose=False).swapped == {NORMS[name]: 1}
+        x, grad = (torch.randn(3, 5, 48, generator=random).to(types[0]) for _ in range(2))
+        found, expected = [], []
+        before = norms_run()
+        for module, results in ((plain, expected), (swapped, found)):
+            given = x.clone().requires_grad_()
+            out = module(given)
+            out.backward(grad.to(out.dtype))
+            results += [out, given.grad, module.weight.grad]
+        assert norms_run() == before + 1, types
+        for ours, theirs, scale in zip(found, expected, (1, 1, 10), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=limit, atol=scale * limit)
+
+
+def test_a_norm_that_refuses_mixed_dtypes_still_does():
+    class StrictNorm(EpsNorm):
+        def forward(self, x):
+            if x.dtype is not self.weight.dtype:
+                raise TypeError("one dtype")
+            return super().forward(x)
+
+    module = StrictNorm()
+    assert replace(module, verbose=False).swapped == {"StrictNorm": 1}
+    with pytest.raises(TypeError, match="one dtype"):
+        module(torch.randn(3, 8, dtype=torch.bfloat16))
+    copied = pickle.loads(pickle.dumps(replace_and_give(EpsNorm())))
+    assert copied(torch.ones(2, 8, dtype=torch.bfloat16)).dtype is torch.bfloat16
+
+
+def replace_and_give(module):
+    replace(module, verbose=False)
+    return module
+
+
+def test_a_mixed_norm_compiles_in_one_graph():
+    module = EpsNorm()
+    replace(module, verbose=False)
+    x = torch.randn(3, 8, dtype=torch.bfloat16)
+    found = torch.compile(module, fullgraph=True, backend="aot_eager")(x)
+    torch.testing.assert_close(found, module(x))
 
 
 def test_linears_of_16_bits_are_left_where_they_would_be_slower(monkeypatch):

@@ -30,10 +30,10 @@ def random(*shapes, dtype=torch.float64):
 
 def float64(subject):
     """The combination of dtypes that is all float64, but for integers and masks."""
-    wanted = {"float64", "int64", "bool", None}
+    wanted = {"float64", "int32", "int64", "bool", None}
     choices = testing.dtype_choices(subject.metadata)
     fits = [c for c in choices if set(c.names.values()) <= wanted]
-    return max(fits, key=lambda c: list(c.names.values()).count("float64"))
+    return max(fits, key=lambda c: [[*c.names.values()].count(t) for t in ("float64", "int64")])
 
 
 @dataclass
@@ -90,7 +90,7 @@ def expected_tangent(case, out):
     values = {n: v.numpy() if isinstance(v, torch.Tensor) else v for n, v in values.items()}
     values = {n: "float64" if v is torch.float64 else v for n, v in values.items()}
     arrays = {n: t.numpy() for n, t in case.tangents.items()}
-    found = Tangent(case.subject.metadata).push(values, arrays, call, fill)
+    found = Tangent(case.subject.metadata).push(values, arrays, call, fill, out.numpy().dtype)
     return torch.zeros_like(out) if found is None else torch.from_numpy(np.asarray(found))
 
 

@@ -191,7 +191,7 @@ def test_numpy_and_torch_get_their_own_kind_back():
         np.from_dlpack(rms_norm(x, w)), expected, rtol=1e-6
     )  # NumPy again, after torch
     out = np.empty_like(x)
-    assert rms_norm(x, w, None, out) is None
+    assert rms_norm(x, w, None, None, None, out) is None
     np.testing.assert_allclose(out, expected, rtol=1e-6)
     tensors = [tvm_ffi.from_dlpack(value) for value in (x, w)]
     np.testing.assert_allclose(np.from_dlpack(rms_norm(*tensors)), expected, rtol=1e-6)
@@ -202,11 +202,10 @@ def test_checks_are_those_of_every_call():
     x, w = np.ones((4, 8), np.float32), np.ones(8, np.float32)
     for arguments, error, says in [
         ((), TypeError, "x is missing in rms_norm"),
-        ((x,), TypeError, "weight is missing"),
-        ((x, w, 1e-6, None, None), TypeError, "got 5 arguments, expected at most 4"),
+        ((x, w, 1e-6, 0.0, None, None, None), TypeError, "got 7 arguments, expected at most 6"),
         ((x, w[:7]), ValueError, r"weight has shape \(7\), expected \(D\) with D=8"),
         ((x, w.astype(np.float64)), TypeError, "weight has dtype float64, expected float32"),
-        ((x, w, 1e-6, x[:, ::-1]), ValueError, "out "),
+        ((x, w, 1e-6, 0.0, None, x[:, ::-1]), ValueError, "out "),
         (({}, w), TypeError, "x is a ffi.Map, expected Tensor"),
         ((3, w), TypeError, "x is an int, expected Tensor"),
     ]:

@@ -9,6 +9,7 @@ import anyop
 import numpy as np
 import pytest
 from anyop._load import core
+from anyop.backend.tvm_ffi import register_tvm_ffi
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 RELU = np.maximum(X, 0)
@@ -96,6 +97,75 @@ def test_a_kernel_that_takes_itself_away():
     anyop.register("relu", "mine", kernel, name="one", priority=9)
     gone, kernel = weakref.ref(kernel), None
     assert np.array_equal(anyop.relu(X), RELU + 1) and np.array_equal(anyop.relu(X), RELU)
+    gc.collect()
+    assert gone() is None
+
+
+def add_tvm_ffi(held: Held, **options) -> None:
+    """The same by a function of tvm-ffi, which tvm-ffi makes of one of Python."""
+    tvm_ffi = pytest.importorskip("tvm_ffi")
+
+    def kernel(out, x):
+        assert held is not None
+        np.from_dlpack(out)[...] = np.maximum(np.from_dlpack(x), 0) + 1
+
+    function = tvm_ffi.convert(kernel)
+    call = options.pop("call", "kernel(out, x)")
+    register_tvm_ffi("relu", call, function, name="one", backend="mine", priority=9, **options)
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_a_function_of_tvm_ffi_goes_too(called):
+    held = Held()
+    add_tvm_ffi(held)
+    if called:
+        assert np.array_equal(anyop.relu(X), RELU + 1)
+    add_tvm_ffi(held)  # in place of the first
+    assert np.array_equal(anyop.relu(X), RELU + 1)
+    gone = weakref.ref(held)
+    del held
+    gc.collect()
+    assert gone() is not None and np.array_equal(anyop.relu(X), RELU + 1)
+    anyop.unregister("relu", "one")
+    gc.collect()
+    assert gone() is None
+    assert np.array_equal(anyop.relu(X), RELU)
+
+
+def test_a_function_of_tvm_ffi_that_is_refused_goes_too():
+    held = Held()
+    for wrong in ({"when": "Q<=1"}, {"call": "kernel(out"}):
+        with pytest.raises(ValueError):
+            add_tvm_ffi(held, **wrong)
+    gone = weakref.ref(held)
+    del held
+    gc.collect()
+    assert gone() is None
+
+
+def test_under_a_call_a_function_of_tvm_ffi_stays_until_the_call_ends():
+    tvm_ffi = pytest.importorskip("tvm_ffi")
+    inside, go, found, held = threading.Event(), threading.Event(), [], Held()
+    gone = weakref.ref(held)
+
+    def kernel(out, x, held=held):
+        inside.set()
+        assert go.wait(60)
+        np.from_dlpack(out)[...] = np.maximum(np.from_dlpack(x), 0) + 1
+
+    register_tvm_ffi("relu", "kernel(out, x)", tvm_ffi.convert(kernel), name="one", priority=9)
+    kernel = held = None
+    thread = threading.Thread(target=lambda: found.append(anyop.relu(X)))
+    thread.start()
+    assert inside.wait(60)
+    anyop.unregister("relu", "one")
+    gc.collect()
+    assert gone() is not None and np.array_equal(anyop.relu(X), RELU)
+    go.set()
+    thread.join()
+    assert np.array_equal(found[0], RELU + 1)
+    add_tvm_ffi(Held())  # what was taken away under a call goes with the next change
+    anyop.unregister("relu", "one")
     gc.collect()
     assert gone() is None
 

@@ -104,9 +104,24 @@ PyObject* RegisterTvmFfi(PyObject*, PyObject* path) {
   return PyUnicode_FromString(problem);
 }
 
-// Operators into torch.ops; None, or the reason why not.
-PyObject* RegisterTorch(PyObject*, PyObject*) {
-  const char* problem = AnyopRegisterTorch(LoadTorchGlue(), RaiseThroughTorch);
+PyObject* define_recorder = nullptr;  // a function of Python; it keeps its own error
+
+int32_t DefineRecorder(const char* operator_name, int32_t destination) {
+  const WithGil locked;
+  if (!locked) return -1;
+  const Ref defined(PyObject_CallFunction(define_recorder, "si", operator_name, destination));
+  if (!defined) PyErr_Clear();
+  return defined.get() == Py_True ? 0 : -1;
+}
+
+// Operators into torch.ops; None, or the reason why not. define(operator, whether results are
+// given) gives an overload that records its kernel, and says whether it could.
+PyObject* RegisterTorch(PyObject*, PyObject* define) {
+  if (!define_recorder) {
+    Py_INCREF(define);
+    define_recorder = define;
+  }
+  const char* problem = AnyopRegisterTorch(LoadTorchGlue(), RaiseThroughTorch, DefineRecorder);
   if (!problem) Py_RETURN_NONE;
   return PyUnicode_FromString(problem);
 }
@@ -188,7 +203,7 @@ PyMethodDef methods[] = {
     {"check_library", Guarded<CheckLibrary>, METH_O, nullptr},
     {"register_tvm_ffi", Guarded<RegisterTvmFfi>, METH_O, nullptr},
     {"register_tvm_ffi_call", Guarded<RegisterTvmFfiCall>, METH_VARARGS, nullptr},
-    {"register_torch", Guarded<RegisterTorch>, METH_NOARGS, nullptr},
+    {"register_torch", Guarded<RegisterTorch>, METH_O, nullptr},
     {"call_below_dispatcher", Guarded<CallBelowDispatcher>, METH_VARARGS, nullptr},
     {"keep_torch_error", Guarded<KeepTorchError>, METH_O, nullptr},
     {"open_torch_glue", Guarded<OpenTorchGlue>, METH_VARARGS, nullptr},

@@ -44,6 +44,15 @@ inline Ref Attribute(PyObject* object, const char* name) {
   return value;
 }
 
+// An attribute where there is one. False with an error set that its own code raised.
+inline bool Ask(PyObject* object, const char* name, Ref* value) {
+  *value = Ref(PyObject_GetAttrString(object, name));
+  if (*value) return true;
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return false;
+  PyErr_Clear();
+  return true;
+}
+
 // A module that is loaded already (borrowed), or nullptr. Never imports.
 inline PyObject* LoadedModule(const char* name) {
   PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), name);

@@ -100,10 +100,12 @@ bool ToDtype(const Operator& op, const Param& p, PyObject* object, int64_t* valu
   if (!PyUnicode_Check(object)) {
     for (const char* attribute : {"name", "__name__"}) {
       if (name) break;
-      Ref found = Attribute(object, attribute);
+      Ref found;
+      if (!Ask(object, attribute, &found)) return ConversionFailed(op, p, object);
       if (found && PyUnicode_Check(found.get())) name = std::move(found);
     }
-    const Ref native = name ? Attribute(object, "isnative") : Ref();
+    Ref native;
+    if (name && !Ask(object, "isnative", &native)) return ConversionFailed(op, p, object);
     if (native && native.get() == Py_False)
       return Refuse(op, p, PyExc_TypeError,
                     "has its bytes swapped, expected the machine's order: "

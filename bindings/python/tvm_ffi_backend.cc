@@ -30,9 +30,9 @@ std::string TakeError() {
 
 void* FindWithLock(const std::string& module, const std::string& function, std::string* why) {
   const Ref backend(PyImport_ImportModule("anyop.backend.tvm_ffi"));
-  Ref found(backend
-                ? PyObject_CallMethod(backend.get(), "find", "ss", module.c_str(), function.c_str())
-                : nullptr);
+  const Ref found(
+      backend ? PyObject_CallMethod(backend.get(), "find", "ss", module.c_str(), function.c_str())
+              : nullptr);
   if (found && PyUnicode_Check(found.get())) {
     const char* text = PyUnicode_AsUTF8AndSize(found.get(), nullptr);
     *why = text ? text : TakeError();
@@ -40,7 +40,7 @@ void* FindWithLock(const std::string& module, const std::string& function, std::
   }
   void* handle = found ? Handle(found.get()) : nullptr;
   if (!handle) *why = TakeError();
-  if (handle) found.Release();  // kept for ever, as its implementation is
+  if (handle) AnyopRetainTvmFfi(handle);
   return handle;
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "anyop/library_file.h"
 #include "registry.h"
@@ -55,15 +56,16 @@ bool Implement(const Operator& op, Form form, LibraryHandle key) {
                              : shim.library_impl_2_9(key, name.c_str(), kernel));
 }
 
-// One overload, and with the glue its twin for the Autograd keys. The twin has no kernel here:
-// anyop.torch gives it one, written in Python, and calls without a gradient do not come to it.
+// One overload, with the glue at the Autograd keys too. What is to be recorded there goes to an
+// overload of its own with a kernel in Python, which is not defined before it is needed: an
+// overload is 12 KB.
 const char* DefineForm(const Operator& op, bool destination, const Space& space) {
-  const bool has_twin = runtime.glue.load() != nullptr;
+  const bool records = runtime.glue.load() != nullptr;
   for (const Form form : {Form{destination, false}, Form{destination, true}}) {
-    if (form.records && !has_twin) break;
+    if (form.records && !records) break;
     if (!TrampolineFor(&op, form))
       return "all 4096 entry points for torch are taken by operators loaded before";
-    if (runtime.shim->library_def(space.fragment, Signature(op, form).c_str()))
+    if (!form.records && runtime.shim->library_def(space.fragment, Signature(op, form).c_str()))
       return "torch refused its schema, or another library has defined it";
     const int first = form.records ? kNumDevices : 0, end = form.records ? kNumKeys : kNumDevices;
     for (int k = first; k < end; ++k) {
@@ -93,9 +95,22 @@ void Observe(Operator* op) {
 }
 
 }  // namespace
+
+// By torch's C function: its own in Python changes the hash of the operator's packet.
+bool DefineRecording(const Operator& op, Form form) {
+  static auto* defined = new std::set<std::pair<const Operator*, bool>>;
+  const std::lock_guard<std::mutex> guard(lock);
+  if (defined->count({&op, form.destination})) return true;
+  const Space& space = Spaces()[op.table->name_space];
+  if (runtime.shim->library_def(space.fragment, Signature(op, form).c_str())) return false;
+  defined->insert({&op, form.destination});
+  return true;
+}
+
 }  // namespace anyop::torch
 
-const char* AnyopRegisterTorch(const AnyopTorchGlue* glue, AnyopTorchRaise raise) {
+const char* AnyopRegisterTorch(const AnyopTorchGlue* glue, AnyopTorchRaise raise,
+                               AnyopTorchRecorder recorder) {
   using namespace anyop::torch;
   static std::mutex once;
   static bool done = false;
@@ -103,6 +118,7 @@ const char* AnyopRegisterTorch(const AnyopTorchGlue* glue, AnyopTorchRaise raise
   if (done) return nullptr;
   runtime.glue.store(glue, std::memory_order_release);
   runtime.raise = raise;
+  runtime.recorder = recorder;
   const char* why = nullptr;
   runtime.shim = LoadShim(&why);
   if (!runtime.shim) return why;

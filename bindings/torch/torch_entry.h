@@ -10,11 +10,16 @@ extern "C" {
 // kAnyopPending: the error that Python code below raised, else one with this message.
 typedef void (*AnyopTorchRaise)(int32_t status, const char* message);
 
+// Gives an overload that records its kernel, before its first call. Not 0 when it could not, with
+// its error kept as that of Python code.
+typedef int32_t (*AnyopTorchRecorder)(const char* operator_name, int32_t destination);
+
 // Registers with the torch that is loaded; the second time nothing is done. glue and raise may be
-// NULL: the shim then does the glue's work, and every error is torch's RuntimeError. NULL, or the
-// reason why it cannot be.
+// NULL: the shim then does the glue's work, and every error is torch's RuntimeError. A glue needs a
+// recorder. NULL, or the reason why it cannot be.
 __attribute__((visibility("default"))) const char* AnyopRegisterTorch(const AnyopTorchGlue* glue,
-                                                                      AnyopTorchRaise raise);
+                                                                      AnyopTorchRaise raise,
+                                                                      AnyopTorchRecorder recorder);
 
 // Opens a glue library and checks that it is for this torch and this anyop. It is never closed.
 // NULL with *why set.

@@ -3,6 +3,7 @@
 // assembly, because 4,096 instances of a template take the compiler 4 s.
 #include "trampolines.h"
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -14,8 +15,9 @@ namespace anyop::torch {
 namespace {
 
 struct Slot {
-  const Operator* op;
-  Form form;
+  const Operator* op = nullptr;
+  Form form = {};
+  std::atomic<bool> can_record{false};  // its overload for that is there
 };
 Slot slots[kNumTrampolines];
 int num_slots = 0;
@@ -36,12 +38,19 @@ void TakeFromOptional(const Operator& op, Value* stack) {
   }
 }
 
-// Python's kernel, which records: an overload with the same arguments. Its error waits with the
-// binding.
-void Record(const Slot& slot, Value* stack) {
+// Python's kernel, which records: an overload with the same arguments, defined by now. Its error
+// waits with the binding.
+void Record(Slot& slot, Value* stack) {
   const Shim& shim = *runtime.shim;
   const AnyopOp& table = *slot.op->table;
   const std::string name = table.name_space + std::string("::") + table.name;
+  if (!slot.can_record.load(std::memory_order_acquire)) {
+    if (!DefineRecording(*slot.op, slot.form) ||
+        runtime.recorder(slot.op->name.c_str(), slot.form.destination))
+      return Raise(kAnyopPending,
+                   (slot.op->name + ": torch could not define its gradient").c_str());
+    slot.can_record.store(true, std::memory_order_release);
+  }
   const char* overload = slot.form.destination ? "out_autograd" : "autograd";
   const int32_t failed = shim.call ? shim.call(name.c_str(), overload, stack, kBuiltFor)
                                    : shim.call_2_9(name.c_str(), overload, stack);
@@ -50,7 +59,7 @@ void Record(const Slot& slot, Value* stack) {
   Raise(kAnyopPending, (slot.op->name + ": " + why).c_str());
 }
 
-void Run(const Slot& slot, Value* stack, uint64_t num_arguments) {
+void Run(Slot& slot, Value* stack, uint64_t num_arguments) {
   char error[sizeof Frame::error];
   int32_t status;
   {
@@ -116,7 +125,8 @@ BoxedKernel TrampolineFor(const Operator* op, Form form) {
     if (slots[i].op == op && slots[i].form == form) return At(i);
   }
   if (num_slots == kNumTrampolines) return nullptr;
-  slots[num_slots] = {op, form};
+  slots[num_slots].op = op;
+  slots[num_slots].form = form;
   return At(num_slots++);
 }
 

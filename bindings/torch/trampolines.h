@@ -13,4 +13,7 @@ constexpr int kNumTrampolines = 4096;
 // all are taken.
 BoxedKernel TrampolineFor(const Operator* op, Form form);
 
+// Defines the overload with which a form is recorded, once. Whether it is there.
+bool DefineRecording(const Operator& op, Form form);
+
 }  // namespace anyop::torch

@@ -17,14 +17,16 @@ constexpr anyop::torch::Form kFunctional = {false, false}, kDestination = {true,
 TEST(SignaturesAreTorchs) {
   using anyop::torch::Signature;
   const anyop::Operator& norm = *anyop::FindOperator("rms_norm");
-  const std::string inputs = "Tensor x, Tensor weight, float eps=1e-6";
-  CHECK_EQ(Signature(norm, kFunctional), "rms_norm(" + inputs + ", *, str? use=None) -> Tensor");
+  const std::string inputs =
+      "Tensor x, Tensor? weight=None, float eps=1e-6, *, float weight_offset=0.0, ScalarType? "
+      "dtype=None";
+  CHECK_EQ(Signature(norm, kFunctional), "rms_norm(" + inputs + ", str? use=None) -> Tensor");
   CHECK_EQ(Signature(norm, kRecorded),
-           "rms_norm.autograd(" + inputs + ", *, str? use=None) -> Tensor");
+           "rms_norm.autograd(" + inputs + ", str? use=None) -> Tensor");
   CHECK_EQ(Signature(norm, kDestination),
-           "rms_norm.out(" + inputs + ", *, Tensor(out0!) out, str? use=None) -> ()");
+           "rms_norm.out(" + inputs + ", Tensor(out0!) out, str? use=None) -> ()");
   CHECK_EQ(Signature(norm, kDestinationRecorded),
-           "rms_norm.out_autograd(" + inputs + ", *, Tensor(out0!) out, str? use=None) -> ()");
+           "rms_norm.out_autograd(" + inputs + ", Tensor(out0!) out, str? use=None) -> ()");
   CHECK_EQ(Signature(*anyop::FindOperator("gelu"), kDestination),
            std::string("gelu.out(Tensor x, *, str approximate='none', Tensor(out0!) out, str? "
                        "use=None) -> ()"));
@@ -36,10 +38,10 @@ TEST(SignaturesAreTorchs) {
                        "Tensor(out1!) indices, str? use=None) -> ()"));
   const anyop::Operator& optional = *anyop::FindOperator("rms_norm_backward");
   CHECK(anyop::torch::HasMask(optional) && !anyop::torch::HasMask(several));
-  CHECK_EQ(
-      Signature(optional, kFunctional),
-      std::string("rms_norm_backward(Tensor grad_out, Tensor x, Tensor weight, float eps=1e-6, int "
-                  "results=-1, *, str? use=None) -> (Tensor? grad_x, Tensor? grad_weight)"));
+  CHECK_EQ(Signature(optional, kFunctional),
+           std::string("rms_norm_backward(Tensor grad_out, Tensor x, Tensor? weight=None, float "
+                       "eps=1e-6, *, float weight_offset=0.0, int results=-1, str? use=None) -> "
+                       "(Tensor? grad_x, Tensor? grad_weight)"));
   CHECK(anyop::torch::NeedsListsOrText(*anyop::FindOperator("gelu")));
   CHECK(!anyop::torch::NeedsListsOrText(norm));
 }

@@ -14,7 +14,7 @@
 
 namespace anyop::torch {
 
-Runtime runtime = {nullptr, nullptr, {nullptr}};
+Runtime runtime = {nullptr, nullptr, nullptr, {nullptr}};
 
 namespace {
 

@@ -16,6 +16,7 @@ namespace anyop::torch {
 struct Runtime {
   const Shim* shim;
   AnyopTorchRaise raise;
+  AnyopTorchRecorder recorder;
   std::atomic<const AnyopTorchGlue*> glue;
 };
 extern Runtime runtime;

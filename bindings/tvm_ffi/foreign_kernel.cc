@@ -82,6 +82,13 @@ TVMFFIObjectHandle Find(const Library& library, const CallText& text, const std:
   return nullptr;
 }
 
+// Of an implementation that was registered.
+void ForgetForeign(void* function, void* context) {
+  const char* problem = nullptr;
+  if (function) OpenedLibrary("libtvm_ffi.so", &problem)->DecRef(function);
+  delete static_cast<ForeignCall*>(context);
+}
+
 const bool installed = (SetProvider("tvm_ffi", ResolveForeign), true);
 
 }  // namespace
@@ -100,7 +107,11 @@ bool ResolveForeign(const Implementation& implementation, AnyopKernel* run, void
     return false;
   }
   made->function = implementation.resolve_context;
-  if (!made->function) made->function = Find(*made->library, text, made->plan.function, why);
+  if (made->function) {
+    made->library->IncRef(made->function);
+  } else {
+    made->function = Find(*made->library, text, made->plan.function, why);
+  }
   if (!made->function) {
     const char* between = " (needs ";
     for (const std::string& need : text.needs) {
@@ -119,6 +130,11 @@ bool ResolveForeign(const Implementation& implementation, AnyopKernel* run, void
 
 void AnyopSetFindInPython(AnyopFindInPython find) {
   anyop::ffi::find_in_python.store(find, std::memory_order_release);
+}
+
+void AnyopRetainTvmFfi(void* object) {
+  const char* problem = nullptr;
+  anyop::ffi::OpenedLibrary("libtvm_ffi.so", &problem)->IncRef(object);
 }
 
 int32_t AnyopAddTvmFfiCall(const AnyopOperator* handle, const AnyopImplementation* described,
@@ -146,11 +162,12 @@ int32_t AnyopAddTvmFfiCall(const AnyopOperator* handle, const AnyopImplementatio
     made->priority = described->priority;
     made->deterministic = described->flags & kAnyopDeterministic;
     made->resolve = ffi::ResolveForeign;
+    made->forget = ffi::ForgetForeign;
     made->resolve_context = function;
+    if (function) library->IncRef(function);
     if (!AddImplementation(op, std::move(made), described->when, &error)) {
       return SetError(kAnyopValueError, error.c_str());
     }
-    if (function) library->IncRef(function);
     return int32_t{kAnyopOk};
   });
 }

@@ -13,12 +13,20 @@ struct Implementation;
 
 namespace anyop::ffi {
 
-// What runs with it as call->context. Never freed: a call may be in it.
+// What runs with it as call->context, with a reference to the function. That of a schema's entry is
+// never freed: a call may be in it.
 struct ForeignCall {
   const Library* library;
   const Operator* op;
   CallPlan plan;
-  TVMFFIObjectHandle function;
+  TVMFFIObjectHandle function = nullptr;
+
+  ForeignCall() = default;
+  ForeignCall(const ForeignCall&) = delete;
+  ForeignCall& operator=(const ForeignCall&) = delete;
+  ~ForeignCall() {
+    if (function) library->DecRef(function);
+  }
 };
 
 int32_t RunForeign(const void* args, AnyopCall* call);

@@ -12,11 +12,14 @@ extern "C" {
 // not (static text). Once is enough.
 ANYOP_API const char* AnyopRegisterTvmFfi(const char* path);
 
-// Finds a function in what Python makes of "package.module:attribute"; a tvm-ffi object, which
-// stays alive. On failure nullptr, and *why says what is missing.
+// Finds a function in what Python makes of "package.module:attribute"; a tvm-ffi object, with a
+// reference for the caller by AnyopRetainTvmFfi. On failure nullptr, and *why says what is missing.
 typedef void* (*AnyopFindInPython)(const std::string& module, const std::string& function,
                                    std::string* why);
 ANYOP_API void AnyopSetFindInPython(AnyopFindInPython find);
+
+// Another reference to an object of tvm-ffi.
+ANYOP_API void AnyopRetainTvmFfi(void* object);
 
 // Raises in Python what a kernel in Python raised in this thread, where the message is the text of
 // it; false where there is none, and the message is the error.
@@ -24,8 +27,9 @@ typedef bool (*AnyopRaiseInPython)(const char* message);
 ANYOP_API void AnyopSetRaiseInPython(AnyopRaiseInPython raise);
 
 // Adds an implementation that calls a function of tvm-ffi as `text` says (call, module, library and
-// needs, JSON). function: it, a tvm-ffi object of which a reference is taken; NULL: found by the
-// text when it is first needed. run and context of `described` are not read.
+// needs, JSON). function: it, a tvm-ffi object of which a reference is taken until the
+// implementation is removed; NULL: found by the text when it is first needed. run and context of
+// `described` are not read.
 ANYOP_API int32_t AnyopAddTvmFfiCall(const AnyopOperator* op, const AnyopImplementation* described,
                                      const char* text, void* function);
 }

@@ -39,22 +39,23 @@ static int Fail(void) {
   return 1;
 }
 
-/* rms_norm(Tensor x, Tensor weight, float eps=1e-6) -> Tensor, into out. */
+/* rms_norm(Tensor x, Tensor? weight, float eps, float weight_offset, ScalarType? dtype) -> Tensor,
+   into out. */
 static int RmsNorm(AnyopTensor* x, AnyopTensor* weight, AnyopTensor* out) {
-  AnyopValue values[4] = {0}; /* zero: None, so eps is its default */
+  AnyopValue values[6] = {0}; /* zero: None, so eps and those behind it are their defaults */
   Give(&values[0], x);
   Give(&values[1], weight);
-  Give(&values[3], out);
-  return AnyopInvoke(AnyopFindOperator("rms_norm"), values, 4, NULL);
+  Give(&values[5], out);
+  return AnyopInvoke(AnyopFindOperator("rms_norm"), values, 6, NULL);
 }
 
 /* layer_norm(Tensor x, ...) -> Tensor, without weight and bias, into a new tensor. */
 static AnyopTensor* LayerNorm(AnyopTensor* x) {
   const AnyopOperator* op = AnyopFindOperator("layer_norm");
-  AnyopValue values[5] = {0};
+  AnyopValue values[7] = {0};
   Give(&values[0], x);
-  if (AnyopInvoke(op, values, 5, NULL) != kAnyopOk) return NULL;
-  return values[4].as.tensor;
+  if (AnyopInvoke(op, values, 7, NULL) != kAnyopOk) return NULL;
+  return values[6].as.tensor;
 }
 
 int main(void) {

@@ -30,7 +30,7 @@ int main() {
   const Tensor out = Tensor::View(out_data.data(), {kRows, kColumns});
 
   std::printf("anyop %s\n", AnyopVersion());
-  anyop::rms_norm(x, weight, 1e-6, out);
+  anyop::rms_norm(x, weight, 1e-6, 0, std::nullopt, out);
   Print("rms_norm", out_data.data());
   if (std::abs(out_data[0] - 1 / std::sqrt(7.5f + 1e-6f)) > 1e-6f) return 1;
 

@@ -15,14 +15,14 @@ int main(void) {
   /* Arguments, then the result. Zeroed: an argument's default, a result that anyop makes. */
   AnyopValue add[4] = {{kAnyopTensorValue, 0, {&x}}, {kAnyopTensorValue, 0, {&more}}};
   if (AnyopInvoke(AnyopFindOperator("add"), add, 4, NULL) != kAnyopOk) return 1;
-  AnyopValue norm[4] = {add[3], {kAnyopTensorValue, 0, {&weight}}};
+  AnyopValue norm[6] = {add[3], {kAnyopTensorValue, 0, {&weight}}};
   norm[2].kind = kAnyopFloatValue, norm[2].as.f = 1e-6;
-  if (AnyopInvoke(AnyopFindOperator("rms_norm"), norm, 4, NULL) != kAnyopOk) return 1;
+  if (AnyopInvoke(AnyopFindOperator("rms_norm"), norm, 6, NULL) != kAnyopOk) return 1;
 
-  const float* row = norm[3].as.tensor->data;
+  const float* row = norm[5].as.tensor->data;
   for (int i = 0; i < 2; ++i, row += 4)
     printf("%.4f %.4f %.4f %.4f\n", row[0], row[1], row[2], row[3]);
   AnyopDeleteTensor(add[3].as.tensor);
-  AnyopDeleteTensor(norm[3].as.tensor);
+  AnyopDeleteTensor(norm[5].as.tensor);
   return 0;
 }

@@ -172,21 +172,6 @@ inline void Apply(int64_t n, F f, E* out, const In*... in) {
   for (int64_t i = 0; i < n; ++i) Store(f(Load<Wide>(in[i])...), out + i);
 }
 
-// Apply for an f that takes less time than the memory: beyond one block, which is in the cache,
-// reading and writing take turns of 256 bytes, a sixth faster than turns of one vector.
-template <typename E, typename F, typename... In>
-inline void ApplyLight(int64_t n, F f, E* out, const In*... in) {
-  constexpr int64_t kTurn = 256 / sizeof(E);
-  const int64_t in_turns = n > kBlock ? n : 0;
-  int64_t i = 0;
-  for (; i + kTurn <= in_turns; i += kTurn) {
-    alignas(64) E turn[kTurn];
-    Apply(kTurn, f, turn, in + i...);
-    __builtin_memcpy(out + i, turn, sizeof(turn));
-  }
-  Apply(n - i, f, out + i, in + i...);
-}
-
 // Calls run(Wide()) with what tensors of a floating-point type are computed in.
 template <typename Run>
 inline void WithFloat(AnyopDtype dtype, Run run) {

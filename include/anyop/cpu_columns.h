@@ -19,8 +19,8 @@ struct ColumnParts {
 // float64.
 template <typename Wide>
 inline void AddParts(const ColumnParts& parts, int64_t first, int64_t begin, int64_t end,
-                     char* to) {
-  RowWriter<Wide> out(parts.dtype, to);
+                     const AnyopTensor* to) {
+  RowWriter<Wide> out(AnyopDtypeOf(to), static_cast<char*>(to->data));
   for (int64_t n, i = begin; i < end; i += n) {
     n = end - i < kBlock ? end - i : kBlock;
     const Wide* from = static_cast<const Wide*>(parts.data) + first + i;
@@ -35,7 +35,7 @@ inline void AddParts(const ColumnParts& parts, int64_t first, int64_t begin, int
   }
 }
 [[maybe_unused]] ANYOP_CPU_CLONES __attribute__((noinline)) void AddColumnParts(
-    const ColumnParts& parts, int64_t first, int64_t begin, int64_t end, char* to) {
+    const ColumnParts& parts, int64_t first, int64_t begin, int64_t end, const AnyopTensor* to) {
   WithFloat(parts.dtype,
             [&](auto wide) { AddParts<decltype(wide)>(parts, first, begin, end, to); });
 }
@@ -76,12 +76,10 @@ class ColumnSums {
                 });
   }
 
-  // A tensor of one row: the sums from number `first` on.
+  // A tensor of one row, of any floating-point type: the sums from number `first` on.
   void Write(AnyopCall* call, int64_t first, const AnyopTensor* to) const {
     ParallelFor(call, to->shape[to->ndim - 1], kGrain / (parts_.count + 1) + 1,
-                [&](int64_t begin, int64_t end) {
-                  AddColumnParts(parts_, first, begin, end, static_cast<char*>(to->data));
-                });
+                [&](int64_t begin, int64_t end) { AddColumnParts(parts_, first, begin, end, to); });
   }
 
  private:

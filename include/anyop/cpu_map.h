@@ -112,7 +112,7 @@ __attribute__((noinline)) void MapOneByOne(const Plan<N>& plan, int64_t begin, i
 
 // Elements [begin, end) of out = f(in...), with loops over E. From and To: the other types that
 // inputs and output may have.
-template <Weight weight, typename E, typename To, int N, typename F, typename... In>
+template <typename E, typename To, int N, typename F, typename... In>
 inline void MapBlocks(const Plan<N>& plan, int64_t begin, int64_t end, F f, In&&... in) {
   alignas(64) char raw[kBlock * 8];
   Blocks<E, To> out(plan.out, begin);
@@ -122,11 +122,7 @@ inline void MapBlocks(const Plan<N>& plan, int64_t begin, int64_t end, F f, In&&
     if (n < kBlock) n = kBlock;
     if (n > end - i) n = end - i;
     E* target = out.Target(n);
-    if constexpr (weight == kLight && sizeof(E) >= 4) {
-      ApplyLight(n, f, target, in.Read(n, raw)...);
-    } else {
-      Apply(n, f, target, in.Read(n, raw)...);
-    }
+    Apply(n, f, target, in.Read(n, raw)...);
     out.Write(target, n, raw);
   }
 }
@@ -136,7 +132,7 @@ inline void Map(const Plan<1>& plan, int64_t begin, int64_t end, F f) {
     if (TakesOneByOne<E>(plan))
       return MapOneByOne<E>(plan, begin, end, f, Cursor(plan.in[0], begin));
   }
-  MapBlocks<weight, E, To>(plan, begin, end, f, Blocks<E, From>(plan.in[0], begin));
+  MapBlocks<E, To>(plan, begin, end, f, Blocks<E, From>(plan.in[0], begin));
 }
 template <Weight weight, typename E, typename From, typename To, typename F>
 inline void Map(const Plan<2>& plan, int64_t begin, int64_t end, F f) {
@@ -145,8 +141,8 @@ inline void Map(const Plan<2>& plan, int64_t begin, int64_t end, F f) {
       return MapOneByOne<E>(plan, begin, end, f, Cursor(plan.in[0], begin),
                             Cursor(plan.in[1], begin));
   }
-  MapBlocks<weight, E, To>(plan, begin, end, f, Blocks<E, From>(plan.in[0], begin),
-                           Blocks<E, From>(plan.in[1], begin));
+  MapBlocks<E, To>(plan, begin, end, f, Blocks<E, From>(plan.in[0], begin),
+                   Blocks<E, From>(plan.in[1], begin));
 }
 
 // For kernels whose tensors all have one floating-point type: f is called with float, or double for

@@ -54,15 +54,15 @@ class Rows {
   bool even_ = true;
 };
 
-// A row as float, or as double for float64: in place when it has that type; 16-bit floats are
-// converted, the whole row at once when it has at most kShortRow elements.
+// A row as float, or as double: in place when it has that type. As float, 16-bit floats are
+// converted, the whole row at once when it has at most kShortRow elements; as double, any others.
 template <typename Wide>
 class RowReader {
  public:
   RowReader(AnyopDtype dtype, const char* row, int64_t n) : dtype_(dtype), row_(row) {
     if (dtype == kDtype<Wide>) {
       wide_ = reinterpret_cast<const Wide*>(row);
-    } else if (n <= kShortRow) {
+    } else if (kDtype<Wide> == kAnyopFloat32 && n <= kShortRow) {
       Convert(0, n);
       wide_ = buffer_;
       ahead_ = row + n * 2;
@@ -91,9 +91,12 @@ class RowReader {
  private:
   static constexpr int64_t kShortRow = 8192;
 
-  void Convert([[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t n) {
+  void Convert(int64_t begin, int64_t n) {
     if constexpr (kDtype<Wide> == kAnyopFloat32) {
       Widen(Types<float16, bfloat16>(), dtype_, row_ + begin * 2, n, buffer_);
+    } else {
+      const int64_t item_bytes = dtype_ == kAnyopFloat32 ? 4 : 2;
+      Widen(Types<float, float16, bfloat16>(), dtype_, row_ + begin * item_bytes, n, buffer_);
     }
   }
 
@@ -116,13 +119,16 @@ class RowWriter {
   Wide* Target(int64_t begin) {
     return dtype_ == kDtype<Wide> ? reinterpret_cast<Wide*>(row_) + begin : buffer_;
   }
-  void Write([[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t n) {
+  void Write(int64_t begin, int64_t n) {
+    if (dtype_ == kDtype<Wide>) return;
     if constexpr (kDtype<Wide> == kAnyopFloat32) {
-      if (dtype_ == kAnyopFloat32) return;
       char* to = row_ + begin * 2;
       for (int64_t i = 0; i < n * 2; i += 64)
         __builtin_prefetch(to + 4 * kBlock + i, 1, 2);  // as in RowReader
       Narrow(Types<float16, bfloat16>(), buffer_, n, dtype_, to);
+    } else {
+      const int64_t item_bytes = dtype_ == kAnyopFloat32 ? 4 : 2;
+      Narrow(Types<float, float16, bfloat16>(), buffer_, n, dtype_, row_ + begin * item_bytes);
     }
   }
 
@@ -131,6 +137,13 @@ class RowWriter {
   char* row_;
   alignas(64) Wide buffer_[kBlock];
 };
+
+// What rows of these tensors, of which some may be absent, are computed in: float64 where one is.
+template <typename... Tensors>
+inline AnyopDtype WidestOf(const Tensors*... tensors) {
+  const bool wide = ((tensors && AnyopDtypeOf(tensors) == kAnyopFloat64) || ...);
+  return wide ? kAnyopFloat64 : kAnyopFloat32;
+}
 
 // Joins f(x[i]...) over a block. Four vectors of partial results, because one would wait for each
 // addition; so many that float32 sums keep 1e-6 on rows of any length.

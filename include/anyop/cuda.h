@@ -8,9 +8,18 @@
 #include <cuda_fp16.h>
 
 #include <atomic>
+#include <type_traits>
 
 #include "anyop/cuda_error.h"
 #include "anyop/kernel.h"
+
+// Whether the compiler is one for NVIDIA's GPUs, which takes their instructions in asm. Each asm
+// has plain C++ beside it, for other vendors' compilers and for tests without a GPU.
+#if defined(__NVCC__) || (defined(__clang__) && defined(__CUDA__))
+#define ANYOP_PTX 1
+#else
+#define ANYOP_PTX 0
+#endif
 
 namespace anyop::cuda {
 
@@ -113,6 +122,11 @@ int32_t WithFloating(AnyopDtype dtype, const Body& body) {
   }
 }
 
+inline bool IsFloating(AnyopDtype dtype) {
+  return dtype == kAnyopFloat32 || dtype == kAnyopFloat16 || dtype == kAnyopBFloat16 ||
+         dtype == kAnyopFloat64;
+}
+
 // A number that is added to keep a sum from 0: it does not become 0 where it is too small for T's
 // sums.
 template <typename T>
@@ -150,9 +164,18 @@ __device__ inline float WidenHigh(__half, unsigned word) {
 // The same by other instructions, so that the compiler does not see it.
 template <int kSelector>
 __device__ unsigned Permute(unsigned word) {
+#if ANYOP_PTX
   unsigned bits;
   asm volatile("prmt.b32 %0, %1, 0, %2;" : "=r"(bits) : "r"(word), "n"(kSelector));
   return bits;
+#else
+  unsigned bits = 0;
+  for (int i = 0; i < 4; ++i) {
+    const int byte = kSelector >> 4 * i & 15;  // 0 to 3 of the word; 4 to 7 are 0
+    if (byte < 4) bits |= (word >> 8 * byte & 0xff) << 8 * i;
+  }
+  return bits;
+#endif
 }
 __device__ inline float WidenLowAgain(__nv_bfloat16, unsigned word) {
   return __uint_as_float(Permute<0x1044>(word));
@@ -295,23 +318,29 @@ __device__ void StoreAt(T* to, bool aligned, const uint4& bits) {
 // LoadAt of what other rows read too: it stays in the first cache while they stream through.
 template <typename T>
 __device__ uint4 LoadKept(const T* from, bool aligned) {
-  if (!aligned) return LoadAt(from, false);
-  uint4 bits;
+  if (!aligned || !ANYOP_PTX) return LoadAt(from, aligned);
+  uint4 bits = {};
+#if ANYOP_PTX
   asm("ld.global.L1::evict_last.v4.u32 {%0, %1, %2, %3}, [%4];"
       : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
       : "l"(from));
+#endif
   return bits;
 }
 
 // Reads 16 bytes at this place of the program: the compiler moves other reads freely, and
 // measurably for the worse.
 __device__ inline uint4 LoadNow(const uint4* from) {
+#if ANYOP_PTX
   uint4 bits;
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
                : "l"(from)
                : "memory");
   return bits;
+#else
+  return *from;
+#endif
 }
 
 // One element, or 16 bytes, widened.
@@ -341,6 +370,18 @@ __device__ void WritePiece(T* to, bool aligned, const Piece<Wide<T>, kPer>& piec
     for (int k = 0; k < kPer; ++k) wide.at[k] = piece.at[k];
     StoreAt(to, aligned, Pack<T>(wide));
   }
+}
+
+// ---- device: shared memory ----
+
+// What the launch asked for by Launch::shared_bytes.
+__device__ inline uint4* DynamicShared() {
+#ifdef ANYOP_DYNAMIC_SHARED  // where it is no array of the language
+  return static_cast<uint4*>(ANYOP_DYNAMIC_SHARED);
+#else
+  extern __shared__ __align__(128) uint4 memory[];
+  return memory;
+#endif
 }
 
 // ---- device: dependent launches ----

@@ -66,9 +66,11 @@ class RowRing {
   }
 
  private:
+#if ANYOP_PTX
   __device__ static unsigned Shared(const void* p) {
     return static_cast<unsigned>(__cvta_generic_to_shared(p));
   }
+#endif
 
   template <typename RowOf>
   __device__ void Fill(int stage, int64_t row, int64_t rows, const RowOf& row_of) {
@@ -88,18 +90,26 @@ class RowRing {
 #else
     for (int i = 0; row < rows && i < kInputs; ++i) {
       const auto* from = reinterpret_cast<const uint4*>(row_of(i, row));
-      for (int at = threadIdx.x; at < vectors_; at += blockDim.x)
+      for (int at = threadIdx.x; at < vectors_; at += blockDim.x) {
+#if ANYOP_PTX
         asm volatile(
             "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(Shared(to + i * vectors_ + at)),
             "l"(from + at)
             : "memory");
+#else
+        to[i * vectors_ + at] = from[at];
+#endif
+      }
     }
+#if ANYOP_PTX
     asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
 #endif
   }
 
   // Until at most groups - 1 are on their way.
-  __device__ static void WaitForGroup(int groups) {
+  __device__ static void WaitForGroup([[maybe_unused]] int groups) {
+#if ANYOP_PTX
     switch (groups) {
       case 1:
         asm volatile("cp.async.wait_group 0;" ::: "memory");
@@ -120,6 +130,7 @@ class RowRing {
         asm volatile("cp.async.wait_group 5;" ::: "memory");
         break;
     }
+#endif
   }
 
   uint4* memory_;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For CUDA kernels over rows: where a row lies, and sums over the threads that share one. */
+/* For CUDA kernels over rows: where a row lies, and what the threads that share one find together.
+ */
 #ifndef ANYOP_CUDA_ROWS_H_
 #define ANYOP_CUDA_ROWS_H_
 
@@ -53,14 +54,6 @@ Rows<T> RowsOf(const AnyopTensor* tensor) {
   return rows;
 }
 
-// Whether every row can be read in pieces of 16 bytes.
-template <typename T>
-bool InVectors(const Rows<T>& rows, int64_t D) {
-  bool fits = IsAligned(rows.data, 16) && D % kPerVector<T> == 0;
-  for (int d = 0; d < rows.ndim; ++d) fits = fits && rows.step[d] % kPerVector<T> == 0;
-  return fits;
-}
-
 constexpr int kMaxWarps = 32;
 
 // Sum over the first `lanes` threads (a power of two up to 32) of each such run in the warp.
@@ -70,17 +63,91 @@ __device__ Wide SumLanes(Wide v, int lanes) {
   return v;
 }
 
-// Sum over the threads of a row: `lanes` up to 32, else the whole block. Every thread gets the same
-// bits. partial: shared memory that the next sum does not use.
-template <typename Wide>
-__device__ Wide SumRow(Wide v, int lanes, Wide (&partial)[kMaxWarps]) {
-  if (lanes <= 32) return SumLanes(v, lanes);
-  v = SumLanes(v, 32);
-  const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  if (lane == 0) partial[threadIdx.x / 32] = v;
-  __syncthreads();
-  return SumLanes(lane < warps ? partial[lane] : Wide(0), 32);
-}
+// ---- the threads of a row ----
+
+constexpr int kMaxSums = 3;  // of one reduction
+template <typename W>
+using Partials = W[2][kMaxSums][kMaxWarps];  // reductions take turns
+
+// What holds for all kinds of rows: which one, who shares it, and what they find together.
+template <typename W>
+class RowTeam {
+ public:
+  __device__ RowTeam(int lanes, Partials<W>& partials) : lanes_(lanes), partials_(partials) {}
+
+  __device__ int64_t index() const { return index_; }
+  // One thread of a row that is there: writes what a row has one of.
+  __device__ bool IsFirst() const { return inside_ && lane() == 0; }
+
+  // Of each thread's value; every thread gets the same bits.
+  __device__ W Total(W v) {
+    return Join(v, W(0), [](W a, W b) { return a + b; });
+  }
+  __device__ W Greatest(W v) {
+    return Join(v, static_cast<W>(-INFINITY), [](W a, W b) { return fmax(a, b); });
+  }
+  // Several at once, each in place.
+  template <typename... More>
+  __device__ void Totals(W& first, More&... more) {
+    const auto add = [](W a, W b) { return a + b; };
+    W* const values[] = {&first, &more...};
+    constexpr int kCount = 1 + sizeof...(More);
+    static_assert(kCount <= kMaxSums, "");
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (lanes_ <= 32) {
+        *values[i] = JoinLanes(*values[i], lanes_, add);
+      } else {
+        Publish(*values[i], i, add);
+      }
+    }
+    if (lanes_ <= 32) return;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) *values[i] = Collect(W(0), i, add);
+    turn_ ^= 1;
+  }
+
+ protected:
+  __device__ int lane() const { return static_cast<int>(threadIdx.x) % lanes_; }
+  __device__ void Take(int64_t row, int64_t rows) {
+    index_ = row;
+    inside_ = row < rows;
+  }
+
+  int lanes_;  // threads of a row: a power of two up to 32, or the whole block
+  int64_t index_ = 0;
+  bool inside_ = false;
+
+ private:
+  template <typename F>
+  __device__ W JoinLanes(W v, int lanes, const F& join) {
+    for (int step = lanes / 2; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
+    return v;
+  }
+  template <typename F>
+  __device__ void Publish(W v, int which, const F& join) {
+    v = JoinLanes(v, 32, join);
+    if (threadIdx.x % 32 == 0) partials_[turn_][which][threadIdx.x / 32] = v;
+  }
+  template <typename F>
+  __device__ W Collect(W none, int which, const F& join) {
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    return JoinLanes(lane < warps ? partials_[turn_][which][lane] : none, 32, join);
+  }
+  template <typename F>
+  __device__ W Join(W v, W none, const F& join) {
+    if (lanes_ <= 32) return JoinLanes(v, lanes_, join);
+    Publish(v, 0, join);
+    __syncthreads();
+    v = Collect(none, 0, join);
+    turn_ ^= 1;
+    return v;
+  }
+
+  Partials<W>& partials_;
+  int turn_ = 0;
+};
 
 }  // namespace anyop::cuda
 

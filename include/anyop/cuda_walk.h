@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For CUDA kernels over elements: the places of two inputs and a result of one shape, any strides.
- */
+/* For CUDA kernels over elements: the places of operands of one shape, any strides. */
 #ifndef ANYOP_CUDA_WALK_H_
 #define ANYOP_CUDA_WALK_H_
 
@@ -8,59 +7,83 @@
 
 namespace anyop::cuda {
 
-// A run of items over collapsed dimensions, the last one innermost. Operands: x, y, out.
+// n / d for n and d below 2^31, by a product (Granlund & Montgomery 1994).
+struct Divisor {
+  uint32_t value = 1, multiplier = 0, shift = 0;
+
+  Divisor() = default;
+  explicit Divisor(int64_t d) : value(static_cast<uint32_t>(d)) {
+    while ((uint64_t{1} << shift) < value) ++shift;
+    multiplier =
+        static_cast<uint32_t>(((uint64_t{1} << shift) - value) * (uint64_t{1} << 32) / value + 1);
+  }
+  __device__ uint32_t Divide(uint32_t n) const { return (__umulhi(n, multiplier) + n) >> shift; }
+};
+
+// A run of items over collapsed dimensions, the last one innermost.
+template <int kOperands>
 struct Walk {
-  static constexpr int kMaxRank = 32, kOperands = 3;
+  static constexpr int kMaxRank = 32;
   int64_t items = 1;
   int ndim = 0;
   bool small = false;  // items fit 31 bits: cheaper divisions
   int64_t size[kMaxRank];
+  Divisor divisor[kMaxRank];
   int64_t step[kOperands][kMaxRank];  // in elements
 
-  // Of the elements of out; x and y have its shape, stride 0 where they are repeated.
-  Walk(const AnyopTensor* x, const AnyopTensor* y, const AnyopTensor* out) {
-    const AnyopTensor* operands[kOperands] = {x, y, out};
-    for (int d = 0; d < out->ndim; ++d) {
-      items *= out->shape[d];
-      if (out->shape[d] == 1) continue;
+  // Of the elements of all operands, which have one shape, stride 0 where they are repeated; in the
+  // order of operand `lead`, so that its neighbours are walked together.
+  Walk(const AnyopTensor* const (&operands)[kOperands], int lead) {
+    for (int d = 0; d < operands[lead]->ndim; ++d) {
+      const int64_t length = operands[lead]->shape[d];
+      items *= length;
+      if (length == 1) continue;
       int64_t steps[kOperands];
       for (int o = 0; o < kOperands; ++o) steps[o] = operands[o]->strides[d];
-      Insert(out->shape[d], steps);
+      Insert(length, steps, lead);
     }
     Join();
     for (int o = 0; ndim == 0 && o < kOperands; ++o) step[o][0] = 0;
-    small = items < INT64_C(0x7fffffff);
+    Close();
   }
 
   // Makes items pieces of `count` elements (16 bytes), side by side in each operand or one that is
-  // repeated; false when the innermost dimension does not allow it. repeats: of x and y.
-  bool Divide(int count, const void* const* data, bool* repeats) {
+  // repeated (of the first `inputs`); false when the innermost dimension does not allow it.
+  bool Divide(int count, int inputs, char* const (&data)[kOperands], bool (&repeats)[kOperands]) {
     if (ndim == 0 || size[ndim - 1] % count) return false;
     const int last = ndim - 1;
     for (int o = 0; o < kOperands; ++o) {
       const int64_t inner = step[o][last];
-      if (inner != 1 && (inner != 0 || o == 2)) return false;
+      repeats[o] = inner == 0;
+      if (inner != 1 && (inner != 0 || o >= inputs)) return false;
       if (inner == 0) continue;
-      if (!IsAligned(static_cast<const char*>(data[o]), 16)) return false;
+      if (!IsAligned(data[o], 16)) return false;
       for (int d = 0; d < last; ++d) {
         if (step[o][d] % count) return false;
       }
     }
-    for (int o = 0; o < kOperands; ++o) {
-      if (o < 2) repeats[o] = step[o][last] == 0;
-      step[o][last] *= count;
-    }
+    for (int o = 0; o < kOperands; ++o) step[o][last] *= count;
     size[last] /= count;
     items /= count;
+    Close();
     return true;
   }
 
+  // The first `count` items of one dimension.
+  void Cut(int64_t count) {
+    items = size[0] = count;
+    Close();
+  }
+  void Close() {
+    small = items < INT64_C(0x7fffffff);
+    for (int d = 0; small && items && d < ndim; ++d) divisor[d] = Divisor(size[d]);
+  }
+
  private:
-  // Dimensions in the order of out's strides, so that neighbours in it are walked together.
-  void Insert(int64_t length, const int64_t* steps) {
+  void Insert(int64_t length, const int64_t* steps, int lead) {
     const auto reach = [](int64_t s) { return s < 0 ? -s : s; };
     int at = ndim++;
-    for (; at > 0 && reach(step[2][at - 1]) < reach(steps[2]); --at) {
+    for (; at > 0 && reach(step[lead][at - 1]) < reach(steps[lead]); --at) {
       size[at] = size[at - 1];
       for (int o = 0; o < kOperands; ++o) step[o][at] = step[o][at - 1];
     }
@@ -85,31 +108,36 @@ struct Walk {
   }
 };
 
+template <int kOperands>
 struct Places {
-  int64_t x = 0, y = 0, out = 0;
+  int64_t at[kOperands] = {};
 };
 
-template <typename Index>
-__device__ Places PlacesAt(const Walk& walk, Index item) {
-  Places at;
-  for (int d = walk.ndim - 1; d > 0; --d) {
-    const auto size = static_cast<Index>(walk.size[d]);
-    const Index rest = item / size;
-    const auto here = static_cast<int64_t>(item - rest * size);
-    at.x += here * walk.step[0][d];
-    at.y += here * walk.step[1][d];
-    at.out += here * walk.step[2][d];
-    item = rest;
+// Where the item lies in each operand.
+template <int kOperands>
+__device__ Places<kOperands> PlacesOf(const Walk<kOperands>& walk, int64_t item) {
+  Places<kOperands> places;
+  const auto go = [&](int d, int64_t here) {
+#pragma unroll
+    for (int o = 0; o < kOperands; ++o) places.at[o] += here * walk.step[o][d];
+  };
+  if (walk.small) {
+    auto rest = static_cast<uint32_t>(item);
+    for (int d = walk.ndim - 1; d > 0; --d) {
+      const uint32_t outer = walk.divisor[d].Divide(rest);
+      go(d, rest - outer * walk.divisor[d].value);
+      rest = outer;
+    }
+    go(0, rest);
+  } else {
+    for (int d = walk.ndim - 1; d > 0; --d) {
+      const int64_t outer = item / walk.size[d];
+      go(d, item - outer * walk.size[d]);
+      item = outer;
+    }
+    go(0, item);
   }
-  const auto here = static_cast<int64_t>(item);
-  at.x += here * walk.step[0][0];
-  at.y += here * walk.step[1][0];
-  at.out += here * walk.step[2][0];
-  return at;
-}
-__device__ inline Places PlacesOf(const Walk& walk, int64_t item) {
-  return walk.small ? PlacesAt(walk, static_cast<uint32_t>(item))
-                    : PlacesAt(walk, static_cast<uint64_t>(item));
+  return places;
 }
 
 }  // namespace anyop::cuda

@@ -50,7 +50,9 @@ typedef enum AnyopDtypeRule {
                         takes the one it names */
   kAnyopPromote = 1, /* torch's promotion of parameters dtype_a and dtype_b */
   kAnyopFromAttribute =
-      2, /* ScalarType parameter dtype_a; where that is None, the dtype of dtype_b */
+      2,                /* ScalarType parameter dtype_a; where that is None, the dtype of dtype_b */
+  kAnyopFirstGiven = 3, /* the dtype of optional tensor dtype_a; where that is absent, of dtype_b;
+                           a core from before it refuses the operator */
 } AnyopDtypeRule;
 
 /* One parameter; inputs first, then outputs. AnyopOp::param_size is the distance between records.

@@ -3,22 +3,17 @@
 #include "anyop/ops/gelu.h"
 
 #include "anyop/cpu_map.h"
-#include "anyop/cpu_math.h"
+#include "gelu_forms.h"
 
 namespace anyop::cpu {
 namespace {
 
 ANYOP_CPU_CLONES void RunErf(const Plan<1>& plan, int64_t begin, int64_t end) {
-  MapFloats(plan, begin, end, [](auto x) { return x * NormalCdf(x); });
+  MapFloats(plan, begin, end, [](auto x) { return GeluErf::Value(x); });
 }
 
-// (1 + tanh(u)) / 2 = 1 / (1 + e^-2u), which does not cancel where x is far below 0.
 ANYOP_CPU_CLONES void RunTanh(const Plan<1>& plan, int64_t begin, int64_t end) {
-  MapFloats(plan, begin, end, [](auto x) {
-    using Wide = decltype(x);
-    const Wide cubic = 1 + static_cast<Wide>(0.044715) * x * x;
-    return x * Sigmoid(static_cast<Wide>(1.5957691216057308) * x * cubic);
-  });
+  MapFloats(plan, begin, end, [](auto x) { return GeluTanh::Value(x); });
 }
 
 }  // namespace
@@ -27,7 +22,7 @@ ANYOP_CPU_CLONES void RunTanh(const Plan<1>& plan, int64_t begin, int64_t end) {
 extern "C" int32_t anyop_gelu_cpu(const GeluArgs* args, AnyopCall* call) {
   using namespace anyop::cpu;
   const Plan<1> plan(args->out, {args->x});
-  if (__builtin_strcmp(args->approximate.data, "none") == 0) return RunMap(call, plan, RunErf);
-  if (__builtin_strcmp(args->approximate.data, "tanh") == 0) return RunMap(call, plan, RunTanh);
-  return call->fail(call, kAnyopValueError, "approximate is unknown, expected 'none' or 'tanh'");
+  return WithGelu(
+      call, args->approximate.data, [&] { return RunMap(call, plan, RunErf); },
+      [&] { return RunMap(call, plan, RunTanh); });
 }

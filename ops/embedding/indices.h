@@ -32,7 +32,7 @@ int64_t FindOutside(const Index* indices, int64_t count, int64_t V, AnyopCall* c
 
 // "indices[1, 3] is 12, expected 0 <= index < 10"
 inline int32_t FailOutside(AnyopCall* call, const AnyopTensor& indices, int64_t at, int64_t index,
-                           int64_t V) {
+                           int64_t V, const char* name = "indices") {
   char place[160] = "", message[320];  // 0 dimensions: "indices is 12"
   for (int32_t d = indices.ndim - 1, length = 0; d >= 0 && length < 120; --d) {
     char rest[sizeof place];
@@ -41,7 +41,7 @@ inline int32_t FailOutside(AnyopCall* call, const AnyopTensor& indices, int64_t 
     length = std::snprintf(place, sizeof place, rest[0] ? "%lld, %.130s" : "%lld", i, rest);
     at /= indices.shape[d];
   }
-  std::snprintf(message, sizeof message, "indices%s%s%s is %lld, expected 0 <= index < %lld",
+  std::snprintf(message, sizeof message, "%s%s%s%s is %lld, expected 0 <= index < %lld", name,
                 *place ? "[" : "", place, *place ? "]" : "", static_cast<long long>(index),
                 static_cast<long long>(V));
   return call->fail(call, kAnyopValueError, message);

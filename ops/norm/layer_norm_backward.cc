@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient of layer_norm on the CPU: a row of x and of grad_out is read from memory once, summed
-// and mapped in the cache, in float32 (float64).
+// Gradients of layer_norm and fused_add_layer_norm on the CPU: a row of each tensor is read from
+// memory once, summed and mapped in the cache, in float32 (float64 where a tensor is).
 #include "anyop/ops/layer_norm_backward.h"
 
 #include "anyop/cpu_columns.h"
+#include "anyop/ops/fused_add_layer_norm_backward.h"
 
 namespace anyop::cpu {
 namespace {
 
+// The tensors that may be absent are nullptr: a gradient that is 0, or one that is not wanted.
 struct Work {
-  const LayerNormBackwardArgs& args;
+  const AnyopTensor *grad_out, *grad_sum, *x, *weight, *grad_x, *grad_weight, *grad_bias;
+  double eps, weight_offset;
+  int64_t D;
+  AnyopDtype wide;
   const ColumnSums& sums;  // of grad_weight, then of grad_bias
 };
 
@@ -18,47 +23,80 @@ template <typename Wide>
 inline void AddRow(const Work& work, int64_t row, Wide mean, Wide scale, RowReader<Wide>& in,
                    RowReader<Wide>& grad) {
   Wide* sum = work.sums.At<Wide>(row);
-  const int64_t D = work.args.D;
+  const int64_t D = work.D;
   ForBlocks(D, [&](int64_t at, int64_t n) {
     const Wide *g = grad.Read(at, n), *v = in.Read(at, n);
     Wide* to = sum + at;
-    if (work.args.grad_weight) {
+    if (work.grad_weight) {
       Apply(n, [=](Wide s, Wide g, Wide v) { return s + g * ((v - mean) * scale); }, to, to, g, v);
       to += D;
     }
-    if (work.args.grad_bias) Apply(n, [](Wide s, Wide g) { return s + g; }, to, to, g);
+    if (work.grad_bias) Apply(n, [](Wide s, Wide g) { return s + g; }, to, to, g);
   });
 }
 
 template <typename Wide>
 inline void Differentiate(const Work& work, int64_t begin, int64_t end) {
-  const LayerNormBackwardArgs& args = work.args;
-  const int64_t D = args.D;
-  const Rows x(args.x), grad_out(args.grad_out), grad_x(args.grad_x ? args.grad_x : args.x);
-  RowReader<Wide> weight(args.weight, 1, D);
+  const int64_t D = work.D;
+  const AnyopTensor* any = work.x;  // stands for what is absent
+  const Rows x(work.x), grad_out(work.grad_out ? work.grad_out : any),
+      grad_sum(work.grad_sum ? work.grad_sum : any), grad_x(work.grad_x ? work.grad_x : any);
+  RowReader<Wide> weight(work.weight, 1, D), zeros(nullptr, 0, D);
+  const Wide offset = static_cast<Wide>(work.weight_offset);
   for (int64_t row = begin; row < end; ++row) {
-    RowReader<Wide> in(x.dtype(), x[row], D), grad(grad_out.dtype(), grad_out[row], D);
+    RowReader<Wide> in(x.dtype(), x[row], D);
+    if (!work.grad_out) {
+      if (work.grad_weight || work.grad_bias) work.sums.At<Wide>(row);
+      if (!work.grad_x) continue;
+      RowReader<Wide> more(grad_sum.dtype(), grad_sum[row], D);
+      RowWriter<Wide> to(grad_x.dtype(), grad_x[row]);
+      MapRow(D, [](Wide v) { return v; }, to, work.grad_sum ? more : zeros);
+      continue;
+    }
+    RowReader<Wide> grad(grad_out.dtype(), grad_out[row], D);
     const Moments moments = MomentsOf(D, in);
-    const double rstd = 1 / __builtin_sqrt((D > 0 ? moments.squares / D : 0) + args.eps);
+    const double rstd = 1 / __builtin_sqrt((D > 0 ? moments.squares / D : 0) + work.eps);
     const Wide mean = static_cast<Wide>(moments.mean), scale = static_cast<Wide>(rstd);
-    if (args.grad_x) {
-      const auto product = [](Wide g, Wide w) { return g * w; };
-      const auto moment = [mean](Wide g, Wide w, Wide v) { return g * w * (v - mean); };
+    if (work.grad_x) {
+      const auto product = [=](Wide g, Wide w) { return g * (w + offset); };
+      const auto moment = [=](Wide g, Wide w, Wide v) { return g * (w + offset) * (v - mean); };
       const Wide shift = static_cast<Wide>(Sum(D, product, grad, weight) / D);
       const Wide share = static_cast<Wide>(Sum(D, moment, grad, weight, in) / D * rstd * rstd);
       RowWriter<Wide> to(grad_x.dtype(), grad_x[row]);
       const auto result = [=](Wide g, Wide w, Wide v) {
-        return scale * (g * w - shift - (v - mean) * share);
+        return scale * (g * (w + offset) - shift - (v - mean) * share);
       };
-      MapRow(D, result, to, grad, weight, in);
+      if (work.grad_sum) {
+        RowReader<Wide> more(grad_sum.dtype(), grad_sum[row], D);
+        const auto added = [=](Wide g, Wide w, Wide v, Wide s) { return result(g, w, v) + s; };
+        MapRow(D, added, to, grad, weight, in, more);
+      } else {
+        MapRow(D, result, to, grad, weight, in);
+      }
     }
-    if (args.grad_weight || args.grad_bias) AddRow(work, row, mean, scale, in, grad);
+    if (work.grad_weight || work.grad_bias) AddRow(work, row, mean, scale, in, grad);
   }
 }
 
 ANYOP_CPU_CLONES void Run(const Work* work, int64_t begin, int64_t end) {
-  WithFloat(AnyopDtypeOf(work->args.x),
-            [&](auto wide) { Differentiate<decltype(wide)>(*work, begin, end); });
+  WithFloat(work->wide, [&](auto wide) { Differentiate<decltype(wide)>(*work, begin, end); });
+}
+
+template <typename Args>
+int32_t RunGradient(const Args* args, AnyopCall* call, const AnyopTensor* grad_sum,
+                    const AnyopTensor* x) {
+  const AnyopDtype wide = WidestOf(args->grad_out, grad_sum, x, args->weight);
+  const int64_t wanted = (args->grad_weight ? 1 : 0) + (args->grad_bias ? 1 : 0);
+  const ColumnSums sums(call, wide, args->rows, wanted * args->D);
+  if (!sums.has_memory()) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
+  const Work work = {args->grad_out,  grad_sum,     x,
+                     args->weight,    args->grad_x, args->grad_weight,
+                     args->grad_bias, args->eps,    args->weight_offset,
+                     args->D,         wide,         sums};
+  sums.RunParts(call, &work, args->rows, args->D, Run);
+  if (args->grad_weight) sums.Write(call, 0, args->grad_weight);
+  if (args->grad_bias) sums.Write(call, args->grad_weight ? args->D : 0, args->grad_bias);
+  return kAnyopOk;
 }
 
 }  // namespace
@@ -66,13 +104,9 @@ ANYOP_CPU_CLONES void Run(const Work* work, int64_t begin, int64_t end) {
 
 extern "C" int32_t anyop_layer_norm_backward_cpu(const LayerNormBackwardArgs* args,
                                                  AnyopCall* call) {
-  using namespace anyop::cpu;
-  const int64_t wanted = (args->grad_weight ? 1 : 0) + (args->grad_bias ? 1 : 0);
-  const ColumnSums sums(call, AnyopDtypeOf(args->x), args->rows, wanted * args->D);
-  if (!sums.has_memory()) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
-  const Work work = {*args, sums};
-  sums.RunParts(call, &work, args->rows, args->D, Run);
-  if (args->grad_weight) sums.Write(call, 0, args->grad_weight);
-  if (args->grad_bias) sums.Write(call, args->grad_weight ? args->D : 0, args->grad_bias);
-  return kAnyopOk;
+  return anyop::cpu::RunGradient(args, call, nullptr, args->x);
+}
+extern "C" int32_t anyop_fused_add_layer_norm_backward_cpu(
+    const FusedAddLayerNormBackwardArgs* args, AnyopCall* call) {
+  return anyop::cpu::RunGradient(args, call, args->grad_sum, args->sum);
 }

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 
-def reference(grad_out, x, weight, eps):
+def reference(grad_out, x, weight, eps, weight_offset=0.0):
     leading = tuple(range(x.ndim - 1))
     with np.errstate(all="ignore"):
         centred = x - x.mean(-1, keepdims=True)
         scale = 1 / np.sqrt((centred * centred).mean(-1, keepdims=True) + eps)
         normal = centred * scale
-        grad = grad_out if weight is None else grad_out * weight
+        grad = grad_out * ((1 if weight is None else weight) + weight_offset)
         mean, share = grad.mean(-1, keepdims=True), (grad * normal).mean(-1, keepdims=True)
         grad_x = scale * (grad - mean - normal * share)
         return grad_x, (grad_out * normal).sum(leading), grad_out.sum(leading)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 
-def reference(x, weight, bias, eps):
+def reference(x, weight, bias, eps, weight_offset=0.0, dtype=None):
     with np.errstate(all="ignore"):
         centred = x - x.mean(-1, keepdims=True)
         out = centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + eps)
-    out = out if weight is None else out * weight
+    out = out * ((1 if weight is None else weight) + weight_offset)
     return out if bias is None else out + bias
 
 
@@ -23,12 +23,15 @@ def test_a_large_mean_does_not_cost_the_variance():
     assert np.abs(anyop.layer_norm(x) - expected).max() < 2e-3  # x itself is rounded to 2^-12
 
 
-def test_equals_native_layer_norm():
-    x = np.random.default_rng(1).standard_normal((6, 100)).astype(np.float32)
-    weight, bias = x[0].copy(), x[1].copy()
-    np.testing.assert_array_equal(
-        anyop.layer_norm(x, weight, bias), anyop.native_layer_norm(x, weight, bias)[0]
-    )
+def test_relatives_give_the_same_bits():
+    x = np.random.default_rng(1).standard_normal((6, 100)).astype(np.float16)
+    residual, weight, bias = x[::-1].copy(), x[0].astype(np.float32), x[1].astype(np.float32)
+    expected = anyop.layer_norm(x, weight, bias, weight_offset=0.5)
+    for relative in (anyop.native_layer_norm, anyop.layer_norm_from_output):
+        np.testing.assert_array_equal(relative(x, weight, bias, weight_offset=0.5)[0], expected)
+    out, total = anyop.fused_add_layer_norm(x, residual, weight, bias, weight_offset=0.5)
+    np.testing.assert_array_equal(total, x + residual)
+    np.testing.assert_array_equal(out, anyop.layer_norm(total, weight, bias, weight_offset=0.5))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

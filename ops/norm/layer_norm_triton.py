@@ -8,9 +8,13 @@ LONGEST_TILE = 16384  # elements of a row held in registers
 
 
 @triton.jit
-def _scaled(normal, weight, bias, d, D, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr):
+def _scaled(
+    normal, weight, bias, weight_offset, d, D, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr
+):
     if HAS_WEIGHT:
-        normal *= tl.load(weight + d, d < D, 0.0).to(tl.float32)
+        normal *= tl.load(weight + d, d < D, 0.0).to(tl.float32) + weight_offset
+    else:
+        normal *= 1.0 + weight_offset
     if HAS_BIAS:
         normal += tl.load(bias + d, d < D, 0.0).to(tl.float32)
     return normal
@@ -18,7 +22,7 @@ def _scaled(normal, weight, bias, d, D, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.c
 
 @triton.jit(do_not_specialize=["rows"])
 def _layer_norm(
-    x, weight, bias, out, rows, D, x_stride, out_stride, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x, weight, bias, out, rows, D, x_stride, out_stride, eps, weight_offset, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     WHOLE: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows; sums are float32, the variance is that of the differences from the mean."""
@@ -31,7 +35,7 @@ def _layer_norm(
         v = tl.load(x + d, here, 0.0).to(tl.float32)
         apart = tl.where(d < D, v - (tl.sum(v, 1) / D)[:, None], 0.0)
         normal = apart * tl.rsqrt(tl.sum(apart * apart, 1) / D + eps)[:, None]
-        found = _scaled(normal, weight, bias, d, D, HAS_WEIGHT, HAS_BIAS)
+        found = _scaled(normal, weight, bias, weight_offset, d, D, HAS_WEIGHT, HAS_BIAS)
         tl.store(out + d, found.to(out.dtype.element_ty), here)
     else:
         total = tl.zeros((ROWS, BLOCK), tl.float32)
@@ -49,11 +53,12 @@ def _layer_norm(
         for first in range(0, D, BLOCK):
             here = (r < rows) & (first + d < D)
             v = tl.load(x + first + d, here, 0.0, eviction_policy="evict_first").to(tl.float32)
-            found = _scaled((v - mean) * scale, weight, bias, first + d, D, HAS_WEIGHT, HAS_BIAS)
+            normal = (v - mean) * scale
+            found = _scaled(normal, weight, bias, weight_offset, first + d, D, HAS_WEIGHT, HAS_BIAS)
             tl.store(out + first + d, found.to(out.dtype.element_ty), here)
 
 
-def layer_norm(x, weight, bias, eps, *, out):
+def layer_norm(x, weight, bias, eps, weight_offset, dtype, *, out):
     """Writes out; torch's tensors, weight and bias may be None."""
     if out.numel() == 0:
         return
@@ -65,7 +70,8 @@ def layer_norm(x, weight, bias, eps, *, out):
     warps = min(max(block * tile_rows // 512, 1), 16)
     _layer_norm[(triton.cdiv(len(x), tile_rows),)](
         x, x if weight is None else weight, x if bias is None else bias, place, len(x), D, x.stride(0),
-        place.stride(0), eps, tile_rows, block, whole, weight is not None, bias is not None, num_warps=warps,
+        place.stride(0), eps, weight_offset, tile_rows, block, whole, weight is not None, bias is not None,
+        num_warps=warps,
     )  # fmt: skip
     if place.data_ptr() != out.data_ptr():  # its leading dimensions are not one: a copy
         out.copy_(place.view_as(out))

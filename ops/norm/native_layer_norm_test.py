@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 
-def reference(x, weight, bias, eps):
+def reference(x, weight, bias, eps, weight_offset, dtype=None):
     with np.errstate(all="ignore"):
         mean = x.mean(-1, keepdims=True)
         centred = x - mean
@@ -14,7 +14,7 @@ def reference(x, weight, bias, eps):
     if not x.shape[-1]:
         mean, rstd = np.zeros_like(mean), np.full_like(rstd, 1 / np.sqrt(eps))
     out = centred * rstd
-    out = out if weight is None else out * weight
+    out = out * ((1 if weight is None else weight) + weight_offset)
     return out if bias is None else out + bias, mean, rstd
 
 

@@ -1,38 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient of rms_norm on the CPU: a row of x and of grad_out is read from memory once, summed and
-// mapped in the cache, in float32 (float64).
+// Gradients of rms_norm and fused_add_rms_norm on the CPU: a row of each tensor is read from memory
+// once, summed and mapped in the cache, in float32 (float64 where a tensor is).
 #include "anyop/ops/rms_norm_backward.h"
 
 #include "anyop/cpu_columns.h"
+#include "anyop/ops/fused_add_rms_norm_backward.h"
 
 namespace anyop::cpu {
 namespace {
 
+// The tensors that may be absent are nullptr: a gradient that is 0, or one that is not wanted.
 struct Work {
-  const RmsNormBackwardArgs& args;
+  const AnyopTensor *grad_out, *grad_sum, *x, *weight, *grad_x, *grad_weight;
+  double eps, weight_offset;
+  int64_t D;
+  AnyopDtype wide;
   const ColumnSums& sums;
 };
 
 template <typename Wide>
 inline void Differentiate(const Work& work, int64_t begin, int64_t end) {
-  const RmsNormBackwardArgs& args = work.args;
-  const int64_t D = args.D;
-  const Rows x(args.x), grad_out(args.grad_out), grad_x(args.grad_x ? args.grad_x : args.x);
-  RowReader<Wide> weight(args.weight, 1, D);
+  const int64_t D = work.D;
+  const AnyopTensor* any = work.x;  // stands for what is absent
+  const Rows x(work.x), grad_out(work.grad_out ? work.grad_out : any),
+      grad_sum(work.grad_sum ? work.grad_sum : any), grad_x(work.grad_x ? work.grad_x : any);
+  RowReader<Wide> weight(work.weight, 1, D), zeros(nullptr, 0, D);
+  const Wide offset = static_cast<Wide>(work.weight_offset);
   for (int64_t row = begin; row < end; ++row) {
-    RowReader<Wide> in(x.dtype(), x[row], D), grad(grad_out.dtype(), grad_out[row], D);
+    RowReader<Wide> in(x.dtype(), x[row], D);
+    if (!work.grad_out) {
+      if (work.grad_weight) work.sums.At<Wide>(row);
+      if (!work.grad_x) continue;
+      RowReader<Wide> more(grad_sum.dtype(), grad_sum[row], D);
+      RowWriter<Wide> to(grad_x.dtype(), grad_x[row]);
+      MapRow(D, [](Wide v) { return v; }, to, work.grad_sum ? more : zeros);
+      continue;
+    }
+    RowReader<Wide> grad(grad_out.dtype(), grad_out[row], D);
     const double mean = Sum(D, [](Wide v) { return v * v; }, in) / D;
-    const double rstd = 1 / __builtin_sqrt(mean + args.eps);
+    const double rstd = 1 / __builtin_sqrt(mean + work.eps);
     const Wide scale = static_cast<Wide>(rstd);
-    if (args.grad_x) {
-      const auto product = [](Wide g, Wide v, Wide w) { return g * w * v; };
+    if (work.grad_x) {
+      const auto product = [=](Wide g, Wide v, Wide w) { return g * (w + offset) * v; };
       const double dot = Sum(D, product, grad, in, weight) / D;
       const Wide share = static_cast<Wide>(dot * rstd * rstd);
       RowWriter<Wide> to(grad_x.dtype(), grad_x[row]);
-      const auto result = [=](Wide g, Wide v, Wide w) { return scale * (g * w - v * share); };
-      MapRow(D, result, to, grad, in, weight);
+      const auto result = [=](Wide g, Wide v, Wide w) {
+        return scale * (g * (w + offset) - v * share);
+      };
+      if (work.grad_sum) {
+        RowReader<Wide> more(grad_sum.dtype(), grad_sum[row], D);
+        const auto added = [=](Wide g, Wide v, Wide w, Wide s) { return result(g, v, w) + s; };
+        MapRow(D, added, to, grad, in, weight, more);
+      } else {
+        MapRow(D, result, to, grad, in, weight);
+      }
     }
-    if (args.grad_weight) {
+    if (work.grad_weight) {
       Wide* sum = work.sums.At<Wide>(row);
       ForBlocks(D, [&](int64_t at, int64_t n) {
         const auto add = [=](Wide s, Wide g, Wide v) { return s + g * (v * scale); };
@@ -43,19 +67,30 @@ inline void Differentiate(const Work& work, int64_t begin, int64_t end) {
 }
 
 ANYOP_CPU_CLONES void Run(const Work* work, int64_t begin, int64_t end) {
-  WithFloat(AnyopDtypeOf(work->args.x),
-            [&](auto wide) { Differentiate<decltype(wide)>(*work, begin, end); });
+  WithFloat(work->wide, [&](auto wide) { Differentiate<decltype(wide)>(*work, begin, end); });
+}
+
+template <typename Args>
+int32_t RunGradient(const Args* args, AnyopCall* call, const AnyopTensor* grad_sum,
+                    const AnyopTensor* x) {
+  const AnyopDtype wide = WidestOf(args->grad_out, grad_sum, x, args->weight);
+  const ColumnSums sums(call, wide, args->rows, args->grad_weight ? args->D : 0);
+  if (!sums.has_memory()) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
+  const Work work = {
+      args->grad_out,      grad_sum, x,    args->weight, args->grad_x, args->grad_weight, args->eps,
+      args->weight_offset, args->D,  wide, sums};
+  sums.RunParts(call, &work, args->rows, args->D, Run);
+  if (args->grad_weight) sums.Write(call, 0, args->grad_weight);
+  return kAnyopOk;
 }
 
 }  // namespace
 }  // namespace anyop::cpu
 
 extern "C" int32_t anyop_rms_norm_backward_cpu(const RmsNormBackwardArgs* args, AnyopCall* call) {
-  using namespace anyop::cpu;
-  const ColumnSums sums(call, AnyopDtypeOf(args->x), args->rows, args->grad_weight ? args->D : 0);
-  if (!sums.has_memory()) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
-  const Work work = {*args, sums};
-  sums.RunParts(call, &work, args->rows, args->D, Run);
-  if (args->grad_weight) sums.Write(call, 0, args->grad_weight);
-  return kAnyopOk;
+  return anyop::cpu::RunGradient(args, call, nullptr, args->x);
+}
+extern "C" int32_t anyop_fused_add_rms_norm_backward_cpu(const FusedAddRmsNormBackwardArgs* args,
+                                                         AnyopCall* call) {
+  return anyop::cpu::RunGradient(args, call, args->grad_sum, args->sum);
 }

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 
-def reference(grad_out, x, weight, eps):
+def reference(grad_out, x, weight, eps, weight_offset=0.0):
     with np.errstate(all="ignore"):
         scale = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + eps)
-        normal, grad = x * scale, grad_out * weight
+        normal = x * scale
+        grad = grad_out * ((1 if weight is None else weight) + weight_offset)
         grad_x = scale * (grad - normal * (grad * normal).mean(-1, keepdims=True))
         return grad_x, (grad_out * normal).sum(tuple(range(x.ndim - 1)))
 

@@ -10,14 +10,17 @@ PROGRAMS = 264  # two for each multiprocessor of an H200; constant, so that sums
 
 @triton.jit
 def _rms_norm_backward(
-    grad, x, weight, grad_x, sums, rows, D, grad_stride, x_stride, grad_x_stride, eps,
-    BLOCK: tl.constexpr, WANTS_X: tl.constexpr, WANTS_WEIGHT: tl.constexpr,
+    grad, x, weight, grad_x, sums, rows, D, grad_stride, x_stride, grad_x_stride, eps, weight_offset,
+    BLOCK: tl.constexpr, HAS_WEIGHT: tl.constexpr, WANTS_X: tl.constexpr, WANTS_WEIGHT: tl.constexpr,
 ):  # fmt: skip
     """Rows p, p + programs, ...; a whole row, and the sum of its column's terms, in registers. Sums are float32."""
     p, programs = tl.program_id(0), tl.num_programs(0)
     d = tl.arange(0, BLOCK)
     here = d < D
-    w = tl.load(weight + d, here, 0.0).to(tl.float32)
+    if HAS_WEIGHT:
+        w = tl.load(weight + d, here, 0.0).to(tl.float32) + weight_offset
+    else:
+        w = 1.0 + weight_offset
     total = tl.zeros((BLOCK,), tl.float32)
     for r in range(p, rows, programs):
         row = tl.cast(r, tl.int64)
@@ -47,8 +50,8 @@ def _add_up(sums, out, count, D, COUNT: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out + d, column.to(out.dtype.element_ty), d < D)
 
 
-def rms_norm_backward(grad_out, x, weight, eps, *, grad_x, grad_weight):
-    """Writes those of grad_x and grad_weight that are not None; torch's tensors."""
+def rms_norm_backward(grad_out, x, weight, eps, weight_offset, *, grad_x, grad_weight):
+    """Writes those of grad_x and grad_weight that are not None; torch's tensors, weight may be None."""
     D = x.shape[-1]
     if x.numel() == 0:
         if grad_weight is not None:
@@ -62,8 +65,9 @@ def rms_norm_backward(grad_out, x, weight, eps, *, grad_x, grad_weight):
     )
     block = triton.next_power_of_2(D)
     _rms_norm_backward[(programs,)](
-        grad_out, x, weight, place, sums, len(x), D, grad_out.stride(0), x.stride(0), place.stride(0), eps,
-        block, grad_x is not None, grad_weight is not None, num_warps=min(max(block // 512, 1), 16),
+        grad_out, x, x if weight is None else weight, place, sums, len(x), D, grad_out.stride(0), x.stride(0),
+        place.stride(0), eps, weight_offset, block, weight is not None, grad_x is not None, grad_weight is not None,
+        num_warps=min(max(block // 512, 1), 16),
     )  # fmt: skip
     if grad_x is not None and place.data_ptr() != grad_x.data_ptr():
         grad_x.copy_(place.view_as(grad_x))

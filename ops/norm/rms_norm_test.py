@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 
-def reference(x, weight, eps):
+def reference(x, weight, eps, weight_offset=0.0, dtype=None):
     with np.errstate(all="ignore"):
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+        factor = (1 if weight is None else weight) + weight_offset
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * factor
 
 
 def test_long_rows_keep_their_precision():
@@ -55,3 +56,26 @@ def test_sizes_around_blocks(dtype, D):
     found = anyop.rms_norm(x, weight)
     assert found.dtype == dtype
     assert (np.abs(found.astype(float) - expected) <= limit * (1 + np.abs(expected))).all()
+
+
+def test_equals_gemma():
+    """Weights that are stored less 1, of another dtype than x; the result in float32."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((4, 100)).astype("bfloat16")
+    weight = random.standard_normal(100).astype(np.float32)
+    found = anyop.rms_norm(x, weight, 1e-6, weight_offset=1.0, dtype="float32")
+    expected = reference(x.astype(float), weight.astype(float) + 1, 1e-6)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, 2e-6, 2e-6)
+
+
+def test_relatives_give_the_same_bits():
+    random = np.random.default_rng(0)
+    x = random.standard_normal((6, 100)).astype(np.float16)
+    residual, weight = x[::-1].copy(), x[0].astype(np.float32)
+    expected = anyop.rms_norm(x, weight, 1e-5, weight_offset=0.5)
+    for relative in (anyop.native_rms_norm, anyop.rms_norm_from_output):
+        np.testing.assert_array_equal(relative(x, weight, 1e-5, weight_offset=0.5)[0], expected)
+    out, total = anyop.fused_add_rms_norm(x, residual, weight, 1e-5, weight_offset=0.5)
+    np.testing.assert_array_equal(total, x + residual)
+    np.testing.assert_array_equal(out, anyop.rms_norm(total, weight, 1e-5, weight_offset=0.5))

@@ -29,9 +29,34 @@ struct SoftmaxGradient {
   }
 };
 
+// A row of softmax in bfloat16, which is widened in registers: there is too little to compute for
+// converted blocks. 64 partial sums; those of kBlock elements are added in float64.
+inline void SoftmaxGradientRowBF16(int64_t n, const bfloat16* g, const bfloat16* y, bfloat16* to) {
+  constexpr int kParts = 64;
+  using Gradient = SoftmaxGradient<false>;
+  double sum = 0;
+  ForBlocks(n, [&](int64_t begin, int64_t size) {
+    float parts[kParts] = {};
+    int64_t i = begin;
+    for (; i + kParts <= begin + size; i += kParts) {
+#pragma omp simd
+      for (int j = 0; j < kParts; ++j) parts[j] += Load<float>(g[i + j]) * Load<float>(y[i + j]);
+    }
+    for (int j = 0; i < begin + size; ++i, ++j) parts[j] += Load<float>(g[i]) * Load<float>(y[i]);
+    for (int j = 0; j < kParts; ++j) sum += parts[j];
+  });
+  const float all = static_cast<float>(sum);
+  Apply(n, [all](float g, float y) { return Gradient::Result(g, y, all); }, to, g, y);
+}
+
 template <bool kLog, typename Wide>
 inline void SoftmaxGradientRow(const OverDimBackward* work, int64_t row) {
   const int64_t C = work->C, offset = row * C * work->item_bytes;
+  if (!kLog && work->dtype == kAnyopBFloat16) {
+    const auto* grad = reinterpret_cast<const bfloat16*>(work->grad + offset);
+    const auto* out = reinterpret_cast<const bfloat16*>(work->x + offset);
+    return SoftmaxGradientRowBF16(C, grad, out, reinterpret_cast<bfloat16*>(work->out + offset));
+  }
   RowReader<Wide> y(work->dtype, work->x + offset, C), g(work->dtype, work->grad + offset, C);
   RowWriter<Wide> to(work->dtype, work->out + offset);
   using Gradient = SoftmaxGradient<kLog>;

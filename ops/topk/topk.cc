@@ -14,30 +14,12 @@
 
 #include "../linear/lanes.h"
 #include "anyop/cpu.h"
+#include "row_order.h"
 
 namespace anyop {
 namespace {
 
 constexpr int64_t kChunk = 64;  // elements compared before anything is collected
-__extension__ typedef unsigned __int128 UInt128;
-
-// Masks that make the bits of an element an integer of the wanted order: the greater, the earlier.
-template <typename Raw>
-struct Order {
-  Raw fold = 0;      // floats: all but the sign
-  Raw unit = 0;      // floats: all
-  Raw infinity = 0;  // floats: magnitudes above are NaN
-  Raw flip = 0;      // all, when the smallest come first
-};
-
-template <typename Raw>
-Raw KeyOf(Raw bits, const Order<Raw>& order) {
-  const Raw sign = static_cast<Raw>(bits >> (8 * sizeof(Raw) - 1));
-  const Raw number =
-      static_cast<Raw>((bits ^ (sign & order.fold)) - (sign & order.unit));  // -0 is 0
-  const Raw key = (bits & order.fold) > order.infinity ? std::numeric_limits<Raw>::max() : number;
-  return static_cast<Raw>(key ^ order.flip);
-}
 
 // flags[i] = whether x[i] comes before the threshold.
 template <typename Raw>
@@ -208,12 +190,8 @@ class TopK {
   int64_t segments_ = 1;
 };
 
-// infinity: bits of the float type's; 0 for integers.
 template <typename Raw>
-int32_t Run(const TopkArgs& args, AnyopCall* call, Raw infinity) {
-  Order<Raw> order;
-  if (infinity != 0) order = {std::numeric_limits<Raw>::max(), -1, infinity, 0};
-  if (!args.largest) order.flip = -1;
+int32_t Run(const TopkArgs& args, AnyopCall* call, const Order<Raw>& order) {
   if constexpr (sizeof(Raw) < 8) {
     if (args.D <= std::numeric_limits<uint32_t>::max())
       return TopK<Raw, uint64_t>(args, order).Run(call);
@@ -225,20 +203,7 @@ int32_t Run(const TopkArgs& args, AnyopCall* call, Raw infinity) {
 }  // namespace anyop
 
 extern "C" int32_t anyop_topk_cpu(const TopkArgs* args, AnyopCall* call) {
-  using anyop::Run;
   if (args->k == 0 || args->rows == 0) return kAnyopOk;
-  switch (AnyopDtypeOf(args->x)) {
-    case kAnyopFloat16:
-      return Run<int16_t>(*args, call, 0x7c00);
-    case kAnyopBFloat16:
-      return Run<int16_t>(*args, call, 0x7f80);
-    case kAnyopFloat32:
-      return Run<int32_t>(*args, call, 0x7f800000);
-    case kAnyopFloat64:
-      return Run<int64_t>(*args, call, 0x7ff0000000000000);
-    case kAnyopInt32:
-      return Run<int32_t>(*args, call, 0);
-    default:
-      return Run<int64_t>(*args, call, 0);
-  }
+  return anyop::WithOrder(AnyopDtypeOf(args->x), args->largest,
+                          [&](const auto& order) { return anyop::Run(*args, call, order); });
 }

@@ -126,6 +126,55 @@ def attention_backward(
     """
     ...
 
+def bias_gelu(
+    x: Array,
+    bias: Array,
+    approximate: str = 'none',
+    out: Array | None = None,
+) -> Array:
+    """gelu of each row and a bias.
+
+    x:            (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows of
+                  features.
+    bias:         (D,) dtype of x, contiguous; added to each feature; the sum is not rounded.
+    approximate:  str, default 'none'; 'none' for the exact function, 'tanh' for the approximation by
+                  tanh.
+    Returns       (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs
+                  on the current stream, and never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      out[r,d] = gelu(x[r,d] + bias[d])
+    Source        Hendrycks & Gimpel 2016, arXiv:1606.08415
+    """
+    ...
+
+def bias_gelu_backward(
+    grad_out: Array,
+    x: Array,
+    bias: Array,
+    approximate: str = 'none',
+    grad_x: Array | None = None,
+    grad_bias: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradient of bias_gelu.
+
+    grad_out:     (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of
+                  the result of bias_gelu.
+    x:            (*, D) dtype of grad_out, last dimension contiguous; rows of features.
+    bias:         (D,) dtype of grad_out, contiguous; added to each feature.
+    approximate:  str, default 'none'; 'none' for the exact function, 'tanh' for the approximation by
+                  tanh.
+    Returns       grad_x: (*, D), new unless given, dtype of grad_out, made only when wanted; grad_bias:
+                  (D,), new unless given, dtype of grad_out, made only when wanted. On a device it runs
+                  on the current stream, and never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      grad_x[r,d] = grad_out[r,d] * gelu'(x[r,d] + bias[d]); grad_bias[d] = sum_r
+                  grad_x[r,d]
+    Source        derivative of bias_gelu; Hendrycks & Gimpel 2016, arXiv:1606.08415
+    """
+    ...
+
 def cast(
     x: Array,
     dtype: Any,
@@ -206,6 +255,191 @@ def embedding_backward(
     """
     ...
 
+def fused_add_layer_norm(
+    x: Array,
+    residual: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-05,
+    *,
+    weight_offset: float = 0.0,
+    out: Array | None = None,
+    sum: Array | None = None,
+) -> tuple[Array, Array]:
+    """layer_norm of x + residual, with that sum.
+
+    x:              (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows.
+    residual:       (*, D) dtype of x, last dimension contiguous; rows that are added to them.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    bias:           (D,) dtype of weight, or that of x when None, contiguous, or None; added to each
+                    feature; none: 0.
+    eps:            float, default 1e-05; added to the variance; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         out: (*, D), new unless given, dtype of x; sum: (*, D), new unless given, dtype of
+                    x, x + residual, rounded to their dtype; it is what is normalised. A result may be
+                    exactly x or residual. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        sum = x + residual; out[r,d] = (sum[r,d] - mean_d sum[r,d]) / sqrt(var_d sum[r,d] +
+                    eps) * (weight[d] + weight_offset) + bias[d]; var divides by D
+    Source          Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    """
+    ...
+
+def fused_add_layer_norm_backward(
+    sum: Array,
+    grad_out: Array | None = None,
+    grad_sum: Array | None = None,
+    weight: Array | None = None,
+    eps: float = 1e-05,
+    *,
+    weight_offset: float = 0.0,
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+    grad_bias: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradients of fused_add_layer_norm: grad_x is that of x and of residual.
+
+    sum:            (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows that
+                    were normalised.
+    grad_out:       (*, D) dtype of sum, last dimension contiguous, or None; gradient of the rows that
+                    were normalised; none: 0.
+    grad_sum:       (*, D) dtype of sum, last dimension contiguous, or None; gradient of sum; none: 0.
+    weight:         (D,) dtype of sum or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-05; added to the variance; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         grad_x: (*, D), new unless given, dtype of sum, made only when wanted; grad_weight:
+                    (D,), new unless given, dtype of weight, or that of sum when None, made only when
+                    wanted; grad_bias: (D,), new unless given, dtype of weight, or that of sum when
+                    None, made only when wanted. On a device it runs on the current stream, and never
+                    waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with s[r] = 1 / sqrt(var_d sum[r,d] + eps), n = (sum - mean_d sum) * s and g =
+                    grad_out * (weight + weight_offset): grad_x = s * (g - mean_d g - n * mean_d(g * n))
+                    + grad_sum; grad_weight = sum_r grad_out * n; grad_bias = sum_r grad_out
+    Source          derivative of Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    """
+    ...
+
+def fused_add_rms_norm(
+    x: Array,
+    residual: Array,
+    weight: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
+    out: Array | None = None,
+    sum: Array | None = None,
+) -> tuple[Array, Array]:
+    """rms_norm of x + residual, with that sum.
+
+    x:              (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows.
+    residual:       (*, D) dtype of x, last dimension contiguous; rows that are added to them.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         out: (*, D), new unless given, dtype of x; sum: (*, D), new unless given, dtype of
+                    x, x + residual, rounded to their dtype; it is what is normalised. A result may be
+                    exactly x or residual. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        sum = x + residual; out[r,d] = sum[r,d] / sqrt(mean_d(sum[r,d]^2) + eps) *
+                    (weight[d] + weight_offset)
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    ...
+
+def fused_add_rms_norm_backward(
+    sum: Array,
+    grad_out: Array | None = None,
+    grad_sum: Array | None = None,
+    weight: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradients of fused_add_rms_norm: grad_x is that of x and of residual.
+
+    sum:            (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows that
+                    were normalised.
+    grad_out:       (*, D) dtype of sum, last dimension contiguous, or None; gradient of the rows that
+                    were normalised; none: 0.
+    grad_sum:       (*, D) dtype of sum, last dimension contiguous, or None; gradient of sum; none: 0.
+    weight:         (D,) dtype of sum or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         grad_x: (*, D), new unless given, dtype of sum, made only when wanted; grad_weight:
+                    (D,), new unless given, dtype of weight, or that of sum when None, made only when
+                    wanted. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with s[r] = 1 / sqrt(mean_d(sum[r,d]^2) + eps) and f[d] = weight[d] + weight_offset:
+                    grad_x[r,d] = s[r] * (grad_out[r,d] * f[d] - sum[r,d] * s[r]^2 *
+                    mean_d(grad_out[r,d] * f[d] * sum[r,d])) + grad_sum[r,d]; grad_weight[d] =
+                    sum_r(grad_out[r,d] * sum[r,d] * s[r])
+    Source          derivative of Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    ...
+
+def fused_add_rms_norm_quant(
+    x: Array,
+    residual: Array,
+    weight: Array | None = None,
+    scale: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    group: int = 2147483647,
+    weight_offset: float = 0.0,
+    dtype: Any = 'float8_e4m3fn',
+    out: Array | None = None,
+    sum: Array | None = None,
+    scales: Array | None = None,
+) -> tuple[Array, Array, Array | None]:
+    """fused_add_rms_norm in 8 bits, with one scale for all, for each row, or for each group of columns.
+
+    x:              (*, D) float32, float16 or bfloat16, last dimension contiguous; rows.
+    residual:       (*, D) dtype of x, last dimension contiguous; rows that are added to them; a NaN or
+                    an infinity in a sum makes its row NaN, and so, without scale, the scale of its
+                    groups (0 in int8).
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    scale:          broadcastable to (*, ceil(D/group)) float32, any strides, or None; what rows are
+                    divided by, in any shape that broadcasts to that of scales; none: from the greatest
+                    magnitude of each group.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    group:          int, default 2147483647; columns that share a scale; the default: all of a row.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    dtype:          ScalarType, default 'float8_e4m3fn', one of int8 or float8_e4m3fn; float8_e4m3fn, or
+                    int8.
+    Returns         out: (*, D), new unless given, dtype dtype; sum: (*, D), new unless given, dtype of
+                    x, what is normalised; scales: (*, ceil(D/group)), new unless given, dtype float32,
+                    made only when wanted. A result may be exactly x or residual. On a device it runs on
+                    the current stream, and never waits.
+    Requires        group > 0.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        sum = x + residual, rounded to their dtype; with y[r,d] = sum[r,d] /
+                    sqrt(mean_d(sum[r,d]^2) + eps) * (weight[d] + weight_offset): out[r,d] =
+                    round(clamp(y[r,d] / s)); s = scale, or max(max_g |y[r,g]|, 1e-10) / 448 over the
+                    group of d (127 for int8); clamped to [-448, 448] ([-128, 127])
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4; Micikevicius et al. 2022,
+                    arXiv:2209.05433 (e4m3); DeepSeek-AI 2024, arXiv:2412.19437, section 3.3 (groups of
+                    128 columns)
+    """
+    ...
+
 def gelu(
     x: Array,
     *,
@@ -224,6 +458,49 @@ def gelu(
     Computes      out = x * (1 + erf(x / sqrt(2))) / 2; tanh: x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 *
                   x^3))) / 2
     Source        Hendrycks & Gimpel 2016, arXiv:1606.08415
+    """
+    ...
+
+def gelu_and_mul(
+    x: Array,
+    approximate: str = 'none',
+    out: Array | None = None,
+) -> Array:
+    """GEGLU: gelu of the first half of each row times the second half.
+
+    x:            (*, 2*D) float32, float16, bfloat16 or float64, last dimension contiguous; rows of
+                  gates, then values.
+    approximate:  str, default 'none'; 'none' for the exact function, 'tanh' for the approximation by
+                  tanh.
+    Returns       (*, D), new unless given, dtype of x. On a device it runs on the current stream, and
+                  never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      out[r,d] = gelu(x[r,d]) * x[r,D+d]
+    Source        Shazeer 2020, arXiv:2002.05202, eq. 5; Hendrycks & Gimpel 2016, arXiv:1606.08415
+    """
+    ...
+
+def gelu_and_mul_backward(
+    grad_out: Array,
+    x: Array,
+    approximate: str = 'none',
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of gelu_and_mul.
+
+    grad_out:     (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of
+                  the result of gelu_and_mul.
+    x:            (*, 2*D) dtype of grad_out, last dimension contiguous; rows of gates, then values.
+    approximate:  str, default 'none'; 'none' for the exact function, 'tanh' for the approximation by
+                  tanh.
+    Returns       grad_x: (*, 2*D), new unless given, dtype of grad_out. On a device it runs on the
+                  current stream, and never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      grad_x[r,d] = grad_out[r,d] * x[r,D+d] * gelu'(x[r,d]); grad_x[r,D+d] = grad_out[r,d]
+                  * gelu(x[r,d])
+    Source        derivative of gelu_and_mul; Hendrycks & Gimpel 2016, arXiv:1606.08415
     """
     ...
 
@@ -297,21 +574,31 @@ def layer_norm(
     weight: Array | None = None,
     bias: Array | None = None,
     eps: float = 1e-05,
+    *,
+    weight_offset: float = 0.0,
+    dtype: Any | None = None,
     out: Array | None = None,
 ) -> Array:
     """Give each row of x mean 0 and variance 1, then scale and shift by weight and bias.
 
-    x:        (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows to
-              normalise.
-    weight:   (D,) dtype of x, contiguous, or None; scale of each feature; none: 1.
-    bias:     (D,) dtype of x, contiguous, or None; added to each feature; none: 0.
-    eps:      float, default 1e-05; added to the variance; dimension of x squared.
-    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs on
-              the current stream, and never waits.
-    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes  out[r,d] = (x[r,d] - mean_d x[r,d]) / sqrt(var_d x[r,d] + eps) * weight[d] + bias[d]; var
-              divides by D
-    Source    Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    x:              (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows to
+                    normalise.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    bias:           (D,) dtype of weight, or that of x when None, contiguous, or None; added to each
+                    feature; none: 0.
+    eps:            float, default 1e-05; added to the variance; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    dtype:          ScalarType or None, default None, one of float16, bfloat16, float32 or float64; of
+                    the result; none: that of x.
+    Returns         (*, D), new unless given, dtype dtype, or that of x when None. A result may be
+                    exactly x. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        out[r,d] = (x[r,d] - mean_d x[r,d]) / sqrt(var_d x[r,d] + eps) * (weight[d] +
+                    weight_offset) + bias[d]; var divides by D
+    Source          Ba, Kiros & Hinton 2016, arXiv:1607.06450
     """
     ...
 
@@ -320,26 +607,103 @@ def layer_norm_backward(
     x: Array,
     weight: Array | None = None,
     eps: float = 1e-05,
+    *,
+    weight_offset: float = 0.0,
     grad_x: Array | None = None,
     grad_weight: Array | None = None,
     grad_bias: Array | None = None,
 ) -> tuple[Array | None, Array | None, Array | None]:
     """Gradients of layer_norm.
 
-    grad_out:  (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of the
-               result of layer_norm.
-    x:         (*, D) dtype of grad_out, last dimension contiguous; rows that were normalised.
-    weight:    (D,) dtype of grad_out, contiguous, or None; scale of each feature; none: 1.
-    eps:       float, default 1e-05; added to the variance; dimension of x squared.
-    Returns    grad_x: (*, D), new unless given, dtype of grad_out, made only when wanted; grad_weight:
-               (D,), new unless given, dtype of grad_out, made only when wanted; grad_bias: (D,), new
-               unless given, dtype of grad_out, made only when wanted. On a device it runs on the
-               current stream, and never waits.
-    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes   with s[r] = 1 / sqrt(var_d x[r,d] + eps), n = (x - mean_d x) * s and g = grad_out *
-               weight: grad_x = s * (g - mean_d g - n * mean_d(g * n)); grad_weight = sum_r grad_out *
-               n; grad_bias = sum_r grad_out
-    Source     derivative of Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    grad_out:       (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of
+                    the result of layer_norm.
+    x:              (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows that
+                    were normalised.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-05; added to the variance; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         grad_x: (*, D), new unless given, dtype of x, made only when wanted; grad_weight:
+                    (D,), new unless given, dtype of weight, or that of x when None, made only when
+                    wanted; grad_bias: (D,), new unless given, dtype of weight, or that of x when None,
+                    made only when wanted. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with s[r] = 1 / sqrt(var_d x[r,d] + eps), n = (x - mean_d x) * s and g = grad_out *
+                    (weight + weight_offset): grad_x = s * (g - mean_d g - n * mean_d(g * n));
+                    grad_weight = sum_r grad_out * n; grad_bias = sum_r grad_out
+    Source          derivative of Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    """
+    ...
+
+def layer_norm_from_output(
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-05,
+    *,
+    weight_offset: float = 0.0,
+    out: Array | None = None,
+    rstd: Array | None = None,
+) -> tuple[Array, Array]:
+    """layer_norm whose gradient needs the result and rstd, not x: it may run in place of x.
+
+    x:              (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to normalise.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    bias:           (D,) dtype of weight, or that of x when None, contiguous, or None; added to each
+                    feature; none: 0.
+    eps:            float, default 1e-05; added to the variance; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         out: (*, D), new unless given, dtype of x; rstd: (*, 1), new unless given, dtype
+                    float32, reciprocal of the deviation of each row. A result may be exactly x. On a
+                    device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        out[r,d] = (x[r,d] - mean_d x[r,d]) / sqrt(var_d x[r,d] + eps) * (weight[d] +
+                    weight_offset) + bias[d]; var divides by D; rstd[r] = 1 / sqrt(var_d x[r,d] + eps)
+    Source          Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    """
+    ...
+
+def layer_norm_from_output_backward(
+    grad_out: Array,
+    out: Array,
+    rstd: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    *,
+    weight_offset: float = 0.0,
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+    grad_bias: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradients of layer_norm, from its result instead of x.
+
+    grad_out:       (*, D) float32, float16 or bfloat16, last dimension contiguous; gradient of out.
+    out:            (*, D) dtype of grad_out, last dimension contiguous; result of
+                    layer_norm_from_output.
+    rstd:           (*, 1) float32, contiguous; its other result.
+    weight:         (D,) dtype of out or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    bias:           (D,) dtype of weight, or that of out when None, contiguous, or None; what was added;
+                    none: 0.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         grad_x: (*, D), new unless given, dtype of out, made only when wanted; grad_weight:
+                    (D,), new unless given, dtype of weight, or that of out when None, made only when
+                    wanted; grad_bias: (D,), new unless given, dtype of weight, or that of out when
+                    None, made only when wanted. On a device it runs on the current stream, and never
+                    waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with f = weight + weight_offset and n = (out - bias) / f: grad_x = rstd * (grad_out
+                    * f - mean_d(grad_out * f) - n * mean_d(grad_out * (out - bias))); grad_weight =
+                    sum_r grad_out * n; grad_bias = sum_r grad_out; where f is 0, n is lost, and 0
+                    stands for it
+    Source          derivative of Ba, Kiros & Hinton 2016, arXiv:1607.06450
     """
     ...
 
@@ -554,23 +918,206 @@ def native_layer_norm(
     weight: Array | None = None,
     bias: Array | None = None,
     eps: float = 1e-05,
+    *,
+    weight_offset: float = 0.0,
+    dtype: Any | None = None,
     out: Array | None = None,
     mean: Array | None = None,
     rstd: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """layer_norm that also gives the mean and the reciprocal deviation of each row, in float32.
 
-    x:        (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to normalise.
-    weight:   (D,) dtype of x, contiguous, or None; scale of each feature; none: 1.
-    bias:     (D,) dtype of x, contiguous, or None; added to each feature; none: 0.
-    eps:      float, default 1e-05; added to the variance; dimension of x squared.
-    Returns   out: (*, D), new unless given, dtype of x; mean: (*, 1), new unless given, dtype float32;
-              rstd: (*, 1), new unless given, dtype float32. A result may be exactly x. On a device it
-              runs on the current stream, and never waits.
+    x:              (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to normalise.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    bias:           (D,) dtype of weight, or that of x when None, contiguous, or None; added to each
+                    feature; none: 0.
+    eps:            float, default 1e-05; added to the variance; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    dtype:          ScalarType or None, default None, one of float16, bfloat16 or float32; of the
+                    result; none: that of x.
+    Returns         out: (*, D), new unless given, dtype dtype, or that of x when None; mean: (*, 1),
+                    new unless given, dtype float32, mean of each row; rstd: (*, 1), new unless given,
+                    dtype float32, reciprocal of the deviation of each row. A result may be exactly x.
+                    On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        out[r,d] = (x[r,d] - mean_d x[r,d]) / sqrt(var_d x[r,d] + eps) * (weight[d] +
+                    weight_offset) + bias[d]; var divides by D
+    Source          Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    """
+    ...
+
+def native_rms_norm(
+    x: Array,
+    weight: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
+    dtype: Any | None = None,
+    out: Array | None = None,
+    rstd: Array | None = None,
+) -> tuple[Array, Array]:
+    """rms_norm that also gives the reciprocal root mean square of each row, in float32.
+
+    x:              (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to normalise.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    dtype:          ScalarType or None, default None, one of float16, bfloat16 or float32; of the
+                    result; none: that of x.
+    Returns         out: (*, D), new unless given, dtype dtype, or that of x when None; rstd: (*, 1),
+                    new unless given, dtype float32, reciprocal of the root mean square of each row. A
+                    result may be exactly x. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        out[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * (weight[d] + weight_offset);
+                    rstd[r] = 1 / sqrt(mean_d(x[r,d]^2) + eps)
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    ...
+
+def qk_norm_rope(
+    q: Array,
+    k: Array,
+    q_weight: Array,
+    k_weight: Array,
+    cos: Array,
+    sin: Array,
+    positions: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
+    interleaved: bool = False,
+    q_out: Array | None = None,
+    k_out: Array | None = None,
+) -> tuple[Array, Array]:
+    """RMS norm of each head of queries and keys, then rope, in one call.
+
+    q:              (*X, S, H, D) float32, float16, bfloat16 or float64, last dimension contiguous;
+                    heads of each token, normalised whole; what lies behind the first R elements is not
+                    turned.
+    k:              (*X, S, G, D) dtype of q, last dimension contiguous; likewise, of another number of
+                    heads.
+    q_weight:       (D,) dtype of q or float32, contiguous; scale of each feature of a query's head.
+    k_weight:       (D,) dtype of q_weight, contiguous; likewise of a key's.
+    cos:            (P, R) dtype of q or float32, last dimension contiguous; a cosine for each of the R
+                    elements and each of P positions; both of a pair most often the same.
+    sin:            (P, R) dtype of cos, last dimension contiguous; as cos.
+    positions:      broadcastable to (*X, S) int32 or int64, any strides, or None; row of the table for
+                    each token; without it the place of a token in its sequence. Outside [0, P): an
+                    error on the CPU, on other devices the nearest row.
+    eps:            float, default 1e-06; added to the mean square.
+    weight_offset:  float, default 0.0; added to the weights: 1 where they are stored as the difference
+                    from 1 (Gemma).
+    interleaved:    bool, default False; pairs are neighbours (GPT-J); else an element of the first half
+                    and one of the second (GPT-NeoX).
+    Returns         q_out: (*X, S, H, D), new unless given, dtype of q; k_out: (*X, S, G, D), new unless
+                    given, dtype of q. A result may be exactly q or k. On a device it runs on the
+                    current stream, and never waits.
+    Requires        the rotary size R of cos and sin to be at most D; the rotary size R of cos and sin
+                    to be even; cos and sin to have rows; heads of q to have at most D=1024 elements.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        q_out = rope(n(q, q_weight), cos, sin, positions, None, interleaved) and k_out
+                    likewise, with n(x, w)[h,d] = x[h,d] / sqrt(mean_d(x[h,d]^2) + eps) * (w[d] +
+                    weight_offset)
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4; Su et al. 2021, arXiv:2104.09864;
+                    both as in Qwen3
+    """
+    ...
+
+def qk_norm_rope_backward(
+    grad_q_out: Array,
+    grad_k_out: Array,
+    q: Array,
+    k: Array,
+    q_weight: Array,
+    k_weight: Array,
+    cos: Array,
+    sin: Array,
+    positions: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
+    interleaved: bool = False,
+    grad_q: Array | None = None,
+    grad_k: Array | None = None,
+    grad_q_weight: Array | None = None,
+    grad_k_weight: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None, Array | None]:
+    """Gradients of qk_norm_rope: heads turned back, then through the norm.
+
+    grad_q_out:     (*X, S, H, D) float32, float16, bfloat16 or float64, last dimension contiguous;
+                    gradient of q_out.
+    grad_k_out:     (*X, S, G, D) dtype of grad_q_out, last dimension contiguous; gradient of k_out.
+    q:              (*X, S, H, D) dtype of grad_q_out, last dimension contiguous; heads of each token,
+                    normalised whole; what lies behind the first R elements is not turned.
+    k:              (*X, S, G, D) dtype of grad_q_out, last dimension contiguous; likewise, of another
+                    number of heads.
+    q_weight:       (D,) dtype of q or float32, contiguous; scale of each feature of a query's head.
+    k_weight:       (D,) dtype of q_weight, contiguous; likewise of a key's.
+    cos:            (P, R) dtype of q or float32, last dimension contiguous; a cosine for each of the R
+                    elements and each of P positions; both of a pair most often the same.
+    sin:            (P, R) dtype of cos, last dimension contiguous; as cos.
+    positions:      broadcastable to (*X, S) int32 or int64, any strides, or None; row of the table for
+                    each token; without it the place of a token in its sequence. Outside [0, P): an
+                    error on the CPU, on other devices the nearest row.
+    eps:            float, default 1e-06; added to the mean square.
+    weight_offset:  float, default 0.0; added to the weights: 1 where they are stored as the difference
+                    from 1 (Gemma).
+    interleaved:    bool, default False; pairs are neighbours (GPT-J); else an element of the first half
+                    and one of the second (GPT-NeoX).
+    Returns         grad_q: (*X, S, H, D), new unless given, dtype of q, made only when wanted; grad_k:
+                    (*X, S, G, D), new unless given, dtype of q, made only when wanted; grad_q_weight:
+                    (D,), new unless given, dtype of q_weight, made only when wanted; grad_k_weight:
+                    (D,), new unless given, dtype of q_weight, made only when wanted. On a device it
+                    runs on the current stream, and never waits.
+    Requires        the rotary size R of cos and sin to be at most D; the rotary size R of cos and sin
+                    to be even; cos and sin to have rows; heads of q to have at most D=1024 elements.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with g = rope_backward(grad_q_out, cos, sin, positions, None, interleaved), s[h] = 1
+                    / sqrt(mean_d(q[h,d]^2) + eps) and w = q_weight + weight_offset: grad_q[h,d] = s[h]
+                    * (g[h,d] * w[d] - q[h,d] * s[h]^2 * mean_d(g[h,d] * w[d] * q[h,d]));
+                    grad_q_weight[d] = sum(g[h,d] * q[h,d] * s[h]) over heads of all tokens; and
+                    likewise for k
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4; Su et al. 2021, arXiv:2104.09864;
+                    both as in Qwen3
+    """
+    ...
+
+def quant_fp8(
+    x: Array,
+    scale: Array | None = None,
+    *,
+    group: int = 2147483647,
+    dtype: Any = 'float8_e4m3fn',
+    out: Array | None = None,
+    scales: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """Rows in 8 bits, with one scale for all, for each row, or for each group of columns.
+
+    x:        (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to quantise; without
+              scale, a NaN or an infinity makes the scale of its group NaN or infinite; with one, NaN is
+              NaN (0 in int8) and infinity the greatest number.
+    scale:    broadcastable to (*, ceil(D/group)) float32, any strides, or None; what x is divided by,
+              in any shape that broadcasts to that of scales; none: from the greatest magnitude of each
+              group.
+    group:    int, default 2147483647; columns that share a scale; the default: all of a row.
+    dtype:    ScalarType, default 'float8_e4m3fn', one of int8 or float8_e4m3fn; float8_e4m3fn, or int8.
+    Returns   out: (*, D), new unless given, dtype dtype; scales: (*, ceil(D/group)), new unless given,
+              dtype float32, made only when wanted. On a device it runs on the current stream, and never
+              waits.
+    Requires  group > 0.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes  out[r,d] = (x[r,d] - mean_d x[r,d]) / sqrt(var_d x[r,d] + eps) * weight[d] + bias[d]; var
-              divides by D
-    Source    Ba, Kiros & Hinton 2016, arXiv:1607.06450
+    Computes  out[r,d] = round(clamp(x[r,d] / s)); s = scale, or max(max_g |x[r,g]|, 1e-10) / 448 over
+              the group of d (127 for int8); clamped to [-448, 448] ([-128, 127])
+    Source    Micikevicius et al. 2022, arXiv:2209.05433 (e4m3); DeepSeek-AI 2024, arXiv:2412.19437,
+              section 3.3 (groups of 128 columns)
     """
     ...
 
@@ -608,47 +1155,428 @@ def relu_backward(
 
 def rms_norm(
     x: Array,
-    weight: Array,
+    weight: Array | None = None,
     eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
+    dtype: Any | None = None,
     out: Array | None = None,
 ) -> Array:
     """Scale each row of x to unit root mean square, then multiply by weight.
 
-    x:        (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows to
-              normalise.
-    weight:   (D,) dtype of x, contiguous; scale of each feature.
-    eps:      float, default 1e-06; added to the mean square; dimension of x squared.
-    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs on
-              the current stream, and never waits.
-    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes  out[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * weight[d]
-    Source    Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    x:              (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows to
+                    normalise.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    dtype:          ScalarType or None, default None, one of float16, bfloat16, float32 or float64; of
+                    the result; none: that of x.
+    Returns         (*, D), new unless given, dtype dtype, or that of x when None. A result may be
+                    exactly x. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        out[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * (weight[d] + weight_offset)
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
     """
     ...
 
 def rms_norm_backward(
     grad_out: Array,
     x: Array,
-    weight: Array,
+    weight: Array | None = None,
     eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
     grad_x: Array | None = None,
     grad_weight: Array | None = None,
 ) -> tuple[Array | None, Array | None]:
     """Gradients of rms_norm.
 
+    grad_out:       (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of
+                    the result of rms_norm.
+    x:              (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows that
+                    were normalised.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         grad_x: (*, D), new unless given, dtype of x, made only when wanted; grad_weight:
+                    (D,), new unless given, dtype of weight, or that of x when None, made only when
+                    wanted. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with s[r] = 1 / sqrt(mean_d(x[r,d]^2) + eps) and f[d] = weight[d] + weight_offset:
+                    grad_x[r,d] = s[r] * (grad_out[r,d] * f[d] - x[r,d] * s[r]^2 * mean_d(grad_out[r,d]
+                    * f[d] * x[r,d])); grad_weight[d] = sum_r(grad_out[r,d] * x[r,d] * s[r])
+    Source          derivative of Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    ...
+
+def rms_norm_from_output(
+    x: Array,
+    weight: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    weight_offset: float = 0.0,
+    out: Array | None = None,
+    rstd: Array | None = None,
+) -> tuple[Array, Array]:
+    """rms_norm whose gradient needs the result and rstd, not x: it may run in place of x.
+
+    x:              (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to normalise.
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         out: (*, D), new unless given, dtype of x; rstd: (*, 1), new unless given, dtype
+                    float32, reciprocal of the root mean square of each row. A result may be exactly x.
+                    On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        out[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * (weight[d] + weight_offset);
+                    rstd[r] = 1 / sqrt(mean_d(x[r,d]^2) + eps)
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    ...
+
+def rms_norm_from_output_backward(
+    grad_out: Array,
+    out: Array,
+    rstd: Array,
+    weight: Array | None = None,
+    *,
+    weight_offset: float = 0.0,
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradients of rms_norm, from its result instead of x.
+
+    grad_out:       (*, D) float32, float16 or bfloat16, last dimension contiguous; gradient of out.
+    out:            (*, D) dtype of grad_out, last dimension contiguous; result of rms_norm_from_output.
+    rstd:           (*, 1) float32, contiguous; its other result.
+    weight:         (D,) dtype of out or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    Returns         grad_x: (*, D), new unless given, dtype of out, made only when wanted; grad_weight:
+                    (D,), new unless given, dtype of weight, or that of out when None, made only when
+                    wanted. On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with f = weight + weight_offset and n = out / f: grad_x = rstd * (grad_out * f - n *
+                    mean_d(grad_out * out)); grad_weight = sum_r grad_out * n; where f is 0, n is lost,
+                    and 0 stands for it
+    Source          derivative of Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    ...
+
+def rms_norm_quant(
+    x: Array,
+    weight: Array | None = None,
+    scale: Array | None = None,
+    eps: float = 1e-06,
+    *,
+    group: int = 2147483647,
+    weight_offset: float = 0.0,
+    dtype: Any = 'float8_e4m3fn',
+    out: Array | None = None,
+    scales: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """rms_norm in 8 bits, with one scale for all, for each row, or for each group of columns.
+
+    x:              (*, D) float32, float16 or bfloat16, last dimension contiguous; rows to normalise; a
+                    NaN or an infinity in a row makes it NaN, and so, without scale, the scale of its
+                    groups (0 in int8).
+    weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
+                    weight_offset; none: 1.
+    scale:          broadcastable to (*, ceil(D/group)) float32, any strides, or None; what rows are
+                    divided by, in any shape that broadcasts to that of scales; none: from the greatest
+                    magnitude of each group.
+    eps:            float, default 1e-06; added to the mean square; dimension of x squared.
+    group:          int, default 2147483647; columns that share a scale; the default: all of a row.
+    weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
+                    to 1 where there is none.
+    dtype:          ScalarType, default 'float8_e4m3fn', one of int8 or float8_e4m3fn; float8_e4m3fn, or
+                    int8.
+    Returns         out: (*, D), new unless given, dtype dtype; scales: (*, ceil(D/group)), new unless
+                    given, dtype float32, made only when wanted. On a device it runs on the current
+                    stream, and never waits.
+    Requires        group > 0.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with y[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * (weight[d] + weight_offset):
+                    out[r,d] = round(clamp(y[r,d] / s)); s = scale, or max(max_g |y[r,g]|, 1e-10) / 448
+                    over the group of d (127 for int8); clamped to [-448, 448] ([-128, 127])
+    Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4; Micikevicius et al. 2022,
+                    arXiv:2209.05433 (e4m3); DeepSeek-AI 2024, arXiv:2412.19437, section 3.3 (groups of
+                    128 columns)
+    """
+    ...
+
+def rope(
+    x: Array,
+    cos: Array,
+    sin: Array,
+    positions: Array | None = None,
+    cu_seqlens: Array | None = None,
+    interleaved: bool = False,
+    out: Array | None = None,
+) -> Array:
+    """Rotary position embedding: turns pairs of elements of each head by angles from a table.
+
+    x:            (*X, S, H, D) float32, float16, bfloat16 or float64, last dimension contiguous; heads
+                  of each token; what lies behind the first R elements is copied.
+    cos:          (P, R) dtype of x or float32, last dimension contiguous; a cosine for each of the R
+                  elements and each of P positions; both of a pair most often the same.
+    sin:          (P, R) dtype of cos, last dimension contiguous; as cos.
+    positions:    broadcastable to (*X, S) int32 or int64, any strides, or None; row of the table for
+                  each token; without it the place of a token in its sequence. Outside [0, P): an error
+                  on the CPU, on other devices the nearest row.
+    cu_seqlens:   (N+1,) int32, contiguous, or None; where each of N sequences begins in the S tokens,
+                  and where the last ends: places are counted from there. What is in no sequence is
+                  copied. With positions it is not looked at. Not ascending, or outside [0, S]: an error
+                  on the CPU, on other devices any row of the table.
+    interleaved:  bool, default False; pairs are neighbours (GPT-J); else an element of the first half
+                  and one of the second (GPT-NeoX).
+    Returns       (*X, S, H, D), new unless given, dtype of x. A result may be exactly x. On a device it
+                  runs on the current stream, and never waits.
+    Requires      the rotary size R of cos and sin to be at most D; the rotary size R of cos and sin to
+                  be even; cos and sin to have rows.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      with p the row of the token and q[j] = j + R/2, or j - R/2 in the second half
+                  (interleaved: j + 1, or j - 1 where j is odd): out[j] = x[j] * cos[p,j] -/+ x[q[j]] *
+                  sin[p,j] for j < R, - in the first half (interleaved: j even); out[j] = x[j] for j >=
+                  R
+    Source        Su et al. 2021, arXiv:2104.09864; halves as in GPT-NeoX, interleaved pairs as in GPT-J
+    """
+    ...
+
+def rope_backward(
+    grad_out: Array,
+    cos: Array,
+    sin: Array,
+    positions: Array | None = None,
+    cu_seqlens: Array | None = None,
+    interleaved: bool = False,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of rope: the same pairs turned back.
+
+    grad_out:     (*X, S, H, D) float32, float16, bfloat16 or float64, last dimension contiguous;
+                  gradient of the result of rope.
+    cos:          (P, R) dtype of grad_out or float32, last dimension contiguous; a cosine for each of
+                  the R elements and each of P positions; both of a pair most often the same.
+    sin:          (P, R) dtype of cos, last dimension contiguous; as cos.
+    positions:    broadcastable to (*X, S) int32 or int64, any strides, or None; row of the table for
+                  each token; without it the place of a token in its sequence. Outside [0, P): an error
+                  on the CPU, on other devices the nearest row.
+    cu_seqlens:   (N+1,) int32, contiguous, or None; where each of N sequences begins in the S tokens,
+                  and where the last ends: places are counted from there. What is in no sequence is
+                  copied. With positions it is not looked at. Not ascending, or outside [0, S]: an error
+                  on the CPU, on other devices any row of the table.
+    interleaved:  bool, default False; pairs are neighbours (GPT-J); else an element of the first half
+                  and one of the second (GPT-NeoX).
+    Returns       grad_x: (*X, S, H, D), new unless given, dtype of grad_out. A result may be exactly
+                  grad_out. On a device it runs on the current stream, and never waits.
+    Requires      the rotary size R of cos and sin to be at most D; the rotary size R of cos and sin to
+                  be even; cos and sin to have rows.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      with p and q as in rope: grad_x[j] = grad_out[j] * cos[p,j] +/- grad_out[q[j]] *
+                  sin[p,q[j]] for j < R, + in the first half (interleaved: j even); grad_x[j] =
+                  grad_out[j] for j >= R
+    Source        derivative of Su et al. 2021, arXiv:2104.09864
+    """
+    ...
+
+def rope_qk(
+    q: Array,
+    k: Array,
+    cos: Array,
+    sin: Array,
+    positions: Array | None = None,
+    cu_seqlens: Array | None = None,
+    interleaved: bool = False,
+    q_out: Array | None = None,
+    k_out: Array | None = None,
+) -> tuple[Array, Array]:
+    """rope of queries and keys in one call.
+
+    q:            (*X, S, H, D) float32, float16, bfloat16 or float64, last dimension contiguous; heads
+                  of each token; what lies behind the first R elements is copied.
+    k:            (*X, S, G, D) dtype of q, last dimension contiguous; likewise, of another number of
+                  heads.
+    cos:          (P, R) dtype of q or float32, last dimension contiguous; a cosine for each of the R
+                  elements and each of P positions; both of a pair most often the same.
+    sin:          (P, R) dtype of cos, last dimension contiguous; as cos.
+    positions:    broadcastable to (*X, S) int32 or int64, any strides, or None; row of the table for
+                  each token; without it the place of a token in its sequence. Outside [0, P): an error
+                  on the CPU, on other devices the nearest row.
+    cu_seqlens:   (N+1,) int32, contiguous, or None; where each of N sequences begins in the S tokens,
+                  and where the last ends: places are counted from there. What is in no sequence is
+                  copied. With positions it is not looked at. Not ascending, or outside [0, S]: an error
+                  on the CPU, on other devices any row of the table.
+    interleaved:  bool, default False; pairs are neighbours (GPT-J); else an element of the first half
+                  and one of the second (GPT-NeoX).
+    Returns       q_out: (*X, S, H, D), new unless given, dtype of q; k_out: (*X, S, G, D), new unless
+                  given, dtype of q. A result may be exactly q or k. On a device it runs on the current
+                  stream, and never waits.
+    Requires      the rotary size R of cos and sin to be at most D; the rotary size R of cos and sin to
+                  be even; cos and sin to have rows.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      q_out = rope(q, cos, sin, positions, cu_seqlens, interleaved); k_out = rope(k, cos,
+                  sin, positions, cu_seqlens, interleaved)
+    Source        Su et al. 2021, arXiv:2104.09864; halves as in GPT-NeoX, interleaved pairs as in GPT-J
+    """
+    ...
+
+def rope_qk_backward(
+    grad_q_out: Array,
+    grad_k_out: Array,
+    cos: Array,
+    sin: Array,
+    positions: Array | None = None,
+    cu_seqlens: Array | None = None,
+    interleaved: bool = False,
+    grad_q: Array | None = None,
+    grad_k: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradients of rope_qk: the same pairs turned back.
+
+    grad_q_out:   (*X, S, H, D) float32, float16, bfloat16 or float64, last dimension contiguous;
+                  gradient of q_out.
+    grad_k_out:   (*X, S, G, D) dtype of grad_q_out, last dimension contiguous; gradient of k_out.
+    cos:          (P, R) dtype of grad_q_out or float32, last dimension contiguous; a cosine for each of
+                  the R elements and each of P positions; both of a pair most often the same.
+    sin:          (P, R) dtype of cos, last dimension contiguous; as cos.
+    positions:    broadcastable to (*X, S) int32 or int64, any strides, or None; row of the table for
+                  each token; without it the place of a token in its sequence. Outside [0, P): an error
+                  on the CPU, on other devices the nearest row.
+    cu_seqlens:   (N+1,) int32, contiguous, or None; where each of N sequences begins in the S tokens,
+                  and where the last ends: places are counted from there. What is in no sequence is
+                  copied. With positions it is not looked at. Not ascending, or outside [0, S]: an error
+                  on the CPU, on other devices any row of the table.
+    interleaved:  bool, default False; pairs are neighbours (GPT-J); else an element of the first half
+                  and one of the second (GPT-NeoX).
+    Returns       grad_q: (*X, S, H, D), new unless given, dtype of grad_q_out, made only when wanted;
+                  grad_k: (*X, S, G, D), new unless given, dtype of grad_q_out, made only when wanted.
+                  On a device it runs on the current stream, and never waits.
+    Requires      the rotary size R of cos and sin to be at most D; the rotary size R of cos and sin to
+                  be even; cos and sin to have rows.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      grad_q = rope_backward(grad_q_out, cos, sin, positions, cu_seqlens, interleaved);
+                  grad_k = rope_backward(grad_k_out, cos, sin, positions, cu_seqlens, interleaved)
+    Source        derivative of Su et al. 2021, arXiv:2104.09864
+    """
+    ...
+
+def scaled_masked_softmax(
+    x: Array,
+    mask: Array | None = None,
+    scale: float = 1.0,
+    out: Array | None = None,
+) -> Array:
+    """softmax of each row times a number, of the elements that a mask does not leave out.
+
+    x:        (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows of scores,
+              such as (batch, heads, queries, keys); a NaN that is not left out makes NaN of what is not
+              left out of its row.
+    mask:     broadcastable to (*, D) bool or uint8, any strides, or None; 0: the element counts; all
+              else: it is left out, whatever it holds, and its result is 0.
+    scale:    float, default 1.0; factor of x, before the exponentials.
+    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs on
+              the current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,d] = [mask[r,d] = 0] exp(scale * x[r,d]) / sum_d [mask[r,d] = 0] exp(scale *
+              x[r,d]); a row that is left out whole is 0
+    Source    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; the interface of NVIDIA's Apex
+    """
+    ...
+
+def scaled_softmax(
+    x: Array,
+    scale: float = 1.0,
+    out: Array | None = None,
+) -> Array:
+    """softmax of each row times a number.
+
+    x:        (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; rows of scores; a
+              NaN makes NaN of its whole row, as a row of -infinity does.
+    scale:    float, default 1.0; factor of x, before the exponentials.
+    Returns   (*, D), new unless given, dtype of x. A result may be exactly x. On a device it runs on
+              the current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,d] = exp(scale * x[r,d] - m) / sum_d exp(scale * x[r,d] - m), m = max_d(scale *
+              x[r,d])
+    Source    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; the interface of NVIDIA's Apex
+    """
+    ...
+
+def scaled_softmax_backward(
+    grad_out: Array,
+    out: Array,
+    scale: float = 1.0,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of scaled_softmax and scaled_masked_softmax from their results.
+
     grad_out:  (*, D) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of the
-               result of rms_norm.
-    x:         (*, D) dtype of grad_out, last dimension contiguous; rows that were normalised.
-    weight:    (D,) dtype of grad_out, contiguous; scale of each feature.
-    eps:       float, default 1e-06; added to the mean square; dimension of x squared.
-    Returns    grad_x: (*, D), new unless given, dtype of grad_out, made only when wanted; grad_weight:
-               (D,), new unless given, dtype of grad_out, made only when wanted. On a device it runs on
-               the current stream, and never waits.
+               result.
+    out:       (*, D) dtype of grad_out, last dimension contiguous; result of scaled_softmax or
+               scaled_masked_softmax.
+    scale:     float, default 1.0; factor that the forward call had.
+    Returns    grad_x: (*, D), new unless given, dtype of grad_out. On a device it runs on the current
+               stream, and never waits.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes   with s[r] = 1 / sqrt(mean_d(x[r,d]^2) + eps): grad_x[r,d] = s[r] * (grad_out[r,d] *
-               weight[d] - x[r,d] * s[r]^2 * mean_d(grad_out[r,d] * weight[d] * x[r,d])); grad_weight[d]
-               = sum_r(grad_out[r,d] * x[r,d] * s[r])
-    Source     derivative of Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    Computes   grad_x[r,d] = scale * out[r,d] * (grad_out[r,d] - sum_d(grad_out[r,d] * out[r,d]))
+    Source     derivative of scaled_softmax
+    """
+    ...
+
+def scaled_upper_triang_masked_softmax(
+    x: Array,
+    scale: float = 1.0,
+    out: Array | None = None,
+) -> Array:
+    """softmax of each row times a number, up to the diagonal: row s has its columns 0 to s.
+
+    x:        (*, S, S) float32, float16, bfloat16 or float64, last dimension contiguous; square
+              matrices of scores; what lies above the diagonal is not read, and its result is 0.
+    scale:    float, default 1.0; factor of x, before the exponentials.
+    Returns   (*, S, S), new unless given, dtype of x. A result may be exactly x. On a device it runs on
+              the current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,s,t] = [t <= s] exp(scale * x[r,s,t]) / sum_(t <= s) exp(scale * x[r,s,t])
+    Source    Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3; the interface of NVIDIA's Apex
+    """
+    ...
+
+def scaled_upper_triang_masked_softmax_backward(
+    grad_out: Array,
+    out: Array,
+    scale: float = 1.0,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of scaled_upper_triang_masked_softmax from its result.
+
+    grad_out:  (*, S, S) float32, float16, bfloat16 or float64, last dimension contiguous; gradient of
+               the result; what lies above the diagonal is not read.
+    out:       (*, S, S) dtype of grad_out, last dimension contiguous; result of
+               scaled_upper_triang_masked_softmax; likewise.
+    scale:     float, default 1.0; factor that the forward call had.
+    Returns    grad_x: (*, S, S), new unless given, dtype of grad_out. On a device it runs on the
+               current stream, and never waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_x[r,s,t] = [t <= s] scale * out[r,s,t] * (grad_out[r,s,t] - sum_(t <=
+               s)(grad_out[r,s,t] * out[r,s,t]))
+    Source     derivative of scaled_upper_triang_masked_softmax
     """
     ...
 
@@ -699,6 +1627,38 @@ def silu_and_mul_backward(
     Computes   with s = 1 / (1 + exp(-x[r,d])): grad_x[r,d] = grad_out[r,d] * x[r,D+d] * (s + x[r,d] * s
                * (1 - s)); grad_x[r,D+d] = grad_out[r,d] * x[r,d] * s
     Source     derivative of Shazeer 2020, arXiv:2002.05202, eq. 5
+    """
+    ...
+
+def silu_and_mul_quant(
+    x: Array,
+    scale: Array | None = None,
+    *,
+    group: int = 2147483647,
+    dtype: Any = 'float8_e4m3fn',
+    out: Array | None = None,
+    scales: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """silu_and_mul in 8 bits, with one scale for all, for each row, or for each group of columns.
+
+    x:        (*, 2*D) float32, float16 or bfloat16, last dimension contiguous; rows of gates, then
+              values; without scale, a NaN or an infinity of a product makes the scale of its group NaN
+              or infinite; with one, NaN is NaN (0 in int8) and infinity the greatest number.
+    scale:    broadcastable to (*, ceil(D/group)) float32, any strides, or None; what products are
+              divided by, in any shape that broadcasts to that of scales; none: from the greatest
+              magnitude of each group.
+    group:    int, default 2147483647; columns that share a scale; the default: all of a row.
+    dtype:    ScalarType, default 'float8_e4m3fn', one of int8 or float8_e4m3fn; float8_e4m3fn, or int8.
+    Returns   out: (*, D), new unless given, dtype dtype; scales: (*, ceil(D/group)), new unless given,
+              dtype float32, made only when wanted. On a device it runs on the current stream, and never
+              waits.
+    Requires  group > 0.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  with y = silu_and_mul(x): out[r,d] = round(clamp(y[r,d] / s)); s = scale, or max(max_g
+              |y[r,g]|, 1e-10) / 448 over the group of d (127 for int8); clamped to [-448, 448] ([-128,
+              127])
+    Source    Shazeer 2020, arXiv:2002.05202, eq. 5; Micikevicius et al. 2022, arXiv:2209.05433 (e4m3);
+              DeepSeek-AI 2024, arXiv:2412.19437, section 3.3 (groups of 128 columns)
     """
     ...
 
@@ -760,6 +1720,28 @@ def softmax_backward(
     """
     ...
 
+def sort(
+    x: Array,
+    *,
+    descending: bool = False,
+    values: Array | None = None,
+    indices: Array | None = None,
+) -> tuple[Array, Array]:
+    """The elements of each row in order, and where they came from.
+
+    x:           (*, D) float32, float16, bfloat16, float64, int32 or int64, contiguous; rows of D
+                 elements; NaN counts as larger than any number.
+    descending:  bool, default False; the largest first, else the smallest first.
+    Returns      values: (*, D), new unless given, dtype of x; indices: (*, D), new unless given, dtype
+                 int64. On a device it runs on the current stream, and never waits.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     values[r,j] = x[r,indices[r,j]], the j-th of row r in order
+    Source       torch.sort over the last dimension, stable: equal elements come in the order of their
+                 indices
+    """
+    ...
+
 def topk(
     x: Array,
     k: int,
@@ -789,11 +1771,11 @@ def topk_backward(
     D: int,
     grad_x: Array | None = None,
 ) -> Array:
-    """Gradient of topk: zeros, and grad_values where the values came from.
+    """Gradient of topk and sort: zeros, and grad_values where the values came from.
 
     grad_values:  (*, K) float32, float16, bfloat16 or float64, contiguous; gradient of the values of
-                  topk.
-    indices:      (*, K) int64, contiguous; indices of topk, each at least 0 and less than D.
+                  topk or sort.
+    indices:      (*, K) int64, contiguous; indices of topk or sort, each at least 0 and less than D.
     D:            int; elements of a row of x.
     Returns       grad_x: (*, D), new unless given, dtype of grad_values. On a device it runs on the
                   current stream, and never waits.
@@ -801,6 +1783,6 @@ def topk_backward(
     Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
                   kernel.
     Computes      grad_x[r,d] = sum of grad_values[r,j] over all j with indices[r,j] = d
-    Source        derivative of torch.topk over the last dimension
+    Source        derivative of torch.topk and torch.sort over the last dimension
     """
     ...

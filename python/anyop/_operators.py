@@ -16,14 +16,13 @@ class Namespace(types.SimpleNamespace):
     def __getattr__(self, name: str):
         if name.startswith("__"):
             raise AttributeError(name)
-        from anyop._nearest import did_you_mean
-
         space = next((key for key, value in ops.__dict__.items() if value is self), None)
         if space is None:
-            what = f"no operators of a namespace '{name}' are loaded; there are {', '.join(ops.__dict__)}"
-        else:
-            what = f"no operator is named {space}.{name}"
-        raise AttributeError(what + did_you_mean(name, self.__dict__))
+            raise AttributeError(_no_namespace(name))
+        from anyop._nearest import did_you_mean
+
+        near = did_you_mean(name, self.__dict__)
+        raise AttributeError(f"no operator is named {space}.{name}{near}")
 
 
 ops = Namespace()  # ops.acme.rms_norm; anyop's own are there too, as ops.anyop
@@ -52,13 +51,24 @@ def _refresh() -> None:
 
 
 def list_ops(namespace: str | None = None) -> list[str]:
-    """Names of all operators, or of one namespace. Those of other namespaces than anyop are written acme.rms_norm."""
-    spaces = (
-        ops.__dict__ if namespace is None else {namespace: ops.__dict__.get(namespace, Namespace())}
-    )
+    """Names of all operators, or of one namespace. Those of other namespaces than anyop are written acme.rms_norm.
+
+    Raises ValueError for a namespace of which no operators are loaded.
+    """
+    if namespace is not None and namespace not in ops.__dict__:
+        raise ValueError("anyop.list_ops: " + _no_namespace(namespace))
+    spaces = ops.__dict__ if namespace is None else {namespace: ops.__dict__[namespace]}
     return [
         _short(space, name) for space, names in sorted(spaces.items()) for name in names.__dict__
     ]
+
+
+def _no_namespace(name: str) -> str:
+    """What to say of it, with the nearest one that there is."""
+    from anyop._nearest import did_you_mean
+
+    near = did_you_mean(name, ops.__dict__)
+    return f"no operators of a namespace '{name}' are loaded; there are {', '.join(ops.__dict__)}{near}"
 
 
 def namespace(name: str) -> types.SimpleNamespace:

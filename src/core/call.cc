@@ -155,21 +155,21 @@ class Call : InCall {
   int32_t CheckDtype(uint32_t i, const Param& p, const AnyopTensor& t, int64_t element) {
     const int dtype = t.dtype_lanes == 1 ? AnyopDtypeOf(&t) : kAnyopNoDtype;
     dtypes_[i] = static_cast<uint8_t>(dtype);  // of a list: of the element that is being checked
-    bool fits = false;
-    if (p.dtype_rule == kAnyopOneOf) {
-      fits = dtype != kAnyopNoDtype &&
-             ((p.dtype_set >> dtype & 1) || (p.dtype_a >= 0 && dtype == dtypes_[p.dtype_a]));
-    } else {
-      fits = dtype != kAnyopNoDtype && dtype == RuleDtype(p);
-    }
+    const bool fits =
+        dtype != kAnyopNoDtype &&
+        (p.dtype_rule != kAnyopOneOf
+             ? dtype == RuleDtype(p)
+             : (p.dtype_set >> dtype & 1) || (p.dtype_a >= 0 && dtype == dtypes_[p.dtype_a]));
     if (__builtin_expect(fits, 1)) return kAnyopOk;
     ANYOP_FAIL(kAnyopTypeError, "%s has dtype %s, expected %s", p.name, DtypeName(dtype),
                ExpectedDtype(p).c_str());
   }
 
-  // The dtype of a promotion or an attribute.
+  // The dtype of a promotion, an attribute or the first tensor that is given.
   int RuleDtype(const Param& p) {
     if (p.dtype_rule == kAnyopPromote) return Promote(dtypes_[p.dtype_a], dtypes_[p.dtype_b]);
+    if (p.dtype_rule == kAnyopFirstGiven)
+      return dtypes_[dtypes_[p.dtype_a] != kAnyopNoDtype ? p.dtype_a : p.dtype_b];
     const Param& attribute = op_.params[p.dtype_a];
     const auto& value = frame_->Field<AnyopOptionalInt>(attribute);
     if (!attribute.Is(kAnyopOptional) || value.has) return static_cast<int>(value.value);

@@ -102,6 +102,7 @@ class Reader {
       return Bad("mixes inputs and results " + where);
     if (p.IsTensor()) {
       if (!ReadTensorParam(&p, raw->shape, index, where)) return false;
+      if (!FitsDtypeRule(*op, p)) return Bad("has a dtype rule of no dtypes " + where);
       op->has_lists |= p.IsList();
       op->has_expanded |= p.Is(kAnyopExpanded);
       op->has_views |= (p.flags & (kAnyopExpanded | kAnyopCopied)) != 0;
@@ -112,7 +113,7 @@ class Reader {
   }
 
   bool ReadTensorParam(Param* p, int32_t word, uint32_t index, const std::string& where) {
-    if (p->layout > kAnyopStrided || p->dtype_rule > kAnyopFromAttribute || p->align_log2 > 12) {
+    if (p->layout > kAnyopStrided || p->dtype_rule > kAnyopFirstGiven || p->align_log2 > 12) {
       return Bad("has an unknown layout, dtype rule or alignment " + where);
     }
     if (p->Is(kAnyopCopied) && p->flags & (kAnyopOutput | kAnyopMutated | kAnyopInplace))
@@ -121,10 +122,9 @@ class Reader {
       if (other >= static_cast<int>(index) || other < -1)
         return Bad("refers to a later dtype " + where);
     }
-    if (p->dtype_rule != kAnyopOneOf &&
-        (p->dtype_a < 0 || (p->dtype_rule == kAnyopPromote && p->dtype_b < 0))) {
+    const bool both = p->dtype_rule == kAnyopPromote || p->dtype_rule == kAnyopFirstGiven;
+    if (p->dtype_rule != kAnyopOneOf && (p->dtype_a < 0 || (both && p->dtype_b < 0)))
       return Bad("has an incomplete dtype rule " + where);
-    }
     if (p->length >= static_cast<int>(table_->num_sizes) || (p->Is(kAnyopOutput) && p->IsList())) {
       return Bad("has a list that cannot be " + where);
     }
@@ -141,6 +141,16 @@ class Reader {
       if (!CheckTerm(p->shape.terms[i])) return Bad("has a broken size " + where);
     }
     return true;
+  }
+
+  // What a rule names is a tensor; before an attribute's 'or', one ScalarType.
+  static bool FitsDtypeRule(const Operator& op, const Param& p) {
+    const bool from_attribute = p.dtype_rule == kAnyopFromAttribute;
+    if (from_attribute &&
+        (op.params[p.dtype_a].kind != kAnyopScalarType || op.params[p.dtype_a].IsList()))
+      return false;
+    return (p.dtype_a < 0 || from_attribute || op.params[p.dtype_a].IsTensor()) &&
+           (p.dtype_b < 0 || op.params[p.dtype_b].IsTensor());
   }
 
   bool CheckTerm(int32_t term) {

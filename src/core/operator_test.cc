@@ -134,4 +134,19 @@ TEST(BrokenProgramsAreRefused) {
   CHECK(Says(ErrorOf([](Table* t) { t->params[0].dtype_a = 2; }), "later dtype"));
 }
 
+TEST(BrokenDtypeRulesAreRefused) {
+  const auto rule = [](int kind, int a, int b) {
+    return ErrorOf([=](Table* t) {
+      t->params[2].dtype_rule = static_cast<uint8_t>(kind);
+      t->params[2].dtype_a = static_cast<int8_t>(a), t->params[2].dtype_b = static_cast<int8_t>(b);
+    });
+  };
+  CHECK_EQ(rule(kAnyopFirstGiven, 0, 0), "");
+  CHECK(Says(rule(kAnyopFirstGiven, 0, -1), "incomplete dtype rule at parameter out"));
+  CHECK(Says(rule(kAnyopFirstGiven, 1, 0), "dtype rule of no dtypes at parameter out"));
+  CHECK(Says(rule(kAnyopOneOf, 1, -1), "dtype rule of no dtypes at parameter out"));
+  CHECK(Says(rule(kAnyopFromAttribute, 0, -1), "dtype rule of no dtypes at parameter out"));
+  CHECK(Says(rule(kAnyopFirstGiven + 1, 0, 0), "unknown layout, dtype rule"));
+}
+
 }  // namespace

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A libcuda.so.1 without a GPU, for tests/forms_image_test.py: devices of architecture FAKE_SM,
    whose memory is the process's. It knows scale_kernel(const float*, float*, int64, float), and
-   Triton's _rms_norm(x, weight, out, rows, D, x_stride, out_stride, eps, two pointers) of float32,
+   Triton's _rms_norm(x, weight, out, rows, D, x_stride, out_stride, eps, weight_offset, two
+   pointers) of float32,
    and runs them. FAKE_PARAMS: how many parameters the latter seems to have. */
 #include <elf.h>
 #include <stddef.h>
@@ -91,9 +92,9 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
   return module && (is_norm || !strcmp(name, "scale_kernel")) ? kOk : kNotFound;
 }
 int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* bytes) {
-  static const size_t kBytes[] = {8, 8, 8, 4}, kNorms[] = {8, 8, 8, 4, 4, 4, 4, 4, 8, 8};
+  static const size_t kBytes[] = {8, 8, 8, 4}, kNorms[] = {8, 8, 8, 4, 4, 4, 4, 4, 4, 8, 8};
   const char* seems = getenv("FAKE_PARAMS");
-  const size_t count = function == kScale ? 4 : seems ? (size_t)atoi(seems) : 10;
+  const size_t count = function == kScale ? 4 : seems ? (size_t)atoi(seems) : 11;
   if (index >= count) return kInvalidValue;
   *offset = 8 * index;
   *bytes = function == kScale ? kBytes[index] : kNorms[index];
@@ -115,9 +116,9 @@ static void Norm(void** args, unsigned blocks) {
   float* out = *(float**)args[2];
   const int rows = *(int*)args[3], D = *(int*)args[4];
   const int x_stride = *(int*)args[5], out_stride = *(int*)args[6];
-  const double eps = *(float*)args[7];
+  const double eps = *(float*)args[7], weight_offset = *(float*)args[8];
   fprintf(stderr, "norm of %d x %d strides %d %d hidden %p %p aligned %d\n", rows, D, x_stride,
-          out_stride, *(void**)args[8], *(void**)args[9], (uintptr_t)x % 16 == 0);
+          out_stride, *(void**)args[9], *(void**)args[10], (uintptr_t)x % 16 == 0);
   if (!blocks) return;
   for (int r = 0; r < rows; ++r) {
     double squares = 0, scale = 1;
@@ -125,7 +126,7 @@ static void Norm(void** args, unsigned blocks) {
     squares = squares / D + eps;
     for (int i = 0; i < 60; ++i) scale = 0.5 * (scale + 1 / (squares * scale)); /* Newton's */
     for (int d = 0; d < D; ++d)
-      out[r * out_stride + d] = (float)(x[r * x_stride + d] * scale * weight[d]);
+      out[r * out_stride + d] = (float)(x[r * x_stride + d] * scale * (weight[d] + weight_offset));
   }
 }
 

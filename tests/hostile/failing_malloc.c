@@ -23,9 +23,12 @@ static struct {
 static int num_ranges;
 static unsigned long long num_libraries;  // ever loaded, when the ranges were read
 
-static __thread long left;  // 0: the next one fails
-static __thread long seen;
-static __thread int mode, armed, inside;
+// Initial-exec: else a thread's first look at them behind a dlopen may make the loader allocate,
+// from glibc 2.39 on, which comes back here, and so on without an end.
+#define THREAD static __thread __attribute__((tls_model("initial-exec")))
+THREAD long left;  // 0: the next one fails
+THREAD long seen;
+THREAD int mode, armed, inside;
 
 static int Note(struct dl_phdr_info* info, size_t size, void* context) {
   (void)size, (void)context;

@@ -94,12 +94,20 @@ def test_what_torch_itself_does(report):
         def __getattr__(self, name):
             return float
 
+    class Index:
+        def __index__(self):
+            raise KeyboardInterrupt
+
     truth = ctypes.pointer(ctypes.c_float(1))
     assert ops.any.dim(x, 0, truth).ndim == 2, "whatever has a truth is a bool"
     assert ops.softmax.int(x, np.float32(1.5)).shape == (2, 3), "every number is an int"
     assert torch.equal(ops.clamp_min(x, Raises(2)), x + 1), "a KeyboardInterrupt is forgotten"
     with pytest.raises(TypeError, match="float expected at most 1 argument, got 4"):
         ops.relu(Float())
+    with pytest.raises(
+        RuntimeError, match=r"Expected a value of type 'Optional.float.' for argument 'eps'"
+    ):
+        ops.rms_norm(x, [3], None, Index())  # its KeyboardInterrupt is forgotten, too
     assert ops.sum.default(x, dtype=True).dtype == torch.int8, "a number is a dtype"
     report.append(
         "junk from torch.ops: its conversions and lost exceptions are torch's, shown by aten"

@@ -164,7 +164,7 @@ class Draft:
         self.may_recurse = self.busy = self.in_threads = False
         self.recursions = 0
         self.is_fake = False  # results have no values to compare
-        self.by_ops = self.torchs_own = self.is_dead = False
+        self.by_ops = self.torchs_own = self.is_dead = self.is_unread = False
         self.way = ""
         self.case = self._case()
         built = build(self.subject, self.case)

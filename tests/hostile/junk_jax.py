@@ -65,8 +65,8 @@ class Jax(Bridge):
             return True  # of the run: behind XLA's code
         if "has been deleted" in text or isinstance(error, jax.errors.UnexpectedTracerError):
             return draft.is_dead
-        if "RESOURCE_EXHAUSTED" in text:
-            return True
+        if "RESOURCE_EXHAUSTED" in text or text.startswith(f"{name}_backward: "):
+            return True  # a gradient's operator may take fewer dtypes
         way = draft.way
         # What jax.grad, jax.vmap and jax.jit themselves ask of their arguments.
         own = (
@@ -75,6 +75,7 @@ class Jax(Bridge):
             "vmap",
             "not a valid JAX type",
             "Gradient only defined",
+            "Length of device assignment",
         )
         return bool(way) and any(word in text for word in own)
 

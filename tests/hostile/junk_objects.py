@@ -196,6 +196,8 @@ def _stands_for(draft: Draft, place: Place, good: Any, method: str, made: Any, b
     answers = {
         "float": ("__float__", "__index__"), "int": ("__index__",), "ScalarType": ("name", "__name__", "__str__"),
     }  # fmt: skip
+    if draft.bridge.name == "jax":
+        answers["ScalarType"] += ("dtype",)  # as jnp.float32 has one
     if method in answers.get(kind, ()):
         if draft.action in ("raise", "recurse"):
             return NOTHING if base is object else _of_base(kind, base, good)

@@ -46,6 +46,13 @@ def over(array: np.ndarray) -> Any:
             raise Unfit from None
 
 
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """Whether all elements lie in the storage, which may have been shrunk."""
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    end = (tensor.storage_offset() + last + 1) * tensor.element_size()
+    return tensor.numel() == 0 or end <= tensor.untyped_storage().nbytes()
+
+
 class Torch(Bridge):
     """On the CPU."""
 
@@ -63,6 +70,8 @@ class Torch(Bridge):
         if type(value) not in (torch.Tensor, torch.nn.Parameter):
             return super().array(value)  # one array among tensors is refused, all of them are not
         try:
+            if not _is_whole(value):  # torch and NumPy would copy what is not there
+                return None
             with torch.no_grad(), torch.inference_mode():
                 plain = value.detach().resolve_conj().resolve_neg().contiguous()
                 name = str(plain.dtype).removeprefix("torch.")
@@ -118,8 +127,8 @@ class Torch(Bridge):
         reader = getattr(torch.ops.anyop_junk, f"read_{param['kind']}", None)
         if reader is None or param.get("list"):
             return NOTHING
-        READ.clear()
         if getattr(draft, "action", "") in ("change", "recurse"):
+            draft.is_unread = True  # to ask it once more would be another call
             return NOTHING
         READ.clear()
         try:
@@ -129,18 +138,22 @@ class Torch(Bridge):
         return str(READ[0]).removeprefix("torch.") if param["kind"] == "ScalarType" else READ[0]
 
     def swallows(self, draft: Any) -> bool:
-        return draft.by_ops and any("whose __getattr__ does" in note for note in draft.notes)
+        methods = ("__getattr__", "__index__")
+        return draft.by_ops and any(f"whose {m} does" in n for m in methods for n in draft.notes)
 
     def is_its_own(self, draft: Any, error: BaseException) -> bool:
         text = str(error)
         if draft.is_fake and "Please convert all Tensors to FakeTensors" in text:
             return True  # a mode of torch's that takes no real ones
-        if draft.by_ops and draft.torchs_own and "Missing required argument 'input'" in text:
+        own = ("Missing required argument 'input'", "Too many positional arguments: ")
+        if draft.by_ops and draft.torchs_own and any(part in text for part in own):
             return True  # of torch.nested
         if draft.by_ops and draft.torchs_own and "Cannot access storage of" in text:
             return True  # torch asks a tensor for the number that stands in it
         if draft.by_ops and CALLED in text and type(error) is TypeError:
             return True
+        if draft.by_ops and "Not yet supported ScalarType" in text:
+            return True  # a number that is no dtype, converted before any kernel is asked
         if draft.by_ops and ("__repr__ returned non-string" in text or _is_in_repr(error)):
             return True  # torch prints what it refuses
         if draft.by_ops and draft.subject.metadata["name"] in text:

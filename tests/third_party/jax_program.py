@@ -3,6 +3,7 @@
 
 import math
 import sys
+from functools import partial
 
 import anyop
 import jax
@@ -147,6 +148,34 @@ refused(
     'odd.stats: dtype is a str, expected dtype such as "float32" or jnp.float32',
     lambda: odd.stats(rows, "int4"),
 )
+
+
+# A result of an optional tensor's dtype; one array is the gradient of two inputs, which are used again elsewhere.
+def gained(function, x, y, weight):
+    out, total = function(x, y, weight)
+    return (out * out).sum() + (total * x).sum() + y.sum()
+
+
+def gain_in_jax(x, y, weight):
+    total = x + y
+    return total if weight is None else total.astype(weight.dtype) * weight, total
+
+
+for dtype in (None, jnp.float32, jnp.float64):
+    x, y = jnp.arange(12.0, dtype=jnp.float32).reshape(3, 4), jnp.ones((3, 4), jnp.float32)
+    weight = None if dtype is None else jnp.arange(1, 5, dtype=dtype)
+    assert [v.dtype for v in jax.jit(odd.gain)(x, y, weight)] == [dtype or "float32", "float32"]
+    places = (0, 1) if weight is None else (0, 1, 2)
+    expected = jax.grad(lambda *a: gained(gain_in_jax, *a), places)(x, y, weight)
+    loss = jax.grad(lambda *a: gained(odd.gain, *a), places)
+    for function in (loss, jax.jit(loss)):
+        for value, wanted in zip(function(x, y, weight), expected, strict=True):
+            assert value.dtype == wanted.dtype and np.allclose(value, wanted)
+    only_y = jax.grad(partial(gained, odd.gain), 1)(x, y, weight)
+    assert np.allclose(only_y, expected[1])
+# Of a result that nothing depends on there is no gradient, not zeros: 0 * inf would be NaN.
+endless = jnp.full(4, jnp.inf)
+assert (jax.grad(lambda x: odd.gain(x, y, endless)[1].sum())(x) == 1).all()
 windows = odd.windows(jnp.arange(5, dtype=jnp.int16), 3, 2)
 assert windows.tolist() == [[0, 1, 2], [2, 3, 4]]
 refused(

@@ -2,6 +2,7 @@
 """What tests/torch_import_test.py runs in a process of its own: the operators of odd/ as torch's."""
 
 import sys
+from functools import partial
 
 import anyop
 import torch
@@ -128,4 +129,76 @@ windows = ops.windows(torch.arange(6, dtype=torch.int16, device="meta"), 3, 2)
 assert windows.shape == (2, 3) and windows.dtype == torch.int16
 refused(ValueError, "odd.windows: expected width <= L with L=2, width=3", lambda: ops.windows(
     torch.zeros(2, dtype=torch.int16, device="meta"), 3))  # fmt: skip
+
+
+# A result of an optional tensor's dtype; one tensor is the gradient of two inputs, which are used again elsewhere.
+def gained(op, x, y, weight):
+    out, total = op(x, y, weight)
+    return (out * out).sum() + (total * x).sum() + y.sum()
+
+
+def plain(x, y, weight):
+    total = x + y
+    out = total.to(weight.dtype) * weight if weight is not None else total
+    return out, total
+
+
+def leaves(weight_dtype):
+    torch.manual_seed(0)
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    weight = None if weight_dtype is None else torch.randn(4, dtype=weight_dtype)
+    return [value if value is None else value.requires_grad_() for value in (x, y, weight)]
+
+
+for dtype in (None, torch.float32, torch.float64):
+    given = leaves(dtype)
+    expected = torch.autograd.grad(gained(plain, *given), [v for v in given if v is not None])
+    assert (ops.gain(*given)[0].dtype, ops.gain(*given)[1].dtype) == (
+        dtype or torch.float32,
+        torch.float32,
+    )
+    with torch._subclasses.FakeTensorMode() as mode:
+        fakes = [value if value is None else mode.from_tensor(value) for value in given]
+        assert ops.gain(*fakes)[0].dtype == (dtype or torch.float32)
+    for op in (ops.gain, odd.gain):
+
+        def run(*values, op=op):
+            return gained(op, *values)
+
+        for make in (lambda f: f, lambda f: torch.compile(f, fullgraph=True, backend="aot_eager")):
+            values = leaves(dtype)
+            make(run)(*values).backward()
+            for value, wanted in zip((v for v in values if v is not None), expected):
+                assert value.grad.dtype == wanted.dtype
+                torch.testing.assert_close(value.grad, wanted)
+        plain_values = [value if value is None else value.detach() for value in given]
+        found = torch.func.grad(run, argnums=tuple(range(len(expected))))(*plain_values)
+        for value, wanted in zip(found, expected):
+            torch.testing.assert_close(value, wanted)
+        only_y = torch.autograd.grad(run(plain_values[0], *given[1:]), given[1])[0]
+        torch.testing.assert_close(only_y, expected[1])
+        one, two = plain_values[0].clone(), plain_values[1].clone()
+        written = op.out if op is ops.gain else op
+        write = partial(written, *given, out=one, sum=two)
+        refused(RuntimeError, "support automatic differentiation", write)
+        if dtype is not torch.float64:
+            found = op(one, two, plain_values[2])
+            written(one, two, plain_values[2], out=one, sum=two)
+            assert torch.equal(one, found[0]) and torch.equal(two, found[1])
+
+
+# Of a result that nothing depends on there is no gradient, not zeros: 0 * inf would be NaN.
+def only_sum(op, x, y, weight):
+    return op(x, y, weight)[1].sum()
+
+
+for op in (ops.gain, odd.gain):
+    x, y, weight = leaves(torch.float32)
+    endless = torch.full((4,), torch.inf)
+    only_sum(op, x, y, endless).backward()
+    assert x.grad.unique().tolist() == y.grad.unique().tolist() == [1.0]
+    found = torch.func.grad(partial(only_sum, op))(x.detach(), y.detach(), endless)
+    assert found.unique().tolist() == [1.0]
+refused(TypeError, "odd.gain: weight has dtype int32", lambda: odd.gain(
+    torch.ones(2), torch.ones(2), torch.ones(2, dtype=torch.int32)))  # fmt: skip
 print("all right")

@@ -93,7 +93,7 @@ std::vector<float> Encoder::Embed(const std::vector<int64_t>& ids) const {
 // norm(x + y), in the memory of x.
 Tensor Encoder::Norm(const Pair& pair, const Tensor& x, const Tensor& y) const {
   const Tensor sum = anyop::add(x, y, 1.0, x);
-  return anyop::layer_norm(sum, pair.weight, pair.bias, config_.eps, sum);
+  return anyop::layer_norm(sum, pair.weight, pair.bias, config_.eps, 0, std::nullopt, sum);
 }
 
 // norm(x + attention(x))

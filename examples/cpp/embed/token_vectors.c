@@ -33,11 +33,11 @@ static AnyopTensor* Call2(const char* op, const AnyopTensor* x, const AnyopTenso
 
 /* layer_norm(x, weight, bias, eps=1e-12) in the memory of x. */
 static int LayerNorm(AnyopTensor* x, const AnyopTensor* weight, const AnyopTensor* bias) {
-  AnyopValue values[5] = {Give(x), Give(weight), Give(bias)};
+  AnyopValue values[7] = {Give(x), Give(weight), Give(bias)};
   values[3].kind = kAnyopFloatValue;
   values[3].as.f = 1e-12;
-  values[4] = Give(x);
-  return AnyopInvoke(AnyopFindOperator("layer_norm"), values, 5, NULL);
+  values[6] = Give(x);
+  return AnyopInvoke(AnyopFindOperator("layer_norm"), values, 7, NULL);
 }
 
 /* The first rows of a matrix, in the same memory. shape is the caller's and must outlive them. */

@@ -16,6 +16,8 @@ from anyop.adapter import dtypes
 from anyop.adapter.operators import Operator
 from anyop.adapter.shapes import Unbound, sizes_text
 
+_MAX_RANK = 32  # the core's
+
 
 class Check:
     """One call whose inputs fit; gives the shapes and dtypes of its results."""
@@ -80,6 +82,9 @@ class Check:
         """Everything that is asked of one tensor."""
         where = f"{self.operator.name}: {param['name']}"
         behind = f" [element {element}]" if element >= 0 else ""
+        rank = len(self.framework.shape(tensor))
+        if rank > _MAX_RANK:
+            raise ValueError(f"{where} has {rank} dimensions, expected at most {_MAX_RANK}{behind}")
         if self.first is None:
             self.first = tensor
         device = self.framework.device(tensor)

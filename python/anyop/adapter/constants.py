@@ -116,12 +116,18 @@ def torch_number(torch: Any, value: Any, like: Any, dtype: str) -> Any:
 def _traced_replaced(values: list[Any], places: Sequence[int]) -> bool:
     """Puts JAX's arrays for NumPy's that stand beside traced ones, as jax.numpy does; whether there were any."""
     jax, numpy = sys.modules.get("jax"), sys.modules.get("numpy")
-    if not (jax and numpy and any(isinstance(values[at], jax.core.Tracer) for at in places)):
+    if not (jax and numpy):
+        return False
+    # No generator: it would turn a StopIteration of an odd object's __class__ into another error.
+    if not any([isinstance(values[at], jax.core.Tracer) for at in places]):  # noqa: C419
         return False
     changed = False
     for at in places:
         if type(values[at]) is numpy.ndarray:
-            array = jax.numpy.asarray(values[at])
+            try:
+                array = jax.numpy.asarray(values[at])
+            except TypeError:  # a dtype that JAX lacks: refused by name behind this
+                continue
             if array.dtype == values[at].dtype:  # else it would be narrowed in silence
                 values[at], changed = array, True
     return changed

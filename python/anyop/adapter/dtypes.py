@@ -27,10 +27,12 @@ def item_bytes(name: str) -> int:
 
 
 def ruled(rule: Mapping[str, Any], known: Mapping[str, Any]) -> str | None:
-    """The one dtype of a promotion or of an attribute; None where there is none."""
+    """The one dtype of a promotion, an attribute or the first tensor given; None where there is none."""
     if rule["rule"] == "attribute":
         given = known.get(rule["attribute"])
         return given if given is not None else known[rule["otherwise"]]
+    if rule["rule"] == "first_given":
+        return next(filter(None, map(known.get, rule["of"])), None)
     return core.promote(*(known[name] for name in rule["of"]))
 
 

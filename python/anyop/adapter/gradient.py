@@ -30,9 +30,18 @@ class Gradient:
         self.saved_results = tuple(at for at, name in enumerate(results) if name in saves)
         takes = {name.removeprefix("grad_") for name in backward.names[: backward.count]}
         gives = [name.removeprefix("grad_") for name in backward.names[backward.count :]]
+        given = [p for p in backward.inputs if p["name"].removeprefix("grad_") in results]
+        # Where all are optional, those of results that nothing depends on are None rather than zeros.
+        self.takes_none = all(p["optional"] for p in given if p["name"].startswith("grad_"))
         self.grads = tuple(at for at, name in enumerate(results) if name in takes)
         self.no_grads = tuple(at for at in range(len(results)) if at not in self.grads)
-        self.inputs = tuple(forward.index[name] for name in gives)  # of each backward result
+        shares = forward.metadata["backward"].get("shares", {})
+        # Of each input that has a gradient the number of the backward's result that it is.
+        self.inputs = {forward.index[name]: bit for bit, name in enumerate(gives)}
+        self.inputs |= {
+            forward.index[name]: self.inputs[forward.index[source]]
+            for name, source in shares.items()
+        }
         self.kept: list[int] = []  # attributes, by their place among the inputs
         self.letters: list[str] = []  # sizes
         self._places = [self._place(name) for name in backward.names[: backward.count]]
@@ -59,15 +68,16 @@ class Gradient:
         """The bits of the backward's results that are needed; -1 where it has no choice."""
         if not self.backward.has_optional_results:
             return -1
-        wanted = [at < len(needed) and needed[at] for at in self.inputs]
-        return sum(1 << bit for bit, is_wanted in enumerate(wanted) if is_wanted)
+        wanted = {bit for at, bit in self.inputs.items() if at < len(needed) and needed[at]}
+        return sum(1 << bit for bit in wanted)
 
     def place(self, found: Any, count: int) -> tuple[Any, ...]:
         """The backward's results as gradients of the first count inputs."""
         gradients = [None] * count
-        for at, value in zip(self.inputs, found if isinstance(found, tuple) else (found,)):
+        found = found if isinstance(found, tuple) else (found,)
+        for at, bit in self.inputs.items():
             if at < count:
-                gradients[at] = value
+                gradients[at] = found[bit]
         return tuple(gradients)
 
     def _place(self, name: str) -> int:
@@ -122,7 +132,7 @@ class Gradient:
             return lambda arguments: arguments
         framework = self.forward.framework
         contiguous, dtype_name = framework.contiguous, framework.dtype_name
-        if stricter == [0] and not integers:
+        if stricter == [0] and not integers and not self.takes_none:
             return lambda arguments: (contiguous(arguments[0]), *arguments[1:])
         grads = [at for at in self.backward.tensors if self.backward.names[at].startswith("grad_")]
 

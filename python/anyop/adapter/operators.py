@@ -13,13 +13,27 @@ from anyop.adapter.object_text import object_text
 
 
 class Operator:
-    """Everything is looked up once, when the operator is installed."""
+    """Its metadata, and all that follows from them, are read at the first use: most operators never have one."""
 
     def __init__(self, name: str, framework: Framework) -> None:
         self.name = name  # as anyop.metadata takes it and errors say it: "rms_norm", "acme.scale"
         self.framework = framework
-        self.metadata = anyop.metadata(name)
-        self.namespace, self.short = self.metadata["namespace"], self.metadata["name"]
+        space, _, self.short = name.rpartition(".")
+        self.namespace = space or "anyop"
+
+    def __getattr__(self, attribute: str) -> Any:
+        if self.__dict__.get("is_read"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {attribute}")
+        self.read()
+        return getattr(self, attribute)
+
+    def read(self) -> None:
+        """Now, instead of at the first use."""
+        self._read()
+        self.is_read = True  # last: another thread may ask meanwhile
+
+    def _read(self) -> None:
+        self.metadata = anyop.metadata(self.name)
         self.function = getattr(getattr(anyop.ops, self.namespace), self.short)
         self.inputs, self.results = self.metadata["inputs"], self.metadata["results"]
         self.count = len(self.inputs)

@@ -55,8 +55,9 @@ class Tangent:
         tangents: Mapping[str, Any],
         call: Call,
         fill: Fill,
+        dtype: Any = None,
     ) -> Any:
-        """The tangent of the result, None where it is zero.
+        """The tangent of the result, of this dtype, which is the result's; None where it is zero.
 
         values has all inputs and the result by name; tangents those of inputs that have one. call runs an operator
         by its name; fill(tensor, shape, number) makes a tensor of that tensor's dtype and device.
@@ -68,6 +69,10 @@ class Tangent:
             found = here.evaluate(self.formulas[name])
             if found is not None:
                 total = found if total is None else call("add", [total, found], {})
+        if (
+            dtype is not None and total is not None and total.dtype != dtype
+        ):  # as where weight has another one than x
+            total = call("cast", [total, dtype], {})
         return total
 
 

@@ -72,11 +72,8 @@ class Plan:
         for (role, path), kernel in self._kernel_files().items():
             plain = ["-std=c++17", *CPU_FLAGS, *defines]
             flags = plain if role == "host" else self._device_flags(role, kernel)
-            objects.append(
-                self._compile(
-                    [*self._command(role), *flags], self._linked(path), os.path.basename(path)
-                )
-            )
+            command, name = [*self._command(role), *flags], os.path.basename(path)
+            objects.append(self._compile(command, self._linked(path), name, role != "host"))
         for name in self.made.sources:
             table = [*self._command("host"), "-x", "c", "-std=c11", *CPU_FLAGS, *defines, "-Igen"]
             objects.append(self._compile(table, f"gen/{name}", os.path.basename(name)))
@@ -115,7 +112,7 @@ class Plan:
             self.steps += steps
         self.steps.append(Step(f"link {self.library}", link, f"entry/{self.library}", made))
 
-    def _compile(self, command: list[str], source: str, what: str) -> str:
+    def _compile(self, command: list[str], source: str, what: str, heavy: bool = False) -> str:
         """Plan one object file; returns its name."""
         output = f"o/{len(self.steps)}.o"
         command = [
@@ -132,7 +129,7 @@ class Plan:
             "-o",
             output,
         ]
-        self.steps.append(Step(what, command, output))
+        self.steps.append(Step(what, command, output, heavy=heavy))
         return output
 
     def _kernels(self) -> list[Kernel]:

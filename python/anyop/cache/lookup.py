@@ -57,7 +57,7 @@ def variants(request: Request) -> Iterator[str]:
         names = os.listdir(folder)
         for private in (cache_dir(), os.path.dirname(folder), folder):
             check_private(private)
-    except (FileNotFoundError, NotADirectoryError):  # none yet, or a clean-up removed the empty folder
+    except (FileNotFoundError, NotADirectoryError):  # none, or removed by a clean-up
         return
     for name in sorted(names, reverse=True):
         path = os.path.join(folder, name)

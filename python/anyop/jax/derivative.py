@@ -178,9 +178,9 @@ def _transpose(cotangents: Sequence[Any], *arrays: Any, linear: Linear) -> list[
     _refuse(linear, gradient, needed, cotangents)
     values = gradient.arguments(*_saved(linear, gradient, cotangents, arrays))
     found = _call_backward(gradient, values, needed, linear.site.use)
-    for at, value in zip(gradient.inputs, found):
+    for at, bit in gradient.inputs.items():
         if at in needed:
-            answer[needed[at]] = value
+            answer[needed[at]] = found[bit]
     return answer
 
 
@@ -215,6 +215,8 @@ def _saved(
     numbers = result_numbers(linear.site)
     by_number = {numbers[k]: ct for k, ct in zip(linear.floating, cotangents)}
     values, results = linear.values(arrays), linear.saved_results(arrays)
+    if gradient.takes_none:
+        by_number = {n: ct for n, ct in by_number.items() if type(ct) is not ad.Zero}
     grads = tuple(
         ad.instantiate_zeros(by_number[number]) if number in by_number else None
         for number in gradient.grads
@@ -228,9 +230,9 @@ def _call_backward(
     gradient: Gradient, values: Sequence[Any], needed: Mapping[int, int], use: str | None
 ) -> tuple[Any, ...]:
     operator = gradient.backward
+    mask = gradient.mask([at in needed for at in range(gradient.forward.count)])
     wanted = tuple(
-        not param["optional"] or at in needed
-        for param, at in zip(operator.results, gradient.inputs)
+        not param["optional"] or bool(mask >> bit & 1) for bit, param in enumerate(operator.results)
     )
     found = primitive.call(operator, values, wanted, use)
     return found if isinstance(found, tuple) else (found,)
@@ -251,9 +253,9 @@ def _push(*arrays: Any, linear: Linear) -> list[Any]:
     values = dict(zip(operator.names, linear.values(arrays)))
     for number, value in linear.saved_results(arrays).items():
         values[operator.results[number]["name"]] = value
-    with resumed(site.use):
-        found = rule.push(values, tangents, _call_by_name, _fill)
     (aval,) = linear.avals  # of the first and only result
+    with resumed(site.use):
+        found = rule.push(values, tangents, _call_by_name, _fill, aval.dtype)
     if found is None:
         found = jnp.zeros_like(arrays[linear.first_tangent], shape=aval.shape, dtype=aval.dtype)
     return [found]

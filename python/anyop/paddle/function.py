@@ -155,6 +155,8 @@ def _recorded(gradient: Gradient) -> type[PyLayer]:
         if saves_results:
             saved += results_of(found if isinstance(found, tuple) else (found,))
         ctx.save_for_backward(*saved)
+        if gradient.takes_none:
+            ctx.set_materialize_grads(False)
         # Whether each tensor wants a gradient is asked now: Paddle goes by what it was in the forward pass.
         stopped = [*map(stops, tensors_of(inputs))]
         identities, versions = [*map(id, saved)], [*map(version, saved)]
@@ -223,13 +225,17 @@ class _Giver(dict):
         tensors = how.forward.tensors
         needed = [at for at, stops in zip(tensors, stopped) if stops is False]
         names = back.names[back.count :]
-        skip = [name for name, at in zip(names, how.inputs) if at not in needed]
+        mask = how.mask([at in needed for at in range(how.forward.count)])
+        skip = [name for bit, name in enumerate(names) if not mask >> bit & 1]
         slots = [at for at, stops in zip(tensors, stopped) if stops is not None]
-        places = [how.inputs.index(at) if at in needed else None for at in slots]
+        places = [how.inputs[at] if at in needed else None for at in slots]
+        # Paddle adds to a gradient in place, so no two inputs get one tensor.
+        again = [place is not None and place in places[:at] for at, place in enumerate(places)]
 
         def place(found: Any) -> tuple:
             found = found if isinstance(found, tuple) else (found,)
-            return tuple(None if place is None else found[place] for place in places)
+            given = (None if place is None else found[place] for place in places)
+            return tuple(grad.clone() if is_again else grad for grad, is_again in zip(given, again))
 
         self[stopped] = (tuple(skip) if back.has_optional_results else (), place)
         return self[stopped]

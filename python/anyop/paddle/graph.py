@@ -123,17 +123,18 @@ def _backward(
             )
     arguments = list(how.arguments(grads, saved, kept))
     names = [param["name"] for param in back.results]
+    mask = how.mask([at in how.inputs and wants_gradient(value) for at, value in enumerate(inputs)])
     unwanted = {
         name
-        for name, at, param in zip(names, how.inputs, back.results)
-        if param["optional"] and not wants_gradient(inputs[at])
+        for bit, (name, param) in enumerate(zip(names, back.results))
+        if param["optional"] and not mask >> bit & 1
     }
     found = _infer(back, arguments, unwanted)
-    for bit, at in enumerate(how.inputs):  # Paddle wants exactly the shape that the input has
+    for at, bit in how.inputs.items():  # Paddle wants exactly the shape that the input has
         if found[bit] is not None and inputs[at] is not None:
             found[bit] = (list(inputs[at].shape), found[bit][1])
     made = _build(back, arguments, found, use)
-    by_place = dict(zip(how.inputs, made))
+    by_place = {at: made[bit] for at, bit in how.inputs.items()}
     gradients = []
     for at in how.forward.tensors:
         items = inputs[at] if isinstance(inputs[at], (list, tuple)) else [inputs[at]]
@@ -210,7 +211,10 @@ def _refuse_wrong(operator: Operator, at: int, value: Any) -> None:
 
 
 def _refuse(operator: Operator, results: Sequence[Any]) -> None:
-    """Nothing is written in place: a graph's values have no memory yet."""
+    """Nothing is written in place: a graph's values have no memory yet. False leaves out what is optional."""
+    for param, value in zip(operator.results, results):
+        if value is False and not param["optional"]:
+            raise TypeError(f"{operator.name}: {param['name']} is a bool, expected a tensor")
     given = [
         param["name"]
         for param, value in zip(operator.results, results)

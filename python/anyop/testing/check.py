@@ -3,8 +3,9 @@
 
 A floating result fits when |found - expected| <= tolerance * (1 + |expected|); the inputs are rounded to their dtypes
 before the reference sees them, and tolerance is the schema's for the dtype of that result. Where the expected value is
-infinite or NaN in that dtype, so must be the found one. Results of other dtypes must be equal. `reference` gets every
-argument by name. An argument that the operator changes (Tensor(a!)) must be changed by `reference` in the same way.
+infinite or NaN in that dtype, so must be the found one. Results of other dtypes must be equal, or be no further off
+than the tolerance that the schema states for an integer. `reference` gets every argument by name. An argument that the
+operator changes (Tensor(a!)) must be changed by `reference` in the same way.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def _check_new(
     """The allocating form: types, shapes, dtypes, values where some are expected; arguments unchanged."""
     before = built.snapshot()
     results = run.call(built.arguments)
-    dtypes = result_dtypes(run.subject.metadata, run.case.choice.names)
+    dtypes = result_dtypes(run.subject.metadata, run.case.names)
     shapes = result_shapes(run.subject, run.case)
     for at, (param, found) in enumerate(zip(run.subject.results, results)):
         name, dtype = param["name"], dtypes[param["name"]][0]
@@ -155,7 +156,11 @@ def _check_new(
 def _compare(run: _Run, name: str, dtype: str, found: np.ndarray, expected: np.ndarray) -> None:
     run.checked.values += found.size
     if not is_floating(dtype):
-        wrong = found != expected.astype(found.dtype)
+        steps = run.subject.metadata["tolerance"].get(dtype)
+        if steps is None:
+            wrong = found != expected.astype(found.dtype)
+        else:
+            wrong = ~(np.abs(found.astype(float) - expected) <= steps)
         if wrong.any():
             at = tuple(map(int, np.argwhere(wrong)[0]))
             raise run.fail(f"{name}{list(at)} is {found[at]}, expected {expected[at]}")

@@ -104,6 +104,9 @@ def allowed(param: Mapping[str, Any], names: Mapping[str, str | None]) -> list[s
         a, b = (names[name] for name in rule["of"])
         promoted = promote(a, b)
         return [promoted] if promoted else []
+    if rule["rule"] == "first_given":
+        first, second = rule["of"]
+        return [names.get(first) or names[second]]
     if rule["rule"] == "attribute":
         return [names.get(rule["attribute"]) or names[rule["otherwise"]]]
     same = [names[rule["same_as"]]] if rule["same_as"] else []

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anyop.testing.draw import Drawer, Point
-from anyop.testing.dtype_choices import DtypeChoice, dtype_choices
+from anyop.testing.dtype_choices import DtypeChoice, allowed, dtype_choices
 from anyop.testing.placed import kinds_of, layout_of
 from anyop.testing.sizes import Shape, broadcast, product, shape_of
 from anyop.testing.subject import Subject
@@ -34,6 +34,11 @@ class Case:
     )  # of arguments and results; others plain
     expanded: Mapping[str, Shape] = field(default_factory=dict)  # of arguments expand(...)
     special: bool = False  # with infinities and NaN among the values
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """The dtypes of what is given: None for absent tensors."""
+        return {n: None if n in self.absent else dtype for n, dtype in self.choice.names.items()}
 
 
 CASE_CLASSES = (
@@ -69,6 +74,12 @@ def has_special(subject: Subject, choice: DtypeChoice) -> bool:
     asked = [choice.names.get(param["name"]) for param in subject.attributes]
     floating = [name for name in choice.names.values() if name and "float" in name]
     return bool(floating) and all(name is None or "float" in name for name in asked)
+
+
+def fits(subject: Subject, case: Case) -> bool:
+    """Whether the dtypes of what is given are right: one may follow that of an absent tensor."""
+    given = (param for param in subject.tensors if param["name"] not in case.absent)
+    return all(case.names[param["name"]] in allowed(param, case.names) for param in given)
 
 
 class _Maker:
@@ -206,7 +217,9 @@ class _Maker:
         )
         for names in subsets:
             label = f"without {', '.join(names)}"
-            yield self._case(label, "absent", base, absent=frozenset(names))
+            case = self._case(label, "absent", base, absent=frozenset(names))
+            if fits(self.subject, case):
+                yield case
 
     def _lists(self) -> Iterator[Case]:
         lengths = {param["shape"]["length"] for param in self.subject.tensors if param["list"]}

@@ -43,7 +43,9 @@ class Differentiated:
         """By input: what the backward operator gives."""
         found = _call(self.backward, dict(self._backward_arguments()))
         names = [param["name"].removeprefix("grad_") for param in self.backward.results]
-        return dict(zip(names, found, strict=True))
+        gradients = dict(zip(names, found, strict=True))
+        shares = self.subject.metadata["backward"]["shares"]
+        return gradients | {name: gradients[source] for name, source in shares.items()}
 
     def _backward_arguments(self) -> Iterator[tuple[str, Any]]:
         """The contract of [backward]: every argument is found by its name."""

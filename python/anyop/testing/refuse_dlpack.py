@@ -136,7 +136,7 @@ def _stretched(good: Good, sizes: Sizes) -> tuple[dict[str, Any], bool]:
         dtype = numpy_dtype(good.choice.names[param["name"]])
         overflows |= product(shape) * dtype.itemsize >= 2**63
         one = np.zeros(1, dtype)
-        if max(shape, default=0) < 2**60:
+        if product(shape) < 2**20:
             arguments[param["name"]] = np.zeros(shape, dtype)
         else:
             arguments[param["name"]] = DlpackArray(

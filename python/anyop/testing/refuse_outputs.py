@@ -43,7 +43,7 @@ def output_type(good: Good) -> Iterator[Refusal]:
 
 def _out_is_tuple(s: Subject) -> bool:
     """out= stands for all results; not where one of several is named so."""
-    return len(s.results) > 1 and all(param["name"] != "out" for param in s.results)
+    return len(s.results) > 1 and all(p["name"] != "out" for p in (*s.inputs, *s.results))
 
 
 @refuses("tuple of outputs", "arity", _out_is_tuple)

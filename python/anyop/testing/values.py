@@ -79,10 +79,11 @@ def draw(
     shape: Shape,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """Values of one tensor: normal, or from the range that [test] names; integers small."""
+    """Values of one tensor: normal, or from the range that [test] names, in order where it says so; integers small."""
     name = case.choice.names[param["name"]]
     dtype = numpy_dtype(name)
-    bounds = (subject.metadata["test"] or {}).get("range", {}).get(param["name"])
+    test = subject.metadata["test"] or {}
+    bounds = test.get("range", {}).get(param["name"])
     if bounds:
         bounds = [b if isinstance(b, float) else evaluate(b, case.point.sizes) for b in bounds]
     if is_floating(name):
@@ -92,7 +93,8 @@ def draw(
     low, high = bounds or ((0, 9) if name.startswith("u") else (-8, 9))
     if high <= low:  # an empty range, as of an index into a table without rows
         return np.zeros(shape, dtype)
-    return generator.integers(low, high, shape).astype(dtype)
+    values = generator.integers(low, high, shape).astype(dtype)
+    return np.sort(values) if param["name"] in test.get("sorted", ()) else values
 
 
 def _draw_floats(shape, dtype, bounds, special, generator) -> np.ndarray:
@@ -143,7 +145,7 @@ def result_shapes(subject: Subject, case: Case) -> dict[str, Shape]:
 
 def place_outputs(subject: Subject, case: Case, fill: int = OUTPUT_FILL) -> dict[str, Placed]:
     """Guarded memory for out=."""
-    dtypes = result_dtypes(subject.metadata, case.choice.names)
+    dtypes = result_dtypes(subject.metadata, case.names)
     placed = {}
     for param in subject.metadata["results"]:
         name = param["name"]

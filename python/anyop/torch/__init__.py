@@ -5,6 +5,7 @@ Gradients, torch.compile, torch.export, torch.func, autocast and the flop counte
 ``torch.ops.anyop.<op>`` alike. Needs torch 2.9 or newer.
 """
 
+import importlib
 from typing import Any
 
 from anyop import _frameworks
@@ -34,7 +35,7 @@ if _is_paddle:  # what code written for torch gets under Paddle's proxy
     from anyop.paddle import slow_call
 
     def __getattr__(name: str) -> Any:
-        if name in ("nn", "replace"):
+        if name in ("apex", "nn", "replace"):
             raise ImportError(
                 f"anyop.torch.{name} is for PyTorch, and torch is Paddle here (its torch proxy, or "
                 "ANYOP_FRAMEWORK=paddle): call anyop.<op> on Paddle's tensors, as anyop.paddle does; "
@@ -55,12 +56,17 @@ else:
     from anyop.torch.overlaying import overlay
     from anyop.torch.replacing import replace
 
-    __all__ = ["nn", "overlay", "replace", "slow_call"]
+    def __getattr__(name: str) -> Any:
+        if name != "apex":
+            raise AttributeError(f"module {__name__} has no attribute {name}")
+        return importlib.import_module("anyop.torch.apex")  # few need it
+
+    __all__ = ["apex", "nn", "overlay", "replace", "slow_call"]
 
 
 def __dir__() -> list[str]:
     """What users call, without the modules behind it."""
-    public = ("device", "nn", "overlay", "replace")
+    public = ("apex", "device", "nn", "overlay", "replace")
     return sorted(
         name for name in globals() if name in public or (name[:2] == "__" and name != "__getattr__")
     )

@@ -14,9 +14,8 @@ from anyop.torch.operators import Operator
 _KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA", "privateuseone": "AutocastPrivateUse1"}
 
 
-def install(operator: Operator, library: torch.library.Library) -> None:
-    """Register a rule for each kind of device; without `autocast` in the file the operator runs as it is."""
-    wanted = operator.metadata.get("autocast")
+def install(operator: Operator, wanted: str | None, library: torch.library.Library) -> None:
+    """Register a rule for each kind of device; without `autocast` in its file an operator runs as it is."""
     if wanted is None:
         return
     for device, key in _KEYS.items():

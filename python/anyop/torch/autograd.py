@@ -3,7 +3,8 @@
 
 torch.library.register_autograd is not used: its Function is refused inside torch.func.grad. A Python kernel at the
 Autograd key costs some 4.5 us a call, also of plain tensors; where the C++ half handles those itself, it defines the
-overloads `autograd` and `out_autograd`, which it calls for all others, and the kernels of this file are theirs.
+overloads `autograd` and `out_autograd`, before the first of the others, which it calls for these: their kernels are
+those of this file.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
-from anyop import _scope
+from anyop import _scope, _torch_glue
 from anyop._load import core
 from anyop.adapter.gradient import Gradient
 from anyop.torch.forward_mode import ForwardMode, is_active
-from anyop.torch.gradient import requires
+from anyop.torch.gradient import gradients, requires
 from anyop.torch.operators import Operator
 
 Run = Callable[[Sequence[Any]], Any]
@@ -29,26 +31,48 @@ Run = Callable[[Sequence[Any]], Any]
 Rule = Callable[[Run, list[Any], "str | None"], Any]
 
 
-def install(
-    operator: Operator,
-    how: Gradient | str,
-    is_backward: bool,
-    forward_mode: ForwardMode,
-    library: torch.library.Library,
-) -> None:
-    """Register the kernels of both overloads."""
-    _bump_versions(operator, library)
-    if isinstance(how, Gradient):
-        rule = _recorded(how)
-    elif is_backward:
-        rule = _once(operator)
-    elif operator.mutated or _has_floating_result(operator):
-        rule = _refused(operator, how)
-    else:  # only integers come out: there is nothing to differentiate
-        return
-    _register(operator, "", rule, forward_mode, library)
-    if operator.out is not None:
-        _register(operator, "out", _refused_out(operator), forward_mode, library)
+_libraries: dict[str, torch.library.Library] = {}  # of operators by name
+_defined: set[tuple[str, str]] = set()  # overloads of their own that have their kernel
+_lock = Lock()
+
+
+def install(operator: Operator, library: torch.library.Library) -> None:
+    """Register the kernels of both overloads, unless the C++ half asks for them by `define`."""
+    if core.torch_problem(operator.name) or _torch_glue.load() is None:
+        _bump_versions(operator, library)
+        _register(operator, "", library)
+        if operator.out is not None:
+            _register(operator, "out", library)
+    else:
+        _libraries[operator.name] = library
+
+
+def define(name: str, destination: int) -> bool:
+    """Give the overload with which the C++ half records its kernel, once; where it cannot be, the error is kept."""
+    try:
+        operator = gradients.operators[name]
+        own = f"{operator.short}.{'out_' if destination else ''}autograd"
+        with _lock:
+            if (name, own) not in _defined:
+                _register(operator, "out" if destination else "", _libraries[name], own)
+                _defined.add((name, own))
+        return True
+    except BaseException as error:
+        core.keep_torch_error(error)
+        return False
+
+
+def _rule(operator: Operator, overload: str) -> Rule | None:
+    """None: only integers come out, so there is nothing to differentiate."""
+    how = gradients.of(operator.name)
+    differentiable = operator.mutated or _has_floating_result(operator)
+    if isinstance(how, Gradient) or differentiable:
+        if overload:
+            return _refused_out(operator)
+        if isinstance(how, Gradient):
+            return _recorded(how)
+        return _once(operator) if gradients.is_backward(operator.name) else _refused(operator, how)
+    return None
 
 
 def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
@@ -68,30 +92,29 @@ def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 
 def _register(
-    operator: Operator,
-    overload: str,
-    rule: Rule,
-    forward_mode: ForwardMode,
-    library: torch.library.Library,
+    operator: Operator, overload: str, library: torch.library.Library, own: str = ""
 ) -> None:
-    """At the overload that the C++ half calls, else at the Autograd key."""
-    own = "out_autograd" if overload else "autograd"
+    """At an overload of its own, which the C++ half calls, else at the Autograd key."""
+    rule = _rule(operator, overload)
     op = getattr(operator.packet, overload or "default")
-    if own in operator.packet.overloads():
+    forward_mode = ForwardMode(operator, gradients.operators)
+    if own:
 
         def run(args: tuple, kwargs: dict[str, Any]) -> Any:
             return _start(operator, rule, op, args, kwargs)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                if is_active():
+                if rule is not None and is_active():
                     return forward_mode.call(run, args, kwargs)
                 return run(args, kwargs)
             except BaseException as error:  # torch's C shim, above, would lose it
                 core.keep_torch_error(error)
                 raise
 
-        library.impl(f"{operator.short}.{own}", call, "CompositeImplicitAutograd")
+        library.impl(own, call, "CompositeImplicitAutograd")
+        return
+    if rule is None:
         return
 
     def kernel(keyset: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
@@ -107,8 +130,8 @@ def _register(
 
 
 def _bump_versions(operator: Operator, library: torch.library.Library) -> None:
-    """Tell autograd what is written; the C++ half does it itself where it has the overload `autograd`."""
-    if "autograd" in operator.packet.overloads() or core.torch_problem(operator.name):
+    """Tell autograd what is written, as the C++ half does with the glue."""
+    if core.torch_problem(operator.name):
         return  # a Python kernel calls anyop.<op>, which does it
     written = {"": [operator.names[at] for at in operator.mutated]}
     if operator.out is not None:
@@ -132,7 +155,7 @@ def _bump_versions(operator: Operator, library: torch.library.Library) -> None:
         library.impl(name, kernel, "ADInplaceOrView", with_keyset=True)
 
 
-def _start(operator: Operator, rule: Rule, op: Callable, args: tuple, kwargs: dict) -> Any:
+def _start(operator: Operator, rule: Rule | None, op: Callable, args: tuple, kwargs: dict) -> Any:
     def run(inputs: Sequence[Any]) -> Any:
         """The call with these inputs in place of those that were given."""
         positional = inputs[: min(len(args), operator.count)]
@@ -140,7 +163,7 @@ def _start(operator: Operator, rule: Rule, op: Callable, args: tuple, kwargs: di
         with _levels_below_record(), torch._C._AutoDispatchBelowAutograd():
             return op(*positional, *args[operator.count :], **{**kwargs, **named})
 
-    if not requires((*args, *kwargs.values())):
+    if rule is None or not requires((*args, *kwargs.values())):
         with torch._C._AutoDispatchBelowAutograd():
             return op(*args, **kwargs)
     return rule(run, operator.fill(args, kwargs), operator.scope(kwargs))
@@ -174,6 +197,8 @@ def _recorded(gradient: Gradient) -> Rule:
             ctx.scope = _scope.now() if use is None else use
             without = [results[at] for at in gradient.no_grads if results[at] is not None]
             ctx.mark_non_differentiable(*without)
+            if gradient.takes_none:
+                ctx.set_materialize_grads(False)
             return found
 
         @staticmethod

@@ -37,6 +37,7 @@ def _start(dynamo: ModuleType) -> None:
 
 def _substitute(operator: Operator) -> None:
     name = operator.name
+    operator.read()  # Dynamo could not trace that
     _traced[name] = operator
 
     def traced(*args: Any, **kwargs: Any) -> Any:

@@ -13,10 +13,10 @@ from anyop.torch.dtypes import BY_NAME
 from anyop.torch.operators import Operator
 
 
-def install(operator: Operator, library: torch.library.Library) -> None:
+def install(operator: Operator, has_out: bool, library: torch.library.Library) -> None:
     """Register the fake kernels of both overloads."""
     _register(operator.qualified, _functional(operator), library)
-    if operator.out is not None:
+    if has_out:
         _register(f"{operator.qualified}.out", _out(operator), library)
 
 
@@ -28,13 +28,11 @@ def _register(name: str, fake: Callable[..., Any], library: torch.library.Librar
 
 
 def _functional(operator: Operator):
-    results = operator.results
-
     def fake(*args: Any, **kwargs: Any) -> Any:
         check = Check(operator, operator.fill(args, kwargs))
         wanted = operator.wanted(args, kwargs)
         made = []
-        for at, param in enumerate(results):
+        for at, param in enumerate(operator.results):
             if param["optional"] and not wanted >> at & 1:
                 made.append(None)
                 continue

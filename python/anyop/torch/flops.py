@@ -15,14 +15,13 @@ _COUNTER = "torch.utils.flop_counter"  # it imports Triton: not before somebody 
 
 
 def install(operators: list[Operator]) -> None:
-    """Register the formulas of those that state one."""
-    stating = [operator for operator in operators if operator.metadata.get("flops")]
+    """Register the formulas of operators that state one."""
 
     def register(counter: ModuleType) -> None:
-        for operator in stating:
+        for operator in operators:
             counter.register_flop_formula(operator.packet, get_raw=True)(_formula(operator))
 
-    if stating:
+    if operators:
         when_imported(_COUNTER, register)
 
 

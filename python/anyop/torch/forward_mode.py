@@ -54,7 +54,7 @@ class ForwardMode:
         values = [*self.operator.fill(args, kwargs), out]
         named = dict(zip(self.operator.names, values))
         run = partial(self._run, self.operator.scope(kwargs))
-        tangent = self.tangent.push(named, found, run, _filled)
+        tangent = self.tangent.push(named, found, run, _filled, out.dtype)
         return out if tangent is None else forward_ad.make_dual(out, tangent, level=_LEVEL)
 
     def _tangents(self, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of anyop.<op> on plain tensors: an own autograd.Function around the C entry, without torch's dispatcher.
 
-Everything that depends on the operator is decided when it is installed; a call touches its arguments once.
+Everything that depends on the operator is decided at its first gradient; a call touches its arguments once.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from anyop import _scope
 from anyop.adapter.gradient import Gradient, picker
 from anyop.torch.autograd import out_error, refuse_inputs
+from anyop.torch.gradient import gradients
 from anyop.torch.operators import Operator
 
 Entry = Callable[[tuple, dict[str, Any]], Any]
@@ -21,10 +22,16 @@ Entry = Callable[[tuple, dict[str, Any]], Any]
 entries: dict[str, Entry] = {}  # by the operator's name; what the C entry calls for a gradient
 
 
-def install(operator: Operator, how: Gradient | str, dispatched: Entry) -> None:
-    """Make the entry of one operator; without a plain gradient that of the dispatcher, which says why not."""
-    plain = isinstance(how, Gradient) and not operator.has_optional_results
-    entries[operator.name] = _entry(operator, how) if plain else dispatched  # type: ignore[arg-type]
+def install(operator: Operator, dispatched: Entry) -> None:
+    """The entry of one operator is made at its first use; without a plain gradient that of the dispatcher."""
+
+    def first(args: tuple, kwargs: dict[str, Any]) -> Any:
+        how = gradients.of(operator.name)
+        plain = isinstance(how, Gradient) and not operator.has_optional_results
+        entry = entries[operator.name] = _entry(operator, how) if plain else dispatched  # type: ignore[arg-type]
+        return entry(args, kwargs)
+
+    entries[operator.name] = first
 
 
 def call_with_gradient(name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -62,7 +69,7 @@ def _function(operator: Operator, gradient: Gradient) -> type[torch.autograd.Fun
     back, keep, arguments = gradient.backward, gradient.keep, gradient.arguments
     give, place = _giver(gradient), gradient.place
     run_back, unwanted = _caller(back, with_keywords=True), _Unwanted(gradient)
-    grads_of = picker(gradient.grads)
+    grads_of, takes_none = picker(gradient.grads), gradient.takes_none
 
     class Recorded(torch.autograd.Function):
         @staticmethod
@@ -70,6 +77,8 @@ def _function(operator: Operator, gradient: Gradient) -> type[torch.autograd.Fun
             found = run(inputs)
             ctx.kept = keep(inputs)
             ctx.scope = _scope.now()
+            if takes_none:
+                ctx.set_materialize_grads(False)
             save(ctx, inputs, found)
             return found
 
@@ -121,7 +130,7 @@ def _giver(gradient: Gradient) -> Callable[[Any], tuple] | None:
     """Puts the backward's results at the places of their inputs, where these come first and in order."""
     count, inputs = gradient.forward.count, gradient.inputs
     rest = (None,) * (count - len(inputs))
-    if inputs != tuple(range(len(inputs))):
+    if inputs != {at: at for at in range(len(inputs))}:
         return None
     if len(inputs) == 1:
         return lambda found: (found, *rest)

@@ -2,7 +2,8 @@
 """Modules of Hugging Face models that anyop operators can stand in for: their structure, forward and check.
 
 These modules have no base class in common, so each is known by what it holds and, before it is swapped, by its
-results on random numbers: another formula behind the same names (Gemma's norm scales by 1 + weight) is found out.
+results on random numbers: another formula behind the same names (Gemma's norm scales by 1 + weight) is found out,
+and tried with the next kind that holds the same.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import copy
 import copyreg
 import functools
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,6 +42,10 @@ class Swapped:
         """Stand-ins of the module with random weights, inputs, and the result that is expected of them."""
         raise NotImplementedError
 
+    @classmethod
+    def prepare(cls, module: torch.nn.Module, found: Any) -> None:
+        """Tells the class that the module is given what else depends on the module's own."""
+
     def __reduce_ex__(self, protocol):
         """Copy and pickle by the two base classes: no module holds the class made of them by name."""
         function, arguments, *state = super().__reduce_ex__(protocol)
@@ -48,9 +55,15 @@ class Swapped:
 
 
 class RmsNorm(Swapped):
-    """weight * x / sqrt(mean(x^2) + eps). Where weight and x differ in dtype, the module's own forward runs."""
+    """(weight + weight_offset) * x / sqrt(mean(x^2) + eps).
+
+    Where weight and x differ in dtype, the result has the one that the module's own forward gives, seen once for each
+    class; where that is another formula, or was not looked at (a module that was unpickled), it runs itself.
+    """
 
     operator = "rms_norm"
+    weight_offset = 0.0
+    mixed: dict[tuple[torch.dtype, torch.dtype], torch.dtype] = {}  # noqa: RUF012  of x, weight: of the result
 
     @staticmethod
     def looks_like(module):
@@ -59,20 +72,61 @@ class RmsNorm(Swapped):
             return False
         return module.weight is not None and module.weight.dim() == 1 and _eps(module) is not None
 
-    @staticmethod
-    def trial(module, random):
+    @classmethod
+    def trial(cls, module, random):
         eps, D = float(_eps(module)), module.weight.numel()
         scales = random(3, 1).new_tensor([[1.0], [math.sqrt(eps) or 1e-3], [100.0]])
         weight, x = random(D), random(3, D) * scales
         stand_in = _stand_in(module, _parameters={"weight": torch.nn.Parameter(weight)})
-        yield stand_in, x, anyop.rms_norm(x, weight, eps)
+        yield stand_in, x, anyop.rms_norm(x, weight, eps, weight_offset=cls.weight_offset)
+
+    @classmethod
+    def prepare(cls, module, found):
+        if "mixed" not in vars(found):
+            found.mixed = cls._seen(module)
+
+    @classmethod
+    @unrecorded()
+    @torch.no_grad()
+    def _seen(cls, module):
+        """The dtypes of x and weight for which the module's own forward is this norm, and of its result."""
+        results, limits = {}, {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+        generator = torch.Generator().manual_seed(0)
+        wide, D = partial(torch.randn, generator=generator, device="cpu"), module.weight.numel()
+        eps, more = float(_eps(module)), {"weight_offset": cls.weight_offset}
+        for types in itertools.permutations(limits, 2):
+            x, weight = wide(3, D).to(types[0]), wide(D).to(types[1])
+            stand_in = _stand_in(module, _parameters={"weight": torch.nn.Parameter(weight)})
+            try:
+                with torch.autocast("cpu", enabled=False):
+                    found = type(module).forward(stand_in, x)
+            except Exception:  # somebody else's: it may refuse these dtypes
+                continue
+            expected = anyop.rms_norm(x.double(), weight.double(), eps, **more)
+            limit = max(limits[t] for t in types)
+            if found.dtype in limits and torch.allclose(found.double(), expected, limit, limit):
+                results[types] = found.dtype
+        return results
 
     def forward(self, x):
-        if x.dtype is not self.weight.dtype:
-            return super().forward(x)
+        weight, dtype = self.weight, x.dtype
+        if weight.dtype is not dtype:
+            dtype = self.mixed.get((x.dtype, weight.dtype))
+            if dtype is None:
+                return super().forward(x)
+            weight = weight.float()  # of another one, the operator takes float32 alone
         rows = x if x.stride(-1) == 1 else x.contiguous()
+        more = {"weight_offset": self.weight_offset} if self.weight_offset else {}
+        if dtype is not x.dtype:
+            more["dtype"] = dtype
         # Autocast may have made the result float32, which the module's own forward does not.
-        return anyop.rms_norm(rows, self.weight, _eps(self)).to(x.dtype)
+        return anyop.rms_norm(rows, weight, _eps(self), **more).to(dtype)
+
+
+class GemmaNorm(RmsNorm):
+    """(1 + weight) * x / sqrt(mean(x^2) + eps)."""
+
+    weight_offset = 1.0
 
 
 class GatedParts(Swapped):
@@ -160,14 +214,14 @@ class GeluTanh(_Activation):
         return anyop.gelu(x, approximate="tanh")
 
 
-KINDS = (RmsNorm, GatedParts, GatedMatrix, Silu, Gelu, GeluTanh)
+KINDS = (RmsNorm, GemmaNorm, GatedParts, GatedMatrix, Silu, Gelu, GeluTanh)
 
 
-def kind_of(module: torch.nn.Module) -> type[Swapped] | None:
-    """The kind whose structure the module has."""
+def kinds_of(module: torch.nn.Module) -> list[type[Swapped]]:
+    """The kinds whose structure the module has."""
     if isinstance(module, Swapped) or not _takes_one_input(module):
-        return None
-    return next((kind for kind in KINDS if kind.looks_like(module)), None)
+        return []
+    return [kind for kind in KINDS if kind.looks_like(module)]
 
 
 def agrees(module: torch.nn.Module, kind: type[Swapped]) -> bool:

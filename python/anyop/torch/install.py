@@ -10,7 +10,6 @@ import torch
 import anyop
 from anyop import _operators
 from anyop._load import core
-from anyop.adapter import gradient
 from anyop.torch import (
     autocast,
     autograd,
@@ -18,14 +17,13 @@ from anyop.torch import (
     dispatch,
     fake,
     flops,
-    forward_mode,
     function,
     python_kernels,
     vmap,
 )
-from anyop.torch.operators import Operator
+from anyop.torch.gradient import gradients
+from anyop.torch.operators import Operator, has_out
 
-_operators_by_name: dict[str, Operator] = {}
 _libraries: dict[str, torch.library.Library] = {}  # by namespace; they keep the registrations alive
 
 
@@ -43,12 +41,12 @@ def install_all() -> None:
 
 def install(names: list[str]) -> None:
     """Register these operators with torch and install all rules. Nothing to do for those that are there."""
-    problem = core.register_torch()
+    problem = core.register_torch(autograd.define)
     if problem:
         raise ImportError(f"anyop.torch: {problem}")
     new = []
     for name in names:
-        if name in _operators_by_name:
+        if name in gradients.operators:
             continue
         refused = core.torch_problem(name)
         if refused and python_kernels.can_help():
@@ -57,20 +55,19 @@ def install(names: list[str]) -> None:
             dispatch.refuse(name, refused)
             continue
         new.append(Operator(name))
-    _operators_by_name.update((operator.name, operator) for operator in new)
-    hows = {operator.name: gradient.find(operator, _operators_by_name) for operator in new}
-    backwards = {how.backward.name for how in hows.values() if isinstance(how, gradient.Gradient)}
+    counted = []
     for operator in new:
-        library = _library(operator.namespace)
-        fake.install(operator, library)
-        tangents = forward_mode.ForwardMode(operator, _operators_by_name)
-        is_backward = operator.name in backwards
-        autograd.install(operator, hows[operator.name], is_backward, tangents, library)
-        function.install(operator, hows[operator.name], dispatch.install(operator))
+        library, stated = _library(operator.namespace), anyop.metadata(operator.name)
+        gradients.add(operator, stated)
+        fake.install(operator, has_out(stated), library)
+        function.install(operator, dispatch.install(operator))
         vmap.install(operator, library)
-        autocast.install(operator, library)
+        autocast.install(operator, stated.get("autocast"), library)
         compile.install(operator)
-    flops.install(new)
+        counted += [operator] if stated.get("flops") else []
+    for operator in new:
+        autograd.install(operator, _library(operator.namespace))
+    flops.install(counted)
 
 
 def _library(namespace: str) -> torch.library.Library:

@@ -52,11 +52,15 @@ def match(module: torch.nn.Module, device_type: str, asked: bool = False) -> typ
         found, operator = LAYERS[original]
         reason = _setting(module)
     else:
-        kind: Any = hugging_face.kind_of(module)
-        if kind is None:
+        kinds: Any = hugging_face.kinds_of(module)
+        if not kinds:
             return None
-        found, operator = hugging_face.joined(kind, original), kind.operator
-        reason = None if hugging_face.agrees(module, kind) else f"it does not compute {operator}"
+        kind = next((kind for kind in kinds if hugging_face.agrees(module, kind)), None)
+        operator = kinds[0].operator
+        reason = None if kind else f"it does not compute {operator}"
+        found = hugging_face.joined(kind or kinds[0], original)
+        if kind:
+            kind.prepare(module, found)
     reason = reason or _object(module) or _device(module, operator, device_type)
     if operator == "linear" and not asked:
         reason = reason or _slower(module.weight)

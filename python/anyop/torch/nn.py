@@ -42,11 +42,10 @@ class RMSNorm(torch.nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = _rows(x, self.normalized_shape)
-        weight = rows.new_ones(rows.shape[-1]) if self.weight is None else _flat(self.weight)
         eps = self.eps
         if eps is None:
             eps = torch.finfo(torch.float64 if x.dtype is torch.float64 else torch.float32).eps
-        return _shaped(anyop.rms_norm(rows, weight, eps), x)
+        return _shaped(anyop.rms_norm(rows, _flat(self.weight), eps), x)
 
 
 class LayerNorm(torch.nn.LayerNorm):

@@ -13,17 +13,26 @@ from anyop.torch import python_kernels
 from anyop.torch.framework import FRAMEWORK
 
 
+def has_out(metadata: dict[str, Any]) -> bool:
+    """Whether there is an overload that writes into given results: torch knows no optional ones."""
+    results = metadata["results"]
+    return bool(results) and not any(result["optional"] for result in results)
+
+
 class Operator(operators.Operator):
-    """Everything is looked up once, when the operator is installed."""
+    """As torch.ops.<namespace>.<op>."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, FRAMEWORK)
         self.qualified = f"{self.namespace}::{self.short}"
+
+    def _read(self) -> None:
+        super()._read()
         self.packet = getattr(getattr(torch.ops, self.namespace), self.short)
         self.default = self.packet.default
-        self.out = self.packet.out if "out" in self.packet.overloads() else None
+        self.out = self.packet.out if has_out(self.metadata) else None
         # Whether a call by torch.ops can say its scope. Before torch 2.10 only Python kernels get text.
-        has_text = not python_kernels.IS_OLD or core.torch_problem(name) is not None
+        has_text = not python_kernels.IS_OLD or core.torch_problem(self.name) is not None
         self.takes_scope = has_text and "use" not in self.names
 
     def fill(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:

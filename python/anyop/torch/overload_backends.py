@@ -18,8 +18,6 @@ import torch
 from anyop import _operators, _torch_device
 from anyop._nearest import did_you_mean
 from anyop.adapter.object_text import object_text
-from anyop.backend import flaggems
-from anyop.backend.python import describe, missing
 
 _BUILT_IN = ("native", "boxed", "cpu_fallback", "none")
 _FLAGGEMS = "flaggems"
@@ -154,6 +152,8 @@ def _call(key: tuple[str, str], *arguments: Any, **named: Any) -> Any:
             raise NotImplementedError("was unregistered")
         return function(*arguments, **named)
     except NotImplementedError as error:
+        from anyop.backend.python import describe
+
         why = str(error) or (describe(function) if function else "")
         torch.ops.anyop_device.decline(why.split("\nException raised from", 1)[0])
         raise
@@ -163,6 +163,8 @@ def _provide(overload: str, backend: str) -> bool:
     """Called once for each overload and backend that a route names and nobody has registered."""
     if backend != _FLAGGEMS:
         return False
+    from anyop.backend import flaggems
+
     try:
         found = overload_of(overload)
         function = flaggems.python_functions(torch)(found)
@@ -176,6 +178,8 @@ def _provide(overload: str, backend: str) -> bool:
 
 def _has(backend: str) -> bool:
     if backend == _FLAGGEMS:
+        from anyop.backend.python import missing
+
         return not missing(["flag_gems"])
     return any(name == backend for _, name in list(_functions))
 

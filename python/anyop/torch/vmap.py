@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._functorch.autograd_function import custom_function_call_vmap_helper
+from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 
 from anyop.adapter.check import Check
 from anyop.adapter.groups import fold, independent
@@ -18,7 +20,7 @@ from anyop.torch.operators import Operator
 
 
 def install(operator: Operator, library: torch.library.Library) -> None:
-    """Register the batching rule of the functional overload."""
+    """Register the batching rule of the functional overload, as torch.library.register_vmap does, which looks it up."""
 
     def rule(info: Any, in_dims: tuple, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         inputs, wanted = operator.fill(args, kwargs), operator.wanted(args, kwargs)
@@ -34,7 +36,13 @@ def install(operator: Operator, library: torch.library.Library) -> None:
         )  # fmt: skip
         return found, out_dims
 
-    torch.library.register_vmap(operator.qualified, rule, lib=library)
+    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        interpreter = retrieve_current_functorch_interpreter()
+        return custom_function_call_vmap_helper(
+            interpreter, rule, operator.default, *args, **kwargs
+        )
+
+    library.impl(operator.short, kernel, "FuncTorchBatched", with_keyset=True)
 
 
 # ---- one more leading size ----

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the row scheme of CUDA kernels (cuda_row.h) reads and writes: rows and columns of tensors.
+ */
+#ifndef ANYOP_CUDA_ROW_OPERANDS_H_
+#define ANYOP_CUDA_ROW_OPERANDS_H_
+
+#include <type_traits>
+
+#include "anyop/cuda_rows.h"
+
+namespace anyop::cuda {
+
+// ---- operands ----
+
+template <typename T>
+constexpr AnyopDtype kDtypeOf = sizeof(T) == 8                          ? kAnyopFloat64
+                                : sizeof(T) == 4                        ? kAnyopFloat32
+                                : std::is_same<T, __nv_bfloat16>::value ? kAnyopBFloat16
+                                                                        : kAnyopFloat16;
+
+// Where the rows of a tensor lie. kAny: at any strides and places, and of any floating dtype; else
+// in vectors of 16 bytes, one stride apart, of the kernel's type.
+template <bool kAny>
+struct RowsAt;
+
+template <>
+struct RowsAt<false> {
+  char* data = nullptr;
+  int64_t row_bytes = 0;
+
+  static constexpr bool aligned = true;
+  explicit operator bool() const { return data != nullptr; }
+  __device__ bool exists() const { return data != nullptr; }
+  __device__ char* At(int64_t row) const { return data + row * row_bytes; }
+  template <typename T>
+  __device__ bool IsOf() const {
+    return true;
+  }
+  __device__ AnyopDtype dtype() const { return kAnyopNoDtype; }
+};
+
+template <>
+struct RowsAt<true> {
+  Rows<char> rows = {};
+  int64_t step = 1;  // from element to element of a row
+  int item_bytes = 0;
+  AnyopDtype kind = kAnyopNoDtype;
+  bool aligned = false;
+
+  __device__ bool exists() const { return rows.data != nullptr; }
+  __device__ char* At(int64_t row) const {
+    return rows.data + (rows[row] - rows.data) * item_bytes;
+  }
+  template <typename T>
+  __device__ bool IsOf() const {
+    return kind == kDtypeOf<T>;
+  }
+  __device__ AnyopDtype dtype() const { return kind; }
+};
+
+// NULL: an operand that is not there.
+template <bool kAny>
+RowsAt<kAny> PlaceRows(const AnyopTensor* tensor) {
+  RowsAt<kAny> at;
+  if (!tensor) return at;
+  const Rows<char> rows = RowsOf<char>(tensor);
+  const int item_bytes = tensor->dtype_bits / 8;
+  if constexpr (kAny) {
+    at.rows = rows;
+    at.step = tensor->shape[tensor->ndim - 1] == 1 ? 1 : tensor->strides[tensor->ndim - 1];
+    at.item_bytes = item_bytes;
+    at.kind = AnyopDtypeOf(tensor);
+    const int64_t per = 16 / item_bytes;
+    at.aligned =
+        at.step == 1 && IsAligned(rows.data, 16) && tensor->shape[tensor->ndim - 1] % per == 0;
+    for (int d = 0; d < rows.ndim; ++d) at.aligned = at.aligned && rows.step[d] % per == 0;
+  } else {
+    at.data = rows.data;
+    at.row_bytes = rows.stride * item_bytes;
+  }
+  return at;
+}
+
+// One value a column, the same for all rows: data[d] + offset, or `absent` where there is no data.
+template <typename T>
+struct ColumnsAt {
+  const T* data;
+  bool aligned;
+  Wide<T> offset, absent;
+};
+template <typename T>
+ColumnsAt<T> PlaceColumns(const AnyopTensor* tensor, double offset, double absent) {
+  const auto* data = tensor ? static_cast<const T*>(tensor->data) : nullptr;
+  return {data, IsAligned(data, 16), static_cast<Wide<T>>(offset), static_cast<Wide<T>>(absent)};
+}
+
+// ---- elements ----
+
+template <typename W>
+__device__ W ReadFloating(const char* data, int64_t at, AnyopDtype dtype) {
+  switch (dtype) {
+    case kAnyopFloat16:
+      return static_cast<W>(Widen(reinterpret_cast<const __half*>(data)[at]));
+    case kAnyopBFloat16:
+      return static_cast<W>(Widen(reinterpret_cast<const __nv_bfloat16*>(data)[at]));
+    case kAnyopFloat64:
+      return static_cast<W>(reinterpret_cast<const double*>(data)[at]);
+    default:
+      return static_cast<W>(reinterpret_cast<const float*>(data)[at]);
+  }
+}
+template <typename W>
+__device__ void WriteFloating(char* data, int64_t at, AnyopDtype dtype, W v) {
+  switch (dtype) {
+    case kAnyopFloat16:
+      reinterpret_cast<__half*>(data)[at] = Narrow<__half>(static_cast<float>(v));
+      return;
+    case kAnyopBFloat16:
+      reinterpret_cast<__nv_bfloat16*>(data)[at] = Narrow<__nv_bfloat16>(static_cast<float>(v));
+      return;
+    case kAnyopFloat64:
+      reinterpret_cast<double*>(data)[at] = static_cast<double>(v);
+      return;
+    default:
+      reinterpret_cast<float*>(data)[at] = static_cast<float>(v);
+  }
+}
+
+// kPer elements from a place that is a multiple of kPer, by as many loads of 16 bytes as they take.
+template <int kPer, typename W, typename T>
+__device__ Piece<W, kPer> ReadColumns(const ColumnsAt<T>& columns, int64_t at) {
+  Piece<W, kPer> piece;
+  constexpr int kOfLoad = kPer < kPerVector<T> ? 1 : kPerVector<T>;
+  if (!columns.data) {
+#pragma unroll
+    for (int k = 0; k < kPer; ++k) piece.at[k] = static_cast<W>(columns.absent);
+    return piece;
+  }
+#pragma unroll
+  for (int k = 0; k < kPer; k += kOfLoad) {
+    const auto some = ReadPiece<kOfLoad>(columns.data + at + k, columns.aligned);
+#pragma unroll
+    for (int j = 0; j < kOfLoad; ++j)
+      piece.at[k + j] = static_cast<W>(some.at[j]) + static_cast<W>(columns.offset);
+  }
+  return piece;
+}
+
+// kPer elements of a row: 16 bytes of T, or one of any dtype.
+template <typename T, int kPer>
+__device__ Piece<Wide<T>, kPer> ReadPieceOf(const RowsAt<true>& rows, int64_t row, int64_t at) {
+  const char* from = rows.At(row);
+  if constexpr (kPer == 1) {
+    return {{ReadFloating<Wide<T>>(from, at * rows.step, rows.dtype())}};
+  } else {
+    return ReadPiece<kPer>(reinterpret_cast<const T*>(from) + at, rows.aligned);
+  }
+}
+template <typename T, int kPer>
+__device__ void WritePieceOf(const RowsAt<true>& rows, char* row, int64_t at,
+                             const Piece<Wide<T>, kPer>& v) {
+  if constexpr (kPer > 1) {
+    if (rows.IsOf<T>()) {
+      WritePiece<kPer>(reinterpret_cast<T*>(row) + at, rows.aligned, v);
+      return;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kPer; ++k)
+    WriteFloating<Wide<T>>(row, (at + k) * rows.step, rows.dtype(), v.at[k]);
+}
+
+}  // namespace anyop::cuda
+
+#endif  // ANYOP_CUDA_ROW_OPERANDS_H_

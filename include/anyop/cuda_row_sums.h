@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of CUDA kernels whose columns are summed as well, as the gradient of a norm's weight is. */
+#ifndef ANYOP_CUDA_ROW_SUMS_H_
+#define ANYOP_CUDA_ROW_SUMS_H_
+
+#include "anyop/cuda_parts.h"
+#include "anyop/cuda_ring.h"
+#include "anyop/cuda_row.h"
+
+// The operator is as in cuda_row.h, with these besides:
+//
+//   static constexpr int kInputs = 2, kSums = 1;
+//   static constexpr bool kPlain = !kAny;
+//   RowsAt<kAny> in[kInputs];
+//   template <typename Row, typename Sums, typename Release>
+//   __device__ void operator()(Row& row, Sums& sums, const Release& release) const {
+//     const auto v = row.ReadAll(in);
+//     ... row.Sum(f, v[0], v[1]) ...
+//     release();                              // the inputs are read: what comes next is fetched
+//     const Notes<W> notes = row.Note(scale);  // what AddColumn needs of the row
+//     row.WriteAndAdd(*this, out, sums, notes, f, v, row.Columns(weight));
+//   }
+//   __device__ static void AddColumn(W (&sums)[kSums], const Notes<W>& notes, const W
+//   (&in)[kInputs]);
+//
+// f gets the inputs of a column as an array, then those of Columns. A Sum, or a barrier of the
+// block, stands between ReadAll and release.
+//
+// Who does what: as many blocks as fit stay on the device and walk over rows, which are copied to
+// shared memory ahead (cuda_ring.h); a thread keeps the sums of its columns in registers. Short
+// rows are shared by lanes of a warp, without the copies. Each walker writes its sums as a part,
+// and a second kernel adds the parts in order. Rows that are too long or not aligned are read again
+// for their columns, by blocks that walk down some columns.
+namespace anyop::cuda {
+
+// What kSums sums over rows are made of, in registers.
+template <typename T, int kVectors, int kSums>
+struct HeldSums {
+  Wide<T> at[kVectors][kPerVector<T>][kSums] = {};
+};
+struct NoSums {};
+
+// What a row says of itself to its columns.
+template <typename W>
+struct Notes {
+  W at[2];
+};
+
+template <typename Held, int kInputs>
+struct Inputs {
+  Held of[kInputs];
+  __device__ const Held& operator[](int i) const { return of[i]; }
+};
+
+// ---- rows ----
+
+// RegisterRow that adds; with a ring, Read takes the inputs from it in their order.
+template <typename T, int kVectors, int kInputs>
+class SummingRow : public RegisterRow<T, kVectors> {
+ public:
+  using W = Wide<T>;
+  using Base = RegisterRow<T, kVectors>;
+  using Base::kPer;
+
+  __device__ SummingRow(int lanes, Partials<W>& partials, int64_t D)
+      : Base(lanes, partials, D), D_(static_cast<int>(D / kPer)) {}
+
+  // stage: the row's place in a ring, or NULL.
+  __device__ void Take(int64_t row, int64_t rows, const uint4* stage) {
+    Base::Take(row, rows);
+    stage_ = stage;
+  }
+  template <bool kAny>
+  __device__ Inputs<HeldRow<T, kVectors>, kInputs> ReadAll(
+      const RowsAt<kAny> (&in)[kInputs]) const {
+    Inputs<HeldRow<T, kVectors>, kInputs> held;
+#pragma unroll
+    for (int n = 0; n < kInputs; ++n) held.of[n] = stage_ ? ReadStage(n) : this->Read(in[n]);
+    return held;
+  }
+  __device__ Notes<W> Note(W first, W second = 0) const { return {{first, second}}; }
+
+  // out[d] = f(inputs, columns...), and Op::AddColumn of the inputs.
+  template <typename Op, bool kAny, int kSums, typename F, typename... Columns>
+  __device__ void WriteAndAdd(const Op&, const RowsAt<kAny>& out,
+                              HeldSums<T, kVectors, kSums>& sums, const Notes<W>& notes, const F& f,
+                              const Inputs<HeldRow<T, kVectors>, kInputs>& in,
+                              const Columns&... columns) const {
+    const bool writes = out.exists();
+    char* row = out.At(this->inside_ ? this->index_ : 0);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (this->At(i) >= this->mine_) continue;
+      Unpacked<T> v[kInputs];
+#pragma unroll
+      for (int n = 0; n < kInputs; ++n) v[n] = this->Later(in[n], i);
+      const Unpacked<T> result =
+          EachColumn<Op>(sums.at[i], notes, f, v, this->Elements(columns, i)...);
+      if (writes) this->WritePieceAt(out, row, int64_t{this->At(i)} * kPer, result);
+    }
+  }
+
+  // The sums of this thread, as part number `part`: (part, sum, D).
+  template <int kSums>
+  __device__ void WritePart(const HeldSums<T, kVectors, kSums>& sums, W* parts,
+                            int64_t part) const {
+    constexpr int kStore = 16 / int{sizeof(W)};
+    const int64_t D = int64_t{D_} * kPer;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (this->At(i) >= D_) continue;
+#pragma unroll
+      for (int s = 0; s < kSums; ++s) {
+        // A part begins at a multiple of D elements, and so of 16 bytes.
+        auto* to = reinterpret_cast<Vector<W, kStore>*>(parts + (part * kSums + s) * D +
+                                                        int64_t{this->At(i)} * kPer);
+#pragma unroll
+        for (int k = 0; k < kPer; k += kStore) {
+          Vector<W, kStore> piece;
+#pragma unroll
+          for (int j = 0; j < kStore; ++j) piece.at[j] = sums.at[i][k + j][s];
+          to[k / kStore] = piece;
+        }
+      }
+    }
+  }
+
+ private:
+  __device__ HeldRow<T, kVectors> ReadStage(int input) const {
+    HeldRow<T, kVectors> held;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      held.bits[i] = {};
+      if (this->At(i) < this->mine_) held.bits[i] = stage_[input * D_ + this->At(i)];
+    }
+    return held;
+  }
+  template <typename Op, int kSums, typename F, typename... Columns>
+  __device__ static Unpacked<T> EachColumn(W (&sums)[kPer][kSums], const Notes<W>& notes,
+                                           const F& f, const Unpacked<T> (&v)[kInputs],
+                                           const Columns&... columns) {
+    Unpacked<T> result;
+#pragma unroll
+    for (int k = 0; k < kPer; ++k) {
+      W each[kInputs];
+#pragma unroll
+      for (int n = 0; n < kInputs; ++n) each[n] = v[n].at[k];
+      Op::AddColumn(sums[k], notes, each);
+      result.at[k] = f(each, columns.at[k]...);
+    }
+    return result;
+  }
+
+  int D_;  // in vectors
+  const uint4* stage_ = nullptr;
+};
+
+// StreamRow that writes its notes down for a later walk along the columns.
+template <typename T, int kPiece, int kInputs>
+class NotingRow : public StreamRow<T, kPiece> {
+ public:
+  using W = Wide<T>;
+  using Base = StreamRow<T, kPiece>;
+  using Base::kPer;
+
+  __device__ NotingRow(int lanes, Partials<W>& partials, int64_t D, W* notes, int64_t rows)
+      : Base(lanes, partials, D), notes_(notes), rows_(rows) {}
+
+  __device__ Inputs<StreamedRow<true>, kInputs> ReadAll(const RowsAt<true> (&in)[kInputs]) const {
+    if constexpr (kInputs == 2) return {{{in[0]}, {in[1]}}};
+    if constexpr (kInputs == 3) return {{{in[0]}, {in[1]}, {in[2]}}};
+  }
+  __device__ Notes<W> Note(W first, W second = 0) const {
+    if (notes_ && this->IsFirst()) {
+      notes_[this->index_] = first;
+      notes_[rows_ + this->index_] = second;
+    }
+    return {{first, second}};
+  }
+  template <typename Op, typename F, typename... Columns>
+  __device__ void WriteAndAdd(const Op&, const RowsAt<true>& out, NoSums&, const Notes<W>&,
+                              const F& f, const Inputs<StreamedRow<true>, kInputs>& in,
+                              const Columns&... columns) const {
+    if (!out.exists() || !this->inside_) return;
+    char* row = out.At(this->index_);
+    for (int64_t at = this->lane(); at < this->mine_; at += this->lanes_) {
+      Piece<W, kPer> v[kInputs];
+#pragma unroll
+      for (int n = 0; n < kInputs; ++n) v[n] = this->Elements(in[n], at);
+      WritePieceOf<T, kPer>(out, row, at * kPer, EachColumn(f, v, this->Elements(columns, at)...));
+    }
+  }
+
+ private:
+  template <typename F, typename... Columns>
+  __device__ static Piece<W, kPer> EachColumn(const F& f, const Piece<W, kPer> (&v)[kInputs],
+                                              const Columns&... columns) {
+    Piece<W, kPer> result;
+#pragma unroll
+    for (int k = 0; k < kPer; ++k) {
+      W each[kInputs];
+#pragma unroll
+      for (int n = 0; n < kInputs; ++n) each[n] = v[n].at[k];
+      result.at[k] = f(each, columns.at[k]...);
+    }
+    return result;
+  }
+
+  W* notes_;
+  int64_t rows_;
+};
+
+// ---- kernels ----
+
+constexpr int kMaxSummingThreads =
+    512;  // with 128 registers each: one such block on a multiprocessor
+
+// A block walks over rows blockIdx.x, blockIdx.x + gridDim.x, ...
+template <typename T, int kVectors, typename Op>
+__global__ void __launch_bounds__(kMaxSummingThreads, 1)
+    SumInRing(const __grid_constant__ Op op, int64_t rows, int64_t D, int stages, Wide<T>* parts) {
+  __shared__ Partials<Wide<T>> partials;
+  __shared__ __align__(8) uint64_t barriers[RowRing<Op::kInputs>::kMaxStages];
+  SummingRow<T, kVectors, Op::kInputs> row(blockDim.x, partials, D);
+  const auto row_of = [&](int input, int64_t r) {
+    return reinterpret_cast<const T*>(op.in[input].At(r));
+  };
+  RowRing<Op::kInputs> ring(DynamicShared(), barriers, stages, static_cast<int>(D / kPerVector<T>));
+  const int64_t step = gridDim.x;
+  ring.Start(blockIdx.x, step, rows, row_of);
+  HeldSums<T, kVectors, Op::kSums> sums;
+  for (int64_t r = blockIdx.x; r < rows; r += step) {
+    row.Take(r, rows, ring.Wait(0));
+    op(row, sums, [&] { ring.Refill(r + stages * step, rows, row_of); });
+  }
+  LetNextStart();
+  if (parts) row.WritePart(sums, parts, blockIdx.x);
+}
+
+// The lanes of a warp that share rows walk over them.
+template <typename T, typename Op>
+__global__ void __launch_bounds__(128)
+    SumInLanes(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes, Wide<T>* parts) {
+  __shared__ Partials<Wide<T>> partials;
+  SummingRow<T, 1, Op::kInputs> row(lanes, partials, D);
+  const int of_block = blockDim.x / lanes;
+  HeldSums<T, 1, Op::kSums> sums;
+  for (int64_t first = int64_t{blockIdx.x} * of_block; first < rows;
+       first += int64_t{gridDim.x} * of_block) {
+    row.Take(first + threadIdx.x / lanes, rows, nullptr);
+    op(row, sums, [] {});
+  }
+  LetNextStart();
+  if (parts) row.WritePart(sums, parts, int64_t{blockIdx.x} * of_block + threadIdx.x / lanes);
+}
+
+template <typename T, int kPiece, typename Op>
+__global__ void __launch_bounds__(1024)
+    NoteRows(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes, Wide<T>* notes) {
+  __shared__ Partials<Wide<T>> partials;
+  NotingRow<T, kPiece, Op::kInputs> row(lanes, partials, D, notes, rows);
+  NoSums none;
+  const int of_block = blockDim.x / lanes;
+  for (int64_t first = int64_t{blockIdx.x} * of_block; first < rows;
+       first += int64_t{gridDim.x} * of_block) {
+    row.Take(first + threadIdx.x / lanes, rows);
+    op(row, none, [] {});
+  }
+}
+
+constexpr int kRowLanes = 8;  // threads that share columns
+
+// Block (b, c): 32 pieces of columns from 32 b on, rows c * kRowLanes + lane, ... of every
+// gridDim.y * kRowLanes.
+template <typename T, int kPer, typename Op>
+__global__ void __launch_bounds__(32 * kRowLanes)
+    SumDownColumns(const __grid_constant__ Op op, int64_t rows, int64_t D, const Wide<T>* notes,
+                   Wide<T>* parts) {
+  using W = Wide<T>;
+  __shared__ W shared[kRowLanes][Op::kSums][kPer][32];
+  const int64_t d = (int64_t{blockIdx.x} * 32 + threadIdx.x) * kPer;
+  W sums[kPer][Op::kSums] = {};
+  if (d < D) {
+    const int64_t step = int64_t{gridDim.y} * kRowLanes;
+#pragma unroll 2
+    for (int64_t row = int64_t{blockIdx.y} * kRowLanes + threadIdx.y; row < rows; row += step) {
+      Piece<W, kPer> v[Op::kInputs];
+#pragma unroll
+      for (int n = 0; n < Op::kInputs; ++n) v[n] = ReadPieceOf<T, kPer>(op.in[n], row, d);
+      const Notes<W> noted = {{notes[row], notes[rows + row]}};
+#pragma unroll
+      for (int k = 0; k < kPer; ++k) {
+        W each[Op::kInputs];
+#pragma unroll
+        for (int n = 0; n < Op::kInputs; ++n) each[n] = v[n].at[k];
+        Op::AddColumn(sums[k], noted, each);
+      }
+    }
+  }
+#pragma unroll
+  for (int s = 0; s < Op::kSums; ++s) {
+#pragma unroll
+    for (int k = 0; k < kPer; ++k) shared[threadIdx.y][s][k][threadIdx.x] = sums[k][s];
+  }
+  __syncthreads();
+  if (threadIdx.y || d >= D) return;
+#pragma unroll
+  for (int s = 0; s < Op::kSums; ++s) {
+#pragma unroll
+    for (int k = 0; k < kPer; ++k) {
+      W sum = sums[k][s];
+      for (int i = 1; i < kRowLanes; ++i) sum += shared[i][s][k][threadIdx.x];
+      parts[(int64_t{blockIdx.y} * Op::kSums + s) * D + d + k] = sum;
+    }
+  }
+}
+
+// ---- launches ----
+
+// A call: what RunRowsAndSums goes through, one step after the other.
+template <typename T, int kSums>
+struct SummingCall {
+  using W = Wide<T>;
+  AnyopCall* call;
+  RowShape shape;
+  SumsTo<kSums> to;
+  Limits limits = {};
+
+  bool WantsSums() const {
+    for (const char* data : to.data) {
+      if (data) return true;
+    }
+    return false;
+  }
+  W* Workspace(int64_t count) const {
+    return static_cast<W*>(call->workspace(call, count * int64_t{sizeof(W)}));
+  }
+  int32_t Add(const W* parts, int64_t count, bool overlaps) const {
+    return RunAddParts(call, parts, to, count, shape.D, overlaps);
+  }
+
+  template <int kVectors, typename Op>
+  int32_t InRing(const Op& op, int threads, int blocks, int stages, int bytes, W* parts) const {
+    const auto kernel = SumInRing<T, kVectors, Op>;
+    if (int32_t status = Check(
+            call, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+            "asking for shared memory"))
+      return status;
+    return Launch{dim3(blocks), dim3(threads), static_cast<size_t>(bytes)}.Run(
+        call, kernel, op, shape.rows, shape.D, stages, parts);
+  }
+
+  // Rows of 33 to 2,048 vectors; *fits is false where shared memory is too small for them.
+  template <typename Op>
+  int32_t RunInRing(const Op& op, bool* fits) const {
+    constexpr int64_t kKept = 2048;  // of each block, for its own variables and the system
+    constexpr int64_t kMaxStages = 3;
+    const int64_t vectors = shape.D / kPerVector<T>;
+    const int of_thread = vectors > 1024 ? 4 : 2;
+    int threads = static_cast<int>(CeilDiv(CeilDiv(vectors, of_thread), 32) * 32);
+    if (threads < 64) threads = 64;  // so that threads meet at barriers of the block
+    const int fit = kMaxSummingThreads / threads;
+    const int64_t stage_bytes = Op::kInputs * 16 * vectors;
+    const int64_t room = limits.shared_bytes / fit - kKept,
+                  most = limits.shared_bytes_of_block - kKept;
+    int64_t stages = (room < most ? room : most) / stage_bytes;
+    *fits = stages >= 1;
+    if (!*fits) return kAnyopOk;
+    if (stages > kMaxStages) stages = kMaxStages;
+    // Equally many rows for every block: no turn that only a few of them take.
+    const int64_t walkers = int64_t{limits.multiprocessors} * fit;
+    const int64_t turns = CeilDiv(shape.rows, walkers);
+    const int blocks = static_cast<int>(CeilDiv(shape.rows, turns));
+    W* parts = WantsSums() ? Workspace(blocks * kSums * shape.D) : nullptr;
+    if (WantsSums() && !parts) return kAnyopOutOfMemory;
+    const int bytes = static_cast<int>(stages * stage_bytes), n = static_cast<int>(stages);
+    // Not plain: one kernel for both, whose threads take the same columns.
+    if constexpr (!Op::kPlain) {
+      if (int32_t status = InRing<4>(op, threads, blocks, n, bytes, parts)) return status;
+    } else if (int32_t status = of_thread == 2 ? InRing<2>(op, threads, blocks, n, bytes, parts)
+                                               : InRing<4>(op, threads, blocks, n, bytes, parts)) {
+      return status;
+    }
+    return parts ? Add(parts, blocks, limits.major >= 9) : kAnyopOk;
+  }
+
+  // Rows of up to 32 vectors.
+  template <typename Op>
+  int32_t RunInLanes(const Op& op) const {
+    const RowThreads threads(shape.D / kPerVector<T>, 1, 32);
+    const int64_t of_block = threads.threads / threads.lanes;
+    const int64_t most = int64_t{limits.multiprocessors} * 8,
+                  needed = CeilDiv(shape.rows, of_block);
+    const int64_t blocks = needed < most ? needed : most;
+    W* parts = WantsSums() ? Workspace(blocks * of_block * kSums * shape.D) : nullptr;
+    if (WantsSums() && !parts) return kAnyopOutOfMemory;
+    const Launch launch{dim3(static_cast<unsigned>(blocks)), dim3(threads.threads)};
+    if (int32_t status =
+            launch.Run(call, SumInLanes<T, Op>, op, shape.rows, shape.D, threads.lanes, parts))
+      return status;
+    return parts ? Add(parts, blocks * of_block, limits.major >= 9) : kAnyopOk;
+  }
+
+  template <int kPer, typename Op>
+  int32_t RunInStreams(const Op& op) const {
+    W* notes = nullptr;
+    if (WantsSums()) {
+      notes = Workspace(shape.rows * 2);
+      if (!notes) return kAnyopOutOfMemory;
+    }
+    const RowThreads threads(shape.D / kPer, 4, 1024);
+    if (int32_t status =
+            threads.LaunchFor(shape.rows)
+                .Run(call, NoteRows<T, kPer, Op>, op, shape.rows, shape.D, threads.lanes, notes))
+      return status;
+    if (!notes) return kAnyopOk;
+    // Enough blocks for the device, no more parts than needed for that.
+    const int64_t blocks = CeilDiv(shape.D, 32 * kPer);
+    const int64_t wanted = CeilDiv(int64_t{limits.multiprocessors} * 8, blocks);
+    const int64_t most = CeilDiv(shape.rows, kRowLanes);
+    const int64_t count = wanted < most ? wanted : most;
+    W* parts = Workspace(count * kSums * shape.D);
+    if (!parts) return kAnyopOutOfMemory;
+    const Launch launch{dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(count)),
+                        dim3(32, kRowLanes)};
+    const W* noted = notes;
+    if (int32_t status =
+            launch.Run(call, SumDownColumns<T, kPer, Op>, op, shape.rows, shape.D, noted, parts))
+      return status;
+    return Add(parts, count, false);
+  }
+};
+
+// Runs make(kAny) as RunRows does, and writes the sums over rows to `sums`.
+template <typename T, typename Make, size_t kRead, size_t kWritten, size_t kSums>
+int32_t RunRowsAndSums(AnyopCall* call, RowShape shape, const AnyopTensor* const (&read)[kRead],
+                       const AnyopTensor* const (&written)[kWritten],
+                       const AnyopTensor* const (&sums)[kSums], const Make& make) {
+  SummingCall<T, static_cast<int>(kSums)> run = {call, shape, {}};
+  for (size_t s = 0; s < kSums; ++s) {
+    run.to.data[s] = sums[s] ? static_cast<char*>(sums[s]->data) : nullptr;
+    run.to.dtype[s] = sums[s] ? AnyopDtypeOf(sums[s]) : kAnyopNoDtype;
+  }
+  if (shape.D == 0) return kAnyopOk;
+  if (shape.D > int64_t{32} * 0x7fffffff)  // more blocks than a grid has
+    return call->fail(call, kAnyopNotImplemented, "rows are longer than 2^36");
+  if (shape.rows == 0) return run.WantsSums() ? run.Add(nullptr, 0, false) : kAnyopOk;
+  if (int32_t status = ReadLimits(call, &run.limits)) return status;
+  const RowsFit fit = FitRows<T>(shape, read, written);
+  const int64_t vectors = shape.D / kPerVector<T>;
+  if constexpr (sizeof(T) < 8) {  // as in RunRows
+    if (fit.vectors && fit.one_stride && vectors <= 32)
+      return fit.plain ? run.RunInLanes(make(std::false_type()))
+                       : run.RunInLanes(make(std::true_type()));
+    if (fit.vectors && fit.one_stride && vectors <= 2048) {
+      bool fits = false;
+      const int32_t status = fit.plain ? run.RunInRing(make(std::false_type()), &fits)
+                                       : run.RunInRing(make(std::true_type()), &fits);
+      if (fits || status) return status;
+    }
+  }
+  if constexpr (sizeof(T) < 8) {
+    if (fit.vectors) return run.template RunInStreams<kPerVector<T>>(make(std::true_type()));
+  }
+  return run.template RunInStreams<1>(make(std::true_type()));
+}
+
+}  // namespace anyop::cuda
+
+#endif  // ANYOP_CUDA_ROW_SUMS_H_

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// layer_norm on CUDA: see norm_rows.h.
+#include "anyop/ops/layer_norm.h"
+#include "norm_rows.h"
+
+extern "C" int32_t anyop_layer_norm_cuda(const LayerNormArgs* args, AnyopCall* call) {
+  const anyop::cuda::NormCall c = {
+      call,    args->rows, args->D, args->x, args->out, args->weight,       args->bias,
+      nullptr, nullptr,    nullptr, nullptr, args->eps, args->weight_offset};
+  return anyop::cuda::RunNorm<true, false>(c);
+}

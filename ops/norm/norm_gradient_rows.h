@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of the norms on CUDA: each row is read once, and its statistics are computed again;
+// sums are float32 (float64). 3 s bytes are moved an element of size s, 4 s with the gradient of a
+// sum. Who does what: anyop/cuda_row_sums.h.
+#pragma once
+
+#include "anyop/cuda_map.h"
+#include "anyop/cuda_row_sums.h"
+#include "norm_rows.h"
+
+namespace anyop::cuda {
+namespace {
+
+// Inputs: grad_out, x and, where there are three, what is added to grad_x.
+template <typename T, typename TW, bool kCenter, int kCount, bool kAny>
+struct NormGradient {
+  using W = Wide<T>;
+  static constexpr int kInputs = kCount, kSums = kCenter ? 2 : 1;
+  static constexpr bool kPlain = !kAny;
+  RowsAt<kAny> in[kInputs];
+  RowsAt<kAny> grad_x;
+  ColumnsAt<TW> weight;
+  W eps, inverse_D;
+
+  template <typename Row, typename Sums, typename Release>
+  __device__ void operator()(Row& row, Sums& sums, const Release& release) const {
+    const auto v = row.ReadAll(in);
+    const auto w = row.Columns(weight);
+    W mean = 0, shift = 0;
+    if constexpr (kCenter) mean = row.Sum([](W sum, W x) { return sum + x; }, v[1]) * inverse_D;
+    W squares = row.Fold(W(0), [=](W s, W x) { return MulAdd(x - mean, x - mean, s); }, v[1]);
+    W products = row.Fold(
+        W(0), [=](W s, W g, W x, W w) { return MulAdd(g * w, x - mean, s); }, v[0], v[1], w);
+    if constexpr (kCenter) {
+      shift = row.Fold(W(0), [](W s, W g, W w) { return MulAdd(g, w, s); }, v[0], w);
+      row.Totals(squares, products, shift);
+    } else {
+      row.Totals(squares, products);
+    }
+    release();
+    const W scale = ReciprocalRoot(MulAdd(squares, inverse_D, eps));
+    const W slope = products * inverse_D * scale, level = shift * inverse_D;
+    const auto gradient = [=](const W(&in)[kInputs], W w) {
+      const W product = kCenter ? MulAdd(in[0], w, -level) : in[0] * w;
+      const W own = scale * MulAdd(-(in[1] - mean) * scale, slope, product);
+      return kInputs == 3 ? own + in[kInputs - 1] : own;
+    };
+    row.WriteAndAdd(*this, grad_x, sums, row.Note(scale, mean), gradient, v, w);
+  }
+  __device__ static void AddColumn(W (&sums)[kSums], const Notes<W>& notes,
+                                   const W (&in)[kInputs]) {
+    sums[0] = MulAdd(in[0], (in[1] - notes.at[1]) * notes.at[0], sums[0]);
+    if constexpr (kCenter) sums[1] += in[0];
+  }
+};
+
+// The tensors of a call; NULL where the operator has none or nobody wants it.
+struct GradientCall {
+  AnyopCall* call;
+  int64_t rows, D;
+  const AnyopTensor *grad_out, *x, *added, *weight, *grad_x, *grad_weight, *grad_bias;
+  double eps, weight_offset;
+};
+
+template <typename T, bool kCenter, typename Make>
+int32_t RunSumming(const GradientCall& c, const Make& make) {
+  const RowShape shape = {c.rows, c.D};
+  if constexpr (kCenter) {
+    return RunRowsAndSums<T>(c.call, shape, {c.grad_out, c.x, c.added}, {c.grad_x},
+                             {c.grad_weight, c.grad_bias}, make);
+  } else {
+    return RunRowsAndSums<T>(c.call, shape, {c.grad_out, c.x, c.added}, {c.grad_x}, {c.grad_weight},
+                             make);
+  }
+}
+
+template <bool kCenter, bool kAdds, typename T, typename TW>
+int32_t RunGradientOf(const GradientCall& c) {
+  const ColumnsAt<TW> weight = PlaceColumns<TW>(c.weight, c.weight_offset, 1);
+  const Wide<T> eps = EpsilonOf<T>(c.eps), inverse_D = 1 / static_cast<Wide<T>>(c.D ? c.D : 1);
+  if constexpr (kAdds) {
+    if (c.added) {
+      return RunSumming<T, kCenter>(c, [&](auto any) {
+        return NormGradient<T, TW, kCenter, 3, any>{
+            {PlaceRows<any>(c.grad_out), PlaceRows<any>(c.x), PlaceRows<any>(c.added)},
+            PlaceRows<any>(c.grad_x),
+            weight,
+            eps,
+            inverse_D};
+      });
+    }
+  }
+  return RunSumming<T, kCenter>(c, [&](auto any) {
+    return NormGradient<T, TW, kCenter, 2, any>{{PlaceRows<any>(c.grad_out), PlaceRows<any>(c.x)},
+                                                PlaceRows<any>(c.grad_x),
+                                                weight,
+                                                eps,
+                                                inverse_D};
+  });
+}
+
+struct OfSum {
+  template <typename W>
+  __device__ W operator()(W v) const {
+    return v;
+  }
+};
+struct Zero {
+  template <typename W>
+  __device__ W operator()(W) const {
+    return 0;
+  }
+};
+
+// Without grad_out: what is added alone, and zeros.
+template <typename T>
+int32_t RunWithoutGradient(const GradientCall& c) {
+  SumsTo<2> to = {};
+  const AnyopTensor* const sums[] = {c.grad_weight, c.grad_bias};
+  for (int s = 0; s < 2; ++s) {
+    to.data[s] = sums[s] ? static_cast<char*>(sums[s]->data) : nullptr;
+    to.dtype[s] = sums[s] ? AnyopDtypeOf(sums[s]) : kAnyopNoDtype;
+  }
+  if (c.D && (c.grad_weight || c.grad_bias)) {
+    const Wide<T>* none = nullptr;
+    if (int32_t status = RunAddParts(c.call, none, to, 0, c.D, false)) return status;
+  }
+  if (!c.grad_x) return kAnyopOk;
+  return c.added ? RunFloatMap(c.call, OfSum(), {c.added}, c.grad_x)
+                 : RunFloatMap(c.call, Zero(), {c.x}, c.grad_x);
+}
+
+// kAdds: whether something may be added to grad_x.
+template <bool kCenter, bool kAdds>
+int32_t RunGradient(const GradientCall& c) {
+  if (!c.grad_x && !c.grad_weight && !c.grad_bias) return kAnyopOk;
+  const AnyopDtype dtype = AnyopDtypeOf(c.x);
+  const bool same = !c.weight || AnyopDtypeOf(c.weight) == dtype;
+  return WithFloating(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (!c.grad_out) return RunWithoutGradient<T>(c);
+    return same ? RunGradientOf<kCenter, kAdds, T, T>(c)
+                : RunGradientOf<kCenter, kAdds, T, float>(c);
+  });
+}
+
+}  // namespace
+}  // namespace anyop::cuda

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// One row of softmax(scale * x), of which a mask may leave elements out, and its gradient.
+#ifndef ANYOP_OPS_SOFTMAX_SCALED_ROW_H_
+#define ANYOP_OPS_SOFTMAX_SCALED_ROW_H_
+
+#include "anyop/cpu_math.h"
+#include "anyop/cpu_rows.h"
+
+namespace anyop::cpu {
+
+// The greatest, the sum of exponentials, the result; the second and third read the row from the
+// cache. mask: none, or one reader, of which all but 0 leaves an element out, whatever it holds.
+template <typename Wide, typename... Mask>
+inline void ScaledSoftmaxRow(int64_t n, Wide scale, RowWriter<Wide>& to, RowReader<Wide>& in,
+                             Mask&... mask) {
+  constexpr Wide kNothing = -Bits<Wide>::kInfinity;
+  const auto score = [=](Wide v, auto... m) { return (... || (m != 0)) ? kNothing : v * scale; };
+  const auto greater = [](Wide a, Wide b) { return a < b ? b : a; };
+  Wide most = kNothing;
+  ForBlocks(n, [&](int64_t at, int64_t size) {
+    most = FoldBlock(most, greater, score, size, in.Read(at, size), mask.Read(at, size)...);
+  });
+  const auto part = [=](Wide factor) {
+    return [=](Wide v, auto... m) {
+      const Wide p = Exp2Negative((v * scale - most) * kLog2E<Wide>) * factor;
+      return (... || (m != 0)) ? Wide{0} : p;
+    };
+  };
+  const Wide sum = static_cast<Wide>(Sum(n, part(1), in, mask...));
+  MapRow(n, part(1 / sum), to, in, mask...);  // where all are left out, 1 / 0 is not used
+}
+
+template <typename Wide>
+inline void ScaledSoftmaxGradientRow(int64_t n, Wide scale, RowWriter<Wide>& to,
+                                     RowReader<Wide>& grad, RowReader<Wide>& out) {
+  const Wide sum = static_cast<Wide>(Sum(n, [](Wide g, Wide y) { return g * y; }, grad, out));
+  MapRow(n, [=](Wide g, Wide y) { return (g - sum) * y * scale; }, to, grad, out);
+}
+
+// What lies behind column n of a row of D elements, as 0.
+inline void ZeroRest(const Rows& out, int64_t row, int64_t n, int64_t D, int item_bytes) {
+  __builtin_memset(out[row] + n * item_bytes, 0, (D - n) * item_bytes);
+}
+
+}  // namespace anyop::cpu
+
+#endif  // ANYOP_OPS_SOFTMAX_SCALED_ROW_H_

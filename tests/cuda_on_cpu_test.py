@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CUDA kernels of operators, compiled by the host compiler and run by fibers: the standard tests without a GPU.
+
+What tests/cuda_on_cpu/cuda_on_cpu.h says it is not, only a GPU shows (`make test-gpu`): races, Hopper's kernels, speed.
+A part of the operators, drawn by the commit; all with ANYOP_TEST_FULL=1.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import anyop
+import pytest
+from anyop import testing
+from anyop.codegen.generate import generate
+from anyop.codegen.operator_file import Operator, read_operator
+from anyop.testing.draw import Drawer
+from anyop.testing.good_cases import Case
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from drawn import drawn, few
+
+pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
+ROOT = Path(__file__).parents[1]
+HERE = Path(__file__).parent / "cuda_on_cpu"
+COMPILER = shutil.which(os.environ.get("ANYOP_TEST_CXX", "g++")) or "c++"
+# A misaligned vector ends the process, as it ends the work on a GPU.
+FLAGS = [
+    "-std=c++17", "-O1", "-fPIC", "-w", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
+]  # fmt: skip
+BACKEND = "cuda_on_cpu"
+
+
+def sources(op: Operator) -> list[Path]:
+    """Those of its CUDA kernel for every GPU; the ones for Hopper alone do not run here."""
+    return [file for kernel in op.kernels if kernel.backend == "cuda" for file in kernel.sources]
+
+
+OPERATORS = {op.name: op for file in sorted((ROOT / "ops").rglob("*.toml"))
+             if sources(op := read_operator(file))}  # fmt: skip
+DRAWN = drawn(list(OPERATORS), 4, "cuda_on_cpu")
+SUBJECTS = {s.name: s for s in testing.find_subjects(ROOT / "ops") if s.name in DRAWN}
+
+
+class Implementation(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_uint32), ("device_type", ctypes.c_int32), ("backend", ctypes.c_char_p),
+        ("name", ctypes.c_char_p), ("source", ctypes.c_char_p), ("when", ctypes.c_char_p),
+        ("priority", ctypes.c_int32), ("flags", ctypes.c_uint32), ("run", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+def compile_all(folder: Path) -> Path:
+    """One library of the drawn operators' kernels."""
+    for name, text in generate([ROOT / "ops"], "anyop").files.items():
+        if name.endswith(".h"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+    files = {file for name in DRAWN for file in sources(OPERATORS[name])} | {
+        HERE / "cuda_on_cpu.cc"
+    }
+
+    def compile_one(file: Path) -> Path:
+        made = folder / f"{file.stem}.o"
+        include = [f"-I{place}" for place in (HERE, ROOT / "include", folder)]
+        command = [COMPILER, "-x", "c++", *FLAGS, *include, "-c", str(file), "-o", str(made)]
+        found = subprocess.run(command, capture_output=True, text=True)
+        assert found.returncode == 0, found.stderr[:4000]
+        return made
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compile_one, sorted(files)))
+    library = folder / "libcuda_on_cpu.so"
+    command = [COMPILER, "-shared", "-Wl,-Bsymbolic", "-o", str(library), *map(str, objects)]
+    subprocess.run(command, check=True)
+    return library
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered(tmp_path_factory):
+    """The kernels as implementations for the CPU's memory, taken where a call asks for them."""
+    kernels = ctypes.CDLL(str(compile_all(tmp_path_factory.mktemp("cuda_on_cpu"))))
+    core = ctypes.CDLL(os.path.join(os.path.dirname(anyop.__file__), "lib", "libanyop.so"))
+    core.AnyopFindOperator.restype = ctypes.c_void_p
+    core.AnyopLastError.restype = ctypes.c_char_p
+    for name in DRAWN:
+        run = ctypes.cast(getattr(kernels, f"anyop_{name}_cuda"), ctypes.c_void_p)
+        one = Implementation(
+            ctypes.sizeof(Implementation), 1, BACKEND.encode(), None, b"test", None, -1000, 0, run
+        )
+        op = ctypes.c_void_p(core.AnyopFindOperator(name.encode()))
+        assert core.AnyopRegisterImplementation(op, ctypes.byref(one)) == 0, core.AnyopLastError()
+    yield
+    for name in DRAWN:
+        core.AnyopRemoveImplementation(
+            ctypes.c_void_p(core.AnyopFindOperator(name.encode())), BACKEND.encode()
+        )
+
+
+def on_fibers(function):
+    def call(*positional, **named):
+        with anyop.use(BACKEND):
+            return function(*positional, **named)
+
+    return call
+
+
+# Around what decides how a row is shared: lanes, blocks, registers, what is read again.
+WIDTHS = [33, 264, 1000, 1032, 2056, 4100, 8192, 8200, 16392, 33000, 65544, 70001]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in DRAWN if {"D"} == set(SUBJECTS[name].metadata["symbols"]["sizes"])]
+)
+def test_rows_of_every_width(name):
+    subject = SUBJECTS[name]
+    there = replace(subject, function=on_fibers(subject.function))
+    drawer, tried = Drawer(subject.metadata), 0
+    choices = [c for c in testing.dtype_choices(subject.metadata) if c.is_uniform]
+    for choice in few(choices, 2, name):
+        for width in few(WIDTHS, 3, f"{name} {choice}"):
+            point = drawer.solve({"D": width}, dict.fromkeys(drawer.symbols["groups"], (5,)))
+            if point:
+                testing.check_case(there, Case(f"D={width}", "size", choice, point))
+                tried += 1
+    assert tried >= 4
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_standard_cases(name):
+    subject = SUBJECTS[name]
+    there = replace(subject, function=on_fibers(subject.function))
+    failures, cases = [], 0
+    choices = testing.dtype_choices(subject.metadata)
+    uniform = [choice for choice in choices if choice.is_uniform]
+    for choice in uniform + few([c for c in choices if not c.is_uniform], 4, name):
+        chosen = testing.standard_cases(subject, choice)
+        for case in few(chosen, 16, f"{name} {choice}"):
+            cases += 1
+            try:
+                testing.check_case(there, case)
+            except testing.CheckError as error:
+                failures.append(str(error))
+    if failures:
+        pytest.fail(f"{len(failures)} of {cases}:\n" + "\n".join(failures[:8]), pytrace=False)
+    assert cases >= 20
