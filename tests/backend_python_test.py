@@ -319,6 +319,20 @@ def test_tensors_may_not_be_kept(register, framework):
         anyop.rms_norm(X, WEIGHT)
 
 
+def test_an_argument_that_a_function_lacks(register):
+    """Its default is taken, another value is never dropped in silence."""
+    register("rms_norm", numpy_norm)
+    x, weight = np.ones((2, 3), np.float32), np.ones(3, np.float32)
+    with anyop.use("mine"):
+        anyop.rms_norm(x, weight, weight_offset=0.0)
+        with pytest.raises(
+            NotImplementedError, match=r"numpy_norm .* takes no weight_offset, which is 1.0"
+        ):
+            anyop.rms_norm(x, weight, weight_offset=1.0)
+        with pytest.raises(NotImplementedError, match="takes no dtype"):
+            anyop.rms_norm(x, weight, dtype="float16")
+
+
 def test_a_caught_error_keeps_nothing(register):
     """Its frames are a cycle, which holds the arrays until it is collected."""
 
@@ -353,7 +367,7 @@ REGISTRATIONS = [
     (("rms_norm", good), {"when": "D<"}, ValueError, "D<|number"),
     (("rms_norm", good), {"when": "E<3"}, ValueError, "E"),
     (("rms_norm", good), {"name": "cpu"}, ValueError, "'cpu' is its own compiled kernel"),
-    (("rms_norm", lambda x, w: x), {}, TypeError, r"does not take the arguments of rms_norm \(x, weight, eps\)"),
+    (("rms_norm", lambda x, w: x), {}, TypeError, r"does not take the arguments of rms_norm \(x, weight, eps, weight_offset, dtype\)"),
     (("rms_norm", lambda x, w, e, f: x), {}, TypeError, "missing a required argument: 'f'"),
     (("rms_norm_backward", lambda g, x, w, e, grad_x: 0), {}, TypeError, "has no parameter grad_weight"),
     (("rms_norm", lambda x, w, e, out: 0), {"framework": "jax"}, TypeError, "arrays of jax cannot be"),

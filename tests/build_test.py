@@ -23,8 +23,8 @@ PARTS = [
     "bindings",
     "python",
 ]
-# The formulas of rms_norm's tangent need mul.
-OPERATORS = ["norm/rms_norm*", "embedding/*.*", "elementwise/mul*", "elementwise/sum_to.h"]
+# Those of one kernel each; mul is in formulas of tangents.
+OPERATORS = ["norm/l2_normalize*", "embedding/*.*", "elementwise/mul*", "elementwise/sum_to.h"]
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
@@ -84,18 +84,18 @@ def test_nothing_changed_builds_nothing(tree):
 
 
 def test_one_kernel_rebuilds_one_object(tree):
-    append(tree / "ops" / "norm" / "rms_norm.cc", "// changed\n")
-    assert [name for name in rebuilt(tree) if name != "libanyop"] == ["rms_norm.cc"]
+    append(tree / "ops" / "norm" / "l2_normalize.cc", "// changed\n")
+    assert [name for name in rebuilt(tree) if name != "libanyop"] == ["l2_normalize.cc"]
 
 
 def test_a_default_rebuilds_one_table(tree):
-    path = tree / "ops" / "norm" / "rms_norm.toml"
+    path = tree / "ops" / "norm" / "l2_normalize.toml"
     text = path.read_text()
-    assert "eps=1e-6" in text
-    path.write_text(text.replace("eps=1e-6", "eps=1e-7"))
+    assert "eps=1e-12" in text
+    path.write_text(text.replace("eps=1e-12", "eps=1e-11"))
     done = rebuilt(tree)
-    assert "rms_norm_table.c" in done
-    own = {"rms_norm_table.c", "rms_norm_triton.c", "rms_norm.cc", "rms_norm_test.cc"}
+    assert "l2_normalize_table.c" in done
+    own = {"l2_normalize_table.c", "l2_normalize.cc"}
     assert set(done) <= {*own, "libanyop"}
     assert rebuilt(tree) == []
 
@@ -104,34 +104,38 @@ def test_a_new_folder_is_found_and_a_vanished_one_leaves(tree):
     new = tree / "ops" / "fresh"
     new.mkdir()
     for suffix in (".toml", ".cc"):
-        text = (tree / "ops" / "norm" / f"rms_norm{suffix}").read_text()
-        text = text.replace("rms_norm", "fresh_norm").replace("RmsNorm", "FreshNorm")
+        text = (tree / "ops" / "norm" / f"l2_normalize{suffix}").read_text()
+        text = text.replace("l2_normalize", "fresh_normalize").replace(
+            "L2Normalize", "FreshNormalize"
+        )
         text = re.sub(
             r"(?ms)^\[(backward|tangent|launch\.[a-z.]+)\]\n.*?(?=^\[)|^(cuda|triton|deterministic) = [^\n]*\n",
             "",
             text,
         )  # what stays
-        (new / f"fresh_norm{suffix}").write_text(text)
+        (new / f"fresh_normalize{suffix}").write_text(text)
     done = rebuilt(tree)
-    assert {"fresh_norm.cc", "fresh_norm_table.c", "anyop_library.c", "libanyop"} == set(done)
+    assert {"fresh_normalize.cc", "fresh_normalize_table.c", "anyop_library.c", "libanyop"} == set(
+        done
+    )
     shutil.rmtree(new)
     assert set(rebuilt(tree)) <= {"anyop_library.c", "libanyop"}
-    assert not (tree / "build" / "generated" / "anyop" / "ops" / "fresh_norm.h").exists()
+    assert not (tree / "build" / "generated" / "anyop" / "ops" / "fresh_normalize.h").exists()
 
 
 def test_a_mistake_in_a_schema_stops_the_build(tree):
-    path = tree / "ops" / "norm" / "rms_norm.toml"
+    path = tree / "ops" / "norm" / "l2_normalize.toml"
     text = path.read_text()
     path.write_text(text + '\n[colours]\nred = "no"\n')
     output = run("cmake", "--build", tree / "build", good=False)
-    assert re.search(r"rms_norm\.toml:\d+: .*colours", output)
+    assert re.search(r"l2_normalize\.toml:\d+: .*colours", output)
     path.write_text(text)
     run("cmake", "--build", tree / "build")
 
 
 def test_compile_commands_are_there(tree):
     commands = json.loads((tree / "build" / "compile_commands.json").read_text())
-    assert {"rms_norm.cc", "call.cc"} <= {Path(entry["file"]).name for entry in commands}
+    assert {"l2_normalize.cc", "call.cc"} <= {Path(entry["file"]).name for entry in commands}
 
 
 @pytest.mark.parametrize(
@@ -169,7 +173,7 @@ def test_further_folders_are_compiled_in(tree, tmp_path):
     configure(tree, tmp_path / "build", f"-DANYOP_OPS_DIRS={extra}")
     tables = (tmp_path / "build" / "generated" / "anyop_library.c").read_text()
     assert "probe_sums" in tables
-    assert "anyop_rms_norm" in tables
+    assert "anyop_l2_normalize" in tables
 
 
 @pytest.mark.parametrize("language", ["c", "cpp"])

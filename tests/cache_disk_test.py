@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -110,20 +111,23 @@ def test_a_read_only_cache_loads_what_it_has_and_says_so_otherwise(cache_folder,
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_another_user_loads_what_root_built_and_cannot_write(cache_folder, tmp_path):
+def test_another_user_loads_what_root_built_and_cannot_write(cache_folder, request, monkeypatch):
     """Without a mount: a cache of root's that another user may read. The first build brings all imports, for this
-    Python may lie where nobody else reads.
+    Python may lie where nobody else reads. It does not lie below pytest's folder, which each run of pytest closes.
     """
+    place = Path(tempfile.mkdtemp())
+    request.addfinalizer(lambda: shutil.rmtree(place))
+    cache_folder = place / "cache"
+    monkeypatch.setenv("ANYOP_CACHE_DIR", str(cache_folder))
     warm, cold = (
-        sb.write_operator(tmp_path / "warm"),
-        sb.write_operator(tmp_path / "cold", "4 * x[r]"),
+        sb.write_operator(place / "warm"),
+        sb.write_operator(place / "cold", "4 * x[r]"),
     )
-    first = sb.write_operator(tmp_path / "first", namespace="first")
+    first = sb.write_operator(place / "first", namespace="first")
     sb.build(warm)
     sb.build(first)
-    for path in (*reversed(tmp_path.parents), tmp_path, *tmp_path.rglob("*")):
-        if path.is_relative_to("/tmp") and path != Path("/tmp"):
-            path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
+    for path in (place, *place.rglob("*")):
+        path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
     imports = "import os, sys, anyop, anyop.cache.store, numpy; anyop.load(sys.argv[3])"
     program = f"{imports}; os.setgid(65534); os.setuid(65534)\n{sb.CALL}"
     root = sb.environment(cache_folder)

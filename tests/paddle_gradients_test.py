@@ -168,7 +168,8 @@ def test_saved_tensor_hooks_and_recomputation():
     loss.backward()
     assert (x.grad == expected).all()
     x.clear_grad()
-    recompute(anyop.rms_norm, x, weight).sum().backward()
+    # Paddle refuses functions that have keyword-only arguments.
+    recompute(lambda x, weight: anyop.rms_norm(x, weight), x, weight).sum().backward()
     assert (x.grad == expected).all()
 
 

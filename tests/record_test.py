@@ -189,6 +189,8 @@ GOOD = {
         "x": {"dtype": "float32", "shape": [4, 8], "strides": [8, 1]},
         "weight": {"dtype": "float32", "shape": [8], "strides": [1]},
         "eps": 1e-6,
+        "weight_offset": 0.0,
+        "dtype": None,
     },
     "results": {"out": {"dtype": "float32", "shape": [4, 8], "strides": [8, 1]}},
     "device": "cpu",
@@ -205,7 +207,7 @@ GOOD = {
         ('{"counts":{"0":-7}}', "expected numbers of calls"),
         (
             json.dumps({**GOOD, "inputs": {"y": 3}}),
-            "has the inputs y there, and x, weight, eps here",
+            "has the inputs y there, and x, weight, eps, weight_offset, dtype here",
         ),
         (json.dumps(GOOD).replace("[4, 8]", "[4, 9]"), "takes no such shapes"),
         (json.dumps(GOOD).replace("[4, 8]", "[4]"), "with strides"),

@@ -29,6 +29,8 @@ WITHOUT = {
         ("native_rms_norm", "rms_norm_from_output", "layer_norm_from_output"), "rstd, too"
     ),
     **dict.fromkeys(("fused_add_rms_norm", "fused_add_layer_norm"), "the sum, too"),
+    "rope": "cos, sin: tables, with no gradient either",
+    **dict.fromkeys(("rope_qk", "qk_norm_rope"), "two results"),
     "silu_and_mul": "adds the halves of a row, which no operator does",
     "gelu_and_mul": "as silu_and_mul",
 }

@@ -37,7 +37,7 @@ def numbers(view) -> np.ndarray:
 
 
 def right(values) -> None:
-    x, weight, eps, out = numbers(values[0]), numbers(values[1]), values[2], numbers(values[3])
+    x, weight, eps, out = numbers(values[0]), numbers(values[1]), values[2], numbers(values[-1])
     wide = x.astype(np.float64)
     out[...] = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps) * weight
 
@@ -103,7 +103,7 @@ def test_a_slow_default_is_replaced(tmp_path, backend):
 def test_a_wrong_backend_and_one_that_raises_are_never_chosen(tmp_path, backend):
     def wrong(values):
         right(values)
-        numbers(values[3])[0, 3] += 0.001
+        numbers(values[-1])[0, 3] += 0.001
 
     def raising(values):
         raise RuntimeError("no luck today")
@@ -119,7 +119,7 @@ def test_a_wrong_backend_and_one_that_raises_are_never_chosen(tmp_path, backend)
 
 
 def test_a_wrong_default_is_left_even_for_what_is_slower(tmp_path, backend):
-    backend("wrong", lambda values: numbers(values[3]).fill(7.0), priority=10)
+    backend("wrong", lambda values: numbers(values[-1]).fill(7.0), priority=10)
     backend("slow", sleeping(0.001))
     _, text, notes = tuned(tmp_path, ["rms_norm: rows=2 D=8"], ("slow", "wrong"))
     assert "\nrms_norm = slow\n" in text and "wrong is excluded" in notes

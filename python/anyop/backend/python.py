@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python callables as implementations: `run` as core calls it, and those that stand in operators' schema files.
 
-A callable gets all inputs in the schema's order, by keyword those that it takes only so. One that has parameters named
+A callable gets all inputs in the schema's order, by keyword those that it takes only so. It may lack a keyword-only
+one of the schema: a call that gives it another value than its default is an error then. One that has parameters named
 as the results gets their places (None for a result that nobody wants) and writes them; what another one returns, an
 array or a tuple of arrays, is copied there.
 """
@@ -24,6 +25,7 @@ from anyop.backend.arrays import FRAMEWORKS, Numpy
 
 Run = Callable[[tuple, int, int, int], None]
 
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _loading = threading.RLock()
 _modules: dict[tuple[str, str], types.ModuleType] = {}  # by file name and source
 
@@ -34,6 +36,8 @@ class Signature:
     def __init__(self, op: str, function: Callable) -> None:
         metadata = _operators.metadata(op)
         inputs = [param["name"] for param in metadata["inputs"]]
+        self.lacks: dict[str, Any] = {}  # inputs that it does not take, and their defaults
+        self.what = f"{op}: {describe(function)}"
         self.results = [result["name"] for result in metadata["results"]]
         self.dtypes = [p["kind"] == "ScalarType" for p in metadata["inputs"]]
         try:
@@ -43,27 +47,44 @@ class Signature:
             return
         found = signature.parameters
         only = {name for name, param in found.items() if param.kind is param.KEYWORD_ONLY}
+        if not any(param.kind in _REST for param in found.values()):
+            self.lacks = {
+                param["name"]: param["default"]
+                for param in metadata["inputs"]
+                if param["keyword_only"] and param["has_default"] and param["name"] not in found
+            }
+        only |= self.lacks.keys()
         self.by_keyword = [name if name in only else None for name in inputs]
         places = [name for name in self.results if name in found and name not in inputs]
         self.writes = bool(places)
-        self._check(op, function, signature, inputs, places)
+        self._check(op, signature, inputs, places)
 
-    def _check(self, op, function, signature, inputs, places) -> None:
-        what = f"{op}: {describe(function)}"
+    def _check(self, op, signature, inputs, places) -> None:
         if places and places != self.results:
             missing = ", ".join(name for name in self.results if name not in places)
             raise TypeError(
-                f"{what} has no parameter {missing}: it takes places for all results or none"
+                f"{self.what} has no parameter {missing}: it takes places for all results or none"
             )
         by_position = [name for name, key in zip(inputs, self.by_keyword) if key is None]
-        keywords = dict.fromkeys([*filter(None, self.by_keyword), *places])
+        keywords = dict.fromkeys(
+            name for name in (*self.by_keyword, *places) if name and name not in self.lacks
+        )
         try:
             signature.bind(*by_position, **keywords)
         except TypeError as error:
             expected = ", ".join(inputs) or "none"
             raise TypeError(
-                f"{what} does not take the arguments of {op} ({expected}): {error}"
+                f"{self.what} does not take the arguments of {op} ({expected}): {error}"
             ) from None
+
+    def leave_out(self, keywords: dict[str, Any]) -> None:
+        """Takes what the callable lacks out of the keywords. Raises NotImplementedError where a value matters."""
+        for name, default in self.lacks.items():
+            value = keywords.pop(name)
+            if value != default:
+                raise NotImplementedError(
+                    f"{self.what} takes no {name}, which is {value!r}, expected {default!r}"
+                )
 
 
 def describe(function: Callable) -> str:
@@ -122,6 +143,7 @@ def _runner(function: Callable, arrays: Numpy, how: Signature) -> Run:
                     positional.append(convert(value, is_dtype))
                 else:
                     keywords[key] = convert(value, is_dtype)
+            how.leave_out(keywords)
             if how.writes:
                 _write(function, arrays, positional, keywords, dict(zip(names, values[count:])))
             else:

@@ -231,11 +231,14 @@ class PaddleCaller(Caller):
 
     def array(self, tensor: Any) -> np.ndarray:
         """A copy."""
-        if tensor.dtype == self.framework.bfloat16:
-            import ml_dtypes
+        name = str(tensor.dtype).removeprefix("paddle.")
+        if hasattr(np, name):
+            return tensor.detach().numpy()
+        import ml_dtypes
 
+        if name == "bfloat16":
             return tensor.detach().cast("float32").numpy().astype(ml_dtypes.bfloat16)
-        return tensor.detach().numpy()
+        return tensor.detach().numpy().view(getattr(ml_dtypes, name))  # float8: int8 for Paddle
 
     def is_tensor(self, value: Any) -> bool:
         """paddle.Tensor, no subclass."""

@@ -94,7 +94,7 @@ class DtypeChoice:
     @property
     def is_uniform(self) -> bool:
         """All tensors have the same dtype."""
-        return len(set(self.names.values())) <= 1
+        return len({dtype for dtype in self.names.values() if dtype}) <= 1
 
 
 def allowed(param: Mapping[str, Any], names: Mapping[str, str | None]) -> list[str]:
@@ -137,7 +137,7 @@ def _extend(names: dict, params: list, results: list) -> Iterator[dict]:
     if param["kind"] == "Tensor":
         options: list[str | None] = list(allowed(param, names))
     elif param["kind"] == "ScalarType" and not param["list"]:
-        options = [*param["possible_dtypes"], *([None] if param["optional"] else [])]
+        options = [*([None] if param["optional"] else []), *param["possible_dtypes"]]
         if not options:
             raise LookupError(f"[dtypes] must list what {param['name']} may be")
     else:

@@ -18,7 +18,8 @@ from anyop.tune.workload import Kind, Spec
 def given_shapes(text: str, device: str) -> Kind:
     """The kind that "rms_norm: rows=2048 D=4096 dtype=float32" says, as in [bench] of a schema.
 
-    X=8x128 is a group of sizes; device= and ints, floats, bools and texts of attributes may be said too.
+    X=8x128 is a group of sizes; device= and ints, floats, bools and texts of attributes may be said too. dtype is that
+    of the tensors, and of the result only where the operator must be told.
     """
     operator, _, words = text.partition(":")
     operator = operator.strip()
@@ -35,7 +36,11 @@ class _Said:
     def __init__(self, metadata: dict[str, Any], text: str) -> None:
         self.text, self.device, self.dtype = text, None, None
         self.symbols = metadata["symbols"]
-        self.attributes = {p["name"]: p for p in metadata["inputs"] if p["kind"] != "Tensor"}
+        self.attributes = {
+            p["name"]: p
+            for p in metadata["inputs"]
+            if p["kind"] != "Tensor" and not (p["name"] == "dtype" and p["optional"])
+        }
         self.sizes: dict[str, int] = {}
         self.groups: dict[str, list[int]] = {}
         self.given: dict[str, Any] = {}
@@ -140,14 +145,14 @@ def _dtypes(
         )
     ]
     if not fitting:
-        known = {
-            name for choice in choices_here(metadata) for name in choice.names.values() if name
-        }
-        near = did_you_mean(dtype, known) if dtype and dtype not in known else ""
-        raise ValueError(f"{what}: it takes no {dtype or 'such dtypes'} here{near}")
-    return (
-        max(fitting, key=lambda names: list(names.values()).count(dtype)) if dtype else fitting[0]
-    )
+        all_names = [choice.names for choice in choices_here(metadata)]
+        known = {name for names in all_names for name in names.values() if name}
+        asked = [dtype, *(attributes[name] for name in attributes if name in all_names[0])]
+        unknown = next((word for word in asked if word and word not in known), None)
+        near = did_you_mean(unknown, known) if unknown else ""
+        raise ValueError(f"{what}: it takes no {unknown or dtype or 'such dtypes'} here{near}")
+    tensors = [param["name"] for param in metadata["inputs"] if param["kind"] == "Tensor"]
+    return max(fitting, key=lambda names: sum(names[name] == dtype for name in tensors))
 
 
 def _spec(param: dict[str, Any], dtype: str, sizes: Sizes) -> Any:
