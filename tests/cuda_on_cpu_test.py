@@ -125,14 +125,21 @@ def test_rows_of_every_width(name):
     subject = SUBJECTS[name]
     there = replace(subject, function=on_fibers(subject.function))
     drawer, tried = Drawer(subject.metadata), 0
-    choices = [c for c in testing.dtype_choices(subject.metadata) if c.is_uniform]
+    choices = testing.dtype_choices(subject.metadata)
+    choices = [c for c in choices if c.is_uniform] or choices
+    # Every other time: groups of columns, and what is added to a weight that is not there.
+    others = {"group": 128, "weight_offset": 1.0}
+    others = {key: value for key, value in others.items() if key in drawer.inputs}
+    optional = frozenset(param["name"] for param in subject.tensors if param["optional"])
     for choice in few(choices, 2, name):
         for width in few(WIDTHS, 3, f"{name} {choice}"):
-            point = drawer.solve({"D": width}, dict.fromkeys(drawer.symbols["groups"], (5,)))
+            rows = dict.fromkeys(drawer.symbols["groups"], (5,))
+            point = drawer.solve({"D": width}, rows, others if tried % 2 else {})
+            absent = optional if tried % 2 else frozenset()
             if point:
-                testing.check_case(there, Case(f"D={width}", "size", choice, point))
+                testing.check_case(there, Case(f"D={width}", "size", choice, point, absent))
                 tried += 1
-    assert tried >= 4
+    assert tried >= 3
 
 
 @pytest.mark.parametrize("name", DRAWN)

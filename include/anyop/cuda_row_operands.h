@@ -81,7 +81,7 @@ RowsAt<kAny> PlaceRows(const AnyopTensor* tensor) {
   return at;
 }
 
-// One value a column, the same for all rows: data[d] + offset, or `absent` where there is no data.
+// One value a column, the same for all rows: data[d] + offset; without data, `absent`.
 template <typename T>
 struct ColumnsAt {
   const T* data;
@@ -90,6 +90,7 @@ struct ColumnsAt {
 };
 template <typename T>
 ColumnsAt<T> PlaceColumns(const AnyopTensor* tensor, double offset, double absent) {
+  absent += offset;
   const auto* data = tensor ? static_cast<const T*>(tensor->data) : nullptr;
   return {data, IsAligned(data, 16), static_cast<Wide<T>>(offset), static_cast<Wide<T>>(absent)};
 }
