@@ -122,6 +122,21 @@ int32_t WithFloating(AnyopDtype dtype, const Body& body) {
   }
 }
 
+// The same of those that are computed in float32.
+template <typename Body>
+int32_t WithFloat32Sums(AnyopDtype dtype, const Body& body) {
+  switch (dtype) {
+    case kAnyopFloat32:
+      return body(float());
+    case kAnyopFloat16:
+      return body(__half());
+    case kAnyopBFloat16:
+      return body(__nv_bfloat16());
+    default:
+      return kAnyopInternalError;
+  }
+}
+
 inline bool IsFloating(AnyopDtype dtype) {
   return dtype == kAnyopFloat32 || dtype == kAnyopFloat16 || dtype == kAnyopBFloat16 ||
          dtype == kAnyopFloat64;

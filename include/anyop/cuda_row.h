@@ -40,7 +40,9 @@ struct HeldColumns {
   uint4 bits[kEarly ? kVectors : 1];
 };
 
-template <typename T, int kVectors>
+// kSliced: a block holds a part of its rows, that of its blockIdx.y, for an operator that does not
+// join all of a row.
+template <typename T, int kVectors, bool kSliced = false>
 class RegisterRow : public RowTeam<Wide<T>> {
  public:
   using W = Wide<T>;
@@ -51,6 +53,10 @@ class RegisterRow : public RowTeam<Wide<T>> {
   __device__ void Take(int64_t row, int64_t rows) {
     RowTeam<W>::Take(row, rows);
     mine_ = this->inside_ ? vectors_ : 0;
+  }
+  // Of the row that was taken, what comes next sees the first n columns alone, in whole pieces.
+  __device__ void Keep(int64_t n) {
+    if (this->inside_) mine_ = static_cast<int>((n + kPer - 1) / kPer);
   }
 
   template <bool kAny>
@@ -64,6 +70,17 @@ class RegisterRow : public RowTeam<Wide<T>> {
     }
     return held;
   }
+  __device__ HeldFlags<kVectors> Read(const FlagsAt& from) const {
+    HeldFlags<kVectors> held;
+    const char* row = from.rows.At(this->inside_ ? this->index_ : 0);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      held.bits[i] = 0;
+      if (At(i) < mine_) held.bits[i] = ReadFlags<kPer>(from, row, int64_t{At(i)} * kPer);
+    }
+    return held;
+  }
+  __device__ BehindFlags Behind(int64_t n) const { return {n}; }
   // For a second Sum.
   __device__ HeldAgain<T, kVectors> Again(const HeldRow<T, kVectors>& held) const { return {held}; }
 
@@ -111,6 +128,34 @@ class RegisterRow : public RowTeam<Wide<T>> {
       if (At(i) < mine_) WritePieceAt(out, row, int64_t{At(i)} * kPer, Apply(f, Later(held, i)...));
     }
   }
+  // Zeros behind what Keep left.
+  template <bool kAny>
+  __device__ void WriteRest(const RowsAt<kAny>& out) const {
+    if (!this->inside_) return;
+    char* row = out.At(this->index_);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (At(i) >= mine_ && At(i) < vectors_)
+        WritePieceAt(out, row, int64_t{At(i)} * kPer, Unpacked<T>{});
+    }
+  }
+  // use(d, most, pieces...), most being what join makes of f(0, elements...) of `group` columns: a
+  // power of two of pieces that divides the threads of the row; 0: no groups, and most is 0.
+  template <typename F, typename Join, typename Use, typename... Held>
+  __device__ void EachGroup(int64_t group, const F& f, const Join& join, const Use& use,
+                            const Held&... held) const {
+    const int lanes = static_cast<int>(group / kPer);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const bool there = At(i) < mine_;
+      const auto each = [&](const auto&... pieces) {
+        W most = there && group ? FoldPiece(W(0), f, pieces...) : W(0);
+        most = this->JoinLanes(most, lanes, join);
+        if (there) use(int64_t{At(i)} * kPer, most, pieces...);
+      };
+      each(Later(held, i)...);
+    }
+  }
   // Writes it too, and holds what was written, rounded. out is of the kernel's type.
   template <bool kAny, typename F, typename... Held>
   __device__ HeldRow<T, kVectors> WriteAndHold(const RowsAt<kAny>& out, const F& f,
@@ -131,7 +176,10 @@ class RegisterRow : public RowTeam<Wide<T>> {
   static constexpr bool IsEarly() {
     return HeldColumns<TW, kVectors>::kEarly && sizeof(TW) == sizeof(T);
   }
-  __device__ int At(int i) const { return this->lane() + i * this->lanes_; }
+  __device__ int At(int i) const {
+    const int at = this->lane() + i * this->lanes_;
+    return kSliced ? at + static_cast<int>(blockIdx.y) * kVectors * this->lanes_ : at;
+  }
 
   __device__ Unpacked<T> Elements(const HeldRow<T, kVectors>& held, int i) const {
     return Unpack<T>(held.bits[i]);
@@ -154,12 +202,18 @@ class RegisterRow : public RowTeam<Wide<T>> {
     }
     return wide;
   }
+  __device__ Flags<kPer> Elements(const HeldFlags<kVectors>& held, int i) const {
+    return Flags<kPer>(held.bits[i]);
+  }
+  __device__ Flags<kPer> Elements(const BehindFlags& held, int i) const {
+    return held.Of<kPer>(int64_t{At(i)} * kPer);
+  }
   // What comes behind a reduction.
   __device__ Unpacked<T> Later(const HeldRow<T, kVectors>& held, int i) const {
     return Elements(Again(held), i);
   }
   template <typename Held>
-  __device__ Unpacked<T> Later(const Held& held, int i) const {
+  __device__ auto Later(const Held& held, int i) const {
     return Elements(held, i);
   }
 
@@ -214,8 +268,13 @@ class StreamRow : public RowTeam<Wide<T>> {
     RowTeam<W>::Take(row, rows);
     mine_ = this->inside_ ? pieces_ : 0;
   }
+  __device__ void Keep(int64_t n) {
+    if (this->inside_) mine_ = (n + kPer - 1) / kPer;
+  }
 
   __device__ StreamedRow<true> Read(const RowsAt<true>& from) const { return {from}; }
+  __device__ StreamedFlags Read(const FlagsAt& from) const { return {from}; }
+  __device__ BehindFlags Behind(int64_t n) const { return {n}; }
   __device__ StreamedRow<true> Again(const StreamedRow<true>& row) const { return row; }
   template <typename TW>
   __device__ StreamedColumns<TW> Columns(const ColumnsAt<TW>& from) const {
@@ -259,6 +318,32 @@ class StreamRow : public RowTeam<Wide<T>> {
     for (int64_t at = this->lane(); at < mine_; at += this->lanes_)
       WritePieceOf<T, kPer>(out, row, at * kPer, Apply(f, Elements(held, at)...));
   }
+  __device__ void WriteRest(const RowsAt<true>& out) const {
+    if (!this->inside_) return;
+    char* row = out.At(this->index_);
+    for (int64_t at = this->lane(); at < pieces_; at += this->lanes_) {
+      if (at >= mine_) WritePieceOf<T, kPer>(out, row, at * kPer, Piece<W, kPer>{});
+    }
+  }
+  // A group of any number of pieces: some lanes of a warp take one after the other.
+  template <typename F, typename Join, typename Use, typename... Held>
+  __device__ void EachGroup(int64_t group, const F& f, const Join& join, const Use& use,
+                            const Held&... held) const {
+    const int64_t pieces = group ? group / kPer : 1;
+    int lanes = 1;
+    while (lanes < pieces && lanes < 32 && lanes < this->lanes_) lanes *= 2;
+    __syncwarp();  // what another lane has written may be read; a block has met before
+    for (int64_t first = 0; first < pieces_; first += this->lanes_ / lanes * pieces) {
+      const int64_t begin = first + this->lane() / lanes * pieces + this->lane() % lanes;
+      const int64_t behind = begin - this->lane() % lanes + pieces,
+                    end = behind < mine_ ? behind : mine_;
+      W most = 0;
+      for (int64_t at = begin; at < end && group; at += lanes)
+        most = FoldPiece(most, f, Elements(held, at)...);
+      most = this->JoinLanes(most, lanes, join);
+      for (int64_t at = begin; at < end; at += lanes) use(at * kPer, most, Elements(held, at)...);
+    }
+  }
   // A thread reads again what it wrote itself.
   template <typename F, typename... Held>
   __device__ StreamedRow<true> WriteAndHold(const RowsAt<true>& out, const F& f,
@@ -274,6 +359,12 @@ class StreamRow : public RowTeam<Wide<T>> {
   template <typename TW>
   __device__ Piece<W, kPer> Elements(const StreamedColumns<TW>& held, int64_t at) const {
     return ReadColumns<kPer, W>(held.columns, at * kPer);
+  }
+  __device__ Flags<kPer> Elements(const StreamedFlags& held, int64_t at) const {
+    return Flags<kPer>(ReadFlags<kPer>(held.flags, held.flags.rows.At(this->index_), at * kPer));
+  }
+  __device__ Flags<kPer> Elements(const BehindFlags& held, int64_t at) const {
+    return held.Of<kPer>(at * kPer);
   }
   template <typename F, typename... Pieces>
   __device__ static W FoldPiece(W start, const F& f, const Pieces&... pieces) {
@@ -322,15 +413,16 @@ __global__ void __launch_bounds__(MaxThreads(kVectors), MinBlocks(kVectors))
     RunInRegisters(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes) {
   WalkRows<RegisterRow<T, kVectors>>(op, rows, D, lanes);
 }
+template <typename T, typename Op>
+__global__ void __launch_bounds__(MaxThreads(4), MinBlocks(4))
+    RunInSlices(const __grid_constant__ Op op, int64_t rows, int64_t D) {
+  WalkRows<RegisterRow<T, 4, true>>(op, rows, D, MaxThreads(4));
+}
 template <typename T, int kPiece, typename Op>
 __global__ void __launch_bounds__(1024)
     RunInStreams(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes) {
   WalkRows<StreamRow<T, kPiece>>(op, rows, D, lanes);
 }
-
-struct RowShape {
-  int64_t rows, D;
-};
 
 // Threads of a row and of a block, for so many pieces of which a thread takes some.
 struct RowThreads {
@@ -365,41 +457,15 @@ int32_t LaunchInRegisters(AnyopCall* call, RowShape shape, const Op& op) {
   return kAnyopInternalError;
 }
 
-// How rows can be read and written. What is read in rows alone decides how sums are made: the bits
-// do not depend on where the results go.
-struct RowsFit {
-  bool columns = false;    // rows lie side by side, and their elements apart
-  bool vectors = true;     // read: of the kernel's type, aligned to 16 bytes
-  bool one_stride = true;  // read
-  bool plain = true;       // written: both
-};
-template <typename T, size_t kRead, size_t kWritten>
-RowsFit FitRows(RowShape shape, const AnyopTensor* const (&read)[kRead],
-                const AnyopTensor* const (&written)[kWritten]) {
-  RowsFit fit;
-  const auto look = [&](const AnyopTensor* tensor, bool* in_vectors, bool* one_stride) {
-    if (!tensor) return;
-    const RowsAt<true> at = PlaceRows<true>(tensor);
-    *in_vectors = *in_vectors && at.kind == kDtypeOf<T> && at.aligned;
-    *one_stride = *one_stride && at.rows.HasOneStride();
-    fit.columns = fit.columns || at.step != 1;
-  };
-  for (const AnyopTensor* tensor : read) look(tensor, &fit.vectors, &fit.one_stride);
-  for (const AnyopTensor* tensor : written) look(tensor, &fit.plain, &fit.plain);
-  fit.vectors = fit.vectors && shape.D % kPerVector<T> == 0;
-  return fit;
-}
-
-// Runs make(kAny), an operator, over rows of D elements of T. NULL tensors are left out.
-template <typename T, typename Make, size_t kRead, size_t kWritten>
-int32_t RunRows(AnyopCall* call, RowShape shape, const AnyopTensor* const (&read)[kRead],
-                const AnyopTensor* const (&written)[kWritten], const Make& make) {
+// kPlain: what is written does, whatever `fit` says.
+template <typename T, bool kPlain = false, typename Make>
+int32_t RunFitted(AnyopCall* call, RowShape shape, RowsFit fit, const Make& make) {
   if (shape.rows == 0 || shape.D == 0) return kAnyopOk;
-  const RowsFit fit = FitRows<T>(shape, read, written);
   if constexpr (sizeof(T) < 8) {  // float64, which GPUs are slow at, is not worth their size
     if (fit.vectors && fit.one_stride && shape.D <= int64_t{kMaxHeld} * kPerVector<T>) {
-      return fit.plain ? LaunchInRegisters<T, false>(call, shape, make(std::false_type()))
-                       : LaunchInRegisters<T, true>(call, shape, make(std::true_type()));
+      if (kPlain || fit.plain)
+        return LaunchInRegisters<T, false>(call, shape, make(std::false_type()));
+      if constexpr (!kPlain) return LaunchInRegisters<T, true>(call, shape, make(std::true_type()));
     }
   }
   const auto op = make(std::true_type());
@@ -413,6 +479,13 @@ int32_t RunRows(AnyopCall* call, RowShape shape, const AnyopTensor* const (&read
                         threads.lanes);
   }
   return launch.Run(call, RunInStreams<T, 1, Op>, op, shape.rows, shape.D, threads.lanes);
+}
+
+// Runs make(kAny), an operator, over rows of D elements of T. NULL tensors are left out.
+template <typename T, typename Make, size_t kRead, size_t kWritten>
+int32_t RunRows(AnyopCall* call, RowShape shape, const AnyopTensor* const (&read)[kRead],
+                const AnyopTensor* const (&written)[kWritten], const Make& make) {
+  return RunFitted<T>(call, shape, FitRows<T>(shape, read, written), make);
 }
 
 }  // namespace anyop::cuda

@@ -37,6 +37,11 @@ struct RowsAt<false> {
     return true;
   }
   __device__ AnyopDtype dtype() const { return kAnyopNoDtype; }
+  // row.Write of it; other results of an operator may have a Write of their own.
+  template <typename Row, typename F, typename... Held>
+  __device__ void Write(const Row& row, const F& f, const Held&... held) const {
+    row.Write(*this, f, held...);
+  }
 };
 
 template <>
@@ -56,6 +61,10 @@ struct RowsAt<true> {
     return kind == kDtypeOf<T>;
   }
   __device__ AnyopDtype dtype() const { return kind; }
+  template <typename Row, typename F, typename... Held>
+  __device__ void Write(const Row& row, const F& f, const Held&... held) const {
+    row.Write(*this, f, held...);
+  }
 };
 
 // NULL: an operand that is not there.
@@ -81,6 +90,35 @@ RowsAt<kAny> PlaceRows(const AnyopTensor* tensor) {
   return at;
 }
 
+struct RowShape {
+  int64_t rows, D;
+};
+
+// How rows can be read and written. What is read in rows alone decides how sums are made: the bits
+// do not depend on where the results go.
+struct RowsFit {
+  bool columns = false;    // rows lie side by side, and their elements apart
+  bool vectors = true;     // read: of the kernel's type, aligned to 16 bytes
+  bool one_stride = true;  // read
+  bool plain = true;       // written: both
+};
+template <typename T, size_t kRead, size_t kWritten>
+RowsFit FitRows(RowShape shape, const AnyopTensor* const (&read)[kRead],
+                const AnyopTensor* const (&written)[kWritten]) {
+  RowsFit fit;
+  const auto look = [&](const AnyopTensor* tensor, bool* in_vectors, bool* one_stride) {
+    if (!tensor) return;
+    const RowsAt<true> at = PlaceRows<true>(tensor);
+    *in_vectors = *in_vectors && at.kind == kDtypeOf<T> && at.aligned;
+    *one_stride = *one_stride && at.rows.HasOneStride();
+    fit.columns = fit.columns || at.step != 1;
+  };
+  for (const AnyopTensor* tensor : read) look(tensor, &fit.vectors, &fit.one_stride);
+  for (const AnyopTensor* tensor : written) look(tensor, &fit.plain, &fit.plain);
+  fit.vectors = fit.vectors && shape.D % kPerVector<T> == 0;
+  return fit;
+}
+
 // One value a column, the same for all rows: data[d] + offset; without data, `absent`.
 template <typename T>
 struct ColumnsAt {
@@ -95,7 +133,70 @@ ColumnsAt<T> PlaceColumns(const AnyopTensor* tensor, double offset, double absen
   return {data, IsAligned(data, 16), static_cast<Wide<T>>(offset), static_cast<Wide<T>>(absent)};
 }
 
+// Rows of flags: bool, or any byte but 0.
+struct FlagsAt {
+  RowsAt<true> rows;
+  int together = 1;  // so many lie side by side and aligned
+};
+inline FlagsAt PlaceFlags(const AnyopTensor* tensor) {
+  if (!tensor) return {};
+  FlagsAt at = {PlaceRows<true>(tensor)};
+  for (at.together = 8; at.together > 1; at.together /= 2) {
+    bool fits = at.rows.step == 1 && IsAligned(at.rows.rows.data, at.together);
+    for (int d = 0; d < at.rows.rows.ndim; ++d)
+      fits = fits && at.rows.rows.step[d] % at.together == 0;
+    if (fits) break;
+  }
+  return at;
+}
+
+// kPer flags of a piece.
+template <int kPer>
+struct Flags {
+  bool at[kPer];
+  __device__ explicit Flags(unsigned bits) {
+#pragma unroll
+    for (int k = 0; k < kPer; ++k) at[k] = bits >> k & 1;
+  }
+};
+template <int kVectors>
+struct HeldFlags {
+  unsigned bits[kVectors];
+};
+// Whether a column lies behind the first n.
+struct BehindFlags {
+  int64_t n;
+  template <int kPer>
+  __device__ Flags<kPer> Of(int64_t at) const {
+    const int64_t kept = n - at;  // the piece is cut, or not
+    return Flags<kPer>(kept >= kPer ? 0 : ~0u << (kept < 0 ? 0 : kept));
+  }
+};
+
+struct StreamedFlags {
+  const FlagsAt& flags;
+};
+
 // ---- elements ----
+
+// kPer flags of a row from a place that is a multiple of kPer, as bits; 0 where there are none.
+template <int kPer>
+__device__ unsigned ReadFlags(const FlagsAt& flags, const char* row, int64_t at) {
+  unsigned bits = 0;
+  if (!flags.rows.exists()) return bits;
+  if (kPer >= 4 && flags.together >= kPer) {
+#pragma unroll
+    for (int k = 0; k < kPer; k += 4) {
+      const unsigned word = reinterpret_cast<const unsigned*>(row + at)[k / 4];
+      const unsigned high = (((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word) & 0x80808080u;
+      bits |= ((high >> 7) * 0x10204080u >> 28) << k;  // the high bit of each byte
+    }
+    return bits;
+  }
+#pragma unroll 1
+  for (int k = 0; k < kPer; ++k) bits |= unsigned{row[(at + k) * flags.rows.step] != 0} << k;
+  return bits;
+}
 
 template <typename W>
 __device__ W ReadFloating(const char* data, int64_t at, AnyopDtype dtype) {

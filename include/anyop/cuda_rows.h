@@ -86,6 +86,16 @@ class RowTeam {
   __device__ W Greatest(W v) {
     return Join(v, static_cast<W>(-INFINITY), [](W a, W b) { return fmax(a, b); });
   }
+  // By any join of two; `none` is what changes nothing.
+  template <typename F>
+  __device__ W Join(W v, W none, const F& join) {
+    if (lanes_ <= 32) return JoinLanes(v, lanes_, join);
+    Publish(v, 0, join);
+    __syncthreads();
+    v = Collect(none, 0, join);
+    turn_ ^= 1;
+    return v;
+  }
   // Several at once, each in place.
   template <typename... More>
   __device__ void Totals(W& first, More&... more) {
@@ -109,6 +119,12 @@ class RowTeam {
   }
 
  protected:
+  // Of the first `lanes` threads (a power of two up to 32) of each such run in the warp.
+  template <typename F>
+  __device__ W JoinLanes(W v, int lanes, const F& join) const {
+    for (int step = lanes / 2; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
+    return v;
+  }
   __device__ int lane() const { return static_cast<int>(threadIdx.x) % lanes_; }
   __device__ void Take(int64_t row, int64_t rows) {
     index_ = row;
@@ -121,11 +137,6 @@ class RowTeam {
 
  private:
   template <typename F>
-  __device__ W JoinLanes(W v, int lanes, const F& join) {
-    for (int step = lanes / 2; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
-    return v;
-  }
-  template <typename F>
   __device__ void Publish(W v, int which, const F& join) {
     v = JoinLanes(v, 32, join);
     if (threadIdx.x % 32 == 0) partials_[turn_][which][threadIdx.x / 32] = v;
@@ -134,15 +145,6 @@ class RowTeam {
   __device__ W Collect(W none, int which, const F& join) {
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
     return JoinLanes(lane < warps ? partials_[turn_][which][lane] : none, 32, join);
-  }
-  template <typename F>
-  __device__ W Join(W v, W none, const F& join) {
-    if (lanes_ <= 32) return JoinLanes(v, lanes_, join);
-    Publish(v, 0, join);
-    __syncthreads();
-    v = Collect(none, 0, join);
-    turn_ ^= 1;
-    return v;
   }
 
   Partials<W>& partials_;
