@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyop
+import numpy as np
 import pytest
 from anyop import testing
 from anyop.codegen.generate import generate
@@ -160,3 +161,25 @@ def test_standard_cases(name):
     if failures:
         pytest.fail(f"{len(failures)} of {cases}:\n" + "\n".join(failures[:8]), pytrace=False)
     assert cases >= 20
+
+
+def quantised_bits_are_those_of_the_cpu():
+    """Groups that lanes share, that straddle vectors, that are long; slices; rows at any place."""
+    random = np.random.default_rng(0)
+    for D in (130, 264, 1000, 24584):
+        for dtype in ("float32", "bfloat16"):
+            for group in (3, 8, 100, 128, 1024, 2**31 - 1):
+                extra = random.integers(0, 3) * 4
+                whole = random.standard_normal((5, D + extra)).astype(dtype)
+                whole[0], whole[1, 7], whole[2, 9], whole[3, 1] = 0, np.nan, np.inf, -0.0
+                x, kind = whole[:, :D], random.choice(["int8", "float8_e4m3fn"])
+                given = random.uniform(0.01, 2, (5, -(-D // min(group, D)))).astype(np.float32)
+                for scale in (None, given, given[:1, :1]):
+                    expected = anyop.quant_fp8(x, scale, group=group, dtype=kind)
+                    found = on_fibers(anyop.quant_fp8)(x, scale, group=group, dtype=kind)
+                    for a, b in zip(found, expected):
+                        np.testing.assert_array_equal(a.astype(float), b.astype(float))
+
+
+if "quant_fp8" in DRAWN:
+    test_quantised_bits_are_those_of_the_cpu = quantised_bits_are_those_of_the_cpu

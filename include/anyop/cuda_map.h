@@ -333,7 +333,7 @@ int32_t RunMap(AnyopCall* call, const F& f, const AnyopTensor* const (&in)[kIn],
 // A view of half the last dimension of x (* 2*D): the first or the second.
 struct HalfOf {
   AnyopTensor tensor;
-  int64_t shape[64];
+  int64_t shape[64] = {};
 
   HalfOf(const AnyopTensor* x, int which) : tensor(*x) {
     for (int d = 0; d < x->ndim; ++d) shape[d] = x->shape[d];

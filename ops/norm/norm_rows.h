@@ -9,11 +9,12 @@ namespace anyop::cuda {
 namespace {
 
 // kCenter: around the mean, as layer_norm does. kAdds: of the sum with a residual, which is
-// written.
-template <typename T, typename TW, bool kCenter, bool kAdds, bool kAny>
+// written. Out: rows, or what quantises them.
+template <typename T, typename TW, bool kCenter, bool kAdds, bool kAny, typename Out = RowsAt<kAny>>
 struct Norm {
   using W = Wide<T>;
-  RowsAt<kAny> x, residual, sum, out;
+  RowsAt<kAny> x, residual, sum;
+  Out out;
   ColumnsAt<TW> weight, bias;
   float *mean, *rstd;  // of each row; NULL where nobody asks
   W eps, inverse_D;
@@ -42,9 +43,9 @@ struct Norm {
     if (rstd && row.IsFirst()) rstd[row.index()] = static_cast<float>(scale);
     if constexpr (kCenter) {
       const auto result = [=](W v, W w, W b) { return MulAdd((v - middle) * scale, w, b); };
-      row.Write(out, result, v, w, row.Columns(bias));
+      out.Write(row, result, v, w, row.Columns(bias));
     } else {
-      row.Write(out, [=](W v, W w) { return v * (scale * w); }, v, w);
+      out.Write(row, [=](W v, W w) { return v * (scale * w); }, v, w);
     }
   }
 };

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// silu_and_mul_quant on CUDA: see quantize_cuda.h.
+#include "../elementwise/activations_cuda.h"
+#include "anyop/ops/silu_and_mul_quant.h"
+#include "quantize_cuda.h"
+
+namespace anyop::cuda {
+namespace {
+
+template <bool kAny>
+struct SiluAndMulQuant {
+  RowsAt<kAny> gate, value;
+  QuantizedRows out;
+
+  template <typename Row>
+  __device__ void operator()(Row& row) const {
+    out.Write(row, ValueTimes<SiluForm>(), row.Read(gate), row.Read(value));
+  }
+};
+
+}  // namespace
+}  // namespace anyop::cuda
+
+extern "C" int32_t anyop_silu_and_mul_quant_cuda(const SiluAndMulQuantArgs* args, AnyopCall* call) {
+  using namespace anyop::cuda;
+  const HalfOf gate(args->x, 0), value(args->x, 1);
+  const QuantizedRows out(args->out, args->scale, args->scales, args->D, args->group);
+  return WithFloat32Sums(AnyopDtypeOf(args->x), [&](auto zero) {
+    using T = decltype(zero);
+    const RowShape shape = {args->rows, args->D};
+    const RowsFit fit = FitRows<T>(shape, {&gate.tensor, &value.tensor}, {nullptr});
+    return RunQuantized<T, false, 2, true>(call, shape, fit, out, [&](auto any) {
+      return SiluAndMulQuant<any>{PlaceRows<any>(&gate.tensor), PlaceRows<any>(&value.tensor), out};
+    });
+  });
+}
