@@ -36,13 +36,12 @@ ANYOP_CPU_CLONES void Run(const ScaledMaskedSoftmaxArgs* args, int64_t begin, in
   const int64_t stride = given ? given->strides[given->ndim - 1] : 0;
   WithFloat(x.dtype(), [&](auto wide) {
     using Wide = decltype(wide);
-    const Wide scale = static_cast<Wide>(args->scale);
     for (int64_t row = begin; row < end; ++row) {
       RowReader<Wide> in(x.dtype(), x[row], args->D);
       RowWriter<Wide> to(x.dtype(), out[row]);
       MaskReader<Wide> skip(mask[row], stride);
-      given ? ScaledSoftmaxRow(args->D, scale, to, in, skip)
-            : ScaledSoftmaxRow(args->D, scale, to, in);
+      given ? ScaledSoftmaxRow(args->D, args->scale, to, in, skip)
+            : ScaledSoftmaxRow(args->D, args->scale, to, in);
     }
   });
 }

@@ -72,3 +72,13 @@ def test_bad_masks():
         anyop.scaled_masked_softmax(x, np.ones((2, 3, 4, 4), bool))
     with pytest.raises(TypeError, match=r"^scaled_masked_softmax: mask has dtype float32"):
         anyop.scaled_masked_softmax(x, x)
+
+
+def test_huge_scales_leave_the_greatest_alone():
+    random = np.random.default_rng(0)
+    for dtype in ("float32", "float64"):
+        x = random.standard_normal((3, 40, 40)).astype(dtype)
+        for scale in (1e10, -1e10, 1e30, -1e38, 1e39):
+            mask = random.random(x.shape) < 0.5
+            found = anyop.scaled_masked_softmax(x, mask, scale)
+            np.testing.assert_array_equal(found, reference(x.astype(float), mask, scale))

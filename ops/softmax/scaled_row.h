@@ -5,24 +5,29 @@
 
 #include "anyop/cpu_math.h"
 #include "anyop/cpu_rows.h"
+#include "scaled_exponent.h"
 
 namespace anyop::cpu {
 
 // The greatest, the sum of exponentials, the result; the second and third read the row from the
 // cache. mask: none, or one reader, of which all but 0 leaves an element out, whatever it holds.
 template <typename Wide, typename... Mask>
-inline void ScaledSoftmaxRow(int64_t n, Wide scale, RowWriter<Wide>& to, RowReader<Wide>& in,
+inline void ScaledSoftmaxRow(int64_t n, double scale, RowWriter<Wide>& to, RowReader<Wide>& in,
                              Mask&... mask) {
   constexpr Wide kNothing = -Bits<Wide>::kInfinity;
-  const auto score = [=](Wide v, auto... m) { return (... || (m != 0)) ? kNothing : v * scale; };
+  const Exponent<Wide> exponent(scale);
+  const Wide sign = exponent.sign, times = exponent.factor;
+  const auto signed_value = [=](Wide v, auto... m) {
+    return (... || (m != 0)) ? kNothing : v * sign;
+  };
   const auto greater = [](Wide a, Wide b) { return a < b ? b : a; };
   Wide most = kNothing;
   ForBlocks(n, [&](int64_t at, int64_t size) {
-    most = FoldBlock(most, greater, score, size, in.Read(at, size), mask.Read(at, size)...);
+    most = FoldBlock(most, greater, signed_value, size, in.Read(at, size), mask.Read(at, size)...);
   });
   const auto part = [=](Wide factor) {
     return [=](Wide v, auto... m) {
-      const Wide p = Exp2Negative((v * scale - most) * kLog2E<Wide>) * factor;
+      const Wide p = Exp2Negative((v * sign - most) * times) * factor;
       return (... || (m != 0)) ? Wide{0} : p;
     };
   };

@@ -14,7 +14,7 @@ ANYOP_CPU_CLONES void Run(const ScaledSoftmaxArgs* args, int64_t begin, int64_t 
     for (int64_t row = begin; row < end; ++row) {
       RowReader<Wide> in(x.dtype(), x[row], args->D);
       RowWriter<Wide> to(x.dtype(), out[row]);
-      ScaledSoftmaxRow(args->D, static_cast<Wide>(args->scale), to, in);
+      ScaledSoftmaxRow(args->D, args->scale, to, in);
     }
   });
 }

@@ -36,3 +36,12 @@ def test_what_is_not_finite():
     found = anyop.scaled_softmax(x, 0.5)
     np.testing.assert_allclose(found, reference(x.astype(float), 0.5), 1e-6, 1e-6)
     assert np.isnan(found[[0, 2, 3]]).all() and found[1, 29] == 0 and np.isfinite(found[4]).all()
+
+
+def test_huge_scales_leave_the_greatest_alone():
+    random = np.random.default_rng(0)
+    for dtype in ("float32", "float64"):
+        x = random.standard_normal((3, 40, 40)).astype(dtype)
+        for scale in (1e10, -1e10, 1e30, -1e38, 1e39):
+            found = anyop.scaled_softmax(x, scale)
+            np.testing.assert_array_equal(found, reference(x.astype(float), scale))

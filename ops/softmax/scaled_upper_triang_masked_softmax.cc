@@ -18,7 +18,7 @@ ANYOP_CPU_CLONES void Run(const ScaledUpperTriangMaskedSoftmaxArgs* args, int64_
       const int64_t n = row % S + 1;
       RowReader<Wide> in(x.dtype(), x[row], n);
       RowWriter<Wide> to(x.dtype(), out[row]);
-      ScaledSoftmaxRow(n, static_cast<Wide>(args->scale), to, in);
+      ScaledSoftmaxRow(n, args->scale, to, in);
       ZeroRest(out, row, n, S, args->out->dtype_bits / 8);
     }
   });

@@ -31,3 +31,12 @@ def test_sizes_around_blocks(dtype, S):
 def test_only_square_matrices():
     with pytest.raises(ValueError, match=r"^scaled_upper_triang_masked_softmax: x has shape"):
         anyop.scaled_upper_triang_masked_softmax(np.ones((2, 3, 4), np.float32))
+
+
+def test_huge_scales_leave_the_greatest_alone():
+    random = np.random.default_rng(0)
+    for dtype in ("float32", "float64"):
+        x = random.standard_normal((3, 40, 40)).astype(dtype)
+        for scale in (1e10, -1e10, 1e30, -1e38, 1e39):
+            found = anyop.scaled_upper_triang_masked_softmax(x, scale)
+            np.testing.assert_array_equal(found, reference(x.astype(float), scale))
