@@ -21,10 +21,12 @@
 //     row.WriteAndAdd(*this, out, sums, notes, f, v, row.Columns(weight));
 //   }
 //   __device__ static void AddColumn(W (&sums)[kSums], const Notes<W>& notes, const W
-//   (&in)[kInputs]);
+//   (&in)[kInputs], W w);
+//   template <typename F>
+//   __device__ auto WithColumns(const F& f) const { return f(weight); }
 //
-// f gets the inputs of a column as an array, then those of Columns. A Sum, or a barrier of the
-// block, stands between ReadAll and release.
+// f and AddColumn get the inputs of a column as an array, then those of Columns, which are those
+// of WithColumns. A Sum, or a barrier of the block, stands between ReadAll and release.
 //
 // Who does what: as many blocks as fit stay on the device and walk over rows, which are copied to
 // shared memory ahead (cuda_ring.h); a thread keeps the sums of its columns in registers. Short
@@ -145,7 +147,7 @@ class SummingRow : public RegisterRow<T, kVectors> {
       W each[kInputs];
 #pragma unroll
       for (int n = 0; n < kInputs; ++n) each[n] = v[n].at[k];
-      Op::AddColumn(sums[k], notes, each);
+      Op::AddColumn(sums[k], notes, each, columns.at[k]...);
       result.at[k] = f(each, columns.at[k]...);
     }
     return result;
@@ -270,6 +272,21 @@ __global__ void __launch_bounds__(1024)
 
 constexpr int kRowLanes = 8;  // threads that share columns
 
+// add(notes, inputs, columns...) of each row of this thread.
+template <typename T, int kPer, typename Op, typename F, typename... Columns>
+__device__ void AddRows(const Op& op, int64_t rows, int64_t d, const Wide<T>* notes, const F& add,
+                        const Columns&... columns) {
+  using W = Wide<T>;
+  const int64_t step = int64_t{gridDim.y} * kRowLanes;
+#pragma unroll 2
+  for (int64_t row = int64_t{blockIdx.y} * kRowLanes + threadIdx.y; row < rows; row += step) {
+    Piece<W, kPer> v[Op::kInputs];
+#pragma unroll
+    for (int n = 0; n < Op::kInputs; ++n) v[n] = ReadPieceOf<T, kPer>(op.in[n], row, d);
+    add(Notes<W>{{notes[row], notes[rows + row]}}, v, columns...);
+  }
+}
+
 // Block (b, c): 32 pieces of columns from 32 b on, rows c * kRowLanes + lane, ... of every
 // gridDim.y * kRowLanes.
 template <typename T, int kPer, typename Op>
@@ -280,23 +297,19 @@ __global__ void __launch_bounds__(32 * kRowLanes)
   __shared__ W shared[kRowLanes][Op::kSums][kPer][32];
   const int64_t d = (int64_t{blockIdx.x} * 32 + threadIdx.x) * kPer;
   W sums[kPer][Op::kSums] = {};
-  if (d < D) {
-    const int64_t step = int64_t{gridDim.y} * kRowLanes;
-#pragma unroll 2
-    for (int64_t row = int64_t{blockIdx.y} * kRowLanes + threadIdx.y; row < rows; row += step) {
-      Piece<W, kPer> v[Op::kInputs];
+  const auto add = [&](const Notes<W>& noted, const Piece<W, kPer>(&v)[Op::kInputs],
+                       const auto&... columns) {
 #pragma unroll
-      for (int n = 0; n < Op::kInputs; ++n) v[n] = ReadPieceOf<T, kPer>(op.in[n], row, d);
-      const Notes<W> noted = {{notes[row], notes[rows + row]}};
+    for (int k = 0; k < kPer; ++k) {
+      W each[Op::kInputs];
 #pragma unroll
-      for (int k = 0; k < kPer; ++k) {
-        W each[Op::kInputs];
-#pragma unroll
-        for (int n = 0; n < Op::kInputs; ++n) each[n] = v[n].at[k];
-        Op::AddColumn(sums[k], noted, each);
-      }
+      for (int n = 0; n < Op::kInputs; ++n) each[n] = v[n].at[k];
+      Op::AddColumn(sums[k], noted, each, columns.at[k]...);
     }
-  }
+  };
+  op.WithColumns([&](const auto&... columns) {
+    if (d < D) AddRows<T, kPer>(op, rows, d, notes, add, ReadColumns<kPer, W>(columns, d)...);
+  });
 #pragma unroll
   for (int s = 0; s < Op::kSums; ++s) {
 #pragma unroll

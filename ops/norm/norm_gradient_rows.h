@@ -47,8 +47,12 @@ struct NormGradient {
     };
     row.WriteAndAdd(*this, grad_x, sums, row.Note(scale, mean), gradient, v, w);
   }
-  __device__ static void AddColumn(W (&sums)[kSums], const Notes<W>& notes,
-                                   const W (&in)[kInputs]) {
+  template <typename F>
+  __device__ auto WithColumns(const F& f) const {
+    return f(weight);
+  }
+  __device__ static void AddColumn(W (&sums)[kSums], const Notes<W>& notes, const W (&in)[kInputs],
+                                   W) {
     sums[0] = MulAdd(in[0], (in[1] - notes.at[1]) * notes.at[0], sums[0]);
     if constexpr (kCenter) sums[1] += in[0];
   }
