@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture
 def tree(tmp_path):
     """The tree's sources, to be changed."""
-    for folder in ("ops/norm", "include"):
+    for folder in ("ops/norm", "ops/linear", "include"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     return tmp_path
 
@@ -50,7 +50,7 @@ def test_other_files_do_not(tree):
 
 
 def test_an_operator_without_a_cuda_kernel_has_none(tree):
-    assert hash_of(tree, "norm/native_layer_norm") is None
+    assert hash_of(tree, "linear/linear") is None
 
 
 def test_the_newest_line_counts(tree):
