@@ -150,7 +150,8 @@ def test_standard_cases(name):
     failures, cases = [], 0
     choices = testing.dtype_choices(subject.metadata)
     uniform = [choice for choice in choices if choice.is_uniform]
-    for choice in uniform + few([c for c in choices if not c.is_uniform], 4, name):
+    others = [choice for choice in choices if not choice.is_uniform]
+    for choice in few(uniform, 8, name) + few(others, 4, name):
         chosen = testing.standard_cases(subject, choice)
         for case in few(chosen, 16, f"{name} {choice}"):
             cases += 1

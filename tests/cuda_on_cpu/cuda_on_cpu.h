@@ -93,9 +93,12 @@ T __shfl_down_sync(unsigned, T v, unsigned by) {
   return cuda_on_cpu::Exchange(v, lane + by > 31 ? lane : lane + by);
 }
 inline unsigned __ballot_sync(unsigned, int yes) {
+  const uint64_t vote = yes != 0;
+  std::memcpy(cuda_on_cpu::SlotOfWarp(cuda_on_cpu::Lane()), &vote, sizeof vote);
+  const uint64_t* slots = cuda_on_cpu::SlotOfWarp(0);
+  cuda_on_cpu::WaitForWarp();
   unsigned bits = 0;
-  for (unsigned lane = 0; lane < 32; ++lane)
-    bits |= unsigned{cuda_on_cpu::Exchange(yes, lane) != 0} << lane;
+  for (unsigned lane = 0; lane < 32; ++lane) bits |= unsigned{slots[lane] != 0} << lane;
   return bits;
 }
 inline int __any_sync(unsigned mask, int yes) { return __ballot_sync(mask, yes) != 0; }
