@@ -176,15 +176,16 @@ struct BlockPlan {
   int threads;
   size_t bytes;
 
-  // Few rows: more threads, of fewer items each.
-  BlockPlan(const Limits& limits, int64_t rows, int64_t n) : most(kSortItems * kSortThreads<Raw>) {
+  // kept: of the n, in shared memory. Few rows: more threads, of fewer items each.
+  BlockPlan(const Limits& limits, int64_t rows, int64_t n, int64_t kept)
+      : most(kSortItems * kSortThreads<Raw>) {
     while (BlockItems<Raw>::Bytes(static_cast<int>(most / kSortItems / 32), most) >
            limits.shared_bytes_of_block)
       most /= 2;
     const int64_t largest = most / kSortItems;
     const int64_t wanted = CeilDiv(CeilDiv(n, rows < limits.multiprocessors ? 4 : kSortItems), 32);
     threads = static_cast<int>(wanted * 32 < largest ? wanted * 32 : largest);
-    bytes = static_cast<size_t>(BlockItems<Raw>::Bytes(threads / 32, n));
+    bytes = static_cast<size_t>(BlockItems<Raw>::Bytes(threads / 32, kept));
   }
   template <typename Params>
   int32_t Run(AnyopCall* call, int64_t blocks, void (*kernel)(Params), const Params& p) const {
@@ -392,7 +393,7 @@ int32_t RunRowSort(AnyopCall* call, const RowSort<Raw, Place>& p) {
   if (p.rows == 0 || p.D == 0 || p.k == 0) return kAnyopOk;
   Limits limits;
   if (int32_t status = ReadLimits(call, &limits)) return status;
-  const BlockPlan<Raw> plan(limits, p.rows, p.D);
+  const BlockPlan<Raw> plan(limits, p.rows, p.D, p.D);
   if (p.D > plan.most) return RunTileSort(call, p);
   return plan.Run(call, p.rows, SortInBlock<Raw, Place>, p);
 }
