@@ -119,9 +119,12 @@ def on_fibers(function):
 WIDTHS = [33, 264, 1000, 1032, 2056, 4100, 8192, 8200, 16392, 33000, 65544, 70001]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in DRAWN if {"D"} == set(SUBJECTS[name].metadata["symbols"]["sizes"])]
-)
+def has_rows(name: str) -> bool:
+    symbols = SUBJECTS[name].metadata["symbols"]
+    return symbols["sizes"] == ["D"] and not symbols["attributes"]
+
+
+@pytest.mark.parametrize("name", [name for name in DRAWN if has_rows(name)])
 def test_rows_of_every_width(name):
     subject = SUBJECTS[name]
     there = replace(subject, function=on_fibers(subject.function))
@@ -141,6 +144,58 @@ def test_rows_of_every_width(name):
                 testing.check_case(there, Case(f"D={width}", "size", choice, point, absent))
                 tried += 1
     assert tried >= 3
+
+
+def long_arguments(name: str) -> tuple:
+    """More than one block holds; numbers that repeat."""
+    random = np.random.default_rng(0)
+    numbers = random.standard_normal((2, 40_000)).astype(np.float32).round(3)
+    indices = random.integers(0, 300, numbers.shape)
+    indices[random.random(indices.shape) < 0.3] = 7
+    return {
+        "sort": (numbers,),
+        "topk": (numbers, 100),
+        "topk_backward": (numbers, indices, 300),
+        "embedding_backward": (numbers.reshape(20_000, 4), indices[:1, :20_000].ravel(), 300),
+        "masked_mean": (numbers.reshape(1, 20_000, 4), indices[:1, :20_000] < 200),
+        "add_backward": (numbers[:, :1], numbers[:1], numbers),
+        "mul_backward": (numbers.reshape(20_000, 4), numbers[0, :4], numbers.reshape(20_000, 4)),
+    }[name]
+
+
+LONG = ["sort", "topk", "topk_backward", "embedding_backward"]
+LONG += ["masked_mean", "add_backward", "mul_backward"]
+
+
+@pytest.mark.parametrize("name", [name for name in LONG if name in DRAWN])
+def test_what_many_blocks_share_is_as_on_the_cpu(name):
+    function, arguments = getattr(anyop, name), long_arguments(name)
+
+    def run(function):
+        results = function(*arguments)
+        return results if isinstance(results, tuple) else (results,)
+
+    found, again = run(on_fibers(function)), run(on_fibers(function))
+    for result, second, expected in zip(found, again, run(function)):
+        assert result.tobytes() == second.tobytes()
+        np.testing.assert_allclose(result, expected, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", [n for n in DRAWN if "embedding" in n or n == "topk_backward"])
+def test_indices_outside_count_for_nothing(name):
+    rows = np.arange(15, dtype=np.float32).reshape(5, 3) + 1
+    indices = np.array([1, -1, 3, 1, -(2**31)], np.int32)
+    if name == "embedding":
+        found = on_fibers(anyop.embedding)(indices, rows[:3])
+        np.testing.assert_array_equal(
+            found, [rows[1], 0 * rows[0], 0 * rows[0], rows[1], 0 * rows[0]]
+        )
+    elif name == "embedding_backward":
+        found = on_fibers(anyop.embedding_backward)(rows, indices, 3)
+        np.testing.assert_array_equal(found, [0 * rows[0], rows[0] + rows[3], 0 * rows[0]])
+    else:
+        found = on_fibers(anyop.topk_backward)(rows[:, 0].copy(), indices.astype(np.int64), 3)
+        np.testing.assert_array_equal(found, [0, rows[0, 0] + rows[3, 0], 0])
 
 
 @pytest.mark.parametrize("name", DRAWN)

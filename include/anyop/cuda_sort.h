@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(kSortThreads<Raw>)
 
 // ---- rows of many blocks ----
 
-constexpr int kTileThreads = 256, kTile = kTileThreads * kSortItems;
+constexpr int kTileThreads = kDigits, kTile = kTileThreads * kSortItems;
 
 // One digit. from_indices is NULL for the first, indices for all but the last.
 template <typename Raw, typename Place>
@@ -354,7 +354,7 @@ __global__ void __launch_bounds__(kTileThreads)
 template <typename Raw, typename Place>
 int32_t RunTileSort(AnyopCall* call, const RowSort<Raw, Place>& p) {
   const int64_t tiles = CeilDiv(p.D, kTile), blocks = p.rows * tiles, count = p.rows * p.D;
-  if (p.D > 0xffffffff || blocks > 0x7fffffff || p.rows > (1 << 26))
+  if (p.D > 0xffffffff || blocks > 0x7fffffff || p.rows >= (1 << 26))
     return call->fail(call, kAnyopDeclined, "rows are longer than 2^32, or too many");
   const int64_t lists = p.digits < 3 ? p.digits - 1 : 2;
   const int64_t list_bytes = CeilDiv(count * int64_t{sizeof(Raw)}, 16) * 16 + count * 4;

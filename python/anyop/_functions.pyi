@@ -229,7 +229,8 @@ def embedding(
               never waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[i,d] = weight[indices[i],d]
-    Source    torch.nn.functional.embedding without padding_idx; an index outside [0, V) is an error
+    Source    torch.nn.functional.embedding without padding_idx; an index outside [0, V) is an error on
+              the CPU, on CUDA a row of zeros
     """
     ...
 
@@ -251,7 +252,7 @@ def embedding_backward(
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   grad_weight[v,d] = sum of grad_out[i,d] over all i with indices[i] = v
     Source     derivative of torch.nn.functional.embedding without padding_idx; an index outside [0, V)
-               is an error
+               is an error on the CPU, on CUDA counts for nothing
     """
     ...
 
@@ -1775,7 +1776,8 @@ def topk_backward(
 
     grad_values:  (*, K) float32, float16, bfloat16 or float64, contiguous; gradient of the values of
                   topk or sort.
-    indices:      (*, K) int64, contiguous; indices of topk or sort, each at least 0 and less than D.
+    indices:      (*, K) int64, contiguous; indices of topk or sort, each at least 0 and less than D;
+                  outside: an error on the CPU, on CUDA it counts for nothing.
     D:            int; elements of a row of x.
     Returns       grad_x: (*, D), new unless given, dtype of grad_values. On a device it runs on the
                   current stream, and never waits.
