@@ -49,10 +49,12 @@ struct Walk {
 
   // Makes items pieces of `count` elements (16 bytes), side by side in each operand or one that is
   // repeated (of the first `inputs`); false when the innermost dimension does not allow it.
-  bool Divide(int count, int inputs, char* const (&data)[kOperands], bool (&repeats)[kOperands]) {
+  // Operands from `asked` on lie in any way: an item's elements are apart as they were.
+  bool Divide(int count, int inputs, char* const (&data)[kOperands], bool (&repeats)[kOperands],
+              int asked = kOperands) {
     if (ndim == 0 || size[ndim - 1] % count) return false;
     const int last = ndim - 1;
-    for (int o = 0; o < kOperands; ++o) {
+    for (int o = 0; o < asked; ++o) {
       const int64_t inner = step[o][last];
       repeats[o] = inner == 0;
       if (inner != 1 && (inner != 0 || o >= inputs)) return false;

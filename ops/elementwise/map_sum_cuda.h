@@ -24,9 +24,11 @@ struct SumOperands {
   char* data[kIn + 2];   // of what is not wanted: NULL
   AnyopDtype dtype[kIn + 2];
   bool repeats[kIn] = {};
-  bool fold = false;  // pieces lie along what is summed over
-  int columns = 1;    // of a block
-  double scale = 1;   // of the sum
+  bool apart = false;        // what is written is no vectors: the sums do not depend on that
+  int64_t written_step = 1;  // then, from element to element
+  bool fold = false;         // pieces lie along what is summed over
+  int columns = 1;           // of a block
+  double scale = 1;          // of the sum
   int64_t parts = 1, count = 1;
   double* partial = nullptr;  // (parts, count)
 };
@@ -56,10 +58,15 @@ __device__ Wide<T> ElementOf(const HeldItem<T, kPer>& held, int k) {
     return Widen(held.item.at[k]);
   }
 }
-template <typename T, int kPer>
-__device__ void WriteOperand(char* data, int64_t at, AnyopDtype dtype, const Wide<T> (&v)[kPer]) {
+template <typename T, int kPer, int kIn>
+__device__ void WriteOperand(const SumOperands<kIn>& p, int64_t at, const Wide<T> (&v)[kPer]) {
+  char* data = p.data[kIn];
   if constexpr (kPer == 1) {
-    WriteAs(data, at, dtype, v[0]);
+    WriteAs(data, at, p.dtype[kIn], v[0]);
+  } else if (p.apart) {
+#pragma unroll
+    for (int k = 0; k < kPer; ++k)
+      reinterpret_cast<T*>(data)[at + k * p.written_step] = Narrow<T>(v[k]);
   } else {
     Unpacked<T> wide;
 #pragma unroll
@@ -106,7 +113,7 @@ __global__ void __launch_bounds__(kSumThreads)
           for (int o = 0; o < kIn; ++o) v[o] = ElementOf<T, kPer>(in[j][o], k);
           few[k] += f(v, written[k]);
         }
-        if (p.data[kIn]) WriteOperand<T, kPer>(p.data[kIn], to[j], p.dtype[kIn], written);
+        if (p.data[kIn]) WriteOperand<T, kPer>(p, to[j], written);
       }
     }
 #pragma unroll
@@ -187,17 +194,17 @@ struct SumDims {
   }
 };
 
+// Whether operands [begin, end) that are not repeated step by multiples.
 template <int kOperands>
-bool AreMultiples(const Walk<kOperands>& walk, const bool* repeats, int inputs, int count,
-                  int operands) {
-  for (int o = 0; o < operands; ++o) {
+bool AreMultiples(const Walk<kOperands>& walk, const bool* repeats, int count, int begin, int end) {
+  for (int o = begin; o < end; ++o) {
     for (int d = 0; d < walk.ndim; ++d)
-      if ((o >= inputs || !repeats[o]) && walk.step[o][d] % count) return false;
+      if (!repeats[o] && walk.step[o][d] % count) return false;
   }
   return true;
 }
 
-// Pieces of count elements, where all operands allow them.
+// Pieces of count elements, where all inputs allow them.
 template <int kIn>
 bool DivideSum(SumOperands<kIn>* p, int count) {
   SumOperands<kIn> cut = *p;
@@ -206,14 +213,20 @@ bool DivideSum(SumOperands<kIn>* p, int count) {
     char* data[kIn + 1];
     bool of_summed[kIn + 1] = {};
     for (int o = 0; o <= kIn; ++o) data[o] = p->data[o];
-    if (!cut.summed.Divide(count, kIn, data, of_summed)) return false;
+    if (!cut.summed.Divide(count, kIn, data, of_summed, kIn)) return false;
     for (int o = 0; o < kIn; ++o) repeats[o] = of_summed[o];
-    if (!AreMultiples(cut.kept, repeats, kIn, count, kIn + 1)) return false;
+    if (!AreMultiples(cut.kept, repeats, count, 0, kIn)) return false;
+    cut.written_step = p->summed.step[kIn][p->summed.ndim - 1];
   } else {
-    if (!cut.kept.Divide(count, kIn, p->data, repeats)) return false;
-    if (!AreMultiples(cut.summed, repeats, kIn, count, kIn + 1)) return false;
+    if (!cut.kept.Divide(count, kIn, p->data, repeats, kIn)) return false;
+    if (!AreMultiples(cut.summed, repeats, count, 0, kIn)) return false;
+    cut.written_step = p->kept.step[kIn][p->kept.ndim - 1];
   }
   for (int o = 0; o < kIn; ++o) cut.repeats[o] = repeats[o];
+  repeats[kIn] = false;
+  cut.apart = cut.written_step != 1 || !IsAligned(p->data[kIn], 16) ||
+              !AreMultiples(cut.kept, repeats, count, kIn, kIn + 1) ||
+              !AreMultiples(cut.summed, repeats, count, kIn, kIn + 1);
   *p = cut;
   return true;
 }

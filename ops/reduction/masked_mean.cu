@@ -19,6 +19,7 @@ struct Means {
   void* out;
   Mask mask;
   int64_t B, T, D;
+  bool aligned;     // out
   int64_t blocks;   // of a row of features
   int64_t splits;   // of the tokens
   double* sums;     // (B, splits, D), where there are several
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(kThreads) MeanOfTokens(const __grid_constant__
   Piece<W, kPer> mean;
 #pragma unroll
   for (int k = 0; k < kPer; ++k) mean.at[k] = MeanOf<W>(whole[k], count);
-  WritePiece<kPer>(static_cast<T*>(p.out) + b * p.D + first, true, mean);
+  WritePiece<kPer>(static_cast<T*>(p.out) + b * p.D + first, p.aligned, mean);
 }
 
 // A thread for each result.
@@ -136,14 +137,22 @@ int32_t Run(AnyopCall* call, Means p, AnyopDtype dtype) {
 extern "C" int32_t anyop_masked_mean_cuda(const MaskedMeanArgs* args, AnyopCall* call) {
   using namespace anyop::cuda;
   if (args->B == 0 || args->D == 0) return kAnyopOk;
-  const Means p = {
-      args->x->data, args->out->data, Mask(args->mask), args->B, args->T, args->D, 0, 1,
-      nullptr,       nullptr};
+  const Means p = {args->x->data,
+                   args->out->data,
+                   Mask(args->mask),
+                   args->B,
+                   args->T,
+                   args->D,
+                   IsAligned(args->out->data, 16),
+                   0,
+                   1,
+                   nullptr,
+                   nullptr};
   const AnyopDtype dtype = AnyopDtypeOf(args->x);
   return WithFloating(dtype, [&](auto zero) {
     using T = decltype(zero);
-    if constexpr (sizeof(T) < 8) {
-      if (p.D % kPerVector<T> == 0 && IsAligned(args->x->data, 16) && IsAligned(p.out, 16))
+    if constexpr (sizeof(T) < 8) {  // by what is read alone: the sums do not depend on out
+      if (p.D % kPerVector<T> == 0 && IsAligned(args->x->data, 16))
         return Run<T, kPerVector<T>>(call, p, dtype);
     }
     return Run<T, 1>(call, p, dtype);
