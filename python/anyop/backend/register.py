@@ -43,11 +43,10 @@ def register(
             return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
 
     function:      gets all inputs in the schema's order, None for absent ones, tensors as arrays of the framework that
-                   share the caller's memory (JAX: copies). It may lack keyword-only ones of the schema, and then takes
-                   calls with their defaults; another value is NotImplementedError. One that has parameters named as
-                   the results gets their places by keyword, None for a result that nobody wants, and writes them;
-                   what another one returns is copied there. It may not keep its arrays, and runs under Python's lock.
-                   What it raises arrives as itself (docs/errors.md).
+                   share the caller's memory (JAX: copies). It may lack keyword-only ones of the schema: another value
+                   than the default is NotImplementedError then. One with parameters named as the results gets their
+                   places by keyword, None where nobody wants one, and writes them; what another returns is copied. It
+                   may keep no array, and runs under Python's lock. What it raises arrives as itself (docs/errors.md).
     backend:       what routes name.
     name:          its own in the operator; one of the same name is replaced. Default: the backend's.
     framework:     numpy, torch, jax or cupy. Default: torch for the backend triton, else numpy, also for numba.
