@@ -32,10 +32,11 @@ struct Walk {
   int64_t step[kOperands][kMaxRank];  // in elements
 
   // Of the elements of all operands, which have one shape, stride 0 where they are repeated; in the
-  // order of operand `lead`, so that its neighbours are walked together.
+  // order of operand `lead`, so that its neighbours are walked together, or row by row (-1).
   Walk(const AnyopTensor* const (&operands)[kOperands], int lead) {
-    for (int d = 0; d < operands[lead]->ndim; ++d) {
-      const int64_t length = operands[lead]->shape[d];
+    const AnyopTensor& any = *operands[lead < 0 ? 0 : lead];
+    for (int d = 0; d < any.ndim; ++d) {
+      const int64_t length = any.shape[d];
       items *= length;
       if (length == 1) continue;
       int64_t steps[kOperands];
@@ -85,7 +86,7 @@ struct Walk {
   void Insert(int64_t length, const int64_t* steps, int lead) {
     const auto reach = [](int64_t s) { return s < 0 ? -s : s; };
     int at = ndim++;
-    for (; at > 0 && reach(step[lead][at - 1]) < reach(steps[lead]); --at) {
+    for (; lead >= 0 && at > 0 && reach(step[lead][at - 1]) < reach(steps[lead]); --at) {
       size[at] = size[at - 1];
       for (int o = 0; o < kOperands; ++o) step[o][at] = step[o][at - 1];
     }
