@@ -6,6 +6,7 @@
 
 #include "../embedding/indices.h"
 #include "anyop/cpu_rows.h"
+#include "rotary_checks.h"
 
 namespace anyop::cpu {
 
@@ -71,13 +72,7 @@ inline int32_t FindRows(AnyopCall* call, const AnyopTensor* positions,
     return positions ? ReadPositions(call, positions, tokens, P, rows)
                      : ReadSequences(call, cu_seqlens, S, P, rows);
   }
-  if (S <= P) return kAnyopOk;
-  char message[200];
-  std::snprintf(message, sizeof message,
-                "x has sequences of S=%lld tokens, expected at most P=%lld, the rows of cos and "
-                "sin: make longer tables, or pass positions",
-                static_cast<long long>(S), static_cast<long long>(P));
-  return call->fail(call, kAnyopValueError, message);
+  return CheckLength(call, S, P);
 }
 
 }  // namespace anyop::cpu
