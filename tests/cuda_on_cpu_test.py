@@ -239,3 +239,95 @@ def quantised_bits_are_those_of_the_cpu():
 
 if "quant_fp8" in DRAWN:
     test_quantised_bits_are_those_of_the_cpu = quantised_bits_are_those_of_the_cpu
+
+
+def placed(array, how):
+    """The same heads (*X, S, H, D), whose last dimension lies side by side and the others as `how` says."""
+    if how == "transposed":
+        return np.ascontiguousarray(array.swapaxes(-2, -3)).swapaxes(-2, -3)
+    before, behind = {"wider": (16, 16), "shifted": (1, 2), "odd": (16, 1)}[how]
+    memory = np.zeros((*array.shape[:-1], before + array.shape[-1] + behind), array.dtype)
+    view = memory[..., before : before + array.shape[-1]]
+    view[...] = array
+    return view
+
+
+def rotated_arguments(subject, sizes, dtype, random, how="wider"):
+    """Heads that lie so, with tables and weights; no positions."""
+    given = {}
+    for param in subject.tensors:
+        letters = param["shape"]["before"] + param["shape"]["after"]
+        if param["optional"]:
+            continue
+        shape = (3,) * (letters[0] == "S") + tuple(sizes[letter] for letter in letters)
+        array = random.standard_normal(shape).astype(np.dtype(dtype))
+        given[param["name"]] = placed(array, how) if letters[0] == "S" else array
+    return given
+
+
+def same_bits(a, b):
+    return all(x.tobytes() == y.tobytes() for x, y in zip(arrays(a), arrays(b)))
+
+
+def arrays(found):
+    return found if isinstance(found, tuple) else (found,)
+
+
+# D, R, interleaved: units of 16 bytes and of one element, with a rest and without; teams of lanes, warps and blocks.
+TURNED = [(64, 64, False), (64, 48, True), (272, 16, False), (1024, 1024, True), (10, 6, False),
+          (1023, 30, True), (40, 16, False), (8, 0, False), (640, 128, True), (13, 12, False)]  # fmt: skip
+ROTATIONS = [name for name in DRAWN if "rope" in name]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("name", ROTATIONS)
+def test_rotated_heads_lie_anywhere(name, dtype):
+    """As on the CPU, wherever heads lie; the same bits in place, in other memory and in the other's place."""
+    subject, random = SUBJECTS[name], np.random.default_rng(0)
+    there, tolerance = on_fibers(subject.function), 2 * subject.metadata["tolerance"][dtype]
+    sources = [p["name"] for p in subject.tensors]
+    inplace = [p["name"] for p in subject.tensors if p["inplace"]]
+    for at, (D, R, interleaved) in enumerate(few(TURNED, 4, f"{name} {dtype}")):
+        how = ["wider", "transposed", "shifted", "odd"][at % 4]
+        sizes = {"S": 7, "H": 5, "G": 2 if at % 4 else 5, "D": D, "P": 11, "R": R}
+        given = rotated_arguments(subject, sizes, dtype, random, how)
+        given["interleaved"] = interleaved
+        if "cu_seqlens" in sources and at % 2:
+            given["cu_seqlens"] = np.array([1, 4, 4, 6], np.int32)
+        elif at % 3 == 2:
+            given["positions"] = random.integers(0, sizes["P"], (3, 1))
+        outs = {}
+        for result, source in zip(subject.results, subject.tensors):
+            if result["shape"]["after"][:1] == ["S"]:
+                like, lies_in = given[source["name"]], source["inplace"] and at % 2
+                outs[result["name"]] = like if lies_in else placed(np.zeros_like(like), "odd")
+        if len(inplace) == 2 and at % 4 == 0:
+            one = at // 4 % 2
+            outs = {subject.results[one]["name"]: given[inplace[1 - one]]}
+        expected, found = subject.function(**given), there(**given)
+        case = f"D={D} R={R} {how}"
+        for a, b in zip(arrays(expected), arrays(found)):
+            wide = a.astype(float)
+            assert (np.abs(b.astype(float) - wide) <= tolerance * (1 + np.abs(wide))).all(), case
+        assert same_bits(found, there(**given, **outs)), case
+
+
+@pytest.mark.parametrize("name", ROTATIONS)
+def test_rows_out_of_range(name):
+    """The nearest row of the table, or any; too long sequences are known without a look at the data."""
+    subject, random = SUBJECTS[name], np.random.default_rng(0)
+    there = on_fibers(subject.function)
+    sizes = {"S": 6, "H": 2, "G": 1, "D": 16, "P": 4, "R": 16}
+    given = rotated_arguments(subject, sizes, "float32", random)
+    for dtype in (np.int32, np.int64):
+        far = np.iinfo(dtype).max
+        positions = np.array([-1, 4, 3, far, -far - 1, 0], dtype)
+        near = np.clip(positions, 0, 3)
+        assert same_bits(there(**given, positions=positions), there(**given, positions=near))
+    with pytest.raises(ValueError, match="sequences of S=6 tokens, expected at most P=4"):
+        there(**given)
+    if "cu_seqlens" in {p["name"] for p in subject.tensors}:
+        far = np.iinfo(np.int32).max
+        for ends in ([0, 6], [3, 1, 5, 2], [far, -far - 1], [-far, far], [-far], [0, 2, 9, far]):
+            found = there(**given, cu_seqlens=np.array(ends, np.int32))
+            assert all(np.isfinite(a).all() for a in arrays(found))
