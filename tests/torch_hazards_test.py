@@ -204,6 +204,14 @@ def test_a_written_tensor_says_so(name):
             y.backward()
 
 
+def test_a_tensor_as_dtype_is_refused_without_its_text():
+    """Its memory is gone, and torch reads it for the text."""
+    gone = torch.ones(3)
+    gone.untyped_storage().resize_(0)
+    with pytest.raises(TypeError, match=r"cast: dtype is a torch.Tensor, expected a dtype such as"):
+        anyop.cast(torch.ones(2), gone)
+
+
 @every_operator
 def test_storage_that_is_too_small_is_refused(name):
     function, arguments, _ = good_call(name)

@@ -93,9 +93,21 @@ bool ToString(const Operator& op, const Param& p, PyObject* object, AnyopString*
   return true;
 }
 
+// Something where an object is a tensor. Few types are asked for: the last that was none is kept.
+bool AskTensor(PyObject* object, Ref* found) {
+  static PyTypeObject* none = nullptr;  // under Python's lock
+  if (Py_TYPE(object) == none) return true;
+  if (!Ask(object, "__dlpack__", found)) return false;
+  if (*found) return true;
+  Py_XDECREF(reinterpret_cast<PyObject*>(none));
+  none = Py_TYPE(object);
+  Py_INCREF(reinterpret_cast<PyObject*>(none));
+  return true;
+}
+
 // "float32", numpy.float32, numpy.dtype("float32"), torch.float32 and the like.
 bool ToDtype(const Operator& op, const Param& p, PyObject* object, int64_t* value) {
-  Ref name;
+  Ref name, tensor;   // a tensor's text would read its memory, which may be gone
   bool shown = true;  // in the message: an arbitrary object's text may be anything
   if (!PyUnicode_Check(object)) {
     for (const char* attribute : {"name", "__name__"}) {
@@ -111,16 +123,19 @@ bool ToDtype(const Operator& op, const Param& p, PyObject* object, int64_t* valu
                     "has its bytes swapped, expected the machine's order: "
                     "the dtype's .newbyteorder(\"=\")");
     shown = static_cast<bool>(name);
-    if (!name) name = Ref(PyObject_Str(object));  // "torch.float32"
-    if (!name) return ConversionFailed(op, p, object);
+    if (!name && !AskTensor(object, &tensor)) return ConversionFailed(op, p, object);
+    if (!name && !tensor) name = Ref(PyObject_Str(object));  // "torch.float32"
+    if (!name && !tensor) return ConversionFailed(op, p, object);
   }
-  const char* text = PyUnicode_AsUTF8AndSize(name ? name.get() : object, nullptr);
+  const char* text =
+      tensor ? nullptr : PyUnicode_AsUTF8AndSize(name ? name.get() : object, nullptr);
   if (!text) PyErr_Clear();
   *value = text ? DtypeFromName(text) : kAnyopNoDtype;
   if (*value != kAnyopNoDtype) return true;
   std::vector<std::string> known;
   for (int i = 0; i < kAnyopNumDtypes; ++i) known.emplace_back(DtypeName(i));
-  const std::string found = !text ? "no text" : shown ? text : ObjectText(Py_TYPE(object));
+  std::string found = ObjectText(Py_TYPE(object));
+  if (shown) found = text ? text : "no text";
   return Refuse(op, p, PyExc_TypeError,
                 "is " + found +
                     ", expected a dtype such as \"float32\", numpy.float32 or torch.float32" +
