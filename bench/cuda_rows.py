@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times the CUDA kernels of rows against torch and torch.compile, as shares of what a + b -> c reaches in the same run.
+"""Times CUDA kernels against torch and torch.compile, as shares of what a + b -> c reaches in the same run.
 
-    python bench/cuda_rows.py [--rounds 60] [--only rms_norm,add] [--shapes 8192x8192,64x8192]
+    python bench/cuda_rows.py [--families norms,softmaxes] [--only rms_norm,add] [--shapes 8192x8192] [--rounds 60]
+    python bench/cuda_rows.py --check            # small sizes, results alone, also on the CPU
 
-Each side is captured into a CUDA graph and checked against float64; then all sides take turns, the second cache filled
-with other bytes before each replay. The share is of the bytes that the operator must read and write, over the median
-time and the ceiling: the bytes per second of torch.add of three tensors of a gigabyte. One line of JSON for each side
-goes to bench/results/cuda_rows.jsonl.
+What is timed stands in bench/row_cases.py. Each side is captured into a CUDA graph and checked against float64; then
+all sides take turns, the second cache filled with other bytes before each replay. The share is of the bytes that the
+operator must read and write, over the median time and the ceiling: the bytes per second of torch.add of three tensors
+of a gigabyte. Below 60 us the time of a kernel of one element is taken off. One line of JSON for each side goes to
+bench/results/cuda_rows.jsonl.
 """
 
 from __future__ import annotations
@@ -15,128 +17,69 @@ import argparse
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
-import anyop
 from harness import environment, write
 
 try:
     import torch
+    from row_cases import FAMILIES, Case
 except ImportError:
     torch = None
 
-SHAPES = "8192x8192,16384x4096,8192x7168,2048x65536,64x8192"
-EPS = 1e-6
-# Share of the ceiling that anyop must reach, by operator, for 8192x8192 of bfloat16.
-FIGURES = {"rms_norm": 0.88, "rms_norm_backward": 0.87}
+FIGURES = {
+    "norms": 0.93,
+    "softmaxes": 0.92,
+    "masked": 0.88,
+    "activations": 0.93,
+    "ropes": 0.93,
+    "quantisers": 0.93,
+}
+BACKWARD = {"norms": 0.90, "softmaxes": 0.95}
 FLUSH_BYTES = 256 << 20
+SHORT_US = 60.0  # below it an empty kernel's time is taken off
 LIMITS = {"bfloat16": 8e-3, "float16": 1e-3, "float32": 2e-5}
+SMALL = {"norms": "6x256", "softmaxes": "6x256", "masked": "16x64", "activations": "6x256", "ropes": "6x256",
+         "quantisers": "6x256", "tables": "6x64"}  # fmt: skip
 
 
-@dataclass
-class Case:
-    """One operator and shape: the sides that compute it, and how many tensors of x's size are moved."""
-
-    operator: str
-    exact: Callable  # the results in float64, for some rows; sums over rows as magnitudes allow
-    sides: dict[str, Callable] = field(default_factory=dict)
-    tensors: float = 2
+def maker(device: str, dtype: Any) -> Callable:
+    """Normal numbers, the same in each run."""
+    generator = torch.Generator(device).manual_seed(0)
+    return lambda *shape: torch.randn(*shape, generator=generator, device=device).to(dtype)
 
 
-def rms(x, weight):
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS) * weight
+def listed(results: Any) -> tuple:
+    return tuple(results) if isinstance(results, (tuple, list)) else (results,)
 
 
-def rms_formula(x, weight):
-    """What a model writes and torch.compile fuses."""
-    return rms(x.float(), weight.float()).to(x.dtype)
+def check(case: Case, side: str, results: Any, exact: tuple) -> None:
+    """A result must be right before it is worth timing."""
+    dtype = next(t.dtype for t in case.tensors if t.is_floating_point())
+    limit = case.tolerance * LIMITS[str(dtype)[6:]]
+    for found, expected in zip(listed(results), exact, strict=True):
+        error, size = (found.double() - expected.double()).abs(), expected.double().abs()
+        worst = (error / (1 + size)).nan_to_num(nan=float("inf")).max().item()
+        if worst > limit:
+            raise SystemExit(f"{case.operator} by {side}: error {worst:.1e}, limit {limit:.1e}")
 
 
-def backward_formula(grad, x, weight):
-    g, v, w = grad.float(), x.float(), weight.float()
-    scale = torch.rsqrt(v.square().mean(-1, keepdim=True) + EPS)
-    product = g * w
-    grad_x = scale * (product - v * scale.square() * (product * v).mean(-1, keepdim=True))
-    return grad_x.to(x.dtype), (g * v * scale).sum(0).to(x.dtype)
+def exact_results(case: Case) -> tuple:
+    """By the formula, in float64."""
+    wide = [t.double() if t.is_floating_point() else t for t in case.tensors]
+    return listed(case.formula(*wide))
 
 
-def double_backward(grad, x, weight):
-    """In float64, some rows at a time."""
-    grads, total = [], torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
-    for g, v in zip(grad.split(512), x.split(512)):
-        g, v = g.double(), v.double()
-        scale = torch.rsqrt(v.square().mean(-1, keepdim=True) + EPS)
-        product = g * weight.double()
-        slope = scale.square() * (product * v).mean(-1, keepdim=True)
-        grads.append((scale * (product - v * slope)).float())
-        total += (g * v * scale).sum(0)
-    return torch.cat(grads), total
+def sides_of(case: Case) -> dict[str, Callable]:
+    """Each a call without arguments."""
+    compiled = torch.compile(case.formula, dynamic=False)
+    sides = {"anyop": case.call, "torch": case.torch, "torch.compile": compiled}
+    return {name: partial(side, *case.tensors) for name, side in sides.items() if side}
 
 
-def torch_backward(grad, x, weight):
-    """Torch's own kernels of the backward pass, without autograd's bookkeeping."""
-    _, scale = torch.ops.aten._fused_rms_norm(x, [x.shape[1]], weight, EPS)
-    call = torch.ops.aten._fused_rms_norm_backward
-    return lambda: call(grad, x, [x.shape[1]], scale, weight, [True, True])
-
-
-def cases(rows: int, D: int, dtype: torch.dtype):
-    generator = torch.Generator("cuda").manual_seed(0)
-
-    def random(*shape):
-        return torch.randn(*shape, generator=generator, device="cuda").to(dtype)
-
-    x, grad, weight = random(rows, D), random(rows, D), random(D)
-    out, grad_weight = torch.empty_like(x), torch.empty_like(weight)
-    compiled = torch.compile(rms_formula, dynamic=False)
-    yield Case(
-        "rms_norm",
-        lambda: (torch.cat([rms(v.double(), weight.double()).float() for v in x.split(512)]),),
-        {
-            "anyop": lambda: anyop.rms_norm(x, weight, EPS, out=out),
-            "torch.ops.anyop": lambda: torch.ops.anyop.rms_norm(x, weight, EPS),
-            "torch": lambda: torch.nn.functional.rms_norm(x, (D,), weight, EPS),
-            "torch.compile": lambda: compiled(x, weight),
-        },
-    )
-    compiled_backward = torch.compile(backward_formula, dynamic=False)
-    yield Case(
-        "rms_norm_backward",
-        lambda: double_backward(grad, x, weight),
-        {
-            "anyop": lambda: anyop.rms_norm_backward(
-                grad, x, weight, EPS, grad_x=out, grad_weight=grad_weight
-            ),
-            "torch.ops.anyop": lambda: torch.ops.anyop.rms_norm_backward(grad, x, weight, EPS),
-            "torch": torch_backward(grad, x, weight),
-            "torch.compile": lambda: compiled_backward(grad, x, weight),
-        },
-        3,
-    )
-    yield Case(
-        "add",
-        lambda: (x.float() + grad.float(),),
-        {
-            "anyop": lambda: anyop.add(x, grad, out=out),
-            "torch.ops.anyop": lambda: torch.ops.anyop.add(x, grad),
-            "torch": lambda: torch.add(x, grad, out=out),
-        },
-        3,
-    )
-
-
-def check(case: Case, side: str, results, dtype: str) -> None:
-    """A result must be right before it is worth timing. Sums over rows: by the root of their number."""
-    results = results if isinstance(results, tuple) else (results,)
-    for found, exact in zip(results, case.exact(), strict=True):
-        error = ((found.double() - exact.double()).abs() / (1 + exact.double().abs())).max().item()
-        limit = LIMITS[dtype]
-        if not error <= limit:
-            raise SystemExit(f"{case.operator} by {side}: error {error:.1e}, limit {limit:.1e}")
-
-
-def capture(call: Callable):
+def capture(call: Callable) -> tuple[Any, Any]:
     """A graph of one call, which ran before so that what is compiled is compiled; and its results."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -174,37 +117,38 @@ def ceiling(rounds: int, flush: torch.Tensor) -> float:
     return 3 * 4 * numel / statistics.median(times)
 
 
-def measure(case: Case, rows: int, D: int, dtype: str, rounds: int, flush, limit: float):
-    graphs = {}
-    for side, call in case.sides.items():
+def measure(case: Case, rounds: int, flush, limit: float, idle_us: float) -> Iterator[dict]:
+    """One row for each side."""
+    exact, graphs, moved = exact_results(case), {}, case.bytes
+    for side, call in sides_of(case).items():
         graph, results = capture(call)
-        for tensor in results if isinstance(results, tuple) else (results,):
-            tensor.fill_(float("nan"))
+        for tensor in listed(results):
+            tensor.view(torch.uint8).fill_(255)
         graph.replay()
-        check(case, side, results, dtype)
+        check(case, side, results, exact)
         graphs[side] = graph
+        if not moved and side == "anyop":
+            moved = sum(t.numel() * t.element_size() for t in (*case.tensors, *listed(results)))
+    del exact
     for side, times in replay_in_turns(graphs, rounds, flush).items():
-        item = torch.empty(0, dtype=getattr(torch, dtype)).element_size()
         median = statistics.median(times)
-        rate = case.tensors * rows * D * item / median
+        busy = median - idle_us if median < SHORT_US else median
         yield {
-            "case": case.operator, "rows": rows, "columns": D, "dtype": dtype, "side": side,
-            "min_us": round(min(times), 2), "median_us": round(median, 2),
-            "gb_per_s": round(rate / 1e3), "share_of_ceiling": round(rate / limit, 3),
+            "case": case.operator, "shape": case.shape, "dtype": str(case.tensors[0].dtype)[6:],
+            "side": side, "min_us": round(min(times), 2), "median_us": round(median, 2),
+            "bytes": moved, "share_of_ceiling": round(moved / busy / limit, 3),
         }  # fmt: skip
 
 
-def show(row: dict) -> None:
-    figure = FIGURES.get(row["case"])
-    applies = (row["rows"], row["columns"], row["dtype"]) == (8192, 8192, "bfloat16")
+def show(row: dict, family: str) -> None:
+    """One line, with whether the figure is met."""
+    figure = (BACKWARD if "backward" in row["case"] else FIGURES).get(family)
     verdict = ""
-    if figure and applies and "anyop" in row["side"]:
-        met = "met" if row["share_of_ceiling"] >= figure else "MISSED"
-        verdict = f"  >= {figure:.0%} {met}"
-    shape = f"{row['rows']}x{row['columns']}"
+    if figure and row["side"] == "anyop":
+        verdict = "  met" if row["share_of_ceiling"] >= figure else f"  MISSED {figure:.0%}"
     print(
-        f"{row['case']:19}{shape:>12} {row['dtype']:9}{row['side']:17}{row['min_us']:9.2f}{row['median_us']:9.2f}"
-        f"{row['gb_per_s']:7}{row['share_of_ceiling']:8.1%}{verdict}",
+        f"{row['case']:23}{row['shape']:>22} {row['dtype']:9}{row['side']:14}{row['min_us']:9.2f}"
+        f"{row['median_us']:9.2f}{row['share_of_ceiling']:8.1%}{verdict}",
         flush=True,
     )
 
@@ -222,37 +166,62 @@ def device() -> dict:
     return {"gpu": torch.cuda.get_device_name(), "nvidia_smi": line, "cuda": torch.version.cuda}
 
 
+def chosen(options: argparse.Namespace, shapes: dict[str, str], where: str) -> Iterator:
+    """Families and cases that were asked for; one shape's tensors live at a time."""
+    only = set(filter(None, options.only.split(",")))
+    for family in filter(None, options.families.split(",")):
+        for shape in (options.shapes or shapes[family]).split(","):
+            rows, D = map(int, shape.split("x"))
+            make = maker(where, getattr(torch, options.dtype))
+            for case in FAMILIES[family][0](rows, D, make):
+                if not only or case.operator in only:
+                    yield family, case
+
+
+def check_all(options: argparse.Namespace) -> None:
+    where = "cuda" if torch.cuda.is_available() else "cpu"
+    for _, case in chosen(options, SMALL, where):
+        exact = exact_results(case)
+        for side in ("call", "formula", "torch"):
+            if getattr(case, side):
+                check(case, side, getattr(case, side)(*case.tensors), exact)
+        print("right:", case.operator, case.shape)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--families", default=",".join(SMALL))
     parser.add_argument("--only", default="", metavar="OP,OP", help="default: all operators")
-    parser.add_argument("--shapes", default=SHAPES)
-    parser.add_argument("--dtype", default="bfloat16", choices=LIMITS)
+    parser.add_argument("--shapes", default="", help="default: each family's own")
+    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
+    parser.add_argument("--check", action="store_true", help="results of small calls alone")
     options = parser.parse_args()
-    if torch is None or not torch.cuda.is_available():
-        print("skipped: there is no CUDA device that torch can use")
+    if torch is None:
+        print("skipped: torch is not installed")
         return
+    import anyop
     import anyop.torch
 
+    if options.check:
+        return check_all(options)
+    if not torch.cuda.is_available():
+        print("skipped: there is no CUDA device that torch can use")
+        return
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     limit = ceiling(options.rounds, flush)
-    empty = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(empty):
-        pass
-    idle = statistics.median(replay_in_turns({"": empty}, options.rounds, flush)[""])
-    print(f"ceiling {limit / 1e3:.0f} GB/s, an empty graph {idle:.2f} us")
-    only = set(filter(None, options.only.split(",")))
+    one = torch.zeros(1, device="cuda")
+    idle = replay_in_turns({"": capture(lambda: one.add_(0))[0]}, options.rounds, flush)[""]
+    idle_us = statistics.median(idle)
+    print(f"ceiling {limit / 1e3:.0f} GB/s, a kernel of one element {idle_us:.2f} us")
     results = []
     with torch.no_grad():
-        for shape in options.shapes.split(","):
-            rows, D = map(int, shape.split("x"))
-            for case in cases(rows, D, getattr(torch, options.dtype)):
-                if only and case.operator not in only:
-                    continue
-                for row in measure(case, rows, D, options.dtype, options.rounds, flush, limit):
-                    show(row)
-                    results.append(row | {"ceiling_gb_per_s": round(limit / 1e3)})
-    where = environment(anyop, torch) | device()
+        shapes = {name: shape for name, (_, shape) in FAMILIES.items()}
+        for family, case in chosen(options, shapes, "cuda"):
+            for row in measure(case, options.rounds, flush, limit, idle_us):
+                show(row, family)
+                results.append(row | {"family": family, "ceiling_gb_per_s": round(limit / 1e3)})
+    where = environment(anyop, torch) | device() | {"idle_us": round(idle_us, 2)}
     print("written to", write("cuda_rows", results, where))
 
 

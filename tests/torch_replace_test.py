@@ -346,7 +346,7 @@ def test_what_decides_about_16_bits_is_measured():
 
 def test_dir_shows_what_users_call():
     public = [name for name in dir(anyop.torch) if not name.startswith("_")]
-    assert [name for name in public if name != "device"] == ["nn", "overlay", "replace"]
+    assert [name for name in public if name != "device"] == ["apex", "nn", "overlay", "replace"]
     assert all(hasattr(anyop.torch, name) for name in dir(anyop.torch))
 
 

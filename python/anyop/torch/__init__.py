@@ -66,7 +66,6 @@ else:
 
 def __dir__() -> list[str]:
     """What users call, without the modules behind it."""
-    public = ("apex", "device", "nn", "overlay", "replace")
-    return sorted(
-        name for name in globals() if name in public or (name[:2] == "__" and name != "__getattr__")
-    )
+    users = {name for name in ("device", *__all__) if name in globals() or name == "apex"}
+    own = {name for name in globals() if name[:2] == "__" and name != "__getattr__"}
+    return sorted((users - {"slow_call"}) | own)
