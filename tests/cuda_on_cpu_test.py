@@ -181,8 +181,10 @@ def test_what_many_blocks_share_is_as_on_the_cpu(name):
         np.testing.assert_allclose(result, expected, rtol=2e-6, atol=2e-6)
 
 
-@pytest.mark.parametrize("name", [n for n in DRAWN if "embedding" in n or n == "topk_backward"])
+@pytest.mark.parametrize("name", ["embedding", "embedding_backward", "topk_backward"])
 def test_indices_outside_count_for_nothing(name):
+    if name not in DRAWN:
+        pytest.skip("operators that are not drawn this time: make test-full")
     rows = np.arange(15, dtype=np.float32).reshape(5, 3) + 1
     indices = np.array([1, -1, 3, 1, -(2**31)], np.int32)
     if name == "embedding":

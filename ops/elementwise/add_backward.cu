@@ -30,7 +30,7 @@ extern "C" int32_t anyop_add_backward_cuda(const AddBackwardArgs* args, AnyopCal
   for (int i = 0; i < 2; ++i) {  // those that are not summed, with the other one where that is
     const AnyopTensor *result = results[i], *other = results[1 - i];
     if (!result || IsSummed(grad, result)) continue;
-    const AnyopTensor out = ShapedAs(result, grad);
+    const AnyopTensor out = anyop::ShapedAs(result, grad);
     const Scaled scaled = {factors[i]};
     if (other && IsSummed(grad, other))
       return RunMapSum(call, scaled, {grad}, &out, factors[1 - i], other);

@@ -11,6 +11,7 @@
 
 #include "anyop/cuda_map.h"
 #include "anyop/cuda_parts.h"
+#include "shaped_as.h"
 
 namespace anyop::cuda {
 namespace {
@@ -305,15 +306,6 @@ inline bool IsSummed(const AnyopTensor* grad, const AnyopTensor* result) {
     if (grad->shape[d] != (own < 0 ? 1 : result->shape[own])) return true;
   }
   return false;
-}
-
-// The result, seen with the shape of grad, which has as many elements; both are contiguous.
-inline AnyopTensor ShapedAs(const AnyopTensor* result, const AnyopTensor* grad) {
-  AnyopTensor view = *result;
-  view.ndim = grad->ndim;
-  view.shape = grad->shape;
-  view.strides = grad->strides;
-  return view;
 }
 
 // out = f(in...); computed in float64 where in[0] is.

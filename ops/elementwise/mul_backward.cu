@@ -31,7 +31,7 @@ extern "C" int32_t anyop_mul_backward_cuda(const MulBackwardArgs* args, AnyopCal
   for (int i = 0; i < 2; ++i) {  // those that are not summed, with the other one where that is
     const AnyopTensor *result = results[i], *other = results[1 - i];
     if (!result || IsSummed(grad, result)) continue;
-    const AnyopTensor out = ShapedAs(result, grad);
+    const AnyopTensor out = anyop::ShapedAs(result, grad);
     if (other && IsSummed(grad, other))
       return RunMapSum(call, Products(), {grad, factors[i], factors[1 - i]}, &out, 1, other);
     if (int32_t status = RunGradientMap(call, Products(), {grad, factors[i]}, &out)) return status;

@@ -6,6 +6,7 @@
 
 #include "anyop/cpu_map.h"
 #include "anyop/cpu_rows.h"
+#include "shaped_as.h"
 
 namespace anyop::cpu {
 
@@ -227,15 +228,6 @@ inline int32_t RunSum(AnyopCall* call, SumTo s) {
   ParallelFor(call, s.out_count, kGrain / s.parts + 1,
               [&](int64_t begin, int64_t end) { JoinParts(s, begin, end); });
   return kAnyopOk;
-}
-
-// The result, seen with the shape of grad, which has as many elements.
-inline AnyopTensor ShapedAs(const AnyopTensor* result, const AnyopTensor* grad) {
-  AnyopTensor view = *result;
-  view.ndim = grad->ndim;
-  view.shape = grad->shape;
-  view.strides = grad->strides;
-  return view;
 }
 
 }  // namespace anyop::cpu
