@@ -24,7 +24,13 @@ PARTS = [
     "python",
 ]
 # Those of one kernel each; mul is in formulas of tangents.
-OPERATORS = ["norm/l2_normalize*", "embedding/*.*", "elementwise/mul*", "elementwise/sum_to.h"]
+OPERATORS = [
+    "norm/l2_normalize*",
+    "embedding/*.*",
+    "elementwise/mul*",
+    "elementwise/sum_to.h",
+    "elementwise/shaped_as.h",
+]
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
