@@ -3,6 +3,7 @@
 
     python bench/cuda_rows.py [--families norms,softmaxes] [--only rms_norm,add] [--shapes 8192x8192] [--rounds 60]
     python bench/cuda_rows.py --check            # small sizes, results alone, also on the CPU
+    ncu --set full -k regex:Run python bench/cuda_rows.py --once --only rms_norm     # one call of each, for a profiler
 
 What is timed stands in bench/row_cases.py. Each side is captured into a CUDA graph and checked against float64; then
 all sides take turns, the second cache filled with other bytes before each replay. The share is of the bytes that the
@@ -40,6 +41,7 @@ FIGURES = {
 BACKWARD = {"norms": 0.90, "softmaxes": 0.95}
 FLUSH_BYTES = 256 << 20
 SHORT_US = 60.0  # below it an empty kernel's time is taken off
+WRONG: list[str] = []
 LIMITS = {"bfloat16": 8e-3, "float16": 1e-3, "float32": 2e-5}
 SMALL = {"norms": "6x256", "softmaxes": "6x256", "masked": "16x64", "activations": "6x256", "ropes": "6x256",
          "quantisers": "6x256", "tables": "6x64"}  # fmt: skip
@@ -63,7 +65,9 @@ def check(case: Case, side: str, results: Any, exact: tuple) -> None:
         error, size = (found.double() - expected.double()).abs(), expected.double().abs()
         worst = (error / (1 + size)).nan_to_num(nan=float("inf")).max().item()
         if worst > limit:
-            raise SystemExit(f"{case.operator} by {side}: error {worst:.1e}, limit {limit:.1e}")
+            text = f"{case.operator} {case.shape} by {side}: error {worst:.1e}, limit {limit:.1e}"
+            print("WRONG:", text, flush=True)
+            WRONG.append(text)
 
 
 def exact_results(case: Case) -> tuple:
@@ -72,11 +76,11 @@ def exact_results(case: Case) -> tuple:
     return listed(case.formula(*wide))
 
 
-def sides_of(case: Case) -> dict[str, Callable]:
+def sides_of(case: Case, names: list[str]) -> dict[str, Callable]:
     """Each a call without arguments."""
     compiled = torch.compile(case.formula, dynamic=False)
     sides = {"anyop": case.call, "torch": case.torch, "torch.compile": compiled}
-    return {name: partial(side, *case.tensors) for name, side in sides.items() if side}
+    return {n: partial(side, *case.tensors) for n, side in sides.items() if side and n in names}
 
 
 def capture(call: Callable) -> tuple[Any, Any]:
@@ -117,10 +121,10 @@ def ceiling(rounds: int, flush: torch.Tensor) -> float:
     return 3 * 4 * numel / statistics.median(times)
 
 
-def measure(case: Case, rounds: int, flush, limit: float, idle_us: float) -> Iterator[dict]:
+def measure(case: Case, options, flush, limit: float, idle_us: float) -> Iterator[dict]:
     """One row for each side."""
     exact, graphs, moved = exact_results(case), {}, case.bytes
-    for side, call in sides_of(case).items():
+    for side, call in sides_of(case, options.sides.split(",")).items():
         graph, results = capture(call)
         for tensor in listed(results):
             tensor.view(torch.uint8).fill_(255)
@@ -130,7 +134,7 @@ def measure(case: Case, rounds: int, flush, limit: float, idle_us: float) -> Ite
         if not moved and side == "anyop":
             moved = sum(t.numel() * t.element_size() for t in (*case.tensors, *listed(results)))
     del exact
-    for side, times in replay_in_turns(graphs, rounds, flush).items():
+    for side, times in replay_in_turns(graphs, options.rounds, flush).items():
         median = statistics.median(times)
         busy = median - idle_us if median < SHORT_US else median
         yield {
@@ -188,26 +192,36 @@ def check_all(options: argparse.Namespace) -> None:
         print("right:", case.operator, case.shape)
 
 
-def main() -> None:
+def main() -> str | None:
+    """What was wrong, if something was."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--families", default=",".join(SMALL))
     parser.add_argument("--only", default="", metavar="OP,OP", help="default: all operators")
     parser.add_argument("--shapes", default="", help="default: each family's own")
+    parser.add_argument("--sides", default="anyop,torch,torch.compile")
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
     parser.add_argument("--check", action="store_true", help="results of small calls alone")
+    parser.add_argument("--once", action="store_true", help="one call of each, for a profiler")
     options = parser.parse_args()
     if torch is None:
         print("skipped: torch is not installed")
-        return
+        return None
     import anyop
     import anyop.torch
 
     if options.check:
-        return check_all(options)
+        check_all(options)
+        return "; ".join(WRONG) or None
     if not torch.cuda.is_available():
         print("skipped: there is no CUDA device that torch can use")
-        return
+        return None
+    shapes = {name: shape for name, (_, shape) in FAMILIES.items()}
+    if options.once:
+        for _, case in chosen(options, shapes, "cuda"):
+            print(case.operator, case.shape, flush=True)
+            case.call(*case.tensors)
+        return torch.cuda.synchronize()
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     limit = ceiling(options.rounds, flush)
     one = torch.zeros(1, device="cuda")
@@ -216,13 +230,13 @@ def main() -> None:
     print(f"ceiling {limit / 1e3:.0f} GB/s, a kernel of one element {idle_us:.2f} us")
     results = []
     with torch.no_grad():
-        shapes = {name: shape for name, (_, shape) in FAMILIES.items()}
         for family, case in chosen(options, shapes, "cuda"):
-            for row in measure(case, options.rounds, flush, limit, idle_us):
+            for row in measure(case, options, flush, limit, idle_us):
                 show(row, family)
                 results.append(row | {"family": family, "ceiling_gb_per_s": round(limit / 1e3)})
     where = environment(anyop, torch) | device() | {"idle_us": round(idle_us, 2)}
     print("written to", write("cuda_rows", results, where))
+    return "; ".join(WRONG) or None
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ def by_torch(name: str):
         results = [p["name"] for p in SUBJECTS[name].results]
         if any(result in named for result in results):
             pytest.skip("torch.ops takes no results")
+        if isinstance(named.get("dtype"), str):  # of a case
+            named["dtype"] = getattr(torch, named["dtype"])
         return overloads(*positional, **named)
 
     return call
