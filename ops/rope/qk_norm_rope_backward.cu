@@ -12,11 +12,14 @@
 namespace anyop::cuda {
 namespace {
 
+constexpr int kHeads =
+    2;  // that a team takes at once, of one token: they lie `of_token` slots apart
+
 struct WalkOverHeads {
-  uint32_t heads[2];  // of all tokens
+  uint32_t slots[2];  // of all tokens
   uint32_t blocks[2];
-  Divisor by_heads[2];
-  bool writes[2];  // the gradient of x
+  Divisor of_token[2];  // slots
+  bool writes[2];       // the gradient of x
   int lanes;
 
   uint32_t parts() const { return blocks[0] > blocks[1] ? blocks[0] : blocks[1]; }
@@ -74,9 +77,9 @@ __global__ void __launch_bounds__(In::kMaxThreads, 512 / In::kMaxThreads)
   const int side = blockIdx.x >= walk.blocks[0];
   const uint32_t block = blockIdx.x - (side ? walk.blocks[0] : 0),
                  blocks = side ? walk.blocks[1] : walk.blocks[0],
-                 heads = side ? walk.heads[1] : walk.heads[0],
-                 heads_of_token = side ? p.heads[1] : p.heads[0];
-  const Divisor by_heads = side ? walk.by_heads[1] : walk.by_heads[0];
+                 slots = side ? walk.slots[1] : walk.slots[0],
+                 heads = side ? p.heads[1] : p.heads[0];
+  const Divisor of_token = side ? walk.of_token[1] : walk.of_token[0];
   const bool writes = side ? walk.writes[1] : walk.writes[0];
   const int lane = static_cast<int>(threadIdx.x) % walk.lanes;
   const uint32_t of_block = blockDim.x / walk.lanes;
@@ -85,22 +88,30 @@ __global__ void __launch_bounds__(In::kMaxThreads, 512 / In::kMaxThreads)
   const bool has_b = unit.b != unit.a;
   const WeightsOf<In> w(norm, side, unit);
   UnitSums<In> sums = {};
-  for (uint32_t first = block * of_block; first < heads; first += blocks * of_block) {
-    const bool inside = holds && first + threadIdx.x / walk.lanes < heads;
-    const uint32_t head = inside ? first + threadIdx.x / walk.lanes : 0,
-                   number = by_heads.Divide(head), index = head - number * heads_of_token;
+  for (uint32_t first = block * of_block; first < slots; first += blocks * of_block) {
+    const bool inside = holds && first + threadIdx.x / walk.lanes < slots;
+    const uint32_t slot = inside ? first + threadIdx.x / walk.lanes : 0,
+                   number = of_token.Divide(slot), index = slot - number * of_token.value;
+    const bool several = index + of_token.value < heads;
     const Places<7> token = p.tokens.Find(number);
     const int64_t row = p.rows.Read(p.PlaceOf(token));
-    HeldUnit<In> grad, x;
-    grad.Read(p.HeadAt(token, 0, side, index), unit);
-    x.Read(p.HeadAt(token, 1, side, index), unit);
-    UnitSums<In> back;
+    HeldUnit<In> grad[kHeads], x[kHeads];
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      const uint32_t head = h && several ? index + of_token.value : index;
+      grad[h].Read(p.HeadAt(token, 0, side, head), unit);
+      x[h].Read(p.HeadAt(token, 1, side, head), unit);
+    }
+    UnitSums<In> back[kHeads];
     const auto turn_back = [&](const auto& turn) {
 #pragma unroll
       for (int i = 0; i < In::kCouples; ++i) {
-        back[0][i] = grad.of[0][i];
-        back[1][i] = grad.of[1][i];
-        turn(i, back[0][i], back[1][i]);
+#pragma unroll
+        for (int h = 0; h < kHeads; ++h) {
+          back[h][0][i] = grad[h].of[0][i];
+          back[h][1][i] = grad[h].of[1][i];
+          turn(i, back[h][0][i], back[h][1][i]);
+        }
       }
     };
     if (unit.turns) {
@@ -110,52 +121,61 @@ __global__ void __launch_bounds__(In::kMaxThreads, 512 / In::kMaxThreads)
     } else {
       turn_back([](int, Two&, Two&) {});
     }
-    W square[2] = {}, product[2] = {};
-    ForEach<In>([&](int s, int i) {
-      const Two v = x.of[s][i], g = back[s][i];
-      square[s] = MulAdd(v.second, v.second, MulAdd(v.first, v.first, square[s]));
-      product[s] = MulAdd(g.first * w.of[s][i].first, v.first, product[s]);
-      product[s] = MulAdd(g.second * w.of[s][i].second, v.second, product[s]);
-    });
-    W both[2] = {};  // of squares, of products
-    if (inside) {
-      both[0] = has_b ? square[0] + square[1] : square[0];
-      both[1] = has_b ? product[0] + product[1] : product[0];
+    W found[2 * kHeads] = {};  // of each head the sum of squares, that of products
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      W square[2] = {}, product[2] = {};
+      ForEach<In>([&](int s, int i) {
+        const Two v = x[h].of[s][i], g = back[h][s][i];
+        square[s] = MulAdd(v.second, v.second, MulAdd(v.first, v.first, square[s]));
+        product[s] = MulAdd(g.first * w.of[s][i].first, v.first, product[s]);
+        product[s] = MulAdd(g.second * w.of[s][i].second, v.second, product[s]);
+      });
+      if (!inside) continue;
+      found[2 * h] = has_b ? square[0] + square[1] : square[0];
+      found[2 * h + 1] = has_b ? product[0] + product[1] : product[0];
     }
-    SumOverTeam(team, walk.lanes, both);
+    SumOverTeam(team, walk.lanes, found);
     if (!inside) continue;
-    const W scale = norm.Scale(both[0]), slope = both[1] * norm.inverse_D * scale;
-    ForEach<In>([&](int s, int i) {
-      const Two v = x.of[s][i], g = back[s][i], normal = {v.first * scale, v.second * scale};
-      Two& sum = sums[s][i];
-      sum = {MulAdd(g.first, normal.first, sum.first), MulAdd(g.second, normal.second, sum.second)};
-      x.of[s].Set(i, {scale * MulAdd(-normal.first, slope, g.first * w.of[s][i].first),
-                      scale * MulAdd(-normal.second, slope, g.second * w.of[s][i].second)});
-    });
-    if (writes) x.Write(p.HeadAt(token, 2, side, index), unit, p.aligned);
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      if (h && !several) break;
+      const W scale = norm.Scale(found[2 * h]), slope = found[2 * h + 1] * norm.inverse_D * scale;
+      ForEach<In>([&](int s, int i) {
+        const Two v = x[h].of[s][i], g = back[h][s][i],
+                  normal = {v.first * scale, v.second * scale};
+        Two& sum = sums[s][i];
+        sum = {MulAdd(g.first, normal.first, sum.first),
+               MulAdd(g.second, normal.second, sum.second)};
+        x[h].of[s].Set(i, {scale * MulAdd(-normal.first, slope, g.first * w.of[s][i].first),
+                           scale * MulAdd(-normal.second, slope, g.second * w.of[s][i].second)});
+      });
+      if (writes) x[h].Write(p.HeadAt(token, 2, side, index + h * of_token.value), unit, p.aligned);
+    }
   }
   LetNextStart();
   if (parts) WritePart<In>(walk, p.D, sums, unit, holds, block, side, parts);
 }
 
-// How the heads of so many tokens are walked, `all` of all tokens.
+// How the heads of so many tokens are walked; all: slots of all tokens.
 template <typename In>
 WalkOverHeads PlanWalk(const QkNormRopeBackwardArgs* args, const RotaryOperands<3>& p,
                        const Limits& limits, const RowThreads& threads, int64_t tokens,
                        int64_t all) {
   WalkOverHeads walk = {
       {}, {}, {}, {args->grad_q != nullptr, args->grad_k != nullptr}, threads.lanes};
-  // Equally many turns for every block; more blocks than fit, rather than long sums in float32.
-  constexpr int64_t kMaxTurns = 64;
+  // Equally many turns for every block, and blocks for whole rounds of those that fit, rather than
+  // long sums in float32.
+  constexpr int64_t kMaxTurns = 32;
   const int64_t of_block = threads.threads / threads.lanes,
                 resident = int64_t{limits.multiprocessors} * (512 / threads.threads),
-                turns = CeilDiv(all, resident * of_block),
-                heads_of_block = (turns < kMaxTurns ? turns : kMaxTurns) * of_block;
+                turns = CeilDiv(all, resident * of_block), rounds = CeilDiv(turns, kMaxTurns),
+                slots_of_block = CeilDiv(turns, rounds) * of_block;
   for (int side = 0; side < 2; ++side) {
-    const int64_t heads = tokens * p.heads[side];
-    walk.heads[side] = static_cast<uint32_t>(heads);
-    walk.blocks[side] = static_cast<uint32_t>(CeilDiv(heads, heads_of_block));
-    if (heads) walk.by_heads[side] = Divisor(p.heads[side]);
+    const int64_t of_token = CeilDiv(p.heads[side], kHeads), slots = tokens * of_token;
+    walk.slots[side] = static_cast<uint32_t>(slots);
+    walk.blocks[side] = static_cast<uint32_t>(CeilDiv(slots, slots_of_block));
+    if (slots) walk.of_token[side] = Divisor(of_token);
   }
   return walk;
 }
@@ -168,7 +188,9 @@ int32_t RunGradients(AnyopCall* call, const QkNormRopeBackwardArgs* args, Rotary
   const RowThreads threads(p.units, 1, In::kMaxThreads);
   Limits limits;
   if (int32_t status = ReadLimits(call, &limits)) return status;
-  const int64_t heads = p.heads[0] + p.heads[1], all = tokens.walk.items * heads;
+  const int64_t heads = p.heads[0] + p.heads[1],
+                all =
+                    tokens.walk.items * (CeilDiv(p.heads[0], kHeads) + CeilDiv(p.heads[1], kHeads));
   if (all == 0) return sums ? RunAddParts<W>(call, nullptr, to, 0, p.D, false) : kAnyopOk;
   const int64_t most = (INT64_C(0x7fffffff) - (1 << 20)) / heads;
   const auto plan = [&](int64_t count) {
