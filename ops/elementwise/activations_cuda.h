@@ -9,8 +9,7 @@
 namespace anyop::cuda {
 namespace {
 
-// 2^v and 1 / v, off by up to two units in the last place; what is below 2^-126 is 0, and so is the
-// reciprocal of what is above 2^126.
+// 2^v, off by up to two units in the last place, and 0 below 2^-126.
 __device__ inline float Exp2(float v) {
 #if ANYOP_PTX
   float power;
@@ -20,16 +19,6 @@ __device__ inline float Exp2(float v) {
   return exp2f(v);
 #endif
 }
-__device__ inline float Reciprocal(float v) {
-#if ANYOP_PTX
-  float reciprocal;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(v));
-  return reciprocal;
-#else
-  return 1 / v;
-#endif
-}
-__device__ inline double Reciprocal(double v) { return 1 / v; }
 __device__ inline float Power(float v) { return Exp2(v * 1.44269504088896341f); }
 __device__ inline double Power(double v) { return exp(v); }
 

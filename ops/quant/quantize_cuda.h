@@ -14,15 +14,23 @@ constexpr float kLeastMagnitude = 1e-10f, kGreatestE4M3 = 448, kGreatestFactor =
 
 // ---- elements ----
 
-// most / limit, rounded as IEEE's division is: a product and a correction (Markstein 1990), which
-// infinity has none of.
-__device__ inline float ScaleOf(float most, float limit, float by_limit) {
-  const float m = AtLeast(most, kLeastMagnitude), first = m * by_limit;
-  return m < INFINITY ? fmaf(fmaf(-first, limit, m), by_limit, first) : m;
-}
-__device__ inline float FactorOf(float scale) {
-  return AtMost(AtLeast(__frcp_rn(scale), -kGreatestFactor), kGreatestFactor);
-}
+// A scale and its reciprocal.
+struct Scale {
+  float value, factor;
+
+  // most / limit and 1 / that, rounded as IEEE's division is: a product, or an approximation, and a
+  // correction (Markstein 1990). Infinity has none; nothing else ends here.
+  __device__ static Scale Of(float most, float limit, float by_limit) {
+    const float m = AtLeast(most, kLeastMagnitude), first = m * by_limit;
+    const bool finite = m < INFINITY;
+    const float value = finite ? fmaf(fmaf(-first, limit, m), by_limit, first) : m;
+    const float guess = Reciprocal(value);
+    return {value, finite ? fmaf(fmaf(-value, guess, 1.0f), guess, guess) : guess};
+  }
+  __device__ static Scale Given(float value) {
+    return {value, AtMost(AtLeast(__frcp_rn(value), -kGreatestFactor), kGreatestFactor)};
+  }
+};
 
 // One number in 8 bits.
 __device__ inline unsigned ToE4M3(float v) {
@@ -156,13 +164,14 @@ struct QuantizedRows {
     auto* to = reinterpret_cast<uint8_t*>(out.At(index));
     const bool finds = !given.exists(), whole = finds && groups == 1;
     const auto* scale_at = reinterpret_cast<const float*>(finds ? nullptr : given.At(index));
-    float* found = scales ? scales + index * groups : nullptr;
+    float* found = scales && row.index() < rows ? scales + index * groups : nullptr;
     // Of the group at column d, whose greatest is `most`.
     const auto factor_at = [&](Column d, float most) {
       const Column g = groups == 1 ? 0 : GroupOf(d);
-      const float scale = finds ? ScaleOf(most, limit, by_limit) : scale_at[g * given_step];
-      if (found && d == g * static_cast<Column>(group)) found[g] = scale;
-      return FactorOf(scale);
+      const Scale scale =
+          finds ? Scale::Of(most, limit, by_limit) : Scale::Given(scale_at[g * given_step]);
+      if (found && d == g * static_cast<Column>(group)) found[g] = scale.value;
+      return scale.factor;
     };
     if constexpr (kMakesValues<Row>) {
       const auto y = row.Make(f, held...);
@@ -171,18 +180,21 @@ struct QuantizedRows {
         for (int k = 0; k < Row::kPer; ++k) most = greater(most, y.at[i][k]);
         return most;
       };
-      float most = 0;
+      float most = 0, factor = 0;
       if (whole) {
 #pragma unroll
         for (int i = 0; i < Row::kCount; ++i) most = most_of(most, i);
         most = row.Join(most, 0.0f, greater);
       }
+      if (groups == 1) factor = factor_at(static_cast<Column>(row.ColumnOf(0)), most);
 #pragma unroll
       for (int i = 0; i < Row::kCount; ++i) {
         if (finds && !whole)
           most = row.JoinGroup(most_of(0, i), static_cast<int>(group) / Row::kPer, greater);
         const int64_t d = row.ColumnOf(i);
-        if (row.Has(i)) Store<Row::kPer>(to + d, factor_at(static_cast<Column>(d), most), y.at[i]);
+        if (!row.Has(i)) continue;
+        if (groups > 1) factor = factor_at(static_cast<Column>(d), most);
+        Store<Row::kPer>(to + d, factor, y.at[i]);
       }
     } else {
       const auto most_of = [&](float most, auto... v) { return greater(most, f(v...)); };
