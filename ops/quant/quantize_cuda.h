@@ -247,12 +247,12 @@ struct QuantizedRows {
 // ---- launches ----
 
 constexpr int QuantizedVectors(int64_t vectors) {  // of a thread
-  return vectors <= 32 ? 1 : vectors <= 2048 ? 2 : 8;
+  return vectors <= 32 ? 1 : vectors <= 1024 ? 2 : vectors <= 2048 ? 4 : 8;
 }
 
-// kThreads: of a block at most; three of 512 must fit on a multiprocessor.
+// kThreads: of a block at most; two or three of 512 must fit on a multiprocessor.
 template <typename T, int kVectors, int kThreads, typename Op>
-__global__ void __launch_bounds__(kThreads, kThreads == 1024 ? 1 : 1536 / kThreads)
+__global__ void __launch_bounds__(kThreads, (kVectors == 4 ? 1024 : 1536) / kThreads)
     RunValues(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes) {
   WalkRows<ValuesRow<T, kVectors>>(op, rows, D, lanes);
 }
@@ -288,8 +288,8 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
       }
     }
     if (of_thread == 1) return run(RunValues<T, 1, 128, Op>, held, op);
-    if (held.lanes <= 512) return run(RunValues<T, 2, 512, Op>, held, op);
-    if (of_thread == 2) return run(RunValues<T, 2, 1024, Op>, held, op);
+    if (of_thread == 2) return run(RunValues<T, 2, 512, Op>, held, op);
+    if (of_thread == 4) return run(RunValues<T, 4, 512, Op>, held, op);
     if (vectors <= kMaxHeld) return run(RunInRegisters<T, 8, Op>, held, op);
   }
   const auto op = make(std::true_type());
