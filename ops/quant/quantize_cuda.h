@@ -114,9 +114,13 @@ class ValuesRow : public RegisterRow<T, kVectors> {
   // By `lanes` threads side by side, a power of two up to 32.
   template <typename Join>
   __device__ float JoinGroup(float v, int lanes, const Join& join) const {
-    if (lanes != 16) return this->JoinLanes(v, lanes, join);
+    if (lanes == 16) {  // groups of 128 columns of 16 bits
 #pragma unroll
-    for (int step = 8; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
+      for (int step = 8; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
+      return v;
+    }
+#pragma unroll 1
+    for (int step = lanes / 2; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
     return v;
   }
 };
@@ -254,7 +258,7 @@ constexpr int QuantizedVectors(int64_t vectors) {  // of a thread
 template <typename T, int kVectors, int kThreads, typename Op>
 __global__ void __launch_bounds__(kThreads, (kVectors == 4 ? 1024 : 1536) / kThreads)
     RunValues(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes) {
-  WalkRows<ValuesRow<T, kVectors>>(op, rows, D, lanes);
+  WalkRows<ValuesRow<T, kVectors>>(op, rows, D, lanes, blockIdx.x, gridDim.x);
 }
 
 // Runs make(kAny), an operator that writes `to`, over rows that fit as `fit` says. kWhole: it joins
