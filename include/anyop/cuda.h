@@ -290,23 +290,6 @@ __device__ inline float Reciprocal(float v) {
 }
 __device__ inline double Reciprocal(double v) { return 1 / v; }
 
-// The greater and the lesser of two; NaN if one is.
-template <typename W>
-__device__ W AtLeast(W v, W limit) {
-#if ANYOP_PTX
-  if constexpr (sizeof(W) == sizeof(float)) {
-    float most;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(v), "f"(limit));
-    return most;
-  }
-#endif
-  return v >= limit || v != v ? v : limit;
-}
-template <typename W>
-__device__ W AtMost(W v, W limit) {
-  return -AtLeast(-v, -limit);
-}
-
 template <typename T>
 __device__ T Narrow(Wide<T> v) {
   return v;

@@ -14,6 +14,18 @@ constexpr float kLeastMagnitude = 1e-10f, kGreatestE4M3 = 448, kGreatestFactor =
 
 // ---- elements ----
 
+// The greater and the lesser of two; NaN if one is.
+__device__ inline float AtLeast(float v, float limit) {
+#if ANYOP_PTX
+  float most;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(v), "f"(limit));
+  return most;
+#else
+  return v >= limit || v != v ? v : limit;
+#endif
+}
+__device__ inline float AtMost(float v, float limit) { return -AtLeast(-v, -limit); }
+
 // A scale and its reciprocal.
 struct Scale {
   float value, factor;
