@@ -278,6 +278,18 @@ __device__ inline float ReciprocalRoot(float v) {
 }
 __device__ inline double ReciprocalRoot(double v) { return 1 / sqrt(v); }
 
+// 1 / v, off by up to a unit in the last place, and 0 where v is above 2^126.
+__device__ inline float Reciprocal(float v) {
+#if ANYOP_PTX
+  float reciprocal;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(v));
+  return reciprocal;
+#else
+  return 1 / v;
+#endif
+}
+__device__ inline double Reciprocal(double v) { return 1 / v; }
+
 template <typename T>
 __device__ T Narrow(Wide<T> v) {
   return v;

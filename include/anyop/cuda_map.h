@@ -17,9 +17,10 @@
 // void operator()(const W (&in)[kIn], W (&out)[kOut]).
 //
 // Who does what: a thread takes an item, 16 bytes of each operand, where the innermost dimensions
-// lie side by side and aligned (or an input is repeated along it). All else, also operands of
-// different dtypes, is walked element by element through a switch on the dtypes. Many small blocks:
-// more items a thread, or wider blocks, reach less of the memory's rate.
+// lie side by side and aligned (or an input is repeated along it): MapRun where that is all there
+// is, MapPlane for rows, MapItems for more dimensions. All else, also operands of different dtypes,
+// is walked element by element through a switch on the dtypes. Many small blocks: more items a
+// thread, or wider blocks, reach less of the memory's rate.
 namespace anyop::cuda {
 
 constexpr int kMapThreads = 128;
@@ -116,34 +117,55 @@ struct Computed {
 template <typename T>
 using Item = Vector<T, kPerVector<T>>;
 
+// 16 bytes, or the one element that is repeated; Repeated makes 16 bytes of it once all loads are
+// on their way.
+template <typename T>
+__device__ uint4 LoadItem(const char* from, bool repeats) {
+  if (!repeats) return *reinterpret_cast<const uint4*>(from);
+  if constexpr (sizeof(T) == 8) {
+    const uint2 one = *reinterpret_cast<const uint2*>(from);
+    return make_uint4(one.x, one.y, 0, 0);
+  }
+  return make_uint4(sizeof(T) == 4   ? *reinterpret_cast<const uint32_t*>(from)
+                    : sizeof(T) == 2 ? *reinterpret_cast<const uint16_t*>(from)
+                                     : *reinterpret_cast<const uint8_t*>(from),
+                    0, 0, 0);
+}
+template <typename T>
+__device__ Item<T> Repeated(uint4 bits, bool repeats) {
+  if (repeats) {
+    bits.x *= sizeof(T) == 1 ? 0x01010101u : sizeof(T) == 2 ? 0x10001u : 1;
+    bits = sizeof(T) == 8 ? make_uint4(bits.x, bits.y, bits.x, bits.y)
+                          : make_uint4(bits.x, bits.x, bits.x, bits.x);
+  }
+  return reinterpret_cast<const Item<T>&>(bits);
+}
 template <typename T>
 __device__ Item<T> ReadItem(const char* data, int64_t at, bool repeats) {
-  const T* from = reinterpret_cast<const T*>(data) + at;
-  Item<T> item;
-  if (!repeats) {
-    reinterpret_cast<uint4&>(item) = *reinterpret_cast<const uint4*>(from);
-  } else {
-    const T one = *from;
-#pragma unroll
-    for (int k = 0; k < kPerVector<T>; ++k) item.at[k] = one;
-  }
-  return item;
+  const char* from = data + at * int64_t{sizeof(T)};
+  return Repeated<T>(LoadItem<T>(from, repeats), repeats);
 }
 
+// What the function sees of an item, and back.
 template <typename T>
-__device__ typename Computed<T>::Type Compute(T v) {
+struct Elements {
+  typename Computed<T>::Type at[kPerVector<T>];
+};
+template <typename T>
+__device__ Elements<T> Compute(const Item<T>& item) {
   if constexpr (Computed<T>::kFloats) {
-    return Widen(v);
+    const Unpacked<T> wide = Unpack<T>(reinterpret_cast<const uint4&>(item));
+    return reinterpret_cast<const Elements<T>&>(wide);
   } else {
-    return v;
+    return reinterpret_cast<const Elements<T>&>(item);
   }
 }
 template <typename T>
-__device__ T Rounded(typename Computed<T>::Type v) {
+__device__ uint4 Rounded(const Elements<T>& v) {
   if constexpr (Computed<T>::kFloats) {
-    return Narrow<T>(v);
+    return Pack<T>(reinterpret_cast<const Unpacked<T>&>(v));
   } else {
-    return v;
+    return reinterpret_cast<const uint4&>(v);
   }
 }
 
@@ -162,17 +184,22 @@ __device__ void CallMap(const F& f, const V (&in)[kIn], V (&out)[kOut]) {
 }
 
 template <typename T, typename F, int kIn, int kOut>
-__device__ void MapItem(const F& f, const Item<T> (&in)[kIn], Item<T> (&out)[kOut]) {
+__device__ void MapItem(const F& f, const Item<T> (&in)[kIn], uint4 (&out)[kOut]) {
   using V = typename Computed<T>::Type;
+  Elements<T> read[kIn], made[kOut];
+#pragma unroll
+  for (int o = 0; o < kIn; ++o) read[o] = Compute(in[o]);
 #pragma unroll
   for (int k = 0; k < kPerVector<T>; ++k) {
     V from[kIn], to[kOut];
 #pragma unroll
-    for (int o = 0; o < kIn; ++o) from[o] = Compute(in[o].at[k]);
+    for (int o = 0; o < kIn; ++o) from[o] = read[o].at[k];
     CallMap(f, from, to);
 #pragma unroll
-    for (int o = 0; o < kOut; ++o) out[o].at[k] = Rounded<T>(to[o]);
+    for (int o = 0; o < kOut; ++o) made[o].at[k] = to[o];
   }
+#pragma unroll
+  for (int o = 0; o < kOut; ++o) out[o] = Rounded<T>(made[o]);
 }
 
 // ---- kernels ----
@@ -187,15 +214,59 @@ struct RunOperands {
 template <typename T, int kIn, int kOut, typename F>
 __global__ void __launch_bounds__(kMapThreads)
     MapRun(const __grid_constant__ RunOperands<T, kIn, kOut> p, const F f) {
-  for (int64_t item = int64_t{blockIdx.x} * kMapThreads + threadIdx.x; item < p.items;
-       item += int64_t{gridDim.x} * kMapThreads) {
-    Item<T> in[kIn], out[kOut];
+  const int64_t item = int64_t{blockIdx.x} * kMapThreads + threadIdx.x;
+  if (item >= p.items) return;
+  Item<T> in[kIn];
+  uint4 out[kOut];
 #pragma unroll
-    for (int o = 0; o < kIn; ++o) reinterpret_cast<uint4&>(in[o]) = p.in[o][item];
-    MapItem<T>(f, in, out);
+  for (int o = 0; o < kIn; ++o) reinterpret_cast<uint4&>(in[o]) = p.in[o][item];
+  MapItem<T>(f, in, out);
 #pragma unroll
-    for (int o = 0; o < kOut; ++o) p.out[o][item] = reinterpret_cast<const uint4&>(out[o]);
+  for (int o = 0; o < kOut; ++o) p.out[o][item] = out[o];
+}
+
+// Rows of items, whose places one division gives.
+template <int kIn, int kOut>
+struct PlaneOperands {
+  char* data[kIn + kOut];
+  int32_t of_row[kIn + kOut], of_item[kIn + kOut];  // steps, in bytes
+  bool repeats[kIn], fits;
+  uint32_t items;
+  Divisor row;
+
+  PlaneOperands(const MapOperands<kIn, kOut>& p, int item_bytes)
+      : fits(p.walk.small && p.walk.ndim <= 2), items(static_cast<uint32_t>(p.walk.items)) {
+    const int last = fits ? p.walk.ndim - 1 : 0;
+    row = p.walk.divisor[last];
+    for (int o = 0; o < kIn + kOut; ++o) {
+      data[o] = p.data[o];
+      const int64_t bytes = last ? p.walk.step[o][0] * item_bytes : 0;
+      fits = fits && bytes == static_cast<int32_t>(bytes);
+      of_row[o] = static_cast<int32_t>(bytes);
+      of_item[o] = p.repeats[o] ? 0 : 16;
+      if (o < kIn) repeats[o] = p.repeats[o];
+    }
   }
+  __device__ char* At(int o, uint32_t row_at, uint32_t at) const {
+    return data[o] + int64_t{of_row[o]} * static_cast<int32_t>(row_at) +
+           int64_t{of_item[o]} * static_cast<int32_t>(at);
+  }
+};
+template <typename T, int kIn, int kOut, typename F>
+__global__ void __launch_bounds__(kMapThreads)
+    MapPlane(const __grid_constant__ PlaneOperands<kIn, kOut> p, const F f) {
+  const uint32_t item = blockIdx.x * kMapThreads + threadIdx.x;
+  if (item >= p.items) return;
+  const uint32_t row = p.row.Divide(item), at = item - row * p.row.value;
+  uint4 bits[kIn], out[kOut];
+  Item<T> in[kIn];
+#pragma unroll
+  for (int o = 0; o < kIn; ++o) bits[o] = LoadItem<T>(p.At(o, row, at), p.repeats[o]);
+#pragma unroll
+  for (int o = 0; o < kIn; ++o) in[o] = Repeated<T>(bits[o], p.repeats[o]);
+  MapItem<T>(f, in, out);
+#pragma unroll
+  for (int o = 0; o < kOut; ++o) *reinterpret_cast<uint4*>(p.At(kIn + o, row, at)) = out[o];
 }
 
 template <typename T, int kIn, int kOut, typename F>
@@ -204,14 +275,15 @@ __global__ void __launch_bounds__(kMapThreads)
   for (int64_t item = int64_t{blockIdx.x} * kMapThreads + threadIdx.x; item < p.walk.items;
        item += int64_t{gridDim.x} * kMapThreads) {
     const Places<kIn + kOut> at = PlacesOf(p.walk, item);
-    Item<T> in[kIn], out[kOut];
+    Item<T> in[kIn];
+    uint4 out[kOut];
 #pragma unroll
     for (int o = 0; o < kIn; ++o) in[o] = ReadItem<T>(p.data[o], at.at[o], p.repeats[o]);
     MapItem<T>(f, in, out);
 #pragma unroll
     for (int o = 0; o < kOut; ++o) {
       T* to = reinterpret_cast<T*>(p.data[kIn + o]) + at.at[kIn + o];
-      *reinterpret_cast<uint4*>(to) = reinterpret_cast<const uint4&>(out[o]);
+      *reinterpret_cast<uint4*>(to) = out[o];
     }
   }
 }
@@ -258,7 +330,11 @@ int32_t RunItems(AnyopCall* call, const F& f, MapOperands<kIn, kOut> p) {
   if (!p.walk.Divide(kCount, kIn, p.data, p.repeats)) return RunElements<V>(call, f, p);
   bool run = p.walk.ndim == 1;
   for (const bool repeats : p.repeats) run = run && !repeats;
-  if (!run) return MapLaunch(p.walk.items).Run(call, MapItems<T, kIn, kOut, F>, p, f);
+  if (!run) {
+    const PlaneOperands<kIn, kOut> plane(p, sizeof(T));
+    return plane.fits ? MapLaunch(plane.items).Run(call, MapPlane<T, kIn, kOut, F>, plane, f)
+                      : MapLaunch(p.walk.items).Run(call, MapItems<T, kIn, kOut, F>, p, f);
+  }
   RunOperands<T, kIn, kOut> all;
   for (int o = 0; o < kIn; ++o) all.in[o] = reinterpret_cast<const uint4*>(p.data[o]);
   for (int o = 0; o < kOut; ++o) all.out[o] = reinterpret_cast<uint4*>(p.data[kIn + o]);

@@ -5,7 +5,8 @@
 #include "anyop/cuda_map.h"
 
 // Who does what: anyop/cuda_map.h; between floats of up to 32 bits that lie side by side a thread
-// takes eight elements. Values go by way of float, double or int64_t, as the input is.
+// takes items of 16 bytes of the wider type. Values go by way of float, double or int64_t, as the
+// input is.
 
 namespace anyop::cuda {
 namespace {
@@ -40,26 +41,65 @@ __global__ void __launch_bounds__(kMapThreads)
   }
 }
 
-constexpr int kOfThread = 8;
+// A thread's items lie a block apart, so that what a warp writes at once lies side by side.
+constexpr int kItemsOfThread = 2;
+
+// `kCount` elements in as many bytes as they take.
+template <typename T, int kCount>
+struct Packed {
+  static constexpr int kWords = kCount * int{sizeof(T)} / 4;
+  Vector<unsigned, kWords> words;
+  static_assert(kWords == 2 || kWords == 4, "8 or 16 bytes");
+};
+template <typename T, int kCount>
+__device__ Piece<float, kCount> UnpackItem(const Packed<T, kCount>& item) {
+  Piece<float, kCount> v;
+#pragma unroll
+  for (int i = 0; i < Packed<T, kCount>::kWords; ++i) {
+    const unsigned word = item.words.at[i];
+    if constexpr (sizeof(T) == 4) {
+      v.at[i] = __uint_as_float(word);
+    } else {
+      v.at[2 * i] = WidenLow(T(), word);
+      v.at[2 * i + 1] = WidenHigh(T(), word);
+    }
+  }
+  return v;
+}
+template <typename T, int kCount>
+__device__ Packed<T, kCount> PackItem(const Piece<float, kCount>& v) {
+  Packed<T, kCount> item;
+#pragma unroll
+  for (int i = 0; i < Packed<T, kCount>::kWords; ++i) {
+    if constexpr (sizeof(T) == 4) {
+      item.words.at[i] = __float_as_uint(v.at[i]);
+    } else {
+      item.words.at[i] = NarrowTwo(T(), v.at[2 * i], v.at[2 * i + 1]);
+    }
+  }
+  return item;
+}
+
+template <typename From, typename To>
+constexpr int kOfItem = 16 / int{sizeof(From) > sizeof(To) ? sizeof(From) : sizeof(To)};
 
 template <typename From, typename To>
 __global__ void __launch_bounds__(kMapThreads) CastRun(const From* x, To* out, int64_t items) {
-  for (int64_t item = int64_t{blockIdx.x} * kMapThreads + threadIdx.x; item < items;
-       item += int64_t{gridDim.x} * kMapThreads) {
-    constexpr int kRead = kPerVector<From>, kWrite = kPerVector<To>;
-    float v[kOfThread];
+  constexpr int kCount = kOfItem<From, To>;
+  const auto* in = reinterpret_cast<const Packed<From, kCount>*>(x);
+  auto* to = reinterpret_cast<Packed<To, kCount>*>(out);
+  constexpr int kOfBlock = kItemsOfThread * kMapThreads;
+  for (int64_t at = int64_t{blockIdx.x} * kOfBlock + threadIdx.x; at < items;
+       at += int64_t{gridDim.x} * kOfBlock) {
+    Packed<From, kCount> held[kItemsOfThread] = {};
 #pragma unroll
-    for (int k = 0; k < kOfThread; k += kRead) {
-      const auto some = ReadPiece<kRead>(x + item * kOfThread + k, true);
-#pragma unroll
-      for (int j = 0; j < kRead; ++j) v[k + j] = some.at[j];
+    for (int i = 0; i < kItemsOfThread; ++i) {
+      if (at + i * kMapThreads < items) held[i] = in[at + i * kMapThreads];
     }
 #pragma unroll
-    for (int k = 0; k < kOfThread; k += kWrite) {
-      Piece<float, kWrite> some;
-#pragma unroll
-      for (int j = 0; j < kWrite; ++j) some.at[j] = v[k + j];
-      WritePiece<kWrite>(out + item * kOfThread + k, true, some);
+    for (int i = 0; i < kItemsOfThread; ++i) {
+      if (at + i * kMapThreads < items)
+        to[at + i * kMapThreads] = PackItem<To, kCount>(UnpackItem(held[i]));
     }
   }
 }
@@ -82,7 +122,9 @@ int32_t WithSmallFloat(AnyopDtype dtype, const Body& body) {
 
 inline int32_t RunConversion(AnyopCall* call, MapOperands<1, 1> p) {
   const bool side_by_side = p.walk.ndim == 1 && p.walk.step[0][0] == 1 && p.walk.step[1][0] == 1;
-  const int64_t items = p.walk.items / kOfThread, rest = p.walk.items % kOfThread;
+  const int64_t wider =
+      p.dtype[0] == kAnyopFloat32 || p.dtype[1] == kAnyopFloat32 ? sizeof(float) : 2;
+  const int64_t items = p.walk.items * wider / 16, done = items * 16 / wider;
   if (!side_by_side || items == 0 || !IsSmallFloat(p.dtype[0]) || !IsSmallFloat(p.dtype[1]) ||
       !IsAligned(p.data[0], 16) || !IsAligned(p.data[1], 16))
     return RunCastElements(call, p);
@@ -90,12 +132,13 @@ inline int32_t RunConversion(AnyopCall* call, MapOperands<1, 1> p) {
     return WithSmallFloat(p.dtype[1], [&](auto to) {
       using From = decltype(from);
       using To = decltype(to);
-      return MapLaunch(items).Run(call, CastRun<From, To>, reinterpret_cast<const From*>(p.data[0]),
-                                  reinterpret_cast<To*>(p.data[1]), items);
+      return MapLaunch(CeilDiv(items, kItemsOfThread))
+          .Run(call, CastRun<From, To>, reinterpret_cast<const From*>(p.data[0]),
+               reinterpret_cast<To*>(p.data[1]), items);
     });
   });
-  if (status || rest == 0) return status;
-  const int64_t done = items * kOfThread;
+  if (status || done == p.walk.items) return status;
+  const int64_t rest = p.walk.items - done;
   p.data[0] += done * (p.dtype[0] == kAnyopFloat32 ? 4 : 2);
   p.data[1] += done * (p.dtype[1] == kAnyopFloat32 ? 4 : 2);
   p.walk.Cut(rest);

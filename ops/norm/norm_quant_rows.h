@@ -13,18 +13,20 @@ namespace {
 template <bool kAdds, typename Args>
 int32_t RunNormQuant(const Args* args, AnyopCall* call, const AnyopTensor* residual,
                      const AnyopTensor* sum) {
-  const QuantizedRows out(args->out, args->scale, args->scales, args->D, args->group);
+  const auto to = [&](auto any) {
+    return QuantizedRows<any>(args->out, args->scale, args->scales, args->D, args->group);
+  };
   const RowShape shape = {args->rows, args->D};
   const auto run = [&](auto zero, auto weight_zero) {
     using T = decltype(zero);
     using TW = decltype(weight_zero);
     const RowsFit fit = FitRows<T>(shape, {args->x, residual}, {sum}, {args->weight});
-    return RunQuantized<T, true, 1, false>(call, shape, fit, out, [&](auto any) {
-      return Norm<T, TW, false, kAdds, any, QuantizedRows>{
+    return RunQuantized<T, true>(call, shape, fit, to(std::true_type()), [&](auto any) {
+      return Norm<T, TW, false, kAdds, any, QuantizedRows<any>>{
           PlaceRows<any>(args->x),
           PlaceRows<any>(residual),
           PlaceRows<any>(sum),
-          out,
+          to(any),
           PlaceColumns<TW, any>(args->weight, args->weight_offset, 1),
           {nullptr, 0},
           nullptr,

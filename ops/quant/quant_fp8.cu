@@ -9,7 +9,7 @@ namespace {
 template <bool kAny>
 struct QuantFp8 {
   RowsAt<kAny> x;
-  QuantizedRows out;
+  QuantizedRows<kAny> out;
 
   template <typename Row>
   __device__ void operator()(Row& row) const {
@@ -22,13 +22,15 @@ struct QuantFp8 {
 
 extern "C" int32_t anyop_quant_fp8_cuda(const QuantFp8Args* args, AnyopCall* call) {
   using namespace anyop::cuda;
-  const QuantizedRows out(args->out, args->scale, args->scales, args->D, args->group);
+  const auto to = [&](auto any) {
+    return QuantizedRows<any>(args->out, args->scale, args->scales, args->D, args->group);
+  };
   return WithFloat32Sums(AnyopDtypeOf(args->x), [&](auto zero) {
     using T = decltype(zero);
     const RowShape shape = {args->rows, args->D};
     const RowsFit fit = FitRows<T>(shape, {args->x}, {nullptr});
-    return RunQuantized<T, false, 1, true>(call, shape, fit, out, [&](auto any) {
-      return QuantFp8<any>{PlaceRows<any>(args->x), out};
+    return RunQuantized<T, false>(call, shape, fit, to(std::true_type()), [&](auto any) {
+      return QuantFp8<any>{PlaceRows<any>(args->x), to(any)};
     });
   });
 }

@@ -15,7 +15,7 @@ def groups_of(x, group):
 
 
 def reference(x, scale, group, dtype):
-    """What is divided and rounded in float32, bit for bit; e4m3 is left to be rounded by the comparison."""
+    """What is multiplied and rounded in float32, bit for bit; e4m3 is left to be rounded by the comparison."""
     x = x.astype(np.float32)
     limit = 127 if dtype == "int8" else 448
     with np.errstate(all="ignore"):
@@ -25,7 +25,9 @@ def reference(x, scale, group, dtype):
             scales[..., g] = np.maximum(found, np.float32(1e-10)) / np.float32(limit)
         if scale is not None:
             scales[...] = scale
-        out = x / np.repeat(scales, min(group, x.shape[-1]), -1)[..., : x.shape[-1]]
+        greatest = np.finfo(np.float32).max
+        factors = np.clip(np.float32(1) / scales, -greatest, greatest)
+        out = x * np.repeat(factors, min(group, x.shape[-1]), -1)[..., : x.shape[-1]]
         if dtype == "int8":
             return np.clip(np.rint(np.nan_to_num(out, nan=0.0)), -128, 127), scales
         return np.clip(out, -448, 448), scales
@@ -71,6 +73,20 @@ def test_what_is_not_finite():
     np.testing.assert_array_equal(out, [np.nan, 448, -448])
     out = anyop.quant_fp8(np.float32([np.nan, np.inf, -np.inf]), one, dtype="int8")[0]
     np.testing.assert_array_equal(out, [0, 127, -128])
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int8"])
+def test_scales_whose_reciprocal_ends(dtype):
+    x = np.float32([0, -0.0, 1e-44, 1e-38, -2.5, 3e38, np.inf, -np.inf, np.nan])
+    scales = np.float32([0, -0.0, 1e-45, 2.9e-39, 3e-39, -1e-40, 1e38, 3.4e38, np.inf, np.nan])
+    for scale in scales.reshape(-1, 1):
+        found = anyop.quant_fp8(x, scale, dtype=dtype)[0]
+        expected = reference(x, scale, x.size, dtype)[0].astype(
+            E4M3 if dtype != "int8" else np.int8
+        )
+        np.testing.assert_array_equal(found.astype(float), expected.astype(float))
+        if np.isfinite(scale):
+            assert np.isfinite(found[:6].astype(float)).all()
 
 
 def test_bad_groups_and_scales():

@@ -10,27 +10,37 @@
 namespace anyop::cuda {
 namespace {
 
-constexpr float kLeastMagnitude = 1e-10f, kGreatestE4M3 = 448;
+constexpr float kLeastMagnitude = 1e-10f, kGreatestE4M3 = 448, kGreatestFactor = 0x1.fffffep127f;
 
 // ---- elements ----
 
-// v / divisor, rounded as IEEE's division is, for many v: a product and two corrections
-// (Markstein 1990). `lift` keeps their rests away from where float32 ends.
-struct Quotient {
-  float divisor, reciprocal, lift, bound;
+// The greater and the lesser of two; NaN if one is.
+__device__ inline float AtLeast(float v, float limit) {
+#if ANYOP_PTX
+  float most;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(v), "f"(limit));
+  return most;
+#else
+  return v >= limit || v != v ? v : limit;
+#endif
+}
+__device__ inline float AtMost(float v, float limit) { return -AtLeast(-v, -limit); }
 
-  __device__ static Quotient By(float of) {
-    const float lift = fabsf(of) < 0x1p-60f ? 0x1p96f : fabsf(of) > 0x1p120f ? 0x1p-64f : 1;
-    const float divisor = of * lift, guess = __fdividef(1.0f, divisor);
-    if (!(divisor != 0 && fabsf(divisor) < INFINITY)) return {of, guess, 1, 0};
-    return {divisor, fmaf(fmaf(-divisor, guess, 1.0f), guess, guess), lift, 0x1p100f};
+// A scale and its reciprocal.
+struct Scale {
+  float value, factor;
+
+  // most / limit and 1 / that, rounded as IEEE's division is: a product, or an approximation, and a
+  // correction (Markstein 1990). Infinity has none; nothing else ends here.
+  __device__ static Scale Of(float most, float limit, float by_limit) {
+    const float m = AtLeast(most, kLeastMagnitude), first = m * by_limit;
+    const bool finite = m < INFINITY;
+    const float value = finite ? fmaf(fmaf(-first, limit, m), by_limit, first) : m;
+    const float guess = Reciprocal(value);
+    return {value, finite ? fmaf(fmaf(-value, guess, 1.0f), guess, guess) : guess};
   }
-  __device__ float operator()(float v) const {
-    const float lifted = v * lift, first = lifted * reciprocal;
-    const float second = fmaf(fmaf(-first, divisor, lifted), reciprocal, first);
-    const float third = fmaf(fmaf(-second, divisor, lifted), reciprocal, second);
-    const float size = fabsf(first);
-    return size > 0x1p-60f && size < bound ? third : first;  // 0 keeps its sign
+  __device__ static Scale Given(float value) {
+    return {value, AtMost(AtLeast(__frcp_rn(value), -kGreatestFactor), kGreatestFactor)};
   }
 };
 
@@ -46,95 +56,200 @@ __device__ inline unsigned ToInt8(float v) {
   const float x = v == v ? fminf(fmaxf(v, -128.0f), 127.0f) : 0;
   return static_cast<unsigned>(__float2int_rn(x)) & 0xff;
 }
-// Two of them in 16 bits.
-__device__ inline unsigned TwoInBytes(float low, float high, bool is_int8) {
-  if (is_int8) return ToInt8(low) | ToInt8(high) << 8;
-#if ANYOP_PTX && __CUDA_ARCH__ >= 890
-  unsigned short two;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %2, %1;" : "=h"(two) : "f"(low), "f"(high));
-  return two;
+// Four of them, the first in the lowest byte.
+__device__ inline unsigned FourInt8(float a, float b, float c, float d) {
+#if ANYOP_PTX
+  unsigned high, all;  // NaN is 0 as an integer
+  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, 0;"
+      : "=r"(high)
+      : "r"(__float2int_rn(d)), "r"(__float2int_rn(c)));
+  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %3;"
+      : "=r"(all)
+      : "r"(__float2int_rn(b)), "r"(__float2int_rn(a)), "r"(high));
+  return all;
 #else
-  return ToE4M3(low) | ToE4M3(high) << 8;
+  return ToInt8(a) | ToInt8(b) << 8 | ToInt8(c) << 16 | ToInt8(d) << 24;
+#endif
+}
+__device__ inline unsigned FourE4M3(float a, float b, float c, float d) {
+#if ANYOP_PTX && __CUDA_ARCH__ >= 890
+  unsigned all;
+  asm("{\n.reg .b16 low, high;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high};\n}"
+      : "=r"(all)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return all;
+#else
+  return ToE4M3(a) | ToE4M3(b) << 8 | ToE4M3(c) << 16 | ToE4M3(d) << 24;
 #endif
 }
 
-// Of magnitudes the bits have the order of the numbers, and NaN is above infinity.
+// NaN is above infinity.
 struct GreaterMagnitude {
-  __device__ float operator()(float a, float b) const {
-    const unsigned x = __float_as_uint(a), y = __float_as_uint(fabsf(b));
-    return __uint_as_float(x < y ? y : x);
-  }
+  __device__ float operator()(float a, float b) const { return AtLeast(fabsf(b), a); }
 };
 
 // ---- rows ----
 
-// The results, instead of rows.
+// A row of few vectors a thread, whose values are made once: they stay as floats while the threads
+// find the greatest.
+template <typename T, int kVectors>
+class ValuesRow : public RegisterRow<T, kVectors> {
+ public:
+  using Base = RegisterRow<T, kVectors>;
+  static constexpr int kPer = Base::kPer, kCount = kVectors;
+  struct Values {
+    float at[kVectors][kPer];
+  };
+
+  __device__ ValuesRow(int lanes, Partials<float>& partials, int64_t D)
+      : Base(lanes, partials, D) {}
+
+  __device__ bool Has(int i) const { return this->At(i) < this->mine_; }
+  __device__ int64_t ColumnOf(int i) const { return int64_t{this->At(i)} * kPer; }
+
+  // f(elements...), 0 behind the row.
+  template <typename F, typename... Held>
+  __device__ Values Make(const F& f, const Held&... held) const {
+    Values made = {};
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (!Has(i)) continue;
+      const auto wide = this->Apply(f, this->Elements(held, i)...);
+#pragma unroll
+      for (int k = 0; k < kPer; ++k) made.at[i][k] = wide.at[k];
+    }
+    return made;
+  }
+  // By `lanes` threads side by side, a power of two up to 32.
+  template <typename Join>
+  __device__ float JoinGroup(float v, int lanes, const Join& join) const {
+    if (lanes == 16) {  // groups of 128 columns of 16 bits
+#pragma unroll
+      for (int step = 8; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
+      return v;
+    }
+#pragma unroll 1
+    for (int step = lanes / 2; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
+    return v;
+  }
+};
+template <typename Row>
+constexpr bool kMakesValues = false;
+template <typename T, int kVectors>
+constexpr bool kMakesValues<ValuesRow<T, kVectors>> = true;
+
+// The results, instead of rows. kAny: as of RowsAt; else aligned to 8 bytes.
+template <bool kAny>
 struct QuantizedRows {
-  Rows<uint8_t> out;
-  RowsAt<true> given;  // scales, one for each group, or none
-  float* scales;       // of all groups; NULL where nobody asks
-  int64_t D, group, groups;
+  RowsAt<kAny> out, given;  // given: scales, one for each group, or none
+  float* scales;            // of all groups; NULL where nobody asks
+  int64_t given_step, D, rows, group, groups;
   Divisor of_group;
-  bool is_int8, aligned;
-  Quotient by_limit;
+  bool is_int8, aligned, plain;
+  float limit, by_limit;
 
   QuantizedRows(const AnyopTensor* to, const AnyopTensor* scale, const AnyopTensor* found,
                 int64_t columns, int64_t columns_of_group)
-      : out(RowsOf<uint8_t>(to)),
-        given(PlaceRows<true>(scale)),
+      : out(PlaceRows<kAny>(to)),
+        given(PlaceRows<kAny>(scale)),
         scales(found ? static_cast<float*>(found->data) : nullptr),
+        given_step(scale ? scale->strides[scale->ndim - 1] : 0),
         D(columns),
+        rows(1),
         group(columns_of_group < D ? columns_of_group : D),
         groups(D ? CeilDiv(D, group) : 0),
         is_int8(AnyopDtypeOf(to) == kAnyopInt8),
-        aligned(IsAligned(out.data, 8)) {
-    const float limit = is_int8 ? 127 : kGreatestE4M3;
-    by_limit = {limit, 1 / limit, 1, 0x1p100f};
+        limit(is_int8 ? 127 : kGreatestE4M3),
+        by_limit(1 / limit) {
     if (D && D < INT64_C(0x7fffffff)) of_group = Divisor(group);
-    for (int d = 0; d < out.ndim; ++d) aligned = aligned && out.step[d] % 8 == 0;
+    for (int d = 0; d < to->ndim - 1; ++d) rows *= to->shape[d];
+    const Rows<char> places = RowsOf<char>(to);
+    aligned = IsAligned(places.data, 8) && to->strides[to->ndim - 1] == 1;
+    for (int d = 0; d < places.ndim; ++d) aligned = aligned && places.step[d] % 8 == 0;
+    plain = aligned && places.HasOneStride() && (!scale || RowsOf<char>(scale).HasOneStride());
   }
 
   // Quantises f(elements...).
   template <typename Row, typename F, typename... Held>
   __device__ void Write(Row& row, const F& f, const Held&... held) const {
     const GreaterMagnitude greater;
-    const auto most_of = [&](float most, auto... v) { return greater(most, f(v...)); };
+    const int64_t index = row.index() < rows ? row.index() : 0;  // behind them nothing is written
+    auto* to = reinterpret_cast<uint8_t*>(out.At(index));
     const bool finds = !given.exists(), whole = finds && groups == 1;
-    const float of_row = whole ? row.Join(row.Fold(0.0f, most_of, held...), 0.0f, greater) : 0;
-    uint8_t* to = out[row.index()];
-    const char* scale_at = finds ? nullptr : given.At(row.index());
-    const auto put = [&](int64_t d, float most, const auto&... v) {
-      const int64_t g = GroupOf(d);
-      float scale = whole ? of_row : most;
-      if (finds) {
-        scale = by_limit(scale < kLeastMagnitude ? kLeastMagnitude : scale);
-      } else {
-        scale = reinterpret_cast<const float*>(scale_at)[g * given.step];
-      }
-      if (scales && d == g * group) scales[row.index() * groups + g] = scale;
-      Store<Row::kPer>(to + d, Quotient::By(scale), f, v...);
+    const auto* scale_at = reinterpret_cast<const float*>(finds ? nullptr : given.At(index));
+    float* found = scales && row.index() < rows ? scales + index * groups : nullptr;
+    // Of the group at column d, whose greatest is `most`.
+    const auto factor_at = [&](Column d, float most) {
+      const Column g = groups == 1 ? 0 : GroupOf(d);
+      const Scale scale =
+          finds ? Scale::Of(most, limit, by_limit) : Scale::Given(scale_at[g * given_step]);
+      if (found && d == g * static_cast<Column>(group)) found[g] = scale.value;
+      return scale.factor;
     };
-    row.EachGroup(finds && !whole ? group : 0, most_of, greater, put, held...);
+    if constexpr (kMakesValues<Row>) {
+      const auto y = row.Make(f, held...);
+      const auto most_of = [&](float most, int i) {
+#pragma unroll
+        for (int k = 0; k < Row::kPer; ++k) most = greater(most, y.at[i][k]);
+        return most;
+      };
+      float most = 0, factor = 0;
+      if (whole) {
+#pragma unroll
+        for (int i = 0; i < Row::kCount; ++i) most = most_of(most, i);
+        most = row.Join(most, 0.0f, greater);
+      }
+      if (groups == 1) factor = factor_at(static_cast<Column>(row.ColumnOf(0)), most);
+#pragma unroll
+      for (int i = 0; i < Row::kCount; ++i) {
+        if (finds && !whole)
+          most = row.JoinGroup(most_of(0, i), static_cast<int>(group) / Row::kPer, greater);
+        const int64_t d = row.ColumnOf(i);
+        if (!row.Has(i)) continue;
+        if (groups > 1) factor = factor_at(static_cast<Column>(d), most);
+        Store<Row::kPer>(to + d, factor, y.at[i]);
+      }
+    } else {
+      const auto most_of = [&](float most, auto... v) { return greater(most, f(v...)); };
+      const float of_row = whole ? row.Join(row.Fold(0.0f, most_of, held...), 0.0f, greater) : 0;
+      const auto put = [&](int64_t d, float most, const auto&... v) {
+        float y[Row::kPer];
+#pragma unroll
+        for (int k = 0; k < Row::kPer; ++k) y[k] = f(v.at[k]...);
+        Store<Row::kPer>(to + d, factor_at(static_cast<Column>(d), whole ? of_row : most), y);
+      };
+      row.EachGroup(finds && !whole ? group : 0, most_of, greater, put, held...);
+    }
   }
 
  private:
-  __device__ int64_t GroupOf(int64_t d) const {
-    if (groups == 1) return 0;
-    return D < INT64_C(0x7fffffff) ? of_group.Divide(static_cast<uint32_t>(d)) : d / group;
+  using Column = typename std::conditional<kAny, int64_t, int>::type;
+  __device__ Column GroupOf(Column d) const {
+    if (kAny && D >= INT64_C(0x7fffffff)) return d / static_cast<Column>(group);
+    return static_cast<Column>(of_group.Divide(static_cast<uint32_t>(d)));
   }
 
-  template <int kPer, typename F, typename... Pieces>
-  __device__ void Store(uint8_t* to, const Quotient& by, const F& f, const Pieces&... v) const {
+  template <int kPer>
+  __device__ void Store(uint8_t* to, float factor, const float (&y)[kPer]) const {
     if constexpr (kPer == 1) {
-      *to = static_cast<uint8_t>(TwoInBytes(by(f(v.at[0]...)), 0, is_int8) & 0xff);
+      *to = static_cast<uint8_t>(is_int8 ? ToInt8(y[0] * factor) : ToE4M3(y[0] * factor));
     } else {
       Vector<unsigned, kPer / 4> words;
+      const auto fill = [&](const auto& four) {
 #pragma unroll
-      for (int k = 0; k < kPer; k += 4) {
-        words.at[k / 4] = TwoInBytes(by(f(v.at[k]...)), by(f(v.at[k + 1]...)), is_int8) |
-                          TwoInBytes(by(f(v.at[k + 2]...)), by(f(v.at[k + 3]...)), is_int8) << 16;
+        for (int k = 0; k < kPer; k += 4)
+          words.at[k / 4] =
+              four(y[k] * factor, y[k + 1] * factor, y[k + 2] * factor, y[k + 3] * factor);
+      };
+      if (is_int8) {
+        fill([](float a, float b, float c, float d) { return FourInt8(a, b, c, d); });
+      } else {
+        fill([](float a, float b, float c, float d) { return FourE4M3(a, b, c, d); });
       }
-      if (aligned) {
+      if (!kAny || aligned) {
         *reinterpret_cast<Vector<unsigned, kPer / 4>*>(to) = words;
       } else {
 #pragma unroll
@@ -147,37 +262,63 @@ struct QuantizedRows {
 
 // ---- launches ----
 
+constexpr int QuantizedVectors(int64_t vectors) {  // of a thread
+  return vectors <= 32 ? 1 : vectors <= 1024 ? 2 : vectors <= 2048 ? 4 : 8;
+}
+
+// kThreads: of a block at most; two or three of 512 must fit on a multiprocessor.
+template <typename T, int kVectors, int kThreads, typename Op>
+__global__ void __launch_bounds__(kThreads, (kVectors == 4 ? 1024 : 1536) / kThreads)
+    RunValues(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes) {
+  WalkRows<ValuesRow<T, kVectors>>(op, rows, D, lanes, blockIdx.x, gridDim.x);
+}
+
 // Runs make(kAny), an operator that writes `to`, over rows that fit as `fit` says. kWhole: it joins
-// all of a row besides. kInputs: rows that it holds. kPlain: as of RunFitted.
-template <typename T, bool kWhole, int kInputs, bool kPlain, typename Make>
-int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const QuantizedRows& to,
+// all of a row besides.
+template <typename T, bool kWhole, typename Make>
+int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const QuantizedRows<true>& to,
                      const Make& make) {
   if (shape.rows == 0 || shape.D == 0) return kAnyopOk;
   constexpr int kPer = kPerVector<T>;
   const int64_t vectors = shape.D / kPer, of_group = to.group / kPer;
-  const bool finds = !to.given.rows.data;
-  fit.vectors = fit.vectors && (to.groups == 1 || to.group % kPer == 0);
-  if (finds && to.groups > 1) {  // of a power of two of pieces, which lanes of a warp share
-    const RowThreads threads(vectors, vectors <= 32 ? 1 : vectors <= 1024 ? 4 : 8, 1024);
-    const bool fits =
-        of_group > 0 && (of_group & (of_group - 1)) == 0 && threads.lanes % of_group == 0;
-    fit.one_stride = fit.one_stride && fits && of_group <= 32;
-  }
-  if constexpr (!kWhole) {
-    constexpr int64_t kSlice = 4 * MaxThreads(4);
-    const int64_t slices = CeilDiv(vectors, kSlice);
-    const bool joins = finds && to.groups == 1;
-    if (slices > 1 && slices <= 0xffff && !joins && fit.vectors && fit.one_stride) {
-      const auto op = make(std::false_type());
-      Launch launch = RowThreads(kSlice, 4, MaxThreads(4)).LaunchFor(shape.rows);
-      launch.grid.y = static_cast<unsigned>(slices);
-      return launch.Run(call, RunInSlices<T, std::remove_const_t<decltype(op)>>, op, shape.rows,
-                        shape.D);
+  const int of_thread = QuantizedVectors(vectors);
+  const bool finds = !to.given.exists();
+  bool fits = fit.vectors && fit.one_stride && (to.groups == 1 || to.group % kPer == 0);
+  const auto run = [&](auto* kernel, const RowThreads& threads, const auto& op) {
+    return threads.LaunchFor(shape.rows).Run(call, kernel, op, shape.rows, shape.D, threads.lanes);
+  };
+  const RowThreads held(vectors, of_thread, 1024);
+  if (finds && to.groups > 1)  // of a power of two of pieces, which lanes of a warp share
+    fits = fits && of_group > 0 && of_group <= 32 && (of_group & (of_group - 1)) == 0 &&
+           held.lanes % of_group == 0;
+  if (fits && fit.plain && to.plain) {
+    const auto op = make(std::false_type());
+    using Op = std::remove_const_t<decltype(op)>;
+    if constexpr (!kWhole) {
+      constexpr int64_t kSlice = 4 * MaxThreads(4);
+      const int64_t slices = CeilDiv(vectors, kSlice);
+      if (of_thread == 8 && slices <= 0xffff && !(finds && to.groups == 1)) {
+        Launch launch = RowThreads(kSlice, 4, MaxThreads(4)).LaunchFor(shape.rows);
+        launch.grid.y = static_cast<unsigned>(slices);
+        return launch.Run(call, RunInSlices<T, Op>, op, shape.rows, shape.D);
+      }
     }
-    // Two long rows are more than the registers of a thread hold.
-    if (kInputs > 1 && slices > 1) fit.one_stride = false;
+    if (of_thread == 1) return run(RunValues<T, 1, 128, Op>, held, op);
+    if (of_thread == 2) return run(RunValues<T, 2, 512, Op>, held, op);
+    if (of_thread == 4) return run(RunValues<T, 4, 512, Op>, held, op);
+    if (vectors <= kMaxHeld) return run(RunInRegisters<T, 8, Op>, held, op);
   }
-  return RunFitted<T, kPlain>(call, shape, fit, make);
+  const auto op = make(std::true_type());
+  using Op = std::remove_const_t<decltype(op)>;
+  // Threads share rows as above: the same bits wherever results go.
+  if (fits && vectors <= kMaxHeld) return run(RunInRegisters<T, 8, Op>, held, op);
+  const bool in_vectors = fit.vectors && (to.groups == 1 || to.group % kPer == 0);
+  const RowThreads threads(fit.columns  ? 1
+                           : in_vectors ? vectors
+                                        : shape.D,
+                           4, 1024);  // side by side: a thread for each
+  if (in_vectors) return run(RunInStreams<T, kPer, Op>, threads, op);
+  return run(RunInStreams<T, 1, Op>, threads, op);
 }
 
 }  // namespace

@@ -8,7 +8,8 @@
 #include "anyop/cpu_rows.h"
 
 // The convention of every operator that quantises:
-//   q = round to nearest even (clamp(v / scale)), all in float32
+//   q = round to nearest even (clamp(v * reciprocal)), all in float32
+//   reciprocal: 1 / scale, rounded to float32, at most float32's greatest number
 //   scale, where none is given: max(greatest |v| of the group, kLeastMagnitude) / limit
 //   limit: 448 for float8_e4m3fn, 127 for int8; int8 is clamped to [-128, 127]
 // A number beyond the range, infinity included, is clamped. NaN is NaN in float8 and 0 in int8.
@@ -17,6 +18,7 @@
 namespace anyop::cpu {
 
 constexpr float kLeastMagnitude = 1e-10f;  // a group of zeros has a scale, too
+constexpr float kGreatestFactor = 0x1.fffffep127f;
 
 // float8_e4m3fn: 1 sign, 4 exponent (bias 7), 3 mantissa bits; no infinity, 0x7f is NaN.
 constexpr float kGreatestE4M3 = 448;
@@ -68,12 +70,13 @@ class QuantizedRows {
       const int64_t begin = g * group_, n = D_ - begin < group_ ? D_ - begin : group_;
       const float scale = scale_ ? Given(row, g) : DynamicScale(begin, n, f, in...);
       if (scales_) scales_[row * groups_ + g] = scale;
+      const float reciprocal = Min(Max(1 / scale, -kGreatestFactor), kGreatestFactor);
       ForBlocks(n, [&](int64_t at, int64_t size) {
-        float quotients[kBlock];
-        const auto divided = [&f, scale](const auto&... v) { return f(v...) / scale; };
-        Apply(size, divided, quotients, in.Read(begin + at, size)...);
+        float products[kBlock];
+        const auto scaled = [&f, reciprocal](const auto&... v) { return f(v...) * reciprocal; };
+        Apply(size, scaled, products, in.Read(begin + at, size)...);
         auto* to = reinterpret_cast<uint8_t*>(out_[row]) + begin + at;
-        IsInt8() ? StoreInt8(quotients, size, to) : StoreE4M3(quotients, size, to);
+        IsInt8() ? StoreInt8(products, size, to) : StoreE4M3(products, size, to);
       });
     }
   }

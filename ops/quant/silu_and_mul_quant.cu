@@ -10,7 +10,7 @@ namespace {
 template <bool kAny>
 struct SiluAndMulQuant {
   RowsAt<kAny> gate, value;
-  QuantizedRows out;
+  QuantizedRows<kAny> out;
 
   template <typename Row>
   __device__ void operator()(Row& row) const {
@@ -24,13 +24,16 @@ struct SiluAndMulQuant {
 extern "C" int32_t anyop_silu_and_mul_quant_cuda(const SiluAndMulQuantArgs* args, AnyopCall* call) {
   using namespace anyop::cuda;
   const HalfOf gate(args->x, 0), value(args->x, 1);
-  const QuantizedRows out(args->out, args->scale, args->scales, args->D, args->group);
+  const auto to = [&](auto any) {
+    return QuantizedRows<any>(args->out, args->scale, args->scales, args->D, args->group);
+  };
   return WithFloat32Sums(AnyopDtypeOf(args->x), [&](auto zero) {
     using T = decltype(zero);
     const RowShape shape = {args->rows, args->D};
     const RowsFit fit = FitRows<T>(shape, {&gate.tensor, &value.tensor}, {nullptr});
-    return RunQuantized<T, false, 2, true>(call, shape, fit, out, [&](auto any) {
-      return SiluAndMulQuant<any>{PlaceRows<any>(&gate.tensor), PlaceRows<any>(&value.tensor), out};
+    return RunQuantized<T, false>(call, shape, fit, to(std::true_type()), [&](auto any) {
+      return SiluAndMulQuant<any>{PlaceRows<any>(&gate.tensor), PlaceRows<any>(&value.tensor),
+                                  to(any)};
     });
   });
 }

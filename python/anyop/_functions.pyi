@@ -416,8 +416,9 @@ def fused_add_rms_norm_quant(
     weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
                     weight_offset; none: 1.
     scale:          broadcastable to (*, ceil(D/group)) float32, any strides, or None; what rows are
-                    divided by, in any shape that broadcasts to that of scales; none: from the greatest
-                    magnitude of each group.
+                    divided by, as a product with its reciprocal in float32 (of 0 and less than 2.9e-39:
+                    with 3.4e38), in any shape that broadcasts to that of scales; none: from the
+                    greatest magnitude of each group.
     eps:            float, default 1e-06; added to the mean square; dimension of x squared.
     group:          int, default 2147483647; columns that share a scale; the default: all of a row.
     weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
@@ -433,8 +434,8 @@ def fused_add_rms_norm_quant(
                     kernel.
     Computes        sum = x + residual, rounded to their dtype; with y[r,d] = sum[r,d] /
                     sqrt(mean_d(sum[r,d]^2) + eps) * (weight[d] + weight_offset): out[r,d] =
-                    round(clamp(y[r,d] / s)); s = scale, or max(max_g |y[r,g]|, 1e-10) / 448 over the
-                    group of d (127 for int8); clamped to [-448, 448] ([-128, 127])
+                    round(clamp(y[r,d] * (1 / s))); s = scale, or max(max_g |y[r,g]|, 1e-10) / 448 over
+                    the group of d (127 for int8); clamped to [-448, 448] ([-128, 127])
     Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4; Micikevicius et al. 2022,
                     arXiv:2209.05433 (e4m3); DeepSeek-AI 2024, arXiv:2412.19437, section 3.3 (groups of
                     128 columns)
@@ -1106,7 +1107,8 @@ def quant_fp8(
               scale, a NaN or an infinity makes the scale of its group NaN or infinite; with one, NaN is
               NaN (0 in int8) and infinity the greatest number.
     scale:    broadcastable to (*, ceil(D/group)) float32, any strides, or None; what x is divided by,
-              in any shape that broadcasts to that of scales; none: from the greatest magnitude of each
+              as a product with its reciprocal in float32 (of 0 and less than 2.9e-39: with 3.4e38), in
+              any shape that broadcasts to that of scales; none: from the greatest magnitude of each
               group.
     group:    int, default 2147483647; columns that share a scale; the default: all of a row.
     dtype:    ScalarType, default 'float8_e4m3fn', one of int8 or float8_e4m3fn; float8_e4m3fn, or int8.
@@ -1115,8 +1117,8 @@ def quant_fp8(
               waits.
     Requires  group > 0.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes  out[r,d] = round(clamp(x[r,d] / s)); s = scale, or max(max_g |x[r,g]|, 1e-10) / 448 over
-              the group of d (127 for int8); clamped to [-448, 448] ([-128, 127])
+    Computes  out[r,d] = round(clamp(x[r,d] * (1 / s))); s = scale, or max(max_g |x[r,g]|, 1e-10) / 448
+              over the group of d (127 for int8); clamped to [-448, 448] ([-128, 127])
     Source    Micikevicius et al. 2022, arXiv:2209.05433 (e4m3); DeepSeek-AI 2024, arXiv:2412.19437,
               section 3.3 (groups of 128 columns)
     """
@@ -1295,8 +1297,9 @@ def rms_norm_quant(
     weight:         (D,) dtype of x or float32, contiguous, or None; scale of each feature, less
                     weight_offset; none: 1.
     scale:          broadcastable to (*, ceil(D/group)) float32, any strides, or None; what rows are
-                    divided by, in any shape that broadcasts to that of scales; none: from the greatest
-                    magnitude of each group.
+                    divided by, as a product with its reciprocal in float32 (of 0 and less than 2.9e-39:
+                    with 3.4e38), in any shape that broadcasts to that of scales; none: from the
+                    greatest magnitude of each group.
     eps:            float, default 1e-06; added to the mean square; dimension of x squared.
     group:          int, default 2147483647; columns that share a scale; the default: all of a row.
     weight_offset:  float, default 0.0; added to weight (1 in Gemma, whose weights are stored less 1);
@@ -1310,8 +1313,8 @@ def rms_norm_quant(
     Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
                     kernel.
     Computes        with y[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * (weight[d] + weight_offset):
-                    out[r,d] = round(clamp(y[r,d] / s)); s = scale, or max(max_g |y[r,g]|, 1e-10) / 448
-                    over the group of d (127 for int8); clamped to [-448, 448] ([-128, 127])
+                    out[r,d] = round(clamp(y[r,d] * (1 / s))); s = scale, or max(max_g |y[r,g]|, 1e-10)
+                    / 448 over the group of d (127 for int8); clamped to [-448, 448] ([-128, 127])
     Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4; Micikevicius et al. 2022,
                     arXiv:2209.05433 (e4m3); DeepSeek-AI 2024, arXiv:2412.19437, section 3.3 (groups of
                     128 columns)
@@ -1646,8 +1649,9 @@ def silu_and_mul_quant(
               values; without scale, a NaN or an infinity of a product makes the scale of its group NaN
               or infinite; with one, NaN is NaN (0 in int8) and infinity the greatest number.
     scale:    broadcastable to (*, ceil(D/group)) float32, any strides, or None; what products are
-              divided by, in any shape that broadcasts to that of scales; none: from the greatest
-              magnitude of each group.
+              divided by, as a product with its reciprocal in float32 (of 0 and less than 2.9e-39: with
+              3.4e38), in any shape that broadcasts to that of scales; none: from the greatest magnitude
+              of each group.
     group:    int, default 2147483647; columns that share a scale; the default: all of a row.
     dtype:    ScalarType, default 'float8_e4m3fn', one of int8 or float8_e4m3fn; float8_e4m3fn, or int8.
     Returns   out: (*, D), new unless given, dtype dtype; scales: (*, ceil(D/group)), new unless given,
@@ -1655,9 +1659,9 @@ def silu_and_mul_quant(
               waits.
     Requires  group > 0.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes  with y = silu_and_mul(x): out[r,d] = round(clamp(y[r,d] / s)); s = scale, or max(max_g
-              |y[r,g]|, 1e-10) / 448 over the group of d (127 for int8); clamped to [-448, 448] ([-128,
-              127])
+    Computes  with y = silu_and_mul(x): out[r,d] = round(clamp(y[r,d] * (1 / s))); s = scale, or
+              max(max_g |y[r,g]|, 1e-10) / 448 over the group of d (127 for int8); clamped to [-448,
+              448] ([-128, 127])
     Source    Shazeer 2020, arXiv:2002.05202, eq. 5; Micikevicius et al. 2022, arXiv:2209.05433 (e4m3);
               DeepSeek-AI 2024, arXiv:2412.19437, section 3.3 (groups of 128 columns)
     """
