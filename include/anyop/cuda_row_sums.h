@@ -9,24 +9,28 @@
 
 // The operator is as in cuda_row.h, with these besides:
 //
-//   static constexpr int kInputs = 2, kSums = 1;
+//   static constexpr int kInputs = 2, kSums = 1, kColumns = 1;
 //   static constexpr bool kPlain = !kAny;
 //   RowsAt<kAny> in[kInputs];
-//   template <typename Row, typename Sums, typename Release>
-//   __device__ void operator()(Row& row, Sums& sums, const Release& release) const {
+//   template <typename Row, typename Sums, typename Release, typename Column>
+//   __device__ void operator()(Row& row, Sums& sums, const Release& release,
+//                              const Column& column) const {
 //     const auto v = row.ReadAll(in);
-//     ... row.Sum(f, v[0], v[1]) ...
-//     release();                              // the inputs are read: what comes next is fetched
+//     W totals[2] = {};  // 1, 2 or 4
+//     row.ForEach([&](W a, W b, W w) { totals[0] += ...; }, v[0], v[1], column);
+//     row.Totals(totals);
+//     release();                               // the inputs are read: what comes next is fetched
 //     const Notes<W> notes = row.Note(scale);  // what AddColumn needs of the row
-//     row.WriteAndAdd(*this, out, sums, notes, f, v, row.Columns(weight));
+//     row.WriteAndAdd(*this, out, sums, notes, f, v, column);
 //   }
-//   __device__ static void AddColumn(W (&sums)[kSums], const Notes<W>& notes, const W
-//   (&in)[kInputs], W w);
+//   __device__ static void AddColumn(W (&sums)[kSums], const Notes<W>& notes,
+//                                    const W (&in)[kInputs], W w);
 //   template <typename F>
 //   __device__ auto WithColumns(const F& f) const { return f(weight); }
 //
-// f and AddColumn get the inputs of a column as an array, then those of Columns, which are those
-// of WithColumns. A Sum, or a barrier of the block, stands between ReadAll and release.
+// f and AddColumn get the inputs of a column as an array, then those of WithColumns, which come to
+// the operator as they are held: a thread keeps its columns from row to row. Totals, or a barrier
+// of the block, stands between ReadAll and release.
 //
 // Who does what: as many blocks as fit stay on the device and walk over rows, which are copied to
 // shared memory ahead (cuda_ring.h); a thread keeps the sums of its columns in registers. Short
@@ -54,31 +58,149 @@ struct Inputs {
   __device__ const Held& operator[](int i) const { return of[i]; }
 };
 
+// What a thread keeps of its columns, widened, or where it reads them again for each row.
+template <typename W, int kVectors, int kPer>
+struct KeptColumns {
+  Piece<W, kPer> of[kVectors];
+};
+template <typename Columns>
+struct AgainColumns {
+  const Columns& columns;
+};
+
 // ---- rows ----
 
-// RegisterRow that adds; with a ring, Read takes the inputs from it in their order.
 template <typename T, int kVectors, int kInputs>
-class SummingRow : public RegisterRow<T, kVectors> {
+struct HeldInputs {
+  HeldRow<T, kVectors> of[kInputs];
+  __device__ const HeldRow<T, kVectors>& operator[](int i) const { return of[i]; }
+};
+
+constexpr int kMaxSummingThreads =
+    512;  // with 128 registers each: one such block on a multiprocessor
+constexpr int kMaxTotals = 4;
+
+// Where the warps of a block meet; reductions take turns.
+template <typename W>
+using Meeting = W[2][kMaxSummingThreads / 32 * kMaxTotals];
+
+// A row in the stage of a ring, shared by the block; with kVectors = 1 it is read from memory and
+// shared by `lanes` threads, a power of two up to 32.
+template <typename T, int kVectors, int kInputs>
+class SummingRow {
  public:
   using W = Wide<T>;
-  using Base = RegisterRow<T, kVectors>;
-  using Base::kPer;
+  static constexpr int kPer = kPerVector<T>;
+  static constexpr bool kRing = kVectors > 1;
+  using Held = HeldRow<T, kVectors>;
 
-  __device__ SummingRow(int lanes, Partials<W>& partials, int64_t D)
-      : Base(lanes, partials, D), D_(static_cast<int>(D / kPer)) {}
+  __device__ SummingRow(int lanes, Meeting<W>& meeting, int64_t D)
+      : meeting_(meeting),
+        lanes_(lanes),
+        lane_(kRing ? threadIdx.x : threadIdx.x & (lanes - 1)),
+        D_(static_cast<int>(D / kPer)) {}
 
   // stage: the row's place in a ring, or NULL.
   __device__ void Take(int64_t row, int64_t rows, const uint4* stage) {
-    Base::Take(row, rows);
+    index_ = row;
+    mine_ = row < rows ? D_ : 0;
     stage_ = stage;
   }
+  __device__ int64_t index() const { return index_; }
+
   template <bool kAny>
-  __device__ Inputs<HeldRow<T, kVectors>, kInputs> ReadAll(
-      const RowsAt<kAny> (&in)[kInputs]) const {
-    Inputs<HeldRow<T, kVectors>, kInputs> held;
+  __device__ HeldInputs<T, kVectors, kInputs> ReadAll(const RowsAt<kAny> (&in)[kInputs]) const {
+    HeldInputs<T, kVectors, kInputs> held;
 #pragma unroll
-    for (int n = 0; n < kInputs; ++n) held.of[n] = stage_ ? ReadStage(n) : this->Read(in[n]);
+    for (int n = 0; n < kInputs; ++n) {
+      const uint4* from = stage_ + n * D_;
+      if constexpr (!kRing) from = reinterpret_cast<const uint4*>(in[n].At(mine_ ? index_ : 0));
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        held.of[n].bits[i] = {};
+        if (At(i) < mine_) held.of[n].bits[i] = kRing ? from[At(i)] : LoadNow(from + At(i));
+      }
+    }
     return held;
+  }
+  // Before the first row.
+  template <bool kKeeps, typename Columns>
+  __device__ auto Hold(const Columns& from) const {
+    if constexpr (kKeeps) {
+      KeptColumns<W, kVectors, kPer> kept;
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        kept.of[i] = {};
+        if (At(i) < D_) kept.of[i] = ReadColumns<kPer, W>(from, int64_t{At(i)} * kPer);
+      }
+      return kept;
+    } else {
+      return AgainColumns<Columns>{from};
+    }
+  }
+
+  // f(elements...) of each column of this thread.
+  template <typename F, typename... Some>
+  __device__ void ForEach(const F& f, const Some&... some) const {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (At(i) < mine_) EachOf(f, Elements(some, i)...);
+    }
+  }
+  // Close to the mean of the input that is `held`, so that sums around it keep their digits: the
+  // mean of 32 elements of the row, or of all.
+  template <bool kAny>
+  __device__ W About(const RowsAt<kAny> (&in)[kInputs], int n, const Held& held,
+                     W inverse_D) const {
+    W v = 0;
+    if constexpr (kRing) {
+      // Words whose distance is odd lie in different banks.
+      const int at = static_cast<int>(threadIdx.x) % 32 * ((D_ / 8 - 1) | 1);
+#if __CUDA_ARCH__ >= 900
+      const void* from = stage_ + n * D_;
+#else
+      const void* from = in[n].At(index_);  // other threads' part of the stage may not be there yet
+#endif
+      v = Widen(static_cast<const T*>(from)[at * int{4 / sizeof(T)}]);
+      inverse_D = W(1) / 32;
+    } else {
+      ForEach([&](W x) { v += x; }, held);
+    }
+    return SumLanes(v, kRing ? 32 : lanes_) * inverse_D;
+  }
+  // Of each thread's values; every thread gets the same bits.
+  template <int kCount>
+  __device__ void Totals(W (&v)[kCount]) {
+    static_assert(kCount == 1 || kCount == 2 || kCount == 4, "");
+    if constexpr (!kRing) {
+#pragma unroll
+      for (int c = 0; c < kCount; ++c) v[c] = SumLanes(v[c], lanes_);
+    } else {
+      const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+      // Lane i takes over value i % kCount, so that a shuffle moves several.
+#pragma unroll
+      for (int half = 1; half < kCount; half *= 2) {
+#pragma unroll
+        for (int c = 0; c < kCount; c += 2 * half) {
+          const bool high = lane & half;
+          const W given = high ? v[c] : v[c + half];
+          v[c] = (high ? v[c + half] : v[c]) + __shfl_xor_sync(~0u, given, half);
+        }
+      }
+#pragma unroll
+      for (int step = kCount; step < 32; step *= 2) v[0] += __shfl_xor_sync(~0u, v[0], step);
+      W(&sums)[kMaxSummingThreads / 32 * kMaxTotals] = meeting_[turn_];
+      turn_ ^= 1;
+      if (lane < kCount) sums[warp * kCount + lane] = v[0];
+      __syncthreads();
+      const int count = static_cast<int>(blockDim.x) / 32 * kCount;
+      W sum = lane < count ? sums[lane] : W(0);
+      if constexpr (kCount == 4) sum += lane + 32 < count ? sums[lane + 32] : W(0);
+#pragma unroll
+      for (int step = kCount; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+#pragma unroll
+      for (int c = 0; c < kCount; ++c) v[c] = kCount == 1 ? sum : __shfl_sync(~0u, sum, c);
+    }
   }
   __device__ Notes<W> Note(W first, W second = 0) const { return {{first, second}}; }
 
@@ -86,19 +208,20 @@ class SummingRow : public RegisterRow<T, kVectors> {
   template <typename Op, bool kAny, int kSums, typename F, typename... Columns>
   __device__ void WriteAndAdd(const Op&, const RowsAt<kAny>& out,
                               HeldSums<T, kVectors, kSums>& sums, const Notes<W>& notes, const F& f,
-                              const Inputs<HeldRow<T, kVectors>, kInputs>& in,
+                              const HeldInputs<T, kVectors, kInputs>& in,
                               const Columns&... columns) const {
     const bool writes = out.exists();
-    char* row = out.At(this->inside_ ? this->index_ : 0);
+    char* row = out.At(mine_ ? index_ : 0);
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (this->At(i) >= this->mine_) continue;
+      if (At(i) >= mine_) continue;
       Unpacked<T> v[kInputs];
 #pragma unroll
-      for (int n = 0; n < kInputs; ++n) v[n] = this->Later(in[n], i);
-      const Unpacked<T> result =
-          EachColumn<Op>(sums.at[i], notes, f, v, this->Elements(columns, i)...);
-      if (writes) this->WritePieceAt(out, row, int64_t{this->At(i)} * kPer, result);
+      for (int n = 0; n < kInputs; ++n)
+        v[n] = kVectors <= 2 ? Unpack<T>(in[n].bits[i]) : UnpackAgain<T>(in[n].bits[i]);
+      const Piece<W, kPer> result =
+          EachColumn<Op>(sums.at[i], notes, f, v, Elements(columns, i)...);
+      if (writes) WriteVector(out, row, At(i), result);
     }
   }
 
@@ -110,12 +233,12 @@ class SummingRow : public RegisterRow<T, kVectors> {
     const int64_t D = int64_t{D_} * kPer;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (this->At(i) >= D_) continue;
+      if (At(i) >= D_) continue;
 #pragma unroll
       for (int s = 0; s < kSums; ++s) {
         // A part begins at a multiple of D elements, and so of 16 bytes.
         auto* to = reinterpret_cast<Vector<W, kStore>*>(parts + (part * kSums + s) * D +
-                                                        int64_t{this->At(i)} * kPer);
+                                                        int64_t{At(i)} * kPer);
 #pragma unroll
         for (int k = 0; k < kPer; k += kStore) {
           Vector<W, kStore> piece;
@@ -128,20 +251,28 @@ class SummingRow : public RegisterRow<T, kVectors> {
   }
 
  private:
-  __device__ HeldRow<T, kVectors> ReadStage(int input) const {
-    HeldRow<T, kVectors> held;
+  __device__ int At(int i) const {
+    return kRing ? lane_ + i * static_cast<int>(blockDim.x) : lane_;
+  }
+  __device__ Unpacked<T> Elements(const Held& held, int i) const { return Unpack<T>(held.bits[i]); }
+  __device__ const Piece<W, kPer>& Elements(const KeptColumns<W, kVectors, kPer>& kept,
+                                            int i) const {
+    return kept.of[i];
+  }
+  template <typename Columns>
+  __device__ Piece<W, kPer> Elements(const AgainColumns<Columns>& again, int i) const {
+    return ReadColumns<kPer, W>(again.columns, int64_t{At(i)} * kPer);
+  }
+  template <typename F, typename... Pieces>
+  __device__ static void EachOf(const F& f, const Pieces&... pieces) {
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      held.bits[i] = {};
-      if (this->At(i) < this->mine_) held.bits[i] = stage_[input * D_ + this->At(i)];
-    }
-    return held;
+    for (int k = 0; k < kPer; ++k) f(pieces.at[k]...);
   }
   template <typename Op, int kSums, typename F, typename... Columns>
-  __device__ static Unpacked<T> EachColumn(W (&sums)[kPer][kSums], const Notes<W>& notes,
-                                           const F& f, const Unpacked<T> (&v)[kInputs],
-                                           const Columns&... columns) {
-    Unpacked<T> result;
+  __device__ static Piece<W, kPer> EachColumn(W (&sums)[kPer][kSums], const Notes<W>& notes,
+                                              const F& f, const Unpacked<T> (&v)[kInputs],
+                                              const Columns&... columns) {
+    Piece<W, kPer> result;
 #pragma unroll
     for (int k = 0; k < kPer; ++k) {
       W each[kInputs];
@@ -152,8 +283,19 @@ class SummingRow : public RegisterRow<T, kVectors> {
     }
     return result;
   }
+  template <bool kAny>
+  __device__ static void WriteVector(const RowsAt<kAny>& out, char* row, int at,
+                                     const Piece<W, kPer>& v) {
+    if constexpr (kAny) {
+      WritePieceOf<T, kPer>(out, row, int64_t{at} * kPer, v);
+    } else {
+      WritePiece<kPer>(reinterpret_cast<T*>(row) + int64_t{at} * kPer, true, v);
+    }
+  }
 
-  int D_;  // in vectors
+  Meeting<W>& meeting_;
+  int lanes_, lane_, D_, mine_ = 0, turn_ = 0;  // D_ and mine_ in vectors
+  int64_t index_ = 0;
   const uint4* stage_ = nullptr;
 };
 
@@ -179,6 +321,20 @@ class NotingRow : public StreamRow<T, kPiece> {
     }
     return {{first, second}};
   }
+  template <typename F, typename... Some>
+  __device__ void ForEach(const F& f, const Some&... some) const {
+#pragma unroll 4
+    for (int64_t at = this->lane(); at < this->mine_; at += this->lanes_)
+      EachOf(f, this->Elements(some, at)...);
+  }
+  __device__ W About(const RowsAt<true> (&)[kInputs], int, const StreamedRow<true>& row,
+                     W inverse_D) {
+    return this->Sum([](W sum, W v) { return sum + v; }, row) * inverse_D;
+  }
+  template <int kCount>
+  __device__ void Totals(W (&v)[kCount]) {
+    for (W& each : v) each = this->Total(each);
+  }
   template <typename Op, typename F, typename... Columns>
   __device__ void WriteAndAdd(const Op&, const RowsAt<true>& out, NoSums&, const Notes<W>&,
                               const F& f, const Inputs<StreamedRow<true>, kInputs>& in,
@@ -194,6 +350,11 @@ class NotingRow : public StreamRow<T, kPiece> {
   }
 
  private:
+  template <typename F, typename... Pieces>
+  __device__ static void EachOf(const F& f, const Pieces&... pieces) {
+#pragma unroll
+    for (int k = 0; k < kPer; ++k) f(pieces.at[k]...);
+  }
   template <typename F, typename... Columns>
   __device__ static Piece<W, kPer> EachColumn(const F& f, const Piece<W, kPer> (&v)[kInputs],
                                               const Columns&... columns) {
@@ -214,28 +375,35 @@ class NotingRow : public StreamRow<T, kPiece> {
 
 // ---- kernels ----
 
-constexpr int kMaxSummingThreads =
-    512;  // with 128 registers each: one such block on a multiprocessor
+// Whether a thread has registers for its columns besides its sums and its part of a row.
+template <typename T, int kVectors, typename Op>
+constexpr bool kKeepsColumns =
+    Op::kPlain && kVectors * (kPerVector<T> * (Op::kSums + Op::kColumns) + 4 * Op::kInputs) <= 96;
 
 // A block walks over rows blockIdx.x, blockIdx.x + gridDim.x, ...
 template <typename T, int kVectors, typename Op>
 __global__ void __launch_bounds__(kMaxSummingThreads, 1)
     SumInRing(const __grid_constant__ Op op, int64_t rows, int64_t D, int stages, Wide<T>* parts) {
-  __shared__ Partials<Wide<T>> partials;
+  __shared__ Meeting<Wide<T>> meeting;
   __shared__ __align__(8) uint64_t barriers[RowRing<Op::kInputs>::kMaxStages];
-  SummingRow<T, kVectors, Op::kInputs> row(blockDim.x, partials, D);
+  SummingRow<T, kVectors, Op::kInputs> row(0, meeting, D);
   const auto row_of = [&](int input, int64_t r) {
     return reinterpret_cast<const T*>(op.in[input].At(r));
   };
   RowRing<Op::kInputs> ring(DynamicShared(), barriers, stages, static_cast<int>(D / kPerVector<T>));
   const int64_t step = gridDim.x;
+  LetNextStart();  // it waits for the end of this one where there is room
   ring.Start(blockIdx.x, step, rows, row_of);
   HeldSums<T, kVectors, Op::kSums> sums;
-  for (int64_t r = blockIdx.x; r < rows; r += step) {
-    row.Take(r, rows, ring.Wait(0));
-    op(row, sums, [&] { ring.Refill(r + stages * step, rows, row_of); });
-  }
-  LetNextStart();
+  const auto walk = [&](const auto&... columns) {
+    for (int64_t r = blockIdx.x; r < rows; r += step) {
+      row.Take(r, rows, ring.Wait(0));
+      op(row, sums, [&] { ring.Refill(r + stages * step, rows, row_of); }, columns...);
+    }
+  };
+  op.WithColumns([&](const auto&... columns) {
+    walk(row.template Hold<kKeepsColumns<T, kVectors, Op>>(columns)...);
+  });
   if (parts) row.WritePart(sums, parts, blockIdx.x);
 }
 
@@ -243,17 +411,20 @@ __global__ void __launch_bounds__(kMaxSummingThreads, 1)
 template <typename T, typename Op>
 __global__ void __launch_bounds__(128)
     SumInLanes(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes, Wide<T>* parts) {
-  __shared__ Partials<Wide<T>> partials;
-  SummingRow<T, 1, Op::kInputs> row(lanes, partials, D);
-  const int of_block = blockDim.x / lanes;
-  HeldSums<T, 1, Op::kSums> sums;
-  for (int64_t first = int64_t{blockIdx.x} * of_block; first < rows;
-       first += int64_t{gridDim.x} * of_block) {
-    row.Take(first + threadIdx.x / lanes, rows, nullptr);
-    op(row, sums, [] {});
-  }
+  __shared__ Meeting<Wide<T>> meeting;
+  SummingRow<T, 1, Op::kInputs> row(lanes, meeting, D);
+  const int of_block = blockDim.x / lanes, mine = threadIdx.x / lanes;
   LetNextStart();
-  if (parts) row.WritePart(sums, parts, int64_t{blockIdx.x} * of_block + threadIdx.x / lanes);
+  HeldSums<T, 1, Op::kSums> sums;
+  const auto walk = [&](const auto&... columns) {
+    for (int64_t first = int64_t{blockIdx.x} * of_block; first < rows;
+         first += int64_t{gridDim.x} * of_block) {
+      row.Take(first + mine, rows, nullptr);
+      op(row, sums, [] {}, columns...);
+    }
+  };
+  op.WithColumns([&](const auto&... columns) { walk(row.template Hold<true>(columns)...); });
+  if (parts) row.WritePart(sums, parts, int64_t{blockIdx.x} * of_block + mine);
 }
 
 template <typename T, int kPiece, typename Op>
@@ -266,7 +437,7 @@ __global__ void __launch_bounds__(1024)
   for (int64_t first = int64_t{blockIdx.x} * of_block; first < rows;
        first += int64_t{gridDim.x} * of_block) {
     row.Take(first + threadIdx.x / lanes, rows);
-    op(row, none, [] {});
+    op.WithColumns([&](const auto&... columns) { op(row, none, [] {}, row.Columns(columns)...); });
   }
 }
 
