@@ -57,23 +57,44 @@ struct Launch {
   dim3 grid, block;
   size_t shared_bytes = 0;
   bool overlaps =
-      false;  // may start before the kernel before it ends (PDL): it calls WaitForWork()
+      false;             // may start before the kernel before it ends (PDL): it calls WaitForWork()
+  unsigned cluster = 1;  // blocks side by side that run together, from Hopper on
 
   template <typename... Arguments>
   int32_t Run(AnyopCall* call, void (*kernel)(Arguments...), Arguments... arguments) const {
+    cudaLaunchAttribute attributes[2] = {};
+    const cudaLaunchConfig_t config = Configure(call, attributes);
+    return Check(call, cudaLaunchKernelEx(&config, kernel, arguments...), "starting its kernel");
+  }
+  // So many clusters run at once on an idle device.
+  template <typename... Arguments>
+  int32_t CountClusters(AnyopCall* call, void (*kernel)(Arguments...), int* count) const {
+    cudaLaunchAttribute attributes[2] = {};
+    const cudaLaunchConfig_t config = Configure(call, attributes);
+    return Check(call, cudaOccupancyMaxActiveClusters(count, kernel, &config),
+                 "asking for its clusters");
+  }
+
+ private:
+  cudaLaunchConfig_t Configure(AnyopCall* call, cudaLaunchAttribute (&attributes)[2]) const {
     cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attribute = {};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = StreamOf(call);
+    config.attrs = attributes;
     if (overlaps) {
+      cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
       attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
       attribute.val.programmaticStreamSerializationAllowed = 1;
-      config.attrs = &attribute;
-      config.numAttrs = 1;
     }
-    return Check(call, cudaLaunchKernelEx(&config, kernel, arguments...), "starting its kernel");
+    if (cluster > 1) {
+      cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+      attribute.id = cudaLaunchAttributeClusterDimension;
+      attribute.val.clusterDim.x = cluster;
+      attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    }
+    return config;
   }
 };
 

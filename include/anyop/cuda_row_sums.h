@@ -34,7 +34,8 @@
 //
 // Who does what: as many blocks as fit stay on the device and walk over rows, which are copied to
 // shared memory ahead (cuda_ring.h); a thread keeps the sums of its columns in registers. Short
-// rows are shared by lanes of a warp, without the copies. Each walker writes its sums as a part,
+// rows are shared by lanes of a warp, without the copies, long ones by the blocks of a cluster
+// (Hopper), each of which takes a slice of the columns. Each walker writes its sums as a part,
 // and a second kernel adds the parts in order. Rows that are too long or not aligned are read again
 // for their columns, by blocks that walk down some columns.
 namespace anyop::cuda {
@@ -80,9 +81,21 @@ constexpr int kMaxSummingThreads =
     512;  // with 128 registers each: one such block on a multiprocessor
 constexpr int kMaxTotals = 4;
 
-// Where the warps of a block meet; reductions take turns.
+// Where the warps of a block meet, then the blocks of a cluster; reductions take turns.
+constexpr int kMaxSlices = 8, kMeetingOfBlock = kMaxSummingThreads / 32 * kMaxTotals;
 template <typename W>
-using Meeting = W[2][kMaxSummingThreads / 32 * kMaxTotals];
+using Meeting = W[2][kMeetingOfBlock + kMaxSlices * kMaxTotals];
+
+// What a block has of its rows, in vectors; slices: the blocks that share a row, a cluster.
+struct Slice {
+  int first, count, of_row, slices;
+};
+#if __CUDA_ARCH__ >= 900
+// All threads of the cluster: what was written to shared memory before is seen behind.
+__device__ inline void MeetCluster() {
+  asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+}
+#endif
 
 // A row in the stage of a ring, shared by the block; with kVectors = 1 it is read from memory and
 // shared by `lanes` threads, a power of two up to 32.
@@ -94,16 +107,16 @@ class SummingRow {
   static constexpr bool kRing = kVectors > 1;
   using Held = HeldRow<T, kVectors>;
 
-  __device__ SummingRow(int lanes, Meeting<W>& meeting, int64_t D)
+  __device__ SummingRow(int lanes, Meeting<W>& meeting, Slice slice)
       : meeting_(meeting),
+        slice_(slice),
         lanes_(lanes),
-        lane_(kRing ? threadIdx.x : threadIdx.x & (lanes - 1)),
-        D_(static_cast<int>(D / kPer)) {}
+        lane_(kRing ? threadIdx.x : threadIdx.x & (lanes - 1)) {}
 
   // stage: the row's place in a ring, or NULL.
   __device__ void Take(int64_t row, int64_t rows, const uint4* stage) {
     index_ = row;
-    mine_ = row < rows ? D_ : 0;
+    mine_ = row < rows ? slice_.count : 0;
     stage_ = stage;
   }
   __device__ int64_t index() const { return index_; }
@@ -113,7 +126,7 @@ class SummingRow {
     HeldInputs<T, kVectors, kInputs> held;
 #pragma unroll
     for (int n = 0; n < kInputs; ++n) {
-      const uint4* from = stage_ + n * D_;
+      const uint4* from = stage_ + n * slice_.count;
       if constexpr (!kRing) from = reinterpret_cast<const uint4*>(in[n].At(mine_ ? index_ : 0));
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
@@ -131,7 +144,7 @@ class SummingRow {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
         kept.of[i] = {};
-        if (At(i) < D_) kept.of[i] = ReadColumns<kPer, W>(from, int64_t{At(i)} * kPer);
+        if (At(i) < slice_.count) kept.of[i] = ReadColumns<kPer, W>(from, Column(i));
       }
       return kept;
     } else {
@@ -150,23 +163,22 @@ class SummingRow {
   // Close to the mean of the input that is `held`, so that sums around it keep their digits: the
   // mean of 32 elements of the row, or of all.
   template <bool kAny>
-  __device__ W About(const RowsAt<kAny> (&in)[kInputs], int n, const Held& held,
-                     W inverse_D) const {
-    W v = 0;
-    if constexpr (kRing) {
-      // Words whose distance is odd lie in different banks.
-      const int at = static_cast<int>(threadIdx.x) % 32 * ((D_ / 8 - 1) | 1);
-#if __CUDA_ARCH__ >= 900
-      const void* from = stage_ + n * D_;
-#else
-      const void* from = in[n].At(index_);  // other threads' part of the stage may not be there yet
-#endif
-      v = Widen(static_cast<const T*>(from)[at * int{4 / sizeof(T)}]);
-      inverse_D = W(1) / 32;
-    } else {
-      ForEach([&](W x) { v += x; }, held);
+  __device__ W About(const RowsAt<kAny> (&in)[kInputs], int n, const Held& held, W inverse_D) {
+    W v[1] = {};
+    if (!kRing || slice_.slices > 1) {
+      ForEach([&](W x) { v[0] += x; }, held);
+      Totals(v);
+      return v[0] * inverse_D;
     }
-    return SumLanes(v, kRing ? 32 : lanes_) * inverse_D;
+
+    // Words whose distance is odd lie in different banks.
+    const int at = static_cast<int>(threadIdx.x) % 32 * ((slice_.count / 8 - 1) | 1);
+#if __CUDA_ARCH__ >= 900
+    const void* from = stage_ + n * slice_.count;
+#else
+    const void* from = in[n].At(index_);  // other threads' part of the stage may not be there yet
+#endif
+    return SumLanes(Widen(static_cast<const T*>(from)[at * int{4 / sizeof(T)}]), 32) / 32;
   }
   // Of each thread's values; every thread gets the same bits.
   template <int kCount>
@@ -189,17 +201,18 @@ class SummingRow {
       }
 #pragma unroll
       for (int step = kCount; step < 32; step *= 2) v[0] += __shfl_xor_sync(~0u, v[0], step);
-      W(&sums)[kMaxSummingThreads / 32 * kMaxTotals] = meeting_[turn_];
+      W* const sums = meeting_[turn_];
       turn_ ^= 1;
       if (lane < kCount) sums[warp * kCount + lane] = v[0];
       __syncthreads();
-      const int count = static_cast<int>(blockDim.x) / 32 * kCount;
-      W sum = lane < count ? sums[lane] : W(0);
-      if constexpr (kCount == 4) sum += lane + 32 < count ? sums[lane + 32] : W(0);
-#pragma unroll
-      for (int step = kCount; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
-#pragma unroll
-      for (int c = 0; c < kCount; ++c) v[c] = kCount == 1 ? sum : __shfl_sync(~0u, sum, c);
+      Collect(sums, static_cast<int>(blockDim.x) / 32 * kCount, v);
+#if __CUDA_ARCH__ >= 900
+      if (slice_.slices > 1) {
+        Tell(v, sums + kMeetingOfBlock);
+        MeetCluster();
+        Collect(sums + kMeetingOfBlock, slice_.slices * kCount, v);
+      }
+#endif
     }
   }
   __device__ Notes<W> Note(W first, W second = 0) const { return {{first, second}}; }
@@ -221,7 +234,7 @@ class SummingRow {
         v[n] = kVectors <= 2 ? Unpack<T>(in[n].bits[i]) : UnpackAgain<T>(in[n].bits[i]);
       const Piece<W, kPer> result =
           EachColumn<Op>(sums.at[i], notes, f, v, Elements(columns, i)...);
-      if (writes) WriteVector(out, row, At(i), result);
+      if (writes) WriteVector(out, row, Column(i), result);
     }
   }
 
@@ -230,15 +243,14 @@ class SummingRow {
   __device__ void WritePart(const HeldSums<T, kVectors, kSums>& sums, W* parts,
                             int64_t part) const {
     constexpr int kStore = 16 / int{sizeof(W)};
-    const int64_t D = int64_t{D_} * kPer;
+    const int64_t D = int64_t{slice_.of_row} * kPer;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (At(i) >= D_) continue;
+      if (At(i) >= slice_.count) continue;
 #pragma unroll
       for (int s = 0; s < kSums; ++s) {
         // A part begins at a multiple of D elements, and so of 16 bytes.
-        auto* to = reinterpret_cast<Vector<W, kStore>*>(parts + (part * kSums + s) * D +
-                                                        int64_t{At(i)} * kPer);
+        auto* to = reinterpret_cast<Vector<W, kStore>*>(parts + (part * kSums + s) * D + Column(i));
 #pragma unroll
         for (int k = 0; k < kPer; k += kStore) {
           Vector<W, kStore> piece;
@@ -251,9 +263,42 @@ class SummingRow {
   }
 
  private:
+  // Adds up count numbers, of which number i belongs to value i % kCount.
+  template <int kCount>
+  __device__ static void Collect(const W* from, int count, W (&v)[kCount]) {
+    const int lane = threadIdx.x % 32;
+    W sum = 0;
+#pragma unroll
+    for (int i = 0; i < kMeetingOfBlock / kMaxTotals * kCount; i += 32)
+      sum += lane + i < count ? from[lane + i] : W(0);
+#pragma unroll
+    for (int step = kCount; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+#pragma unroll
+    for (int c = 0; c < kCount; ++c) v[c] = kCount == 1 ? sum : __shfl_sync(~0u, sum, c);
+  }
+#if __CUDA_ARCH__ >= 900
+  // Writes this block's values to `place` of every block of the cluster, behind one another.
+  template <int kCount>
+  __device__ void Tell(const W (&v)[kCount], const W* place) const {
+    static_assert(sizeof(W) == 4, "");
+    const int value = threadIdx.x % kCount, block = threadIdx.x / kCount;
+    if (block >= slice_.slices) return;
+    W mine = v[0];
+#pragma unroll
+    for (int c = 1; c < kCount; ++c) mine = value == c ? v[c] : mine;
+    unsigned rank, to;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;"
+        : "=r"(to)
+        : "r"(static_cast<unsigned>(__cvta_generic_to_shared(place + rank * kCount + value))),
+          "r"(block));
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(mine) : "memory");
+  }
+#endif
   __device__ int At(int i) const {
     return kRing ? lane_ + i * static_cast<int>(blockDim.x) : lane_;
   }
+  __device__ int64_t Column(int i) const { return int64_t{slice_.first + At(i)} * kPer; }
   __device__ Unpacked<T> Elements(const Held& held, int i) const { return Unpack<T>(held.bits[i]); }
   __device__ const Piece<W, kPer>& Elements(const KeptColumns<W, kVectors, kPer>& kept,
                                             int i) const {
@@ -261,7 +306,7 @@ class SummingRow {
   }
   template <typename Columns>
   __device__ Piece<W, kPer> Elements(const AgainColumns<Columns>& again, int i) const {
-    return ReadColumns<kPer, W>(again.columns, int64_t{At(i)} * kPer);
+    return ReadColumns<kPer, W>(again.columns, Column(i));
   }
   template <typename F, typename... Pieces>
   __device__ static void EachOf(const F& f, const Pieces&... pieces) {
@@ -284,17 +329,18 @@ class SummingRow {
     return result;
   }
   template <bool kAny>
-  __device__ static void WriteVector(const RowsAt<kAny>& out, char* row, int at,
+  __device__ static void WriteVector(const RowsAt<kAny>& out, char* row, int64_t at,
                                      const Piece<W, kPer>& v) {
     if constexpr (kAny) {
-      WritePieceOf<T, kPer>(out, row, int64_t{at} * kPer, v);
+      WritePieceOf<T, kPer>(out, row, at, v);
     } else {
-      WritePiece<kPer>(reinterpret_cast<T*>(row) + int64_t{at} * kPer, true, v);
+      WritePiece<kPer>(reinterpret_cast<T*>(row) + at, true, v);
     }
   }
 
   Meeting<W>& meeting_;
-  int lanes_, lane_, D_, mine_ = 0, turn_ = 0;  // D_ and mine_ in vectors
+  Slice slice_;
+  int lanes_, lane_, mine_ = 0, turn_ = 0;  // mine_ in vectors
   int64_t index_ = 0;
   const uint4* stage_ = nullptr;
 };
@@ -377,34 +423,43 @@ class NotingRow : public StreamRow<T, kPiece> {
 
 // Whether a thread has registers for its columns besides its sums and its part of a row.
 template <typename T, int kVectors, typename Op>
-constexpr bool kKeepsColumns =
-    Op::kPlain && kVectors * (kPerVector<T> * (Op::kSums + Op::kColumns) + 4 * Op::kInputs) <= 96;
+constexpr bool kHasRegisters =
+    kVectors * (kPerVector<T> * (Op::kSums + Op::kColumns) + 4 * Op::kInputs) <= 96;
 
-// A block walks over rows blockIdx.x, blockIdx.x + gridDim.x, ...
+// Blocks that share a row, a cluster, take `slice` of its vectors each; they walk over rows walker,
+// walker + walkers, ...
 template <typename T, int kVectors, typename Op>
 __global__ void __launch_bounds__(kMaxSummingThreads, 1)
-    SumInRing(const __grid_constant__ Op op, int64_t rows, int64_t D, int stages, Wide<T>* parts) {
+    SumInRing(const __grid_constant__ Op op, int64_t rows, int vectors, int slice, int slices,
+              int stages, Wide<T>* parts) {
   __shared__ Meeting<Wide<T>> meeting;
   __shared__ __align__(8) uint64_t barriers[RowRing<Op::kInputs>::kMaxStages];
-  SummingRow<T, kVectors, Op::kInputs> row(0, meeting, D);
+  const int walker = static_cast<int>(blockIdx.x) / slices;
+  const int first = (static_cast<int>(blockIdx.x) - walker * slices) * slice;
+  const int count = vectors - first < slice ? vectors - first : slice;
+  SummingRow<T, kVectors, Op::kInputs> row(0, meeting, {first, count, vectors, slices});
   const auto row_of = [&](int input, int64_t r) {
-    return reinterpret_cast<const T*>(op.in[input].At(r));
+    return reinterpret_cast<const uint4*>(op.in[input].At(r)) + first;
   };
-  RowRing<Op::kInputs> ring(DynamicShared(), barriers, stages, static_cast<int>(D / kPerVector<T>));
-  const int64_t step = gridDim.x;
+  RowRing<Op::kInputs> ring(DynamicShared(), barriers, stages, count);
+  const int step = static_cast<int>(gridDim.x) / slices;
   LetNextStart();  // it waits for the end of this one where there is room
-  ring.Start(blockIdx.x, step, rows, row_of);
+  ring.Start(walker, step, rows, row_of);
+#if __CUDA_ARCH__ >= 900
+  if (slices > 1) MeetCluster();  // before anyone writes to another's memory
+#endif
   HeldSums<T, kVectors, Op::kSums> sums;
   const auto walk = [&](const auto&... columns) {
-    for (int64_t r = blockIdx.x; r < rows; r += step) {
+    for (int64_t r = walker; r < rows; r += step) {
       row.Take(r, rows, ring.Wait(0));
       op(row, sums, [&] { ring.Refill(r + stages * step, rows, row_of); }, columns...);
     }
   };
   op.WithColumns([&](const auto&... columns) {
-    walk(row.template Hold<kKeepsColumns<T, kVectors, Op>>(columns)...);
+    constexpr bool kKeeps = Op::kPlain && kHasRegisters<T, kVectors, Op>;
+    walk(row.template Hold<kKeeps>(columns)...);
   });
-  if (parts) row.WritePart(sums, parts, blockIdx.x);
+  if (parts) row.WritePart(sums, parts, walker);
 }
 
 // The lanes of a warp that share rows walk over them.
@@ -412,7 +467,8 @@ template <typename T, typename Op>
 __global__ void __launch_bounds__(128)
     SumInLanes(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes, Wide<T>* parts) {
   __shared__ Meeting<Wide<T>> meeting;
-  SummingRow<T, 1, Op::kInputs> row(lanes, meeting, D);
+  const int vectors = static_cast<int>(D / kPerVector<T>);
+  SummingRow<T, 1, Op::kInputs> row(lanes, meeting, {0, vectors, vectors, 1});
   const int of_block = blockDim.x / lanes, mine = threadIdx.x / lanes;
   LetNextStart();
   HeldSums<T, 1, Op::kSums> sums;
@@ -524,48 +580,62 @@ struct SummingCall {
   }
 
   template <int kVectors, typename Op>
-  int32_t InRing(const Op& op, int threads, int blocks, int stages, int bytes, W* parts) const {
+  int32_t InRing(const Op& op, int slice, unsigned slices, int threads, int stages,
+                 bool* fits) const {
     const auto kernel = SumInRing<T, kVectors, Op>;
+    const int bytes = stages * Op::kInputs * 16 * slice;
     if (int32_t status = Check(
             call, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
             "asking for shared memory"))
       return status;
-    return Launch{dim3(blocks), dim3(threads), static_cast<size_t>(bytes)}.Run(
-        call, kernel, op, shape.rows, shape.D, stages, parts);
+    Launch launch{dim3(slices), dim3(threads), static_cast<size_t>(bytes), false, slices};
+    int walkers = limits.multiprocessors * (kMaxSummingThreads / threads);
+    if (slices > 1) {
+      if (int32_t status = launch.CountClusters(call, kernel, &walkers)) return status;
+      *fits = walkers > 0;
+      if (!*fits) return kAnyopOk;
+    }
+    // Equally many rows for every walker: no turn that only a few of them take.
+    const int64_t turns = CeilDiv(shape.rows, walkers), count = CeilDiv(shape.rows, turns);
+    W* parts = WantsSums() ? Workspace(count * kSums * shape.D) : nullptr;
+    if (WantsSums() && !parts) return kAnyopOutOfMemory;
+    launch.grid = dim3(static_cast<unsigned>(count) * slices);
+    const int vectors = static_cast<int>(shape.D / kPerVector<T>), n = static_cast<int>(slices);
+    if (int32_t status = launch.Run(call, kernel, op, shape.rows, vectors, slice, n, stages, parts))
+      return status;
+    return parts ? Add(parts, count, limits.major >= 9) : kAnyopOk;
   }
 
-  // Rows of 33 to 2,048 vectors; *fits is false where shared memory is too small for them.
+  // Rows of 33 vectors and more; *fits is false where they are too long, or shared memory is too
+  // small for them.
   template <typename Op>
   int32_t RunInRing(const Op& op, bool* fits) const {
     constexpr int64_t kKept = 2048;  // of each block, for its own variables and the system
-    constexpr int64_t kMaxStages = 3;
+    constexpr int64_t kMaxStages = 3, kOfTwo = 2 * kMaxSummingThreads, kOfFour = 2 * kOfTwo;
     const int64_t vectors = shape.D / kPerVector<T>;
-    const int of_thread = vectors > 1024 ? 4 : 2;
-    int threads = static_cast<int>(CeilDiv(CeilDiv(vectors, of_thread), 32) * 32);
+    unsigned slices = 1;
+    if (limits.major >= 9) {
+      while (slices < kMaxSlices && vectors > slices * (kHasRegisters<T, 4, Op> ? kOfFour : kOfTwo))
+        slices *= 2;
+    }
+    const int64_t slice = CeilDiv(vectors, slices);
+    *fits = slice <= kOfFour;
+    if (!*fits) return kAnyopOk;
+    const int of_thread = slice > kOfTwo ? 4 : 2;
+    int threads = static_cast<int>(CeilDiv(CeilDiv(slice, of_thread), 32) * 32);
     if (threads < 64) threads = 64;  // so that threads meet at barriers of the block
-    const int fit = kMaxSummingThreads / threads;
-    const int64_t stage_bytes = Op::kInputs * 16 * vectors;
-    const int64_t room = limits.shared_bytes / fit - kKept,
+    const int64_t room = limits.shared_bytes / (kMaxSummingThreads / threads) - kKept,
                   most = limits.shared_bytes_of_block - kKept;
-    int64_t stages = (room < most ? room : most) / stage_bytes;
+    int64_t stages = (room < most ? room : most) / (Op::kInputs * 16 * slice);
     *fits = stages >= 1;
     if (!*fits) return kAnyopOk;
     if (stages > kMaxStages) stages = kMaxStages;
-    // Equally many rows for every block: no turn that only a few of them take.
-    const int64_t walkers = int64_t{limits.multiprocessors} * fit;
-    const int64_t turns = CeilDiv(shape.rows, walkers);
-    const int blocks = static_cast<int>(CeilDiv(shape.rows, turns));
-    W* parts = WantsSums() ? Workspace(blocks * kSums * shape.D) : nullptr;
-    if (WantsSums() && !parts) return kAnyopOutOfMemory;
-    const int bytes = static_cast<int>(stages * stage_bytes), n = static_cast<int>(stages);
+    const int s = static_cast<int>(slice), n = static_cast<int>(stages);
     // Not plain: one kernel for both, whose threads take the same columns.
-    if constexpr (!Op::kPlain) {
-      if (int32_t status = InRing<4>(op, threads, blocks, n, bytes, parts)) return status;
-    } else if (int32_t status = of_thread == 2 ? InRing<2>(op, threads, blocks, n, bytes, parts)
-                                               : InRing<4>(op, threads, blocks, n, bytes, parts)) {
-      return status;
+    if constexpr (Op::kPlain) {
+      if (of_thread == 2) return InRing<2>(op, s, slices, threads, n, fits);
     }
-    return parts ? Add(parts, blocks, limits.major >= 9) : kAnyopOk;
+    return InRing<4>(op, s, slices, threads, n, fits);
   }
 
   // Rows of up to 32 vectors.
@@ -636,7 +706,7 @@ int32_t RunRowsAndSums(AnyopCall* call, RowShape shape, const AnyopTensor* const
     if (fit.vectors && fit.one_stride && vectors <= 32)
       return fit.plain ? run.RunInLanes(make(std::false_type()))
                        : run.RunInLanes(make(std::true_type()));
-    if (fit.vectors && fit.one_stride && vectors <= 2048) {
+    if (fit.vectors && fit.one_stride) {
       bool fits = false;
       const int32_t status = fit.plain ? run.RunInRing(make(std::false_type()), &fits)
                                        : run.RunInRing(make(std::true_type()), &fits);
