@@ -21,20 +21,22 @@ __global__ void __launch_bounds__(256)
     AddParts(const W* parts, const SumsTo<kSums> to, int count, int64_t D) {
   constexpr int kColumns = 32 / kPer, kLanes = 256 / kColumns;
   __shared__ double sums[kLanes][33];  // hundreds of parts would lose digits in float32
-  WaitForWork();
   const int s = blockIdx.y;
   if (!to.data[s]) return;
   const int column = threadIdx.x % kColumns * kPer, lane = threadIdx.x / kColumns;
   const int64_t first = int64_t{blockIdx.x} * 32;
   double sum[kPer] = {};
+  WaitForWork();
   if (first + column < D) {
     const auto* from = reinterpret_cast<const Vector<W, kPer>*>(parts + s * D + first + column);
+    const int64_t step = kSums * (D / kPer);
     constexpr int kAhead = 5;  // on their way at once
-    for (int64_t i = lane; i < count; i += kAhead * kLanes) {
+#pragma unroll 1
+    for (int i = lane; i < count; i += kAhead * kLanes) {
       Vector<W, kPer> part[kAhead] = {};
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
-        if (i + j * kLanes < count) part[j] = from[(i + j * kLanes) * kSums * (D / kPer)];
+        if (i + j * kLanes < count) part[j] = from[(i + j * kLanes) * step];
       }
 #pragma unroll
       for (int k = 0; k < kPer; ++k) {

@@ -63,11 +63,13 @@ class RowRing {
   __device__ void Start(int64_t row, int64_t step, int64_t rows, const RowOf& row_of) {
 #if __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0) {
+#pragma unroll 1
       for (int s = 0; s < stages_; ++s) MakeBarrier(barriers_ + s, kInputs);
       ShowBarriers();
     }
     __syncthreads();
 #endif
+#pragma unroll 1  // few instructions: a kernel that runs for some microseconds waits for them
     for (int s = 0; s < stages_; ++s, row += step) Fill(s, row, rows, row_of);
   }
 
