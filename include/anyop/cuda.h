@@ -57,8 +57,8 @@ struct Launch {
   dim3 grid, block;
   size_t shared_bytes = 0;
   bool overlaps =
-      false;             // may start before the kernel before it ends (PDL): it calls WaitForWork()
-  unsigned cluster = 1;  // blocks side by side that run together, from Hopper on
+      false;        // may start before the kernel before it ends (PDL): it calls WaitForWork()
+  int cluster = 1;  // blocks that share their memory (Hopper)
 
   template <typename... Arguments>
   int32_t Run(AnyopCall* call, void (*kernel)(Arguments...), Arguments... arguments) const {
@@ -91,7 +91,7 @@ struct Launch {
     if (cluster > 1) {
       cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
       attribute.id = cudaLaunchAttributeClusterDimension;
-      attribute.val.clusterDim.x = cluster;
+      attribute.val.clusterDim.x = static_cast<unsigned>(cluster);
       attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
     }
     return config;

@@ -198,15 +198,15 @@ struct SummingCall {
   }
 
   template <int kVectors, typename Op>
-  int32_t InRing(const Op& op, int slice, unsigned slices, int threads, int stages,
-                 bool* fits) const {
+  int32_t InRing(const Op& op, int slice, int slices, int threads, int stages, bool* fits) const {
     const auto kernel = SumInRing<T, kVectors, Op>;
     const int bytes = stages * Op::kInputs * 16 * slice;
     if (int32_t status = Check(
             call, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
             "asking for shared memory"))
       return status;
-    Launch launch{dim3(slices), dim3(threads), static_cast<size_t>(bytes), false, slices};
+    Launch launch{dim3(static_cast<unsigned>(slices)), dim3(threads), static_cast<size_t>(bytes),
+                  false, slices};
     int walkers = limits.multiprocessors * (kMaxSummingThreads / threads);
     if (slices > 1) {
       if (int32_t status = launch.CountClusters(call, kernel, &walkers)) return status;
@@ -217,9 +217,10 @@ struct SummingCall {
     const int64_t turns = CeilDiv(shape.rows, walkers), count = CeilDiv(shape.rows, turns);
     W* parts = WantsSums() ? Workspace(count * kSums * shape.D) : nullptr;
     if (WantsSums() && !parts) return kAnyopOutOfMemory;
-    launch.grid = dim3(static_cast<unsigned>(count) * slices);
-    const int vectors = static_cast<int>(shape.D / kPerVector<T>), n = static_cast<int>(slices);
-    if (int32_t status = launch.Run(call, kernel, op, shape.rows, vectors, slice, n, stages, parts))
+    launch.grid = dim3(static_cast<unsigned>(count * slices));
+    const int vectors = static_cast<int>(shape.D / kPerVector<T>);
+    if (int32_t status =
+            launch.Run(call, kernel, op, shape.rows, vectors, slice, slices, stages, parts))
       return status;
     return parts ? Add(parts, count, limits.major >= 9) : kAnyopOk;
   }
@@ -231,7 +232,7 @@ struct SummingCall {
     constexpr int64_t kKept = 2048;  // of each block, for its own variables and the system
     constexpr int64_t kMaxStages = 3, kOfTwo = 2 * kMaxSummingThreads, kOfFour = 2 * kOfTwo;
     const int64_t vectors = shape.D / kPerVector<T>;
-    unsigned slices = 1;
+    int slices = 1;
     if (limits.major >= 9) {
       while (slices < kMaxSlices && vectors > slices * (kHasRegisters<T, 4, Op> ? kOfFour : kOfTwo))
         slices *= 2;
