@@ -58,7 +58,8 @@ struct OutputGradient {
   }
 
  private:
-  __device__ static W Normal(W y, W w, W b) { return w == 0 ? 0 : (y - b) / w; }
+  // To two units in the last place; 0 too for factors above 2^126.
+  __device__ static W Normal(W y, W w, W b) { return w == 0 ? 0 : __fdividef(y - b, w); }
 };
 
 // grad_bias, bias: NULL where the operator has none.
