@@ -218,24 +218,53 @@ def turned(x, cos, sin):
     return (v * c + torch.cat([-right, left], -1) * s).to(x.dtype)
 
 
+def turned_back(g, cos, sin):
+    """The gradient of turned, before it is rounded."""
+    v, c, s = wide(g), wide(cos)[:, None], wide(sin)[:, None]
+    left, right = (v * s).chunk(2, -1)
+    return v * c + torch.cat([right, -left], -1)
+
+
+def through_norm(back, x, w):
+    """The gradients of rms with respect to x and w."""
+    v, weight = wide(x, w)
+    scale = torch.rsqrt(v.square().mean(-1, keepdim=True) + EPS)
+    n, g = v * scale, back * weight
+    of_x = scale * (g - n * (g * n).mean(-1, keepdim=True))
+    return of_x.to(x.dtype), (back * n).flatten(0, -2).sum(0).to(w.dtype)
+
+
+def qk_norm_rope_backward(g, h, q, k, w, u, cos, sin):
+    of_q, of_w = through_norm(turned_back(g, cos, sin), q, w)
+    of_k, of_u = through_norm(turned_back(h, cos, sin), k, u)
+    return of_q, of_k, of_w, of_u
+
+
 def ropes(rows: int, D: int, make) -> Iterator[Case]:
     """Tokens by D // 128 heads of 128, and 8 of k."""
-    q, k = make(rows, D // 128, 128), make(rows, 8, 128)
+    q, k, g, h = (make(1, rows, heads, 128) for heads in (D // 128, 8, D // 128, 8))
     angles = torch.arange(rows, device=q.device)[:, None] * 10000 ** (
         -torch.arange(64, device=q.device) / 64
     )
     cos, sin = (torch.cat([f(angles)] * 2, -1).to(q.dtype) for f in (torch.cos, torch.sin))
     shape = f"{rows}x({D // 128}+8)x128"
-    yield Case("rope_qk", shape, (q[None], k[None], cos, sin), anyop.rope_qk,
+    yield Case("rope", f"{rows}x{D // 128}x128", (q, cos, sin), anyop.rope, turned)
+    yield Case(
+        "rope_backward", f"{rows}x{D // 128}x128", (g, cos, sin), anyop.rope_backward,
+        lambda g, cos, sin: turned_back(g, cos, sin).to(g.dtype),
+    )  # fmt: skip
+    yield Case("rope_qk", shape, (q, k, cos, sin), anyop.rope_qk,
                lambda q, k, cos, sin: (turned(q, cos, sin), turned(k, cos, sin)))  # fmt: skip
     w = make(128)
     yield Case(
-        "qk_norm_rope", shape, (q[None], k[None], w, w, cos, sin), anyop.qk_norm_rope,
+        "qk_norm_rope", shape, (q, k, w, w, cos, sin), anyop.qk_norm_rope,
         lambda q, k, w, u, cos, sin: (
             turned(rms(*wide(q, w)), cos, sin).to(q.dtype),
             turned(rms(*wide(k, u)), cos, sin).to(k.dtype),
         ),
     )  # fmt: skip
+    yield Case("qk_norm_rope_backward", shape, (g, h, q, k, w, w, cos, sin),
+               anyop.qk_norm_rope_backward, qk_norm_rope_backward)  # fmt: skip
 
 
 def quantised(v, group):

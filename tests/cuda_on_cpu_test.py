@@ -315,6 +315,24 @@ def test_rotated_heads_lie_anywhere(name, dtype):
 
 
 @pytest.mark.parametrize("name", ROTATIONS)
+def test_heads_of_many_tokens(name):
+    """So many that a thread takes more heads than of few; in more dimensions than a kernel walks."""
+    subject, random = SUBJECTS[name], np.random.default_rng(0)
+    tolerance = 2 * subject.metadata["tolerance"]["bfloat16"]
+    for S, folded in ((512, False), (3, True)):
+        sizes = {"S": S, "H": 9, "G": 2, "D": 32, "P": 512, "R": 16}
+        given = rotated_arguments(subject, sizes, "bfloat16", random)
+        for key, array in given.items() if folded else ():
+            if array.ndim == 4:  # heads; no two dimensions lie like one
+                more = random.standard_normal((*[3] * 5, *array.shape[1:])).astype(array.dtype)
+                given[key] = more[:2, :2, :2, :2, :2]
+        expected, found = subject.function(**given), on_fibers(subject.function)(**given)
+        for a, b in zip(arrays(expected), arrays(found)):
+            wide = a.astype(float)
+            assert (np.abs(b.astype(float) - wide) <= tolerance * (1 + np.abs(wide))).all(), S
+
+
+@pytest.mark.parametrize("name", ROTATIONS)
 def test_rows_out_of_range(name):
     """The nearest row of the table, or any; too long sequences are known without a look at the data."""
     subject, random = SUBJECTS[name], np.random.default_rng(0)

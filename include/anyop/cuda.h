@@ -213,6 +213,21 @@ __device__ unsigned Permute(unsigned word) {
   return bits;
 #endif
 }
+// Bytes of the high bits of bytes: 0xff where one is set. Digit 8 + i of the selector: that of byte
+// i.
+template <int kSelector>
+__device__ unsigned SpreadMarks(unsigned marks) {
+  unsigned bits = 0;
+#if ANYOP_PTX
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(bits) : "r"(marks), "n"(kSelector));
+#else
+  for (int i = 0; i < 4; ++i) {
+    const int byte = (kSelector >> 4 * i & 15) - 8;
+    if (marks >> (8 * byte + 7) & 1) bits |= 0xffu << 8 * i;
+  }
+#endif
+  return bits;
+}
 __device__ inline float WidenLowAgain(__nv_bfloat16, unsigned word) {
   return __uint_as_float(Permute<0x1044>(word));
 }
@@ -234,10 +249,42 @@ __device__ inline unsigned NarrowTwo(__half, float low, float high) {
   return reinterpret_cast<const unsigned&>(two);
 }
 
+// The greater of two elements each; of a number and NaN the number.
+#if ANYOP_PTX
+__device__ inline unsigned MaxOfTwo(__nv_bfloat16, unsigned a, unsigned b) {
+  unsigned most;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+  return most;
+}
+__device__ inline unsigned MaxOfTwo(__half, unsigned a, unsigned b) {
+  unsigned most;
+  asm("max.f16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+  return most;
+}
+#else
+template <typename T>
+unsigned MaxOfTwo(T zero, unsigned a, unsigned b) {
+  return NarrowTwo(zero, fmaxf(WidenLow(zero, a), WidenLow(zero, b)),
+                   fmaxf(WidenHigh(zero, a), WidenHigh(zero, b)));
+}
+#endif
+
 // a * b + c, rounded once wherever it stands: the compiler's own choice differs from place to
 // place.
 __device__ inline float MulAdd(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ inline double MulAdd(double a, double b, double c) { return fma(a, b, c); }
+
+// 2 to the power of v, to two units in the last place; 0 below 2^-126.
+__device__ inline float PowerOfTwo(float v) {
+#if ANYOP_PTX
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(v));
+  return power;
+#else
+  return v < -126 ? 0 : exp2f(v);
+#endif
+}
+__device__ inline double PowerOfTwo(double v) { return exp2(v); }
 
 // 1 / sqrt(v): rsqrtf, which is off by up to two units in the last place, and a step of Newton's.
 __device__ inline float ReciprocalRoot(float v) {
@@ -273,6 +320,7 @@ constexpr int kPerVector = 16 / int{sizeof(T)};
 template <typename T>
 struct Unpacked {
   Wide<T> at[kPerVector<T>];
+  __device__ Wide<T> operator[](int k) const { return at[k]; }
 };
 
 template <typename T>
@@ -383,6 +431,7 @@ __device__ inline uint4 LoadNow(const uint4* from) {
 template <typename W, int kPer>
 struct Piece {
   W at[kPer];
+  __device__ W operator[](int k) const { return at[k]; }
 };
 template <int kPer, typename T>
 __device__ Piece<Wide<T>, kPer> ReadPiece(const T* from, bool aligned) {

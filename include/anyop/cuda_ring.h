@@ -9,11 +9,6 @@ namespace anyop::cuda {
 
 // ---- barriers in shared memory that count arrivals and bytes, from Hopper on ----
 
-#if ANYOP_PTX
-__device__ inline unsigned SharedAddress(const void* p) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(p));
-}
-#endif
 #if __CUDA_ARCH__ >= 900
 __device__ inline void MakeBarrier(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(barrier)),

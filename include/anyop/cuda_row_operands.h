@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "anyop/cuda_rows.h"
+#include "anyop/cuda_walk.h"
 
 namespace anyop::cuda {
 
@@ -100,11 +101,12 @@ struct RowsFit {
   bool columns = false;    // rows lie side by side, and their elements apart
   bool vectors = true;     // read: of the kernel's type, aligned to 16 bytes
   bool one_stride = true;  // read
-  bool plain = true;       // written: both
+  bool plain = true;       // written: both; columns: aligned
 };
-template <typename T, size_t kRead, size_t kWritten>
+template <typename T, size_t kRead, size_t kWritten, size_t kColumns = 1>
 RowsFit FitRows(RowShape shape, const AnyopTensor* const (&read)[kRead],
-                const AnyopTensor* const (&written)[kWritten]) {
+                const AnyopTensor* const (&written)[kWritten],
+                const AnyopTensor* const (&columns)[kColumns] = {nullptr}) {
   RowsFit fit;
   const auto look = [&](const AnyopTensor* tensor, bool* in_vectors, bool* one_stride) {
     if (!tensor) return;
@@ -115,62 +117,81 @@ RowsFit FitRows(RowShape shape, const AnyopTensor* const (&read)[kRead],
   };
   for (const AnyopTensor* tensor : read) look(tensor, &fit.vectors, &fit.one_stride);
   for (const AnyopTensor* tensor : written) look(tensor, &fit.plain, &fit.plain);
+  for (const AnyopTensor* tensor : columns)
+    fit.plain = fit.plain && (!tensor || IsAligned(static_cast<const char*>(tensor->data), 16));
   fit.vectors = fit.vectors && shape.D % kPerVector<T> == 0;
   return fit;
 }
 
-// One value a column, the same for all rows: data[d] + offset; without data, `absent`.
-template <typename T>
+// One value a column, the same for all rows: data[d] + add; without data, `add`. kAny: at any
+// place, else aligned to 16 bytes.
+template <typename T, bool kAny>
 struct ColumnsAt {
   const T* data;
-  bool aligned;
-  Wide<T> offset, absent;
+  Wide<T> add;
+  __device__ bool aligned() const { return !kAny || reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 };
-template <typename T>
-ColumnsAt<T> PlaceColumns(const AnyopTensor* tensor, double offset, double absent) {
-  absent += offset;
+template <typename T, bool kAny>
+ColumnsAt<T, kAny> PlaceColumns(const AnyopTensor* tensor, double offset, double absent) {
   const auto* data = tensor ? static_cast<const T*>(tensor->data) : nullptr;
-  return {data, IsAligned(data, 16), static_cast<Wide<T>>(offset), static_cast<Wide<T>>(absent)};
+  return {data, static_cast<Wide<T>>(tensor ? offset : absent + offset)};
 }
 
-// Rows of flags: bool, or any byte but 0.
+// Rows of flags: bool, or any byte but 0; those of a mask may be repeated.
 struct FlagsAt {
-  RowsAt<true> rows;
-  int together = 1;  // so many lie side by side and aligned
+  Rows<char> rows = {};
+  Divisor by_size[Rows<char>::kMaxRank];
+  int64_t step = 1;
+  int together = 1;   // so many lie side by side and aligned
+  bool small = true;  // rows have numbers below 2^31
+
+  __device__ bool exists() const { return rows.data != nullptr; }
+  __device__ const char* At(int64_t row) const {
+    if (!small || rows.ndim <= 1) return rows[row];
+    uint32_t left = static_cast<uint32_t>(row);
+    int64_t offset = 0;
+#pragma unroll 1
+    for (int d = rows.ndim - 1; d > 0; --d) {
+      const uint32_t next = by_size[d].Divide(left);
+      offset += (left - next * by_size[d].value) * rows.step[d];
+      left = next;
+    }
+    return rows.data + offset + left * rows.step[0];
+  }
 };
 inline FlagsAt PlaceFlags(const AnyopTensor* tensor) {
-  if (!tensor) return {};
-  FlagsAt at = {PlaceRows<true>(tensor)};
+  FlagsAt at;
+  if (!tensor) return at;
+  const int last = tensor->ndim - 1;
+  at.rows = RowsOf<char>(tensor);
+  at.step = tensor->shape[last] == 1 ? 1 : tensor->strides[last];
+  int64_t count = 1;
+  for (int d = 0; d < at.rows.ndim; ++d) count *= at.rows.size[d];
+  at.small = count < INT64_C(0x7fffffff);
+  for (int d = 0; at.small && d < at.rows.ndim; ++d) at.by_size[d] = Divisor(at.rows.size[d]);
   for (at.together = 8; at.together > 1; at.together /= 2) {
-    bool fits = at.rows.step == 1 && IsAligned(at.rows.rows.data, at.together);
-    for (int d = 0; d < at.rows.rows.ndim; ++d)
-      fits = fits && at.rows.rows.step[d] % at.together == 0;
+    bool fits = at.step == 1 && IsAligned(at.rows.data, at.together);
+    for (int d = 0; d < at.rows.ndim; ++d) fits = fits && at.rows.step[d] % at.together == 0;
     if (fits) break;
   }
   return at;
 }
 
-// kPer flags of a piece.
+// kPer flags of a piece: the high bits of bytes.
 template <int kPer>
 struct Flags {
-  bool at[kPer];
-  __device__ explicit Flags(unsigned bits) {
-#pragma unroll
-    for (int k = 0; k < kPer; ++k) at[k] = bits >> k & 1;
-  }
+  unsigned marks[(kPer + 3) / 4] = {};
+  __device__ bool operator[](int k) const { return marks[k / 4] >> (k % 4 * 8 + 7) & 1; }
 };
-template <int kVectors>
+template <int kVectors, int kPer>
 struct HeldFlags {
-  unsigned bits[kVectors];
+  Flags<kPer> of[kVectors];
 };
 // Whether a column lies behind the first n.
 struct BehindFlags {
   int64_t n;
-  template <int kPer>
-  __device__ Flags<kPer> Of(int64_t at) const {
-    const int64_t kept = n - at;  // the piece is cut, or not
-    return Flags<kPer>(kept >= kPer ? 0 : ~0u << (kept < 0 ? 0 : kept));
-  }
+  __device__ bool operator[](int k) const { return k >= n; }
+  __device__ BehindFlags From(int64_t at) const { return {n - at}; }
 };
 
 struct StreamedFlags {
@@ -179,23 +200,50 @@ struct StreamedFlags {
 
 // ---- elements ----
 
-// kPer flags of a row from a place that is a multiple of kPer, as bits; 0 where there are none.
+// kPer flags of a row from a place that is a multiple of kPer; none where there are none.
 template <int kPer>
-__device__ unsigned ReadFlags(const FlagsAt& flags, const char* row, int64_t at) {
-  unsigned bits = 0;
-  if (!flags.rows.exists()) return bits;
+__device__ Flags<kPer> ReadFlags(const FlagsAt& flags, const char* row, int64_t at) {
+  Flags<kPer> found;
+  if (!flags.exists()) return found;
   if (kPer >= 4 && flags.together >= kPer) {
+    const auto words = *reinterpret_cast<const Vector<unsigned, (kPer + 3) / 4>*>(row + at);
 #pragma unroll
     for (int k = 0; k < kPer; k += 4) {
-      const unsigned word = reinterpret_cast<const unsigned*>(row + at)[k / 4];
-      const unsigned high = (((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word) & 0x80808080u;
-      bits |= ((high >> 7) * 0x10204080u >> 28) << k;  // the high bit of each byte
+      const unsigned word = words.at[k / 4];
+      found.marks[k / 4] = (((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word) & 0x80808080u;
     }
-    return bits;
+    return found;
   }
 #pragma unroll 1
-  for (int k = 0; k < kPer; ++k) bits |= unsigned{row[(at + k) * flags.rows.step] != 0} << k;
-  return bits;
+  for (int k = 0; k < kPer; ++k) {
+    const unsigned mark = row[(at + k) * flags.step] != 0 ? 0x80u : 0;
+#pragma unroll
+    for (int w = 0; w < (kPer + 3) / 4; ++w) found.marks[w] |= k / 4 == w ? mark << k % 4 * 8 : 0;
+  }
+  return found;
+}
+// The vector with `value` where there is a flag.
+template <typename T>
+__device__ uint4 Replace(const uint4& bits, const Flags<kPerVector<T>>& flags, const uint4& value) {
+  const unsigned from[4] = {bits.x, bits.y, bits.z, bits.w};
+  const unsigned other[4] = {value.x, value.y, value.z, value.w};
+  unsigned to[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    unsigned all;  // ones where the mark is set
+    if constexpr (sizeof(T) == 2) {
+      const unsigned marks = flags.marks[i / 2];
+      all = i % 2 ? SpreadMarks<0xbbaa>(marks) : SpreadMarks<0x9988>(marks);
+    } else {
+      const unsigned marks = flags.marks[0];
+      all = i == 0   ? SpreadMarks<0x8888>(marks)
+            : i == 1 ? SpreadMarks<0x9999>(marks)
+            : i == 2 ? SpreadMarks<0xaaaa>(marks)
+                     : SpreadMarks<0xbbbb>(marks);
+    }
+    to[i] = (from[i] & ~all) | (other[i] & all);
+  }
+  return make_uint4(to[0], to[1], to[2], to[3]);
 }
 
 template <typename W>
@@ -229,21 +277,16 @@ __device__ void WriteFloating(char* data, int64_t at, AnyopDtype dtype, W v) {
 }
 
 // kPer elements from a place that is a multiple of kPer, by as many loads of 16 bytes as they take.
-template <int kPer, typename W, typename T>
-__device__ Piece<W, kPer> ReadColumns(const ColumnsAt<T>& columns, int64_t at) {
+template <int kPer, typename W, typename T, bool kAny>
+__device__ Piece<W, kPer> ReadColumns(const ColumnsAt<T, kAny>& columns, int64_t at) {
   Piece<W, kPer> piece;
   constexpr int kOfLoad = kPer < kPerVector<T> ? 1 : kPerVector<T>;
-  if (!columns.data) {
-#pragma unroll
-    for (int k = 0; k < kPer; ++k) piece.at[k] = static_cast<W>(columns.absent);
-    return piece;
-  }
 #pragma unroll
   for (int k = 0; k < kPer; k += kOfLoad) {
-    const auto some = ReadPiece<kOfLoad>(columns.data + at + k, columns.aligned);
+    Piece<Wide<T>, kOfLoad> some = {};
+    if (columns.data) some = ReadPiece<kOfLoad>(columns.data + at + k, columns.aligned());
 #pragma unroll
-    for (int j = 0; j < kOfLoad; ++j)
-      piece.at[k + j] = static_cast<W>(some.at[j]) + static_cast<W>(columns.offset);
+    for (int j = 0; j < kOfLoad; ++j) piece.at[k + j] = static_cast<W>(some.at[j]) + columns.add;
   }
   return piece;
 }

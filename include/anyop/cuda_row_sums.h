@@ -305,9 +305,10 @@ struct SummingCall {
 };
 
 // Runs make(kAny) as RunRows does, and writes the sums over rows to `sums`.
-template <typename T, typename Make, size_t kRead, size_t kWritten, size_t kSums>
+template <typename T, typename Make, size_t kRead, size_t kWritten, size_t kColumns, size_t kSums>
 int32_t RunRowsAndSums(AnyopCall* call, RowShape shape, const AnyopTensor* const (&read)[kRead],
                        const AnyopTensor* const (&written)[kWritten],
+                       const AnyopTensor* const (&columns)[kColumns],
                        const AnyopTensor* const (&sums)[kSums], const Make& make) {
   SummingCall<T, static_cast<int>(kSums)> run = {call, shape, {}};
   for (size_t s = 0; s < kSums; ++s) {
@@ -319,7 +320,7 @@ int32_t RunRowsAndSums(AnyopCall* call, RowShape shape, const AnyopTensor* const
     return call->fail(call, kAnyopNotImplemented, "rows are longer than 2^36");
   if (shape.rows == 0) return run.WantsSums() ? run.Add(nullptr, 0, false) : kAnyopOk;
   if (int32_t status = ReadLimits(call, &run.limits)) return status;
-  const RowsFit fit = FitRows<T>(shape, read, written);
+  const RowsFit fit = FitRows<T>(shape, read, written, columns);
   const int64_t vectors = shape.D / kPerVector<T>;
   if constexpr (sizeof(T) < 8) {  // as in RunRows
     if (fit.vectors && fit.one_stride && vectors <= 32)

@@ -26,6 +26,7 @@ struct Rows {
  private:
   __device__ int64_t Find(int64_t row) const {
     int64_t offset = 0;
+#pragma unroll 1
     for (int d = ndim - 1; d > 0; --d) {
       offset += row % size[d] * step[d];
       row /= size[d];
@@ -54,7 +55,8 @@ Rows<T> RowsOf(const AnyopTensor* tensor) {
   return rows;
 }
 
-constexpr int kMaxWarps = 32;
+// n / lanes for a power of two.
+__device__ inline int DivideByLanes(int n, int lanes) { return n >> (31 - __clz(lanes)); }
 
 // Sum over the first `lanes` threads (a power of two up to 32) of each such run in the warp.
 template <typename Wide>
@@ -63,21 +65,69 @@ __device__ Wide SumLanes(Wide v, int lanes) {
   return v;
 }
 
+// ---- the blocks of a cluster (Hopper) ----
+
+#if ANYOP_PTX
+__device__ inline unsigned SharedAddress(const void* p) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
+#endif
+#if __CUDA_ARCH__ >= 900
+__device__ inline int RankInCluster() {
+  int rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ inline int BlocksOfCluster() {
+  int blocks;
+  asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));
+  return blocks;
+}
+__device__ inline void ArriveInCluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ inline void WaitForCluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// Writes to the same place of a block's shared memory.
+__device__ inline void StoreInBlock(int block, float* place, float v) {
+  unsigned there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(SharedAddress(place)), "r"(block));
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(v) : "memory");
+}
+#else
+__device__ inline int RankInCluster() { return 0; }
+__device__ inline int BlocksOfCluster() { return 1; }
+__device__ inline void ArriveInCluster() {}
+__device__ inline void WaitForCluster() { __syncthreads(); }
+template <typename W>
+__device__ void StoreInBlock(int, W* place, W v) {
+  *place = v;
+}
+#endif
+
 // ---- the threads of a row ----
 
-constexpr int kMaxSums = 3;  // of one reduction
-template <typename W>
-using Partials = W[2][kMaxSums][kMaxWarps];  // reductions take turns
+constexpr int kMaxWarps = 32, kMaxBlocks = 8;  // of a block, of a cluster
+constexpr int kMaxSums = 3;                    // of one reduction
+template <typename W, bool kCluster = false>
+using Partials = W[2][kMaxSums][kCluster ? kMaxWarps * kMaxBlocks : kMaxWarps];  // by turns
 
 // What holds for all kinds of rows: which one, who shares it, and what they find together.
-template <typename W>
+// kCluster: a row is that of all blocks of a cluster.
+template <typename W, bool kCluster = false>
 class RowTeam {
  public:
-  __device__ RowTeam(int lanes, Partials<W>& partials) : lanes_(lanes), partials_(partials) {}
+  __device__ RowTeam(int lanes, Partials<W, kCluster>& partials)
+      : lanes_(lanes), partials_(partials) {
+    if constexpr (kCluster) ArriveInCluster();  // for the first that writes to another block
+  }
 
   __device__ int64_t index() const { return index_; }
   // One thread of a row that is there: writes what a row has one of.
-  __device__ bool IsFirst() const { return inside_ && lane() == 0; }
+  __device__ bool IsFirst() const {
+    return inside_ && lane() == 0 && (!kCluster || RankInCluster() == 0);
+  }
 
   // Of each thread's value; every thread gets the same bits.
   __device__ W Total(W v) {
@@ -89,9 +139,9 @@ class RowTeam {
   // By any join of two; `none` is what changes nothing.
   template <typename F>
   __device__ W Join(W v, W none, const F& join) {
-    if (lanes_ <= 32) return JoinLanes(v, lanes_, join);
+    if (InWarp()) return JoinLanes(v, lanes_, join);
     Publish(v, 0, join);
-    __syncthreads();
+    Meet();
     v = Collect(none, 0, join);
     turn_ ^= 1;
     return v;
@@ -105,14 +155,14 @@ class RowTeam {
     static_assert(kCount <= kMaxSums, "");
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      if (lanes_ <= 32) {
+      if (InWarp()) {
         *values[i] = JoinLanes(*values[i], lanes_, add);
       } else {
         Publish(*values[i], i, add);
       }
     }
-    if (lanes_ <= 32) return;
-    __syncthreads();
+    if (InWarp()) return;
+    Meet();
 #pragma unroll
     for (int i = 0; i < kCount; ++i) *values[i] = Collect(W(0), i, add);
     turn_ ^= 1;
@@ -122,13 +172,26 @@ class RowTeam {
   // Of the first `lanes` threads (a power of two up to 32) of each such run in the warp.
   template <typename F>
   __device__ W JoinLanes(W v, int lanes, const F& join) const {
+    if (lanes == 32) {
+#pragma unroll
+      for (int step = 16; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
+      return v;
+    }
     for (int step = lanes / 2; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
     return v;
   }
-  __device__ int lane() const { return static_cast<int>(threadIdx.x) % lanes_; }
+  __device__ bool InWarp() const { return !kCluster && lanes_ <= 32; }
+  __device__ int lane() const {
+    const int thread = static_cast<int>(threadIdx.x);
+    return InWarp() ? thread & (lanes_ - 1) : thread;
+  }
   __device__ void Take(int64_t row, int64_t rows) {
     index_ = row;
     inside_ = row < rows;
+  }
+  // Behind the last row.
+  __device__ void Leave() {
+    if (kCluster && !met_) WaitForCluster();
   }
 
   int lanes_;  // threads of a row: a power of two up to 32, or the whole block
@@ -136,19 +199,41 @@ class RowTeam {
   bool inside_ = false;
 
  private:
+  __device__ void Meet() {
+    if constexpr (kCluster) {
+      ArriveInCluster();
+      WaitForCluster();
+    } else {
+      __syncthreads();
+    }
+  }
   template <typename F>
   __device__ void Publish(W v, int which, const F& join) {
     v = JoinLanes(v, 32, join);
-    if (threadIdx.x % 32 == 0) partials_[turn_][which][threadIdx.x / 32] = v;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if constexpr (kCluster) {
+      if (!met_) WaitForCluster();
+      met_ = true;
+      const int place = RankInCluster() * static_cast<int>(blockDim.x / 32) + warp;
+      if (lane < BlocksOfCluster()) StoreInBlock(lane, &partials_[turn_][which][place], v);
+    } else {
+      if (lane == 0) partials_[turn_][which][warp] = v;
+    }
   }
   template <typename F>
   __device__ W Collect(W none, int which, const F& join) {
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    if constexpr (kCluster) {
+      for (int at = lane; at < warps * BlocksOfCluster(); at += 32)
+        none = join(none, partials_[turn_][which][at]);
+      return JoinLanes(none, 32, join);
+    }
     return JoinLanes(lane < warps ? partials_[turn_][which][lane] : none, 32, join);
   }
 
-  Partials<W>& partials_;
+  Partials<W, kCluster>& partials_;
   int turn_ = 0;
+  bool met_ = false;
 };
 
 }  // namespace anyop::cuda

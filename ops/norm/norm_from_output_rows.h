@@ -17,7 +17,7 @@ struct OutputGradient {
   static constexpr bool kPlain = !kAny;
   RowsAt<kAny> in[kInputs];
   RowsAt<kAny> grad_x;
-  ColumnsAt<TW> weight, bias;
+  ColumnsAt<TW, kAny> weight, bias;
   const float* rstd;
   int64_t rows;
   W inverse_D;
@@ -76,18 +76,18 @@ int32_t RunFromOutput(const Args* args, AnyopCall* call, const AnyopTensor* bias
       return OutputGradient<T, TW, kCenter, any>{
           {PlaceRows<any>(args->grad_out), PlaceRows<any>(args->out)},
           PlaceRows<any>(grad_x),
-          PlaceColumns<TW>(args->weight, args->weight_offset, 1),
-          PlaceColumns<TW>(bias, 0, 0),
+          PlaceColumns<TW, any>(args->weight, args->weight_offset, 1),
+          PlaceColumns<TW, any>(bias, 0, 0),
           static_cast<const float*>(args->rstd->data),
           args->rows,
           1 / static_cast<float>(args->D ? args->D : 1)};
     };
     if constexpr (kCenter) {
       return RunRowsAndSums<T>(call, shape, {args->grad_out, args->out}, {grad_x},
-                               {grad_weight, grad_bias}, make);
+                               {args->weight, bias}, {grad_weight, grad_bias}, make);
     } else {
-      return RunRowsAndSums<T>(call, shape, {args->grad_out, args->out}, {grad_x}, {grad_weight},
-                               make);
+      return RunRowsAndSums<T>(call, shape, {args->grad_out, args->out}, {grad_x},
+                               {args->weight, bias}, {grad_weight}, make);
     }
   };
   const AnyopDtype dtype = AnyopDtypeOf(args->out);

@@ -19,7 +19,7 @@ struct NormGradient {
   static constexpr bool kPlain = !kAny;
   RowsAt<kAny> in[kInputs];
   RowsAt<kAny> grad_x;
-  ColumnsAt<TW> weight;
+  ColumnsAt<TW, kAny> weight;
   W eps, inverse_D;
 
   template <typename Row, typename Sums, typename Release, typename Column>
@@ -89,17 +89,16 @@ template <typename T, bool kCenter, typename Make>
 int32_t RunSumming(const GradientCall& c, const Make& make) {
   const RowShape shape = {c.rows, c.D};
   if constexpr (kCenter) {
-    return RunRowsAndSums<T>(c.call, shape, {c.grad_out, c.x, c.added}, {c.grad_x},
+    return RunRowsAndSums<T>(c.call, shape, {c.grad_out, c.x, c.added}, {c.grad_x}, {c.weight},
                              {c.grad_weight, c.grad_bias}, make);
   } else {
-    return RunRowsAndSums<T>(c.call, shape, {c.grad_out, c.x, c.added}, {c.grad_x}, {c.grad_weight},
-                             make);
+    return RunRowsAndSums<T>(c.call, shape, {c.grad_out, c.x, c.added}, {c.grad_x}, {c.weight},
+                             {c.grad_weight}, make);
   }
 }
 
 template <bool kCenter, bool kAdds, typename T, typename TW>
 int32_t RunGradientOf(const GradientCall& c) {
-  const ColumnsAt<TW> weight = PlaceColumns<TW>(c.weight, c.weight_offset, 1);
   const Wide<T> eps = EpsilonOf<T>(c.eps), inverse_D = 1 / static_cast<Wide<T>>(c.D ? c.D : 1);
   if constexpr (kAdds) {
     if (c.added) {
@@ -107,7 +106,7 @@ int32_t RunGradientOf(const GradientCall& c) {
         return NormGradient<T, TW, kCenter, 3, any>{
             {PlaceRows<any>(c.grad_out), PlaceRows<any>(c.x), PlaceRows<any>(c.added)},
             PlaceRows<any>(c.grad_x),
-            weight,
+            PlaceColumns<TW, any>(c.weight, c.weight_offset, 1),
             eps,
             inverse_D};
       });
@@ -116,7 +115,7 @@ int32_t RunGradientOf(const GradientCall& c) {
   return RunSumming<T, kCenter>(c, [&](auto any) {
     return NormGradient<T, TW, kCenter, 2, any>{{PlaceRows<any>(c.grad_out), PlaceRows<any>(c.x)},
                                                 PlaceRows<any>(c.grad_x),
-                                                weight,
+                                                PlaceColumns<TW, any>(c.weight, c.weight_offset, 1),
                                                 eps,
                                                 inverse_D};
   });

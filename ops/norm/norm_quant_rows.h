@@ -18,15 +18,15 @@ int32_t RunNormQuant(const Args* args, AnyopCall* call, const AnyopTensor* resid
   const auto run = [&](auto zero, auto weight_zero) {
     using T = decltype(zero);
     using TW = decltype(weight_zero);
-    const RowsFit fit = FitRows<T>(shape, {args->x, residual}, {sum});
-    return RunQuantized<T, true, 1, !kAdds>(call, shape, fit, out, [&](auto any) {
+    const RowsFit fit = FitRows<T>(shape, {args->x, residual}, {sum}, {args->weight});
+    return RunQuantized<T, true, 1, false>(call, shape, fit, out, [&](auto any) {
       return Norm<T, TW, false, kAdds, any, QuantizedRows>{
           PlaceRows<any>(args->x),
           PlaceRows<any>(residual),
           PlaceRows<any>(sum),
           out,
-          PlaceColumns<TW>(args->weight, args->weight_offset, 1),
-          {nullptr, false, 0, 0},
+          PlaceColumns<TW, any>(args->weight, args->weight_offset, 1),
+          {nullptr, 0},
           nullptr,
           nullptr,
           EpsilonOf<T>(args->eps),

@@ -13,18 +13,21 @@ namespace {
 template <typename T, typename TW, bool kCenter, bool kAdds, bool kAny, typename Out = RowsAt<kAny>>
 struct Norm {
   using W = Wide<T>;
+  static constexpr int kInputs = kAdds ? 2 : 1, kVectors = kAdds ? 2 : 4;
   RowsAt<kAny> x, residual, sum;
   Out out;
-  ColumnsAt<TW> weight, bias;
+  ColumnsAt<TW, kAny> weight, bias;
   float *mean, *rstd;  // of each row; NULL where nobody asks
   W eps, inverse_D;
 
+  __device__ const char* InputAt(int input, int64_t row) const {
+    return (input == 0 ? x : residual).At(row);
+  }
   template <typename Row>
   __device__ void operator()(Row& row) const {
     if constexpr (kAdds) {
-      const auto v =
-          row.WriteAndHold(sum, [](W v, W r) { return v + r; }, row.Read(x), row.Read(residual));
-      Scale(row, v);
+      const auto first = row.Read(x), second = row.Read(residual);
+      Scale(row, row.WriteAndHold(sum, [](W v, W r) { return v + r; }, first, second));
     } else {
       Scale(row, row.Read(x));
     }
@@ -78,18 +81,20 @@ int32_t RunNormOf(const NormCall& c) {
     if (int32_t status = RunFill(c.call, data(c.mean), c.rows, 0)) return status;
     return RunFill(c.call, data(c.rstd), c.rows, static_cast<float>(1 / sqrt(c.eps)));
   }
-  return RunRows<T>(c.call, {c.rows, c.D}, {c.x, c.residual}, {c.out, c.sum}, [&](auto any) {
+  const auto make = [&](auto any) {
     return Norm<T, TW, kCenter, kAdds, any>{PlaceRows<any>(c.x),
                                             PlaceRows<any>(c.residual),
                                             PlaceRows<any>(c.sum),
                                             PlaceRows<any>(c.out),
-                                            PlaceColumns<TW>(c.weight, c.weight_offset, 1),
-                                            PlaceColumns<TW>(c.bias, 0, 0),
+                                            PlaceColumns<TW, any>(c.weight, c.weight_offset, 1),
+                                            PlaceColumns<TW, any>(c.bias, 0, 0),
                                             data(c.mean),
                                             data(c.rstd),
                                             EpsilonOf<T>(c.eps),
                                             1 / static_cast<Wide<T>>(c.D)};
-  });
+  };
+  return RunRows<T>(c.call, {c.rows, c.D}, {c.x, c.residual}, {c.out, c.sum}, {c.weight, c.bias},
+                    make);
 }
 
 // Calls body with zeros of the types of rows and of a weight: rows are of x's type, or float64

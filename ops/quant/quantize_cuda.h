@@ -158,7 +158,7 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
   const bool finds = !to.given.rows.data;
   fit.vectors = fit.vectors && (to.groups == 1 || to.group % kPer == 0);
   if (finds && to.groups > 1) {  // of a power of two of pieces, which lanes of a warp share
-    const RowThreads threads(vectors, VectorsOfThread(vectors), 1024);
+    const RowThreads threads(vectors, vectors <= 32 ? 1 : vectors <= 1024 ? 4 : 8, 1024);
     const bool fits =
         of_group > 0 && (of_group & (of_group - 1)) == 0 && threads.lanes % of_group == 0;
     fit.one_stride = fit.one_stride && fits && of_group <= 32;

@@ -4,5 +4,5 @@
 #include "rotary_rows.h"
 
 extern "C" int32_t anyop_rope_cuda(const RopeArgs* args, AnyopCall* call) {
-  return anyop::cuda::RunRotation(call, args, false, {args->x, args->out, nullptr, nullptr});
+  return anyop::cuda::RunRotation<false>(call, args, {args->x, args->out, nullptr, nullptr});
 }

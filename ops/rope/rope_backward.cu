@@ -4,6 +4,6 @@
 #include "rotary_rows.h"
 
 extern "C" int32_t anyop_rope_backward_cuda(const RopeBackwardArgs* args, AnyopCall* call) {
-  return anyop::cuda::RunRotation(call, args, true,
-                                  {args->grad_out, args->grad_x, nullptr, nullptr});
+  return anyop::cuda::RunRotation<true>(call, args,
+                                        {args->grad_out, args->grad_x, nullptr, nullptr});
 }

@@ -6,6 +6,6 @@
 extern "C" int32_t anyop_rope_qk_cuda(const RopeQkArgs* args, AnyopCall* call) {
   using namespace anyop::cuda;
   return RunQueryKey(call, args, [&](const AnyopTensor* const(&tensors)[4]) {
-    return RunRotation(call, args, false, tensors);
+    return RunRotation<false>(call, args, tensors);
   });
 }

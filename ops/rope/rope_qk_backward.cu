@@ -6,5 +6,5 @@
 extern "C" int32_t anyop_rope_qk_backward_cuda(const RopeQkBackwardArgs* args, AnyopCall* call) {
   const AnyopTensor* const tensors[] = {args->grad_q ? args->grad_q_out : nullptr, args->grad_q,
                                         args->grad_k ? args->grad_k_out : nullptr, args->grad_k};
-  return anyop::cuda::RunRotation(call, args, true, tensors);
+  return anyop::cuda::RunRotation<true>(call, args, tensors);
 }

@@ -9,18 +9,20 @@
 namespace anyop::cuda {
 namespace {
 
-__device__ inline float Power(float v) { return exp2f(v * 1.44269504088896341f); }
+__device__ inline float Power(float v) { return PowerOfTwo(v * 1.44269504088896341f); }
 __device__ inline double Power(double v) { return exp(v); }
 
 template <typename T, bool kLog, bool kAny>
 struct Softmax {
   using W = Wide<T>;
+  static constexpr int kInputs = 1;
   RowsAt<kAny> x, out;
 
+  __device__ const char* InputAt(int, int64_t row) const { return x.At(row); }
   template <typename Row>
   __device__ void operator()(Row& row) const {
     const auto v = row.Read(x);
-    const W most = row.Max([](W v) { return v; }, v);
+    const W most = row.Most(v);
     const W sum = row.Sum([=](W sum, W v) { return sum + Power(v - most); }, row.Again(v));
     if constexpr (kLog) {
       const W log_sum = log(sum);
@@ -35,8 +37,12 @@ struct Softmax {
 template <typename T, bool kLog, bool kAny>
 struct SoftmaxGradient {
   using W = Wide<T>;
+  static constexpr int kInputs = 2;
   RowsAt<kAny> grad_out, out, grad_x;
 
+  __device__ const char* InputAt(int input, int64_t row) const {
+    return (input == 0 ? grad_out : out).At(row);
+  }
   template <typename Row>
   __device__ void operator()(Row& row) const {
     const auto g = row.Read(grad_out);

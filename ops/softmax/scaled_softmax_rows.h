@@ -10,83 +10,85 @@
 namespace anyop::cuda {
 namespace {
 
-__device__ inline float PowerOfTwo(float v) { return exp2f(v); }
-__device__ inline double PowerOfTwo(double v) { return exp2(v); }
-// Whether an element is left out: it may have a flag that says so.
-__device__ inline bool IsOut() { return false; }
-__device__ inline bool IsOut(bool out) { return out; }
-
 enum class LeaveOut { kNothing, kFlagged, kAboveDiagonal };
 
 // Rows of D columns. kAboveDiagonal: of matrices of D rows, whose row s has columns 0 to s.
 template <typename T, LeaveOut kOut, bool kAny>
 struct ScaledSoftmax {
   using W = Wide<T>;
+  static constexpr int kInputs = 1;
   RowsAt<kAny> x, out;
   FlagsAt mask;
   Exponent<W> exponent;
   int64_t D;
 
+  __device__ const char* InputAt(int, int64_t row) const { return x.At(row); }
   template <typename Row>
   __device__ void operator()(Row& row) const {
     if constexpr (kOut == LeaveOut::kAboveDiagonal) {
       const int64_t n = row.index() % D + 1;
       row.Keep(n);
-      Run(row, row.Read(x), row.Behind(n));
+      Run(row, row.Signed(row.Read(x), exponent.sign), [&] { return row.Behind(n); });
       row.WriteRest(out);
     } else if constexpr (kOut == LeaveOut::kFlagged) {
-      Run(row, row.Read(x), row.Read(mask));
+      Run(row, row.Signed(row.Read(x), exponent.sign), [&] { return row.Read(mask); });
     } else {
-      Run(row, row.Read(x));
+      Write(row, row.Signed(row.Read(x), exponent.sign));
     }
   }
 
  private:
-  template <typename Row, typename Held, typename... Flags>
-  __device__ void Run(Row& row, const Held& v, const Flags&... flags) const {
-    const Exponent<W> e = exponent;
+  // flags(): reads them.
+  template <typename Row, typename Held, typename Flags>
+  __device__ void Run(Row& row, const Held& v, const Flags& flags) const {
     const W nothing = static_cast<W>(-INFINITY);
-    const W most = row.Max([=](W v, auto... out) { return IsOut(out...) ? nothing : v * e.sign; },
-                           v, flags...);
-    const auto power = [=](W v) { return PowerOfTwo(MulAdd(v, e.sign, -most) * e.factor); };
-    const auto add = [=](W sum, W v, auto... out) { return IsOut(out...) ? sum : sum + power(v); };
-    const W scale = 1 / row.Sum(add, row.Again(v), flags...);
-    row.Write(
-        out, [=](W v, auto... out) { return IsOut(out...) ? W(0) : power(v) * scale; }, v,
-        flags...);
+    if (Write(row, row.Replace(v, flags(), nothing))) return;
+    // Not a number but for what is left out, if that is not all.
+    row.Write(out, [=](bool left_out) { return left_out ? W(0) : nothing - nothing; }, flags());
+  }
+  // Whether the row has a sum; without one, what was written is not a number.
+  template <typename Row, typename Held>
+  __device__ bool Write(Row& row, const Held& v) const {
+    const W most = row.Most(v), factor = exponent.factor, least = static_cast<W>(-INFINITY);
+    const W from = most == least && kOut != LeaveOut::kNothing ? W(0) : most;
+    const auto power = [=](W v) { return PowerOfTwo((v - from) * factor); };
+    const W sum = row.Sum([=](W sum, W v) { return sum + power(v); }, row.Again(v));
+    const W scale = 1 / sum;
+    row.Write(out, [=](W v) { return power(v) * scale; }, v);
+    return sum > 0;
   }
 };
 
 template <typename T, LeaveOut kOut, bool kAny>
 struct ScaledSoftmaxGradient {
   using W = Wide<T>;
+  static constexpr int kInputs = 2;
   RowsAt<kAny> grad_out, out, grad_x;
   W scale;
   int64_t D;
 
+  __device__ const char* InputAt(int input, int64_t row) const {
+    return (input == 0 ? grad_out : out).At(row);
+  }
   template <typename Row>
   __device__ void operator()(Row& row) const {
     if constexpr (kOut == LeaveOut::kAboveDiagonal) {
       const int64_t n = row.index() % D + 1;
       row.Keep(n);
-      Run(row, row.Read(grad_out), row.Read(out), row.Behind(n));
+      const auto g = row.Read(grad_out), y = row.Read(out);
+      Run(row, row.Replace(g, row.Behind(n), 0), row.Replace(y, row.Behind(n), 0));
       row.WriteRest(grad_x);
     } else {
-      Run(row, row.Read(grad_out), row.Read(out));
+      const auto g = row.Read(grad_out), y = row.Read(out);
+      Run(row, g, y);
     }
   }
 
  private:
-  template <typename Row, typename Held, typename... Flags>
-  __device__ void Run(Row& row, const Held& g, const Held& y, const Flags&... flags) const {
-    const auto add = [](W sum, W g, W y, auto... out) {
-      return IsOut(out...) ? sum : MulAdd(g, y, sum);
-    };
-    const W sum = row.Sum(add, g, y, flags...), by = scale;
-    const auto gradient = [=](W g, W y, auto... out) {
-      return IsOut(out...) ? W(0) : (g - sum) * y * by;
-    };
-    row.Write(grad_x, gradient, g, y, flags...);
+  template <typename Row, typename Held>
+  __device__ void Run(Row& row, const Held& g, const Held& y) const {
+    const W sum = row.Sum([](W sum, W g, W y) { return MulAdd(g, y, sum); }, g, y), by = scale;
+    row.Write(grad_x, [=](W g, W y) { return (g - sum) * y * by; }, g, y);
   }
 };
 

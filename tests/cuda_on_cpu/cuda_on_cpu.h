@@ -154,7 +154,7 @@ using std::isnan;
 struct __half {
   _Float16 v = 0;
 };
-struct __half2 {
+struct alignas(4) __half2 {
   __half low, high;
 };
 inline float __half2float(__half v) { return static_cast<float>(v.v); }
@@ -168,7 +168,7 @@ inline __half2 __floats2half2_rn(float low, float high) {
 struct __nv_bfloat16 {
   uint16_t bits = 0;
 };
-struct __nv_bfloat162 {
+struct alignas(4) __nv_bfloat162 {
   __nv_bfloat16 low, high;
 };
 inline float __bfloat162float(__nv_bfloat16 v) { return __uint_as_float(unsigned{v.bits} << 16); }
