@@ -62,8 +62,22 @@ struct Launch {
 
   template <typename... Arguments>
   int32_t Run(AnyopCall* call, void (*kernel)(Arguments...), Arguments... arguments) const {
-    cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attributes[2] = {};
+    const cudaLaunchConfig_t config = Configure(call, attributes);
+    return Check(call, cudaLaunchKernelEx(&config, kernel, arguments...), "starting its kernel");
+  }
+  // So many clusters run at once on an idle device.
+  template <typename... Arguments>
+  int32_t CountClusters(AnyopCall* call, void (*kernel)(Arguments...), int* count) const {
+    cudaLaunchAttribute attributes[2] = {};
+    const cudaLaunchConfig_t config = Configure(call, attributes);
+    return Check(call, cudaOccupancyMaxActiveClusters(count, kernel, &config),
+                 "asking for its clusters");
+  }
+
+ private:
+  cudaLaunchConfig_t Configure(AnyopCall* call, cudaLaunchAttribute (&attributes)[2]) const {
+    cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
@@ -77,9 +91,10 @@ struct Launch {
     if (cluster > 1) {
       cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
       attribute.id = cudaLaunchAttributeClusterDimension;
-      attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+      attribute.val.clusterDim.x = static_cast<unsigned>(cluster);
+      attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
     }
-    return Check(call, cudaLaunchKernelEx(&config, kernel, arguments...), "starting its kernel");
+    return config;
   }
 };
 

@@ -21,31 +21,43 @@ __global__ void __launch_bounds__(256)
     AddParts(const W* parts, const SumsTo<kSums> to, int count, int64_t D) {
   constexpr int kColumns = 32 / kPer, kLanes = 256 / kColumns;
   __shared__ double sums[kLanes][33];  // hundreds of parts would lose digits in float32
-  WaitForWork();
   const int s = blockIdx.y;
   if (!to.data[s]) return;
   const int column = threadIdx.x % kColumns * kPer, lane = threadIdx.x / kColumns;
   const int64_t first = int64_t{blockIdx.x} * 32;
   double sum[kPer] = {};
+  WaitForWork();
   if (first + column < D) {
     const auto* from = reinterpret_cast<const Vector<W, kPer>*>(parts + s * D + first + column);
-#pragma unroll 5
-    for (int64_t i = lane; i < count; i += kLanes) {
-      const Vector<W, kPer> part = from[i * kSums * (D / kPer)];
+    const int64_t step = kSums * (D / kPer);
+    constexpr int kAhead = 5;  // on their way at once
+#pragma unroll 1
+    for (int i = lane; i < count; i += kAhead * kLanes) {
+      Vector<W, kPer> part[kAhead] = {};
 #pragma unroll
-      for (int k = 0; k < kPer; ++k) sum[k] += part.at[k];
+      for (int j = 0; j < kAhead; ++j) {
+        if (i + j * kLanes < count) part[j] = from[(i + j * kLanes) * step];
+      }
+#pragma unroll
+      for (int k = 0; k < kPer; ++k) {
+        W few = part[0].at[k];
+#pragma unroll
+        for (int j = 1; j < kAhead; ++j) few += part[j].at[k];
+        sum[k] += few;
+      }
     }
   }
 #pragma unroll
   for (int k = 0; k < kPer; ++k) sums[lane][column + k] = sum[k];
   __syncthreads();
-  for (int d = threadIdx.x / 32; d < 32 && first + d < D; d += 8) {
-    double total = 0;
-    for (int i = threadIdx.x % 32; i < kLanes; i += 32) total += sums[i][d];
-    total = SumLanes(total, 32);
-    if (threadIdx.x % 32 == 0)
-      WriteFloating<W>(to.data[s], first + d, to.dtype[s], static_cast<W>(total));
-  }
+  // Eight threads for each column: few steps, one behind the other.
+  const int d = threadIdx.x / 8, share = threadIdx.x % 8;
+  double total = 0;
+#pragma unroll
+  for (int i = 0; i < kLanes; i += 8) total += sums[share + i][d];
+  total = SumLanes(total, 8);
+  if (share == 0 && first + d < D)
+    WriteFloating<W>(to.data[s], first + d, to.dtype[s], static_cast<W>(total));
 }
 
 // parts: (count, kSums, D). Of 0 parts: zeros. overlaps: the kernel before calls LetNextStart.

@@ -7,9 +7,43 @@
 
 namespace anyop::cuda {
 
+// ---- barriers in shared memory that count arrivals and bytes, from Hopper on ----
+
+#if __CUDA_ARCH__ >= 900
+__device__ inline void MakeBarrier(uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+// To the copy engine and the cluster.
+__device__ inline void ShowBarriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ inline void ArriveFor(uint64_t* barrier, unsigned bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+__device__ inline void WaitFor(uint64_t* barrier, unsigned parity) {
+  unsigned done;
+  do {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(SharedAddress(barrier)), "r"(parity)
+        : "memory");
+  } while (!done);
+}
+#endif
+
+// ---- rows ----
+
 // A ring of stages, each with one row of kInputs tensors in vectors of 16 bytes, back to back.
 //
-// From Hopper on the copy engine fills a stage at the word of one thread; before, each thread
+// From Hopper on the copy engine fills a stage at the word of a thread for each input; before, each
 // copies the vectors thread, thread + threads, ..., and may read no others.
 template <int kInputs>
 class RowRing {
@@ -24,14 +58,13 @@ class RowRing {
   __device__ void Start(int64_t row, int64_t step, int64_t rows, const RowOf& row_of) {
 #if __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0) {
-      for (int s = 0; s < stages_; ++s)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(Shared(barriers_ + s))
-                     : "memory");
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#pragma unroll 1
+      for (int s = 0; s < stages_; ++s) MakeBarrier(barriers_ + s, kInputs);
+      ShowBarriers();
     }
     __syncthreads();
 #endif
+#pragma unroll 1  // few instructions: a kernel that runs for some microseconds waits for them
     for (int s = 0; s < stages_; ++s, row += step) Fill(s, row, rows, row_of);
   }
 
@@ -40,15 +73,7 @@ class RowRing {
     const bool wraps = stage_ + ahead >= stages_;
     const int stage = stage_ + ahead - (wraps ? stages_ : 0);
 #if __CUDA_ARCH__ >= 900
-    unsigned done;
-    do {
-      asm volatile(
-          "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
-          "selp.u32 %0, 1, 0, p; }"
-          : "=r"(done)
-          : "r"(Shared(barriers_ + stage)), "r"(parity_ ^ (wraps ? 1u : 0u))
-          : "memory");
-    } while (!done);
+    WaitFor(barriers_ + stage, parity_ ^ (wraps ? 1u : 0u));
 #else
     WaitForGroup(stages_ - ahead);
 #endif
@@ -66,36 +91,30 @@ class RowRing {
   }
 
  private:
-#if ANYOP_PTX
-  __device__ static unsigned Shared(const void* p) {
-    return static_cast<unsigned>(__cvta_generic_to_shared(p));
-  }
-#endif
-
   template <typename RowOf>
   __device__ void Fill(int stage, int64_t row, int64_t rows, const RowOf& row_of) {
     uint4* to = memory_ + stage * kInputs * vectors_;
 #if __CUDA_ARCH__ >= 900
-    if (threadIdx.x || row >= rows) return;
-    const unsigned barrier = Shared(barriers_ + stage), bytes = vectors_ * 16u;
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
-                 "r"(bytes * kInputs)
-                 : "memory");
-    for (int i = 0; i < kInputs; ++i)
+    // A thread of each warp for each input: none of them is long at it.
+    if (threadIdx.x % 32 || row >= rows) return;
+    const unsigned bytes = vectors_ * 16u;
+    for (int i = threadIdx.x / 32; i < kInputs; i += blockDim.x / 32) {
+      ArriveFor(barriers_ + stage, bytes);
       asm volatile(
           "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-          "[%3];" ::"r"(Shared(to + i * vectors_)),
-          "l"(row_of(i, row)), "r"(bytes), "r"(barrier)
+          "[%3];" ::"r"(SharedAddress(to + i * vectors_)),
+          "l"(row_of(i, row)), "r"(bytes), "r"(SharedAddress(barriers_ + stage))
           : "memory");
+    }
 #else
     for (int i = 0; row < rows && i < kInputs; ++i) {
       const auto* from = reinterpret_cast<const uint4*>(row_of(i, row));
       for (int at = threadIdx.x; at < vectors_; at += blockDim.x) {
 #if ANYOP_PTX
-        asm volatile(
-            "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(Shared(to + i * vectors_ + at)),
-            "l"(from + at)
-            : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                         SharedAddress(to + i * vectors_ + at)),
+                     "l"(from + at)
+                     : "memory");
 #else
         to[i * vectors_ + at] = from[at];
 #endif

@@ -4,256 +4,101 @@
 #define ANYOP_CUDA_ROW_SUMS_H_
 
 #include "anyop/cuda_parts.h"
-#include "anyop/cuda_ring.h"
-#include "anyop/cuda_row.h"
+#include "anyop/cuda_summing_row.h"
 
 // The operator is as in cuda_row.h, with these besides:
 //
-//   static constexpr int kInputs = 2, kSums = 1;
+//   static constexpr int kInputs = 2, kSums = 1, kColumns = 1;
 //   static constexpr bool kPlain = !kAny;
 //   RowsAt<kAny> in[kInputs];
-//   template <typename Row, typename Sums, typename Release>
-//   __device__ void operator()(Row& row, Sums& sums, const Release& release) const {
+//   template <typename Row, typename Sums, typename Release, typename Column>
+//   __device__ void operator()(Row& row, Sums& sums, const Release& release,
+//                              const Column& column) const {
 //     const auto v = row.ReadAll(in);
-//     ... row.Sum(f, v[0], v[1]) ...
-//     release();                              // the inputs are read: what comes next is fetched
+//     W totals[2] = {};  // 1, 2 or 4
+//     row.ForEach([&](W a, W b, W w) { totals[0] += ...; }, v[0], v[1], column);
+//     row.Totals(totals);
+//     release();                               // the inputs are read: what comes next is fetched
 //     const Notes<W> notes = row.Note(scale);  // what AddColumn needs of the row
-//     row.WriteAndAdd(*this, out, sums, notes, f, v, row.Columns(weight));
+//     row.WriteAndAdd(*this, out, sums, notes, f, v, column);
 //   }
-//   __device__ static void AddColumn(W (&sums)[kSums], const Notes<W>& notes, const W
-//   (&in)[kInputs], W w);
+//   __device__ static void AddColumn(W (&sums)[kSums], const Notes<W>& notes,
+//                                    const W (&in)[kInputs], W w);
 //   template <typename F>
 //   __device__ auto WithColumns(const F& f) const { return f(weight); }
 //
-// f and AddColumn get the inputs of a column as an array, then those of Columns, which are those
-// of WithColumns. A Sum, or a barrier of the block, stands between ReadAll and release.
+// f and AddColumn get the inputs of a column as an array, then those of WithColumns, which come to
+// the operator as they are held: a thread keeps its columns from row to row. Totals, or a barrier
+// of the block, stands between ReadAll and release.
 //
 // Who does what: as many blocks as fit stay on the device and walk over rows, which are copied to
 // shared memory ahead (cuda_ring.h); a thread keeps the sums of its columns in registers. Short
-// rows are shared by lanes of a warp, without the copies. Each walker writes its sums as a part,
+// rows are shared by lanes of a warp, without the copies, long ones by the blocks of a cluster
+// (Hopper), each of which takes a slice of the columns. Each walker writes its sums as a part,
 // and a second kernel adds the parts in order. Rows that are too long or not aligned are read again
 // for their columns, by blocks that walk down some columns.
 namespace anyop::cuda {
 
-// What kSums sums over rows are made of, in registers.
-template <typename T, int kVectors, int kSums>
-struct HeldSums {
-  Wide<T> at[kVectors][kPerVector<T>][kSums] = {};
-};
-struct NoSums {};
-
-// What a row says of itself to its columns.
-template <typename W>
-struct Notes {
-  W at[2];
-};
-
-template <typename Held, int kInputs>
-struct Inputs {
-  Held of[kInputs];
-  __device__ const Held& operator[](int i) const { return of[i]; }
-};
-
-// ---- rows ----
-
-// RegisterRow that adds; with a ring, Read takes the inputs from it in their order.
-template <typename T, int kVectors, int kInputs>
-class SummingRow : public RegisterRow<T, kVectors> {
- public:
-  using W = Wide<T>;
-  using Base = RegisterRow<T, kVectors>;
-  using Base::kPer;
-
-  __device__ SummingRow(int lanes, Partials<W>& partials, int64_t D)
-      : Base(lanes, partials, D), D_(static_cast<int>(D / kPer)) {}
-
-  // stage: the row's place in a ring, or NULL.
-  __device__ void Take(int64_t row, int64_t rows, const uint4* stage) {
-    Base::Take(row, rows);
-    stage_ = stage;
-  }
-  template <bool kAny>
-  __device__ Inputs<HeldRow<T, kVectors>, kInputs> ReadAll(
-      const RowsAt<kAny> (&in)[kInputs]) const {
-    Inputs<HeldRow<T, kVectors>, kInputs> held;
-#pragma unroll
-    for (int n = 0; n < kInputs; ++n) held.of[n] = stage_ ? ReadStage(n) : this->Read(in[n]);
-    return held;
-  }
-  __device__ Notes<W> Note(W first, W second = 0) const { return {{first, second}}; }
-
-  // out[d] = f(inputs, columns...), and Op::AddColumn of the inputs.
-  template <typename Op, bool kAny, int kSums, typename F, typename... Columns>
-  __device__ void WriteAndAdd(const Op&, const RowsAt<kAny>& out,
-                              HeldSums<T, kVectors, kSums>& sums, const Notes<W>& notes, const F& f,
-                              const Inputs<HeldRow<T, kVectors>, kInputs>& in,
-                              const Columns&... columns) const {
-    const bool writes = out.exists();
-    char* row = out.At(this->inside_ ? this->index_ : 0);
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      if (this->At(i) >= this->mine_) continue;
-      Unpacked<T> v[kInputs];
-#pragma unroll
-      for (int n = 0; n < kInputs; ++n) v[n] = this->Later(in[n], i);
-      const Unpacked<T> result =
-          EachColumn<Op>(sums.at[i], notes, f, v, this->Elements(columns, i)...);
-      if (writes) this->WritePieceAt(out, row, int64_t{this->At(i)} * kPer, result);
-    }
-  }
-
-  // The sums of this thread, as part number `part`: (part, sum, D).
-  template <int kSums>
-  __device__ void WritePart(const HeldSums<T, kVectors, kSums>& sums, W* parts,
-                            int64_t part) const {
-    constexpr int kStore = 16 / int{sizeof(W)};
-    const int64_t D = int64_t{D_} * kPer;
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      if (this->At(i) >= D_) continue;
-#pragma unroll
-      for (int s = 0; s < kSums; ++s) {
-        // A part begins at a multiple of D elements, and so of 16 bytes.
-        auto* to = reinterpret_cast<Vector<W, kStore>*>(parts + (part * kSums + s) * D +
-                                                        int64_t{this->At(i)} * kPer);
-#pragma unroll
-        for (int k = 0; k < kPer; k += kStore) {
-          Vector<W, kStore> piece;
-#pragma unroll
-          for (int j = 0; j < kStore; ++j) piece.at[j] = sums.at[i][k + j][s];
-          to[k / kStore] = piece;
-        }
-      }
-    }
-  }
-
- private:
-  __device__ HeldRow<T, kVectors> ReadStage(int input) const {
-    HeldRow<T, kVectors> held;
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      held.bits[i] = {};
-      if (this->At(i) < this->mine_) held.bits[i] = stage_[input * D_ + this->At(i)];
-    }
-    return held;
-  }
-  template <typename Op, int kSums, typename F, typename... Columns>
-  __device__ static Unpacked<T> EachColumn(W (&sums)[kPer][kSums], const Notes<W>& notes,
-                                           const F& f, const Unpacked<T> (&v)[kInputs],
-                                           const Columns&... columns) {
-    Unpacked<T> result;
-#pragma unroll
-    for (int k = 0; k < kPer; ++k) {
-      W each[kInputs];
-#pragma unroll
-      for (int n = 0; n < kInputs; ++n) each[n] = v[n].at[k];
-      Op::AddColumn(sums[k], notes, each, columns.at[k]...);
-      result.at[k] = f(each, columns.at[k]...);
-    }
-    return result;
-  }
-
-  int D_;  // in vectors
-  const uint4* stage_ = nullptr;
-};
-
-// StreamRow that writes its notes down for a later walk along the columns.
-template <typename T, int kPiece, int kInputs>
-class NotingRow : public StreamRow<T, kPiece> {
- public:
-  using W = Wide<T>;
-  using Base = StreamRow<T, kPiece>;
-  using Base::kPer;
-
-  __device__ NotingRow(int lanes, Partials<W>& partials, int64_t D, W* notes, int64_t rows)
-      : Base(lanes, partials, D), notes_(notes), rows_(rows) {}
-
-  __device__ Inputs<StreamedRow<true>, kInputs> ReadAll(const RowsAt<true> (&in)[kInputs]) const {
-    if constexpr (kInputs == 2) return {{{in[0]}, {in[1]}}};
-    if constexpr (kInputs == 3) return {{{in[0]}, {in[1]}, {in[2]}}};
-  }
-  __device__ Notes<W> Note(W first, W second = 0) const {
-    if (notes_ && this->IsFirst()) {
-      notes_[this->index_] = first;
-      notes_[rows_ + this->index_] = second;
-    }
-    return {{first, second}};
-  }
-  template <typename Op, typename F, typename... Columns>
-  __device__ void WriteAndAdd(const Op&, const RowsAt<true>& out, NoSums&, const Notes<W>&,
-                              const F& f, const Inputs<StreamedRow<true>, kInputs>& in,
-                              const Columns&... columns) const {
-    if (!out.exists() || !this->inside_) return;
-    char* row = out.At(this->index_);
-    for (int64_t at = this->lane(); at < this->mine_; at += this->lanes_) {
-      Piece<W, kPer> v[kInputs];
-#pragma unroll
-      for (int n = 0; n < kInputs; ++n) v[n] = this->Elements(in[n], at);
-      WritePieceOf<T, kPer>(out, row, at * kPer, EachColumn(f, v, this->Elements(columns, at)...));
-    }
-  }
-
- private:
-  template <typename F, typename... Columns>
-  __device__ static Piece<W, kPer> EachColumn(const F& f, const Piece<W, kPer> (&v)[kInputs],
-                                              const Columns&... columns) {
-    Piece<W, kPer> result;
-#pragma unroll
-    for (int k = 0; k < kPer; ++k) {
-      W each[kInputs];
-#pragma unroll
-      for (int n = 0; n < kInputs; ++n) each[n] = v[n].at[k];
-      result.at[k] = f(each, columns.at[k]...);
-    }
-    return result;
-  }
-
-  W* notes_;
-  int64_t rows_;
-};
-
 // ---- kernels ----
 
-constexpr int kMaxSummingThreads =
-    512;  // with 128 registers each: one such block on a multiprocessor
+// Whether a thread has registers for its columns besides its sums and its part of a row.
+template <typename T, int kVectors, typename Op>
+constexpr bool kHasRegisters =
+    kVectors * (kPerVector<T> * (Op::kSums + Op::kColumns) + 4 * Op::kInputs) <= 96;
 
-// A block walks over rows blockIdx.x, blockIdx.x + gridDim.x, ...
+// Blocks that share a row, a cluster, take `slice` of its vectors each; they walk over rows walker,
+// walker + walkers, ...
 template <typename T, int kVectors, typename Op>
 __global__ void __launch_bounds__(kMaxSummingThreads, 1)
-    SumInRing(const __grid_constant__ Op op, int64_t rows, int64_t D, int stages, Wide<T>* parts) {
-  __shared__ Partials<Wide<T>> partials;
+    SumInRing(const __grid_constant__ Op op, int64_t rows, int vectors, int slice, int slices,
+              int stages, Wide<T>* parts) {
+  __shared__ Meeting<Wide<T>> meeting;
   __shared__ __align__(8) uint64_t barriers[RowRing<Op::kInputs>::kMaxStages];
-  SummingRow<T, kVectors, Op::kInputs> row(blockDim.x, partials, D);
+  const int walker = static_cast<int>(blockIdx.x) / slices;
+  const int first = (static_cast<int>(blockIdx.x) - walker * slices) * slice;
+  const int count = vectors - first < slice ? vectors - first : slice;
+  SummingRow<T, kVectors, Op::kInputs> row(0, meeting, {first, count, vectors, slices});
   const auto row_of = [&](int input, int64_t r) {
-    return reinterpret_cast<const T*>(op.in[input].At(r));
+    return reinterpret_cast<const uint4*>(op.in[input].At(r)) + first;
   };
-  RowRing<Op::kInputs> ring(DynamicShared(), barriers, stages, static_cast<int>(D / kPerVector<T>));
-  const int64_t step = gridDim.x;
-  ring.Start(blockIdx.x, step, rows, row_of);
+  RowRing<Op::kInputs> ring(DynamicShared(), barriers, stages, count);
+  const int step = static_cast<int>(gridDim.x) / slices;
+  LetNextStart();  // it waits for the end of this one where there is room
+  row.Start();
+  ring.Start(walker, step, rows, row_of);
   HeldSums<T, kVectors, Op::kSums> sums;
-  for (int64_t r = blockIdx.x; r < rows; r += step) {
-    row.Take(r, rows, ring.Wait(0));
-    op(row, sums, [&] { ring.Refill(r + stages * step, rows, row_of); });
-  }
-  LetNextStart();
-  if (parts) row.WritePart(sums, parts, blockIdx.x);
+  const auto walk = [&](const auto&... columns) {
+    for (int64_t r = walker; r < rows; r += step) {
+      row.Take(r, rows, ring.Wait(0));
+      op(row, sums, [&] { ring.Refill(r + stages * step, rows, row_of); }, columns...);
+    }
+  };
+  op.WithColumns([&](const auto&... columns) {
+    constexpr bool kKeeps = Op::kPlain && kHasRegisters<T, kVectors, Op>;
+    walk(row.template Hold<kKeeps>(columns)...);
+  });
+  if (parts) row.WritePart(sums, parts, walker);
 }
 
 // The lanes of a warp that share rows walk over them.
 template <typename T, typename Op>
 __global__ void __launch_bounds__(128)
     SumInLanes(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes, Wide<T>* parts) {
-  __shared__ Partials<Wide<T>> partials;
-  SummingRow<T, 1, Op::kInputs> row(lanes, partials, D);
-  const int of_block = blockDim.x / lanes;
-  HeldSums<T, 1, Op::kSums> sums;
-  for (int64_t first = int64_t{blockIdx.x} * of_block; first < rows;
-       first += int64_t{gridDim.x} * of_block) {
-    row.Take(first + threadIdx.x / lanes, rows, nullptr);
-    op(row, sums, [] {});
-  }
+  __shared__ Meeting<Wide<T>> meeting;
+  const int vectors = static_cast<int>(D / kPerVector<T>);
+  SummingRow<T, 1, Op::kInputs> row(lanes, meeting, {0, vectors, vectors, 1});
+  const int of_block = blockDim.x / lanes, mine = threadIdx.x / lanes;
   LetNextStart();
-  if (parts) row.WritePart(sums, parts, int64_t{blockIdx.x} * of_block + threadIdx.x / lanes);
+  HeldSums<T, 1, Op::kSums> sums;
+  const auto walk = [&](const auto&... columns) {
+    for (int64_t first = int64_t{blockIdx.x} * of_block; first < rows;
+         first += int64_t{gridDim.x} * of_block) {
+      row.Take(first + mine, rows, nullptr);
+      op(row, sums, [] {}, columns...);
+    }
+  };
+  op.WithColumns([&](const auto&... columns) { walk(row.template Hold<true>(columns)...); });
+  if (parts) row.WritePart(sums, parts, int64_t{blockIdx.x} * of_block + mine);
 }
 
 template <typename T, int kPiece, typename Op>
@@ -266,7 +111,7 @@ __global__ void __launch_bounds__(1024)
   for (int64_t first = int64_t{blockIdx.x} * of_block; first < rows;
        first += int64_t{gridDim.x} * of_block) {
     row.Take(first + threadIdx.x / lanes, rows);
-    op(row, none, [] {});
+    op.WithColumns([&](const auto&... columns) { op(row, none, [] {}, row.Columns(columns)...); });
   }
 }
 
@@ -353,48 +198,63 @@ struct SummingCall {
   }
 
   template <int kVectors, typename Op>
-  int32_t InRing(const Op& op, int threads, int blocks, int stages, int bytes, W* parts) const {
+  int32_t InRing(const Op& op, int slice, int slices, int threads, int stages, bool* fits) const {
     const auto kernel = SumInRing<T, kVectors, Op>;
+    const int bytes = stages * Op::kInputs * 16 * slice;
     if (int32_t status = Check(
             call, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
             "asking for shared memory"))
       return status;
-    return Launch{dim3(blocks), dim3(threads), static_cast<size_t>(bytes)}.Run(
-        call, kernel, op, shape.rows, shape.D, stages, parts);
+    Launch launch{dim3(static_cast<unsigned>(slices)), dim3(threads), static_cast<size_t>(bytes),
+                  false, slices};
+    int walkers = limits.multiprocessors * (kMaxSummingThreads / threads);
+    if (slices > 1) {
+      if (int32_t status = launch.CountClusters(call, kernel, &walkers)) return status;
+      *fits = walkers > 0;
+      if (!*fits) return kAnyopOk;
+    }
+    // Equally many rows for every walker: no turn that only a few of them take.
+    const int64_t turns = CeilDiv(shape.rows, walkers), count = CeilDiv(shape.rows, turns);
+    W* parts = WantsSums() ? Workspace(count * kSums * shape.D) : nullptr;
+    if (WantsSums() && !parts) return kAnyopOutOfMemory;
+    launch.grid = dim3(static_cast<unsigned>(count * slices));
+    const int vectors = static_cast<int>(shape.D / kPerVector<T>);
+    if (int32_t status =
+            launch.Run(call, kernel, op, shape.rows, vectors, slice, slices, stages, parts))
+      return status;
+    return parts ? Add(parts, count, limits.major >= 9) : kAnyopOk;
   }
 
-  // Rows of 33 to 2,048 vectors; *fits is false where shared memory is too small for them.
+  // Rows of 33 vectors and more; *fits is false where they are too long, or shared memory is too
+  // small for them.
   template <typename Op>
   int32_t RunInRing(const Op& op, bool* fits) const {
     constexpr int64_t kKept = 2048;  // of each block, for its own variables and the system
-    constexpr int64_t kMaxStages = 3;
+    constexpr int64_t kMaxStages = 3, kOfTwo = 2 * kMaxSummingThreads, kOfFour = 2 * kOfTwo;
     const int64_t vectors = shape.D / kPerVector<T>;
-    const int of_thread = vectors > 1024 ? 4 : 2;
-    int threads = static_cast<int>(CeilDiv(CeilDiv(vectors, of_thread), 32) * 32);
+    int slices = 1;
+    if (limits.major >= 9) {
+      while (slices < kMaxSlices && vectors > slices * (kHasRegisters<T, 4, Op> ? kOfFour : kOfTwo))
+        slices *= 2;
+    }
+    const int64_t slice = CeilDiv(vectors, slices);
+    *fits = slice <= kOfFour;
+    if (!*fits) return kAnyopOk;
+    const int of_thread = slice > kOfTwo ? 4 : 2;
+    int threads = static_cast<int>(CeilDiv(CeilDiv(slice, of_thread), 32) * 32);
     if (threads < 64) threads = 64;  // so that threads meet at barriers of the block
-    const int fit = kMaxSummingThreads / threads;
-    const int64_t stage_bytes = Op::kInputs * 16 * vectors;
-    const int64_t room = limits.shared_bytes / fit - kKept,
+    const int64_t room = limits.shared_bytes / (kMaxSummingThreads / threads) - kKept,
                   most = limits.shared_bytes_of_block - kKept;
-    int64_t stages = (room < most ? room : most) / stage_bytes;
+    int64_t stages = (room < most ? room : most) / (Op::kInputs * 16 * slice);
     *fits = stages >= 1;
     if (!*fits) return kAnyopOk;
     if (stages > kMaxStages) stages = kMaxStages;
-    // Equally many rows for every block: no turn that only a few of them take.
-    const int64_t walkers = int64_t{limits.multiprocessors} * fit;
-    const int64_t turns = CeilDiv(shape.rows, walkers);
-    const int blocks = static_cast<int>(CeilDiv(shape.rows, turns));
-    W* parts = WantsSums() ? Workspace(blocks * kSums * shape.D) : nullptr;
-    if (WantsSums() && !parts) return kAnyopOutOfMemory;
-    const int bytes = static_cast<int>(stages * stage_bytes), n = static_cast<int>(stages);
+    const int s = static_cast<int>(slice), n = static_cast<int>(stages);
     // Not plain: one kernel for both, whose threads take the same columns.
-    if constexpr (!Op::kPlain) {
-      if (int32_t status = InRing<4>(op, threads, blocks, n, bytes, parts)) return status;
-    } else if (int32_t status = of_thread == 2 ? InRing<2>(op, threads, blocks, n, bytes, parts)
-                                               : InRing<4>(op, threads, blocks, n, bytes, parts)) {
-      return status;
+    if constexpr (Op::kPlain) {
+      if (of_thread == 2) return InRing<2>(op, s, slices, threads, n, fits);
     }
-    return parts ? Add(parts, blocks, limits.major >= 9) : kAnyopOk;
+    return InRing<4>(op, s, slices, threads, n, fits);
   }
 
   // Rows of up to 32 vectors.
@@ -466,7 +326,7 @@ int32_t RunRowsAndSums(AnyopCall* call, RowShape shape, const AnyopTensor* const
     if (fit.vectors && fit.one_stride && vectors <= 32)
       return fit.plain ? run.RunInLanes(make(std::false_type()))
                        : run.RunInLanes(make(std::true_type()));
-    if (fit.vectors && fit.one_stride && vectors <= 2048) {
+    if (fit.vectors && fit.one_stride) {
       bool fits = false;
       const int32_t status = fit.plain ? run.RunInRing(make(std::false_type()), &fits)
                                        : run.RunInRing(make(std::true_type()), &fits);

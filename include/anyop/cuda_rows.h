@@ -67,10 +67,12 @@ __device__ Wide SumLanes(Wide v, int lanes) {
 
 // ---- the blocks of a cluster (Hopper) ----
 
-#if __CUDA_ARCH__ >= 900
+#if ANYOP_PTX
 __device__ inline unsigned SharedAddress(const void* p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
+#endif
+#if __CUDA_ARCH__ >= 900
 __device__ inline int RankInCluster() {
   int rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

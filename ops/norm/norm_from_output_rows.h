@@ -13,7 +13,7 @@ namespace {
 template <typename T, typename TW, bool kCenter, bool kAny>
 struct OutputGradient {
   using W = float;
-  static constexpr int kInputs = 2, kSums = kCenter ? 2 : 1;
+  static constexpr int kInputs = 2, kSums = kCenter ? 2 : 1, kColumns = kSums;
   static constexpr bool kPlain = !kAny;
   RowsAt<kAny> in[kInputs];
   RowsAt<kAny> grad_x;
@@ -22,13 +22,26 @@ struct OutputGradient {
   int64_t rows;
   W inverse_D;
 
-  template <typename Row, typename Sums, typename Release>
-  __device__ void operator()(Row& row, Sums& sums, const Release& release) const {
+  // columns: the factor, the bias.
+  template <typename Row, typename Sums, typename Release, typename Factor, typename... Bias>
+  __device__ void operator()(Row& row, Sums& sums, const Release& release, const Factor& factor,
+                             const Bias&... bias) const {
     const auto v = row.ReadAll(in);
     const W scale = row.index() < rows ? rstd[row.index()] : 0;
-    WithColumns([&](const auto&... columns) {
-      Run(row, sums, release, scale, v, row.Columns(columns)...);
-    });
+    W totals[kSums] = {};
+    const auto add = [&](W g, W y, W w, auto... b) {
+      totals[0] = MulAdd(g, (y - ... - b), totals[0]);
+      if constexpr (kCenter) totals[1] = MulAdd(g, w, totals[1]);
+    };
+    row.ForEach(add, v[0], v[1], factor, bias...);
+    row.Totals(totals);
+    release();
+    const W share = totals[0] * inverse_D, level = kCenter ? totals[kSums - 1] * inverse_D : W(0);
+    const auto gradient = [=](const W(&in)[kInputs], W w, auto... b) {
+      const W product = kCenter ? MulAdd(in[0], w, -level) : in[0] * w;
+      return scale * MulAdd(-Normal(in[1], w, (W(0) + ... + b)), share, product);
+    };
+    row.WriteAndAdd(*this, grad_x, sums, row.Note(scale), gradient, v, factor, bias...);
   }
   template <typename F>
   __device__ auto WithColumns(const F& f) const {
@@ -45,31 +58,8 @@ struct OutputGradient {
   }
 
  private:
-  __device__ static W Normal(W y, W w, W b) { return w == 0 ? 0 : (y - b) / w; }
-
-  // columns: the factor, the bias.
-  template <typename Row, typename Sums, typename Release, typename Inputs, typename Factor,
-            typename... Bias>
-  __device__ void Run(Row& row, Sums& sums, const Release& release, W scale, const Inputs& v,
-                      const Factor& factor, const Bias&... bias) const {
-    W products = row.Fold(
-        W(0), [](W s, W g, W y, auto... b) { return MulAdd(g, (y - ... - b), s); }, v[0], v[1],
-        bias...);
-    W shift = 0;
-    if constexpr (kCenter) {
-      shift = row.Fold(W(0), [](W s, W g, W w) { return MulAdd(g, w, s); }, v[0], factor);
-      row.Totals(products, shift);
-    } else {
-      row.Totals(products);
-    }
-    release();
-    const W share = products * inverse_D, level = shift * inverse_D;
-    const auto gradient = [=](const W(&in)[kInputs], W w, auto... b) {
-      const W product = kCenter ? MulAdd(in[0], w, -level) : in[0] * w;
-      return scale * MulAdd(-Normal(in[1], w, (W(0) + ... + b)), share, product);
-    };
-    row.WriteAndAdd(*this, grad_x, sums, row.Note(scale), gradient, v, factor, bias...);
-  }
+  // To two units in the last place; 0 too for factors above 2^126.
+  __device__ static W Normal(W y, W w, W b) { return w == 0 ? 0 : __fdividef(y - b, w); }
 };
 
 // grad_bias, bias: NULL where the operator has none.

@@ -15,34 +15,52 @@ namespace {
 template <typename T, typename TW, bool kCenter, int kCount, bool kAny>
 struct NormGradient {
   using W = Wide<T>;
-  static constexpr int kInputs = kCount, kSums = kCenter ? 2 : 1;
+  static constexpr int kInputs = kCount, kSums = kCenter ? 2 : 1, kColumns = 1;
   static constexpr bool kPlain = !kAny;
   RowsAt<kAny> in[kInputs];
   RowsAt<kAny> grad_x;
   ColumnsAt<TW, kAny> weight;
   W eps, inverse_D;
 
-  template <typename Row, typename Sums, typename Release>
-  __device__ void operator()(Row& row, Sums& sums, const Release& release) const {
+  template <typename Row, typename Sums, typename Release, typename Column>
+  __device__ void operator()(Row& row, Sums& sums, const Release& release, const Column& w) const {
     const auto v = row.ReadAll(in);
-    const auto w = row.Columns(weight);
-    W mean = 0, shift = 0;
-    if constexpr (kCenter) mean = row.Sum([](W sum, W x) { return sum + x; }, v[1]) * inverse_D;
-    W squares = row.Fold(W(0), [=](W s, W x) { return MulAdd(x - mean, x - mean, s); }, v[1]);
-    W products = row.Fold(
-        W(0), [=](W s, W g, W x, W w) { return MulAdd(g * w, x - mean, s); }, v[0], v[1], w);
+    W mean = 0, squares, products, level = 0;
     if constexpr (kCenter) {
-      shift = row.Fold(W(0), [](W s, W g, W w) { return MulAdd(g, w, s); }, v[0], w);
-      row.Totals(squares, products, shift);
+      const W about = row.About(in, 1, v[1], inverse_D);
+      W totals[4] = {};
+      const auto add = [&](W g, W x, W w) {
+        const W rest = x - about, product = g * w;
+        totals[0] += rest;
+        totals[1] = MulAdd(rest, rest, totals[1]);
+        totals[2] = MulAdd(product, rest, totals[2]);
+        totals[3] += product;
+      };
+      row.ForEach(add, v[0], v[1], w);
+      row.Totals(totals);
+      const W shift = totals[0] * inverse_D;
+      mean = about + shift;
+      squares = fmax(MulAdd(-shift, totals[0], totals[1]), W(0));
+      products = MulAdd(-shift, totals[3], totals[2]);
+      level = totals[3] * inverse_D;
     } else {
-      row.Totals(squares, products);
+      W totals[2] = {};
+      const auto add = [&](W g, W x, W w) {
+        totals[0] = MulAdd(x, x, totals[0]);
+        totals[1] = MulAdd(g * w, x, totals[1]);
+      };
+      row.ForEach(add, v[0], v[1], w);
+      row.Totals(totals);
+      squares = totals[0];
+      products = totals[1];
     }
     release();
     const W scale = ReciprocalRoot(MulAdd(squares, inverse_D, eps));
-    const W slope = products * inverse_D * scale, level = shift * inverse_D;
+    const W slope = products * inverse_D * scale * scale * scale;
+    level *= scale;
     const auto gradient = [=](const W(&in)[kInputs], W w) {
-      const W product = kCenter ? MulAdd(in[0], w, -level) : in[0] * w;
-      const W own = scale * MulAdd(-(in[1] - mean) * scale, slope, product);
+      const W rest = kCenter ? MulAdd(in[1] - mean, slope, level) : in[1] * slope;
+      const W own = MulAdd(in[0] * scale, w, -rest);
       return kInputs == 3 ? own + in[kInputs - 1] : own;
     };
     row.WriteAndAdd(*this, grad_x, sums, row.Note(scale, mean), gradient, v, w);
@@ -53,7 +71,8 @@ struct NormGradient {
   }
   __device__ static void AddColumn(W (&sums)[kSums], const Notes<W>& notes, const W (&in)[kInputs],
                                    W) {
-    sums[0] = MulAdd(in[0], (in[1] - notes.at[1]) * notes.at[0], sums[0]);
+    const W rest = kCenter ? in[1] - notes.at[1] : in[1];
+    sums[0] = MulAdd(in[0] * notes.at[0], rest, sums[0]);
     if constexpr (kCenter) sums[1] += in[0];
   }
 };

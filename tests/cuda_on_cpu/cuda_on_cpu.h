@@ -273,3 +273,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                                    config->dynamicSmemBytes,
                                                    [&] { kernel(Params(arguments)...); }));
 }
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxActiveClusters(int* count, Kernel, const cudaLaunchConfig_t*) {
+  *count = 0;  // there are none before Hopper
+  return cudaSuccess;
+}
