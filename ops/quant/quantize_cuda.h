@@ -282,7 +282,7 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
   constexpr int kPer = kPerVector<T>;
   const int64_t vectors = shape.D / kPer, of_group = to.group / kPer;
   const int of_thread = QuantizedVectors(vectors);
-  const bool finds = !to.given.exists();
+  const bool finds = !to.given.rows.data;
   bool fits = fit.vectors && fit.one_stride && (to.groups == 1 || to.group % kPer == 0);
   const auto run = [&](auto* kernel, const RowThreads& threads, const auto& op) {
     return threads.LaunchFor(shape.rows).Run(call, kernel, op, shape.rows, shape.D, threads.lanes);

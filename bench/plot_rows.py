@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws what bench/cuda_rows.py measured: docs/figures/FAMILY.svg and the tables of docs/kernels.md.
+
+    python bench/plot_rows.py [--results bench/results/cuda_rows.jsonl] [--out docs/figures]
+
+Of each operator, shape and side the newest line counts. Needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SIDES = {"anyop": "#c0392b", "torch": "#7f8c8d", "torch.compile": "#2c3e50"}
+
+
+def newest(file: Path) -> dict[str, dict[tuple[str, str], dict[str, dict]]]:
+    """Lines by family, then (operator, shape), then side."""
+    families: dict = defaultdict(lambda: defaultdict(dict))
+    for line in file.read_text().splitlines():
+        row = json.loads(line)
+        if "family" in row:
+            families[row["family"]][row["case"], row["shape"]][row["side"]] = row
+    return families
+
+
+def table(cases: dict[tuple[str, str], dict[str, dict]]) -> str:
+    """Microseconds and shares of the ceiling, as Markdown."""
+    lines = ["| operator | shape | " + " | ".join(SIDES) + " |", "|---" * (2 + len(SIDES)) + "|"]
+    for (operator, shape), sides in cases.items():
+        cells = [
+            f"{sides[s]['median_us']:.1f} ({sides[s]['share_of_ceiling']:.0%})"
+            if s in sides
+            else ""
+            for s in SIDES
+        ]
+        lines.append(f"| `{operator}` | {shape} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def draw(family: str, cases: dict[tuple[str, str], dict[str, dict]], file: Path) -> None:
+    """A group of bars for each operator and shape, one for each side."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "anyop"  # the same file for the same numbers
+    matplotlib.rcParams["svg.fonttype"] = "none"
+    from matplotlib import pyplot
+
+    names = [f"{operator}  {shape}" for operator, shape in cases]
+    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.36 * len(names)))
+    for n, (side, colour) in enumerate(SIDES.items()):
+        found = [
+            (i, s[side]["share_of_ceiling"]) for i, s in enumerate(cases.values()) if side in s
+        ]
+        places = [i + (n - 1) * 0.27 for i, _ in found]
+        axes.barh(places, [100 * share for _, share in found], 0.25, color=colour, label=side)
+    axes.set_yticks(range(len(names)), names, fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 105)
+    gpu = next(iter(next(iter(cases.values())).values()))["gpu"]
+    axes.set_xlabel(f"share of a + b -> c, % ({gpu})")
+    axes.set_title(family)
+    axes.legend(loc="lower right", fontsize=7)
+    figure.tight_layout()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=Path, default=ROOT / "bench/results/cuda_rows.jsonl")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/figures")
+    options = parser.parse_args()
+    for family, cases in newest(options.results).items():
+        draw(family, cases, options.out / f"{family}.svg")
+        print(f"## {family}\n\n{table(cases)}\n")
+
+
+if __name__ == "__main__":
+    main()
