@@ -3,6 +3,7 @@
 #ifndef ANYOP_CUDA_HELD_ROW_H_
 #define ANYOP_CUDA_HELD_ROW_H_
 
+#include "anyop/cuda_cluster.h"
 #include "anyop/cuda_row_operands.h"
 
 namespace anyop::cuda {
@@ -17,15 +18,17 @@ template <typename T, int kVectors>
 struct HeldAgain {
   const HeldRow<T, kVectors>& held;
 };
-template <typename T, bool kAny>
-__device__ uint4 LoadColumns(const ColumnsAt<T, kAny>& columns, int vector) {
-  if constexpr (!kAny) return LoadNow(reinterpret_cast<const uint4*>(columns.data) + vector);
-  return LoadAt(columns.data + int64_t{vector} * kPerVector<T>, columns.aligned());
+template <typename Columns>
+__device__ uint4 LoadColumns(const Columns& columns, int vector) {
+  if constexpr (!Columns::kAnywhere)
+    return LoadNow(reinterpret_cast<const uint4*>(columns.data) + vector);
+  return LoadAt(columns.data + int64_t{vector} * kPerVector<typename Columns::Type>,
+                columns.aligned());
 }
-template <typename T, int kVectors, bool kAny>
+template <typename ColumnsType, int kVectors>
 struct HeldColumns {
   static constexpr bool kEarly = kVectors <= 4;  // loaded while the threads meet
-  const ColumnsAt<T, kAny>& columns;
+  const ColumnsType& columns;
   uint4 bits[kEarly ? kVectors : 1];
 };
 
@@ -34,21 +37,19 @@ struct HeldColumns {
 enum class Share { kAll, kSlice, kCluster };
 
 template <typename T, int kVectors, Share kShare = Share::kAll>
-class RegisterRow : public RowTeam<Wide<T>, kShare == Share::kCluster> {
+class RegisterRow
+    : public std::conditional_t<kShare == Share::kCluster, ClusterTeam<Wide<T>>, RowTeam<Wide<T>>> {
  public:
+  static constexpr bool kInCluster = kShare == Share::kCluster;
   using W = Wide<T>;
-  using Team = RowTeam<W, kShare == Share::kCluster>;
-  using TeamPartials = Partials<W, kShare == Share::kCluster>;
+  using Team = std::conditional_t<kInCluster, ClusterTeam<W>, RowTeam<W>>;
+  using TeamPartials = std::conditional_t<kInCluster, ClusterPartials<W>, Partials<W>>;
   static constexpr int kPer = kPerVector<T>;
 
-  // slice: vectors of a block of a cluster.
-  __device__ RegisterRow(int lanes, TeamPartials& partials, int64_t D, int slice = 0)
+  __device__ RegisterRow(int lanes, TeamPartials& partials, int64_t D)
       : Team(lanes, partials), vectors_(static_cast<int>(D / kPer)) {
     if constexpr (kShare == Share::kSlice) begin_ = static_cast<int>(blockIdx.y) * kVectors * lanes;
-    if constexpr (kShare == Share::kCluster) {
-      begin_ = RankInCluster() * slice;
-      if (vectors_ > begin_ + slice) vectors_ = begin_ + slice;
-    }
+    if constexpr (kInCluster) begin_ = RankInCluster() * kVectors * lanes;
   }
   __device__ void Take(int64_t row, int64_t rows) {
     Team::Take(row, rows);
@@ -116,10 +117,10 @@ class RegisterRow : public RowTeam<Wide<T>, kShare == Share::kCluster> {
     return held;
   }
 
-  template <typename TW, bool kAny>
-  __device__ HeldColumns<TW, kVectors, kAny> Columns(const ColumnsAt<TW, kAny>& from) const {
-    HeldColumns<TW, kVectors, kAny> columns{from, {}};
-    if constexpr (IsEarly<TW>()) {
+  template <typename ColumnsType>
+  __device__ HeldColumns<ColumnsType, kVectors> Columns(const ColumnsType& from) const {
+    HeldColumns<ColumnsType, kVectors> columns{from, {}};
+    if constexpr (IsEarly<ColumnsType>()) {
       if (from.data) {
 #pragma unroll
         for (int i = 0; i < kVectors; ++i) {
@@ -207,9 +208,10 @@ class RegisterRow : public RowTeam<Wide<T>, kShare == Share::kCluster> {
   }
 
  protected:
-  template <typename TW>
+  template <typename ColumnsType>
   static constexpr bool IsEarly() {
-    return HeldColumns<TW, kVectors, false>::kEarly && sizeof(TW) == sizeof(T);
+    return HeldColumns<ColumnsType, kVectors>::kEarly &&
+           sizeof(typename ColumnsType::Type) == sizeof(T);
   }
   __device__ int At(int i) const { return begin_ + this->lane() + i * this->lanes_; }
 
@@ -219,13 +221,14 @@ class RegisterRow : public RowTeam<Wide<T>, kShare == Share::kCluster> {
   __device__ Unpacked<T> Elements(const HeldAgain<T, kVectors>& again, int i) const {
     return kVectors <= 2 ? Unpack<T>(again.held.bits[i]) : UnpackAgain<T>(again.held.bits[i]);
   }
-  template <typename TW, bool kAny>
-  __device__ Unpacked<T> Elements(const HeldColumns<TW, kVectors, kAny>& held, int i) const {
+  template <typename ColumnsType>
+  __device__ Unpacked<T> Elements(const HeldColumns<ColumnsType, kVectors>& held, int i) const {
     Unpacked<T> wide;
-    if constexpr (IsEarly<TW>()) {
-      const Unpacked<TW> some = Unpack<TW>(held.bits[i]);
+    if constexpr (IsEarly<ColumnsType>()) {
+      const Unpacked<typename ColumnsType::Type> some =
+          Unpack<typename ColumnsType::Type>(held.bits[i]);
 #pragma unroll
-      for (int k = 0; k < kPer; ++k) wide.at[k] = some.at[k] + held.columns.add;
+      for (int k = 0; k < kPer; ++k) wide.at[k] = held.columns.Plus(some.at[k]);
     } else {
       const auto some = ReadColumns<kPer, W>(held.columns, int64_t{At(i)} * kPer);
 #pragma unroll

@@ -124,13 +124,24 @@ RowsFit FitRows(RowShape shape, const AnyopTensor* const (&read)[kRead],
 }
 
 // One value a column, the same for all rows: data[d] + add; without data, `add`. kAny: at any
-// place, else aligned to 16 bytes.
-template <typename T, bool kAny>
+// place, else aligned to 16 bytes. kAdds: otherwise data[d], or 0.
+template <typename T, bool kAny, bool kAdds = true>
 struct ColumnsAt {
+  using Type = T;
+  static constexpr bool kAnywhere = kAny;
   const T* data;
   Wide<T> add;
+
+  template <typename W>
+  __device__ W Plus(W v) const {
+    return kAdds ? v + static_cast<W>(add) : v;
+  }
   __device__ bool aligned() const { return !kAny || reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 };
+template <typename T, bool kAny>
+ColumnsAt<T, kAny, false> PlaceColumns(const AnyopTensor* tensor) {
+  return {tensor ? static_cast<const T*>(tensor->data) : nullptr, 0};
+}
 template <typename T, bool kAny>
 ColumnsAt<T, kAny> PlaceColumns(const AnyopTensor* tensor, double offset, double absent) {
   const auto* data = tensor ? static_cast<const T*>(tensor->data) : nullptr;
@@ -176,6 +187,34 @@ inline FlagsAt PlaceFlags(const AnyopTensor* tensor) {
   }
   return at;
 }
+
+// Rows in an order in which a mask's rows are soon used again: of (outer, repeats, inner), tiles of
+// some inner rows, and in each the repeats.
+struct RowOrder {
+  Divisor by_repeats, by_tiles;
+  uint32_t shift = 0;  // log2 of a tile's rows
+
+  explicit RowOrder(const FlagsAt& flags) {
+    int64_t inner = 1;
+    for (int d = flags.rows.ndim - 1; d >= 0 && flags.small; --d) {
+      if (flags.rows.step[d] == 0 && inner > 1) {
+        while (shift < 6 && inner % (int64_t{2} << shift) == 0) ++shift;
+        by_repeats = Divisor(flags.rows.size[d]);
+        by_tiles = Divisor(inner >> shift);
+        return;
+      }
+      inner *= flags.rows.size[d];
+    }
+  }
+  __device__ int64_t At(int64_t place) const {
+    if (by_repeats.value == 1) return place;
+    const uint32_t n = static_cast<uint32_t>(place) >> shift;
+    const uint32_t tile = by_repeats.Divide(n), outer = by_tiles.Divide(tile);
+    const uint32_t repeat = n - tile * by_repeats.value, of_inner = tile - outer * by_tiles.value;
+    const int64_t first = int64_t{outer * by_repeats.value + repeat} * by_tiles.value + of_inner;
+    return (first << shift) + (place & ((1 << shift) - 1));
+  }
+};
 
 // kPer flags of a piece: the high bits of bytes.
 template <int kPer>
@@ -277,8 +316,9 @@ __device__ void WriteFloating(char* data, int64_t at, AnyopDtype dtype, W v) {
 }
 
 // kPer elements from a place that is a multiple of kPer, by as many loads of 16 bytes as they take.
-template <int kPer, typename W, typename T, bool kAny>
-__device__ Piece<W, kPer> ReadColumns(const ColumnsAt<T, kAny>& columns, int64_t at) {
+template <int kPer, typename W, typename Columns>
+__device__ Piece<W, kPer> ReadColumns(const Columns& columns, int64_t at) {
+  using T = typename Columns::Type;
   Piece<W, kPer> piece;
   constexpr int kOfLoad = kPer < kPerVector<T> ? 1 : kPerVector<T>;
 #pragma unroll
@@ -286,7 +326,7 @@ __device__ Piece<W, kPer> ReadColumns(const ColumnsAt<T, kAny>& columns, int64_t
     Piece<Wide<T>, kOfLoad> some = {};
     if (columns.data) some = ReadPiece<kOfLoad>(columns.data + at + k, columns.aligned());
 #pragma unroll
-    for (int j = 0; j < kOfLoad; ++j) piece.at[k + j] = static_cast<W>(some.at[j]) + columns.add;
+    for (int j = 0; j < kOfLoad; ++j) piece.at[k + j] = columns.Plus(static_cast<W>(some.at[j]));
   }
   return piece;
 }

@@ -65,69 +65,28 @@ __device__ Wide SumLanes(Wide v, int lanes) {
   return v;
 }
 
-// ---- the blocks of a cluster (Hopper) ----
-
 #if ANYOP_PTX
 __device__ inline unsigned SharedAddress(const void* p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
 #endif
-#if __CUDA_ARCH__ >= 900
-__device__ inline int RankInCluster() {
-  int rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-__device__ inline int BlocksOfCluster() {
-  int blocks;
-  asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));
-  return blocks;
-}
-__device__ inline void ArriveInCluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-__device__ inline void WaitForCluster() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-// Writes to the same place of a block's shared memory.
-__device__ inline void StoreInBlock(int block, float* place, float v) {
-  unsigned there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(SharedAddress(place)), "r"(block));
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(v) : "memory");
-}
-#else
-__device__ inline int RankInCluster() { return 0; }
-__device__ inline int BlocksOfCluster() { return 1; }
-__device__ inline void ArriveInCluster() {}
-__device__ inline void WaitForCluster() { __syncthreads(); }
-template <typename W>
-__device__ void StoreInBlock(int, W* place, W v) {
-  *place = v;
-}
-#endif
 
 // ---- the threads of a row ----
 
-constexpr int kMaxWarps = 32, kMaxBlocks = 8;  // of a block, of a cluster
-constexpr int kMaxSums = 3;                    // of one reduction
-template <typename W, bool kCluster = false>
-using Partials = W[2][kMaxSums][kCluster ? kMaxWarps * kMaxBlocks : kMaxWarps];  // by turns
+constexpr int kMaxWarps = 32;
+constexpr int kMaxSums = 3;  // of one reduction
+template <typename W>
+using Partials = W[2][kMaxSums][kMaxWarps];  // reductions take turns
 
 // What holds for all kinds of rows: which one, who shares it, and what they find together.
-// kCluster: a row is that of all blocks of a cluster.
-template <typename W, bool kCluster = false>
+template <typename W>
 class RowTeam {
  public:
-  __device__ RowTeam(int lanes, Partials<W, kCluster>& partials)
-      : lanes_(lanes), partials_(partials) {
-    if constexpr (kCluster) ArriveInCluster();  // for the first that writes to another block
-  }
+  __device__ RowTeam(int lanes, Partials<W>& partials) : lanes_(lanes), partials_(partials) {}
 
   __device__ int64_t index() const { return index_; }
   // One thread of a row that is there: writes what a row has one of.
-  __device__ bool IsFirst() const {
-    return inside_ && lane() == 0 && (!kCluster || RankInCluster() == 0);
-  }
+  __device__ bool IsFirst() const { return inside_ && lane() == 0; }
 
   // Of each thread's value; every thread gets the same bits.
   __device__ W Total(W v) {
@@ -141,7 +100,7 @@ class RowTeam {
   __device__ W Join(W v, W none, const F& join) {
     if (InWarp()) return JoinLanes(v, lanes_, join);
     Publish(v, 0, join);
-    Meet();
+    __syncthreads();
     v = Collect(none, 0, join);
     turn_ ^= 1;
     return v;
@@ -162,7 +121,7 @@ class RowTeam {
       }
     }
     if (InWarp()) return;
-    Meet();
+    __syncthreads();
 #pragma unroll
     for (int i = 0; i < kCount; ++i) *values[i] = Collect(W(0), i, add);
     turn_ ^= 1;
@@ -180,7 +139,7 @@ class RowTeam {
     for (int step = lanes / 2; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
     return v;
   }
-  __device__ bool InWarp() const { return !kCluster && lanes_ <= 32; }
+  __device__ bool InWarp() const { return lanes_ <= 32; }
   __device__ int lane() const {
     const int thread = static_cast<int>(threadIdx.x);
     return InWarp() ? thread & (lanes_ - 1) : thread;
@@ -189,51 +148,25 @@ class RowTeam {
     index_ = row;
     inside_ = row < rows;
   }
-  // Behind the last row.
-  __device__ void Leave() {
-    if (kCluster && !met_) WaitForCluster();
-  }
 
   int lanes_;  // threads of a row: a power of two up to 32, or the whole block
   int64_t index_ = 0;
   bool inside_ = false;
 
  private:
-  __device__ void Meet() {
-    if constexpr (kCluster) {
-      ArriveInCluster();
-      WaitForCluster();
-    } else {
-      __syncthreads();
-    }
-  }
   template <typename F>
   __device__ void Publish(W v, int which, const F& join) {
     v = JoinLanes(v, 32, join);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    if constexpr (kCluster) {
-      if (!met_) WaitForCluster();
-      met_ = true;
-      const int place = RankInCluster() * static_cast<int>(blockDim.x / 32) + warp;
-      if (lane < BlocksOfCluster()) StoreInBlock(lane, &partials_[turn_][which][place], v);
-    } else {
-      if (lane == 0) partials_[turn_][which][warp] = v;
-    }
+    if (threadIdx.x % 32 == 0) partials_[turn_][which][threadIdx.x / 32] = v;
   }
   template <typename F>
   __device__ W Collect(W none, int which, const F& join) {
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
-    if constexpr (kCluster) {
-      for (int at = lane; at < warps * BlocksOfCluster(); at += 32)
-        none = join(none, partials_[turn_][which][at]);
-      return JoinLanes(none, 32, join);
-    }
     return JoinLanes(lane < warps ? partials_[turn_][which][lane] : none, 32, join);
   }
 
-  Partials<W, kCluster>& partials_;
+  Partials<W>& partials_;
   int turn_ = 0;
-  bool met_ = false;
 };
 
 }  // namespace anyop::cuda

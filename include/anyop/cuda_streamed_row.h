@@ -23,9 +23,9 @@ struct StreamedReplaced {
   FlagsHeld flags;
   W value;
 };
-template <typename T, bool kAny>
+template <typename Columns>
 struct StreamedColumns {
-  const ColumnsAt<T, kAny>& columns;
+  const Columns& columns;
 };
 
 template <typename T, int kPiece>
@@ -60,8 +60,8 @@ class StreamRow : public RowTeam<Wide<T>> {
                                                           W value) const {
     return {held, flags, value};
   }
-  template <typename TW, bool kAny>
-  __device__ StreamedColumns<TW, kAny> Columns(const ColumnsAt<TW, kAny>& from) const {
+  template <typename ColumnsType>
+  __device__ StreamedColumns<ColumnsType> Columns(const ColumnsType& from) const {
     return {from};
   }
 
@@ -144,8 +144,8 @@ class StreamRow : public RowTeam<Wide<T>> {
   __device__ Piece<W, kPer> Elements(const StreamedRow<true>& held, int64_t at) const {
     return ReadPieceOf<T, kPer>(held.rows, this->index_, at * kPer);
   }
-  template <typename TW, bool kAny>
-  __device__ Piece<W, kPer> Elements(const StreamedColumns<TW, kAny>& held, int64_t at) const {
+  template <typename ColumnsType>
+  __device__ Piece<W, kPer> Elements(const StreamedColumns<ColumnsType>& held, int64_t at) const {
     return ReadColumns<kPer, W>(held.columns, at * kPer);
   }
   __device__ Flags<kPer> Elements(const StreamedFlags& held, int64_t at) const {

@@ -13,16 +13,15 @@ namespace {
 template <typename T, typename TW, bool kCenter, bool kAdds, bool kAny, typename Out = RowsAt<kAny>>
 struct Norm {
   using W = Wide<T>;
-  static constexpr int kInputs = kAdds ? 2 : 1, kVectors = kAdds ? 2 : 4;
+  static constexpr bool kKeeps = kAdds || !std::is_same<Out, RowsAt<kAny>>::value;  // more
+  static constexpr int kHeld = kAdds ? 2 : 1, kVectors = kKeeps ? 2 : 4;
   RowsAt<kAny> x, residual, sum;
   Out out;
-  ColumnsAt<TW, kAny> weight, bias;
+  ColumnsAt<TW, kAny> weight;
+  ColumnsAt<TW, kAny, false> bias;
   float *mean, *rstd;  // of each row; NULL where nobody asks
   W eps, inverse_D;
 
-  __device__ const char* InputAt(int input, int64_t row) const {
-    return (input == 0 ? x : residual).At(row);
-  }
   template <typename Row>
   __device__ void operator()(Row& row) const {
     if constexpr (kAdds) {
@@ -87,7 +86,7 @@ int32_t RunNormOf(const NormCall& c) {
                                             PlaceRows<any>(c.sum),
                                             PlaceRows<any>(c.out),
                                             PlaceColumns<TW, any>(c.weight, c.weight_offset, 1),
-                                            PlaceColumns<TW, any>(c.bias, 0, 0),
+                                            PlaceColumns<TW, any>(c.bias),
                                             data(c.mean),
                                             data(c.rstd),
                                             EpsilonOf<T>(c.eps),

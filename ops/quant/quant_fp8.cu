@@ -8,6 +8,7 @@ namespace {
 
 template <bool kAny>
 struct QuantFp8 {
+  static constexpr bool kPlainValues = true;
   RowsAt<kAny> x;
   QuantizedRows<kAny> out;
 

@@ -262,15 +262,18 @@ struct QuantizedRows {
 
 // ---- launches ----
 
-constexpr int QuantizedVectors(int64_t vectors) {  // of a thread
-  return vectors <= 32 ? 1 : vectors <= 1024 ? 2 : vectors <= 2048 ? 4 : 8;
-}
+// Whether an operator's values are its elements: nothing to keep.
+template <typename Op, typename = void>
+constexpr bool kPlainValues = false;
+template <typename Op>
+constexpr bool kPlainValues<Op, std::void_t<decltype(Op::kPlainValues)>> = true;
 
-// kThreads: of a block at most; two or three of 512 must fit on a multiprocessor.
-template <typename T, int kVectors, int kThreads, typename Op>
-__global__ void __launch_bounds__(kThreads, (kVectors == 4 ? 1024 : 1536) / kThreads)
+template <typename T, int kVectors, typename Op>
+__global__ void __launch_bounds__(kVectors == 1 ? 128 : 1024, kVectors == 1 ? 8 : 1)
     RunValues(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes) {
-  WalkRows<ValuesRow<T, kVectors>>(op, rows, D, lanes, blockIdx.x, gridDim.x);
+  using Row =
+      std::conditional_t<kPlainValues<Op>, RegisterRow<T, kVectors>, ValuesRow<T, kVectors>>;
+  WalkRows<Row>(op, rows, D, lanes, blockIdx.x, gridDim.x);
 }
 
 // Runs make(kAny), an operator that writes `to`, over rows that fit as `fit` says. kWhole: it joins
@@ -281,7 +284,8 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
   if (shape.rows == 0 || shape.D == 0) return kAnyopOk;
   constexpr int kPer = kPerVector<T>;
   const int64_t vectors = shape.D / kPer, of_group = to.group / kPer;
-  const int of_thread = QuantizedVectors(vectors);
+  using Plain = decltype(make(std::false_type()));
+  const int of_thread = vectors <= 32 ? 1 : vectors <= 2048 ? kVectorsOf<Plain> : 8;
   const bool finds = !to.given.rows.data;
   bool fits = fit.vectors && fit.one_stride && (to.groups == 1 || to.group % kPer == 0);
   const auto run = [&](auto* kernel, const RowThreads& threads, const auto& op) {
@@ -303,9 +307,8 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
         return launch.Run(call, RunInSlices<T, Op>, op, shape.rows, shape.D);
       }
     }
-    if (of_thread == 1) return run(RunValues<T, 1, 128, Op>, held, op);
-    if (of_thread == 2) return run(RunValues<T, 2, 512, Op>, held, op);
-    if (of_thread == 4) return run(RunValues<T, 4, 512, Op>, held, op);
+    if (of_thread == 1) return run(RunValues<T, 1, Op>, held, op);
+    if (of_thread < 8) return run(RunValues<T, kVectorsOf<Op>, Op>, held, op);
     if (vectors <= kMaxHeld) return run(RunInRegisters<T, 8, Op>, held, op);
   }
   const auto op = make(std::true_type());

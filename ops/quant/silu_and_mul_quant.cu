@@ -9,6 +9,7 @@ namespace {
 
 template <bool kAny>
 struct SiluAndMulQuant {
+  static constexpr int kVectors = 2;
   RowsAt<kAny> gate, value;
   QuantizedRows<kAny> out;
 

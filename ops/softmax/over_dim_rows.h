@@ -15,10 +15,8 @@ __device__ inline double Power(double v) { return exp(v); }
 template <typename T, bool kLog, bool kAny>
 struct Softmax {
   using W = Wide<T>;
-  static constexpr int kInputs = 1;
   RowsAt<kAny> x, out;
 
-  __device__ const char* InputAt(int, int64_t row) const { return x.At(row); }
   template <typename Row>
   __device__ void operator()(Row& row) const {
     const auto v = row.Read(x);
@@ -37,12 +35,9 @@ struct Softmax {
 template <typename T, bool kLog, bool kAny>
 struct SoftmaxGradient {
   using W = Wide<T>;
-  static constexpr int kInputs = 2;
+  static constexpr int kHeld = 2;
   RowsAt<kAny> grad_out, out, grad_x;
 
-  __device__ const char* InputAt(int input, int64_t row) const {
-    return (input == 0 ? grad_out : out).At(row);
-  }
   template <typename Row>
   __device__ void operator()(Row& row) const {
     const auto g = row.Read(grad_out);

@@ -12,39 +12,60 @@ namespace {
 
 enum class LeaveOut { kNothing, kFlagged, kAboveDiagonal };
 
+// How many columns of a row of matrices (D, D) lie up to the diagonal.
+struct Diagonal {
+  int64_t D;
+  Divisor by_D;
+  bool small;  // numbers of rows and columns below 2^31
+
+  explicit Diagonal(RowShape shape)
+      : D(shape.D), small(shape.rows < INT64_C(0x7fffffff) && D < INT64_C(0x7fffffff) && D > 0) {
+    if (small) by_D = Divisor(D);
+  }
+  __device__ int64_t Columns(int64_t row) const {
+    if (!small) return row % D + 1;
+    const uint32_t n = static_cast<uint32_t>(row);
+    return n - by_D.Divide(n) * by_D.value + 1;
+  }
+};
+
 // Rows of D columns. kAboveDiagonal: of matrices of D rows, whose row s has columns 0 to s.
 template <typename T, LeaveOut kOut, bool kAny>
 struct ScaledSoftmax {
   using W = Wide<T>;
-  static constexpr int kInputs = 1;
   RowsAt<kAny> x, out;
   FlagsAt mask;
+  RowOrder order;
   Exponent<W> exponent;
-  int64_t D;
+  Diagonal diagonal;
+  int64_t rows;
 
-  __device__ const char* InputAt(int, int64_t row) const { return x.At(row); }
   template <typename Row>
   __device__ void operator()(Row& row) const {
     if constexpr (kOut == LeaveOut::kAboveDiagonal) {
-      const int64_t n = row.index() % D + 1;
+      const int64_t n = diagonal.Columns(row.index());
       row.Keep(n);
-      Run(row, row.Signed(row.Read(x), exponent.sign), [&] { return row.Behind(n); });
+      Run(row, row.Replace(row.Signed(row.Read(x), exponent.sign), row.Behind(n), -INFINITY),
+          [&] { return row.Behind(n); });
       row.WriteRest(out);
     } else if constexpr (kOut == LeaveOut::kFlagged) {
-      Run(row, row.Signed(row.Read(x), exponent.sign), [&] { return row.Read(mask); });
+      if (row.index() < rows) row.Take(order.At(row.index()), rows);
+      const auto flags = row.Read(mask);  // before x, so that both are on their way
+      Run(row, row.Replace(row.Signed(row.Read(x), exponent.sign), flags, -INFINITY),
+          [&] { return row.Read(mask); });
     } else {
       Write(row, row.Signed(row.Read(x), exponent.sign));
     }
   }
 
  private:
-  // flags(): reads them.
+  // flags(): reads what is left out.
   template <typename Row, typename Held, typename Flags>
   __device__ void Run(Row& row, const Held& v, const Flags& flags) const {
-    const W nothing = static_cast<W>(-INFINITY);
-    if (Write(row, row.Replace(v, flags(), nothing))) return;
+    if (Write(row, v)) return;
     // Not a number but for what is left out, if that is not all.
-    row.Write(out, [=](bool left_out) { return left_out ? W(0) : nothing - nothing; }, flags());
+    const W infinity = static_cast<W>(INFINITY);
+    row.Write(out, [=](bool left_out) { return left_out ? W(0) : infinity - infinity; }, flags());
   }
   // Whether the row has a sum; without one, what was written is not a number.
   template <typename Row, typename Held>
@@ -62,18 +83,15 @@ struct ScaledSoftmax {
 template <typename T, LeaveOut kOut, bool kAny>
 struct ScaledSoftmaxGradient {
   using W = Wide<T>;
-  static constexpr int kInputs = 2;
+  static constexpr int kHeld = 2;
   RowsAt<kAny> grad_out, out, grad_x;
   W scale;
-  int64_t D;
+  Diagonal diagonal;
 
-  __device__ const char* InputAt(int input, int64_t row) const {
-    return (input == 0 ? grad_out : out).At(row);
-  }
   template <typename Row>
   __device__ void operator()(Row& row) const {
     if constexpr (kOut == LeaveOut::kAboveDiagonal) {
-      const int64_t n = row.index() % D + 1;
+      const int64_t n = diagonal.Columns(row.index());
       row.Keep(n);
       const auto g = row.Read(grad_out), y = row.Read(out);
       Run(row, row.Replace(g, row.Behind(n), 0), row.Replace(y, row.Behind(n), 0));
@@ -99,8 +117,13 @@ int32_t RunScaledSoftmax(AnyopCall* call, RowShape shape, const AnyopTensor* x,
   return WithFloating(AnyopDtypeOf(x), [&](auto zero) {
     using T = decltype(zero);
     return RunRows<T>(call, shape, {x}, {out}, [&](auto any) {
-      return ScaledSoftmax<T, kOut, any>{PlaceRows<any>(x), PlaceRows<any>(out), PlaceFlags(mask),
-                                         Exponent<Wide<T>>(scale), shape.D};
+      return ScaledSoftmax<T, kOut, any>{PlaceRows<any>(x),
+                                         PlaceRows<any>(out),
+                                         PlaceFlags(mask),
+                                         RowOrder(PlaceFlags(mask)),
+                                         Exponent<Wide<T>>(scale),
+                                         Diagonal(shape),
+                                         shape.rows};
     });
   });
 }
@@ -113,7 +136,7 @@ int32_t RunScaledSoftmaxGradient(AnyopCall* call, RowShape shape, const AnyopTen
     return RunRows<T>(call, shape, {grad_out, out}, {grad_x}, [&](auto any) {
       return ScaledSoftmaxGradient<T, kOut, any>{PlaceRows<any>(grad_out), PlaceRows<any>(out),
                                                  PlaceRows<any>(grad_x),
-                                                 static_cast<Wide<T>>(scale), shape.D};
+                                                 static_cast<Wide<T>>(scale), Diagonal(shape)};
     });
   });
 }
