@@ -13,8 +13,7 @@ namespace {
 template <typename T, typename TW, bool kCenter, bool kAdds, bool kAny, typename Out = RowsAt<kAny>>
 struct Norm {
   using W = Wide<T>;
-  static constexpr bool kKeeps = kAdds || !std::is_same<Out, RowsAt<kAny>>::value;  // more
-  static constexpr int kHeld = kAdds ? 2 : 1, kVectors = kKeeps ? 2 : 4;
+  static constexpr int kHeld = kAdds ? 2 : 1, kVectors = kAdds ? 2 : 4;
   RowsAt<kAny> x, residual, sum;
   Out out;
   ColumnsAt<TW, kAny> weight;

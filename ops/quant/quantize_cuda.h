@@ -268,8 +268,17 @@ constexpr bool kPlainValues = false;
 template <typename Op>
 constexpr bool kPlainValues<Op, std::void_t<decltype(Op::kPlainValues)>> = true;
 
+// Threads of a block at most: 64 registers each; 80, where 4 vectors of values are kept.
+template <typename Op>
+constexpr int ValuesThreads(int of_thread) {
+  return of_thread == 1 ? 128 : of_thread == 2 ? 1024 : kPlainValues<Op> ? 512 : 256;
+}
+template <typename Op>
+constexpr int ValuesBlocks(int of_thread) {
+  return of_thread == 4 && !kPlainValues<Op> ? 3 : 1024 / ValuesThreads<Op>(of_thread);
+}
 template <typename T, int kVectors, typename Op>
-__global__ void __launch_bounds__(kVectors == 1 ? 128 : 1024, kVectors == 1 ? 8 : 1)
+__global__ void __launch_bounds__(ValuesThreads<Op>(kVectors), ValuesBlocks<Op>(kVectors))
     RunValues(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes) {
   using Row =
       std::conditional_t<kPlainValues<Op>, RegisterRow<T, kVectors>, ValuesRow<T, kVectors>>;
@@ -285,7 +294,8 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
   constexpr int kPer = kPerVector<T>;
   const int64_t vectors = shape.D / kPer, of_group = to.group / kPer;
   using Plain = decltype(make(std::false_type()));
-  const int of_thread = vectors <= 32 ? 1 : vectors <= 2048 ? kVectorsOf<Plain> : 8;
+  const bool in_fours = vectors <= int64_t{4} * ValuesThreads<Plain>(4);
+  const int of_thread = vectors <= 32 ? 1 : in_fours ? kVectorsOf<Plain> : vectors <= 2048 ? 2 : 8;
   const bool finds = !to.given.rows.data;
   bool fits = fit.vectors && fit.one_stride && (to.groups == 1 || to.group % kPer == 0);
   const auto run = [&](auto* kernel, const RowThreads& threads, const auto& op) {
@@ -308,7 +318,10 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
       }
     }
     if (of_thread == 1) return run(RunValues<T, 1, Op>, held, op);
-    if (of_thread < 8) return run(RunValues<T, kVectorsOf<Op>, Op>, held, op);
+    if (of_thread == 2) return run(RunValues<T, 2, Op>, held, op);
+    if constexpr (kVectorsOf<Op> == 4) {
+      if (of_thread == 4) return run(RunValues<T, 4, Op>, held, op);
+    }
     if (vectors <= kMaxHeld) return run(RunInRegisters<T, 8, Op>, held, op);
   }
   const auto op = make(std::true_type());
