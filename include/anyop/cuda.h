@@ -56,9 +56,8 @@ inline int32_t Check(AnyopCall* call, cudaError_t error, const char* doing) {
 struct Launch {
   dim3 grid, block;
   size_t shared_bytes = 0;
-  bool overlaps =
-      false;        // may start before the kernel before it ends (PDL): it calls WaitForWork()
-  int cluster = 1;  // blocks that share their memory (Hopper)
+  bool overlaps = false;  // may start before the kernel before it ends (PDL), see WaitForWork
+  int cluster = 1;        // blocks that share their memory (Hopper)
 
   template <typename... Arguments>
   int32_t Run(AnyopCall* call, void (*kernel)(Arguments...), Arguments... arguments) const {
