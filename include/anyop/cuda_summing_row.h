@@ -141,19 +141,19 @@ class SummingRow {
   template <bool kAny>
   __device__ W About(const RowsAt<kAny> (&in)[kInputs], int n, const Held& held, W inverse_D) {
     W v[1] = {};
-    if (!kRing || slice_.slices > 1) {
+    if constexpr (!kRing) {
       ForEach([&](W x) { v[0] += x; }, held);
       Totals(v);
       return v[0] * inverse_D;
     }
 
     // Words whose distance is odd lie in different banks.
-    const int at = static_cast<int>(threadIdx.x) % 32 * ((slice_.count / 8 - 1) | 1);
+    const int at = static_cast<int>(threadIdx.x) % 32 * ((slice_.of_row / 8 - 1) | 1);
+    // Of a cluster each block has a slice only, and must come to the same bits.
+    const void* from = in[n].At(index_);
 #if __CUDA_ARCH__ >= 900
-    const void* from = stage_ + n * slice_.count;
-#else
-    const void* from = in[n].At(index_);  // other threads' part of the stage may not be there yet
-#endif
+    if (slice_.slices == 1) from = stage_ + n * slice_.count;
+#endif  // before, other threads' part of the stage may not be there yet
     return SumLanes(Widen(static_cast<const T*>(from)[at * int{4 / sizeof(T)}]), 32) / 32;
   }
   // Of each thread's values; every thread gets the same bits.
