@@ -78,6 +78,7 @@ def exact_results(case: Case) -> tuple:
 
 def sides_of(case: Case, names: list[str]) -> dict[str, Callable]:
     """Each a call without arguments."""
+    torch._dynamo.reset()  # formulas of one text do not count as compiled again
     compiled = torch.compile(case.formula, dynamic=False)
     sides = {"anyop": case.call, "torch": case.torch, "torch.compile": compiled}
     return {n: partial(side, *case.tensors) for n, side in sides.items() if side and n in names}
