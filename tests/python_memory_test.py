@@ -30,7 +30,7 @@ W = np.linspace(0.5, 1.5, 64, dtype=np.float32)
 OUT, FLOATS = np.empty_like(X), array.array("f", range(8))
 BAD = {
     "an unknown keyword": lambda: anyop.rms_norm(X, W, nonsense=1),
-    "a missing argument": lambda: anyop.rms_norm(X),
+    "a missing argument": lambda: anyop.rms_norm(),
     "too many": lambda: anyop.rms_norm(X, W, 1.0, None, None),
     "given twice": lambda: anyop.rms_norm(X, W, x=X),
     "a wrong type": lambda: anyop.rms_norm(X, "text"),
