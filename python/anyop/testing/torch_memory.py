@@ -44,7 +44,7 @@ def on_device(function: Callable[..., Any], device: str) -> Callable[..., Any]:
     """The function of NumPy arrays that calls this one with tensors of the device."""
 
     def call(*positional: Any, **named: Any) -> Any:
-        memory = _Memory(device)
+        memory = DeviceMemory(device)
         found = function(
             *map(memory.there, positional), **{k: memory.there(v) for k, v in named.items()}
         )
@@ -54,7 +54,7 @@ def on_device(function: Callable[..., Any], device: str) -> Callable[..., Any]:
     return call
 
 
-class _Memory:
+class DeviceMemory:
     """The arrays of one call on the device, and the way back."""
 
     def __init__(self, device: str) -> None:
