@@ -86,6 +86,7 @@ class Calls:
                 if isinstance(tensor, torch.Tensor):
                     fresh = [DeviceMemory(DEVICE).there(one[name]) for one in built]
                     self.values.append((tensor, [value.clone() for value in fresh]))
+        torch.cuda.synchronize()  # other streams read these values
 
     def put(self, number: int | None) -> None:
         """The values of a set, or zeros, on the current stream."""
