@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times CUDA kernels against torch and torch.compile, as shares of what a + b -> c reaches in the same run.
+"""Times CUDA kernels against torch, torch.compile, Liger and FlagGems, as shares of what a + b -> c reaches then.
 
     python bench/cuda_rows.py [--families norms,softmaxes] [--only rms_norm,add] [--shapes 8192x8192] [--rounds 60]
     python bench/cuda_rows.py --check            # small sizes, results alone, also on the CPU
     ncu --set full -k regex:Run python bench/cuda_rows.py --once --only rms_norm     # one call of each, for a profiler
 
-What is timed stands in bench/row_cases.py. Each side is captured into a CUDA graph and checked against float64; then
-all sides take turns, the second cache filled with other bytes before each replay. The share is of the bytes that the
-operator must read and write, over the median time and the ceiling: the bytes per second of torch.add of three tensors
-of a gigabyte. Below 60 us the time of a kernel of one element is taken off. One line of JSON for each side goes to
-bench/results/cuda_rows.jsonl.
+What is timed stands in bench/row_cases.py, other projects' kernels in bench/row_peers.py. What of those is not
+installed, refuses a call or is wrong is left out, and a line says so. Each side is captured into a CUDA graph and
+checked against float64; then all sides take turns, the second cache filled with other bytes before each replay. The
+share is of the bytes that the operator must read and write, over the median time and the ceiling: the bytes per
+second of torch.add of three tensors of a gigabyte. Below 60 us the time of a kernel of one element is taken off. One
+line of JSON for each side goes to bench/results/cuda_rows.jsonl.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -27,6 +29,7 @@ from harness import environment, write
 try:
     import torch
     from row_cases import FAMILIES, Case
+    from row_peers import PEERS, missing, peer
 except ImportError:
     torch = None
 
@@ -57,8 +60,8 @@ def listed(results: Any) -> tuple:
     return tuple(results) if isinstance(results, (tuple, list)) else (results,)
 
 
-def check(case: Case, side: str, results: Any, exact: tuple) -> None:
-    """A result must be right before it is worth timing."""
+def check(case: Case, side: str, results: Any, exact: tuple) -> bool:
+    """A result must be right before it is worth timing; what of ours is wrong is noted."""
     dtype = next(t.dtype for t in case.tensors if t.is_floating_point())
     limit = case.tolerance * LIMITS[str(dtype)[6:]]
     for found, expected in zip(listed(results), exact, strict=True):
@@ -67,7 +70,10 @@ def check(case: Case, side: str, results: Any, exact: tuple) -> None:
         if worst > limit:
             text = f"{case.operator} {case.shape} by {side}: error {worst:.1e}, limit {limit:.1e}"
             print("WRONG:", text, flush=True)
-            WRONG.append(text)
+            if side not in PEERS:
+                WRONG.append(text)
+            return False
+    return True
 
 
 def exact_results(case: Case) -> tuple:
@@ -81,7 +87,24 @@ def sides_of(case: Case, names: list[str]) -> dict[str, Callable]:
     torch._dynamo.reset()  # formulas of one text do not count as compiled again
     compiled = torch.compile(case.formula, dynamic=False)
     sides = {"anyop": case.call, "torch": case.torch, "torch.compile": compiled}
-    return {n: partial(side, *case.tensors) for n, side in sides.items() if side and n in names}
+    found = {n: partial(side, *case.tensors) for n, side in sides.items() if side and n in names}
+    for side in filter(names.__contains__, PEERS):
+        with left_out(side, case):
+            if call := peer(side, case):
+                found[side] = call
+    return found
+
+
+@contextmanager
+def left_out(side: str, case: Case) -> Iterator[None]:
+    """Another project's kernel may refuse a call."""
+    try:
+        yield
+    except Exception as error:
+        if side not in PEERS:
+            raise
+        text = str(error).strip().split("\n")[0][:120]
+        print(f"left out: {case.operator} {case.shape} by {side}: {type(error).__name__}: {text}")
 
 
 def capture(call: Callable) -> tuple[Any, Any]:
@@ -126,14 +149,16 @@ def measure(case: Case, options, flush, limit: float, idle_us: float) -> Iterato
     """One row for each side."""
     exact, graphs, moved = exact_results(case), {}, case.bytes
     for side, call in sides_of(case, options.sides.split(",")).items():
-        graph, results = capture(call)
-        for tensor in listed(results):
-            tensor.view(torch.uint8).fill_(255)
-        graph.replay()
-        check(case, side, results, exact)
-        graphs[side] = graph
-        if not moved and side == "anyop":
-            moved = sum(t.numel() * t.element_size() for t in (*case.tensors, *listed(results)))
+        with left_out(side, case):
+            graph, results = capture(call)
+            for tensor in listed(results):
+                tensor.view(torch.uint8).fill_(255)
+            getattr(call, "reset", lambda: None)()
+            graph.replay()
+            if check(case, side, results, exact) or side not in PEERS:
+                graphs[side] = graph
+            if not moved and side == "anyop":
+                moved = sum(t.numel() * t.element_size() for t in (*case.tensors, *listed(results)))
     del exact
     for side, times in replay_in_turns(graphs, options.rounds, flush).items():
         median = statistics.median(times)
@@ -200,7 +225,7 @@ def main() -> str | None:
     parser.add_argument("--families", default=",".join(SMALL))
     parser.add_argument("--only", default="", metavar="OP,OP", help="default: all operators")
     parser.add_argument("--shapes", default="", help="default: each family's own")
-    parser.add_argument("--sides", default="anyop,torch,torch.compile")
+    parser.add_argument("--sides", default="anyop,torch,torch.compile,liger,flag_gems")
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
     parser.add_argument("--check", action="store_true", help="results of small calls alone")
     parser.add_argument("--once", action="store_true", help="one call of each, for a profiler")
@@ -223,6 +248,9 @@ def main() -> str | None:
             print(case.operator, case.shape, flush=True)
             case.call(*case.tensors)
         return torch.cuda.synchronize()
+    for side in PEERS:
+        if side in options.sides and missing(side):
+            print(missing(side))
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     limit = ceiling(options.rounds, flush)
     one = torch.zeros(1, device="cuda")

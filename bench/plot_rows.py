@@ -14,10 +14,17 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SIDES = {"anyop": "#c0392b", "torch": "#7f8c8d", "torch.compile": "#2c3e50"}
+SIDES = {
+    "anyop": "#c0392b",
+    "torch": "#7f8c8d",
+    "torch.compile": "#2c3e50",
+    "liger": "#2980b9",
+    "flag_gems": "#d9a441",
+}
+Cases = dict[tuple[str, str], dict[str, dict]]
 
 
-def newest(file: Path) -> dict[str, dict[tuple[str, str], dict[str, dict]]]:
+def newest(file: Path) -> dict[str, Cases]:
     """Lines by family, then (operator, shape), then side."""
     families: dict = defaultdict(lambda: defaultdict(dict))
     for line in file.read_text().splitlines():
@@ -27,21 +34,28 @@ def newest(file: Path) -> dict[str, dict[tuple[str, str], dict[str, dict]]]:
     return families
 
 
-def table(cases: dict[tuple[str, str], dict[str, dict]]) -> str:
+def timed(cases: Cases) -> list[str]:
+    """The sides that have a line in the family."""
+    return [side for side in SIDES if any(side in sides for sides in cases.values())]
+
+
+def table(cases: Cases) -> str:
     """Microseconds and shares of the ceiling, as Markdown."""
-    lines = ["| operator | shape | " + " | ".join(SIDES) + " |", "|---" * (2 + len(SIDES)) + "|"]
+    columns = timed(cases)
+    lines = ["| operator | shape | " + " | ".join(columns) + " |"]
+    lines.append("|---" * (2 + len(columns)) + "|")
     for (operator, shape), sides in cases.items():
         cells = [
             f"{sides[s]['median_us']:.1f} ({sides[s]['share_of_ceiling']:.0%})"
             if s in sides
             else ""
-            for s in SIDES
+            for s in columns
         ]
         lines.append(f"| `{operator}` | {shape} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def draw(family: str, cases: dict[tuple[str, str], dict[str, dict]], file: Path) -> None:
+def draw(family: str, cases: Cases, file: Path) -> None:
     """A group of bars for each operator and shape, one for each side."""
     import matplotlib
 
@@ -50,14 +64,16 @@ def draw(family: str, cases: dict[tuple[str, str], dict[str, dict]], file: Path)
     matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot
 
-    names = [f"{operator}  {shape}" for operator, shape in cases]
-    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.36 * len(names)))
-    for n, (side, colour) in enumerate(SIDES.items()):
+    names, columns = [f"{operator}  {shape}" for operator, shape in cases], timed(cases)
+    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.12 * len(columns) * len(names)))
+    step = 0.81 / len(columns)
+    for n, side in enumerate(columns):
         found = [
             (i, s[side]["share_of_ceiling"]) for i, s in enumerate(cases.values()) if side in s
         ]
-        places = [i + (n - 1) * 0.27 for i, _ in found]
-        axes.barh(places, [100 * share for _, share in found], 0.25, color=colour, label=side)
+        places = [i + (n - (len(columns) - 1) / 2) * step for i, _ in found]
+        shares = [100 * share for _, share in found]
+        axes.barh(places, shares, step - 0.02, color=SIDES[side], label=side)
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.invert_yaxis()
     axes.set_xlim(0, 105)
