@@ -96,6 +96,49 @@ def test_kernels_run_in_xlas_order():
     assert np.allclose(y, z, rtol=1e-3, atol=1e-3)
 
 
+def busy(milliseconds):
+    """A kernel on torch's stream that takes so long: what torch does next comes behind it."""
+    torch.cuda._sleep(int(2e6) * milliseconds)
+
+
+def test_a_lent_array_is_read_before_xla_uses_its_memory_again():
+    """Torch's kernel runs on torch's stream, and XLA gives memory to its own as soon as nobody holds it."""
+    (x,) = on(devices()[0], rows(1024, 1024))
+    double = jax.jit(lambda x: x * 2)
+    fill = jax.jit(lambda k: jnp.full((1024, 1024), k))
+    expected = np.asarray(x) * 2 + 1
+    fill(0.0).block_until_ready()
+    for _ in range(5):
+        lent = double(x)
+        lent.block_until_ready()
+        busy(20)
+        found = aten.add(lent, 1)
+        del lent
+        others = [fill(float(k)) for k in range(8)]
+        jax.block_until_ready(others)
+        assert np.allclose(found, expected)
+
+
+def test_a_result_stays_while_xla_reads_it():
+    """Its array is let go of while XLA's program waits, and torch would use the memory for its next tensor."""
+    (x,) = on(devices()[0], rows(2048, 2048))
+
+    @jax.jit
+    def late(x, y):
+        z = jax.lax.fori_loop(0, 60, lambda _, z: jnp.tanh(z @ x), x)
+        return z * 0 + y
+
+    expected = np.asarray(x) + 1
+    late(x, x).block_until_ready()
+    for _ in range(5):
+        y = aten.add(x, 1)
+        found = late(x, y)
+        del y
+        others = [torch.full((2048, 2048), float(k), device="cuda") for k in range(8)]
+        torch.cuda.synchronize()
+        assert len(others) == 8 and np.allclose(found, expected)
+
+
 def test_seeds():
     """An int, or one that lies on the device."""
     (half,) = on(devices()[0], np.full(1000, 0.5, np.float32))

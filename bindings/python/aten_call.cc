@@ -199,6 +199,10 @@ PyObject* Run(const AtenMatch& match, AtenCaller* caller, AtenReceiver receiver)
   }
   receiver.lends = TakeRetained() || caller->has_held;
   if (caller->home == Home::kPaddle) MarkAllWritten(match);
+  if (__builtin_expect(!caller->Finish(), 0)) {
+    if (status == kAnyopOk) AnyopAtenDrop(results, static_cast<int32_t>(op.results.size()));
+    return nullptr;
+  }
   if (__builtin_expect(status == kAnyopOk, 1)) return AtenResults(match, receiver, results);
   RaiseStatus(status, AnyopLastError());
   return nullptr;

@@ -68,6 +68,9 @@ class AtenCaller {
   bool Straighten(Lent* lent);
   // Where a call on this device memory runs. False with an error raised.
   bool SetStream(AnyopAtenOptions* options) const;
+  // Behind a call: waits where who lent the memory would use it again before torch's kernels are
+  // done. False with an error raised.
+  bool Finish() const;
   // Keeps a new reference until the call ends.
   PyObject* Keep(PyObject* object) {
     if (object) kept_.push_back(object);

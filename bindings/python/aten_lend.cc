@@ -189,6 +189,14 @@ bool AtenCaller::Straighten(Lent* lent) {
   return good || Raise(PyExc_ValueError, why);
 }
 
+// XLA knows nothing of torch's stream: what is let go of it gives to its own kernels at once.
+bool AtenCaller::Finish() const {
+  if (__builtin_expect(home != Home::kJax || !on_device_, 1)) return true;
+  const Ref cuda = Attribute(torch_objects.torch, "cuda");
+  const Ref stream(PyObject_CallMethod(cuda.get(), "current_stream", "i", on_device_->device_id));
+  return stream && Ref(PyObject_CallMethod(stream.get(), "synchronize", nullptr));
+}
+
 bool AtenCaller::SetStream(AnyopAtenOptions* options) const {
   if (__builtin_expect(said.device_id >= 0 && home == Home::kAten, 0)) {
     options->device_id = said.device_id;

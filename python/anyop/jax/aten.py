@@ -41,7 +41,12 @@ def array(holder: Any) -> jax.Array:
                 'jax.config.update("jax_enable_x64", True)'
             )
         holder = narrow
-    return jax.dlpack.from_dlpack(holder)
+    found = jax.dlpack.from_dlpack(holder)
+    if holder.device == "cpu":
+        return found
+    # XLA lets go of an array while its kernels still read it, and torch would write there on its own stream.
+    with jax.ensure_compile_time_eval():
+        return jax.block_until_ready(jnp.copy(found))
 
 
 class _Call:
