@@ -42,7 +42,7 @@ def callees():
     F = torch.nn.functional
 
     def by_triton():
-        norm[(32,)](x, w, out, ROWS, D, D, D, 1e-6, 2, D, True, num_warps=4)
+        norm[(32,)](x, w, out, ROWS, D, D, D, 1e-6, 0.0, 2, D, True, True, num_warps=4)
         return out
 
     def gated_by_triton():

@@ -3,14 +3,13 @@
 #include "python_kernel.h"
 
 #include <cstring>
+#include <memory>
 #include <utility>
-#include <vector>
 
 #include "aten_plan.h"
-#include "dtype.h"
 #include "gil.h"
+#include "kernel_values.h"
 #include "stack.h"
-#include "view.h"
 
 namespace anyop {
 namespace {
@@ -22,6 +21,7 @@ struct PythonKernel {
   PyObject* run;
   bool is_anyops;    // the aten backend: its errors are as those of any other kernel of anyop's
   aten::Plan* plan;  // what does the same without Python; nullptr: nothing does
+  std::unique_ptr<TorchWay> direct;  // nullptr: run alone calls the function
 };
 
 constexpr const char* kEnded = "its kernel is written in Python, which has ended";
@@ -101,94 +101,6 @@ void ClearFrames(PyObject* exception) {
   PyErr_Clear();
 }
 
-// The values of one call, and the views among them.
-class Values {
- public:
-  Values(const Operator& op, const char* args) : op_(op), args_(args) {}
-  ~Values() {
-    for (const auto& view : views_) Py_DECREF(view.object);
-  }
-
-  // nullptr with an error set.
-  PyObject* Make() {
-    Ref tuple(PyTuple_New(static_cast<Py_ssize_t>(op_.params.size())));
-    for (size_t i = 0; tuple && i < op_.params.size(); ++i) {
-      PyObject* value = One(op_.params[i]);
-      if (!value) return nullptr;
-      PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), value);
-    }
-    return tuple.Release();
-  }
-
-  // The name of a tensor that is still held; nullptr when none is.
-  const char* Kept() const {
-    for (const auto& view : views_) {
-      if (IsKept(view.object)) return view.name;
-    }
-    return nullptr;
-  }
-
- private:
-  template <typename T>
-  const T& Field(const Param& p) const {
-    return *reinterpret_cast<const T*>(args_ + p.offset);
-  }
-
-  PyObject* Tensor(const Param& p, const AnyopTensor* t) {
-    if (!t || t->ndim < 0) return Py_NewRef(Py_None);
-    PyObject* view = NewView(*t);
-    if (view) views_.push_back({Py_NewRef(view), p.name});
-    return view;
-  }
-
-  static PyObject* Number(const Param& p, int64_t i) {
-    if (p.kind == kAnyopBoolean) return PyBool_FromLong(i != 0);
-    if (p.kind == kAnyopScalarType) return PyUnicode_FromString(DtypeName(static_cast<int>(i)));
-    return PyLong_FromLongLong(i);
-  }
-
-  static PyObject* Text(const AnyopString& s) {
-    return s.data ? PyUnicode_FromStringAndSize(s.data, static_cast<Py_ssize_t>(s.count))
-                  : Py_NewRef(Py_None);
-  }
-
-  PyObject* One(const Param& p) {
-    if (p.IsList()) return List(p);
-    if (p.IsTensor()) return Tensor(p, Field<const AnyopTensor*>(p));
-    if (p.kind == kAnyopStr) return Text(Field<AnyopString>(p));
-    if (p.Is(kAnyopOptional) && !Field<AnyopOptionalInt>(p).has) return Py_NewRef(Py_None);
-    if (p.kind == kAnyopFloat) return PyFloat_FromDouble(Field<double>(p));
-    return Number(p, Field<int64_t>(p));
-  }
-
-  PyObject* List(const Param& p) {
-    const auto& list = Field<AnyopIntList>(p);
-    if (!list.data) return Py_NewRef(Py_None);
-    Ref made(PyList_New(static_cast<Py_ssize_t>(list.count)));
-    for (int64_t i = 0; made && i < list.count; ++i) {
-      PyObject* item = Item(p, i);
-      if (!item) return nullptr;
-      PyList_SetItem(made.get(), static_cast<Py_ssize_t>(i), item);
-    }
-    return made.Release();
-  }
-
-  PyObject* Item(const Param& p, int64_t i) {
-    if (p.IsTensor()) return Tensor(p, &Field<AnyopTensorList>(p).data[i]);
-    if (p.kind == kAnyopStr) return Text(Field<AnyopStringList>(p).data[i]);
-    if (p.kind == kAnyopFloat) return PyFloat_FromDouble(Field<AnyopFloatList>(p).data[i]);
-    return Number(p, Field<AnyopIntList>(p).data[i]);
-  }
-
-  struct Named {
-    PyObject* object;
-    const char* name;
-  };
-  const Operator& op_;
-  const char* args_;
-  std::vector<Named> views_;
-};
-
 // Says where it comes from, beside its text; before Python 3.11 exceptions have no notes.
 void Note(PyObject* exception, const PythonKernel& kernel) {
   const Ref add(Attribute(exception, "add_note"));
@@ -198,7 +110,7 @@ void Note(PyObject* exception, const PythonKernel& kernel) {
 }
 
 // The error that is set fails the call: as itself where the thread is Python's, else by its text.
-int32_t FailWithError(const PythonKernel& kernel, const Values& values, bool is_pythons,
+int32_t FailWithError(const PythonKernel& kernel, const KernelValues& values, bool is_pythons,
                       AnyopCall* call) {
   int32_t status;
   std::string text;
@@ -220,13 +132,46 @@ int32_t FailWithError(const PythonKernel& kernel, const Values& values, bool is_
   return call->fail(call, status, text.c_str());
 }
 
+// What follows a call that gave result, or an error; nothing of it is held any more.
+int32_t Finish(const PythonKernel& self, const KernelValues& values, const Ref& result,
+               bool is_pythons, AnyopCall* call) {
+  if (!result) return FailWithError(self, values, is_pythons, call);
+  if (values.Kept()) PyGC_Collect();  // cycles of the function's own may hold them
+  if (const char* kept = values.Kept()) {
+    const std::string text = self.name + " keeps " + kept +
+                             ", whose memory is there for it only during the call; copy it";
+    return call->fail(call, kAnyopValueError, text.c_str());
+  }
+  return kAnyopOk;
+}
+
+// The function itself, with torch's tensors. kAnyopPending: this call is for run.
+int32_t RunDirect(const PythonKernel& self, const void* args, bool is_pythons, AnyopCall* call) {
+  KernelValues values(*self.op, static_cast<const char*>(args), self.direct.get());
+  Ref result;
+  {
+    const TorchState state(*self.direct, *call);
+    Ref positional, named;
+    if (!state || !HasStack() || !values.Make(self.direct->names, &positional, &named)) {
+      PyErr_Clear();
+      return kAnyopPending;
+    }
+    result = Ref(PyObject_Call(self.direct->function.get(), positional.get(), named.get()));
+  }
+  return Finish(self, values, result, is_pythons, call);
+}
+
 int32_t Run(const void* args, AnyopCall* call) {
   const bool is_pythons = !IsEnding() && PyGILState_GetThisThreadState();
   const WithGil gil;
   if (!gil) return call->fail(call, kAnyopNotImplemented, kEnded);
   const PlainFrames frames;
   const auto& self = *static_cast<const PythonKernel*>(call->context);
-  Values values(*self.op, static_cast<const char*>(args));
+  if (self.direct && self.direct->HasRun(call->device_type)) {
+    const int32_t status = RunDirect(self, args, is_pythons, call);
+    if (status != kAnyopPending) return status;
+  }
+  KernelValues values(*self.op, static_cast<const char*>(args), nullptr);
   Ref result;
   {
     const Ref tuple(HasStack() ? values.Make() : nullptr);
@@ -236,14 +181,8 @@ int32_t Run(const void* args, AnyopCall* call) {
                                          call->device_id, static_cast<unsigned long long>(stream)));
     }
   }
-  if (!result) return FailWithError(self, values, is_pythons, call);
-  if (values.Kept()) PyGC_Collect();  // cycles of the function's own may hold them
-  if (const char* kept = values.Kept()) {
-    const std::string text = self.name + " keeps " + kept +
-                             ", whose memory is there for it only during the call; copy it";
-    return call->fail(call, kAnyopValueError, text.c_str());
-  }
-  return kAnyopOk;
+  if (result && self.direct) self.direct->NoteRun(call->device_type);
+  return Finish(self, values, result, is_pythons, call);
 }
 
 // Python makes the calls that the plan cannot, and says what is wrong with others.
@@ -269,8 +208,12 @@ bool Take(const Implementation& implementation, Ref answer, AnyopKernel* run, vo
   if (answer.get() == Py_None) return true;
   aten::Plan* plan = TakePlan(*implementation.op, implementation.name, answer.get());
   *run = plan ? RunPlanned : Run;
-  *context = new PythonKernel{implementation.op, implementation.name, answer.get(),
-                              implementation.form == "aten", plan};
+  *context = new PythonKernel{implementation.op,
+                              implementation.name,
+                              answer.get(),
+                              implementation.form == "aten",
+                              plan,
+                              TakeTorchWay(answer.get())};
   answer.Release();
   return true;
 }
@@ -295,6 +238,7 @@ bool RaiseKernelError(const char* message) {
 void ForgetCallable(void* resolver, void* context) {
   auto* kernel = static_cast<PythonKernel*>(context);
   if (kernel) ReleaseObject(kernel->run);
+  if (kernel && kernel->direct) ForgetTorchWay(std::move(kernel->direct));
   if (kernel && kernel->plan) aten::FreePlan(kernel->plan);
   if (resolver) ReleaseObject(resolver);
   delete kernel;

@@ -7,7 +7,6 @@
 #include <mutex>
 
 #include "query.h"
-#include "torch_tensor.h"
 
 namespace anyop {
 namespace {
@@ -219,6 +218,18 @@ PyObject* NewTorchTensor(const TorchMode& mode, AnyopTensor* tensor) {
   PyObject* object = g.wrap(&impl);
   mode.glue->release(impl);
   return object;
+}
+
+bool FindTorchLender(TorchLender* lender) {
+  const Ref frameworks(PyImport_ImportModule("anyop._frameworks"));
+  Ref torch(frameworks ? PyObject_CallMethod(frameworks.get(), "real_torch", nullptr) : nullptr);
+  std::string why;
+  const bool found = torch && torch.get() != Py_None && InitTorchGuard(torch.get(), &why);
+  PyErr_Clear();
+  const Guard* g = found ? guard.load(std::memory_order_acquire) : nullptr;
+  if (!g || !g->glue) return false;
+  *lender = {g->glue, g->wrap, torch.Release()};  // torch is never unloaded
+  return true;
 }
 
 }  // namespace anyop

@@ -8,6 +8,7 @@
 #include "../torch_glue/torch_glue.h"
 #include "python.h"
 #include "source.h"
+#include "torch_tensor.h"
 
 namespace anyop {
 
@@ -49,5 +50,14 @@ PyObject* NewTorchTensor(const TorchMode& mode, AnyopTensor* tensor);
 
 // By the glue: the address of its c10::TensorImpl.
 void* TorchTensorImpl(PyObject* object);
+
+// What makes torch's Python tensors over memory; borrowed, for ever.
+struct TorchLender {
+  const AnyopTorchGlue* glue = nullptr;
+  WrapTensor wrap = nullptr;
+  PyObject* torch = nullptr;  // the module
+};
+// False where torch is not loaded or there is no glue for it.
+bool FindTorchLender(TorchLender* lender);
 
 }  // namespace anyop

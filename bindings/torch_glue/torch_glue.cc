@@ -16,13 +16,12 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "torch_lend.h"
+
 // Of libtorch_cpu; the headers they stand in would cost seconds.
 namespace at {
 TORCH_API bool hasCallbacks();
-namespace impl {
-TORCH_API bool torch_function_mode_enabled();
 }
-}  // namespace at
 namespace torch::autograd {
 struct ForwardADLevel {
   TORCH_API static std::shared_ptr<ForwardADLevel> try_get_by_idx(uint64_t level);
@@ -268,9 +267,17 @@ const AnyopTorchGlue glue = {
     Release,
     Hold,
     LetGo,
+    anyop::glue::Enter,
+    anyop::glue::Leave,
+    anyop::glue::Lend,
+    anyop::glue::IsKept,
+    anyop::glue::TakeBack,
 };
 
 }  // namespace
+
+// A kernel's first call on a device is made by Python, and brings torch's start about.
+void anyop::glue::StartCuda(c10::Device) {}
 
 extern "C" __attribute__((visibility("default"))) const AnyopTorchGlue* AnyopTorchGlueEntry() {
   return &glue;

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define ANYOP_TORCH_GLUE_VERSION 2u
+#define ANYOP_TORCH_GLUE_VERSION 3u
 
 /* How a call may go on; the worst of its tensors' verdicts holds. */
 typedef enum AnyopTorchVerdict {
@@ -63,6 +63,18 @@ typedef struct AnyopTorchGlue {
      cannot be resized. NULL when there is none to keep. */
   void* (*hold)(void* impl);
   void (*let_go)(void* held);
+  /* Until leave this thread calls plain kernels and nothing else (no gradients, autocast, modes,
+     handlers of __torch_function__), on that CUDA device and stream where device_type is 2. NULL
+     where torch cannot. */
+  void* (*enter)(int32_t device_type, int32_t device_id, void* stream);
+  void (*leave)(void* entered);
+  /* A tensor over somebody's memory, to be taken back: an owned reference in *impl. NULL where
+     torch has no such tensor. */
+  void* (*lend)(const AnyopTensor* tensor, void** impl);
+  /* Whether more than the loan refers to the memory. */
+  int32_t (*is_kept)(void* lent);
+  /* Who still refers to it finds no memory there. */
+  void (*take_back)(void* lent);
 } AnyopTorchGlue;
 
 typedef const AnyopTorchGlue* (*AnyopTorchGlueFunction)(

@@ -18,6 +18,6 @@ def add(x, y, alpha, *, out):
     """Writes out; torch's tensors. One that is not contiguous, such as a broadcast one, is copied first."""
     x, y, place = x.contiguous(), y.contiguous(), out.contiguous()
     if out.numel():
-        _add[(triton.cdiv(out.numel(), 2048),)](x, y, place, out.numel(), alpha, 2048, num_warps=8)
+        _add[((out.numel() + 2047) // 2048,)](x, y, place, out.numel(), alpha, 2048, num_warps=8)
     if place is not out:
         out.copy_(place)

@@ -23,7 +23,7 @@ def gelu(x, approximate, *, out):
     """Writes out; torch's tensors. One that is not contiguous is copied first."""
     x, place = x.contiguous(), out.contiguous()
     if out.numel():
-        _gelu[(triton.cdiv(out.numel(), 2048),)](
+        _gelu[((out.numel() + 2047) // 2048,)](
             x, place, out.numel(), 2048, approximate == "tanh", num_warps=8
         )
     if place is not out:

@@ -22,11 +22,13 @@ def silu_and_mul(x, *, out):
     if out.numel() == 0:
         return
     D = out.shape[-1]
-    x, place = x.reshape(-1, 2 * D), out.reshape(-1, D)
-    block = min(triton.next_power_of_2(D), 2048)
+    x = x if x.ndim == 2 else x.reshape(-1, 2 * D)
+    place = out if out.ndim == 2 else out.reshape(-1, D)
+    rows = x.shape[0]
+    block = min(1 << (D - 1).bit_length(), 2048)
     tile_rows = max(1, min(2048 // block, 32))
-    _silu_and_mul[(triton.cdiv(len(x), tile_rows), triton.cdiv(D, block))](
-        x, place, len(x), D, x.stride(0), place.stride(0), tile_rows, block
+    _silu_and_mul[((rows + tile_rows - 1) // tile_rows, (D + block - 1) // block)](
+        x, place, rows, D, x.stride(0), place.stride(0), tile_rows, block
     )
     if place.data_ptr() != out.data_ptr():  # its leading dimensions are not one: a copy
         out.copy_(place.view_as(out))

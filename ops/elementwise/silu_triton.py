@@ -18,6 +18,6 @@ def silu(x, *, out):
     """Writes out; torch's tensors. One that is not contiguous is copied first."""
     x, place = x.contiguous(), out.contiguous()
     if out.numel():
-        _silu[(triton.cdiv(out.numel(), 2048),)](x, place, out.numel(), 2048, num_warps=8)
+        _silu[((out.numel() + 2047) // 2048,)](x, place, out.numel(), 2048, num_warps=8)
     if place is not out:
         out.copy_(place)

@@ -63,13 +63,15 @@ def layer_norm(x, weight, bias, eps, weight_offset, dtype, *, out):
     if out.numel() == 0:
         return
     D = x.shape[-1]
-    x, place = x.reshape(-1, D), out.reshape(-1, D)
+    x = x if x.ndim == 2 else x.reshape(-1, D)
+    place = out if out.ndim == 2 else out.reshape(-1, D)
+    rows = x.shape[0]
     whole = D <= LONGEST_TILE
-    block = triton.next_power_of_2(D) if whole else 4096
+    block = 1 << (D - 1).bit_length() if whole else 4096
     tile_rows = max(1, min(2048 // block, 32))
     warps = min(max(block * tile_rows // 512, 1), 16)
-    _layer_norm[(triton.cdiv(len(x), tile_rows),)](
-        x, x if weight is None else weight, x if bias is None else bias, place, len(x), D, x.stride(0),
+    _layer_norm[((rows + tile_rows - 1) // tile_rows,)](
+        x, x if weight is None else weight, x if bias is None else bias, place, rows, D, x.stride(0),
         place.stride(0), eps, weight_offset, tile_rows, block, whole, weight is not None, bias is not None,
         num_warps=warps,
     )  # fmt: skip

@@ -58,18 +58,19 @@ def rms_norm_backward(grad_out, x, weight, eps, weight_offset, *, grad_x, grad_w
             grad_weight.zero_()
         return
     grad_out, x = grad_out.reshape(-1, D), x.reshape(-1, D)
+    rows = x.shape[0]
     place = x if grad_x is None else grad_x.reshape(-1, D)
-    programs = min(len(x), PROGRAMS)
+    programs = min(rows, PROGRAMS)
     sums = torch.empty(
         (programs, D) if grad_weight is not None else 0, dtype=torch.float32, device=x.device
     )
-    block = triton.next_power_of_2(D)
+    block = 1 << (D - 1).bit_length()
     _rms_norm_backward[(programs,)](
-        grad_out, x, x if weight is None else weight, place, sums, len(x), D, grad_out.stride(0), x.stride(0),
+        grad_out, x, x if weight is None else weight, place, sums, rows, D, grad_out.stride(0), x.stride(0),
         place.stride(0), eps, weight_offset, block, weight is not None, grad_x is not None, grad_weight is not None,
         num_warps=min(max(block // 512, 1), 16),
     )  # fmt: skip
     if grad_x is not None and place.data_ptr() != grad_x.data_ptr():
         grad_x.copy_(place.view_as(grad_x))
     if grad_weight is not None:
-        _add_up[(triton.cdiv(D, 64),)](sums, grad_weight, programs, D, 16, 64, num_warps=2)
+        _add_up[((D + 63) // 64,)](sums, grad_weight, programs, D, 16, 64, num_warps=2)

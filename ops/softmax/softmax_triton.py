@@ -66,12 +66,12 @@ def softmax(x, dim, *, out):
     inner = shape[dim + 1 :].numel() if x.shape else 1
     outer = x.numel() // (N * inner)
     if inner == 1 and N <= LONGEST_TILE:
-        block = triton.next_power_of_2(N)
+        block = 1 << (N - 1).bit_length()
         tile_rows = max(1, min(2048 // block, 32))
         warps = min(max(block * tile_rows // 512, 1), 16)
-        grid, tile = (triton.cdiv(outer, tile_rows),), (True, 1, block, tile_rows)
+        grid, tile = ((outer + tile_rows - 1) // tile_rows,), (True, 1, block, tile_rows)
     else:
-        width = min(triton.next_power_of_2(inner), 64)
-        block, warps = min(triton.next_power_of_2(N), 4096 // width), 8
-        grid, tile = (outer, triton.cdiv(inner, width)), (False, width, block, 1)
+        width = min(1 << (inner - 1).bit_length(), 64)
+        block, warps = min(1 << (N - 1).bit_length(), 4096 // width), 8
+        grid, tile = (outer, (inner + width - 1) // width), (False, width, block, 1)
     _softmax[grid](x, out, outer, N, inner, *tile, num_warps=warps)

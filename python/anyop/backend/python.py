@@ -21,7 +21,7 @@ from typing import Any
 from anyop import _operators
 from anyop._paths import is_installed
 from anyop.adapter.dtypes import NAMES
-from anyop.backend.arrays import FRAMEWORKS, Numpy
+from anyop.backend.arrays import FRAMEWORKS, Numpy, Torch
 
 Run = Callable[[tuple, int, int, int], None]
 
@@ -150,6 +150,8 @@ def _runner(function: Callable, arrays: Numpy, how: Signature) -> Run:
                 found = function(*positional, **keywords)
                 _put(function, arrays, dict(zip(names, values[count:])), found)
 
+    if isinstance(arrays, Torch) and how.writes and not how.lacks:
+        run.__dict__["direct"] = function, (*how.by_keyword, *names)  # see kernel_values.h
     return run
 
 
