@@ -55,6 +55,11 @@ void EndLoan(void*, void* context) {
 class ShimCall {
  public:
   ShimCall(const Op& op, const AnyopAtenValue* arguments) : op_(op), arguments_(arguments) {}
+  ShimCall(const ShimCall&) = delete;
+  ShimCall& operator=(const ShimCall&) = delete;
+  ~ShimCall() {
+    for (const TensorHandle tensor : written_) Shim().delete_tensor(tensor);
+  }
 
   int32_t Run(AnyopAtenValue* results) {
     const auto count = op_.params.size();
@@ -184,6 +189,7 @@ class ShimCall {
     int32_t failed = 0;
     if (value.tag == kAnyopAtenMemoryOf) {
       if (const int32_t status = Borrow(p, *value.as.memory, &made)) return status;
+      if (p.Is(kAnyopAtenWrites)) failed = Shim().new_handle(made, &written_.emplace_back());
     } else if (value.tag == kAnyopAtenTorch) {
       failed = Shim().new_handle(HandleOf(value.as.tensor), &made);
     } else if (value.tag == kAnyopAtenNone) {
@@ -292,6 +298,8 @@ class ShimCall {
   const Op& op_;
   const AnyopAtenValue* arguments_;
   std::vector<const AnyopAtenValue*> copied_;
+  // Where there are two results torch lets go of the stack's tensors before it returns them.
+  std::vector<TensorHandle> written_;
   Value stack_[64] = {};
 };
 
