@@ -56,8 +56,14 @@ inline void RunRmsNorm(const torch::Tensor& x, const torch::Tensor& weight, torc
   const AnyopTensor views[] = {View(x), View(weight)};
   AnyopTensor result = View(out);
   const int64_t D = x.size(-1);
-  const RmsNormArgs args = {{sizeof(RmsNormArgs), 1}, &views[0], &views[1], eps, &result, D,
-                            x.numel() / (D ? D : 1)};
+  RmsNormArgs args = {};
+  args.base = {sizeof(RmsNormArgs), 1};
+  args.x = &views[0];
+  args.weight = &views[1];
+  args.eps = eps;
+  args.out = &result;
+  args.D = D;
+  args.rows = x.numel() / (D ? D : 1);
   AnyopCall call = MakeCall();
   TORCH_CHECK(anyop_rms_norm_cpu(&args, &call) == 0, "the kernel failed");
 }
@@ -77,15 +83,16 @@ inline std::tuple<torch::Tensor, torch::Tensor> RmsNormBackward(const torch::Ten
   const AnyopTensor views[] = {View(grad_out), View(x), View(weight)};
   AnyopTensor results[] = {View(grad_x), View(grad_weight)};
   const int64_t D = x.size(-1);
-  const RmsNormBackwardArgs args = {{sizeof(RmsNormBackwardArgs), 1},
-                                    &views[0],
-                                    &views[1],
-                                    &views[2],
-                                    eps,
-                                    &results[0],
-                                    &results[1],
-                                    D,
-                                    x.numel() / (D ? D : 1)};
+  RmsNormBackwardArgs args = {};
+  args.base = {sizeof(RmsNormBackwardArgs), 1};
+  args.grad_out = &views[0];
+  args.x = &views[1];
+  args.weight = &views[2];
+  args.eps = eps;
+  args.grad_x = &results[0];
+  args.grad_weight = &results[1];
+  args.D = D;
+  args.rows = x.numel() / (D ? D : 1);
   AnyopCall call = MakeCall();
   TORCH_CHECK(anyop_rms_norm_backward_cpu(&args, &call) == 0, "the kernel failed");
   return {grad_x, grad_weight};
