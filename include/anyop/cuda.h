@@ -7,10 +7,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include <atomic>
 #include <type_traits>
 
-#include "anyop/cuda_error.h"
+#include "anyop/cuda_launch.h"
 #include "anyop/kernel.h"
 
 // Whether the compiler is one for NVIDIA's GPUs, which takes their instructions in asm. Each asm
@@ -37,93 +36,7 @@ struct WideOf<double> {
 template <typename T>
 using Wide = typename WideOf<T>::Type;
 
-// ---- host: launches ----
-
-inline cudaStream_t StreamOf(const AnyopCall* call) {
-  return static_cast<cudaStream_t>(call->stream);
-}
-
-// kAnyopOk, or the call's failure with CUDA's own text.
-inline int32_t Check(AnyopCall* call, cudaError_t error, const char* doing) {
-  if (__builtin_expect(error == cudaSuccess, 1)) return kAnyopOk;
-  char text[512];
-  WriteError(text, sizeof text, error, doing);
-  return call->fail(
-      call, error == cudaErrorMemoryAllocation ? kAnyopOutOfMemory : kAnyopDeviceError, text);
-}
-
-// Starts a kernel on the call's stream. Its arguments are of exactly the kernel's types.
-struct Launch {
-  dim3 grid, block;
-  size_t shared_bytes = 0;
-  bool overlaps = false;  // may start before the kernel before it ends (PDL), see WaitForWork
-  int cluster = 1;        // blocks that share their memory (Hopper)
-
-  template <typename... Arguments>
-  int32_t Run(AnyopCall* call, void (*kernel)(Arguments...), Arguments... arguments) const {
-    cudaLaunchAttribute attributes[2] = {};
-    const cudaLaunchConfig_t config = Configure(call, attributes);
-    return Check(call, cudaLaunchKernelEx(&config, kernel, arguments...), "starting its kernel");
-  }
-  // So many clusters run at once on an idle device.
-  template <typename... Arguments>
-  int32_t CountClusters(AnyopCall* call, void (*kernel)(Arguments...), int* count) const {
-    cudaLaunchAttribute attributes[2] = {};
-    const cudaLaunchConfig_t config = Configure(call, attributes);
-    return Check(call, cudaOccupancyMaxActiveClusters(count, kernel, &config),
-                 "asking for its clusters");
-  }
-
- private:
-  cudaLaunchConfig_t Configure(AnyopCall* call, cudaLaunchAttribute (&attributes)[2]) const {
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = StreamOf(call);
-    config.attrs = attributes;
-    if (overlaps) {
-      cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
-      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      attribute.val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (cluster > 1) {
-      cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
-      attribute.id = cudaLaunchAttributeClusterDimension;
-      attribute.val.clusterDim.x = static_cast<unsigned>(cluster);
-      attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    }
-    return config;
-  }
-};
-
-// What launches are planned by; read once for each device. The call's device is current.
-struct Limits {
-  int multiprocessors, shared_bytes_of_block, shared_bytes, major;
-};
-inline int32_t ReadLimits(AnyopCall* call, Limits* limits) {
-  constexpr int kMaxDevices = 64;
-  static std::atomic<const Limits*> known[kMaxDevices];
-  const int device = call->device_id;
-  const bool kept = device >= 0 && device < kMaxDevices;
-  if (const Limits* found = kept ? known[device].load(std::memory_order_acquire) : nullptr) {
-    *limits = *found;
-    return kAnyopOk;
-  }
-  const auto read = [&](int* value, cudaDeviceAttr attribute) {
-    return Check(call, cudaDeviceGetAttribute(value, attribute, device), "asking for its limits");
-  };
-  if (int32_t status = read(&limits->multiprocessors, cudaDevAttrMultiProcessorCount))
-    return status;
-  if (int32_t status =
-          read(&limits->shared_bytes_of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin))
-    return status;
-  if (int32_t status = read(&limits->shared_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor))
-    return status;
-  if (int32_t status = read(&limits->major, cudaDevAttrComputeCapabilityMajor)) return status;
-  if (kept) known[device].store(new Limits(*limits), std::memory_order_release);
-  return kAnyopOk;
-}
+// ---- host: types and operands ----
 
 // Calls body with a zero of the C++ type of a floating dtype.
 template <typename Body>
@@ -267,6 +180,32 @@ unsigned MaxOfTwo(T zero, unsigned a, unsigned b) {
                    fmaxf(WidenHigh(zero, a), WidenHigh(zero, b)));
 }
 #endif
+
+// The greater of two; NaN if one is.
+__device__ inline float AtLeast(float v, float limit) {
+#if ANYOP_PTX
+  float most;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(v), "f"(limit));
+  return most;
+#else
+  return v >= limit || v != v ? v : limit;
+#endif
+}
+// Of a magnitude and a number; NaN is above infinity.
+struct GreaterMagnitude {
+  __device__ float operator()(float a, float b) const { return AtLeast(fabsf(b), a); }
+};
+// The greater magnitudes of two elements each; NaN is above infinity.
+template <typename T>
+__device__ unsigned MaxMagnitudeOfTwo(T, unsigned a, unsigned b) {
+  a &= 0x7fff7fffu, b &= 0x7fff7fffu;  // magnitudes have the order of their bits
+#if ANYOP_PTX
+  return __vmaxu2(a, b);
+#else
+  const unsigned low = (a & 0xffff) > (b & 0xffff) ? a & 0xffff : b & 0xffff;
+  return low | (a >> 16 > b >> 16 ? a & 0xffff0000u : b & 0xffff0000u);
+#endif
+}
 
 // a * b + c, rounded once wherever it stands: the compiler's own choice differs from place to
 // place.

@@ -5,7 +5,19 @@
 
 #include "anyop/cuda_row_operands.h"
 
+#if ANYOP_PTX
+#include <cooperative_groups.h>
+#endif
+
 namespace anyop::cuda {
+
+// For a kernel with Launch::cooperative: waits until all its blocks are here, and sees what they
+// have written. The counter is the driver's, one for each launch, replayed graphs among them.
+__device__ inline void WaitForGrid() {
+#if ANYOP_PTX
+  cooperative_groups::this_grid().sync();
+#endif
+}
 
 // The results of sums over rows: tensors (D) of any floating dtype, NULL where not wanted.
 template <int kSums>
@@ -14,60 +26,102 @@ struct SumsTo {
   AnyopDtype dtype[kSums];
 };
 
-// Block (b, s): 32 columns of sum s. A thread adds kPer columns (4, or 1) of the parts lane,
-// lane + kLanes, ..., and the lanes meet in shared memory.
+// `count` parts of (kSums, D), and how a grid shares their columns: a block takes runs of `wide`
+// threads, a power of two up to 32, side by side, of kPer columns each; its other threads share the
+// parts.
+template <int kSums>
+struct PartsToAdd {
+  SumsTo<kSums> to;
+  int64_t D;
+  int count, wide;
+
+  // As few columns a block as leave no block without any, and no thread without a part.
+  PartsToAdd(const SumsTo<kSums>& to, int64_t D, int64_t parts, int64_t blocks, int per,
+             int threads)
+      : to(to), D(D), count(static_cast<int>(parts)), wide(4) {
+    while (wide < 32 && (wide * per * blocks < D * kSums || threads / wide > count)) wide *= 2;
+  }
+};
+// What AddParts needs of shared memory.
+template <typename W>
+constexpr int BytesToAdd(int threads, int per) {
+  return threads * per * static_cast<int>(sizeof(W));
+}
+
+// By all threads of a grid. In an order that depends on the launch alone.
 template <typename W, int kPer, int kSums>
-__global__ void __launch_bounds__(256)
-    AddParts(const W* parts, const SumsTo<kSums> to, int count, int64_t D) {
-  constexpr int kColumns = 32 / kPer, kLanes = 256 / kColumns;
-  __shared__ double sums[kLanes][33];  // hundreds of parts would lose digits in float32
-  const int s = blockIdx.y;
-  if (!to.data[s]) return;
-  const int column = threadIdx.x % kColumns * kPer, lane = threadIdx.x / kColumns;
-  const int64_t first = int64_t{blockIdx.x} * 32;
-  double sum[kPer] = {};
-  WaitForWork();
-  if (first + column < D) {
-    const auto* from = reinterpret_cast<const Vector<W, kPer>*>(parts + s * D + first + column);
-    const int64_t step = kSums * (D / kPer);
-    constexpr int kAhead = 5;  // on their way at once
+__device__ void AddParts(const W* parts, const PartsToAdd<kSums>& add, W* shared) {
+  const int wide = add.wide, side = threadIdx.x & (wide - 1), chunk = wide * kPer;
+  const int lane = threadIdx.x / wide, lanes = blockDim.x / wide, warps = blockDim.x / 32;
+  const int64_t all = add.D * kSums;
+  for (int64_t first = int64_t{blockIdx.x} * chunk; first < all;
+       first += int64_t{gridDim.x} * chunk) {
+    const int64_t at = first + side * kPer;
+    W sum[kPer] = {};
+    if (at < all) {
+      const auto* from = reinterpret_cast<const Vector<W, kPer>*>(parts + at);
+      constexpr int kAhead = 8;  // on their way at once
 #pragma unroll 1
-    for (int i = lane; i < count; i += kAhead * kLanes) {
-      Vector<W, kPer> part[kAhead] = {};
+      for (int i = lane; i < add.count; i += kAhead * lanes) {
+        Vector<W, kPer> part[kAhead] = {};
 #pragma unroll
-      for (int j = 0; j < kAhead; ++j) {
-        if (i + j * kLanes < count) part[j] = from[(i + j * kLanes) * step];
-      }
+        for (int j = 0; j < kAhead; ++j) {
+          if (i + j * lanes < add.count) part[j] = from[(i + j * lanes) * (all / kPer)];
+        }
+        // In pairs: hundreds of parts one behind the other would lose digits.
 #pragma unroll
-      for (int k = 0; k < kPer; ++k) {
-        W few = part[0].at[k];
+        for (int step = 1; step < kAhead; step *= 2) {
 #pragma unroll
-        for (int j = 1; j < kAhead; ++j) few += part[j].at[k];
-        sum[k] += few;
+          for (int j = 0; j < kAhead; j += 2 * step) {
+#pragma unroll
+            for (int k = 0; k < kPer; ++k) part[j].at[k] += part[j + step].at[k];
+          }
+        }
+#pragma unroll
+        for (int k = 0; k < kPer; ++k) sum[k] += part[0].at[k];
       }
     }
+    for (int step = wide; step < 32; step *= 2) {
+#pragma unroll
+      for (int k = 0; k < kPer; ++k) sum[k] += __shfl_xor_sync(~0u, sum[k], step);
+    }
+    if (threadIdx.x % 32 < wide) {
+#pragma unroll
+      for (int k = 0; k < kPer; ++k) shared[(threadIdx.x / 32 * wide + side) * kPer + k] = sum[k];
+    }
+    __syncthreads();
+    for (int c = threadIdx.x; c < chunk && first + c < all; c += blockDim.x) {
+      W total = 0;
+      for (int w = 0; w < warps; ++w) total += shared[w * chunk + c];
+      int64_t d = first + c;
+      int s = 0;
+      for (; d >= add.D; d -= add.D) ++s;
+      if (add.to.data[s]) WriteFloating<W>(add.to.data[s], d, add.to.dtype[s], total);
+    }
+    __syncthreads();
   }
-#pragma unroll
-  for (int k = 0; k < kPer; ++k) sums[lane][column + k] = sum[k];
-  __syncthreads();
-  // Eight threads for each column: few steps, one behind the other.
-  const int d = threadIdx.x / 8, share = threadIdx.x % 8;
-  double total = 0;
-#pragma unroll
-  for (int i = 0; i < kLanes; i += 8) total += sums[share + i][d];
-  total = SumLanes(total, 8);
-  if (share == 0 && first + d < D)
-    WriteFloating<W>(to.data[s], first + d, to.dtype[s], static_cast<W>(total));
+}
+
+template <typename W, int kPer, int kSums>
+__global__ void __launch_bounds__(256)
+    AddPartsAlone(const W* parts, const __grid_constant__ PartsToAdd<kSums> add) {
+  __shared__ W shared[256 * kPer];
+  WaitForWork();
+  AddParts<W, kPer>(parts, add, shared);
 }
 
 // parts: (count, kSums, D). Of 0 parts: zeros. overlaps: the kernel before calls LetNextStart.
 template <typename W, int kSums>
 int32_t RunAddParts(AnyopCall* call, const W* parts, const SumsTo<kSums>& to, int64_t count,
                     int64_t D, bool overlaps) {
-  const Launch launch{dim3(static_cast<unsigned>(CeilDiv(D, 32)), kSums), dim3(256), 0, overlaps};
-  const int n = static_cast<int>(count);
-  return D % 4 ? launch.Run(call, AddParts<W, 1, kSums>, parts, to, n, D)
-               : launch.Run(call, AddParts<W, 4, kSums>, parts, to, n, D);
+  constexpr int64_t kMost = 1024, kThreads = 256;
+  const int per = D % 4 ? 1 : 4;
+  const PartsToAdd<kSums> add(to, D, count, kMost, per, kThreads);
+  const int64_t blocks = CeilDiv(D * kSums, add.wide * per);
+  const Launch launch{dim3(static_cast<unsigned>(blocks < kMost ? blocks : kMost)), dim3(kThreads),
+                      0, overlaps};
+  return per == 1 ? launch.Run(call, AddPartsAlone<W, 1, kSums>, parts, add)
+                  : launch.Run(call, AddPartsAlone<W, 4, kSums>, parts, add);
 }
 
 }  // namespace anyop::cuda

@@ -34,9 +34,10 @@
 // Who does what: as many blocks as fit stay on the device and walk over rows, which are copied to
 // shared memory ahead (cuda_ring.h); a thread keeps the sums of its columns in registers. Short
 // rows are shared by lanes of a warp, without the copies, long ones by the blocks of a cluster
-// (Hopper), each of which takes a slice of the columns. Each walker writes its sums as a part,
-// and a second kernel adds the parts in order. Rows that are too long or not aligned are read again
-// for their columns, by blocks that walk down some columns.
+// (Hopper), each of which takes a slice of the columns. Each walker writes its sums as a part, and
+// the parts are added in order: by the same blocks where they wait for one another, which is half a
+// launch cheaper, else by a second kernel. Rows that are too long or not aligned are read again for
+// their columns, by blocks that walk down some columns.
 namespace anyop::cuda {
 
 // ---- kernels ----
@@ -51,7 +52,8 @@ constexpr bool kHasRegisters =
 template <typename T, int kVectors, typename Op>
 __global__ void __launch_bounds__(kMaxSummingThreads, 1)
     SumInRing(const __grid_constant__ Op op, int64_t rows, int vectors, int slice, int slices,
-              int stages, Wide<T>* parts) {
+              int stages, Wide<T>* parts, const __grid_constant__ PartsToAdd<Op::kSums> add,
+              bool adds) {
   __shared__ Meeting<Wide<T>> meeting;
   __shared__ __align__(8) uint64_t barriers[RowRing<Op::kInputs>::kMaxStages];
   const int walker = static_cast<int>(blockIdx.x) / slices;
@@ -77,7 +79,11 @@ __global__ void __launch_bounds__(kMaxSummingThreads, 1)
     constexpr bool kKeeps = Op::kPlain && kHasRegisters<T, kVectors, Op>;
     walk(row.template Hold<kKeeps>(columns)...);
   });
-  if (parts) row.WritePart(sums, parts, walker);
+  if (!parts) return;
+  row.WritePart(sums, parts, walker);
+  if (!adds) return;
+  WaitForGrid();
+  AddParts<Wide<T>, 4>(parts, add, reinterpret_cast<Wide<T>*>(DynamicShared()));
 }
 
 // The lanes of a warp that share rows walk over them.
@@ -200,7 +206,8 @@ struct SummingCall {
   template <int kVectors, typename Op>
   int32_t InRing(const Op& op, int slice, int slices, int threads, int stages, bool* fits) const {
     const auto kernel = SumInRing<T, kVectors, Op>;
-    const int bytes = stages * Op::kInputs * 16 * slice;
+    const int of_ring = stages * Op::kInputs * 16 * slice, of_sums = BytesToAdd<W>(threads, 4);
+    const int bytes = of_ring > of_sums ? of_ring : of_sums;
     if (int32_t status = Check(
             call, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
             "asking for shared memory"))
@@ -219,10 +226,21 @@ struct SummingCall {
     if (WantsSums() && !parts) return kAnyopOutOfMemory;
     launch.grid = dim3(static_cast<unsigned>(count * slices));
     const int vectors = static_cast<int>(shape.D / kPerVector<T>);
-    if (int32_t status =
-            launch.Run(call, kernel, op, shape.rows, vectors, slice, slices, stages, parts))
-      return status;
-    return parts ? Add(parts, count, limits.major >= 9) : kAnyopOk;
+    const PartsToAdd<kSums> add(to, shape.D, count, count, 4, threads);
+    const auto start = [&](bool adds) {
+      launch.cooperative = adds;
+      return launch.Start(call, kernel, op, shape.rows, vectors, slice, slices, stages, parts, add,
+                          adds);
+    };
+    bool adds = parts && slices == 1;
+    cudaError_t started = start(adds);
+    if (adds &&
+        (started == cudaErrorCooperativeLaunchTooLarge || started == cudaErrorNotSupported)) {
+      cudaGetLastError();  // others have a share of the device
+      started = start(adds = false);
+    }
+    if (int32_t status = Check(call, started, "starting its kernel")) return status;
+    return parts && !adds ? Add(parts, count, limits.major >= 9) : kAnyopOk;
   }
 
   // Rows of 33 vectors and more; *fits is false where they are too long, or shared memory is too

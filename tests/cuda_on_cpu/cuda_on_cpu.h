@@ -203,6 +203,8 @@ enum cudaError_t {
   cudaErrorLaunchTimeout = 702,
   cudaErrorAssert = 710,
   cudaErrorContextIsDestroyed = 709,
+  cudaErrorCooperativeLaunchTooLarge = 720,
+  cudaErrorNotSupported = 801,
 };
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline cudaError_t cudaDriverGetVersion(int* version) {
@@ -251,12 +253,14 @@ inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream
 enum cudaLaunchAttributeID {
   cudaLaunchAttributeProgrammaticStreamSerialization,
   cudaLaunchAttributeClusterDimension,
+  cudaLaunchAttributeCooperative,
 };
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
   struct {
     int programmaticStreamSerializationAllowed;
     dim3 clusterDim;
+    int cooperative;
   } val;
 };
 struct cudaLaunchConfig_t {
@@ -269,6 +273,9 @@ struct cudaLaunchConfig_t {
 template <typename... Params, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...),
                                Arguments... arguments) {
+  for (unsigned i = 0; i < config->numAttrs; ++i) {  // blocks run one behind the other
+    if (config->attrs[i].id == cudaLaunchAttributeCooperative) return cudaErrorNotSupported;
+  }
   return static_cast<cudaError_t>(cuda_on_cpu::Run(config->gridDim, config->blockDim,
                                                    config->dynamicSmemBytes,
                                                    [&] { kernel(Params(arguments)...); }));
