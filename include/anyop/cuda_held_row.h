@@ -32,6 +32,12 @@ struct HeldColumns {
   uint4 bits[kEarly ? kVectors : 1];
 };
 
+// Loaded each time, from the first cache.
+template <typename ColumnsType>
+struct LateColumns {
+  const ColumnsType& columns;
+};
+
 // What a block has of its rows: all, or a part; kSlice: that of its blockIdx.y, for an operator
 // that does not join all of a row; kCluster: that of its rank.
 enum class Share { kAll, kSlice, kCluster };
@@ -144,6 +150,22 @@ class RegisterRow
   }
   // The greatest element, but for NaN.
   __device__ W Most(const HeldRow<T, kVectors>& held) { return this->Greatest(MostOfThread(held)); }
+  // The greatest magnitude of the elements of this thread; of a NaN, NaN.
+  __device__ W MostMagnitude(const HeldRow<T, kVectors>& held) const {
+    if constexpr (sizeof(T) == 2) {  // two at once
+      unsigned most = 0;
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        if (At(i) >= mine_) continue;
+        const uint4& bits = held.bits[i];
+        for (unsigned two : {bits.x, bits.y, bits.z, bits.w})
+          most = MaxMagnitudeOfTwo(T(), most, two);
+      }
+      return GreaterMagnitude()(WidenLow(T(), most), WidenHigh(T(), most));
+    } else {
+      return Fold(W(0), GreaterMagnitude(), held);
+    }
+  }
   // Of this thread alone.
   template <typename F, typename... Held>
   __device__ W Fold(W start, const F& f, const Held&... held) const {
@@ -175,8 +197,16 @@ class RegisterRow
         WritePieceAt(out, row, int64_t{At(i)} * kPer, Unpacked<T>{});
     }
   }
+  // use(d, pieces...)
+  template <typename Use, typename... Held>
+  __device__ void EachPiece(const Use& use, const Held&... held) const {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (At(i) < mine_) use(int64_t{At(i)} * kPer, Later(held, i)...);
+    }
+  }
   // use(d, most, pieces...), most being what join makes of f(0, elements...) of `group` columns: a
-  // power of two of pieces that divides the threads of the row; 0: no groups, and most is 0.
+  // power of two of pieces that divides the threads of the row.
   template <typename F, typename Join, typename Use, typename... Held>
   __device__ void EachGroup(int64_t group, const F& f, const Join& join, const Use& use,
                             const Held&... held) const {
@@ -185,8 +215,7 @@ class RegisterRow
     for (int i = 0; i < kVectors; ++i) {
       const bool there = At(i) < mine_;
       const auto each = [&](const auto&... pieces) {
-        W most = there && group ? FoldPiece(W(0), f, pieces...) : W(0);
-        most = this->JoinLanes(most, lanes, join);
+        const W most = this->JoinLanes(there ? FoldPiece(W(0), f, pieces...) : W(0), lanes, join);
         if (there) use(int64_t{At(i)} * kPer, most, pieces...);
       };
       each(Later(held, i)...);
@@ -223,17 +252,23 @@ class RegisterRow
   }
   template <typename ColumnsType>
   __device__ Unpacked<T> Elements(const HeldColumns<ColumnsType, kVectors>& held, int i) const {
-    Unpacked<T> wide;
     if constexpr (IsEarly<ColumnsType>()) {
+      Unpacked<T> wide;
       const Unpacked<typename ColumnsType::Type> some =
           Unpack<typename ColumnsType::Type>(held.bits[i]);
 #pragma unroll
       for (int k = 0; k < kPer; ++k) wide.at[k] = held.columns.Plus(some.at[k]);
+      return wide;
     } else {
-      const auto some = ReadColumns<kPer, W>(held.columns, int64_t{At(i)} * kPer);
-#pragma unroll
-      for (int k = 0; k < kPer; ++k) wide.at[k] = some.at[k];
+      return Elements(LateColumns<ColumnsType>{held.columns}, i);
     }
+  }
+  template <typename ColumnsType>
+  __device__ Unpacked<T> Elements(const LateColumns<ColumnsType>& late, int i) const {
+    const auto some = ReadColumns<kPer, W>(late.columns, int64_t{At(i)} * kPer);
+    Unpacked<T> wide;
+#pragma unroll
+    for (int k = 0; k < kPer; ++k) wide.at[k] = some.at[k];
     return wide;
   }
   __device__ Flags<kPer> Elements(const HeldFlags<kVectors, kPer>& held, int i) const {

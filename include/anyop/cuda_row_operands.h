@@ -43,6 +43,10 @@ struct RowsAt<false> {
   __device__ void Write(const Row& row, const F& f, const Held&... held) const {
     row.Write(*this, f, held...);
   }
+  template <typename Row, typename W, typename F, typename... Held>
+  __device__ void WriteTimes(const Row& row, W times, const F& f, const Held&... held) const {
+    row.Write(*this, [=](auto... v) { return f(v...) * times; }, held...);
+  }
 };
 
 template <>
@@ -65,6 +69,10 @@ struct RowsAt<true> {
   template <typename Row, typename F, typename... Held>
   __device__ void Write(const Row& row, const F& f, const Held&... held) const {
     row.Write(*this, f, held...);
+  }
+  template <typename Row, typename W, typename F, typename... Held>
+  __device__ void WriteTimes(const Row& row, W times, const F& f, const Held&... held) const {
+    row.Write(*this, [=](auto... v) { return f(v...) * times; }, held...);
   }
 };
 

@@ -113,11 +113,20 @@ class StreamRow : public RowTeam<Wide<T>> {
       if (at >= mine_) WritePieceOf<T, kPer>(out, row, at * kPer, Piece<W, kPer>{});
     }
   }
+  template <typename Held>
+  __device__ W MostMagnitude(const Held& held) const {
+    return Fold(W(0), GreaterMagnitude(), held);
+  }
+  template <typename Use, typename... Held>
+  __device__ void EachPiece(const Use& use, const Held&... held) const {
+    for (int64_t at = this->lane(); at < mine_; at += this->lanes_)
+      use(at * kPer, Elements(held, at)...);
+  }
   // A group of any number of pieces: some lanes of a warp take one after the other.
   template <typename F, typename Join, typename Use, typename... Held>
   __device__ void EachGroup(int64_t group, const F& f, const Join& join, const Use& use,
                             const Held&... held) const {
-    const int64_t pieces = group ? group / kPer : 1;
+    const int64_t pieces = group / kPer;
     int lanes = 1;
     while (lanes < pieces && lanes < 32 && lanes < this->lanes_) lanes *= 2;
     __syncwarp();  // what another lane has written may be read; a block has met before
@@ -126,7 +135,7 @@ class StreamRow : public RowTeam<Wide<T>> {
       const int64_t behind = begin - this->lane() % lanes + pieces,
                     end = behind < mine_ ? behind : mine_;
       W most = 0;
-      for (int64_t at = begin; at < end && group; at += lanes)
+      for (int64_t at = begin; at < end; at += lanes)
         most = FoldPiece(most, f, Elements(held, at)...);
       most = this->JoinLanes(most, lanes, join);
       for (int64_t at = begin; at < end; at += lanes) use(at * kPer, most, Elements(held, at)...);

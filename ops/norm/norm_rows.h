@@ -46,7 +46,7 @@ struct Norm {
       const auto result = [=](W v, W w, W b) { return MulAdd((v - middle) * scale, w, b); };
       out.Write(row, result, v, w, row.Columns(bias));
     } else {
-      out.Write(row, [=](W v, W w) { return v * (scale * w); }, v, w);
+      out.WriteTimes(row, scale, [](W v, W w) { return v * w; }, v, w);
     }
   }
 };

@@ -14,16 +14,6 @@ constexpr float kLeastMagnitude = 1e-10f, kGreatestE4M3 = 448, kGreatestFactor =
 
 // ---- elements ----
 
-// The greater and the lesser of two; NaN if one is.
-__device__ inline float AtLeast(float v, float limit) {
-#if ANYOP_PTX
-  float most;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(v), "f"(limit));
-  return most;
-#else
-  return v >= limit || v != v ? v : limit;
-#endif
-}
 __device__ inline float AtMost(float v, float limit) { return -AtLeast(-v, -limit); }
 
 // A scale and its reciprocal.
@@ -86,12 +76,12 @@ __device__ inline unsigned FourE4M3(float a, float b, float c, float d) {
 #endif
 }
 
-// NaN is above infinity.
-struct GreaterMagnitude {
-  __device__ float operator()(float a, float b) const { return AtLeast(fabsf(b), a); }
-};
-
 // ---- rows ----
+
+// What an operator quantises: its elements.
+struct Itself {
+  __device__ float operator()(float v) const { return v; }
+};
 
 // A row of few vectors a thread, whose values are made once: they stay as floats while the threads
 // find the greatest.
@@ -136,10 +126,27 @@ class ValuesRow : public RegisterRow<T, kVectors> {
     return v;
   }
 };
+
+// Where scales come from, where the kernel knows it.
+enum class Scales { kAny, kOfRow, kOfGroups, kGiven };
+template <typename Base, Scales kOf>
+struct ScaledRow : Base {
+  static constexpr Scales kScales = kOf;
+  using Base::Base;
+  // Registers for rows on their way are worth more than those for weights.
+  template <typename ColumnsType>
+  __device__ LateColumns<ColumnsType> Columns(const ColumnsType& from) const {
+    return {from};
+  }
+};
+template <typename Row, typename = void>
+constexpr Scales kScalesOf = Scales::kAny;
 template <typename Row>
+constexpr Scales kScalesOf<Row, std::void_t<decltype(Row::kScales)>> = Row::kScales;
+template <typename Row, typename = void>
 constexpr bool kMakesValues = false;
-template <typename T, int kVectors>
-constexpr bool kMakesValues<ValuesRow<T, kVectors>> = true;
+template <typename Row>
+constexpr bool kMakesValues<Row, std::void_t<typename Row::Values>> = true;
 
 // The results, instead of rows. kAny: as of RowsAt; else aligned to 8 bytes.
 template <bool kAny>
@@ -175,19 +182,35 @@ struct QuantizedRows {
   // Quantises f(elements...).
   template <typename Row, typename F, typename... Held>
   __device__ void Write(Row& row, const F& f, const Held&... held) const {
+    WriteTimes(row, 1, f, held...);
+  }
+  // Quantises f(elements...) * times.
+  template <typename Row, typename F, typename... Held>
+  __device__ void WriteTimes(Row& row, float times, const F& f, const Held&... held) const {
     const GreaterMagnitude greater;
     const int64_t index = row.index() < rows ? row.index() : 0;  // behind them nothing is written
     auto* to = reinterpret_cast<uint8_t*>(out.At(index));
-    const bool finds = !given.exists(), whole = finds && groups == 1;
+    constexpr Scales kScales = kScalesOf<Row>;
+    const bool finds = kScales == Scales::kAny ? !given.exists() : kScales != Scales::kGiven;
+    const bool whole = kScales == Scales::kOfRow || (kScales != Scales::kOfGroups && groups == 1);
     const auto* scale_at = reinterpret_cast<const float*>(finds ? nullptr : given.At(index));
     float* found = scales && row.index() < rows ? scales + index * groups : nullptr;
+    const auto scale_of = [&](Column g, float most) {
+      return finds ? Scale::Of(most * times, limit, by_limit)
+                   : Scale::Given(scale_at[g * given_step]);
+    };
     // Of the group at column d, whose greatest is `most`.
     const auto factor_at = [&](Column d, float most) {
-      const Column g = groups == 1 ? 0 : GroupOf(d);
-      const Scale scale =
-          finds ? Scale::Of(most, limit, by_limit) : Scale::Given(scale_at[g * given_step]);
+      const Column g = GroupOf(d);
+      const Scale scale = scale_of(g, most);
       if (found && d == g * static_cast<Column>(group)) found[g] = scale.value;
-      return scale.factor;
+      return finds ? scale.factor * times : scale.factor;
+    };
+    const auto factor_of_row = [&](float most) {
+      if (finds) most = row.Join(most, 0.0f, greater);
+      const Scale scale = scale_of(0, most);
+      if (found && row.IsFirst()) *found = scale.value;
+      return finds ? scale.factor * times : scale.factor;
     };
     if constexpr (kMakesValues<Row>) {
       const auto y = row.Make(f, held...);
@@ -199,29 +222,45 @@ struct QuantizedRows {
       float most = 0, factor = 0;
       if (whole) {
 #pragma unroll
-        for (int i = 0; i < Row::kCount; ++i) most = most_of(most, i);
-        most = row.Join(most, 0.0f, greater);
+        for (int i = 0; finds && i < Row::kCount; ++i) most = most_of(most, i);
+        factor = factor_of_row(most);
       }
-      if (groups == 1) factor = factor_at(static_cast<Column>(row.ColumnOf(0)), most);
 #pragma unroll
       for (int i = 0; i < Row::kCount; ++i) {
         if (finds && !whole)
           most = row.JoinGroup(most_of(0, i), static_cast<int>(group) / Row::kPer, greater);
         const int64_t d = row.ColumnOf(i);
         if (!row.Has(i)) continue;
-        if (groups > 1) factor = factor_at(static_cast<Column>(d), most);
+        if (!whole) factor = factor_at(static_cast<Column>(d), most);
         Store<Row::kPer>(to + d, factor, y.at[i]);
       }
     } else {
-      const auto most_of = [&](float most, auto... v) { return greater(most, f(v...)); };
-      const float of_row = whole ? row.Join(row.Fold(0.0f, most_of, held...), 0.0f, greater) : 0;
-      const auto put = [&](int64_t d, float most, const auto&... v) {
+      const auto put = [&](int64_t d, float factor, const auto&... v) {
         float y[Row::kPer];
 #pragma unroll
-        for (int k = 0; k < Row::kPer; ++k) y[k] = f(v.at[k]...);
-        Store<Row::kPer>(to + d, factor_at(static_cast<Column>(d), whole ? of_row : most), y);
+        for (int k = 0; k < Row::kPer; ++k) y[k] = finds ? f(v.at[k]...) : f(v.at[k]...) * times;
+        Store<Row::kPer>(to + d, factor, y);
       };
-      row.EachGroup(finds && !whole ? group : 0, most_of, greater, put, held...);
+      const auto most_of = [&](float most, auto... v) { return greater(most, f(v...)); };
+      if (whole) {
+        float most = 0;
+        if constexpr (std::is_same<F, Itself>::value) {
+          if (finds) most = row.MostMagnitude(held...);
+        } else {
+          if (finds) most = row.Fold(0.0f, most_of, held...);
+        }
+        const float factor = factor_of_row(most);
+        row.EachPiece([&](int64_t d, const auto&... v) { put(d, factor, v...); }, held...);
+      } else if (finds) {
+        const auto use = [&](int64_t d, float most, const auto&... v) {
+          put(d, factor_at(static_cast<Column>(d), most), v...);
+        };
+        row.EachGroup(group, most_of, greater, use, held...);
+      } else {
+        row.EachPiece([&](int64_t d,
+                          const auto&... v) { put(d, factor_at(static_cast<Column>(d), 0), v...); },
+                      held...);
+      }
     }
   }
 
@@ -262,27 +301,24 @@ struct QuantizedRows {
 
 // ---- launches ----
 
-// Whether an operator's values are its elements: nothing to keep.
+// Whether an operator's values are kept as floats, once made: they cost more than to make them from
+// what is held once more.
 template <typename Op, typename = void>
-constexpr bool kPlainValues = false;
+constexpr bool kKeepsValues = false;
 template <typename Op>
-constexpr bool kPlainValues<Op, std::void_t<decltype(Op::kPlainValues)>> = true;
+constexpr bool kKeepsValues<Op, std::void_t<decltype(Op::kKeepsValues)>> = true;
 
-// Threads of a block at most: 64 registers each; 80, where 4 vectors of values are kept.
-template <typename Op>
+// Threads of a block at most, and blocks that must fit: 64 registers each.
 constexpr int ValuesThreads(int of_thread) {
-  return of_thread == 1 ? 128 : of_thread == 2 ? 1024 : kPlainValues<Op> ? 512 : 256;
+  return of_thread == 1 ? 128 : of_thread == 2 ? 1024 : 512;
 }
-template <typename Op>
-constexpr int ValuesBlocks(int of_thread) {
-  return of_thread == 4 && !kPlainValues<Op> ? 3 : 1024 / ValuesThreads<Op>(of_thread);
-}
-template <typename T, int kVectors, typename Op>
-__global__ void __launch_bounds__(ValuesThreads<Op>(kVectors), ValuesBlocks<Op>(kVectors))
+constexpr int ValuesBlocks(int of_thread) { return of_thread == 1 ? 8 : of_thread == 2 ? 1 : 2; }
+template <typename T, int kVectors, Scales kScales, typename Op>
+__global__ void __launch_bounds__(ValuesThreads(kVectors), ValuesBlocks(kVectors))
     RunValues(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes) {
   using Row =
-      std::conditional_t<kPlainValues<Op>, RegisterRow<T, kVectors>, ValuesRow<T, kVectors>>;
-  WalkRows<Row>(op, rows, D, lanes, blockIdx.x, gridDim.x);
+      std::conditional_t<kKeepsValues<Op>, ValuesRow<T, kVectors>, RegisterRow<T, kVectors>>;
+  WalkRows<ScaledRow<Row, kScales>>(op, rows, D, lanes, blockIdx.x, gridDim.x);
 }
 
 // Runs make(kAny), an operator that writes `to`, over rows that fit as `fit` says. kWhole: it joins
@@ -294,7 +330,7 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
   constexpr int kPer = kPerVector<T>;
   const int64_t vectors = shape.D / kPer, of_group = to.group / kPer;
   using Plain = decltype(make(std::false_type()));
-  const bool in_fours = vectors <= int64_t{4} * ValuesThreads<Plain>(4);
+  const bool in_fours = vectors <= int64_t{4} * ValuesThreads(4);
   const int of_thread = vectors <= 32 ? 1 : in_fours ? kVectorsOf<Plain> : vectors <= 2048 ? 2 : 8;
   const bool finds = !to.given.rows.data;
   bool fits = fit.vectors && fit.one_stride && (to.groups == 1 || to.group % kPer == 0);
@@ -317,10 +353,16 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
         return launch.Run(call, RunInSlices<T, Op>, op, shape.rows, shape.D);
       }
     }
-    if (of_thread == 1) return run(RunValues<T, 1, Op>, held, op);
-    if (of_thread == 2) return run(RunValues<T, 2, Op>, held, op);
+    const auto run_values = [&](auto vectors_of_thread) {
+      constexpr int kVectors = decltype(vectors_of_thread)::value;
+      if (!finds) return run(RunValues<T, kVectors, Scales::kGiven, Op>, held, op);
+      if (to.groups == 1) return run(RunValues<T, kVectors, Scales::kOfRow, Op>, held, op);
+      return run(RunValues<T, kVectors, Scales::kOfGroups, Op>, held, op);
+    };
+    if (of_thread == 1) return run_values(std::integral_constant<int, 1>());
+    if (of_thread == 2) return run_values(std::integral_constant<int, 2>());
     if constexpr (kVectorsOf<Op> == 4) {
-      if (of_thread == 4) return run(RunValues<T, 4, Op>, held, op);
+      if (of_thread == 4) return run_values(std::integral_constant<int, 4>());
     }
     if (vectors <= kMaxHeld) return run(RunInRegisters<T, 8, Op>, held, op);
   }

@@ -10,6 +10,7 @@ namespace {
 template <bool kAny>
 struct SiluAndMulQuant {
   static constexpr int kVectors = 2;
+  static constexpr bool kKeepsValues = true;
   RowsAt<kAny> gate, value;
   QuantizedRows<kAny> out;
 
