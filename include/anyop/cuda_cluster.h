@@ -64,6 +64,11 @@ class ClusterTeam : public RowTeam<W> {
     ++turn_;
     return v;
   }
+  template <typename... More>
+  __device__ void Totals(W& first, More&... more) {
+    first = Total(first);
+    ((more = Total(more)), ...);
+  }
   // By all threads, behind the last row: no block ends before the others have seen it begin.
   __device__ void Leave() {
     if (turn_ == 0) WaitForStart();
