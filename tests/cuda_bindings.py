@@ -26,21 +26,10 @@ from anyop.testing.values import result_shapes
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch's tests share the device
 sys.path.insert(0, str(Path(__file__).parent))
+from on_cuda import DEVICE, SUBJECTS, behind_a_spin, torch
 from row_points import largest, row_case
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
-DEVICE = "cuda"
-if not torch.cuda.is_available():
-    pytest.skip("there is no CUDA device that torch can use", allow_module_level=True)
-
 PACKAGE = Path(anyop.__file__).parent
-SUBJECTS = {
-    s.name: s
-    for s in testing.find_subjects(Path(__file__).parents[1] / "ops")
-    if any(kernel["backend"] == "cuda" for kernel in s.metadata["kernels"])
-}
-SPIN_CYCLES = 100_000_000  # 0.05 s and more
 MOST = 1 << 20  # elements of the largest tensor
 
 
@@ -263,23 +252,17 @@ def test_typed_cpp_functions(name, program):
     late = [torch.zeros_like(value) for value in values]
     data = (ctypes.c_void_p * 32)(*(t.data_ptr() for t in [*late, *results.values()]))
     expected = expected_of(subject, given)  # loads the kernel, too
-    stream, waited = torch.cuda.Stream(), True
-    call = getattr(program, f"call_{subject.name}")
-    for longer in (1, 4, 16):  # where this process was held up, the spin was too short
+
+    def clear() -> None:
         for tensor in [*late, *results.values()]:
             tensor.zero_()
-        torch.cuda.synchronize()
-        with torch.cuda.stream(stream):
-            torch.cuda._sleep(longer * SPIN_CYCLES)
-            spun = torch.cuda.Event()
-            spun.record()
-            for to, value in zip(late, values):
-                to.copy_(value)
-            assert call(data, ctypes.c_void_p(stream.cuda_stream)) == 0
-            waited = spun.query()
-        stream.synchronize()
+
+    def call(stream: torch.cuda.Stream) -> None:
+        for to, value in zip(late, values):
+            to.copy_(value)
+        function = getattr(program, f"call_{subject.name}")
+        assert function(data, ctypes.c_void_p(stream.cuda_stream)) == 0
+
+    for _ in behind_a_spin(clear, call):
         found = [memory.back(result) for result in results.values()]
         assert_same(found, expected, f"[{case.choice}] {case.label}")
-        if not waited:
-            break
-    assert not waited, "the call returned only when the stream had come to it"

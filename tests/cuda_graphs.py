@@ -20,15 +20,9 @@ from anyop.testing.torch_memory import DeviceMemory, fits_device
 
 sys.path.insert(0, str(Path(__file__).parent))
 from drawn import few
+from on_cuda import DEVICE, SUBJECTS, behind_a_spin, same_bits, torch
 from row_points import largest, row_case
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
-DEVICE = "cuda"
-if not torch.cuda.is_available():
-    pytest.skip("there is no CUDA device that torch can use", allow_module_level=True)
-
-SUBJECTS = {s.name: s for s in testing.find_subjects(Path(__file__).parents[1] / "ops")}
 KERNELS = [
     (name, kernel["backend"])
     for name, subject in SUBJECTS.items()
@@ -38,7 +32,6 @@ KERNELS = [
 CLASSES = ("base", "absent", "attribute", "broadcast", "expand", "view", "large")
 ROWS = [(65_537, 2), (4_104, 300), (264, 5_000)]  # columns, rows
 MOST = 1 << 23  # elements of the largest tensor
-SPIN_CYCLES = 100_000_000  # 0.05 s and more
 
 
 def chosen(subject: Subject) -> list[testing.DtypeChoice]:
@@ -109,11 +102,6 @@ class Calls:
         assert not wrong, f"{what}: {[self.cases[at // each].label for at in wrong[:8]]}"
 
 
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    one, other = (t.contiguous().reshape(-1).view(torch.uint8) for t in (one, other))
-    return torch.equal(one, other)
-
-
 @pytest.mark.parametrize(("name", "backend"), KERNELS)
 def test_replays_with_other_inputs_have_the_bits_of_eager_calls(name, backend):
     testing.observe(name)
@@ -141,26 +129,16 @@ def test_replays_with_other_inputs_have_the_bits_of_eager_calls(name, backend):
 def test_a_side_stream_is_used_and_not_waited_for(name, backend):
     """Inputs are zero until a spin ends: another stream would read zeros; a call that waits outlives the spin."""
     calls = Calls(SUBJECTS[name], backend)
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):  # kernels are loaded and memory is there from here on
+    calls.put(1)
+    expected = calls.run()  # kernels are loaded from here on
+    used: list[torch.Tensor] = []
+
+    def call(_stream: torch.cuda.Stream) -> None:
         calls.put(1)
-        expected = [result.clone() for result in calls.run()]
-    waited = True
-    for longer in (1, 4, 16):  # where this process was held up, the spin was too short
-        calls.put(None)
-        torch.cuda.synchronize()
-        with torch.cuda.stream(stream):
-            torch.cuda._sleep(longer * SPIN_CYCLES)
-            spun = torch.cuda.Event()
-            spun.record()
-            calls.put(1)
-            used = [result.clone() for result in calls.run()]
-            waited = spun.query()
-        stream.synchronize()
+        used[:] = [result.clone() for result in calls.run()]
+
+    for _ in behind_a_spin(lambda: calls.put(None), call):
         calls.check(used, expected, "behind the spin")
-        if not waited:
-            break
-    assert not waited, "the calls returned only when the stream had come to them"
 
 
 def test_every_cuda_kernel_is_here():

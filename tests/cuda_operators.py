@@ -6,6 +6,7 @@ How arrays get there, and the guards around them: anyop/testing/torch_memory.py.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +16,8 @@ import pytest
 from anyop import testing
 from anyop.testing.torch_memory import fits_torch, on_device
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
-if not torch.cuda.is_available():
-    pytest.skip("there is no CUDA device that torch can use", allow_module_level=True)
-
-SUBJECTS = {
-    s.name: s
-    for s in testing.find_subjects(Path(__file__).parents[1] / "ops")
-    if any(kernel["backend"] == "cuda" for kernel in s.metadata["kernels"])
-}
+sys.path.insert(0, str(Path(__file__).parent))
+from on_cuda import SUBJECTS, torch
 
 
 def by_anyop(name: str):
