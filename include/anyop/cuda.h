@@ -223,6 +223,9 @@ __device__ inline float PowerOfTwo(float v) {
 #endif
 }
 __device__ inline double PowerOfTwo(double v) { return exp2(v); }
+// e to the power of v, likewise.
+__device__ inline float Exponential(float v) { return PowerOfTwo(v * 1.44269504088896341f); }
+__device__ inline double Exponential(double v) { return exp(v); }
 
 // 1 / sqrt(v): rsqrtf, which is off by up to two units in the last place, and a step of Newton's.
 __device__ inline float ReciprocalRoot(float v) {

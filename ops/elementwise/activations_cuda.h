@@ -9,19 +9,6 @@
 namespace anyop::cuda {
 namespace {
 
-// 2^v, off by up to two units in the last place, and 0 below 2^-126.
-__device__ inline float Exp2(float v) {
-#if ANYOP_PTX
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(v));
-  return power;
-#else
-  return exp2f(v);
-#endif
-}
-__device__ inline float Power(float v) { return Exp2(v * 1.44269504088896341f); }
-__device__ inline double Power(double v) { return exp(v); }
-
 // What is multiplied with something that is 0 long before.
 template <typename W>
 __device__ W Bounded(W x, double bound) {
@@ -33,7 +20,7 @@ template <typename W>
 struct Sigmoid {
   W value, slope;
   __device__ explicit Sigmoid(W x) {
-    const W e = Power(-x);
+    const W e = Exponential(-x);
     value = Reciprocal(1 + e);
     slope = fmin(e, W(sizeof(W) == sizeof(float) ? 1e38 : 1e300)) * value * value;
   }
@@ -60,7 +47,7 @@ struct Normal {
 // At -|x| the distribution is the density times t p(t), t = 1 / (1 + 0.3 |x|): to 1.3e-7 of its
 // value (our own fit), and as the exponent, whose rounding grows with x^2.
 template <>
-__device__ inline Normal<float>::Normal(float x) : density(Exp2(x * x * -0.721347520f)) {
+__device__ inline Normal<float>::Normal(float x) : density(PowerOfTwo(x * x * -0.721347520f)) {
   constexpr float kRatio[] = {0.0360362269f, -0.158713326f, 0.208964124f, -0.0560954846f,
                               0.12984322f,   0.0995231196f, 0.120816886f, 0.119625166f};
   const float t = Reciprocal(fmaf(0.3f, fabsf(x), 1.0f));

@@ -9,9 +9,6 @@
 namespace anyop::cuda {
 namespace {
 
-__device__ inline float Power(float v) { return PowerOfTwo(v * 1.44269504088896341f); }
-__device__ inline double Power(double v) { return exp(v); }
-
 template <typename T, bool kLog, bool kAny>
 struct Softmax {
   using W = Wide<T>;
@@ -21,13 +18,13 @@ struct Softmax {
   __device__ void operator()(Row& row) const {
     const auto v = row.Read(x);
     const W most = row.Most(v);
-    const W sum = row.Sum([=](W sum, W v) { return sum + Power(v - most); }, row.Again(v));
+    const W sum = row.Sum([=](W sum, W v) { return sum + Exponential(v - most); }, row.Again(v));
     if constexpr (kLog) {
       const W log_sum = log(sum);
       row.Write(out, [=](W v) { return v - most - log_sum; }, v);
     } else {
       const W scale = 1 / sum;
-      row.Write(out, [=](W v) { return Power(v - most) * scale; }, v);
+      row.Write(out, [=](W v) { return Exponential(v - most) * scale; }, v);
     }
   }
 };
@@ -43,7 +40,7 @@ struct SoftmaxGradient {
     const auto g = row.Read(grad_out);
     const auto y = row.Read(out);
     const W sum = row.Sum([](W sum, W g, W y) { return kLog ? sum + g : MulAdd(g, y, sum); }, g, y);
-    const auto gradient = [=](W g, W y) { return kLog ? g - Power(y) * sum : (g - sum) * y; };
+    const auto gradient = [=](W g, W y) { return kLog ? g - Exponential(y) * sum : (g - sum) * y; };
     row.Write(grad_x, gradient, g, y);
   }
 };
