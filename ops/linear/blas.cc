@@ -19,11 +19,13 @@
 #include <new>
 
 #include "anyop/library_file.h"
+#include "find_library.h"
 
 namespace anyop {
 namespace {
 
 constexpr char kFile[] = "libscipy_openblas64_.so";
+constexpr char kBeside[] = "scipy_openblas64/lib/libscipy_openblas64_.so";
 
 // Binds the calling thread to the CPU that it runs on, for as long as this lives.
 class OneCpu {
@@ -51,31 +53,6 @@ class OneCpu {
   bool bound_ = false;
 };
 
-// Bounded text that says where we looked.
-class Text {
- public:
-  void Add(const char* piece) {
-    const size_t room = sizeof text_ - 1 - length_;
-    const size_t length = strnlen(piece, room);
-    std::memcpy(text_ + length_, piece, length);
-    length_ += length;
-    text_[length_] = 0;
-  }
-  // Forgets what follows the last mark, and the mark; false when there is none.
-  bool CutAtLast(char mark) {
-    const char* at = std::strrchr(text_, mark);
-    if (!at) return false;
-    length_ = static_cast<size_t>(at - text_);
-    text_[length_] = 0;
-    return true;
-  }
-  const char* c_str() const { return text_; }
-
- private:
-  char text_[4000] = "";
-  size_t length_ = 0;
-};
-
 template <typename Function>
 bool Find(void* library, const char* name, Function* function) {
   char full[64];
@@ -99,33 +76,6 @@ void* OpenQuietly(const char* path, Text* problem) {
   void (*set_threads)(int) = nullptr;  // for where the thread could not be bound
   if (ours && Find(ours, "openblas_set_num_threads", &set_threads)) set_threads(1);
   return ours;
-}
-
-// The folder of a file and its two parents: where this library is installed, site-packages is one.
-void* OpenBeside(const char* file, Text* looked) {
-  Text folder;
-  folder.Add(file);
-  for (int level = 0; level < 3 && folder.CutAtLast('/'); ++level) {
-    Text path = folder;
-    path.Add("/scipy_openblas64/lib/");
-    path.Add(kFile);
-    if (void* library = OpenQuietly(path.c_str(), looked)) return library;
-    looked->Add("; ");
-  }
-  return nullptr;
-}
-
-// Beside the path that this library was loaded by, and beside the file behind that if it is a link.
-void* OpenBesideUs(Text* looked) {
-  static const char here = 0;
-  Dl_info info;
-  if (!dladdr(&here, &info) || !info.dli_fname) return nullptr;
-  void* library = OpenBeside(info.dli_fname, looked);
-  if (library) return library;
-  char* file = realpath(info.dli_fname, nullptr);
-  if (file && std::strcmp(file, info.dli_fname) != 0) library = OpenBeside(file, looked);
-  std::free(file);
-  return library;
 }
 
 int32_t FailMissing(AnyopCall* call, const Text& looked) {
@@ -155,7 +105,8 @@ int32_t Open(AnyopCall* call, void** library) {
     return *library ? kAnyopOk : FailVariable(call, path, problem.c_str(), "");
   }
   Text looked;
-  *library = OpenBesideUs(&looked);
+  // Three folders: anyop's, that of a build, and site-packages.
+  *library = OpenNearby(kBeside, 3, OpenQuietly, &looked);
   if (!*library) *library = OpenQuietly(kFile, &looked);
   if (*library) return kAnyopOk;
   return FailMissing(call, looked);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Divides a batched matrix product into tiles, one product of the BLAS each.
+// Divides a batched matrix product into tiles, one product of the BLAS each. bfloat16 goes by dot
+// products (dots.cc) and by oneDNN (dnnl_product.cc) first, where the CPU has its instructions.
 //
 // The results of all batches are cut into tiles. When the BLAS can read a and b where they lie and
 // write out, a thread takes a range of tiles and joins neighbours into one product. Else a tile is
@@ -10,6 +11,8 @@
 #include <cstring>
 
 #include "convert.h"
+#include "dnnl_product.h"
+#include "dots.h"
 #include "lanes.h"
 #include "multiply.h"
 
@@ -259,6 +262,12 @@ int32_t Gemm(AnyopCall* call, const GemmProblem& problem) {
   if (terms == 0) {
     FillWithBias(call, p, rows);
     return kAnyopOk;
+  }
+  if (p.dtype == kAnyopBFloat16) {
+    if (Dots(call, p)) return kAnyopOk;
+    const dnnl::Library* library = nullptr;
+    if (const int32_t status = dnnl::GetLibrary(call, &library)) return status;
+    if (library && dnnl::Multiply(call, p, *library)) return kAnyopOk;
   }
   const Blas* blas = nullptr;
   if (const int32_t status = GetBlas(call, &blas)) return status;

@@ -8,6 +8,7 @@ import sys
 import anyop
 import numpy as np
 import pytest
+from anyop.testing.dtype_choices import numpy_dtype
 
 
 def reference(x, weight, bias):
@@ -29,15 +30,16 @@ CUTS = [
 
 
 @pytest.mark.parametrize("M,K,N", CUTS)
-@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "bfloat16"])
 def test_cuts(M, K, N, dtype):
     """Integers make the sums exact in every type and order, so each result must be exact too."""
     generator = np.random.default_rng(M + N)
+    dtype = numpy_dtype(dtype)
     x = generator.integers(-1, 2, (M, K)).astype(dtype)
     weight = generator.integers(-1, 2, (N, K)).astype(dtype)
     bias = generator.integers(-9, 10, N).astype(dtype)
     expected = reference(x.astype(float), weight.astype(float), bias.astype(float))
-    assert np.abs(expected).max() < 2048  # exact in float16
+    assert np.abs(expected).max() <= (256 if dtype.itemsize == 2 else 2048)  # exact in bfloat16
     for threads in (1, 2, 3):
         before = anyop.get_num_threads()
         anyop.set_num_threads(threads)

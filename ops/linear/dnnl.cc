@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds and opens oneDNN: of the package onednn-cpu-gomp, or the libdnnl.so.3 that ANYOP_DNNL
+// names.
+#include "dnnl.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "anyop/library_file.h"
+#include "dots.h"
+#include "find_library.h"
+
+namespace anyop::dnnl {
+namespace {
+
+constexpr char kFile[] = "libdnnl.so.3";
+
+// Bound to its own dependencies first: a process may hold another OpenMP library or another oneDNN,
+// whose symbols are global. Sanitizers refuse that.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kOpen = RTLD_NOW | RTLD_LOCAL;
+#else
+constexpr int kOpen = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
+#endif
+
+void* Open(const char* path, Text* problem) {
+  char reason[1024];
+  void* library = AnyopOpenLibraryFile(path, kOpen, reason, sizeof reason);
+  if (!library) problem->Add(reason);
+  return library;
+}
+
+template <typename Function>
+bool Find(void* library, const char* name, Function* function) {
+  void* address = dlsym(library, name);
+  // NOLINTNEXTLINE(bugprone-bitwise-pointer-cast): dlsym's data pointer is a function
+  std::memcpy(function, &address, sizeof address);
+  return address;
+}
+
+// False, with the problem, where this is no oneDNN 3 on OpenMP.
+bool Bind(void* file, Library* library, Text* problem) {
+  const auto lacks = [&](const char* name) {
+    problem->Add("it has no function ");
+    problem->Add(name);
+    return false;
+  };
+#define ANYOP_X(name, result, arguments) \
+  if (!Find(file, "dnnl_" #name, &library->name)) return lacks("dnnl_" #name);
+  ANYOP_DNNL_FUNCTIONS(ANYOP_X)
+#undef ANYOP_X
+  const Version& version = *library->version();
+  if (version.major != 3 || version.cpu_runtime != kOpenMp) {
+    char text[100];
+    std::snprintf(text, sizeof text,
+                  "it is oneDNN %d.%d with CPU runtime %u, not 3 with OpenMP (2)", version.major,
+                  version.minor, version.cpu_runtime);
+    problem->Add(text);
+    return false;
+  }
+  if (!Find(file, "omp_set_num_threads", &library->set_omp_threads))
+    return lacks("omp_set_num_threads");
+  if (!Find(file, "omp_get_max_threads", &library->get_omp_threads))
+    return lacks("omp_get_max_threads");
+  if (library->engine_create(&library->engine, kCpu, 0) == kOk) return true;
+  problem->Add("it makes no engine for the CPU");
+  return false;
+}
+
+// What ONEDNN_MAX_CPU_ISA and the CPU allow.
+bool HasBFloat16(const Library& library) {
+  return (library.get_effective_cpu_isa() & kAvx512BF16) == kAvx512BF16;
+}
+
+int32_t OpenNamed(AnyopCall* call, const char* path, Library* library) {
+  Text problem;
+  void* file = Open(path, &problem);
+  if (file && Bind(file, library, &problem)) return kAnyopOk;
+  Text message;
+  message.Add("ANYOP_DNNL is ");
+  message.Add(path);
+  message.Add(", expected the path of oneDNN's libdnnl.so.3, or off: ");
+  message.Add(problem.c_str());
+  return call->fail(call, kAnyopValueError, message.c_str());
+}
+
+// Whether there is one.
+bool OpenFound(Library* library) {
+  Text looked;
+  // Up to the environment's lib: lib/python3.11/site-packages/anyop/lib/ours.
+  void* file = OpenNearby(kFile, 5, Open, &looked);
+  if (!file) file = Open(kFile, &looked);
+  return file && Bind(file, library, &looked);
+}
+
+int32_t Load(AnyopCall* call, Library* library, bool* usable) {
+  const char* path = std::getenv("ANYOP_DNNL");
+  *usable = false;
+  if (path && std::strcmp(path, "off") == 0) return kAnyopOk;
+  if (path && *path) {
+    if (const int32_t status = OpenNamed(call, path, library)) return status;
+  } else if (!HasBF16Dots() || !OpenFound(library)) {
+    return kAnyopOk;
+  }
+  *usable = HasBF16Dots() && HasBFloat16(*library);
+  return kAnyopOk;
+}
+
+}  // namespace
+
+// No lock, as for OpenBLAS: who comes second throws its own away.
+int32_t GetLibrary(AnyopCall* call, const Library** library) {
+  static const Library kNone;
+  static std::atomic<const Library*> loaded{nullptr};
+  const Library* found = loaded.load(std::memory_order_acquire);
+  if (!found) {
+    auto* made = new (std::nothrow) Library;
+    if (!made) return call->fail(call, kAnyopOutOfMemory, "no memory to open oneDNN");
+    bool usable = false;
+    const int32_t status = Load(call, made, &usable);
+    if (status == kAnyopOk && loaded.compare_exchange_strong(found, usable ? made : &kNone))
+      found = loaded.load();
+    if (found != made) {
+      if (made->engine) made->engine_destroy(made->engine);
+      delete made;
+    }
+    if (status) return status;
+  }
+  *library = found == &kNone ? nullptr : found;
+  return kAnyopOk;
+}
+
+}  // namespace anyop::dnnl

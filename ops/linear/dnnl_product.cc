@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+// Divides a product into parts that one thread each computes by oneDNN.
+//
+// A thread keeps the primitives that it has run, with the memory objects that carry the pointers,
+// in a small table: to make one costs up to a millisecond, to find it 10 ns. oneDNN copies its part
+// of b into blocks at every call, so b is divided among the threads where the parts lie close
+// together, the rows of a where they do not.
+#include "dnnl_product.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace anyop::dnnl {
+namespace {
+
+constexpr int64_t kUnit = 64, kFixedUnit = 256;  // rows or columns of the results
+constexpr int64_t kTile = 8 << 20;               // results in scratch memory, of many rows
+constexpr int64_t kMostOf = 1 << 30;             // sizes that are given to oneDNN
+constexpr double kGrain = 1e6;                   // multiplications, some 5 us
+
+// The calling thread's OpenMP setting is 1 for as long as this lives; no other thread's changes.
+// oneDNN reads it when a primitive is made and when it runs.
+class OneThread {
+ public:
+  explicit OneThread(const Library& library) : library_(library) {
+    if (before_ != 1) library_.set_omp_threads(1);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+  ~OneThread() {
+    if (before_ != 1) library_.set_omp_threads(before_);
+  }
+
+ private:
+  const Library& library_;
+  const int before_ = library_.get_omp_threads();
+};
+
+// Memory of the calling thread. What is large is given back.
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() { std::free(data_); }
+  // nullptr when there is none.
+  void* Get(size_t bytes) {
+    if (bytes > size_) {
+      std::free(data_);
+      size_ = (bytes + 4095) / 4096 * 4096;
+      data_ = std::aligned_alloc(4096, size_);
+      if (!data_) size_ = 0;
+    }
+    return data_;
+  }
+  void Shrink() {
+    if (size_ <= kKept) return;
+    std::free(data_);
+    data_ = nullptr, size_ = 0;
+  }
+
+ private:
+  static constexpr size_t kKept = size_t{16} << 20;
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// out[B,M,N] = a[B,M,K] b[B,K,N] + bias[N]: everything that a primitive is made for. `out` has no
+// gaps but between its rows.
+struct Kind {
+  int64_t B, M, N, K, bias;
+  int64_t a_batch, a_row, a_col, b_batch, b_row, b_col, out_row;
+  bool operator==(const Kind& other) const { return std::memcmp(this, &other, sizeof other) == 0; }
+  size_t Hash() const {
+    uint64_t words[sizeof(Kind) / 8], hash = 0;
+    std::memcpy(words, this, sizeof words);
+    for (const uint64_t word : words) {
+      hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+      hash ^= hash >> 29;
+    }
+    return hash;
+  }
+};
+
+struct Pointers {
+  const uint16_t *a, *b, *bias;
+  uint16_t* out;
+};
+
+// A primitive with its arguments.
+class Plan {
+ public:
+  Plan() = default;
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+  ~Plan() {
+    for (int i = 0; i < count_; ++i) library_->memory_destroy(given_[i].memory);
+    if (primitive_) library_->primitive_destroy(primitive_);
+  }
+
+  // False where oneDNN has no fast kernel.
+  bool Make(const Library& library, const Kind& kind) {
+    library_ = &library;
+    kind_ = kind;
+    const Desc a = Matrices(kind.B, kind.M, kind.K, kind.a_batch, kind.a_row, kind.a_col);
+    const Desc b = Matrices(kind.B, kind.K, kind.N, kind.b_batch, kind.b_row, kind.b_col);
+    const Desc out = Matrices(kind.B, kind.M, kind.N, kind.M * kind.out_row, kind.out_row, 1);
+    const Desc bias = kind.bias ? Matrices(1, 1, kind.N, kind.N, kind.N, 1) : nullptr;
+    const bool made = a && b && out && (bias || !kind.bias) && Describe(a, b, bias, out);
+    for (Desc desc : {a, b, out, bias}) {
+      if (desc) library.memory_desc_destroy(desc);
+    }
+    return made;
+  }
+
+  bool IsFor(const Kind& kind) const { return primitive_ && kind_ == kind; }
+
+  bool Run(Stream stream, const Pointers& at, Scratch& scratch) const {
+    void* pad = scratch_bytes_ ? scratch.Get(scratch_bytes_) : nullptr;
+    if (scratch_bytes_ && !pad) return false;
+    const void* data[kMost] = {at.a, at.b, at.out, pad, at.bias};
+    for (int i = 0; i < count_; ++i)
+      library_->memory_set_data_handle(given_[i].memory, const_cast<void*>(data[i]));
+    return library_->primitive_execute(primitive_, stream, count_, given_) == kOk;
+  }
+
+ private:
+  static constexpr int kMost = 5;
+
+  // Strides of dimensions of size 1 are free; oneDNN compares them, so they are the usual ones.
+  Desc Matrices(int64_t count, int64_t rows, int64_t cols, int64_t batch, int64_t row,
+                int64_t col) const {
+    if (rows == 1) row = col == 1 ? cols : 1;
+    if (cols == 1) col = row == 1 ? rows : 1;
+    const Dims sizes = {count, rows, cols}, strides = {batch, row, col};
+    const int alone = kind_.B == 1;  // one matrix needs no batch
+    Desc desc = nullptr;
+    const int status = library_->memory_desc_create_with_strides(&desc, 3 - alone, sizes + alone,
+                                                                 kBFloat16, strides + alone);
+    return status == kOk ? desc : nullptr;
+  }
+
+  bool Describe(Desc a, Desc b, Desc bias, Desc out) {
+    Attr attr = nullptr;
+    if (library_->primitive_attr_create(&attr) != kOk) return false;
+    library_->primitive_attr_set_scratchpad_mode(attr, kScratchpadUser);
+    PrimitiveDesc desc = nullptr;
+    const int status =
+        library_->matmul_primitive_desc_create(&desc, engine(), a, b, bias, out, attr);
+    library_->primitive_attr_destroy(attr);
+    if (status != kOk) return false;
+    const bool made = IsFast(desc) && library_->primitive_create(&primitive_, desc) == kOk &&
+                      Add(kSource, a) && Add(kWeights, b) && Add(kResult, out) &&
+                      AddScratch(desc) && (!bias || Add(kBias, bias));
+    library_->primitive_desc_destroy(desc);
+    return made;
+  }
+
+  // Its reference kernels are loops for any case.
+  bool IsFast(const PrimitiveDescTag* desc) const {
+    const char* name = "";
+    library_->primitive_desc_query(desc, kQueryImplementation, 0, &name);
+    return std::strncmp(name, "ref", 3) != 0;
+  }
+
+  bool AddScratch(const PrimitiveDescTag* desc) {
+    const DescTag* pad = library_->primitive_desc_query_md(desc, kQueryScratchpad, 0);
+    scratch_bytes_ = library_->memory_desc_get_size(pad);
+    return Add(kScratchpad, pad);
+  }
+
+  bool Add(int argument, const DescTag* desc) {
+    given_[count_].argument = argument;
+    if (library_->memory_create(&given_[count_].memory, desc, engine(), nullptr) != kOk)
+      return false;
+    ++count_;
+    return true;
+  }
+
+  Engine engine() const { return library_->engine; }
+
+  const Library* library_ = nullptr;
+  Kind kind_{};
+  Primitive primitive_ = nullptr;
+  Given given_[kMost];
+  int count_ = 0;
+  size_t scratch_bytes_ = 0;
+};
+
+// The calling thread's plans: a plan has one place, and goes when another kind needs that.
+class Plans {
+ public:
+  explicit Plans(const Library& library) : library_(library) {
+    if (library.stream_create(&stream_, library.engine, kInOrder) != kOk) stream_ = nullptr;
+  }
+  Plans(const Plans&) = delete;
+  Plans& operator=(const Plans&) = delete;
+  ~Plans() {
+    for (Plan* plan : plans_) delete plan;
+    if (stream_) library_.stream_destroy(stream_);
+  }
+
+  static Plans& OfThisThread(const Library& library) {
+    thread_local Plans plans(library);
+    return plans;
+  }
+
+  bool Run(const Kind& kind, const Pointers& at) {
+    const OneThread one_thread(library_);
+    const Plan* plan = stream_ ? Find(kind) : nullptr;
+    const bool ran = plan && plan->Run(stream_, at, scratch_);
+    scratch_.Shrink();
+    return ran;
+  }
+
+  Scratch& tile() { return tile_; }
+
+ private:
+  static constexpr size_t kPlaces = 128;
+
+  const Plan* Find(const Kind& kind) {
+    Plan*& place = plans_[kind.Hash() % kPlaces];
+    if (place && place->IsFor(kind)) return place;
+    delete place;
+    place = new (std::nothrow) Plan;
+    if (place && place->Make(library_, kind)) return place;
+    delete place;
+    place = nullptr;
+    return nullptr;
+  }
+
+  const Library& library_;
+  Stream stream_ = nullptr;
+  Scratch scratch_, tile_;
+  Plan* plans_[kPlaces] = {};
+};
+
+// Whether a matrix lies in rows or columns without steps inside.
+bool IsPlain(const GemmSide& side, int64_t rows, int64_t cols) {
+  return ((side.col_stride == 1 || cols == 1) && (side.row_stride >= cols || rows == 1)) ||
+         ((side.row_stride == 1 || rows == 1) && (side.col_stride >= rows || cols == 1));
+}
+
+// The one stride of all dimensions of a batch, -1 where they have several.
+int64_t StrideOf(const GemmProblem& p, const GemmSide& side) {
+  int64_t stride = 0, next = 0;  // of the innermost; what the next would have
+  for (int32_t d = p.batch_dims - 1; d >= 0; --d) {
+    if (p.batch_shape[d] == 1) continue;
+    if (!next) {
+      stride = side.batch_strides[d];
+    } else if (side.batch_strides[d] != next) {
+      return -1;
+    }
+    next = side.batch_strides[d] * p.batch_shape[d];
+    if (!next) return -1;  // one matrix for all: oneDNN would read it as many
+  }
+  return stride;
+}
+
+class Product {
+ public:
+  Product(const GemmProblem& problem, const Library& library) : p_(problem), library_(library) {
+    for (int32_t d = 0; d < p_.batch_dims; ++d) batch_ *= p_.batch_shape[d];
+    a_batch_ = StrideOf(p_, p_.a), b_batch_ = StrideOf(p_, p_.b);
+    by_columns_ = p_.b.row_stride == 1 && p_.b.col_stride == p_.K && p_.N > kUnit;
+    length_ = by_columns_ ? p_.N : p_.M;
+    unit_ = std::min(p_.fixed_tiles ? kFixedUnit : kUnit, length_);
+    if (batch_ >= kManyMatrices) unit_ = length_;
+    units_ = (length_ + unit_ - 1) / unit_;
+  }
+
+  bool Run(AnyopCall* call) const {
+    return units_ == 1 && a_batch_ >= 0 && b_batch_ >= 0 ? RunMatrices(call) : RunUnits(call);
+  }
+
+ private:
+  static constexpr int64_t kManyMatrices = 16;
+
+  double Work() const {
+    return static_cast<double>(p_.M) * static_cast<double>(p_.N) * static_cast<double>(p_.K);
+  }
+
+  // run(index, count), which says whether it could, for all of them; with the same parts for any
+  // number of threads if the problem asks for that.
+  template <typename Run>
+  bool Divide(AnyopCall* call, int64_t count, double work, int64_t fixed, const Run& run) const {
+    std::atomic<bool> ran{true};
+    const int64_t step = p_.fixed_tiles ? fixed : 1;
+    ParallelFor(call, (count + step - 1) / step,
+                static_cast<int64_t>(kGrain / (work * static_cast<double>(step))) + 1,
+                [&](int64_t begin, int64_t end) {
+                  const int64_t last = std::min(end * step, count);
+                  for (int64_t at = begin * step; at < last && ran.load();) {
+                    const int64_t done =
+                        run(at, p_.fixed_tiles ? std::min(step, last - at) : last - at);
+                    if (!done) ran.store(false);
+                    at += done;
+                  }
+                });
+    return ran.load();
+  }
+
+  bool RunMatrices(AnyopCall* call) const {
+    return Divide(call, batch_, Work(), kManyMatrices, [&](int64_t first, int64_t count) {
+      return RunPart(first, count, 0, length_) ? count : 0;
+    });
+  }
+
+  bool RunUnits(AnyopCall* call) const {
+    const double work = Work() / static_cast<double>(units_);
+    return Divide(call, batch_ * units_, work, 1, [&](int64_t at, int64_t count) {
+      const int64_t first = at % units_, joined = std::min(count, units_ - first);
+      const int64_t to = std::min((first + joined) * unit_, length_);
+      return RunPart(at / units_, 1, first * unit_, to) ? joined : 0;
+    });
+  }
+
+  int64_t BatchOffset(int64_t batch, const GemmSide& side) const {
+    int64_t offset = 0;
+    for (int32_t d = p_.batch_dims - 1; d >= 0; --d) {
+      offset += batch % p_.batch_shape[d] * side.batch_strides[d];
+      batch /= p_.batch_shape[d];
+    }
+    return offset;
+  }
+
+  // Columns or rows [from, to) of the results of some matrices.
+  bool RunPart(int64_t batch, int64_t matrices, int64_t from, int64_t to) const {
+    Kind kind{matrices,
+              p_.M,
+              p_.N,
+              p_.K,
+              p_.bias != nullptr,
+              matrices > 1 ? a_batch_ : 0,
+              p_.a.row_stride,
+              p_.a.col_stride,
+              matrices > 1 ? b_batch_ : 0,
+              p_.b.row_stride,
+              p_.b.col_stride,
+              p_.N};
+    Pointers at{static_cast<const uint16_t*>(p_.a.data) + BatchOffset(batch, p_.a),
+                static_cast<const uint16_t*>(p_.b.data) + BatchOffset(batch, p_.b),
+                static_cast<const uint16_t*>(p_.bias),
+                static_cast<uint16_t*>(p_.out) + batch * p_.M * p_.N};
+    Plans& plans = Plans::OfThisThread(library_);
+    if (!by_columns_) {
+      kind.M = to - from;
+      at.a += from * p_.a.row_stride;
+      at.out += from * p_.N;
+      if (p_.a.row_stride == 1 && p_.K > 1 && kind.M < p_.a.col_stride)
+        return RunCopied(plans, kind, at);
+      return plans.Run(kind, at);
+    }
+    kind.N = kind.out_row = to - from;
+    at.b += from * p_.b.col_stride;
+    if (at.bias) at.bias += from;
+    at.out += from;
+    return kind.N == p_.N || p_.M == 1 ? plans.Run(kind, at) : RunInTile(plans, kind, at);
+  }
+
+  // oneDNN is fast where the rows of the results have no gaps.
+  bool RunInTile(Plans& plans, Kind kind, Pointers at) const {
+    const int64_t most = std::max(kUnit, kTile / kind.N);
+    const size_t row = static_cast<size_t>(kind.N) * sizeof *at.out;
+    uint16_t* out = at.out;
+    bool ran = true;
+    for (int64_t m = 0; m < p_.M && ran; m += most) {
+      kind.M = std::min(most, p_.M - m);
+      at.out = static_cast<uint16_t*>(plans.tile().Get(static_cast<size_t>(kind.M) * row));
+      ran = at.out && plans.Run(kind, at);
+      for (int64_t i = 0; i < kind.M && ran; ++i)
+        std::memcpy(out + (m + i) * p_.N, at.out + i * kind.N, row);
+      at.a += kind.M * p_.a.row_stride;
+    }
+    plans.tile().Shrink();
+    return ran;
+  }
+
+  // So with the rows of a, which lie in columns here.
+  bool RunCopied(Plans& plans, Kind kind, Pointers at) const {
+    auto* copy =
+        static_cast<uint16_t*>(plans.tile().Get(static_cast<size_t>(kind.M * p_.K) * sizeof *at.a));
+    for (int64_t k = 0; copy && k < p_.K; ++k) {
+      std::memcpy(copy + k * kind.M, at.a + k * p_.a.col_stride,
+                  static_cast<size_t>(kind.M) * sizeof *at.a);
+    }
+    kind.a_col = kind.M;
+    at.a = copy;
+    const bool ran = copy && plans.Run(kind, at);
+    plans.tile().Shrink();
+    return ran;
+  }
+
+  const GemmProblem& p_;
+  const Library& library_;
+  int64_t batch_ = 1, a_batch_, b_batch_;
+  bool by_columns_;
+  int64_t length_, unit_, units_;  // what is divided, and into what
+};
+
+}  // namespace
+
+bool Multiply(AnyopCall* call, const GemmProblem& problem, const Library& library) {
+  const GemmProblem& p = problem;
+  const bool fits = p.dtype == kAnyopBFloat16 && p.sum_dims == 0 && IsPlain(p.a, p.M, p.K) &&
+                    IsPlain(p.b, p.K, p.N) && std::max({p.M, p.N, p.K}) <= kMostOf;
+  return fits && Product(p, library).Run(call);
+}
+
+}  // namespace anyop::dnnl

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of bfloat16 by each engine: dot products, oneDNN, OpenBLAS; and how oneDNN is opened."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
+
+FLAGS = Path("/proc/cpuinfo").read_text().split("flags", 1)[-1].split("\n", 1)[0].split()
+FOUND = [p for p in map(Path, (*sys.path, f"{sys.prefix}/lib")) if (p / "libdnnl.so.3").exists()]
+HAS_INSTRUCTION = "avx512_bf16" in FLAGS and "avx512bw" in FLAGS
+ENGINES = {
+    "what is there": {},
+    "no oneDNN": {"ANYOP_DNNL": "off"},
+    "oneDNN below AVX512-BF16": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+}
+PROGRAM = """
+import os, anyop, numpy as np, ml_dtypes
+generator = np.random.default_rng(0)
+draw = lambda *sizes: generator.integers(-1, 2, sizes).astype(ml_dtypes.bfloat16)
+def check(found, expected, what):
+    assert np.abs(expected).max() <= 256  # exact in bfloat16
+    assert (found.astype(float) == expected).all(), what
+wide = lambda x: x.astype(float)
+opened = lambda: "libdnnl" in open("/proc/self/maps").read()
+"""
+# Dot products with and without a rest, columns of b apart and in one piece, rows; batches of one
+# matrix, of many, of several strides; transposed operands, views with gaps, sums over a batch.
+PRODUCTS = """
+for threads in (1, 2, 3):
+    anyop.set_num_threads(threads)
+    for M in (1, 2, 3, 4, 5, 64, 200):
+        for N, K in ((1, 1), (5, 33), (64, 64), (130, 100), (700, 300)):
+            x, w, bias = draw(M, K), draw(N, K), draw(N)
+            check(anyop.linear(x, w, bias), wide(x) @ wide(w).T + wide(bias), (M, N, K))
+            check(anyop.linear(x, w), wide(x) @ wide(w).T, (M, N, K))
+            g = draw(M, N)
+            dx, dw, db = anyop.linear_backward(g, x, w)
+            check(dx, wide(g) @ wide(w), (M, N, K))
+            check(dw, wide(g).T @ wide(x), (M, N, K))
+    for batch in ((1,), (3,), (40,), (4, 5), (2, 1, 9)):
+        a, b = draw(*batch, 70, 40), draw(*batch, 40, 66)
+        check(anyop.matmul(a, b), wide(a) @ wide(b), batch)
+        shared = b[..., :1, :, :] if len(batch) > 1 else b[0]
+        check(anyop.matmul(a, shared), wide(a) @ wide(shared), batch)
+        turned = draw(*batch, 66, 40).swapaxes(-1, -2)
+        check(anyop.matmul(a, turned), wide(a) @ wide(turned), batch)
+        gaps = draw(*batch, 70, 80)[..., :, 20:60]
+        check(anyop.matmul(gaps, b), wide(gaps) @ wide(b), batch)
+        steps = draw(*batch, 70, 80)[..., :, ::2]
+        check(anyop.matmul(steps, b), wide(steps) @ wide(b), batch)
+"""
+
+
+def run(code: str, **environment: str) -> str:
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM + code],
+        env={**os.environ, "ANYOP_NUM_THREADS": "1", **environment},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_products_are_exact(engine):
+    """Integers make the sums exact in every order."""
+    expected = str(not ENGINES[engine].get("ANYOP_DNNL") and HAS_INSTRUCTION and bool(FOUND))
+    assert run(PRODUCTS + "print(opened())", **ENGINES[engine]) == expected + "\n"
+
+
+def test_many_kinds_of_one_thread():
+    """More than a thread keeps plans for."""
+    run("""
+for M in range(5, 400):
+    x, w = draw(M, 32), draw(48, 32)
+    check(anyop.linear(x, w), wide(x) @ wide(w).T, M)
+""")
+
+
+def test_openmp_of_the_process_stays_as_it_is():
+    """No thread is started, and torch's number of threads is as before."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    text = run(
+        """
+import torch
+torch.set_num_threads(3)
+count = lambda: len(os.listdir("/proc/self/task"))
+before = count()
+x, w = draw(100, 300), draw(500, 300)
+check(anyop.linear(x, w), wide(x) @ wide(w).T, "linear")
+assert (count(), torch.get_num_threads()) == (before, 3), (count(), before)
+print("same")
+""",
+        OMP_NUM_THREADS="5",
+    )
+    assert text == "same\n"
+
+
+def test_in_a_forked_child():
+    run("""
+anyop.set_num_threads(2)
+x, w = draw(100, 300), draw(500, 300)
+expected = wide(x) @ wide(w).T
+check(anyop.linear(x, w), expected, "parent")
+child = os.fork()
+if child == 0:
+    os._exit(0 if (anyop.linear(x, w).astype(float) == expected).all() else 1)
+assert os.waitpid(child, 0)[1] == 0
+""")
+
+
+@pytest.mark.parametrize("path", ["/no/such/library.so", "libm.so.6"])
+def test_a_wrong_library_is_named(path):
+    text = run(
+        """
+x = draw(100, 300)
+try:
+    anyop.linear(x, x)
+except ValueError as error:
+    print(error)
+""",
+        ANYOP_DNNL=path,
+    )
+    assert text.startswith("linear: ANYOP_DNNL is ") and path in text, text
+    assert "libdnnl.so.3" in text, text
