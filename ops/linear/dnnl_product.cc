@@ -319,12 +319,7 @@ class Product {
   }
 
   int64_t BatchOffset(int64_t batch, const GemmSide& side) const {
-    int64_t offset = 0;
-    for (int32_t d = p_.batch_dims - 1; d >= 0; --d) {
-      offset += batch % p_.batch_shape[d] * side.batch_strides[d];
-      batch /= p_.batch_shape[d];
-    }
-    return offset;
+    return OffsetOf(batch, p_.batch_dims, p_.batch_shape, side.batch_strides);
   }
 
   // Columns or rows [from, to) of the results of some matrices.

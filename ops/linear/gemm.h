@@ -36,6 +36,16 @@ struct GemmProblem {
   bool fixed_tiles;
 };
 
+// Where the index-th of some dimensions lies.
+inline int64_t OffsetOf(int64_t index, int32_t dims, const int64_t* shape, const int64_t* strides) {
+  int64_t offset = 0;
+  for (int32_t d = dims - 1; d >= 0; --d) {
+    offset += index % shape[d] * strides[d];
+    index /= shape[d];
+  }
+  return offset;
+}
+
 int32_t Gemm(AnyopCall* call, const GemmProblem& problem);
 
 }  // namespace anyop
