@@ -145,6 +145,18 @@ inline AnyopDtype WidestOf(const Tensors*... tensors) {
   return wide ? kAnyopFloat64 : kAnyopFloat32;
 }
 
+// N numbers by halves.
+template <int N, typename Wide, typename Join>
+inline Wide JoinLanes(Wide* a, Join join) {
+  if constexpr (N == 1) {
+    return a[0];
+  } else {
+#pragma omp simd
+    for (int j = 0; j < N / 2; ++j) a[j] = join(a[j], a[j + N / 2]);
+    return JoinLanes<N / 2>(a, join);
+  }
+}
+
 // Joins f(x[i]...) over a block. Four vectors of partial results, because one would wait for each
 // addition; so many that float32 sums keep 1e-6 on rows of any length.
 template <typename Wide, typename Join, typename F, typename... In>
@@ -180,8 +192,7 @@ inline Wide FoldBlock(Wide start, Join join, F f, int64_t n, const In*... x) {
   }
 #pragma omp simd
   for (int j = 0; j < kLanes; ++j) a[j] = join(join(a[j], b[j]), join(c[j], d[j]));
-  for (int j = 1; j < kLanes; ++j) a[0] = join(a[0], a[j]);
-  return a[0];
+  return JoinLanes<kLanes>(a, join);
 }
 
 // Calls visit(begin, size) for the blocks of a row.
