@@ -68,6 +68,12 @@ ANYOP_CPU_TARGET_F16C inline Float8 LoadF16C(const float16* from) {
   return __builtin_ia32_vcvtph2ps256(*reinterpret_cast<const Short8*>(from));
 #endif
 }
+ANYOP_CPU_TARGET_F16C inline Float8 LoadF16C(const float* from) {
+  return *reinterpret_cast<const Float8*>(from);
+}
+ANYOP_CPU_TARGET_F16C inline void StoreF16C(Float8 x, float* to) {
+  *reinterpret_cast<Float8*>(to) = x;
+}
 ANYOP_CPU_TARGET_F16C inline void StoreF16C(Float8 x, float16* to) {
   *reinterpret_cast<Short8*>(to) = __builtin_ia32_vcvtps2ph256(x, 0);  // 0: to nearest even
 }
@@ -86,10 +92,9 @@ ANYOP_CPU_TARGET_F16C __attribute__((noinline)) inline int64_t NarrowF16C(const 
 #if !defined( \
     __clang__)  // which lets no vector pass through f, a function without these instructions
 #define ANYOP_CPU_APPLY_F16C 1
-template <typename F, typename... In>
-ANYOP_CPU_TARGET_F16C
-    __attribute__((noinline, flatten)) int64_t ApplyF16C(int64_t n, F f, float16* out,
-                                                         const In*... in) {
+template <typename Out, typename F, typename... In>
+ANYOP_CPU_TARGET_F16C __attribute__((noinline, flatten)) int64_t ApplyF16C(int64_t n, F f, Out* out,
+                                                                           const In*... in) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) StoreF16C(f(LoadF16C(in + i)...), out + i);
   return i;
@@ -97,57 +102,131 @@ ANYOP_CPU_TARGET_F16C
 #endif
 #endif
 
+// The same with vectors of 16 elements, for float, float16 and bfloat16.
 #if defined(ANYOP_CPU_F16C) && (!defined(ANYOP_CPU_ISA) || ANYOP_CPU_ISA >= 4)
-#define ANYOP_CPU_BF16 1
-typedef float Float16 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef short Short16 __attribute__((vector_size(32), aligned(2), may_alias));
-inline bool HasBF16() { return __builtin_cpu_supports("avx512bf16"); }
-// Stops at a denormal number, which the instruction would make 0. Assembler, because the name and
-// the types of the intrinsic differ between releases of compilers.
-__attribute__((target("avx512bf16,avx512dq,avx512bw,avx512vl"), noinline)) inline int64_t
-NarrowBF16(const float* from, int64_t n, bfloat16* to) {
+#define ANYOP_CPU_512 1
+#define ANYOP_CPU_TARGET_512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl")))
+typedef float Floats512 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t Words512 __attribute__((vector_size(64)));
+typedef uint16_t Halves512 __attribute__((vector_size(32), aligned(2), may_alias));
+template <typename Out>
+inline bool Has512() {
+  return __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") &&
+         (kDtype<Out> != kAnyopBFloat16 || __builtin_cpu_supports("avx512bf16"));
+}
+// Assembler, because the names and the types of the intrinsics differ between compilers.
+ANYOP_CPU_TARGET_512 inline Floats512 Load512(const float* from) {
+  return *reinterpret_cast<const Floats512*>(from);
+}
+ANYOP_CPU_TARGET_512 inline Floats512 Load512(const float16* from) {
+  Floats512 x;
+  asm("vcvtph2ps %1, %0" : "=v"(x) : "vm"(*reinterpret_cast<const Halves512*>(from)));
+  return x;
+}
+ANYOP_CPU_TARGET_512 inline Floats512 Load512(const bfloat16* from) {
+  Words512 words;
+  asm("vpmovzxwd %1, %0" : "=v"(words) : "vm"(*reinterpret_cast<const Halves512*>(from)));
+  return reinterpret_cast<Floats512>(words << 16);
+}
+// 32 elements, because bfloat16 has to look at what is stored.
+ANYOP_CPU_TARGET_512 inline void Store512(Floats512 x, Floats512 y, float* to) {
+  *reinterpret_cast<Floats512*>(to) = x;
+  *reinterpret_cast<Floats512*>(to + 16) = y;
+}
+ANYOP_CPU_TARGET_512 inline void Store512(Floats512 x, Floats512 y, float16* to) {
+  Halves512* half = reinterpret_cast<Halves512*>(to);     // auto would forget the alignment
+  asm("vcvtps2ph $0, %1, %0" : "=vm"(half[0]) : "v"(x));  // 0: to nearest even
+  asm("vcvtps2ph $0, %1, %0" : "=vm"(half[1]) : "v"(y));
+}
+// Not inlined, so that x and y need not lie in memory.
+ANYOP_CPU_TARGET_512 __attribute__((noinline, cold)) inline void StoreDenormals(Floats512 x,
+                                                                                Floats512 y,
+                                                                                bfloat16* to) {
+  NarrowByInteger(reinterpret_cast<const float*>(&x), 16, to);
+  NarrowByInteger(reinterpret_cast<const float*>(&y), 16, to + 16);
+}
+ANYOP_CPU_TARGET_512 inline void Store512(Floats512 x, Floats512 y, bfloat16* to) {
+  Halves512* half = reinterpret_cast<Halves512*>(to);  // auto would forget the alignment
+  bool denormal;                                       // of which vcvtneps2bf16 would make 0
+  asm("vfpclassps $0x20, %1, %%k1\n\tvfpclassps $0x20, %2, %%k2\n\tkortestw %%k1, %%k2"
+      : "=@ccnz"(denormal)
+      : "v"(x), "v"(y)
+      : "k1", "k2");
+  if (__builtin_expect(denormal, 0)) return StoreDenormals(x, y, to);
+  asm("vcvtneps2bf16 %1, %0" : "=v"(half[0]) : "v"(x));
+  asm("vcvtneps2bf16 %1, %0" : "=v"(half[1]) : "v"(y));
+}
+template <typename From, typename To>
+ANYOP_CPU_TARGET_512 __attribute__((noinline, flatten)) int64_t Convert512(const From* from,
+                                                                           int64_t n, To* to) {
   int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    Short16 half;
-    bool denormal;
-    asm("vfpclassps $0x20, %2, %%k1\n\tkortestw %%k1, %%k1\n\tvcvtneps2bf16 %2, %0"
-        : "=v"(half), "=@ccnz"(denormal)
-        : "v"(*reinterpret_cast<const Float16*>(from + i))
-        : "k1");
-    if (denormal) break;
-    *reinterpret_cast<Short16*>(to + i) = half;
-  }
+  for (; i + 32 <= n; i += 32) Store512(Load512(from + i), Load512(from + i + 16), to + i);
+  return i;
+}
+#ifdef ANYOP_CPU_APPLY_F16C
+#define ANYOP_CPU_APPLY_512 1
+template <typename Out, typename F, typename... In>
+ANYOP_CPU_TARGET_512
+    __attribute__((noinline, flatten)) int64_t Apply512(int64_t n, F f, Out* out, const In*... in) {
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) Store512(f(Load512(in + i)...), f(Load512(in + i + 16)...), out + i);
   return i;
 }
 #endif
+#endif
 
-// For float16 f must take vectors too, by reference, as functions of plain operators can.
+// out[i] = f(in[i]...) of float, float16 and bfloat16 in any mixture, converted in registers: f
+// must take vectors too, by reference, as functions of plain operators can.
+template <typename Out, typename F, typename... In>
+inline void ApplyInRegisters(int64_t n, F f, Out* out, const In*... in) {
+  int64_t i = 0;
+#ifdef ANYOP_CPU_APPLY_512
+  if (Has512<Out>()) i = Apply512(n, f, out, in...);
+#endif
+#ifdef ANYOP_CPU_APPLY_F16C
+  constexpr bool kBFloat16 =
+      kDtype<Out> == kAnyopBFloat16 || ((kDtype<In> == kAnyopBFloat16) || ...);
+  if constexpr (!kBFloat16) {
+    if (HasF16C()) i += ApplyF16C(n - i, f, out + i, (in + i)...);
+  }
+#endif
+#pragma omp simd
+  for (int64_t j = i; j < n; ++j) Store(f(Load<float>(in[j])...), out + j);
+}
 template <typename F, typename... In>
 inline void Apply(int64_t n, F f, float16* out, const In*... in) {
-  int64_t i = 0;
-#ifdef ANYOP_CPU_APPLY_F16C
-  if (HasF16C()) i = ApplyF16C(n, f, out, in...);
-#endif
-  for (; i < n; ++i) Store(f(Load<float>(in[i])...), out + i);
+  ApplyInRegisters(n, f, out, in...);
 }
+template <typename F, typename... In>
+inline void Apply(int64_t n, F f, bfloat16* out, const In*... in) {
+  ApplyInRegisters(n, f, out, in...);
+}
+
 inline void WidenFrom(const float16* from, int64_t n, float* to) {
   int64_t done = 0;
+#ifdef ANYOP_CPU_512
+  if (Has512<float>()) done = Convert512(from, n, to);
+#endif
 #ifdef ANYOP_CPU_F16C
-  if (HasF16C()) done = WidenF16C(from, n, to);
+  if (HasF16C()) done += WidenF16C(from + done, n - done, to + done);
 #endif
   WidenFrom<float16, float>(from + done, n - done, to + done);
 }
 inline void NarrowTo(const float* from, int64_t n, float16* to) {
   int64_t done = 0;
+#ifdef ANYOP_CPU_512
+  if (Has512<float16>()) done = Convert512(from, n, to);
+#endif
 #ifdef ANYOP_CPU_F16C
-  if (HasF16C()) done = NarrowF16C(from, n, to);
+  if (HasF16C()) done += NarrowF16C(from + done, n - done, to + done);
 #endif
   NarrowTo<float16, float>(from + done, n - done, to + done);
 }
 inline void NarrowTo(const float* from, int64_t n, bfloat16* to) {
   int64_t done = 0;
-#ifdef ANYOP_CPU_BF16
-  if (HasBF16()) done = NarrowBF16(from, n, to);
+#ifdef ANYOP_CPU_512
+  if (Has512<bfloat16>()) done = Convert512(from, n, to);
 #endif
   NarrowByInteger(from + done, n - done, to + done);
 }

@@ -33,7 +33,6 @@ struct SoftmaxGradient {
 // converted blocks. 64 partial sums; those of kBlock elements are added in float64.
 inline void SoftmaxGradientRowBF16(int64_t n, const bfloat16* g, const bfloat16* y, bfloat16* to) {
   constexpr int kParts = 64;
-  using Gradient = SoftmaxGradient<false>;
   double sum = 0;
   ForBlocks(n, [&](int64_t begin, int64_t size) {
     float parts[kParts] = {};
@@ -46,7 +45,7 @@ inline void SoftmaxGradientRowBF16(int64_t n, const bfloat16* g, const bfloat16*
     for (int j = 0; j < kParts; ++j) sum += parts[j];
   });
   const float all = static_cast<float>(sum);
-  Apply(n, [all](float g, float y) { return Gradient::Result(g, y, all); }, to, g, y);
+  Apply(n, [all](const auto& g, const auto& y) { return (g - all) * y; }, to, g, y);
 }
 
 template <bool kLog, typename Wide>
