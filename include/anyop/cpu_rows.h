@@ -180,8 +180,9 @@ inline Wide FoldBlock(Wide start, Join join, F f, int64_t n, const In*... x) {
   for (; i < n; i += kLanes) {
     const int left = n - i < kLanes ? static_cast<int>(n - i) : kLanes;
     const auto padded = [i, left](const Wide* from) {
-      Lanes rest = {};  // f of a whole vector, of which `left` results count
-      for (int j = 0; j < left; ++j) rest.at[j] = from[i + j];
+      Lanes rest;  // f of a whole vector, of which `left` results count
+#pragma omp simd
+      for (int j = 0; j < kLanes; ++j) rest.at[j] = j < left ? from[i + j] : 0;
       return rest;
     };
     const auto add = [&](const auto&... rest) {
