@@ -234,18 +234,30 @@ inline Wide Greatest(int64_t n, RowReader<Wide>& x) {
 struct Moments {
   double mean = 0;
   double squares = 0;
+
+  // The next n elements, behind `before` others.
+  void Join(int64_t before, int64_t n, double mean_of_n, double squares_of_n) {
+    const double distance = mean_of_n - mean,
+                 share = static_cast<double>(n) / static_cast<double>(before + n);
+    mean += distance * share;
+    squares += squares_of_n + distance * distance * share * static_cast<double>(before);
+  }
 };
+template <typename Wide>
+inline Wide MeanOfBlock(int64_t n, const Wide* x) {
+  return SumBlock(n, [](Wide v) { return v; }, x) / static_cast<Wide>(n);
+}
+template <typename Wide>
+inline Wide SquaresOfBlock(int64_t n, const Wide* x, Wide mean) {
+  return SumBlock(n, [mean](Wide v) { return (v - mean) * (v - mean); }, x);
+}
 template <typename Wide>
 inline Moments MomentsOf(int64_t n, RowReader<Wide>& in) {
   Moments all;
   ForBlocks(n, [&](int64_t begin, int64_t size) {
     const Wide* x = in.Read(begin, size);
-    const Wide mean = SumBlock(size, [](Wide v) { return v; }, x) / static_cast<Wide>(size);
-    all.squares += SumBlock(size, [mean](Wide v) { return (v - mean) * (v - mean); }, x);
-    const double distance = mean - all.mean,
-                 share = static_cast<double>(size) / static_cast<double>(begin + size);
-    all.mean += distance * share;
-    all.squares += distance * distance * share * static_cast<double>(begin);
+    const Wide mean = MeanOfBlock(size, x);
+    all.Join(begin, size, mean, SquaresOfBlock(size, x, mean));
   });
   return all;
 }

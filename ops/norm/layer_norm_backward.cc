@@ -18,22 +18,28 @@ struct Work {
   const ColumnSums& sums;  // of grad_weight, then of grad_bias
 };
 
-// Adds one row to the sums of grad_weight and grad_bias that are wanted.
+// What the gradient needs of a row: its moments, and sums of grad * factor and of that times
+// (x - mean). A block is summed around its own mean while it lies in the cache.
 template <typename Wide>
-inline void AddRow(const Work& work, int64_t row, Wide mean, Wide scale, RowReader<Wide>& in,
-                   RowReader<Wide>& grad) {
-  Wide* sum = work.sums.At<Wide>(row);
-  const int64_t D = work.D;
-  ForBlocks(D, [&](int64_t at, int64_t n) {
-    const Wide *g = grad.Read(at, n), *v = in.Read(at, n);
-    Wide* to = sum + at;
-    if (work.grad_weight) {
-      Apply(n, [=](Wide s, Wide g, Wide v) { return s + g * ((v - mean) * scale); }, to, to, g, v);
-      to += D;
-    }
-    if (work.grad_bias) Apply(n, [](Wide s, Wide g) { return s + g; }, to, to, g);
-  });
-}
+struct RowSums {
+  Moments of_x;
+  double product = 0, moment = 0;
+
+  RowSums(int64_t D, Wide offset, RowReader<Wide>& in, RowReader<Wide>& grad,
+          RowReader<Wide>& weight) {
+    ForBlocks(D, [&](int64_t at, int64_t n) {
+      const Wide *x = in.Read(at, n), *g = grad.Read(at, n), *w = weight.Read(at, n);
+      const Wide mean = MeanOfBlock(n, x);
+      const auto term = [=](Wide g, Wide w) { return g * (w + offset); };
+      const auto times = [=](Wide g, Wide w, Wide v) { return g * (w + offset) * (v - mean); };
+      const double before = of_x.mean, sum = SumBlock(n, term, g, w);
+      of_x.Join(at, n, mean, SquaresOfBlock(n, x, mean));
+      moment += SumBlock(n, times, g, w, x) + sum * (mean - of_x.mean);
+      moment += product * (before - of_x.mean);
+      product += sum;
+    });
+  }
+};
 
 template <typename Wide>
 inline void Differentiate(const Work& work, int64_t begin, int64_t end) {
@@ -44,37 +50,39 @@ inline void Differentiate(const Work& work, int64_t begin, int64_t end) {
   RowReader<Wide> weight(work.weight, 1, D), zeros(nullptr, 0, D);
   const Wide offset = static_cast<Wide>(work.weight_offset);
   for (int64_t row = begin; row < end; ++row) {
-    RowReader<Wide> in(x.dtype(), x[row], D);
+    const bool sums = work.grad_weight || work.grad_bias;
+    Wide* sum = sums ? work.sums.At<Wide>(row) : nullptr;
+    RowReader<Wide> more(grad_sum.dtype(), grad_sum[row], work.grad_sum ? D : 0);
+    RowWriter<Wide> to(grad_x.dtype(), grad_x[row]);
     if (!work.grad_out) {
-      if (work.grad_weight || work.grad_bias) work.sums.At<Wide>(row);
-      if (!work.grad_x) continue;
-      RowReader<Wide> more(grad_sum.dtype(), grad_sum[row], D);
-      RowWriter<Wide> to(grad_x.dtype(), grad_x[row]);
-      MapRow(D, [](Wide v) { return v; }, to, work.grad_sum ? more : zeros);
+      if (work.grad_x) MapRow(D, [](Wide v) { return v; }, to, work.grad_sum ? more : zeros);
       continue;
     }
-    RowReader<Wide> grad(grad_out.dtype(), grad_out[row], D);
-    const Moments moments = MomentsOf(D, in);
-    const double rstd = 1 / __builtin_sqrt((D > 0 ? moments.squares / D : 0) + work.eps);
-    const Wide mean = static_cast<Wide>(moments.mean), scale = static_cast<Wide>(rstd);
-    if (work.grad_x) {
-      const auto product = [=](Wide g, Wide w) { return g * (w + offset); };
-      const auto moment = [=](Wide g, Wide w, Wide v) { return g * (w + offset) * (v - mean); };
-      const Wide shift = static_cast<Wide>(Sum(D, product, grad, weight) / D);
-      const Wide share = static_cast<Wide>(Sum(D, moment, grad, weight, in) / D * rstd * rstd);
-      RowWriter<Wide> to(grad_x.dtype(), grad_x[row]);
-      const auto result = [=](Wide g, Wide w, Wide v) {
-        return scale * (g * (w + offset) - shift - (v - mean) * share);
-      };
-      if (work.grad_sum) {
-        RowReader<Wide> more(grad_sum.dtype(), grad_sum[row], D);
-        const auto added = [=](Wide g, Wide w, Wide v, Wide s) { return result(g, w, v) + s; };
-        MapRow(D, added, to, grad, weight, in, more);
-      } else {
-        MapRow(D, result, to, grad, weight, in);
+    RowReader<Wide> in(x.dtype(), x[row], D), grad(grad_out.dtype(), grad_out[row], D);
+    const RowSums<Wide> of(D, offset, in, grad, weight);
+    const double rstd = 1 / __builtin_sqrt((D > 0 ? of.of_x.squares / D : 0) + work.eps);
+    const Wide mean = static_cast<Wide>(of.of_x.mean), scale = static_cast<Wide>(rstd);
+    const Wide shift = static_cast<Wide>(of.product / D);
+    const Wide share = static_cast<Wide>(of.moment / D * rstd * rstd);
+    const auto result = [=](Wide g, Wide w, Wide v) {
+      return scale * (g * (w + offset) - shift - (v - mean) * share);
+    };
+    const auto added = [=](Wide g, Wide w, Wide v, Wide s) { return result(g, w, v) + s; };
+    const auto normal = [=](Wide s, Wide g, Wide v) { return s + g * ((v - mean) * scale); };
+    ForBlocks(D, [&](int64_t at, int64_t n) {
+      const Wide *g = grad.Read(at, n), *v = in.Read(at, n), *w = weight.Read(at, n);
+      if (work.grad_x) {
+        Wide* out = to.Target(at);
+        work.grad_sum ? Apply(n, added, out, g, w, v, more.Read(at, n))
+                      : Apply(n, result, out, g, w, v);
+        to.Write(at, n);
       }
-    }
-    if (work.grad_weight || work.grad_bias) AddRow(work, row, mean, scale, in, grad);
+      if (!sums) return;
+      Wide* part = sum + at;
+      if (work.grad_weight) Apply(n, normal, part, part, g, v);
+      if (work.grad_weight) part += D;
+      if (work.grad_bias) Apply(n, [](Wide s, Wide g) { return s + g; }, part, part, g);
+    });
   }
 }
 

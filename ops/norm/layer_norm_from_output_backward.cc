@@ -26,30 +26,34 @@ inline void Differentiate(const Work& work, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     RowReader<float> in(out.dtype(), out[row], D), grad(grad_out.dtype(), grad_out[row], D);
     const float scale = static_cast<const float*>(args.rstd->data)[row];
-    if (args.grad_x) {
-      const auto product = [=](float g, float w) { return g * (w + offset); };
-      const auto moment = [](float g, float v, float b) { return g * (v - b); };
-      const float shift = static_cast<float>(Sum(D, product, grad, weight) / D);
-      const float share = static_cast<float>(Sum(D, moment, grad, in, bias) / D);
-      RowWriter<float> to(grad_x.dtype(), grad_x[row]);
-      const auto result = [=](float g, float v, float w, float b) {
-        return scale * (g * (w + offset) - shift - normal(v, w, b) * share);
-      };
-      MapRow(D, result, to, grad, in, weight, bias);
-    }
-    if (!args.grad_weight && !args.grad_bias) continue;
-    float* sum = work.sums.At<float>(row);
-    ForBlocks(D, [&](int64_t at, int64_t n) {
+    float* sum = args.grad_weight || args.grad_bias ? work.sums.At<float>(row) : nullptr;
+    RowWriter<float> to(grad_x.dtype(), grad_x[row]);
+    const auto product = [=](float g, float w) { return g * (w + offset); };
+    const auto moment = [](float g, float v, float b) { return g * (v - b); };
+    double products = 0, moments = 0;
+    ForBlocks(args.grad_x ? D : 0, [&](int64_t at, int64_t n) {
       const float* g = grad.Read(at, n);
-      float* to = sum + at;
-      if (args.grad_weight) {
-        const auto add = [=](float s, float g, float v, float w, float b) {
-          return s + g * normal(v, w, b);
-        };
-        Apply(n, add, to, to, g, in.Read(at, n), weight.Read(at, n), bias.Read(at, n));
-        to += D;
+      products += SumBlock(n, product, g, weight.Read(at, n));
+      moments += SumBlock(n, moment, g, in.Read(at, n), bias.Read(at, n));
+    });
+    const float shift = static_cast<float>(products / D), share = static_cast<float>(moments / D);
+    const auto result = [=](float g, float w, float v) {
+      return scale * (g * (w + offset) - shift - v * share);
+    };
+    ForBlocks(D, [&](int64_t at, int64_t n) {
+      const float *g = grad.Read(at, n), *w = weight.Read(at, n);
+      float normals[kBlock];
+      Apply(n, normal, normals, in.Read(at, n), w, bias.Read(at, n));
+      if (args.grad_x) {
+        Apply(n, result, to.Target(at), g, w, normals);
+        to.Write(at, n);
       }
-      if (args.grad_bias) Apply(n, [](float s, float g) { return s + g; }, to, to, g);
+      if (!sum) return;
+      float* part = sum + at;
+      const auto times = [](float s, float g, float v) { return s + g * v; };
+      if (args.grad_weight) Apply(n, times, part, part, g, normals);
+      if (args.grad_weight) part += D;
+      if (args.grad_bias) Apply(n, [](float s, float g) { return s + g; }, part, part, g);
     });
   }
 }

@@ -27,42 +27,38 @@ inline void Differentiate(const Work& work, int64_t begin, int64_t end) {
   RowReader<Wide> weight(work.weight, 1, D), zeros(nullptr, 0, D);
   const Wide offset = static_cast<Wide>(work.weight_offset);
   for (int64_t row = begin; row < end; ++row) {
-    RowReader<Wide> in(x.dtype(), x[row], D);
+    Wide* sum = work.grad_weight ? work.sums.At<Wide>(row) : nullptr;
+    RowReader<Wide> more(grad_sum.dtype(), grad_sum[row], work.grad_sum ? D : 0);
+    RowWriter<Wide> to(grad_x.dtype(), grad_x[row]);
     if (!work.grad_out) {
-      if (work.grad_weight) work.sums.At<Wide>(row);
-      if (!work.grad_x) continue;
-      RowReader<Wide> more(grad_sum.dtype(), grad_sum[row], D);
-      RowWriter<Wide> to(grad_x.dtype(), grad_x[row]);
-      MapRow(D, [](Wide v) { return v; }, to, work.grad_sum ? more : zeros);
+      if (work.grad_x) MapRow(D, [](Wide v) { return v; }, to, work.grad_sum ? more : zeros);
       continue;
     }
-    RowReader<Wide> grad(grad_out.dtype(), grad_out[row], D);
-    const double mean = Sum(D, [](Wide v) { return v * v; }, in) / D;
-    const double rstd = 1 / __builtin_sqrt(mean + work.eps);
-    const Wide scale = static_cast<Wide>(rstd);
-    if (work.grad_x) {
-      const auto product = [=](Wide g, Wide v, Wide w) { return g * (w + offset) * v; };
-      const double dot = Sum(D, product, grad, in, weight) / D;
-      const Wide share = static_cast<Wide>(dot * rstd * rstd);
-      RowWriter<Wide> to(grad_x.dtype(), grad_x[row]);
-      const auto result = [=](Wide g, Wide v, Wide w) {
-        return scale * (g * (w + offset) - v * share);
-      };
-      if (work.grad_sum) {
-        RowReader<Wide> more(grad_sum.dtype(), grad_sum[row], D);
-        const auto added = [=](Wide g, Wide v, Wide w, Wide s) { return result(g, v, w) + s; };
-        MapRow(D, added, to, grad, in, weight, more);
-      } else {
-        MapRow(D, result, to, grad, in, weight);
+    RowReader<Wide> in(x.dtype(), x[row], D), grad(grad_out.dtype(), grad_out[row], D);
+    double squares = 0, dot = 0;
+    const auto product = [=](Wide g, Wide v, Wide w) { return g * (w + offset) * v; };
+    ForBlocks(D, [&](int64_t at, int64_t n) {
+      const Wide* v = in.Read(at, n);
+      squares += SumBlock(n, [](Wide v) { return v * v; }, v);
+      if (work.grad_x) dot += SumBlock(n, product, grad.Read(at, n), v, weight.Read(at, n));
+    });
+    const double rstd = 1 / __builtin_sqrt(squares / D + work.eps);
+    const Wide scale = static_cast<Wide>(rstd), share = static_cast<Wide>(dot / D * rstd * rstd);
+    const auto result = [=](Wide g, Wide v, Wide w) {
+      return scale * (g * (w + offset) - v * share);
+    };
+    const auto added = [=](Wide g, Wide v, Wide w, Wide s) { return result(g, v, w) + s; };
+    const auto add = [=](Wide s, Wide g, Wide v) { return s + g * (v * scale); };
+    ForBlocks(D, [&](int64_t at, int64_t n) {
+      const Wide *g = grad.Read(at, n), *v = in.Read(at, n), *w = weight.Read(at, n);
+      if (work.grad_x) {
+        Wide* out = to.Target(at);
+        work.grad_sum ? Apply(n, added, out, g, v, w, more.Read(at, n))
+                      : Apply(n, result, out, g, v, w);
+        to.Write(at, n);
       }
-    }
-    if (work.grad_weight) {
-      Wide* sum = work.sums.At<Wide>(row);
-      ForBlocks(D, [&](int64_t at, int64_t n) {
-        const auto add = [=](Wide s, Wide g, Wide v) { return s + g * (v * scale); };
-        Apply(n, add, sum + at, sum + at, grad.Read(at, n), in.Read(at, n));
-      });
-    }
+      if (sum) Apply(n, add, sum + at, sum + at, g, v);
+    });
   }
 }
 

@@ -24,22 +24,24 @@ inline void Differentiate(const Work& work, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     RowReader<float> in(out.dtype(), out[row], D), grad(grad_out.dtype(), grad_out[row], D);
     const float scale = static_cast<const float*>(args.rstd->data)[row];
-    if (args.grad_x) {
-      const float share =
-          static_cast<float>(Sum(D, [](float g, float v) { return g * v; }, grad, in) / D);
-      RowWriter<float> to(grad_x.dtype(), grad_x[row]);
-      const auto result = [=](float g, float v, float w) {
-        return scale * (g * (w + offset) - normal(v, w) * share);
-      };
-      MapRow(D, result, to, grad, in, weight);
-    }
-    if (args.grad_weight) {
-      float* sum = work.sums.At<float>(row);
-      ForBlocks(D, [&](int64_t at, int64_t n) {
-        const auto add = [=](float s, float g, float v, float w) { return s + g * normal(v, w); };
-        Apply(n, add, sum + at, sum + at, grad.Read(at, n), in.Read(at, n), weight.Read(at, n));
-      });
-    }
+    float* sum = args.grad_weight ? work.sums.At<float>(row) : nullptr;
+    RowWriter<float> to(grad_x.dtype(), grad_x[row]);
+    const auto product = [](float g, float v) { return g * v; };
+    const float share = static_cast<float>(Sum(args.grad_x ? D : 0, product, grad, in) / D);
+    const auto result = [=](float g, float w, float v) {
+      return scale * (g * (w + offset) - v * share);
+    };
+    ForBlocks(D, [&](int64_t at, int64_t n) {
+      const float *g = grad.Read(at, n), *w = weight.Read(at, n);
+      float normals[kBlock];
+      Apply(n, normal, normals, in.Read(at, n), w);
+      if (args.grad_x) {
+        Apply(n, result, to.Target(at), g, w, normals);
+        to.Write(at, n);
+      }
+      const auto add = [](float s, float g, float v) { return s + g * v; };
+      if (sum) Apply(n, add, sum + at, sum + at, g, normals);
+    });
   }
 }
 
