@@ -173,6 +173,24 @@ ANYOP_CPU_TARGET_512
   for (; i + 32 <= n; i += 32) Store512(f(Load512(in + i)...), f(Load512(in + i + 16)...), out + i);
   return i;
 }
+template <typename F, typename... In>
+ANYOP_CPU_TARGET_512 __attribute__((noinline, flatten)) float Sum512(int64_t n, F f,
+                                                                     const In*... in) {
+  Floats512 a = {}, b = {}, c = {}, d = {};
+  int64_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    a += f(Load512(in + i)...);
+    b += f(Load512(in + i + 16)...);
+    c += f(Load512(in + i + 32)...);
+    d += f(Load512(in + i + 48)...);
+  }
+  for (; i + 16 <= n; i += 16) a += f(Load512(in + i)...);
+  a = (a + b) + (c + d);
+  float sum = 0;
+  for (; i < n; ++i) sum += f(Load<float>(in[i])...);
+  for (int j = 0; j < 16; ++j) sum += a[j];
+  return sum;
+}
 #endif
 #endif
 
@@ -201,6 +219,32 @@ inline void Apply(int64_t n, F f, float16* out, const In*... in) {
 template <typename F, typename... In>
 inline void Apply(int64_t n, F f, bfloat16* out, const In*... in) {
   ApplyInRegisters(n, f, out, in...);
+}
+
+// Sum of f(x[i]...) over a block of 16-bit floats that are widened in registers, for kernels that
+// do little else; f as for Apply. Where AddsHalves<T>() is false, blocks of float take less time.
+template <typename T>
+inline bool AddsHalves() {
+#ifdef ANYOP_CPU_APPLY_512
+  if (Has512<float>()) return true;
+#endif
+  return kDtype<T> == kAnyopBFloat16;
+}
+template <typename F, typename... In>
+inline float SumHalves(int64_t n, F f, const In*... in) {
+#ifdef ANYOP_CPU_APPLY_512
+  if (Has512<float>()) return Sum512(n, f, in...);
+#endif
+  constexpr int kParts = 64;
+  float parts[kParts] = {}, sum = 0;
+  int64_t i = 0;
+  for (; i + kParts <= n; i += kParts) {
+#pragma omp simd
+    for (int j = 0; j < kParts; ++j) parts[j] += f(Load<float>(in[i + j])...);
+  }
+  for (; i < n; ++i) sum += f(Load<float>(in[i])...);
+  for (int j = 0; j < kParts; ++j) sum += parts[j];
+  return sum;
 }
 
 inline void WidenFrom(const float16* from, int64_t n, float* to) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // anyop/cpu_convert.h: each instruction set's conversions give what plain code gives, which rounds
-// to nearest even, at any alignment and up to the edge of a page that may not be touched.
+// to nearest even, at any alignment and up to the edge of a page that may not be touched. Sums too.
 #include "anyop/cpu_convert.h"
 
 #include <sys/mman.h>
@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "anyop/cpu_rows.h"
 #include "tests/check.h"
 
 namespace {
@@ -206,6 +207,38 @@ void CompareApplies() {
   CompareApply<float16, A, B>();
   CompareApply<bfloat16, A, B>();
 }
+// Small whole numbers, of which every order of additions makes the same sum.
+template <typename T>
+ANYOP_CPU_CLONES float SumOfProducts(int64_t n, const T* a, const T* b) {
+  const auto product = [](const auto& a, const auto& b) { return a * b; };
+  if constexpr (kDtype<T> == kAnyopFloat32) {
+    return SumBlock(n, product, a, b);
+  } else {
+    return SumHalves(n, product, a, b);
+  }
+}
+template <typename T>
+void CompareSums() {
+  for (int64_t n = 0; n <= 330; ++n) {
+    for (const bool is_first : {false, true}) {
+      const AtEdge<T> a(static_cast<size_t>(n), is_first), b(static_cast<size_t>(n), is_first);
+      float expected = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        const float x = static_cast<float>(i % 13 - 5), y = static_cast<float>(i % 7 - 2);
+        Store(x, a.at + i);
+        Store(y, b.at + i);
+        expected += x * y;
+      }
+      CHECK_EQ(SumOfProducts(n, a.at, b.at), expected);
+    }
+  }
+}
+TEST(Sums) {
+  CompareSums<float>();
+  CompareSums<float16>();
+  CompareSums<bfloat16>();
+}
+
 TEST(Apply) {
   CompareApplies<float16, float16>();
   CompareApplies<float16, float>();

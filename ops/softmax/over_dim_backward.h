@@ -4,6 +4,7 @@
 #define ANYOP_OPS_SOFTMAX_OVER_DIM_BACKWARD_H_
 
 #include "over_dim.h"
+#include "scaled_row.h"
 
 namespace anyop::cpu {
 
@@ -29,79 +30,83 @@ struct SoftmaxGradient {
   }
 };
 
-// A row of softmax in bfloat16, which is widened in registers: there is too little to compute for
-// converted blocks. 64 partial sums; those of kBlock elements are added in float64.
-inline void SoftmaxGradientRowBF16(int64_t n, const bfloat16* g, const bfloat16* y, bfloat16* to) {
-  constexpr int kParts = 64;
-  double sum = 0;
-  ForBlocks(n, [&](int64_t begin, int64_t size) {
-    float parts[kParts] = {};
-    int64_t i = begin;
-    for (; i + kParts <= begin + size; i += kParts) {
-#pragma omp simd
-      for (int j = 0; j < kParts; ++j) parts[j] += Load<float>(g[i + j]) * Load<float>(y[i + j]);
-    }
-    for (int j = 0; i < begin + size; ++i, ++j) parts[j] += Load<float>(g[i]) * Load<float>(y[i]);
-    for (int j = 0; j < kParts; ++j) sum += parts[j];
-  });
-  const float all = static_cast<float>(sum);
-  Apply(n, [all](const auto& g, const auto& y) { return (g - all) * y; }, to, g, y);
-}
-
 template <bool kLog, typename Wide>
 inline void SoftmaxGradientRow(const OverDimBackward* work, int64_t row) {
   const int64_t C = work->C, offset = row * C * work->item_bytes;
-  if (!kLog && work->dtype == kAnyopBFloat16) {
-    const auto* grad = reinterpret_cast<const bfloat16*>(work->grad + offset);
-    const auto* out = reinterpret_cast<const bfloat16*>(work->x + offset);
-    return SoftmaxGradientRowBF16(C, grad, out, reinterpret_cast<bfloat16*>(work->out + offset));
+  if (!kLog) {
+    return ScaledSoftmaxGradientRow<Wide>(C, 1, work->dtype, work->grad + offset, work->x + offset,
+                                          work->out + offset);
   }
   RowReader<Wide> y(work->dtype, work->x + offset, C), g(work->dtype, work->grad + offset, C);
   RowWriter<Wide> to(work->dtype, work->out + offset);
-  using Gradient = SoftmaxGradient<kLog>;
-  const Wide sum =
-      static_cast<Wide>(Sum(C, [](Wide g, Wide y) { return Gradient::Term(g, y); }, g, y));
+  using Gradient = SoftmaxGradient<true>;
+  const Wide sum = static_cast<Wide>(Sum(C, [](Wide g) { return g; }, g));
   MapRow(C, [sum](Wide g, Wide y) { return Gradient::Result(g, y, sum); }, to, g, y);
 }
 
-// One tile: C steps over up to kBlock columns, twice.
-template <bool kLog, typename Wide>
+// One tile: C steps over up to kBlock columns, twice. T: the elements' type.
+template <bool kLog, typename T>
 inline void SoftmaxGradientTile(const OverDimBackward* work, int64_t unit) {
   constexpr int64_t kFlush = 64;  // additions in a row in float32, see FoldBlock
   using Gradient = SoftmaxGradient<kLog>;
+  using Wide = typename WideOf<T>::Type;
   const int64_t first = unit % work->tiles * kBlock, left = work->inner - first,
                 n = left < kBlock ? left : kBlock;
-  const int64_t begin = (unit / work->tiles * work->C * work->inner + first) * work->item_bytes;
-  const int64_t step = work->inner * work->item_bytes;
+  const int64_t begin = unit / work->tiles * work->C * work->inner + first;
+  const auto map = [n](auto f, auto* out, const auto*... in) {
+    if constexpr (sizeof(T) == 2) {
+      ApplyInRegisters(n, f, out, in...);
+    } else {
+      Apply(n, f, out, in...);
+    }
+  };
   Wide part[kBlock], sum[kBlock];
   for (int64_t j = 0; j < n; ++j) part[j] = sum[j] = 0;
   for (int64_t c = 0; c < work->C; ++c) {
-    RowReader<Wide> y(work->dtype, work->x + begin + c * step, n),
-        g(work->dtype, work->grad + begin + c * step, n);
-    const auto add = [](Wide p, Wide g, Wide y) { return p + Gradient::Term(g, y); };
-    Apply(n, add, part, part, g.Read(0, n), y.Read(0, n));
+    const int64_t at = begin + c * work->inner;
+    const T *g = reinterpret_cast<const T*>(work->grad) + at,
+            *y = reinterpret_cast<const T*>(work->x) + at;
+    const auto add = [](const auto& p, const auto& g, const auto& y) {
+      return p + Gradient::Term(g, y);
+    };
+    map(add, part, part, g, y);
     if (c % kFlush < kFlush - 1 && c + 1 < work->C) continue;
     Apply(n, [](Wide s, Wide p) { return s + p; }, sum, sum, part);
     for (int64_t j = 0; j < n; ++j) part[j] = 0;
   }
   for (int64_t c = 0; c < work->C; ++c) {
-    RowReader<Wide> y(work->dtype, work->x + begin + c * step, n),
-        g(work->dtype, work->grad + begin + c * step, n);
-    RowWriter<Wide> to(work->dtype, work->out + begin + c * step);
-    const auto result = [](Wide g, Wide y, Wide s) { return Gradient::Result(g, y, s); };
-    Apply(n, result, to.Target(0), g.Read(0, n), y.Read(0, n), sum);
-    to.Write(0, n);
+    const int64_t at = begin + c * work->inner;
+    const T *g = reinterpret_cast<const T*>(work->grad) + at,
+            *y = reinterpret_cast<const T*>(work->x) + at;
+    T* to = reinterpret_cast<T*>(work->out) + at;
+    const auto result = [](const auto& g, const auto& y, const auto& s) {
+      return Gradient::Result(g, y, s);
+    };
+    if constexpr (!kLog) {
+      map(result, to, g, y, sum);
+    } else {
+      const char *row_g = reinterpret_cast<const char*>(g),
+                 *row_y = reinterpret_cast<const char*>(y);
+      RowReader<Wide> grad(work->dtype, row_g, n), out(work->dtype, row_y, n);
+      RowWriter<Wide> writer(work->dtype, reinterpret_cast<char*>(to));
+      Apply(n, result, writer.Target(0), grad.Read(0, n), out.Read(0, n), sum);
+      writer.Write(0, n);
+    }
   }
 }
 
 template <bool kLog>
 inline void SoftmaxGradientUnits(const OverDimBackward* work, int64_t begin, int64_t end) {
+  const auto tiles = [&](auto zero) {
+    for (int64_t unit = begin; unit < end; ++unit)
+      SoftmaxGradientTile<kLog, decltype(zero)>(work, unit);
+  };
+  if (work->inner > 1 && work->dtype == kAnyopFloat16) return tiles(float16());
+  if (work->inner > 1 && work->dtype == kAnyopBFloat16) return tiles(bfloat16());
   WithFloat(work->dtype, [&](auto wide) {
     using Wide = decltype(wide);
-    for (int64_t unit = begin; unit < end; ++unit) {
-      work->inner == 1 ? SoftmaxGradientRow<kLog, Wide>(work, unit)
-                       : SoftmaxGradientTile<kLog, Wide>(work, unit);
-    }
+    if (work->inner > 1) return tiles(Wide());
+    for (int64_t unit = begin; unit < end; ++unit) SoftmaxGradientRow<kLog, Wide>(work, unit);
   });
 }
 

@@ -10,11 +10,9 @@ namespace {
 ANYOP_CPU_CLONES void Run(const ScaledSoftmaxBackwardArgs* args, int64_t begin, int64_t end) {
   const Rows grad_out(args->grad_out), out(args->out), grad_x(args->grad_x);
   WithFloat(out.dtype(), [&](auto wide) {
-    using Wide = decltype(wide);
     for (int64_t row = begin; row < end; ++row) {
-      RowReader<Wide> grad(out.dtype(), grad_out[row], args->D), y(out.dtype(), out[row], args->D);
-      RowWriter<Wide> to(out.dtype(), grad_x[row]);
-      ScaledSoftmaxGradientRow(args->D, static_cast<Wide>(args->scale), to, grad, y);
+      ScaledSoftmaxGradientRow<decltype(wide)>(args->D, args->scale, out.dtype(), grad_out[row],
+                                               out[row], grad_x[row]);
     }
   });
 }

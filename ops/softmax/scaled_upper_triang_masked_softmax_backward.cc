@@ -13,12 +13,10 @@ ANYOP_CPU_CLONES void Run(const ScaledUpperTriangMaskedSoftmaxBackwardArgs* args
   const int64_t S = args->S;
   const Rows grad_out(args->grad_out), out(args->out), grad_x(args->grad_x);
   WithFloat(out.dtype(), [&](auto wide) {
-    using Wide = decltype(wide);
     for (int64_t row = begin; row < end; ++row) {
       const int64_t n = row % S + 1;
-      RowReader<Wide> grad(out.dtype(), grad_out[row], n), y(out.dtype(), out[row], n);
-      RowWriter<Wide> to(out.dtype(), grad_x[row]);
-      ScaledSoftmaxGradientRow(n, static_cast<Wide>(args->scale), to, grad, y);
+      ScaledSoftmaxGradientRow<decltype(wide)>(n, args->scale, out.dtype(), grad_out[row], out[row],
+                                               grad_x[row]);
       ZeroRest(grad_x, row, n, S, args->out->dtype_bits / 8);
     }
   });
