@@ -47,7 +47,9 @@ inline void SumPlaces(const Work& work, int64_t v, int64_t first, int64_t n) {
   const int64_t begin = work.starts[v], end = work.starts[v + 1];
   Wide part[kBlock];
   double sum[kBlock];
-  for (int64_t j = 0; j < n; ++j) part[j] = 0, sum[j] = 0;
+  const bool is_long = end - begin > kFlush;
+  for (int64_t j = 0; j < n; ++j) part[j] = 0;
+  for (int64_t j = 0; j < (is_long ? n : 0); ++j) sum[j] = 0;
   for (int64_t i = begin; i < end; ++i) {
     RowReader<Wide> in(dtype, grad + (work.places[i] * args.D + first) * item_bytes, n);
     Apply(n, [](Wide s, Wide g) { return s + g; }, part, part, in.Read(0, n));
@@ -55,19 +57,23 @@ inline void SumPlaces(const Work& work, int64_t v, int64_t first, int64_t n) {
     Apply(n, [](double s, double p) { return s + p; }, sum, sum, part);
     for (int64_t j = 0; j < n; ++j) part[j] = 0;
   }
-  Apply(n, [](double s, double p) { return static_cast<Wide>(s + p); }, to.Target(0), sum, part);
+  const auto all = [](double s, double p) { return static_cast<Wide>(s + p); };
+  is_long ? Apply(n, all, to.Target(0), sum, part)
+          : Apply(n, [](Wide p) { return p; }, to.Target(0), part);
   to.Write(0, n);
 }
 
 ANYOP_CPU_CLONES void Run(const Work* work, int64_t begin, int64_t end) {
   const int64_t D = work->args.D, row_bytes = D * (work->args.grad_out->dtype_bits / 8);
   char* out = static_cast<char*>(work->args.grad_weight->data);
+  const char* grad = static_cast<const char*>(work->args.grad_out->data);
   WithFloat(AnyopDtypeOf(work->args.grad_out), [&](auto wide) {
     for (int64_t v = begin; v < end; ++v) {
-      if (work->starts[v] == work->starts[v + 1]) {
-        __builtin_memset(out + v * row_bytes, 0, row_bytes);
-        continue;
-      }
+      const int64_t first = work->starts[v], count = work->starts[v + 1] - first;
+      if (count == 0) __builtin_memset(out + v * row_bytes, 0, row_bytes);
+      if (count == 1)
+        __builtin_memcpy(out + v * row_bytes, grad + work->places[first] * row_bytes, row_bytes);
+      if (count <= 1) continue;
       ForBlocks(D, [&](int64_t at, int64_t n) { SumPlaces<decltype(wide)>(*work, v, at, n); });
     }
   });
