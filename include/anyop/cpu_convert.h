@@ -186,9 +186,11 @@ ANYOP_CPU_TARGET_512 __attribute__((noinline, flatten)) float Sum512(int64_t n, 
   }
   for (; i + 16 <= n; i += 16) a += f(Load512(in + i)...);
   a = (a + b) + (c + d);
-  float sum = 0;
+  float half[8], sum = 0;
+#pragma omp simd
+  for (int j = 0; j < 8; ++j) half[j] = a[j] + a[j + 8];
+  for (int j = 0; j < 4; ++j) sum += half[j] + half[j + 4];
   for (; i < n; ++i) sum += f(Load<float>(in[i])...);
-  for (int j = 0; j < 16; ++j) sum += a[j];
   return sum;
 }
 #endif
@@ -221,8 +223,8 @@ inline void Apply(int64_t n, F f, bfloat16* out, const In*... in) {
   ApplyInRegisters(n, f, out, in...);
 }
 
-// Sum of f(x[i]...) over a block of 16-bit floats that are widened in registers, for kernels that
-// do little else; f as for Apply. Where AddsHalves<T>() is false, blocks of float take less time.
+// Sum of f(x[i]...) over a block of floats, 16-bit ones widened in registers, for kernels that do
+// little else; f as for Apply. Where AddsHalves<T>() is false, blocks of float take less time.
 template <typename T>
 inline bool AddsHalves() {
 #ifdef ANYOP_CPU_APPLY_512

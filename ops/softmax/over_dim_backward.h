@@ -34,8 +34,8 @@ template <bool kLog, typename Wide>
 inline void SoftmaxGradientRow(const OverDimBackward* work, int64_t row) {
   const int64_t C = work->C, offset = row * C * work->item_bytes;
   if (!kLog) {
-    return ScaledSoftmaxGradientRow<Wide>(C, 1, work->dtype, work->grad + offset, work->x + offset,
-                                          work->out + offset);
+    return ScaledSoftmaxGradientRow<Wide>(C, C, 1, work->dtype, work->grad + offset,
+                                          work->x + offset, work->out + offset);
   }
   RowReader<Wide> y(work->dtype, work->x + offset, C), g(work->dtype, work->grad + offset, C);
   RowWriter<Wide> to(work->dtype, work->out + offset);

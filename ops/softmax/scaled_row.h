@@ -35,32 +35,35 @@ inline void ScaledSoftmaxRow(int64_t n, double scale, RowWriter<Wide>& to, RowRe
   MapRow(n, part(1 / sum), to, in, mask...);  // where all are left out, 1 / 0 is not used
 }
 
-// The gradient of a row from its result y, that of 16-bit floats in registers.
+// The gradient of a row from its result y, that of 16-bit floats in registers. width: so many
+// elements, n or more, may be written, for whole vectors; those behind n are without meaning.
 template <typename T>
-inline void ScaledSoftmaxGradientHalves(int64_t n, float scale, const T* g, const T* y, T* to) {
+inline void ScaledSoftmaxGradientInRegisters(int64_t n, int64_t width, float scale, const T* g,
+                                             const T* y, T* to) {
   double sum = 0;
   const auto product = [](const auto& g, const auto& y) { return g * y; };
   ForBlocks(n, [&](int64_t at, int64_t size) { sum += SumHalves(size, product, g + at, y + at); });
   const float all = static_cast<float>(sum);
-  Apply(n, [=](const auto& g, const auto& y) { return (g - all) * y * scale; }, to, g, y);
+  Apply(width, [=](const auto& g, const auto& y) { return (g - all) * y * scale; }, to, g, y);
 }
 template <typename Wide>
-inline void ScaledSoftmaxGradientRow(int64_t n, double scale, AnyopDtype dtype, const char* grad,
-                                     const char* out, char* to) {
+inline void ScaledSoftmaxGradientRow(int64_t n, int64_t width, double scale, AnyopDtype dtype,
+                                     const char* grad, const char* out, char* to) {
   const Wide factor = static_cast<Wide>(scale);
   if constexpr (kDtype<Wide> == kAnyopFloat32) {
-    const auto halves = [&](auto zero) {
+    const auto in_registers = [&](auto zero) {
       using T = decltype(zero);
-      ScaledSoftmaxGradientHalves(n, factor, reinterpret_cast<const T*>(grad),
-                                  reinterpret_cast<const T*>(out), reinterpret_cast<T*>(to));
+      ScaledSoftmaxGradientInRegisters(n, width, factor, reinterpret_cast<const T*>(grad),
+                                       reinterpret_cast<const T*>(out), reinterpret_cast<T*>(to));
     };
-    if (dtype == kAnyopFloat16 && AddsHalves<float16>()) return halves(float16());
-    if (dtype == kAnyopBFloat16 && AddsHalves<bfloat16>()) return halves(bfloat16());
+    if (dtype == kAnyopFloat16 && AddsHalves<float16>()) return in_registers(float16());
+    if (dtype == kAnyopFloat32 && AddsHalves<float>()) return in_registers(float());
+    if (dtype == kAnyopBFloat16 && AddsHalves<bfloat16>()) return in_registers(bfloat16());
   }
-  RowReader<Wide> gradient(dtype, grad, n), y(dtype, out, n);
+  RowReader<Wide> gradient(dtype, grad, width), y(dtype, out, width);
   RowWriter<Wide> result(dtype, to);
   const Wide sum = static_cast<Wide>(Sum(n, [](Wide g, Wide y) { return g * y; }, gradient, y));
-  MapRow(n, [=](Wide g, Wide y) { return (g - sum) * y * factor; }, result, gradient, y);
+  MapRow(width, [=](Wide g, Wide y) { return (g - sum) * y * factor; }, result, gradient, y);
 }
 
 // What lies behind column n of a row of D elements, as 0.

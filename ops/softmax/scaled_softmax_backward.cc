@@ -11,8 +11,8 @@ ANYOP_CPU_CLONES void Run(const ScaledSoftmaxBackwardArgs* args, int64_t begin, 
   const Rows grad_out(args->grad_out), out(args->out), grad_x(args->grad_x);
   WithFloat(out.dtype(), [&](auto wide) {
     for (int64_t row = begin; row < end; ++row) {
-      ScaledSoftmaxGradientRow<decltype(wide)>(args->D, args->scale, out.dtype(), grad_out[row],
-                                               out[row], grad_x[row]);
+      ScaledSoftmaxGradientRow<decltype(wide)>(args->D, args->D, args->scale, out.dtype(),
+                                               grad_out[row], out[row], grad_x[row]);
     }
   });
 }

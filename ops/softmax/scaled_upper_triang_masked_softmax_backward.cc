@@ -15,8 +15,9 @@ ANYOP_CPU_CLONES void Run(const ScaledUpperTriangMaskedSoftmaxBackwardArgs* args
   WithFloat(out.dtype(), [&](auto wide) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t n = row % S + 1;
-      ScaledSoftmaxGradientRow<decltype(wide)>(n, args->scale, out.dtype(), grad_out[row], out[row],
-                                               grad_x[row]);
+      const int64_t whole = (n + 31) / 32 * 32, width = whole < S ? whole : S;
+      ScaledSoftmaxGradientRow<decltype(wide)>(n, width, args->scale, out.dtype(), grad_out[row],
+                                               out[row], grad_x[row]);
       ZeroRest(grad_x, row, n, S, args->out->dtype_bits / 8);
     }
   });
