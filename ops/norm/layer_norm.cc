@@ -23,8 +23,8 @@ struct Work {
 template <typename Wide>
 inline void Normalize(const Work* work, int64_t begin, int64_t end) {
   const int64_t D = work->D;
-  const Rows x(work->x), residual(work->residual ? work->residual : work->x),
-      rows(work->sum ? work->sum : work->x), out(work->out);
+  const Rows x(work->x), out(work->out), residual = work->residual ? Rows(work->residual) : x,
+                                         rows = work->sum ? Rows(work->sum) : x;
   RowReader<Wide> weight(work->weight, 1, D), bias(work->bias, 0, D);
   const Wide offset = static_cast<Wide>(work->weight_offset);
   for (int64_t row = begin; row < end; ++row) {
