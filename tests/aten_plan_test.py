@@ -55,10 +55,12 @@ def test_no_call_of_a_framework_comes_to_python(name, in_python):
     framework = pytest.importorskip(name, reason=f"{name} is not installed")
     make = {"numpy": "asarray", "torch": "as_tensor", "paddle": "to_tensor"}.get(name)
     array = getattr(framework, make) if make else framework.numpy.asarray
-    with anyop.use("aten"):
-        found = anyop.layer_norm(array(X), array(X[0]), array(X[1]))
-    expected = torch.layer_norm(torch.from_numpy(X), (33,), *map(torch.from_numpy, X[:2]))
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-5)
+    weight, bias = map(torch.from_numpy, X[:2])
+    for offset in (0.0, 1.0):  # one operator of torch's, and a text of several
+        with anyop.use("aten"):
+            found = anyop.layer_norm(array(X), array(X[0]), array(X[1]), weight_offset=offset)
+        expected = torch.layer_norm(torch.from_numpy(X), (33,), weight + offset, bias)
+        np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-5)
     assert not in_python
 
 
@@ -76,6 +78,8 @@ TEXTS = [
     "mul.Scalar(x, number(2.75, argmax(x)))",
     "thirds = chunk(x, 3, -1); cat([thirds[2], thirds[0], thirds[1]], -1)",
     "s = sigmoid(x); t = mul.Tensor(s, x); sub.Tensor(t, s)",
+    "s = sigmoid(x); t = mul.Tensor(s, x); r = exp(s); s if x is None else add.Tensor(r, t)",
+    "wrong = mm(x, x); s = sigmoid(x); mul.Tensor(s, x) if D else wrong",  # which nobody asks for
     "sort.stable(x, stable=True)[0]",
     "reshape(x, [5, D])",
     "permute(reshape(x, shape(out)), [0, 1])",

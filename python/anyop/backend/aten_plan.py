@@ -42,7 +42,7 @@ def make_plan(
     """Of a text, and of the same with its results as arguments; None: it is for Python."""
     writer = _Writer(text, inputs, results, schema)
     try:
-        writer.text(text.tree)
+        writer.text(text)
         at = writer.into(into.tree) if into else -1
     except _Unfit:
         return None
@@ -72,13 +72,13 @@ class _Writer:
         self.constants.append(value)
         self.add(Step.Constant, len(self.constants) - 1)
 
-    def text(self, tree: ast.Module) -> None:
-        for statement in tree.body[:-1]:
-            self.part(statement.value)
-            name = statement.targets[0].id
-            self.add(Step.Name, self.values.setdefault(name, len(self.values)))
-        value = tree.body[-1].value
-        if isinstance(value, ast.Tuple):
+    def text(self, text: CallText) -> None:
+        first, value, rest = text.statements()
+        self.named(first)
+        if rest:
+            self.choice(value, lambda: self.named(rest))
+            self.add(Step.Results if len(self.results) > 1 else Step.Result)
+        elif isinstance(value, ast.Tuple):
             if len(value.elts) != len(self.results):
                 raise _Unfit
             for at, part in enumerate(value.elts):
@@ -87,6 +87,12 @@ class _Writer:
             self.part(value)
             self.add(Step.Results if len(self.results) > 1 else Step.Result)
         self.add(Step.End)
+
+    def named(self, statements: list[ast.Assign]) -> None:
+        for statement in statements:
+            self.part(statement.value)
+            name = statement.targets[0].id
+            self.add(Step.Name, self.values.setdefault(name, len(self.values)))
 
     def wanted(self, part: ast.expr, result: int) -> None:
         self.add(Step.Value, self.values[self.results[result]])
@@ -139,11 +145,15 @@ class _Writer:
         self.add(Step.Item, node.slice.value)
 
     def _ifexp(self, node: ast.IfExp, kind: str) -> None:
+        self.choice(node, lambda: None, kind)
+
+    def choice(self, node: ast.IfExp, before_other: Callable[[], None], kind: str = "") -> None:
         self.part(node.test)
         other = self.add(Step.JumpUnless)
         self.part(node.body, kind)
         end = self.add(Step.Jump)
         self.land(other)
+        before_other()
         self.part(node.orelse, kind)
         self.land(end)
 

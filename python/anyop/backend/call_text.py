@@ -12,7 +12,7 @@ import copy
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from anyop.codegen import calls
 
@@ -51,6 +51,19 @@ class CallText:
         }
         return value if len(self.operators) == 1 and "opmath" not in words else None
 
+    def statements(self) -> tuple[list[ast.Assign], ast.expr, list[ast.Assign]]:
+        """Names given to parts, what the text is, and the names that nothing but its last else asks for."""
+        named, value = cast("list[ast.Assign]", self.tree.body[:-1]), _value(self.tree)
+        if not isinstance(value, ast.IfExp):
+            return named, value, []
+        asked = _names(value.test) | _names(value.body)
+        first: list[ast.Assign] = []
+        for statement in reversed(named):
+            if cast(ast.Name, statement.targets[0]).id in asked:
+                asked |= _names(statement.value)
+                first.insert(0, statement)
+        return first, value, [statement for statement in named if statement not in first]
+
 
 def read_call_text(text: str | Mapping[str, Any], names: list[str]) -> CallText:
     """Of a table's JSON, or of a kernel in the metadata, with the names of all parameters. Raises codegen's Mistake."""
@@ -69,11 +82,16 @@ def compile_call(
     words: Mapping[str, Any],
 ) -> Callable[..., Any]:
     """The function of inputs, then results' places (None: not wanted). `words` has calls.WORDS and calls.CONSTANTS."""
-    writer, tree = _Writer(resolve), copy.deepcopy(text.tree)  # the writer changes it
+    writer = _Writer(resolve)
+    first, value, rest = copy.deepcopy(text).statements()  # the writer changes them
     body = [_size(name, param, at) for name, (param, at) in text.sizes.items()]
-    body += [writer.visit(statement) for statement in tree.body[:-1]]
-    value = _value(tree)
-    if isinstance(value, ast.Tuple):
+    body += [writer.visit(statement) for statement in first]
+    if rest:
+        assert isinstance(value, ast.IfExp)
+        body.append(ast.If(writer.visit(value.test), [ast.Return(writer.visit(value.body))], []))
+        body += [writer.visit(statement) for statement in rest]
+        value = writer.visit(value.orelse)
+    elif isinstance(value, ast.Tuple):
         parts = [writer.visit(part) for part in value.elts]
         value = ast.Tuple([_if_wanted(*pair) for pair in zip(parts, results)], ast.Load())
     else:
@@ -105,6 +123,10 @@ class _Writer(ast.NodeTransformer):
             ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords
         ]
         return ast.Call(ast.Name(key, ast.Load()), list(map(self.visit, node.args)), keywords)
+
+
+def _names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def _size(name: str, param: str, at: int) -> ast.stmt:
