@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import ast
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyop
@@ -66,6 +68,23 @@ class Operator:
         if param["fixed_count"] is not None and param["fixed_count"] >= 0 and not many:
             return value if value is None else items * param["fixed_count"]
         return items if many else items[0]
+
+    def caller(self, unwanted: Sequence[str] = ()) -> Callable[..., Any]:
+        """self.function of a sequence of all inputs, keywords written out: no dict is made for them in a call.
+
+        unwanted: results that are not to be made.
+        """
+        inputs, function = (ast.Name(name, ast.Load()) for name in ("inputs", "function"))
+        values: list[ast.expr] = [
+            ast.Subscript(inputs, ast.Constant(at), ast.Load()) for at in range(self.count)
+        ]
+        named = [*map(ast.keyword, self.keywords, values[self.positional :])]
+        named += [ast.keyword(name, ast.Constant(False)) for name in unwanted]
+        call = ast.Call(function, values[: self.positional], named)
+        arguments = ast.arguments([], [ast.arg("inputs")], None, [], [], None, [])
+        written = ast.Expression(ast.Lambda(arguments, call))
+        code = compile(ast.fix_missing_locations(written), "<call>", "eval")
+        return eval(code, {"function": self.function})
 
     # ---- arguments ----
 

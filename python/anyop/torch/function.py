@@ -65,10 +65,10 @@ def _entry(operator: Operator, gradient: Gradient) -> Entry:
 
 def _function(operator: Operator, gradient: Gradient) -> type[torch.autograd.Function]:
     """The Function of one operator; its arguments are all inputs in the schema's order."""
-    run, save = _caller(operator), _saver(gradient)
-    back, keep, arguments = gradient.backward, gradient.keep, gradient.arguments
+    run, save = operator.caller(), _saver(gradient)
+    keep, arguments = gradient.keep, gradient.arguments
     give, place = _giver(gradient), gradient.place
-    run_back, unwanted = _caller(back, with_keywords=True), _Unwanted(gradient)
+    run_back = _Callers(gradient)
     grads_of, takes_none = picker(gradient.grads), gradient.takes_none
 
     class Recorded(torch.autograd.Function):
@@ -88,28 +88,13 @@ def _function(operator: Operator, gradient: Gradient) -> type[torch.autograd.Fun
             values = arguments(grads_of(grads), ctx.saved_tensors, ctx.kept)
             if ctx.scope is not None or _scope.active:
                 with _scope.resumed(ctx.scope):
-                    found = run_back(values, unwanted[needed])
+                    found = run_back[needed](values)
             else:
-                found = run_back(values, unwanted[needed])
+                found = run_back[needed](values)
             return give(found) if give else place(found, len(needed))
 
     Recorded.__name__ = Recorded.__qualname__ = f"{operator.name}_gradient"
     return Recorded
-
-
-def _caller(operator: Operator, with_keywords: bool = False) -> Callable[..., Any]:
-    """Calls the C entry on all inputs."""
-    function, positional, names = operator.function, operator.positional, operator.keywords
-    if names:
-
-        def call(inputs: Sequence[Any], more: dict[str, Any] = {}) -> Any:  # noqa: B006 (read only)
-            named = dict(zip(names, inputs[positional:]))
-            return function(*inputs[:positional], **named, **more)
-
-        return call
-    if with_keywords:
-        return lambda inputs, more: function(*inputs, **more)
-    return lambda inputs: function(*inputs)
 
 
 def _saver(gradient: Gradient) -> Callable[[Any, Sequence[Any], Any], None]:
@@ -137,16 +122,15 @@ def _giver(gradient: Gradient) -> Callable[[Any], tuple] | None:
     return lambda found: found + rest
 
 
-class _Unwanted(dict):
-    """By needs_input_grad: the keywords that say which results of the backward are not wanted."""
+class _Callers(dict):
+    """By needs_input_grad: what calls the backward for the results that are wanted then."""
 
     def __init__(self, gradient: Gradient) -> None:
         self.gradient = gradient
 
-    def __missing__(self, needed: tuple[bool, ...]) -> dict[str, bool]:
+    def __missing__(self, needed: tuple[bool, ...]) -> Callable[[Sequence[Any]], Any]:
         back = self.gradient.backward
         mask = self.gradient.mask(needed)
         names = back.names[back.count :]
-        keywords = {name: False for bit, name in enumerate(names) if not mask >> bit & 1}
-        self[needed] = keywords
-        return keywords
+        self[needed] = back.caller([name for bit, name in enumerate(names) if not mask >> bit & 1])
+        return self[needed]
