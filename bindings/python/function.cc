@@ -151,15 +151,13 @@ bool Missing(const Operator& op, const Param& p) {
 
 [[gnu::always_inline]] inline bool FillArgument(Frame* frame, Borrowed* borrowed, uint32_t i,
                                                 const Param& p, PyObject* object) {
+  if (!object && !p.IsTensor()) return SetDefault(frame, p) || Missing(*frame->op, p);
   if (p.Is(kAnyopOutput)) return FillResult(frame, borrowed, i, p, object);
   // A Tensor?[] is optional in its elements, not itself.
   const bool optional =
       p.Is(kAnyopOptional) && !(p.Is(kAnyopOptionalElements) && !p.Is(kAnyopHasDefault));
   if (object == Py_None && optional) return true;
-  if (!object) {
-    const bool absent = p.IsTensor() ? p.Is(kAnyopHasDefault) || optional : SetDefault(frame, p);
-    return absent || Missing(*frame->op, p);
-  }
+  if (!object) return p.Is(kAnyopHasDefault) || optional || Missing(*frame->op, p);
   frame->given |= uint64_t{1} << i;
   if (!p.IsTensor()) {
     if (!SetScalar(frame, p, object)) return false;

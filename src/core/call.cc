@@ -63,10 +63,12 @@ class Call : InCall {
     }
     for (uint32_t i = 0; i < op_.num_inputs; ++i) {
       const Param& p = op_.params[i];
-      if (p.kind == kAnyopScalarType && p.dtype_set) {
-        if (int32_t status = CheckAttribute(p)) return status;
+      if (!p.IsTensor()) {
+        if (p.dtype_set && p.kind == kAnyopScalarType && !IsAbsent(p)) {
+          if (int32_t status = CheckAttribute(p)) return status;
+        }
+        continue;
       }
-      if (!p.IsTensor()) continue;
       dtypes_[i] = kAnyopNoDtype;
       if (p.IsList() || !(frame_->given >> i & 1)) continue;
       AnyopTensor* tensor = &frame_->tensors[i];
@@ -80,14 +82,15 @@ class Call : InCall {
     return join < 0 ? kAnyopOk : FailJoin(frame_, join);
   }
 
+  // Of an argument that is no tensor: None.
+  bool IsAbsent(const Param& p) const {
+    return p.Is(kAnyopOptional) && !p.IsList() && !frame_->Field<AnyopOptionalInt>(p).has;
+  }
+
   // The value of a ScalarType argument for which the schema lists what is allowed.
   int32_t CheckAttribute(const Param& p) {
     const auto one = AnyopIntList{&frame_->Field<int64_t>(p), 1};
-    const bool absent =
-        p.Is(kAnyopOptional) && !p.IsList() && !frame_->Field<AnyopOptionalInt>(p).has;
-    const AnyopIntList values = p.IsList() ? frame_->Field<AnyopIntList>(p)
-                                : absent   ? AnyopIntList{nullptr, 0}
-                                           : one;
+    const AnyopIntList values = p.IsList() ? frame_->Field<AnyopIntList>(p) : one;
     for (int64_t i = 0; i < values.count; ++i) {
       const int64_t dtype = values.data[i];
       if (dtype >= 0 && dtype < kAnyopNumDtypes && (p.dtype_set >> dtype & 1)) continue;
