@@ -129,16 +129,33 @@ def test_symbolic_sizes_stay_symbolic():
 
 
 def test_a_fake_tensor_among_others_is_named():
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     mode, x, weight = FakeTensorMode(), torch.ones(2, 4), torch.ones(4)
+    fake, fake_weight = mode.from_tensor(x), mode.from_tensor(weight)
+    emptied, no_weight = torch.ones(2, 4), torch.ones(4)
+    for tensor in (emptied, no_weight):
+        tensor.untyped_storage().resize_(0)  # torch cannot even print it
     for arguments, names in (
-        ((x, mode.from_tensor(weight)), "weight is a FakeTensor and x is none"),
-        ((mode.from_tensor(x), weight), "x is a FakeTensor and weight is none"),
-        ((x, weight, mode.from_tensor(x)), "out is a FakeTensor and x is none"),
+        ((x, fake_weight), "weight is a FakeTensor and x is none, expected both alike"),
+        ((fake, weight), "x is a FakeTensor and weight is none, expected both alike"),
+        ((x, weight, fake), "out is a FakeTensor and x is none, expected both alike"),
+        ((fake, no_weight), "x is a FakeTensor and weight is none, expected both alike"),
+        ((fake, FakeTensorMode().from_tensor(weight)), "x and weight are FakeTensors of different"),
     ):
-        with pytest.raises(TypeError, match=f"^rms_norm: {names}, expected both alike"):
+        with pytest.raises(TypeError, match=f"^rms_norm: {names}"):
             anyop.rms_norm(*arguments[:2], out=(*arguments, None)[2])
+    for call in (
+        lambda: anyop.rms_norm(x, weight),
+        lambda: anyop.rms_norm(emptied, weight),
+        lambda: anyop.rms_norm(x, no_weight),
+        lambda: anyop.add(x, 1.0),
+        lambda: anyop.add(emptied, 1.0),
+        lambda: anyop.rms_norm(x.requires_grad_(), weight),
+    ):
+        with mode, pytest.raises(TypeError, match=r"^(rms_norm|add): .*FakeTensorMode.from_tensor"):
+            call()
+        assert (x.requires_grad_() * 2).requires_grad, "what torch cannot print ends its autograd"
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert anyop.rms_norm(emptied, weight).shape == (2, 4)
 
 
 def test_more_dimensions_than_the_core_takes_are_refused():

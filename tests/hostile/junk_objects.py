@@ -64,6 +64,7 @@ def _good_value(draft: Draft, place: Place, good: Any, method: str) -> Any:
         "__index__": lambda: good if isinstance(good, int) else 1,
         "__bool__": lambda: bool(good) if isinstance(good, bool) else True,
         "__str__": lambda: good if isinstance(good, str) else "none",
+        "__repr__": lambda: good if isinstance(good, str) else "none",
         "__len__": lambda: len(array) if array.ndim else 0,
         "__array__": lambda: array,
         "__dlpack__": array.__dlpack__,
@@ -194,7 +195,8 @@ def _stands_for(draft: Draft, place: Place, good: Any, method: str, made: Any, b
         lent = np.array(good) if lends and isinstance(good, np.ndarray) else NOTHING
         return OneOf((lent, _of_base(kind, base, good)))  # NumPy's numbers lend themselves
     answers = {
-        "float": ("__float__", "__index__"), "int": ("__index__",), "ScalarType": ("name", "__name__", "__str__"),
+        "float": ("__float__", "__index__"), "int": ("__index__",),
+        "ScalarType": ("name", "__name__", "__str__", "__repr__"),
     }  # fmt: skip
     if draft.bridge.name == "jax":
         answers["ScalarType"] += ("dtype",)  # as jnp.float32 has one

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import traceback
 import warnings
 from typing import Any
 
@@ -187,11 +189,12 @@ def _keys() -> tuple:
 
 
 def _is_in_repr(error: BaseException) -> bool:
-    """Whether NumPy's printing of an odd array raised it."""
-    last = error.__traceback__
-    while last.tb_next:
-        last = last.tb_next
-    return last.tb_frame.f_code.co_filename.endswith("arrayprint.py")
+    """Whether printing of an odd array, or of a storage under a fake mode, raised it."""
+    frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return frames[-1].co_filename.endswith("arrayprint.py") or any(
+        code.co_name == "__repr__" and code.co_filename.startswith(os.path.dirname(torch.__file__))
+        for code in frames
+    )
 
 
 def _free_storages(draft: Any) -> None:

@@ -110,7 +110,10 @@ def torch_number(torch: Any, value: Any, like: Any, dtype: str) -> Any:
     kind = getattr(torch, dtype)
     if like.is_nested:  # it is refused by name later on, and knows no new_full
         return torch.full((), value, dtype=kind, device=like.device)
-    return like.new_full((), value, dtype=kind)
+    try:
+        return like.new_full((), value, dtype=kind)
+    except AssertionError:  # a real tensor under a FakeTensorMode; the call will refuse it by name
+        return torch.full((), value, dtype=kind, device=like.device)
 
 
 def _traced_replaced(values: list[Any], places: Sequence[int]) -> bool:

@@ -24,6 +24,7 @@ from anyop.torch.gradient import requires
 from anyop.torch.operators import Operator
 from anyop.torch.scope import thread
 
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
 dispatched: dict[str, Callable[[tuple, dict[str, Any]], Any]] = {}  # by the operator's name
 
 
@@ -50,7 +51,14 @@ def install(operator: Operator) -> Callable[[tuple, dict[str, Any]], Any]:
     """Make the entry of one operator."""
 
     def entry(args: tuple, kwargs: dict[str, Any]) -> Any:
-        return call(operator, args, kwargs)
+        values = operator.bind(args, kwargs)
+        if _is_faked(values) and any(map(_is_short, values)):
+            _refuse_fake(operator, values)  # torch cannot print one, and is left without autograd
+        try:
+            return _called(operator, values)
+        except (AssertionError, RuntimeError):  # torch's, where fake tensors stand among others
+            _refuse_fake(operator, values)
+            raise
 
     dispatched[operator.name] = entry
     return entry
@@ -69,7 +77,10 @@ def refuse(name: str, why: str) -> None:
 
 def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> Any:
     """anyop.<op>(*args, **kwargs) by way of torch.ops. torch.compile traces this function."""
-    values = operator.bind(args, kwargs)
+    return _called(operator, operator.bind(args, kwargs))
+
+
+def _called(operator: Operator, values: list[Any]) -> Any:
     inputs, results = values[: operator.count], values[operator.count :]
     if operator.promoted:
         numbers_replaced(operator.name, operator.names, operator.promoted, inputs, _number)
@@ -88,16 +99,6 @@ def call(operator: Operator, args: tuple, kwargs: dict[str, Any]) -> Any:
     use = thread.text  # said to torch.ops, so that a graph keeps it
     if use is not None:
         _refuse_graph(operator, use)
-    if torch.compiler.is_compiling():
-        return _run(operator, inputs, results, use)
-    try:
-        return _run(operator, inputs, results, use)
-    except AssertionError:  # torch's, where fake tensors stand among others
-        _refuse_fake(operator, values)
-        raise
-
-
-def _run(operator: Operator, inputs: list[Any], results: list[Any], use: str | None) -> Any:
     given = [result for result in results if result is not None and result is not False]
     if not given:
         return operator.call(inputs, _mask(operator, results), use)
@@ -111,20 +112,44 @@ def _number(value: Any, like: Any, dtype: str) -> torch.Tensor | None:
     return torch_number(torch, value, like, dtype) if isinstance(like, torch.Tensor) else None
 
 
+def _is_faked(values: list[Any]) -> bool:
+    fake = sys.modules.get("torch._subclasses.fake_tensor")
+    return fake is not None and (
+        fake.FakeTensor in map(type, values) or torch._C._get_dispatch_mode(_FAKE) is not None
+    )
+
+
 def _refuse_fake(operator: Operator, values: list[Any]) -> None:
-    """TypeError that names the one fake tensor, and the one that is none."""
+    """TypeError that names a fake tensor and one that is none, or is of another mode; nothing where all are alike."""
+    from torch._guards import detect_fake_mode
     from torch._subclasses.fake_tensor import FakeTensor
 
-    found: dict[bool, str] = {}
+    real: list[str] = []
+    modes: dict[Any, str] = {}
     for name, value in zip(operator.names, values):
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(tensor, torch.Tensor):
-                found.setdefault(isinstance(tensor, FakeTensor), name)
-    if len(found) == 2:
+            if isinstance(tensor, FakeTensor):
+                modes.setdefault(tensor.fake_mode, name)
+            elif isinstance(tensor, torch.Tensor):
+                real.append(name)
+    fake = list(modes.values())
+    if len(fake) > 1:
         raise TypeError(
-            f"{operator.name}: {found[True]} is a FakeTensor and {found[False]} is none, expected both alike: "
-            f"make it of {found[False]} too (FakeTensorMode.from_tensor)"
+            f"{operator.name}: {fake[0]} and {fake[1]} are FakeTensors of different modes, expected one mode"
         ) from None
+    active = None if modes else detect_fake_mode()
+    mode = next(iter(modes), active)
+    if mode is None or not real or mode.allow_non_fake_inputs:
+        return
+    raise TypeError(
+        f"{operator.name}: "
+        + (
+            f"{fake[0]} is a FakeTensor and {real[0]} is none, expected both alike: make it of {real[0]} too"
+            if fake
+            else f"{real[0]} is no FakeTensor where a FakeTensorMode is active: make one of it"
+        )
+        + " (FakeTensorMode.from_tensor)"
+    ) from None
 
 
 def _refuse_graph(operator: Operator, use: str) -> None:
@@ -193,18 +218,23 @@ def _refuse_frozen(operator: Operator, param: dict[str, Any], place: torch.Tenso
 
 def _refuse_short(operator: Operator, param: dict[str, Any], tensor: torch.Tensor) -> None:
     """As the guard does: torch itself copies to and from memory that is not there."""
-    if torch.compiler.is_compiling() or not _has_memory(tensor):
-        return
-    try:
-        has = tensor.untyped_storage().nbytes()
-    except (RuntimeError, NotImplementedError):  # of a transform
-        return
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
-    if (tensor.storage_offset() + last + 1) * tensor.element_size() > has:
+    if not torch.compiler.is_compiling() and _is_short(tensor):
         raise ValueError(f"{operator.name}: {param['name']} is larger than its storage")
 
 
-def _has_memory(tensor: torch.Tensor) -> bool:
+def _is_short(tensor: Any) -> bool:
+    """Whether a plain tensor's storage ends before its elements do."""
+    if not _has_memory(tensor):
+        return False
+    try:
+        has = tensor.untyped_storage().nbytes()
+    except (RuntimeError, NotImplementedError):  # of a transform
+        return False
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    return (tensor.storage_offset() + last + 1) * tensor.element_size() > has
+
+
+def _has_memory(tensor: Any) -> bool:
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
     return plain and not tensor.is_meta and tensor.numel() > 0
 
