@@ -12,6 +12,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import types
 from functools import cache
 from pathlib import Path
 
@@ -112,6 +113,36 @@ def test_what_torch_itself_does(report):
     report.append(
         "junk from torch.ops: its conversions and lost exceptions are torch's, shown by aten"
     )
+
+
+@pytest.mark.parametrize(("offset", "dtype"), [(1024.0, "float16"), (2.0**31, "bfloat16")])
+def test_the_reference_takes_the_rounded_sum(offset, dtype):
+    """x + residual is rounded, then normalised; a large weight_offset makes of that more than any tolerance."""
+    import junk_judge
+    import ml_dtypes  # noqa: F401  bfloat16
+    from anyop import testing
+
+    subject = next(
+        s
+        for s in testing.find_subjects(Path(__file__).parents[2] / "ops")
+        if s.name == "fused_add_layer_norm"
+    )
+    random, far = np.random.default_rng(0), 0
+    tolerance = subject.metadata["tolerance"][dtype]
+    for _ in range(40):
+        plain = {n: random.uniform(-2, 2, (3, 33)).astype(dtype) for n in ("x", "residual")}
+        plain["weight_offset"] = offset
+        with np.errstate(all="ignore"):
+            out, total = anyop.fused_add_layer_norm(**plain)
+            unrounded = subject.reference(
+                *(v.astype("f8") for v in list(plain.values())[:2]), None, None, 1e-5, offset
+            )
+        draft = types.SimpleNamespace(subject=subject, case=None)
+        expected = junk_judge._reference(draft, plain)
+        assert junk_judge._far(out, expected[0], tolerance) is None
+        assert junk_judge._far(total, expected[1], 0.0) is None
+        far += junk_judge._far(out, unrounded[0], tolerance) is not None
+    assert far, "the sums of these rows need no rounding"
 
 
 SABOTAGE = """
