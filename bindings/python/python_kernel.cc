@@ -92,13 +92,19 @@ struct Raised {
 };
 thread_local Raised* raised = nullptr;
 
-// The frames of a kernel that failed hold views of memory that is there only during the call.
-void ClearFrames(PyObject* exception) {
-  const Ref trace(PyException_GetTraceback(exception));
-  const Ref module(trace ? PyImport_ImportModule("traceback") : nullptr);
-  const Ref done(module ? PyObject_CallMethod(module.get(), "clear_frames", "O", trace.get())
-                        : nullptr);
-  PyErr_Clear();
+// The frames of a kernel that failed hold views of memory that is there only during the call; those
+// of errors that it handled, too. No function of Python is called: at its limit none could run.
+void ClearFrames(PyObject* exception, const KernelValues& values) {
+  Ref error(Py_NewRef(exception));
+  for (int depth = 0; error && depth < 100 && values.Kept(); ++depth) {
+    for (Ref trace(PyException_GetTraceback(error.get())); trace && trace.get() != Py_None;
+         trace = Attribute(trace.get(), "tb_next")) {
+      const Ref frame(Attribute(trace.get(), "tb_frame"));
+      const Ref done(frame ? PyObject_CallMethod(frame.get(), "clear", nullptr) : nullptr);
+      PyErr_Clear();  // of one that runs
+    }
+    error = Ref(PyException_GetContext(error.get()));
+  }
 }
 
 // Says where it comes from, beside its text; before Python 3.11 exceptions have no notes.
@@ -120,7 +126,7 @@ int32_t FailWithError(const PythonKernel& kernel, const KernelValues& values, bo
   const bool as_itself =
       is_pythons && exception &&
       !(kernel.is_anyops && PyErr_GivenExceptionMatches(exception.get(), PyExc_Exception));
-  if (exception && values.Kept()) ClearFrames(exception.get());
+  if (exception) ClearFrames(exception.get(), values);
   if (values.Kept()) PyGC_Collect();
   delete std::exchange(raised, nullptr);
   if (as_itself && !values.Kept()) {
