@@ -196,3 +196,16 @@ def test_an_array_of_objects_beside_a_traced_one_is_named():
     odd = np.array([np.ones(3), None], object)
     with pytest.raises(TypeError, match=r"^add: y is a numpy\.ndarray, expected a jax\.Array"):
         jax.jit(lambda x: anyop.add(x, odd))(jnp.ones(2))
+
+
+def test_an_object_that_names_itself_as_its_dtype_is_refused_by_name():
+    """NumPy's own word of it is a ValueError."""
+
+    class Itself:
+        @property
+        def dtype(self):
+            return self
+
+    x = jnp.ones((2, 4))
+    with pytest.raises(TypeError, match=r"^layer_norm: dtype is .*Itself, expected dtype such as"):
+        anyop.layer_norm(x, dtype=Itself())

@@ -75,7 +75,7 @@ class JaxFramework(Framework):
         )
         try:
             name = np.dtype(value).name if is_dtype else None
-        except TypeError:
+        except (TypeError, ValueError):  # by an object's own dtype
             return None
         return name if name in BY_NAME else None
 

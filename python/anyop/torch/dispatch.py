@@ -224,13 +224,13 @@ def _refuse_short(operator: Operator, param: dict[str, Any], tensor: torch.Tenso
 
 def _is_short(tensor: Any) -> bool:
     """Whether a plain tensor's storage ends before its elements do."""
-    if not _has_memory(tensor):
-        return False
     try:
+        if not _has_memory(tensor):
+            return False
         has = tensor.untyped_storage().nbytes()
-    except (RuntimeError, NotImplementedError):  # of a transform
+        last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    except (RuntimeError, NotImplementedError):  # of a transform, or nested
         return False
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
     return (tensor.storage_offset() + last + 1) * tensor.element_size() > has
 
 
