@@ -110,6 +110,9 @@ def test_what_torch_itself_does(report):
     ):
         ops.rms_norm(x, [3], None, Index())  # its KeyboardInterrupt is forgotten, too
     assert ops.sum.default(x, dtype=True).dtype == torch.int8, "a number is a dtype"
+    assert torch.equal(ops.gelu(x, approximate=b"none"), ops.gelu(x)), "bytes are a str"
+    with pytest.raises(RuntimeError, match="Unable to cast Python instance of type <class 'str'>"):
+        ops.gelu(x, **{"\ud800": 1})
     report.append(
         "junk from torch.ops: its conversions and lost exceptions are torch's, shown by aten"
     )

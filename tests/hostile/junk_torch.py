@@ -22,10 +22,10 @@ FAKE = FakeTensorMode()
 
 
 # Operators of torch.library alone: what torch's dispatcher makes of a value before any operator is asked.
-# It takes every number for an int, whatever has a truth for a bool, and a number for a dtype.
+# It takes every number for an int, whatever has a truth for a bool, bytes for a str, and a number for a dtype.
 READERS = torch.library.Library("anyop_junk", "DEF")
 READ: list = []
-for _kind in ("int", "bool", "float", "ScalarType"):
+for _kind in ("int", "bool", "float", "str", "ScalarType"):
     READERS.define(f"read_{_kind}({_kind} value) -> ()")
     READERS.impl(f"read_{_kind}", READ.append, "CompositeExplicitAutograd")
 # It asks every argument for __torch_function__: what __getattr__ raises is forgotten, what it returns is called with 4
@@ -145,7 +145,7 @@ class Torch(Bridge):
 
     def is_its_own(self, draft: Any, error: BaseException) -> bool:
         text = str(error)
-        if draft.is_fake and "Please convert all Tensors to FakeTensors" in text:
+        if draft.is_fake and draft.by_ops and "Please convert all Tensors to FakeTensors" in text:
             return True  # a mode of torch's that takes no real ones
         own = ("Missing required argument 'input'", "Too many positional arguments: ")
         if draft.by_ops and draft.torchs_own and any(part in text for part in own):
@@ -154,6 +154,8 @@ class Torch(Bridge):
             return True  # torch asks a tensor for the number that stands in it
         if draft.by_ops and CALLED in text and type(error) is TypeError:
             return True
+        if draft.by_ops and "Unable to cast Python instance of type <class 'str'>" in text:
+            return True  # a keyword that is no Unicode text
         if draft.by_ops and "Not yet supported ScalarType" in text:
             return True  # a number that is no dtype, converted before any kernel is asked
         if draft.by_ops and ("__repr__ returned non-string" in text or _is_in_repr(error)):
