@@ -337,11 +337,20 @@ def test_linears_of_16_bits_are_left_where_they_would_be_slower(monkeypatch):
         assert replaced.swapped == {"Linear": 1, "ReLU": 1}
 
 
-def test_what_decides_about_16_bits_is_measured():
+def test_what_decides_about_16_bits_is_measured(tmp_path):
+    """On the CPU, whatever the default device; and no record holds it."""
     measure = sys.modules["anyop.torch.matching"]._times_slower
-    assert 0.01 < measure(torch.bfloat16) < 1000 and measure(torch.bfloat16) == measure(
-        torch.bfloat16
-    )
+    measure.cache_clear()
+    anyop.record(tmp_path / "calls.jsonl")
+    try:
+        with torch.device("meta"):
+            assert 0.01 < measure(torch.bfloat16) < 1000
+        anyop.relu(torch.zeros(1))
+    finally:
+        anyop.record(None)
+    said = (tmp_path / "calls.jsonl").read_text()
+    assert "relu" in said and "linear" not in said
+    assert measure(torch.bfloat16) == measure(torch.bfloat16)
 
 
 def test_dir_shows_what_users_call():
