@@ -52,8 +52,11 @@ def test_every_variable_has_its_line():
     of_tests = {name for name in on_the_page() if name.startswith("ANYOP_TEST_")}
     assert on_the_page() - of_tests - read == set(), "nothing reads them"
     files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "tools").rglob("*.py"), ROOT / "conftest.py"]
+    files += [*(ROOT / "tests").rglob("*.cc"), *(ROOT / "src").rglob("*_test.cc")]
     tests = "".join(path.read_text() for path in files if path != Path(__file__))
+    asked = r"(?:environ(?:\.\w+\(|\[)|getenv\()[\"'](ANYOP_TEST_\w+)"
     assert {name for name in of_tests if name not in tests} == set()
+    assert set(re.findall(asked, tests)) - of_tests == set()
 
 
 def test_every_page_is_in_the_index():
