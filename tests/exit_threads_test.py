@@ -76,6 +76,17 @@ ENTRIES = {
         ),
         "routes": ("", "anyop.load_routes(None), anyop.backends('rms_norm')"),
         "pickle": ("import pickle", "pickle.loads(pickle.dumps(anyop.relu))(x)"),
+        "record": (
+            "import os, tempfile\n"
+            "folder = tempfile.TemporaryDirectory()\n"
+            "anyop.record(os.path.join(folder.name, 'calls.jsonl'))",
+            "anyop.relu(x)",
+        ),
+        "settings": (
+            "",
+            "anyop.use_deterministic(True), anyop.set_num_threads(2)\n"
+            "anyop.list_ops(), anyop.schema('relu'), anyop.metadata('relu')",
+        ),
     },
     "torch": {
         "call": ("", "anyop.rms_norm(t, v)"),
@@ -90,6 +101,17 @@ ENTRIES = {
             "anyop.register('relu', 'mine', kernel, priority=9)",
             "torch.ops.anyop.relu(t)",
         ),
+        "resolve": ("", "anyop.aten.resolve('add', x, x)"),
+        "vmap": ("", "torch.func.vmap(lambda row: anyop.rms_norm(row[None], v))(t)"),
+        "forward mode": (  # its levels are the process's: one thread at a time
+            "levels = threading.Lock()",
+            "with levels: torch.func.jvp(anyop.gelu, (t,), (t,))",
+        ),
+        "replaced": (
+            "import torch.nn as nn\n"
+            "model = nn.Sequential(nn.LayerNorm(64), nn.GELU())\nanyop.torch.replace(model, verbose=False)",
+            "model(t[:, :64])",
+        ),
     },
     "jax": {
         "jit": ("f = jax.jit(anyop.rms_norm)\nf(j, u)", "f(j, u).block_until_ready()"),
@@ -97,8 +119,21 @@ ENTRIES = {
             "anyop.register('relu', 'mine', kernel, priority=9)\nh = jax.jit(anyop.relu)\nh(j)",
             "h(j).block_until_ready()",
         ),
+        "eager": ("", "anyop.rms_norm(j, u)"),
+        "gradient": ("", "jax.grad(lambda j: anyop.rms_norm(j, u).sum())(j)"),
+        "vmap": ("", "jax.vmap(lambda row: anyop.rms_norm(row[None], u))(j)"),
     },
-    "paddle": {"call": ("", "anyop.rms_norm(p, q)")},
+    "paddle": {
+        "call": ("", "anyop.rms_norm(p, q)"),
+        "gradient": (
+            "g = paddle.ones([64, 64])\ng.stop_gradient = False",
+            "anyop.rms_norm(g, q).sum().backward()",
+        ),
+        "python kernel": (
+            "anyop.register('relu', 'mine', kernel, priority=9)",
+            "anyop.relu(p)",
+        ),
+    },
     "tvm_ffi": {
         "call": ("f = tvm_ffi.get_global_func('anyop.rms_norm')\nf(big, big[0])", "f(big, big[0])"),
         "python kernel": (
