@@ -124,7 +124,8 @@ def run(variant: Variant, python: str, jobs: int) -> None:
         ],
     )
     step(f"{variant.name}: build", ["cmake", "--build", str(build), f"-j{jobs}"])
-    options = {"ASAN_OPTIONS": ASAN_OPTIONS} if "ASAN_OPTIONS" in variant.environment else None
+    own = {"ASAN_OPTIONS": ASAN_OPTIONS, "TSAN_OPTIONS": "allocator_may_return_null=1"}
+    options = {name: text for name, text in own.items() if name in variant.environment}
     step(
         f"{variant.name}: C++ tests",
         ["ctest", "--test-dir", str(build), "--output-on-failure"],
