@@ -209,6 +209,28 @@ def test_the_judge_sees_faults(broken):
     assert says in process.stdout, process.stdout[-2000:] + process.stderr[-2000:]
 
 
+def test_huge_terms_may_cancel_in_all_of_a_result():
+    """In rows of two, layer_norm's gradient is what rounding leaves of grad_out * (weight + weight_offset)."""
+    import junk_judge
+    from anyop import testing
+
+    subjects = testing.find_subjects(Path(__file__).parents[2] / "ops")
+    subject = next(s for s in subjects if s.name == "layer_norm_backward")
+    random, far = np.random.default_rng(0), 0
+    for _ in range(40):
+        plain = {n: random.uniform(-2, 2, (3, 2)).astype("f4") for n in ("grad_out", "x")}
+        plain |= {"weight": random.uniform(-2, 2, 2).astype("f4"), "weight_offset": 2.0**31}
+        found = anyop.layer_norm_backward(**plain)[0]
+        draft = types.SimpleNamespace(subject=subject, case=None)
+        expected = junk_judge._reference(draft, plain)[0]
+        terms = junk_judge._terms(subject, plain)
+        tolerance = subject.metadata["tolerance"]["float32"]
+        assert junk_judge._far(found, expected, tolerance, terms) is None
+        assert junk_judge._far(found + terms * 1e-5, expected, tolerance, terms)
+        far += junk_judge._far(found, expected, tolerance) is not None
+    assert far, "nothing cancels in these rows"
+
+
 @pytest.mark.parametrize(
     "what", ["os.abort()", "os.kill(os.getpid(), 9)", "time.sleep(100)", "while True: pass"]
 )

@@ -163,6 +163,7 @@ class Draft:
         self.may_change = False  # junk writes its own memory
         self.may_recurse = self.busy = self.in_threads = False
         self.recursions = 0
+        self.terms = 0.0  # the largest that may cancel in a result
         self.is_fake = False  # results have no values to compare
         self.by_ops = self.torchs_own = self.is_dead = self.is_unread = False
         self.way = ""

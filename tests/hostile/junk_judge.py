@@ -226,6 +226,7 @@ def _differs(draft: Draft, found: Any, plain: dict[str, Any]) -> str | None:
         isinstance(v, np.ndarray) and max(v.shape, default=0) > 2**24 for v in plain.values()
     )
     reference = None if vast else _reference(draft, plain)
+    draft.terms = _terms(subject, plain)
     for at, param in enumerate(subject.results):
         problem = _compare(
             draft, param, got[at], expected[at], reference[at] if reference else None
@@ -262,12 +263,29 @@ def _compare(draft: Draft, param: dict, got: Any, expected: Any, reference: Any)
     tolerance = draft.subject.metadata["tolerance"].get(array.dtype.name, 0.0)
     if problem := _far(array, expected, 2 * tolerance):
         return f"{name}{problem} from NumPy"
-    if reference is not None and (problem := _far(array, np.asarray(reference), tolerance)):
+    if reference is not None and (
+        problem := _far(array, np.asarray(reference), tolerance, draft.terms)
+    ):
         return f"{name}{problem} by the reference"
     return None
 
 
-def _far(array: np.ndarray, expected: np.ndarray, tolerance: float) -> str | None:
+def _terms(subject: Any, plain: dict[str, Any]) -> float:
+    """How large a product with a huge number, such as weight_offset, can be: all of it may cancel."""
+    numbers = [abs(v) for v in plain.values() if isinstance(v, float) and 1e3 < abs(v) < np.inf]
+    if not numbers:
+        return 0.0
+    sizes = [np.abs(in_float64(v)) for v in plain.values() if isinstance(v, np.ndarray)]
+    largest = max((np.max(s, initial=0, where=np.isfinite(s)) for s in sizes), default=0.0)
+    eps = next((plain.get("eps", p["default"]) for p in subject.inputs if p["name"] == "eps"), 1.0)
+    small = isinstance(eps, float) and 1e-30 < eps < 1
+    scale = 1 / np.sqrt(eps) if small else 1.0  # the most that a norm multiplies with
+    return max(numbers) * float(largest) * float(scale)
+
+
+def _far(
+    array: np.ndarray, expected: np.ndarray, tolerance: float, terms: float = 0.0
+) -> str | None:
     if expected.shape != array.shape:
         return f" has shape {array.shape}, expected {expected.shape}"
     with np.errstate(all="ignore"):
@@ -278,7 +296,7 @@ def _far(array: np.ndarray, expected: np.ndarray, tolerance: float) -> str | Non
             same |= np.isnan(got) & np.isnan(rounded)
             # A huge argument makes huge terms: where they cancel, their own rounding is left.
             sizes = np.abs(wanted)
-            terms = np.max(sizes, initial=0, where=np.isfinite(sizes))
+            terms = max(terms, np.max(sizes, initial=0, where=np.isfinite(sizes)))
             unit = 2.0**-52 if array.dtype == np.float64 else 2.0**-23
             room = tolerance * (1 + sizes) + 4 * unit * terms
             same |= np.isfinite(rounded) & (np.abs(got - wanted) <= room)
