@@ -26,8 +26,9 @@ def test_sizes_around_parts_and_blocks(dtype, rows, D):
         random.standard_normal(s).astype(dtype) for s in [(rows, D), (rows, D), (D,)]
     )
     found = anyop.rms_norm_backward(grad, x, weight)
-    # Products are rounded to 6e-8; the errors of many add up as their number's root.
-    float32 = 2e-6 * max(1, (rows / 100) ** 0.5)
+    # Products are rounded to 6e-8; the errors of many add up as their number's root. Without FMA, which
+    # processors before 2013 lack, NumPy in float32 is off by 2.1e-6 in 32 rows, too.
+    float32 = 3e-6 * max(1, (rows / 100) ** 0.5)
     limit = {"float16": 1e-3, "bfloat16": 8e-3, "float32": float32, "float64": 1e-13}[dtype.name]
     exact = reference(*(v.astype(float) for v in (grad, x, weight)), 1e-6)
     for result, expected in zip(found, exact, strict=True):
