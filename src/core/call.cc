@@ -47,9 +47,7 @@ class Call : InCall {
     if (int32_t status = CheckOutputs()) return status;
     if (int32_t status = CheckOverlap()) return status;
     if (int32_t status = FillSizes()) return status;
-    if (op_.has_views) {
-      if (int32_t status = MakeViews()) return status;
-    }
+    if (int32_t status = op_.has_views ? MakeViews() : kAnyopOk) return status;
     return RunKernel();
   }
 
@@ -75,9 +73,7 @@ class Call : InCall {
       frame_->Field<AnyopTensor*>(p) = tensor;
       if (int32_t status = CheckGiven(i, p, tensor, -1)) return status;
     }
-    if (op_.has_lists) {
-      if (int32_t status = CheckLists()) return status;
-    }
+    if (int32_t status = op_.has_lists ? CheckLists() : kAnyopOk) return status;
     const int join = op_.joins.empty() ? -1 : sizes_.JoinGroups();
     return join < 0 ? kAnyopOk : FailJoin(frame_, join);
   }
