@@ -103,6 +103,8 @@ def test_what_torch_itself_does(report):
     assert ops.any.dim(x, 0, truth).ndim == 2, "whatever has a truth is a bool"
     assert ops.softmax.int(x, np.float32(1.5)).shape == (2, 3), "every number is an int"
     assert torch.equal(ops.clamp_min(x, Raises(2)), x + 1), "a KeyboardInterrupt is forgotten"
+    with pytest.raises(RuntimeError, match=r"^Unknown keyword argument 'x$"):
+        ops.sum.default(x, **{"x\0": 1})
     with pytest.raises(TypeError, match="float expected at most 1 argument, got 4"):
         ops.relu(Float())
     with pytest.raises(
