@@ -62,7 +62,7 @@ class Call : InCall {
     for (uint32_t i = 0; i < op_.num_inputs; ++i) {
       const Param& p = op_.params[i];
       if (!p.IsTensor()) {
-        if (p.dtype_set && p.kind == kAnyopScalarType && !IsAbsent(p)) {
+        if (p.dtype_set && p.kind == kAnyopScalarType) {
           if (int32_t status = CheckAttribute(p)) return status;
         }
         continue;
@@ -78,13 +78,10 @@ class Call : InCall {
     return join < 0 ? kAnyopOk : FailJoin(frame_, join);
   }
 
-  // Of an argument that is no tensor: None.
-  bool IsAbsent(const Param& p) const {
-    return p.Is(kAnyopOptional) && !p.IsList() && !frame_->Field<AnyopOptionalInt>(p).has;
-  }
-
   // The value of a ScalarType argument for which the schema lists what is allowed.
   int32_t CheckAttribute(const Param& p) {
+    if (p.Is(kAnyopOptional) && !p.IsList() && !frame_->Field<AnyopOptionalInt>(p).has)
+      return kAnyopOk;
     const auto one = AnyopIntList{&frame_->Field<int64_t>(p), 1};
     const AnyopIntList values = p.IsList() ? frame_->Field<AnyopIntList>(p) : one;
     for (int64_t i = 0; i < values.count; ++i) {
