@@ -158,6 +158,15 @@ def test_a_fake_tensor_among_others_is_named():
         assert anyop.rms_norm(emptied, weight).shape == (2, 4)
 
 
+def test_what_is_refused_beside_a_fake_mode_is_not_written():
+    """torch.add(x, y, out=x) writes x, then raises: its kernel runs before the mode sees the result."""
+    x, y, out = torch.ones(2, 3), torch.ones(3), torch.zeros(2, 3)
+    for given in (x, out):
+        with FakeTensorMode(), pytest.raises(TypeError, match=r"^add: x is no FakeTensor"):
+            anyop.add(x, y, out=given)
+    assert torch.equal(x, torch.ones(2, 3)) and torch.equal(out, torch.zeros(2, 3))
+
+
 def test_more_dimensions_than_the_core_takes_are_refused():
     for x in (
         torch.empty((1,) * 33, device="meta"),

@@ -52,8 +52,9 @@ def install(operator: Operator) -> Callable[[tuple, dict[str, Any]], Any]:
 
     def entry(args: tuple, kwargs: dict[str, Any]) -> Any:
         values = operator.bind(args, kwargs)
-        if _is_faked(values) and any(map(_is_short, values)):
-            _refuse_fake(operator, values)  # torch cannot print one, and is left without autograd
+        if _is_faked(values) and (_is_given(operator, values) or any(map(_is_short, values))):
+            # Before anything is written; torch cannot print a short one, and is left without autograd.
+            _refuse_fake(operator, values)
         try:
             return _called(operator, values)
         except (AssertionError, RuntimeError):  # torch's, where fake tensors stand among others
@@ -117,6 +118,10 @@ def _is_faked(values: list[Any]) -> bool:
     return fake is not None and (
         fake.FakeTensor in map(type, values) or torch._C._get_dispatch_mode(_FAKE) is not None
     )
+
+
+def _is_given(operator: Operator, values: list[Any]) -> bool:
+    return any(isinstance(value, torch.Tensor) for value in values[operator.count :])
 
 
 def _refuse_fake(operator: Operator, values: list[Any]) -> None:
