@@ -105,21 +105,19 @@ def _unwanted(operator: Operator, results: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _caller(operator: Operator) -> Callable[..., Any]:
-    """Calls the C entry on all inputs."""
-    function, positional, names = operator.function, operator.positional, operator.keywords
+    """Calls the C entry on all inputs, for the results that are wanted."""
     has_lists = any(param["kind"] == "Tensor" and param["list"] for param in operator.inputs)
+    callers: dict[tuple[str, ...], Callable[..., Any]] = {}
 
     def call(inputs: Sequence[Any], unwanted: Sequence[str] = ()) -> Any:
         if has_lists:
             inputs = [value.value if type(value) is _Held else value for value in inputs]
-        named = dict(zip(names, inputs[positional:]))
-        named.update(dict.fromkeys(unwanted, False))
-        return function(*inputs[:positional], **named)
+        key = tuple(unwanted)
+        if key not in callers:
+            callers[key] = operator.caller(key)
+        return callers[key](inputs)
 
-    def call_plain(inputs: Sequence[Any], unwanted: Sequence[str] = ()) -> Any:
-        return call(inputs, unwanted) if unwanted else function(*inputs)
-
-    return call if names or has_lists else call_plain
+    return call
 
 
 def _recorded(gradient: Gradient) -> type[PyLayer]:
