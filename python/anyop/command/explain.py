@@ -30,8 +30,11 @@ def run(options: argparse.Namespace) -> int:
     import contextlib
 
     import anyop
+    from anyop.builder.gpus import gpu_archs
     from anyop.command._probe import arguments
 
+    if options.device == "cuda" and not gpu_archs():
+        print("no CUDA device is here; on a machine with one:")
     for library in options.library:
         anyop.load(library)
     if options.routes:
