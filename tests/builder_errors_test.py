@@ -352,6 +352,14 @@ def test_flags_with_which_nothing_is_built(flag, cache_folder, tmp_path, monkeyp
             anyop.build(folder)
 
 
+@pytest.mark.parametrize("flag", ["\x7f", "no-such.o"])
+def test_a_word_that_is_neither_option_nor_file(flag, cache_folder, tmp_path):
+    folder = sb.write_operator(tmp_path / "ops")
+    with pytest.raises(ValueError, match=r"which is no option .* leave it out"):
+        anyop.build(folder, flags=[flag])
+    assert anyop.build(folder, flags=["-I", "no-such"])  # what an option asks for
+
+
 def test_what_is_not_utf8_is_named(cache_folder, tmp_path, monkeypatch):
     odd = "a\udcffb"
     folder = sb.write_operator(tmp_path / "ops")

@@ -215,6 +215,7 @@ def _backends(backends: Iterable[str] | None) -> tuple[str, ...] | None:
 
 def _check_flags(flags: Iterable[str], where: str) -> None:
     """Raises ValueError for those with which a compiler makes something else, or nothing."""
+    before = ""
     for flag in flags:
         check_utf8(flag, where)
         if not flag:
@@ -224,6 +225,15 @@ def _check_flags(flags: Iterable[str], where: str) -> None:
                 f"{where} {flag!r}, with which a compiler makes no library; leave it out "
                 "(verbose=True shows the commands)"
             )
+        if (
+            not flag.startswith(("-", "@"))
+            and not before.startswith("-")
+            and not os.path.exists(flag)
+        ):
+            raise ValueError(
+                f"{where} {flag!r}, which is no option (-…) and no file that is there; leave it out"
+            )
+        before = flag
 
 
 def _texts(values: Iterable[str], what: str) -> tuple[str, ...]:
