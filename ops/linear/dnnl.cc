@@ -4,6 +4,7 @@
 #include "dnnl.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdio>
@@ -19,6 +20,12 @@ namespace anyop::dnnl {
 namespace {
 
 constexpr char kFile[] = "libdnnl.so.3";
+
+std::atomic<int> unforked{0};    // how many threads are in such a part
+std::atomic<bool> usable{true};  // no other was when this process was forked
+[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] {
+  if (unforked.exchange(0) != 0) usable.store(false);
+});
 
 // Bound to its own dependencies first: a process may hold another OpenMP library or another oneDNN,
 // whose symbols are global. Sanitizers refuse that.
@@ -98,32 +105,38 @@ bool OpenFound(Library* library) {
   return file && Bind(file, library, &looked);
 }
 
-int32_t Load(AnyopCall* call, Library* library, bool* usable) {
+int32_t Load(AnyopCall* call, Library* library, bool* is_fast) {
   const char* path = std::getenv("ANYOP_DNNL");
-  *usable = false;
+  const Unforked critical;
+  *is_fast = false;
   if (path && std::strcmp(path, "off") == 0) return kAnyopOk;
   if (path && *path) {
     if (const int32_t status = OpenNamed(call, path, library)) return status;
   } else if (!HasBF16Dots() || !OpenFound(library)) {
     return kAnyopOk;
   }
-  *usable = HasBF16Dots() && HasBFloat16(*library);
+  *is_fast = HasBF16Dots() && HasBFloat16(*library);
   return kAnyopOk;
 }
 
 }  // namespace
 
+Unforked::Unforked() { unforked.fetch_add(1); }
+Unforked::~Unforked() { unforked.fetch_sub(1); }
+
 // No lock, as for OpenBLAS: who comes second throws its own away.
 int32_t GetLibrary(AnyopCall* call, const Library** library) {
-  static const Library kNone;
+  static constexpr Library kNone;
   static std::atomic<const Library*> loaded{nullptr};
+  *library = nullptr;
+  if (!usable.load(std::memory_order_relaxed)) return kAnyopOk;
   const Library* found = loaded.load(std::memory_order_acquire);
   if (!found) {
     auto* made = new (std::nothrow) Library;
     if (!made) return call->fail(call, kAnyopOutOfMemory, "no memory to open oneDNN");
-    bool usable = false;
-    const int32_t status = Load(call, made, &usable);
-    if (status == kAnyopOk && loaded.compare_exchange_strong(found, usable ? made : &kNone))
+    bool is_fast = false;
+    const int32_t status = Load(call, made, &is_fast);
+    if (status == kAnyopOk && loaded.compare_exchange_strong(found, is_fast ? made : &kNone))
       found = loaded.load();
     if (found != made) {
       if (made->engine) made->engine_destroy(made->engine);

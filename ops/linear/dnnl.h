@@ -78,6 +78,16 @@ struct Library {
   Engine engine = nullptr;
 };
 
+// Around what takes oneDNN's locks. A process that is forked meanwhile by another thread would find
+// them held for ever: there GetLibrary finds none.
+class Unforked {
+ public:
+  Unforked();
+  Unforked(const Unforked&) = delete;
+  Unforked& operator=(const Unforked&) = delete;
+  ~Unforked();
+};
+
 // kAnyopOk and the library, nullptr where none is found, ANYOP_DNNL is "off" or this CPU has no
 // products of bfloat16 for it; or the status of a noted error, where ANYOP_DNNL names no oneDNN.
 int32_t GetLibrary(AnyopCall* call, const Library** library);

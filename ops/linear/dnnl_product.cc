@@ -7,8 +7,6 @@
 // together, the rows of a where they do not.
 #include "dnnl_product.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -22,18 +20,6 @@ constexpr int64_t kUnit = 64, kFixedUnit = 256;  // rows or columns of the resul
 constexpr int64_t kTile = 8 << 20;               // results in scratch memory, of many rows
 constexpr int64_t kMostOf = 1 << 30;             // sizes that are given to oneDNN
 constexpr double kGrain = 1e6;                   // multiplications, some 5 us
-
-// A process that is forked while another thread makes a primitive holds oneDNN's lock for ever: it
-// goes without.
-std::atomic<int> making{0};
-std::atomic<bool> usable{true};
-[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] {
-  if (making.exchange(0) != 0) usable.store(false);
-});
-struct Making {
-  Making() { making.fetch_add(1); }
-  ~Making() { making.fetch_sub(1); }
-};
 
 // The calling thread's OpenMP setting is 1 for as long as this lives; no other thread's changes.
 // oneDNN reads it when a primitive is made and when it runs.
@@ -238,7 +224,7 @@ class Plans {
   const Plan* Find(const Kind& kind) {
     Plan*& place = plans_[kind.Hash() % kPlaces];
     if (place && place->IsFor(kind)) return place;
-    const Making one;
+    const Unforked critical;
     delete place;
     place = new (std::nothrow) Plan;
     if (place && place->Make(library_, kind)) return place;
@@ -415,9 +401,8 @@ class Product {
 
 bool Multiply(AnyopCall* call, const GemmProblem& problem, const Library& library) {
   const GemmProblem& p = problem;
-  const bool fits = usable.load() && p.dtype == kAnyopBFloat16 && p.sum_dims == 0 &&
-                    IsPlain(p.a, p.M, p.K) && IsPlain(p.b, p.K, p.N) &&
-                    std::max({p.M, p.N, p.K}) <= kMostOf;
+  const bool fits = p.dtype == kAnyopBFloat16 && p.sum_dims == 0 && IsPlain(p.a, p.M, p.K) &&
+                    IsPlain(p.b, p.K, p.N) && std::max({p.M, p.N, p.K}) <= kMostOf;
   return fits && Product(p, library).Run(call);
 }
 
