@@ -169,3 +169,34 @@ except ValueError as error:
     print(anyop.get_num_threads() == before)
 """
     assert run(program) == "True"
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "import torch\nx, w = torch.ones(64, 64, requires_grad=True), torch.ones(64)",
+        "import paddle\nx, w = paddle.ones([64, 64]), paddle.ones([64])\nx.stop_gradient = False",
+    ],
+    ids=["torch", "paddle"],
+)
+def test_first_calls_that_need_a_frameworks_adapter(setup):
+    """Some while another thread still imports it: those of Paddle were a KeyError."""
+    pytest.importorskip(setup.split()[1], reason="the framework is not installed")
+    program = f"""
+{setup}
+import threading, time, anyop
+errors = []
+def work(number):
+    time.sleep(number * 0.02)
+    try:
+        anyop.rms_norm(x, w)
+    except Exception as error:
+        errors.append(repr(error))
+threads = [threading.Thread(target=work, args=(number,)) for number in range(24)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(errors)
+"""
+    assert run(program) == "[]"

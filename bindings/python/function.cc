@@ -3,6 +3,8 @@
 // every operator.
 #include "function.h"
 
+#include <cstring>
+
 #include "anyop/anyop.h"
 #include "borrow.h"
 #include "call.h"
@@ -192,7 +194,10 @@ PyObject* SlowCall(Entry* e, const char* adapter) {
   auto* slow = e->slow;
   while (slow->adapter && slow->adapter != adapter) ++slow;
   if (!slow->adapter) {
-    const Ref module(PyImport_ImportModule(adapter));
+    // Its package first: where another thread imports that, the entries are there at its end.
+    const std::string package(adapter, std::strrchr(adapter, '.'));
+    const Ref whole(PyImport_ImportModule(package.c_str()));
+    const Ref module(whole ? PyImport_ImportModule(adapter) : nullptr);
     slow->slow_call = module ? PyObject_GetAttrString(module.get(), "slow_call") : nullptr;
     if (slow->slow_call) slow->adapter = adapter;
   }
