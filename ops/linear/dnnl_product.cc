@@ -13,13 +13,16 @@
 #include <cstring>
 #include <new>
 
+#include "lanes.h"
+
 namespace anyop::dnnl {
 namespace {
 
-constexpr int64_t kUnit = 64, kFixedUnit = 256;  // rows or columns of the results
-constexpr int64_t kTile = 8 << 20;               // results in scratch memory, of many rows
-constexpr int64_t kMostOf = 1 << 30;             // sizes that are given to oneDNN
-constexpr double kGrain = 1e6;                   // multiplications, some 5 us
+constexpr int64_t kColumns = 64, kRows = 32;  // of the results, that stay together
+constexpr int64_t kFixed = 256;               // where parts may not depend on the number of CPUs
+constexpr int64_t kTile = 8 << 20;            // results in scratch memory, of many rows
+constexpr int64_t kMostOf = 1 << 30;          // sizes that are given to oneDNN
+constexpr double kGrain = 1e6;                // multiplications, some 5 us
 
 // The calling thread's OpenMP setting is 1 for as long as this lives; no other thread's changes.
 // oneDNN reads it when a primitive is made and when it runs.
@@ -266,9 +269,12 @@ class Product {
   Product(const GemmProblem& problem, const Library& library) : p_(problem), library_(library) {
     for (int32_t d = 0; d < p_.batch_dims; ++d) batch_ *= p_.batch_shape[d];
     a_batch_ = StrideOf(p_, p_.a), b_batch_ = StrideOf(p_, p_.b);
-    by_columns_ = p_.b.row_stride == 1 && p_.b.col_stride == p_.K && p_.N > kUnit;
+    by_columns_ = p_.b.row_stride == 1 && p_.b.col_stride == p_.K && p_.N > kColumns;
     length_ = by_columns_ ? p_.N : p_.M;
-    unit_ = std::min(p_.fixed_tiles ? kFixedUnit : kUnit, length_);
+    // One part for each CPU: oneDNN copies b, or its part of b, for each.
+    const int64_t some = by_columns_ ? kColumns : kRows, parts = CountLanes(length_) * some;
+    unit_ = p_.fixed_tiles ? kFixed : (length_ + parts - 1) / parts * some;
+    unit_ = std::min(unit_, length_);
     if (batch_ >= kManyMatrices) unit_ = length_;
     units_ = (length_ + unit_ - 1) / unit_;
   }
@@ -359,7 +365,7 @@ class Product {
 
   // oneDNN is fast where the rows of the results have no gaps.
   bool RunInTile(Plans& plans, Kind kind, Pointers at) const {
-    const int64_t most = std::max(kUnit, kTile / kind.N);
+    const int64_t most = std::max(kRows, kTile / kind.N);
     const size_t row = static_cast<size_t>(kind.N) * sizeof *at.out;
     uint16_t* out = at.out;
     bool ran = true;
