@@ -172,7 +172,9 @@ void CompareRmsNorm(const char* name, int64_t rows, std::vector<T>& x, std::vect
                     std::vector<T>& y, AnyopCall* call, Theirs theirs) {
   Tensor tx(x.data(), rows, sizeof(T), 2), tw(w.data(), rows, sizeof(T), 1),
       ty(y.data(), rows, sizeof(T), 2);
-  RmsNormArgs args = {{}, &tx.view, &tw.view, 1e-6, &ty.view, D, rows};
+  RmsNormArgs args = {};
+  args.x = &tx.view, args.weight = &tw.view, args.out = &ty.view;
+  args.eps = 1e-6, args.D = D, args.rows = rows;
   Compare(name, rows, [&] { anyop_rms_norm_cpu(&args, call); }, theirs);
 }
 
