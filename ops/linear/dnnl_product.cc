@@ -242,10 +242,8 @@ class Plans {
   Plan* plans_[kPlaces] = {};
 };
 
-// Whether a matrix lies in rows or columns without steps inside.
 bool IsPlain(const GemmSide& side, int64_t rows, int64_t cols) {
-  return ((side.col_stride == 1 || cols == 1) && (side.row_stride >= cols || rows == 1)) ||
-         ((side.row_stride == 1 || rows == 1) && (side.col_stride >= rows || cols == 1));
+  return LiesInRows(side, rows, cols) || LiesInColumns(side, rows, cols);
 }
 
 // The one stride of all dimensions of a batch, -1 where they have several.
@@ -271,9 +269,11 @@ class Product {
     a_batch_ = StrideOf(p_, p_.a), b_batch_ = StrideOf(p_, p_.b);
     by_columns_ = p_.b.row_stride == 1 && p_.b.col_stride == p_.K && p_.N > kColumns;
     length_ = by_columns_ ? p_.N : p_.M;
-    // One part for each CPU: oneDNN copies b, or its part of b, for each.
-    const int64_t some = by_columns_ ? kColumns : kRows, parts = CountLanes(length_) * some;
-    unit_ = p_.fixed_tiles ? kFixed : (length_ + parts - 1) / parts * some;
+    unit_ = kFixed;
+    if (!p_.fixed_tiles) {  // one part for each CPU: oneDNN copies b, or its part of b, for each
+      const int64_t some = by_columns_ ? kColumns : kRows, all = CountLanes(length_) * some;
+      unit_ = (length_ + all - 1) / all * some;
+    }
     unit_ = std::min(unit_, length_);
     if (batch_ >= kManyMatrices) unit_ = length_;
     units_ = (length_ + unit_ - 1) / unit_;

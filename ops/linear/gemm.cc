@@ -25,11 +25,11 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 template <typename T>
 bool SeenByBlas(const GemmSide& side, int64_t rows, int64_t cols, BlasView<T>* view) {
   const auto* data = static_cast<const T*>(side.data);
-  if ((side.col_stride == 1 || cols == 1) && (side.row_stride >= cols || rows == 1)) {
+  if (LiesInRows(side, rows, cols)) {
     *view = {data, false, rows == 1 ? cols : side.row_stride};
     return true;
   }
-  if ((side.row_stride == 1 || rows == 1) && (side.col_stride >= rows || cols == 1)) {
+  if (LiesInColumns(side, rows, cols)) {
     *view = {data, true, cols == 1 ? rows : side.col_stride};
     return true;
   }

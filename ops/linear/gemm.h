@@ -36,6 +36,14 @@ struct GemmProblem {
   bool fixed_tiles;
 };
 
+// Whether a matrix lies in rows without steps inside.
+inline bool LiesInRows(const GemmSide& side, int64_t rows, int64_t cols) {
+  return (side.col_stride == 1 || cols == 1) && (side.row_stride >= cols || rows == 1);
+}
+inline bool LiesInColumns(const GemmSide& side, int64_t rows, int64_t cols) {
+  return (side.row_stride == 1 || rows == 1) && (side.col_stride >= rows || cols == 1);
+}
+
 // Where the index-th of some dimensions lies.
 inline int64_t OffsetOf(int64_t index, int32_t dims, const int64_t* shape, const int64_t* strides) {
   int64_t offset = 0;
