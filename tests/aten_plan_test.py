@@ -140,6 +140,56 @@ def test_a_result_is_an_argument():
         np.testing.assert_array_equal(square, expected)
 
 
+OWN = [
+    "sigmoid(x)",
+    "s = sigmoid(x); s",
+    "alias(x)",
+    "transpose.int(contiguous(transpose.int(x, 0, 1)), 0, 1)",
+    "chunk(cat([x, x], 0), 2, 0)[1]",
+    "expand(sum.dim_IntList(x, [1], True), shape(out))",
+    "_to_copy(x, dtype=float64)",
+    "mul.Scalar(zeros_like(out), 2)",
+]
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("text", OWN)
+def test_what_torch_made_is_the_callers_own(text, inference, in_python):
+    """Like a tensor that was allocated for the result, whatever ATen returned."""
+    run = provided(text)
+    with torch.inference_mode(inference):
+        x = torch.from_numpy(X.copy())
+        before = x._version if not inference else None
+        with registered(run):
+            found = anyop.silu(x)
+        assert not in_python
+        with registered(lambda *call: run(*call)):
+            like = anyop.silu(x)
+        assert torch.equal(found, like)
+        assert (found.dtype, found.stride(), found.is_inference(), found.requires_grad) == (
+            like.dtype, like.stride(), inference, False,
+        )  # fmt: skip
+        assert found.untyped_storage().nbytes() == like.untyped_storage().nbytes()
+        assert found._base is None
+        found.add_(1)
+        assert torch.equal(x, torch.from_numpy(X))
+        assert inference or (x._version, found._version) == (before, 1)
+
+
+def test_two_results_that_are_one_tensor_are_two():
+    q = torch.randn(3, 2, 8)
+    positions, table = torch.arange(3), torch.randn(3, 4)
+    run = aten.provide("rope_qk", {"call": "n = neg(q); (n, n)", "sizes": {}})
+    core.register_python("rope_qk", "tried", "tried", "test", None, 0, -500, False, lambda: run)
+    try:
+        with anyop.use("tried"):
+            a, b = anyop.rope_qk(q, q, table, table, positions)
+    finally:
+        core.unregister("rope_qk", "tried")
+    a.zero_()
+    assert torch.equal(b, -q)
+
+
 HOSTILE = """
 import anyop
 import numpy as np
@@ -175,6 +225,12 @@ with anyop.use("aten"):
     print(kept[0].untyped_storage().nbytes())
     library._destroy()
     print(np.array_equal(anyop.relu(x), x.clip(0)))
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("relu", lambda t: kept.append(t.clamp(0)) or kept[-1], "CPU", allow_override=True)
+    found = anyop.relu(torch.from_numpy(x)).add_(1)
+    print(np.array_equal(kept[-1].numpy(), x.clip(0)), np.array_equal(found.numpy() - 1, x.clip(0) + 1 - 1))
+    library._destroy()
 """
 
 
@@ -190,4 +246,5 @@ def test_what_torch_keeps_and_cannot_copy():
         "relu: aten keeps x, whose memory is there for it only during the call; copy it",
         "0",
         "True",
+        "True True",
     ]

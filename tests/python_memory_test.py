@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python's entry over many calls: from many threads, without Python's lock, and without keeping or losing memory.
 
-A quarter of the calls by the commit; all with ANYOP_TEST_FULL=1.
+A part of the calls by the commit; all with ANYOP_TEST_FULL=1.
 """
 
 from __future__ import annotations
@@ -163,8 +163,10 @@ measures_the_process = pytest.mark.skipif(
 NOTHING = 2000  # bytes over 100 rounds: one object that stayed in each would be twice that and more
 
 
-def grows(call, count: int) -> int:
-    """Bytes by which the process grows over so many calls, after as many to warm up: the least of three times."""
+def grows(call, count: int, few: int = 0) -> int:
+    """Bytes by which the process grows over so many calls, after a quarter to warm up: the least of three times, or
+    the first that is below few.
+    """
     for _ in range(count // 4):
         call()
     found = []
@@ -175,6 +177,8 @@ def grows(call, count: int) -> int:
             call()
         gc.collect()
         found.append(resident_bytes() - before)
+        if found[-1] < few:
+            break
     return min(found)
 
 
@@ -208,7 +212,7 @@ def test_good_calls_do_not_grow_the_process(name):
     """100,000 calls in all; a leak of one object would be 5 MB."""
     call = GOOD[name]
     count = 30_000 if "DLPack" not in name else 8_000
-    assert grows(call, count) < count * 8
+    assert grows(call, count, count * 8) < count * 8
 
 
 def refuse(call):
@@ -223,15 +227,15 @@ def refuse(call):
 
 
 @measures_the_process
-@pytest.mark.parametrize("name", drawn(list(BAD), 4))
+@pytest.mark.parametrize("name", drawn(list(BAD), 6))
 def test_bad_calls_do_not_grow_the_process(name):
-    assert grows(refuse(BAD[name]), 6_000) < 6_000 * 8
+    assert grows(refuse(BAD[name]), 6_000, 6_000 * 8) < 6_000 * 8
 
 
 def test_python_sees_no_block_that_stays():
     """By tracemalloc; Python's own stocks of free objects fill up at first."""
     calls = [refuse(call) for call in BAD.values()] + list(GOOD.values())
-    calls = drawn(calls, 4)
+    calls = drawn(calls, 8)
     found = []
     tracemalloc.start()
     try:
@@ -267,7 +271,7 @@ def references() -> list[int]:
     return [sys.getrefcount(value) for value in found]
 
 
-@pytest.mark.parametrize("name", drawn([*BAD, *GOOD], 4))
+@pytest.mark.parametrize("name", drawn([*BAD, *GOOD], 8))
 def test_references_are_given_back(name):
     call = refuse(BAD[name]) if name in BAD else GOOD[name]
     for _ in range(20):

@@ -108,6 +108,30 @@ bool Fill(const Plan& plan, const anyop::Param& p, const char* args, AnyopAtenVa
   return value->as.i >= 0;
 }
 
+// Whose memory is a tensor of torch's: an input as it was given, or a result that torch has made.
+void FindTorchsOwn(const Plan& plan, Frame* frame, const char* args, const AnyopAtenValue* values,
+                   AnyopAtenMemory* memory) {
+  const Operator& op = *plan.op;
+  for (uint32_t i = 0; frame->torch_input && i < op.num_inputs; ++i) {
+    if (values[i].tag != kAnyopAtenMemoryOf) continue;
+    const auto* given = *reinterpret_cast<const AnyopTensor* const*>(args + op.params[i].offset);
+    if (given == &frame->tensors[i]) memory[i].owner = frame->torch_input(frame, i);
+  }
+  for (uint32_t o = 0; frame->torch_result && o < op.num_outputs; ++o) {
+    const size_t i = op.num_inputs + o;
+    const bool is_made = values[i].tag == kAnyopAtenMemoryOf && !(frame->given >> i & 1);
+    if (is_made) memory[i].owner = frame->torch_result(frame, o);
+  }
+}
+
+// What was made is the caller's, whatever became of the call.
+void TakeMade(Frame* frame, void* const* made) {
+  for (; frame->deferred; frame->deferred &= frame->deferred - 1) {
+    const auto o = static_cast<uint32_t>(__builtin_ctzll(frame->deferred));
+    if (made[o]) frame->take_result(frame, o, made[o]);
+  }
+}
+
 }  // namespace
 
 Plan* MakePlan(const Operator& op, const PlanText& text) {
@@ -154,17 +178,15 @@ int32_t RunPlan(const Plan& plan, const void* args, AnyopCall* call) {
     if (!Fill(plan, params[i], static_cast<const char*>(args), &values[i], &memory[i]))
       return kAnyopPending;
   Frame* const frame = FrameOf(*call);
-  for (uint32_t o = 0; frame->torch_result && o < plan.op->num_outputs; ++o) {
-    const size_t i = plan.op->num_inputs + o;
-    const bool is_made = values[i].tag == kAnyopAtenMemoryOf && !(frame->given >> i & 1);
-    if (is_made) memory[i].owner = frame->torch_result(frame, o);
-  }
+  FindTorchsOwn(plan, frame, static_cast<const char*>(args), values, memory);
   AnyopAtenOptions options = {sizeof options, 0, call->stream, call->device_id, 0};
   if (call->device_type == kCuda) options.flags = kAnyopAtenHasStream;
   char error[512] = "";
   int32_t kept = -1;
-  const int32_t status =
-      runtime.glue->run_plan(plan.handle, values, &options, &kept, error, sizeof error);
+  void* made[kMaxParams] = {};
+  const int32_t status = runtime.glue->run_plan(plan.handle, values, frame->deferred, made,
+                                                &options, &kept, error, sizeof error);
+  if (status != kAnyopPending) TakeMade(frame, made);
   if (__builtin_expect(kept >= 0, 0)) {
     const std::string text = plan.name + " keeps " + params[static_cast<size_t>(kept)].name +
                              ", whose memory is there for it only during the call; copy it";

@@ -91,16 +91,25 @@ Borrowed::~Borrowed() {
     for (const Held& held : held_) held.let_go(held.held);
     PyErr_Restore(kind, value, trace);
   }
+  for (; __builtin_expect(made_ != 0, 0); made_ &= made_ - 1) {
+    mode_.glue->release(ReleaseResult(static_cast<uint32_t>(__builtin_ctzll(made_))));
+  }
   for (uint32_t o = 0; o < num_outputs_; ++o) Py_XDECREF(results_[o]);
 }
 
 // The first tensor decides whose framework the call is in.
-bool Borrowed::SetFirst(PyObject* object, const Source* source) {
+bool Borrowed::SetFirst(Frame* frame, PyObject* object, const Source* source) {
   first_ = source;
   first_object_ = object;
   if (source->origin != Origin::kDlpack && source->origin != Origin::kBuffer)
     first_type_ = Py_TYPE(object);
-  if (source->origin == Origin::kTorch) way_ = ReadTorchMode(&mode_);
+  if (source->origin == Origin::kTorch) {
+    way_ = ReadTorchMode(&mode_);
+    if (mode_.glue && !mode_.below) {
+      frame->torch_input = TorchInput;
+      frame->take_result = TakeResult;
+    }
+  }
   if (source->origin == Origin::kPaddle) way_ = ReadPaddleMode(&paddle_records_);
   if (source->origin == Origin::kForeign) way_ = Way::kDispatch;
   if (way_ != Way::kDispatch) return true;
@@ -127,7 +136,7 @@ bool Borrowed::Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor*
     source = FindSource(object, &why_);
     if (!source) return !PyErr_Occurred() && Refuse(op, p, PyExc_TypeError, why_);
     if (first_ && source->origin >= Origin::kExchange) NoteCode(frame);  // of a foreign type's
-    if (first_ ? !FitsFirst(op, p, object, source) : !SetFirst(object, source)) return false;
+    if (first_ ? !FitsFirst(op, p, object, source) : !SetFirst(frame, object, source)) return false;
   }
   const bool writes = p.flags & (kAnyopOutput | kAnyopMutated);
   if (!first_tensor_) first_tensor_ = tensor;
@@ -367,6 +376,26 @@ int32_t Borrowed::AllocateByGlue(Frame* frame, uint32_t output, AnyopTensor* ten
   };
   results_[output] = NewTorchTensor(mode_, tensor);
   return results_[output] ? kAnyopOk : kAnyopPending;
+}
+
+void* Borrowed::TorchInput(Frame* frame, uint32_t param) {
+  return TorchTensorImpl(static_cast<Borrowed*>(frame->binding)->arguments_[param]);
+}
+
+// Python's lock may be another thread's: objects are made later.
+void Borrowed::TakeResult(Frame* frame, uint32_t output, void* impl) {
+  auto* self = static_cast<Borrowed*>(frame->binding);
+  self->results_[output] = static_cast<PyObject*>(impl);
+  self->made_ |= uint64_t{1} << output;
+}
+
+bool Borrowed::WrapAllMade() {
+  for (; made_; made_ &= made_ - 1) {
+    PyObject*& result = results_[__builtin_ctzll(made_)];
+    result = WrapTorchTensor(mode_, result);
+    if (!result) return made_ &= made_ - 1, false;
+  }
+  return true;
 }
 
 int32_t Borrowed::AllocateByExchange(uint32_t output, AnyopTensor* tensor) {

@@ -40,6 +40,9 @@ class Borrowed {
   bool TakeAgain(Frame* frame);
   // AnyopFrame's allocate: a result in the framework of the first tensor.
   static int32_t Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor);
+  // AnyopFrame's torch_input and take_result.
+  static void* TorchInput(Frame* frame, uint32_t param);
+  static void TakeResult(Frame* frame, uint32_t output, void* impl);
 
   // AnyopFrame's hold: what was taken keeps its memory, whatever other threads do to the tensors.
   static void Hold(Frame* frame);
@@ -70,9 +73,11 @@ class Borrowed {
     results_[output] = nullptr;
     return object;
   }
+  // What torch has made for deferred results, as objects. False with an error set.
+  bool WrapMade() { return __builtin_expect(!made_, 1) || WrapAllMade(); }
 
  private:
-  bool SetFirst(PyObject* object, const Source* source);
+  bool SetFirst(Frame* frame, PyObject* object, const Source* source);
   bool FitsFirst(const Operator& op, const Param& p, PyObject* object, const Source* source);
   bool TakeFrom(Frame* frame, const Source* source, PyObject* object, bool writes,
                 AnyopTensor* tensor, std::string* why);
@@ -89,6 +94,7 @@ class Borrowed {
   bool TakeBuffer(Frame* frame, PyObject* object, bool writes, AnyopTensor* tensor,
                   std::string* why);
   bool AskStream(Frame* frame) const;
+  bool WrapAllMade();
   // visit(p, object, tensor) for each tensor that was taken, until it returns false.
   template <typename Visit>
   bool Each(Frame* frame, const Visit& visit) const;
@@ -121,6 +127,7 @@ class Borrowed {
   std::vector<Held> held_;
   std::string why_;  // an object is refused
   const uint32_t num_outputs_;
+  uint64_t made_ = 0;  // bits of results that are c10::TensorImpls
   PyObject* results_[kMaxParams];
 };
 

@@ -259,6 +259,7 @@ PyObject* CallThroughAdapter(Entry* e, const Borrowed& borrowed, PyObject* const
     return nullptr;
   }
   borrowed.MarkWritten();
+  if (!borrowed.WrapMade()) return nullptr;
   return Results(e, arguments, &frame, &borrowed);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "aten_plan.h"
+#include "deferred.h"
 #include "gil.h"
 #include "kernel_values.h"
 #include "stack.h"
@@ -193,9 +194,15 @@ int32_t Run(const void* args, AnyopCall* call) {
 
 // Python makes the calls that the plan cannot, and says what is wrong with others.
 int32_t RunPlanned(const void* args, AnyopCall* call) {
-  const int32_t status =
+  int32_t status =
       aten::RunPlan(*static_cast<const PythonKernel*>(call->context)->plan, args, call);
-  return __builtin_expect(status != kAnyopPending, 1) ? status : Run(args, call);
+  if (__builtin_expect(status != kAnyopPending, 1)) return status;
+  {
+    const WithGil gil;
+    if (!gil) return call->fail(call, kAnyopNotImplemented, kEnded);
+    status = PrepareForAnother(call);
+  }
+  return status ? status : Run(args, call);
 }
 
 // What a resolver returned: run, or a text; None leaves both open, *run stays nullptr. nullptr: an
@@ -213,6 +220,7 @@ bool Take(const Implementation& implementation, Ref answer, AnyopKernel* run, vo
   }
   if (answer.get() == Py_None) return true;
   aten::Plan* plan = TakePlan(*implementation.op, implementation.name, answer.get());
+  if (plan) SetKernelOfPlans(RunPlanned);
   *run = plan ? RunPlanned : Run;
   *context = new PythonKernel{implementation.op,
                               implementation.name,

@@ -170,6 +170,7 @@ Way ReadTorchMode(TorchMode* mode) {
   mode->glue = g.glue;
   if (__builtin_expect(below_dispatcher, 0)) {
     mode->flags = 0;
+    mode->below = true;
     return Way::kPlain;
   }
   if (__builtin_expect(g.glue != nullptr, 1)) return WayOf(g.glue->thread_verdict(&mode->flags));
@@ -208,14 +209,17 @@ void* HoldTorchTensor(const TorchMode& mode, PyObject* object) {
 }
 
 PyObject* NewTorchTensor(const TorchMode& mode, AnyopTensor* tensor) {
-  const Guard& g = *guard.load(std::memory_order_acquire);
   void* impl = nullptr;
   char why[512] = "";
   if (const int32_t status = mode.glue->new_tensor(tensor, &impl, why, sizeof why)) {
     PyErr_SetString(status == kAnyopOutOfMemory ? PyExc_MemoryError : PyExc_TypeError, why);
     return nullptr;
   }
-  PyObject* object = g.wrap(&impl);
+  return WrapTorchTensor(mode, impl);
+}
+
+PyObject* WrapTorchTensor(const TorchMode& mode, void* impl) {
+  PyObject* object = guard.load(std::memory_order_acquire)->wrap(&impl);
   mode.glue->release(impl);
   return object;
 }

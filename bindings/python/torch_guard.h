@@ -29,7 +29,8 @@ bool IsBelowDispatcher();
 // What holds for all tensors of one call.
 struct TorchMode {
   const AnyopTorchGlue* glue;
-  int32_t flags;  // AnyopTorchFlag
+  int32_t flags;       // AnyopTorchFlag
+  bool below = false;  // the dispatcher, which has called a Python kernel
 };
 Way ReadTorchMode(TorchMode* mode);
 
@@ -47,6 +48,9 @@ void* HoldTorchTensor(const TorchMode& mode, PyObject* object);
 
 // A new tensor of tensor's device, dtype and shape by the glue; nullptr with an error set.
 PyObject* NewTorchTensor(const TorchMode& mode, AnyopTensor* tensor);
+
+// An owned c10::TensorImpl as an object; nullptr with an error set.
+PyObject* WrapTorchTensor(const TorchMode& mode, void* impl);
 
 // By the glue: the address of its c10::TensorImpl.
 void* TorchTensorImpl(PyObject* object);

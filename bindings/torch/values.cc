@@ -21,6 +21,13 @@ namespace {
 // A handle is a pointer to torch's tensor, which is a pointer to its TensorImpl.
 void* ImplOf(TensorHandle handle) { return *reinterpret_cast<void**>(handle); }
 
+// Owns the TensorImpl; of memory that torch's own handles are of.
+TensorHandle NewHandle(void* impl) {
+  auto* handle = static_cast<void**>(::operator new(sizeof(void*)));
+  *handle = impl;
+  return reinterpret_cast<TensorHandle>(handle);
+}
+
 TensorHandle HandleOf(Value value) { return reinterpret_cast<TensorHandle>(value); }
 
 // T? and T[]?; a Tensor?[] is optional in its elements only.
@@ -54,6 +61,17 @@ Values::Values(const Operator* op, Form form, const Value* stack, uint64_t count
   frame.allocate = [](Frame* f, uint32_t output, AnyopTensor* tensor) {
     return static_cast<Values*>(f->binding)->Allocate(output, tensor);
   };
+  if (!glue_) return;
+  frame.torch_input = [](Frame* f, uint32_t i) {
+    return static_cast<Values*>(f->binding)->InputImpl(i);
+  };
+  frame.take_result = [](Frame* f, uint32_t output, void* impl) {
+    static_cast<Values*>(f->binding)->results_[output] = NewHandle(impl);
+  };
+}
+
+void* Values::InputImpl(uint32_t i) const {
+  return ImplOf(HandleOf(IsOptional(ParamAt(i)) ? *Pointed(stack_[i]) : stack_[i]));
 }
 
 Values::~Values() {
@@ -305,9 +323,7 @@ int32_t Values::Allocate(uint32_t output, AnyopTensor* tensor) {
   char why[512] = "";
   if (int32_t status = glue_->new_tensor(tensor, &impl, why, sizeof why))
     return Fail(&frame, status, "%s", why);
-  auto* handle = static_cast<void**>(::operator new(sizeof(void*)));
-  *handle = impl;
-  results_[output] = reinterpret_cast<TensorHandle>(handle);
+  results_[output] = NewHandle(impl);
   frame.torch_result = [](Frame* f, uint32_t o) {
     return ImplOf(static_cast<Values*>(f->binding)->results_[o]);
   };

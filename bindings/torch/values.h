@@ -63,6 +63,7 @@ class Values {
   int32_t ReadList(const Param& p, Value value);
   int32_t ReadTensors(const Param& p, ListHandle list, int64_t count);
   int32_t SetStream();
+  void* InputImpl(uint32_t i) const;  // its c10::TensorImpl
   int32_t Allocate(uint32_t output, AnyopTensor* tensor);
   int32_t AllocateByShim(uint32_t output, AnyopTensor* tensor);
   void LetGo(const Param& p, Value value);

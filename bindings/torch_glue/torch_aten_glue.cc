@@ -246,17 +246,17 @@ void* MakePlan(const AnyopAtenPlan* plan) {
 
 void FreePlan(void* plan) { delete static_cast<Plan*>(plan); }
 
-int32_t RunPlan(const void* plan, const AnyopAtenValue* values, const AnyopAtenOptions* options,
-                int32_t* kept, char* error, int64_t error_bytes) {
+int32_t RunPlan(const void* plan, const AnyopAtenValue* values, uint64_t deferred, void** made,
+                const AnyopAtenOptions* options, int32_t* kept, char* error, int64_t error_bytes) {
   try {
     const CallState state(options);
     ThreadStack stack;
-    Machine machine(*static_cast<const Plan*>(plan), values, &*stack);
+    Machine machine(*static_cast<const Plan*>(plan), values, deferred, &*stack);
     int32_t status = kAnyopPending;
     try {
       machine.Compute();
       status = kAnyopOk;
-      machine.Write();
+      machine.Write(made, state.plain && state.plain->was_inference());
     } catch (...) {
       if (status == kAnyopOk) status = Caught({error, error_bytes});
     }

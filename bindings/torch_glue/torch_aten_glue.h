@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define ANYOP_TORCH_ATEN_GLUE_VERSION 2u
+#define ANYOP_TORCH_ATEN_GLUE_VERSION 3u
 
 /* What a value of a schema is. A list's elements have the kind. */
 typedef enum AnyopAtenKind {
@@ -129,13 +129,15 @@ typedef struct AnyopTorchAtenGlue {
   /* Kept until free_plan; NULL where a step is none. */
   void* (*make_plan)(const AnyopAtenPlan* plan);
   void (*free_plan)(void* plan);
-  /* values: one for each parameter; None: a result that is not wanted. Memory has no owner but of a
-     result that torch has made for this call, which nobody else has yet: its c10::TensorImpl. Plain
-     kernels run. kAnyopPending: it was not done, and nothing is written but by an out= of memory
-     that is no argument's: another way does it, or says why not. *kept: the parameter whose memory
-     something still refers to, and finds no more; -1: none. */
-  int32_t (*run_plan)(const void* plan, const AnyopAtenValue* values,
-                      const AnyopAtenOptions* options, int32_t* kept, char* error,
+  /* values: one for each parameter; None: a result that is not wanted. Memory may have an owner:
+     the c10::TensorImpl of an input that is a plain tensor of torch's, and of a result that torch
+     has made for this call, which nobody else has yet. deferred: a bit of each result that has no
+     memory; once all is done made[result] is an owned c10::TensorImpl. Plain kernels run.
+     kAnyopPending: it was not done, and nothing is written but by an out= of memory that is no
+     argument's: another way does it, or says why not. *kept: the parameter whose memory something
+     still refers to, and finds no more; -1: none. */
+  int32_t (*run_plan)(const void* plan, const AnyopAtenValue* values, uint64_t deferred,
+                      void** made, const AnyopAtenOptions* options, int32_t* kept, char* error,
                       int64_t error_bytes);
 } AnyopTorchAtenGlue;
 

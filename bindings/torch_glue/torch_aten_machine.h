@@ -4,8 +4,8 @@
 
 #include <ATen/core/List.h>
 
+#include "torch_aten_made.h"
 #include "torch_aten_plan.h"
-#include "torch_aten_view.h"
 
 namespace anyop::glue {
 
@@ -14,13 +14,20 @@ using torch::jit::Stack;
 // One run of a plan.
 class Machine {
  public:
-  Machine(const Plan& plan, const AnyopAtenValue* given, Stack* stack)
+  Machine(const Plan& plan, const AnyopAtenValue* given, uint64_t deferred, Stack* stack)
       : plan_(plan),
         stack_(*stack),
-        arguments_{plan.types.data(), given, static_cast<int32_t>(plan.types.size())} {
-    for (int32_t i = 0; i < arguments_.count; ++i) {
-      c10::TensorImpl* made = MadeFor(given[i]);
-      values_.push_back(made && plan.into < 0 ? TensorOf(made) : arguments_.Convert(i));
+        arguments_{plan.types.data(), given, static_cast<int32_t>(plan.types.size())},
+        deferred_(deferred) {
+    for (size_t i = 0; i < plan.types.size(); ++i) {
+      const bool is_input = i < plan.num_inputs;
+      c10::TensorImpl* torchs = is_input ? TorchsOwn(given[i]) : nullptr;
+      if (torchs && torchs->data() == given[i].as.memory->tensor.data)  // else the copy of one
+        values_.emplace_back(TensorOf(torchs));
+      else if (is_input || (plan.into >= 0 && !IsDeferred(i - plan.num_inputs)))
+        values_.push_back(arguments_.Convert(static_cast<int32_t>(i)));
+      else
+        values_.emplace_back();  // Place makes it where a text wants more than to know of it
     }
     values_.resize(plan.num_values);
     results_.resize(plan.num_results);
@@ -35,11 +42,15 @@ class Machine {
   }
 
   // From here on an error is an error: results may be arguments.
-  void Write() {
-    for (size_t i = 0; i < results_.size(); ++i)
-      if (results_[i].defined() &&
-          !GiveTo(MadeFor(arguments_.values[plan_.num_inputs + i]), results_[i]))
-        Copy(std::move(results_[i]), Place(i).toTensor());
+  void Write(void** made, bool inference) {
+    values_.resize(plan_.types.size());  // what parts with names are goes
+    for (size_t i = 0; i < results_.size(); ++i) {
+      if (!results_[i].defined()) continue;
+      if (IsDeferred(i))
+        made[i] = Own(std::move(results_[i]), Given(i).as.memory->tensor, inference).release();
+      else if (!GiveTo(TorchsOwn(Given(i)), results_[i]))
+        Copy(std::move(results_[i]), i);
+    }
   }
 
   // The parameter whose memory something still refers to; -1: none.
@@ -51,29 +62,44 @@ class Machine {
   }
 
  private:
-  // The tensor that torch has made for a result; nullptr: none, or one of a device above this.
-  static c10::TensorImpl* MadeFor(const AnyopAtenValue& place) {
-    if (place.tag != kAnyopAtenMemoryOf || !place.as.memory->owner) return nullptr;
-    auto* made = static_cast<c10::TensorImpl*>(place.as.memory->owner);
-    const int32_t device_type = place.as.memory->tensor.device_type;
-    return made->device_type() == PlaceOf(device_type).torch ? made : nullptr;
+  // The tensor of torch's that an input is, or that it has made for a result; nullptr: none, or one
+  // of a device above this.
+  static c10::TensorImpl* TorchsOwn(const AnyopAtenValue& value) {
+    if (value.tag != kAnyopAtenMemoryOf || !value.as.memory->owner) return nullptr;
+    auto* own = static_cast<c10::TensorImpl*>(value.as.memory->owner);
+    const int32_t device_type = value.as.memory->tensor.device_type;
+    return own->device_type() == PlaceOf(device_type).torch ? own : nullptr;
   }
   static at::Tensor TensorOf(c10::TensorImpl* impl) {
     return at::Tensor(
         c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(impl));
   }
 
-  const IValue& Place(size_t result) const { return values_[plan_.num_inputs + result]; }
+  const AnyopAtenValue& Given(size_t result) const {
+    return arguments_.values[plan_.num_inputs + result];
+  }
+  bool IsWanted(size_t result) const { return Given(result).tag == kAnyopAtenMemoryOf; }
+  bool IsDeferred(size_t result) const { return deferred_ >> result & 1; }
+  // What is written to a result that is wanted.
+  const at::Tensor& Place(size_t result) {
+    IValue& place = values_[plan_.num_inputs + result];
+    if (!place.isNone()) return place.toTensor();
+    c10::TensorImpl* const made = TorchsOwn(Given(result));
+    place = IsDeferred(result) ? NewLike(Given(result).as.memory->tensor)
+            : made ? TensorOf(made)
+                   : arguments_.Convert(static_cast<int32_t>(plan_.num_inputs + result));
+    return place.toTensor();
+  }
 
   // Not where a result is an argument's memory: not every kernel of ATen can do with that.
-  bool CanWriteInto() const {
+  bool CanWriteInto() {
     for (size_t i = 0; i < plan_.num_results; ++i) {
-      if (Place(i).isNone()) return false;
-      const at::Tensor& place = Place(i).toTensor();
+      if (!IsWanted(i) || IsDeferred(i)) return false;
+      const at::Tensor& place = Place(i);
       if (!place.is_contiguous()) return false;
-      for (const Loan& loan : arguments_.loans)
-        if (static_cast<size_t>(loan.argument) < plan_.num_inputs &&
-            loan.storage.data() == place.storage().data())
+      const void* const data = place.unsafeGetTensorImpl()->data();
+      for (size_t k = 0; k < plan_.num_inputs; ++k)
+        if (values_[k].isTensor() && values_[k].toTensor().unsafeGetTensorImpl()->data() == data)
           return false;
     }
     return true;
@@ -104,6 +130,9 @@ class Machine {
         Push(plan_.constants[index]);
         break;
       case kAnyopAtenStepValue:
+        if (index >= plan_.num_inputs && values_[index].isNone() && index < plan_.types.size() &&
+            IsWanted(index - plan_.num_inputs))
+          return PlaceValue(index - plan_.num_inputs, at);
         Push(values_[index]);
         break;
       case kAnyopAtenStepName:
@@ -145,6 +174,30 @@ class Machine {
     return at + 1;
   }
 
+  // Of a result texts ask what it will be; what asks for more gets a tensor.
+  size_t PlaceValue(size_t result, size_t at) {
+    const AnyopTensor& place = Given(result).as.memory->tensor;
+    const AnyopAtenStep& next = plan_.steps[at + 1];
+    switch (next.kind) {
+      case kAnyopAtenStepSize:
+        Push(Size(SizesOf(place), next.number));
+        break;
+      case kAnyopAtenStepShape:
+        Push(c10::List<int64_t>(SizesOf(place)));
+        break;
+      case kAnyopAtenStepDtype:
+        Push(static_cast<int64_t>(DtypeOf(place).torch));
+        break;
+      case kAnyopAtenStepNumber:
+        Push(Number(Pop(), DtypeOf(place).torch));
+        break;
+      default:
+        Push(Place(result));
+        return at + 1;
+    }
+    return at + 2;
+  }
+
   // What a step makes of the top, or of the two values there.
   IValue Answer(const AnyopAtenStep& step) {
     switch (step.kind) {
@@ -168,7 +221,8 @@ class Machine {
         break;
     }
     const IValue b = Pop(), a = Pop();
-    if (step.kind == kAnyopAtenStepNumber) return Number(a, b);
+    if (step.kind == kAnyopAtenStepNumber)
+      return Need(b.isTensor()), Number(a, b.toTensor().scalar_type());
     if (step.kind == kAnyopAtenStepArithmetic)
       return Arithmetic(static_cast<char>(step.number), a, b);
     Need(step.kind == kAnyopAtenStepEqual && !a.isTensor() && !b.isTensor());
@@ -211,7 +265,7 @@ class Machine {
   void Results(const IValue& all) {
     Need(all.isTuple() && all.toTupleRef().elements().size() == results_.size());
     for (size_t i = 0; i < results_.size(); ++i) {
-      if (Place(i).isNone()) continue;
+      if (!IsWanted(i)) continue;
       const IValue& one = all.toTupleRef().elements()[i];
       Need(one.isTensor());
       results_[i] = one.toTensor();
@@ -221,9 +275,10 @@ class Machine {
   // Nothing is broadcast or resized in silence.
   void CheckResults() const {
     for (size_t i = 0; i < results_.size(); ++i) {
-      if (Place(i).isNone()) continue;
+      if (!IsWanted(i)) continue;
       const at::Tensor& found = results_[i];
-      Need(found.defined() && found.has_storage() && found.sizes() == Place(i).toTensor().sizes());
+      Need(found.defined() && found.has_storage() &&
+           found.sizes() == SizesOf(Given(i).as.memory->tensor));
     }
   }
   void CheckWritten() const {
@@ -234,40 +289,36 @@ class Machine {
 
   // Gives its memory to a tensor that was made for the result, where nothing else has that memory.
   static bool GiveTo(c10::TensorImpl* to, const at::Tensor& from) {
-    if (!to || !from.storage().unique() || !from.is_contiguous() || from.storage_offset() ||
-        from.nbytes() != from.storage().nbytes() || from.dtype() != to->dtype() ||
-        from.device() != to->device() || from.is_conj() || from.is_neg() || from._is_zerotensor())
+    if (!to || !HasAllOfItsMemory(from) || from.dtype() != to->dtype() ||
+        from.device() != to->device())
       return false;
     to->set_storage_keep_dtype(from.storage());
     return true;
   }
 
-  void Copy(at::Tensor from, const at::Tensor& to) {
-    for (const Loan& loan : arguments_.loans) {  // it may lie where another result goes
-      if (from.storage().unsafeGetStorageImpl() != loan.storage.unsafeGetStorageImpl()) continue;
+  void Copy(at::Tensor from, size_t result) {
+    for (const IValue& value : values_) {  // it may lie where another result goes
+      if (!value.isTensor() || !value.toTensor().is_alias_of(from)) continue;
       from = Through("aten::clone", from);
       break;
     }
+    const AnyopTensor& to = Given(result).as.memory->tensor;
     constexpr size_t kFewBytes = 1 << 14;  // torch's copy_ costs more than these
-    if (from.is_cpu() && to.is_cpu() && from.scalar_type() == to.scalar_type() &&
-        from.nbytes() <= kFewBytes && from.is_contiguous() && to.is_contiguous() &&
-        !from.is_conj() && !from.is_neg() && !from._is_zerotensor()) {
-      std::memcpy(to.unsafeGetTensorImpl()->mutable_data(), from.unsafeGetTensorImpl()->data(),
+    if (from.nbytes() <= kFewBytes && from.is_contiguous() && IsRowMajor(to) && from.is_cpu() &&
+        DeviceOf(to).is_cpu() && from.scalar_type() == DtypeOf(to).torch && !from.is_conj() &&
+        !from.is_neg() && !from._is_zerotensor()) {
+      std::memcpy(static_cast<char*>(to.data) + to.byte_offset, from.unsafeGetTensorImpl()->data(),
                   from.nbytes());
       return;
     }
-    static const c10::OperatorHandle copy =
-        c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
     stack_.clear();
-    Push(to);
-    Push(std::move(from));
-    Push(false);
-    copy.callBoxed(stack_);
+    CopyTo(Place(result), std::move(from), &stack_);
   }
 
   const Plan& plan_;
   Stack& stack_;
   Arguments arguments_;
+  const uint64_t deferred_;  // bits of results
   c10::SmallVector<IValue, 16> values_;
   c10::SmallVector<at::Tensor, 4> results_;
 };

@@ -137,6 +137,12 @@ inline const Place& PlaceOf(int32_t device_type) {
   throw Refusal{kAnyopTypeError, "lies on a device that torch does not have"};
 }
 
+inline c10::Device DeviceOf(const AnyopTensor& tensor) {
+  const c10::DeviceType type = PlaceOf(tensor.device_type).torch;
+  const bool indexed = type != c10::DeviceType::CPU && type != c10::DeviceType::Meta;
+  return {type, indexed ? static_cast<c10::DeviceIndex>(tensor.device_id) : c10::DeviceIndex{-1}};
+}
+
 // torch's own start on a device, once: memory alone does not bring it about, and some kernels die
 // without. In torch_aten_glue.cc.
 void StartCuda(c10::Device device);
@@ -163,9 +169,7 @@ inline c10::intrusive_ptr<c10::TensorImpl> TensorOver(const AnyopTensor& tensor)
   if (!meta && !data && bytes) throw Refusal{kAnyopValueError, "has elements but no memory"};
   if (!meta && bytes && reinterpret_cast<uintptr_t>(data) % itemsize)
     throw Refusal{kAnyopValueError, "is not aligned to its elements"};
-  const bool indexed = place.torch != c10::DeviceType::CPU && !meta;
-  const c10::Device device(place.torch, indexed ? static_cast<c10::DeviceIndex>(tensor.device_id)
-                                                : c10::DeviceIndex{-1});
+  const c10::Device device = DeviceOf(tensor);
   if (device.is_cuda()) StartCuda(device);
   auto impl = c10::make_intrusive<c10::TensorImpl>(NewStorage(bytes, meta ? nullptr : data, device),
                                                    c10::DispatchKeySet(place.key),

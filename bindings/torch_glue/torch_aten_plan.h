@@ -97,10 +97,8 @@ inline bool IsNarrow(const IValue& value) {
   return dtype == ScalarType::Half || dtype == ScalarType::BFloat16;
 }
 
-// The number, whole where the tensor holds integers.
-inline IValue Number(const IValue& value, const IValue& tensor) {
-  Need(tensor.isTensor());
-  const ScalarType dtype = tensor.toTensor().scalar_type();
+// The number, whole where a tensor of that dtype holds integers.
+inline IValue Number(const IValue& value, ScalarType dtype) {
   if (value.isInt() || c10::isFloatingType(dtype) || c10::isComplexType(dtype)) return value;
   Need(value.isDouble() && std::fabs(value.toDouble()) < 0x1p63);
   return static_cast<int64_t>(value.toDouble());

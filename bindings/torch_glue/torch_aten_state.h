@@ -62,6 +62,7 @@ class PlainState {
     autograd_.set_grad_mode(grad_);
     autograd_.set_inference_mode(inference_);
   }
+  bool was_inference() const { return inference_; }
   PlainState(const PlainState&) = delete;
   PlainState& operator=(const PlainState&) = delete;
 

@@ -13,10 +13,10 @@
 #include "broadcast.h"
 #include "choose.h"
 #include "copies.h"
+#include "deferred.h"
 #include "device_below.h"
 #include "device_call.h"
 #include "dtype.h"
-#include "keep_in_place.h"
 #include "memory.h"
 #include "pool.h"
 #include "scratch.h"
@@ -332,6 +332,7 @@ class Call : InCall {
     touched_bytes_ += static_cast<uint64_t>(f.numel * (type.bits / 8));
     (f.numel ? makes_elements_ : writes_nothing_) = true;
     if (frame_->explanation) return kAnyopOk;
+    if (frame_->take_result && Defer(frame_, i, first_->device_type)) return kAnyopOk;
     return frame_->allocate(frame_, i - op_.num_inputs, t);
   }
 
@@ -403,7 +404,10 @@ class Call : InCall {
   int32_t RunReady(const Ready& ready, int runs_as) {
     const int device_type = first_ ? first_->device_type : 1;
     const bool is_long = device_type != 1 || touched_bytes_ >= kManyBytes;
-    if (__builtin_expect(is_long || ready.context, 0)) KeepInPlace(frame_, runs_as == 1);
+    if (__builtin_expect(is_long || ready.context || frame_->deferred, 0)) {
+      const bool lends = op_.has_views || checks_overlap_;
+      if (int32_t failed = Prepare(frame_, ready, is_long, lends, runs_as == 1)) return failed;
+    }
     auto* base = reinterpret_cast<AnyopArgs*>(frame_->args);
     base->size = op_.args_size;
     base->version = ANYOP_ABI_VERSION;

@@ -35,6 +35,7 @@ struct Frame {
   char* args;
   uint64_t given = 0;     // bit of a parameter
   uint64_t unwanted = 0;  // bit of a parameter: an optional result nobody asked for
+  uint64_t deferred = 0;  // bit of a result: made by the kernel of plans, or else before a kernel
   void* stream = nullptr;
   void* binding = nullptr;
   const Scope* scope =
@@ -47,6 +48,10 @@ struct Frame {
   int32_t (*allocate)(Frame* frame, uint32_t output, AnyopTensor* tensor) = nullptr;
   // Of a result that was made: its c10::TensorImpl, where torch's glue made it. May be null.
   void* (*torch_result)(Frame* frame, uint32_t output) = nullptr;
+  // Both, where the caller's tensors are torch's and plain; else neither: the c10::TensorImpl of an
+  // input that was given; the one that torch has made for a deferred result, taken from the kernel.
+  void* (*torch_input)(Frame* frame, uint32_t param) = nullptr;
+  void (*take_result)(Frame* frame, uint32_t output, void* impl) = nullptr;
   // Before code that lets the caller's other threads run, at most once: the memory of the arguments
   // stays in its place until the call ends. May be null.
   void (*hold)(Frame* frame) = nullptr;
