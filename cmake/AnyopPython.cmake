@@ -62,10 +62,12 @@ print(os.path.realpath(s.submodule_search_locations[0]) if s and s.origin else '
   if(openblas)
     file(CREATE_LINK "${openblas}" "${ANYOP_PACKAGE}/../scipy_openblas64" SYMBOLIC)
   endif()
-  # So does oneDNN, where pip put it: in the environment's lib.
-  anyop_ask_python(environment "import sys; print(sys.prefix)")
-  if(EXISTS "${environment}/lib/libdnnl.so.3")
-    file(CREATE_LINK "${environment}/lib/libdnnl.so.3" "${ANYOP_PACKAGE}/../libdnnl.so.3" SYMBOLIC)
+  # So does oneDNN, where pip put it: in Paddle's libs, or in the environment's lib.
+  anyop_ask_python(onednn "import glob, sys, sysconfig as s; \
+print(next((p for d in (s.get_path('purelib') + '/paddle/libs', sys.prefix + '/lib') \
+for p in glob.glob(d + '/libdnnl.so.3')), ''))")
+  if(onednn)
+    file(CREATE_LINK "${onednn}" "${ANYOP_PACKAGE}/../libdnnl.so.3" SYMBOLIC)
   endif()
   configure_file(cmake/anyopConfigVersion.cmake.in "${config}/anyopConfigVersion.cmake" @ONLY)
 endfunction()

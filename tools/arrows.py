@@ -93,7 +93,7 @@ FRAMEWORKS = {
     "hwy": {"bench"},
     "ATen": {"bindings/torch_device", "bindings/torch_glue", "examples/porting/before"},
     "c10": {"bindings/torch_device", "bindings/torch_glue"},
-    "cuda.h": {"src/device"},
+    "cuda.h": {"src/device", "include"},
     "cuda_runtime_api.h": {"src/device", "include"},
     "cuda_bf16.h": {"include"},
     "cuda_fp16.h": {"include"},
