@@ -45,7 +45,11 @@ class Call:
         """The backward operator, called as docs/operators.md says."""
         names = [p["name"] for p in self.subject.results]
         values = {p["name"]: p["default"] for p in self.subject.attributes}
-        values |= self.arguments | dict(zip(names, self.results))
+        values |= self.arguments
+        if other := self.subject.metadata["backward"]["forward"]:  # what only that one gives
+            named = [p["name"] for p in SUBJECTS[other].results]
+            values |= dict(zip(named, SUBJECTS[other].function(**self.arguments), strict=True))
+        values |= dict(zip(names, self.results))
         values |= {f"grad_{n}": np.zeros_like(r) for n, r in zip(names, self.results)}
         values[f"grad_{names[0]}"] = self.cotangent
         sizes = testing.Good(self.subject, self.choice).case.point.sizes.values

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 from anyop import testing
 
-SUBJECTS = {s.name: s for s in testing.find_subjects(Path(__file__).parents[2] / "ops")}
+# What returns nothing is for the test beside it, and for third_party_test.py.
+SUBJECTS = {
+    s.name: s for s in testing.find_subjects(Path(__file__).parents[2] / "ops") if s.results
+}
 CLASSES = ("base", "one element", "empty", "absent", "broadcast", "expand", "attribute", "special")
 PER_CLASS = 2
 

@@ -28,7 +28,8 @@ class Gradient:
         self.saved_inputs = tuple(at for at in forward.tensors if forward.names[at] in saves)
         results = [param["name"] for param in forward.results]
         self.saved_results = tuple(at for at, name in enumerate(results) if name in saves)
-        takes = {name.removeprefix("grad_") for name in backward.names[: backward.count]}
+        inputs = backward.names[: backward.count]  # a saved result may be one of them, by its name
+        takes = {name.removeprefix("grad_") for name in inputs if name.startswith("grad_")}
         gives = [name.removeprefix("grad_") for name in backward.names[backward.count :]]
         given = [p for p in backward.inputs if p["name"].removeprefix("grad_") in results]
         # Where all are optional, those of results that nothing depends on are None rather than zeros.
@@ -180,18 +181,41 @@ def can_require(param: Mapping[str, Any]) -> bool:
 
 
 def find(forward: Operator, operators: Mapping[str, Operator]) -> Gradient | str:
-    """How an operator is differentiated, or why it cannot be."""
+    """How an operator is differentiated, or why it cannot be.
+
+    Where [backward] names another forward, it is the Gradient of that one, whose first results are the operator's.
+    """
     stated = forward.metadata["backward"]
     if stated is None:
         return "has no gradient"
     if stated["forward"]:
-        return f"has a gradient by way of {stated['forward']}, which no adapter offers yet"
+        return _by_way_of(forward, stated["forward"], operators)
     lists = [p["name"] for p in forward.inputs if p["kind"] == "Tensor" and p["list"]]
     if set(lists) & set(stated["saves"]):
         return "saves a list of tensors for its gradient, which no adapter offers yet"
-    prefix = "" if forward.namespace == "anyop" else forward.namespace + "."
-    name = stated["name"].replace("::", ".")
-    backward = operators.get(prefix + name) or operators.get(name.removeprefix("anyop."))
+    backward = _named(stated["name"], forward, operators)
     if backward is None:
-        return f"has a gradient by {name}, which is not loaded"
+        return f"has a gradient by {stated['name'].replace('::', '.')}, which is not loaded"
     return Gradient(forward, backward)
+
+
+def _named(name: str, beside: Operator, operators: Mapping[str, Operator]) -> Operator | None:
+    """The operator that one of a schema means; within its own namespace it may be stated without."""
+    prefix = "" if beside.namespace == "anyop" else beside.namespace + "."
+    name = name.replace("::", ".")
+    return operators.get(prefix + name) or operators.get(name.removeprefix("anyop."))
+
+
+def _by_way_of(operator: Operator, name: str, operators: Mapping[str, Operator]) -> Gradient | str:
+    """The Gradient of the forward that runs instead when one is recorded."""
+    other = _named(name, operator, operators)
+    if other is None:
+        return f"has a gradient by way of {name.replace('::', '.')}, which is not loaded"
+    found = find(other, operators)
+    own, its = ([param["name"] for param in o.results] for o in (operator, other))
+    same = operator.names[: operator.count] == other.names[: other.count]
+    if not same or own != its[: len(own)] or operator.has_optional_results:
+        return f"has a gradient by way of {other.name}, which does not begin as it does"
+    if isinstance(found, str):
+        return f"has a gradient by way of {other.name}, which {found}"
+    return found

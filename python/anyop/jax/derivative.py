@@ -32,6 +32,7 @@ class Derivative:
 
     def __init__(self, operator: Operator, gradient: Gradient | str) -> None:
         self.operator = operator
+        self.forward = gradient.forward if isinstance(gradient, Gradient) else operator
         if operator.mutated and isinstance(gradient, Gradient):
             gradient = "changes an argument, and then has no gradient in JAX"
         self.gradient = gradient if isinstance(gradient, Gradient) else None
@@ -84,6 +85,7 @@ derivatives: dict[str, Derivative] = {}  # by the operator's name
 class Linear:
     """What tangent_p is told: its arrays are values of inputs, values of results, then tangents."""
 
+    name: str  # of the operator; the site may be of the forward that ran instead
     site: Site
     inputs: tuple[int, ...]  # flat places
     results: tuple[int, ...]
@@ -120,17 +122,22 @@ def result_numbers(site: Site) -> list[int]:
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, site: Site, devices: Any) -> tuple:
+    name, count = site.operator.name, None  # of what is returned: all, also new values
+    derivative = derivatives[name]
+    if derivative.forward is not site.operator:
+        count, site = sum(site.wanted), site.of(derivative.forward)
     found = primitive.bind(site, primals)
     moved = [place for place, tangent in enumerate(tangents) if _moves(tangent)]
     numbers = result_numbers(site)
-    floating = [k for k, value in enumerate(found) if is_floating(str(value.dtype))]
-    rests = [ad.Zero(jax.typeof(value).to_tangent_aval()) for value in found]
+    floating = [k for k, value in enumerate(found[:count]) if is_floating(str(value.dtype))]
+    rests = [ad.Zero(jax.typeof(value).to_tangent_aval()) for value in found[:count]]
     if not moved or not floating:
-        return found, rests
-    owners, derivative = site.owners(), derivatives[site.operator.name]
+        return found[:count], rests
+    owners = site.owners()
     derivative.check({owners[place] for place in moved})
     gradient = derivative.gradient
     linear = Linear(
+        name,
         site,
         tuple(place for place, at in enumerate(owners) if at in derivative.inputs),
         tuple(k for k, number in enumerate(numbers) if number in derivative.results),
@@ -143,7 +150,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, site: Site, devices
     arrays += [tangents[place] for place in moved]
     for k, tangent in zip(floating, tangent_p.bind(*primitive.same_varying(arrays), linear=linear)):
         rests[k] = tangent
-    return found, rests
+    return found[:count], rests
 
 
 def _moves(tangent: Any) -> bool:
@@ -159,9 +166,9 @@ tangent_p.def_abstract_eval(lambda *avals, linear: list(linear.avals))
 
 def _transpose(cotangents: Sequence[Any], *arrays: Any, linear: Linear) -> list[Any]:
     operator = linear.site.operator
-    gradient = derivatives[operator.name].gradient
+    gradient = derivatives[linear.name].gradient
     if gradient is None:
-        derivatives[operator.name].refuse_second()
+        derivatives[linear.name].refuse_second()
         raise NotImplementedError(
             f"{operator.name}: has no gradient (grad, vjp), only a derivative in forward mode (jvp)"
         )
@@ -246,7 +253,7 @@ ad.primitive_transposes[tangent_p] = _transpose
 
 def _push(*arrays: Any, linear: Linear) -> list[Any]:
     site = linear.site
-    operator, rule = site.operator, derivatives[site.operator.name].tangent
+    operator, rule = site.operator, derivatives[linear.name].tangent
     owners = [operator.names[at] for at in _tangent_owners(linear)]
     tangents = dict(zip(owners, arrays[linear.first_tangent :]))
     rule.check(tangents)

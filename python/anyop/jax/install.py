@@ -32,6 +32,6 @@ def install(names: list[str]) -> None:
     for operator in new:
         how = gradient.find(operator, _operators_by_name)
         if isinstance(how, gradient.Gradient):
-            groups.forwards[how.backward.name] = operator
+            groups.forwards[how.backward.name] = how.forward
         derivative.derivatives[operator.name] = derivative.Derivative(operator, how)
         dispatch.install(operator)

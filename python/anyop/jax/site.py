@@ -7,6 +7,7 @@ Arrays are handed around flat: those of lists one after the other, absent ones l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,14 @@ class Site:
         self._key = (operator.name, texts, self.presence, self.wanted, use)
         self._hash = hash(self._key)
         self._is_single = self.wanted == (True,) and not operator.mutated
+
+    def of(self, operator: Operator) -> Site:
+        """The same call of another operator that has the same inputs, for all of its results."""
+        other = copy(self)
+        other.operator, other.wanted = operator, (True,) * len(operator.results)
+        other._key = (operator.name, *self._key[1:3], other.wanted, self.use)
+        other._hash, other._is_single = hash(other._key), other.wanted == (True,)
+        return other
 
     def __hash__(self) -> int:
         return self._hash

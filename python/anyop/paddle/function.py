@@ -29,7 +29,9 @@ entries: dict[
 
 def install(operator: Operator, how: Gradient | str, is_backward: bool) -> None:
     """Make the entry of one operator for calls of which some tensor wants a gradient."""
-    if isinstance(how, Gradient):
+    if isinstance(how, Gradient) and how.forward is not operator:
+        entries[operator.name] = _by_way(operator, how.forward)
+    elif isinstance(how, Gradient):
         entries[operator.name] = _entry(operator, _recorded(how), how)
     elif is_backward:
         entries[operator.name] = _entry(operator, _once(operator), None)
@@ -72,6 +74,19 @@ def _entry(operator: Operator, layer: type[PyLayer], gradient: Gradient | None) 
             if found[at] is not None:
                 found[at].stop_gradient = True
         return found
+
+    return entry
+
+
+def _by_way(operator: Operator, other: Operator) -> Entry:
+    """Another operator runs instead, whose gradient is recorded; its first results are the operator's."""
+    count, bind, results = operator.count, operator.bind, len(operator.results)
+
+    def entry(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        values = bind(args, kwargs)
+        _unwanted(operator, values[count:])
+        found = entries[other.name](tuple(values[:count]), {})
+        return found[0] if results == 1 else found[:results]
 
     return entry
 

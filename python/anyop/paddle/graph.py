@@ -34,6 +34,10 @@ def call(operator: Operator, how: Gradient | str, inputs: list[Any], results: Se
     }
     for at in operator.tensors:
         inputs[at] = _values(operator, at, inputs[at])
+    other = how.forward if isinstance(how, Gradient) else operator
+    if other is not operator and any(wants_gradient(inputs[at]) for at in operator.tensors):
+        made = call(other, how, inputs, [None] * len(other.results))
+        return made[0] if len(results) == 1 else made[: len(results)]
     found = _infer(operator, inputs, unwanted)
     if any(wants_gradient(inputs[at]) for at in operator.tensors):
         made = _differentiated(operator, how, inputs, unwanted, found)

@@ -224,9 +224,12 @@ class PaddleCaller(Caller):
     name = module = "paddle"
 
     def tensor(self, array: np.ndarray) -> Any:
-        """A copy; bfloat16 through float32, which holds all its values."""
+        """A copy; bfloat16 through float32, which holds all its values, float8 as bytes."""
         if array.dtype.name == "bfloat16":
             return self.framework.to_tensor(array.astype(np.float32), place="cpu").cast("bfloat16")
+        if array.dtype.name.startswith("float8"):
+            bits = self.framework.to_tensor(np.array(array).view(np.uint8), place="cpu")
+            return bits.view(array.dtype.name)
         return self.framework.to_tensor(np.array(array), place="cpu")
 
     def array(self, tensor: Any) -> np.ndarray:

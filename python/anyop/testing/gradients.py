@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import anyop
 from anyop.testing.callers import Caller
 from anyop.testing.check import CheckError
 from anyop.testing.dtype_choices import DtypeChoice, choices_here
@@ -49,7 +50,7 @@ class Differentiated:
 
     def _backward_arguments(self) -> Iterator[tuple[str, Any]]:
         """The contract of [backward]: every argument is found by its name."""
-        tensors = {**self.arguments, **self.results}
+        tensors = {**self.arguments, **self._saved(), **self.results}
         defaults = {param["name"]: param["default"] for param in self.subject.attributes}
         for param in self.backward.inputs:
             name = param["name"]
@@ -61,6 +62,19 @@ class Differentiated:
                 yield name, self.arguments.get(name, defaults[name])
             else:
                 yield name, self.good.case.point.sizes.values[name]
+
+    def _saved(self) -> dict[str, Any]:
+        """The results of the forward that runs instead when a gradient is recorded, if there is one."""
+        stated = self.subject.metadata["backward"]["forward"]
+        if not stated:
+            return {}
+        namespace, _, name = stated.replace("::", ".").rpartition(".")
+        namespace = namespace or self.subject.metadata["namespace"]
+        names = anyop.metadata(name if namespace == "anyop" else f"{namespace}.{name}")["results"]
+        function = getattr(getattr(anyop.ops, namespace), name)
+        found = function(**self.arguments)
+        found = found if isinstance(found, tuple) else (found,)
+        return dict(zip((param["name"] for param in names), found, strict=True))
 
     def loss(self, name: str, shift: np.ndarray) -> float:
         """The reference's results times their cotangents, with one argument shifted."""

@@ -70,7 +70,7 @@ def _rule(operator: Operator, overload: str) -> Rule | None:
         if overload:
             return _refused_out(operator)
         if isinstance(how, Gradient):
-            return _recorded(how)
+            return _recorded(how) if how.forward is operator else _by_way(operator, how)
         return _once(operator) if gradients.is_backward(operator.name) else _refused(operator, how)
     return None
 
@@ -216,6 +216,17 @@ def _recorded(gradient: Gradient) -> Rule:
     def rule(run: Run, inputs: list[Any], use: str | None) -> Any:
         refuse_inputs(gradient, inputs)
         return apply(run, use, *inputs)
+
+    return rule
+
+
+def _by_way(operator: Operator, gradient: Gradient) -> Rule:
+    """Another operator runs instead, whose gradient is recorded; its first results are the operator's."""
+    other, count = gradients.operators[gradient.forward.name], len(operator.results)
+
+    def rule(run: Run, inputs: list[Any], use: str | None) -> Any:
+        found = other.call(inputs, use=use)
+        return found[0] if count == 1 else found[:count]
 
     return rule
 

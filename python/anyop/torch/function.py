@@ -27,7 +27,8 @@ def install(operator: Operator, dispatched: Entry) -> None:
 
     def first(args: tuple, kwargs: dict[str, Any]) -> Any:
         how = gradients.of(operator.name)
-        plain = isinstance(how, Gradient) and not operator.has_optional_results
+        own = isinstance(how, Gradient) and how.forward is operator
+        plain = own and not operator.has_optional_results
         entry = entries[operator.name] = _entry(operator, how) if plain else dispatched  # type: ignore[arg-type]
         return entry(args, kwargs)
 
