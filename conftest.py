@@ -22,6 +22,7 @@ from drawn import FULL, drawn, part
 
 LEAST_OPERATORS = 10  # that a function of tests has, from which on it is drawn
 PARTS = 4
+MOST_CASES = 120  # of such a function, however many operators there are
 BUDGET_S = 2  # of CPU time, for an operator through all frameworks; printed, never asserted
 _CLOCK = pytest.StashKey[float]()
 _costs: Counter = Counter()  # CPU seconds by test
@@ -62,10 +63,35 @@ def operator_of(item: pytest.Item) -> str | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of the standard tests of every operator one part, by the commit, so that their time stays what it is.
 
-    Functions that are tried with ten operators or more are meant. Whoever names tests (-k, ::) gets all of them.
+    Functions that are tried with ten operators or more are meant, and what is marked as drawn. Whoever names tests (-k,
+    ::) gets all of them.
     """
     if FULL or config.option.keyword or any("::" in argument for argument in config.args):
         return
+    left = marked_left(items) | operators_left(items)
+    if left:
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=list(left))
+
+
+def marked_left(items: list[pytest.Item]) -> set[pytest.Item]:
+    """drawn(parts, group): of the cases of a function, or of a group of tests, all but one part."""
+    groups: dict[str, list[pytest.Item]] = defaultdict(list)
+    parts = {}
+    for item in items:
+        if mark := item.get_closest_marker("drawn"):
+            name = mark.kwargs.get("group") or item.nodeid.partition("[")[0]
+            groups[name].append(item)
+            parts[name] = mark.args[0]
+    for name, group in groups.items():
+        group.sort(key=lambda item: item.nodeid)
+        kept = set(drawn(group, parts[name], name))
+        groups[name] = [item for item in group if item not in kept]
+    return set(itertools.chain.from_iterable(groups.values()))
+
+
+def operators_left(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Of functions that are tried with many operators, what is not drawn."""
     operators: dict[str, set[str]] = defaultdict(set)  # by function
     named = {}
     for item in items:
@@ -73,22 +99,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             function = item.nodeid.partition("[")[0]
             named[item] = (function, operator)
             operators[function].add(operator)
-    kept = set()
+    kept: dict[str, list[pytest.Item]] = defaultdict(list)
     for (function, operator), group in itertools.groupby(
         sorted(named, key=named.__getitem__), named.get
     ):
         own, few = list(group), len(operators[function]) < LEAST_OPERATORS
         if few or "cuda_" in function:
-            kept.update(own)
+            kept[""] += own
         elif len(own) > 1:  # its dtypes: at least one
-            kept.update(drawn(own, PARTS, function + operator))
+            kept[function] += drawn(own, PARTS, function + operator)
         elif part(PARTS, function + operator) == 0:
-            kept.update(own)
-    left = [item for item in named if item not in kept]
-    if left:
-        gone = set(left)
-        items[:] = [item for item in items if item not in gone]
-        config.hook.pytest_deselected(items=left)
+            kept[function] += own
+    chosen = set(kept.pop("", []))
+    for function, own in kept.items():
+        chosen.update(drawn(own, -(-len(own) // MOST_CASES), function))
+    return {item for item in named if item not in chosen}
 
 
 @pytest.hookimpl(wrapper=True)

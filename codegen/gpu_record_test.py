@@ -50,7 +50,7 @@ def test_other_files_do_not(tree):
 
 
 def test_an_operator_without_a_cuda_kernel_has_none(tree):
-    assert hash_of(tree, "linear/linear") is None
+    assert hash_of(tree, "linear/pack_weight") is None
 
 
 def test_the_newest_line_counts(tree):

@@ -165,6 +165,7 @@ WAYS = {
 }  # fmt: skip
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_it_is_known_from_the_first_word_on(way, tmp_path):
     call, environment, runs = WAYS[way]

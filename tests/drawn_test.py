@@ -3,14 +3,47 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import drawn as draw
+
+
+def test_what_is_marked_is_drawn_by_function_or_group(monkeypatch):
+    """One part of each, never none; whoever looks at several commits sees all."""
+    path = Path(__file__).parents[1] / "conftest.py"
+    spec = importlib.util.spec_from_file_location("root_conftest", path)
+    conftest = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(conftest)
+    monkeypatch.setattr(draw, "FULL", False)
+
+    class Item:
+        def __init__(self, name: str, *parts: int, **group: str):
+            self.nodeid = name
+            self.mark = SimpleNamespace(args=parts, kwargs=group) if parts else None
+
+        def get_closest_marker(self, name: str):
+            return self.mark
+
+    few = [Item(f"a.py::test_few[{number}]", 3) for number in range(7)]
+    heavy = [Item(f"{file}.py::test", 2, group="heavy") for file in "bcde"]
+    seen = set()
+    for seed in range(40):
+        draw.seed.cache_clear()
+        monkeypatch.setenv("ANYOP_TEST_SEED", str(seed))
+        left = conftest.marked_left([*few, Item("a.py::test_other"), *heavy])
+        kept = [one.nodeid for one in [*few, *heavy] if one not in left]
+        assert sum("few" in name for name in kept) in (2, 3) and len(left) + len(kept) == 11
+        assert sum("few" not in name for name in kept) == 2
+        seen.update(kept)
+    draw.seed.cache_clear()
+    assert seen == {one.nodeid for one in [*few, *heavy]}
 
 
 @pytest.fixture

@@ -83,7 +83,8 @@ def test_good_inputs(subject, choice, tally):
     )  # fmt: skip
     show(failures)
     check_case_counts(subject, choice, kinds)
-    assert total.values > 1000 and total.guard_bytes > 10_000 and total.calls >= 2 * kinds.total()
+    assert total.values > 1000 and total.calls >= 2 * kinds.total()
+    assert total.guard_bytes > 10_000 or not subject.results
 
 
 def _ones_satisfy(conditions, letters) -> bool:
@@ -174,8 +175,12 @@ def test_torch_gives_the_same_bits(subject):
         if any(not hasattr(torch, name) for name in choice.names.values() if name):
             continue
         good = testing.Good(subject, choice)
-        expected = subject.function(**good.arguments())
-        found = subject.function(**{n: to_torch(v) for n, v in good.arguments().items()})
+        own = good.arguments()
+        tensors = {n: to_torch(v) for n, v in good.arguments().items()}
+        expected, found = subject.function(**own), subject.function(**tensors)
+        if not subject.results:  # what it wrote
+            written = [param["name"] for param in subject.tensors if param["mutated"]]
+            expected, found = (tuple(of[name] for name in written) for of in (own, tensors))
         pairs = zip(found, expected) if isinstance(expected, tuple) else [(found, expected)]
         for tensor, array in pairs:
             assert type(tensor) is torch.Tensor and tensor.shape == array.shape

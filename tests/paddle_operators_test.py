@@ -16,7 +16,10 @@ pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is an ml_dtypes array
 
 from anyop.testing.paddle_cases import through_paddle, to_array, to_paddle  # noqa: E402
 
-SUBJECTS = {s.name: s for s in testing.find_subjects(Path(__file__).parents[1] / "ops")}
+# What returns nothing is for the test beside it, and for third_party_test.py.
+SUBJECTS = {
+    s.name: s for s in testing.find_subjects(Path(__file__).parents[1] / "ops") if s.results
+}
 MOST_CASES = 30  # of one operator and combination of dtypes; the core's own tests have all
 MOST_CHOICES = 6
 BACKWARDS = {"back", "rows_back"}  # Paddle has no negative strides
@@ -71,7 +74,9 @@ def test_graphs_equal_eager(subject):
     """Bit for bit, shapes found while the graph runs."""
     eager, graph = through_paddle(subject), in_graph(subject)
     compared = 0
-    for choice in some(choices(subject), 2):
+    # Its graphs have no inputs of float8_e5m2.
+    good = [c for c in choices(subject) if "float8_e5m2" not in c.names.values()]
+    for choice in some(good, 2):
         cases = [c for c in testing.good_cases(subject, choice) if c.what in ("base", "attribute")]
         for case in some(cases, 2):
             arguments = testing.build(subject, case).arguments

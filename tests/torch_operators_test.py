@@ -14,8 +14,14 @@ from anyop.testing.dtype_choices import is_floating
 from anyop.testing.torch_cases import torch_call, torch_calls
 from torch.utils._pytree import tree_leaves
 
-SUBJECTS = {s.name: s for s in testing.find_subjects(Path(__file__).parents[1] / "ops")}
+# What returns nothing is for the test beside it, and for third_party_test.py.
+SUBJECTS = {
+    s.name: s for s in testing.find_subjects(Path(__file__).parents[1] / "ops") if s.results
+}
 OPCHECKED = ("base", "absent", "broadcast", "expand")
+ALL_CHECKS = (
+    "test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic",
+)  # fmt: skip
 subjects = pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS)
 
 
@@ -46,8 +52,12 @@ def test_torch_checks_the_operator(subject):
         if label not in seen:
             seen.add(label)
             args = differentiable(subject, args)
-            results = torch.library.opcheck(packet(subject).default, args, kwargs)
-            assert set(results.values()) == {"SUCCESS"} and len(results) == 4, (label, results)
+            # test_schema compares inputs before and after, which torch cannot with floats of 8 bits
+            small = any("float8" in str(getattr(value, "dtype", "")) for value in args)
+            tests = ALL_CHECKS[small:]
+            results = torch.library.opcheck(packet(subject).default, args, kwargs, test_utils=tests)
+            assert set(results.values()) == {"SUCCESS"}, (label, results)
+            assert len(results) == len(tests), (label, results)
     assert seen
 
 

@@ -18,6 +18,7 @@ from .frameworks import PACKAGES
 from .tiny_bert import write_tiny_bert
 
 ROOT = Path(__file__).resolve().parents[2]
+HEAVY = pytest.mark.drawn(2, group="sentence_search")  # several frameworks in turn, or a compiler
 COMMAND = [sys.executable, "-m", "examples.sentence_search"]
 TEXTS = {
     "time.txt": "measure the time of small code",
@@ -280,7 +281,7 @@ def test_reader_that_stops_early_is_no_error(home):
     ("framework", "flags", "timed"),
     [
         ("torch", [], "attention"),
-        ("torch", ["--compile"], "model"),
+        pytest.param("torch", ["--compile"], "model", marks=HEAVY),
         ("jax", [], "model"),
         ("paddle", [], "attention"),
     ],
@@ -294,6 +295,7 @@ def test_every_framework_gives_the_same_answers(home, framework, flags, timed):
     assert re.search(rf"^{timed} .* \d", found.stdout, re.M)
 
 
+@HEAVY
 def test_without_a_compiler_torch_compile_is_refused(home):
     pytest.importorskip("torch", reason="torch is not installed")
     settings = {"CXX": "no-such-compiler", "TORCHINDUCTOR_CACHE_DIR": str(home / "inductor")}
@@ -336,6 +338,7 @@ def compared(found: subprocess.CompletedProcess) -> tuple[dict[str, str], dict[s
     return dict(rows), {words[0]: words[1:] for words in calls}
 
 
+@HEAVY
 def test_all_compares_the_frameworks_that_are_installed(home):
     installed = [name for name in PACKAGES if importlib.util.find_spec(name)]
     rows, calls = compared(search(home, "--framework", "all", "--query", TEXTS["time.txt"]))
@@ -383,6 +386,7 @@ def test_all_fails_where_a_framework_fails(home):
     assert "torch      not installed: " in found.stdout
 
 
+@HEAVY
 def test_all_goes_on_after_a_framework_that_fails(home):
     broken = home / "broken" / "jax"
     broken.mkdir(parents=True)

@@ -38,7 +38,9 @@ class Recorder:
 
     def __getattr__(self, name: str):
         """Wraps an operator on its first use; later uses find the wrapper as an attribute."""
-        timed = self.timed(name, self._anyop.backends(name)[0], getattr(self._anyop, name))
+        backends = self._anyop.backends(name)
+        backend = "cpu" if "cpu" in backends else backends[0]
+        timed = self.timed(name, backend, getattr(self._anyop, name))
         setattr(self, name, timed)
         return timed
 

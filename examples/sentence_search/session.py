@@ -137,7 +137,7 @@ def working_anyop(threads: int | None):
         import anyop
     except ImportError as error:
         raise InputError(f"anyop cannot be imported ({error}): run make in its folder") from None
-    one = np.ones((1, 1), np.float32)
+    one = np.ones((1, 1))  # float64: some products of float32 need no library
     try:
         if threads is not None:
             anyop.set_num_threads(threads)

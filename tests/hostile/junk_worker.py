@@ -75,6 +75,8 @@ class Calls:
         from anyop import testing
 
         self.subjects = list(testing.find_subjects(OPS))
+        if framework == "jax":  # whose arrays cannot be written
+            self.subjects = [s for s in self.subjects if not any(p["mutated"] for p in s.tensors)]
         self.cells = cells_of(self.subjects)
         self.order = list(range(len(self.cells)))
         random.Random(self.seed).shuffle(self.order)
