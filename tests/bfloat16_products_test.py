@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of bfloat16 by each engine: dot products, oneDNN, OpenBLAS; and how oneDNN is opened."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -30,13 +31,14 @@ def check(found, expected, what):
 wide = lambda x: x.astype(float)
 opened = lambda: "libdnnl" in open("/proc/self/maps").read()
 """
-# Dot products with and without a rest, columns of b apart and in one piece, rows; batches of one
-# matrix, of many, of several strides; transposed operands, views with gaps, sums over a batch.
+# Dot products and panels with and without a rest, of more terms than stay in a cache; columns of b
+# apart and in one piece, rows; batches of one matrix, of many, of several strides; transposed
+# operands, views with gaps, sums over a batch.
 PRODUCTS = """
 for threads in (1, 2, 3):
     anyop.set_num_threads(threads)
-    for M in (1, 2, 3, 4, 5, 64, 200):
-        for N, K in ((1, 1), (5, 33), (64, 64), (130, 100), (700, 300)):
+    for M in (1, 2, 3, 4, 5, 16, 64, 200, 300):
+        for N, K in ((1, 1), (5, 33), (64, 64), (130, 100), (700, 300), (1031, 130)):
             x, w, bias = draw(M, K), draw(N, K), draw(N)
             check(anyop.linear(x, w, bias), wide(x) @ wide(w).T + wide(bias), (M, N, K))
             check(anyop.linear(x, w), wide(x) @ wide(w).T, (M, N, K))
@@ -76,19 +78,51 @@ def test_products_are_exact(engine):
         assert not opened
 
 
+def test_gradients_have_the_same_bits_for_any_number_of_threads():
+    run("""
+normal = lambda *sizes: generator.standard_normal(sizes).astype(ml_dtypes.bfloat16)
+for M in (1, 5, 100, 200, 300, 700):
+    g, x, w = normal(M, 400), normal(M, 600), normal(400, 600)
+    def bits():
+        return [t.view(np.uint16) for t in anyop.linear_backward(g, x, w)]
+    anyop.set_num_threads(1)
+    expected = bits()
+    for threads in (2, 3, 5):
+        anyop.set_num_threads(threads)
+        for found, wanted in zip(bits(), expected):
+            np.testing.assert_array_equal(found, wanted, err_msg=f"{M} rows, {threads} threads")
+""")
+
+
 def test_one_beside_the_package_is_opened():
     if not HAS_INSTRUCTION or not FOUND:
         pytest.skip(f"AVX512-BF16: {HAS_INSTRUCTION}; libdnnl.so.3 beside the package: {FOUND}")
     cache = Path(anyop.__file__).parents[2] / "CMakeCache.txt"  # of a build that is not installed
     if cache.exists() and re.search("ANYOP_CPU_ISA:STRING=[13]", cache.read_text()):
         pytest.skip("this build is for processors below AVX-512")
-    assert run("anyop.linear(draw(9, 40), draw(50, 40)); print(opened())") == "True\n"
+    assert run("anyop.linear(draw(90, 40), draw(50, 40)); print(opened())") == "True\n"
+
+
+def test_paddle_can_be_imported_behind_a_product():
+    """Paddle brings a oneDNN of the same name: the process has one, and both work with it."""
+    if not importlib.util.find_spec("paddle"):
+        pytest.skip("paddle is not installed")
+    text = run("""
+x, w = draw(300, 40), draw(50, 40)
+check(anyop.linear(x, w), wide(x) @ wide(w).T, "linear")
+import paddle
+found = paddle.nn.functional.conv2d(paddle.ones([1, 2, 4, 4]), paddle.ones([3, 2, 3, 3]))
+assert float(found.max()) == 18
+check(anyop.linear(x, w), wide(x) @ wide(w).T, "linear")
+print("same")
+""")
+    assert text.endswith("same\n")
 
 
 def test_many_kinds_of_one_thread():
     """More than a thread keeps plans for."""
     run("""
-for M in range(5, 400):
+for M in range(17, 400):
     x, w = draw(M, 32), draw(48, 32)
     check(anyop.linear(x, w), wide(x) @ wide(w).T, M)
 """)
@@ -138,7 +172,7 @@ def work():
     for count in range(10**9):
         if done:
             return
-        anyop.linear(ones(5 + count % 300, 1024), weight)
+        anyop.linear(ones(17 + count % 300, 1024), weight)
 anyop.linear(ones(20, 64), ones(80, 64))  # Python's own import may hold a lock, too
 threads = [threading.Thread(target=work) for _ in range(2)]
 for thread in threads:

@@ -27,7 +27,7 @@ KERNELS = [
     (name, kernel["backend"])
     for name, subject in SUBJECTS.items()
     for kernel in subject.metadata["kernels"]
-    if kernel["device"] == "cuda" and kernel["form"] == "source"
+    if kernel["device"] == "cuda" and kernel["form"] == "source" and subject.results
 ]
 CLASSES = ("base", "absent", "attribute", "broadcast", "expand", "view", "large")
 ROWS = [(65_537, 2), (4_104, 300), (264, 5_000)]  # columns, rows
@@ -63,23 +63,33 @@ class Calls:
 
     SETS = 3
 
-    def __init__(self, subject: Subject, backend: str) -> None:
-        self.function, self.backend = subject.function, backend
-        self.cases = cases_of(subject)
+    def __init__(self, subject: Subject, backend: str, most: int = 100) -> None:
+        self.name, self.function, self.backend = subject.name, subject.function, backend
+        self.cases: list[Case] = []
         self.calls, self.values = [], []  # arguments; each tensor with its values
-        for case in self.cases:
+        for case in cases_of(subject):
             built = [
                 testing.build(subject, replace(case, label=f"{case.label} {number}")).arguments
                 for number in range(self.SETS)
             ]
             memory = DeviceMemory(DEVICE)
             given = {name: memory.there(value) for name, value in built[0].items()}
+            if len(self.cases) == most or not self.takes(given):
+                continue
+            self.cases.append(case)
             self.calls.append(given)
             for name, tensor in given.items():
                 if isinstance(tensor, torch.Tensor):
                     fresh = [DeviceMemory(DEVICE).there(one[name]) for one in built]
                     self.values.append((tensor, [value.clone() for value in fresh]))
+        if not self.cases:
+            pytest.skip(f"{backend} takes none of the cases")
         torch.cuda.synchronize()  # other streams read these values
+
+    def takes(self, given: dict) -> bool:
+        """Whether the kernel is one for such a call."""
+        with anyop.use(self.backend):
+            return anyop.explain(self.name, **given).chosen == self.backend
 
     def put(self, number: int | None) -> None:
         """The values of a set, or zeros, on the current stream."""
@@ -104,7 +114,6 @@ class Calls:
 
 @pytest.mark.parametrize(("name", "backend"), KERNELS)
 def test_replays_with_other_inputs_have_the_bits_of_eager_calls(name, backend):
-    testing.observe(name)
     calls = Calls(SUBJECTS[name], backend)
     expected = []
     for number in range(calls.SETS):
@@ -121,14 +130,12 @@ def test_replays_with_other_inputs_have_the_bits_of_eager_calls(name, backend):
         graph.replay()
         torch.cuda.synchronize()
         calls.check(found, expected[number], f"set {number}")
-    ran = {kernel.backend: kernel.calls for kernel in testing.kernel_calls(name)}
-    assert ran[backend] >= 7 * len(calls.cases) >= 7 * 3
 
 
 @pytest.mark.parametrize(("name", "backend"), KERNELS)
 def test_a_side_stream_is_used_and_not_waited_for(name, backend):
     """Inputs are zero until a spin ends: another stream would read zeros; a call that waits outlives the spin."""
-    calls = Calls(SUBJECTS[name], backend)
+    calls = Calls(SUBJECTS[name], backend, 12)  # a stream holds some 1,000 launches
     calls.put(1)
     expected = calls.run()  # kernels are loaded from here on
     used: list[torch.Tensor] = []

@@ -2,17 +2,13 @@
 """The CUDA kernels of operators, compiled by the host compiler and run by fibers: the standard tests without a GPU.
 
 What tests/cuda_on_cpu/cuda_on_cpu.h says it is not, only a GPU shows (`make test-gpu`): races, Hopper's kernels, speed.
-A part of the operators, drawn by the commit; all with ANYOP_TEST_FULL=1.
+Ten operators, drawn by the commit; all with ANYOP_TEST_FULL=1.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
-import shutil
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,91 +16,28 @@ import anyop
 import numpy as np
 import pytest
 from anyop import testing
-from anyop.codegen.generate import generate
-from anyop.codegen.operator_file import Operator, read_operator
 from anyop.testing.draw import Drawer
 from anyop.testing.good_cases import Case
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from drawn import drawn, few
+from drawn import few
+from fibers import BACKEND, OPERATORS, compile_cublaslt, compile_kernels, register, remove
 
 pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
-ROOT = Path(__file__).parents[1]
-HERE = Path(__file__).parent / "cuda_on_cpu"
-COMPILER = shutil.which(os.environ.get("ANYOP_TEST_CXX", "g++")) or "c++"
-# A misaligned vector ends the process, as it ends the work on a GPU.
-FLAGS = [
-    "-std=c++17", "-O1", "-fPIC", "-w", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
-]  # fmt: skip
-BACKEND = "cuda_on_cpu"
-
-
-def sources(op: Operator) -> list[Path]:
-    """Those of its CUDA kernel for every GPU; the ones for Hopper alone do not run here."""
-    return [file for kernel in op.kernels if kernel.backend == "cuda" for file in kernel.sources]
-
-
-OPERATORS = {op.name: op for file in sorted((ROOT / "ops").rglob("*.toml"))
-             if sources(op := read_operator(file))}  # fmt: skip
-DRAWN = drawn(list(OPERATORS), 4, "cuda_on_cpu")
-SUBJECTS = {s.name: s for s in testing.find_subjects(ROOT / "ops") if s.name in DRAWN}
-
-
-class Implementation(ctypes.Structure):
-    _fields_ = (
-        ("size", ctypes.c_uint32), ("device_type", ctypes.c_int32), ("backend", ctypes.c_char_p),
-        ("name", ctypes.c_char_p), ("source", ctypes.c_char_p), ("when", ctypes.c_char_p),
-        ("priority", ctypes.c_int32), ("flags", ctypes.c_uint32), ("run", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
-    )  # fmt: skip
-
-
-def compile_all(folder: Path) -> Path:
-    """One library of the drawn operators' kernels."""
-    for name, text in generate([ROOT / "ops"], "anyop").files.items():
-        if name.endswith(".h"):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
-    files = {file for name in DRAWN for file in sources(OPERATORS[name])} | {
-        HERE / "cuda_on_cpu.cc"
-    }
-
-    def compile_one(file: Path) -> Path:
-        made = folder / f"{file.stem}.o"
-        include = [f"-I{place}" for place in (HERE, ROOT / "include", folder)]
-        command = [COMPILER, "-x", "c++", *FLAGS, *include, "-c", str(file), "-o", str(made)]
-        found = subprocess.run(command, capture_output=True, text=True)
-        assert found.returncode == 0, found.stderr[:4000]
-        return made
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compile_one, sorted(files)))
-    library = folder / "libcuda_on_cpu.so"
-    command = [COMPILER, "-shared", "-Wl,-Bsymbolic", "-o", str(library), *map(str, objects)]
-    subprocess.run(command, check=True)
-    return library
+DRAWN = few(list(OPERATORS), 10, "cuda_on_cpu")
+SUBJECTS = {
+    s.name: s for s in testing.find_subjects(Path(__file__).parents[1] / "ops") if s.name in DRAWN
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def registered(tmp_path_factory):
-    """The kernels as implementations for the CPU's memory, taken where a call asks for them."""
-    kernels = ctypes.CDLL(str(compile_all(tmp_path_factory.mktemp("cuda_on_cpu"))))
-    core = ctypes.CDLL(os.path.join(os.path.dirname(anyop.__file__), "lib", "libanyop.so"))
-    core.AnyopFindOperator.restype = ctypes.c_void_p
-    core.AnyopLastError.restype = ctypes.c_char_p
-    for name in DRAWN:
-        run = ctypes.cast(getattr(kernels, f"anyop_{name}_cuda"), ctypes.c_void_p)
-        one = Implementation(
-            ctypes.sizeof(Implementation), 1, BACKEND.encode(), None, b"test", None, -1000, 0, run
-        )
-        op = ctypes.c_void_p(core.AnyopFindOperator(name.encode()))
-        assert core.AnyopRegisterImplementation(op, ctypes.byref(one)) == 0, core.AnyopLastError()
+    folder = tmp_path_factory.mktemp("cuda_on_cpu")
+    os.environ["ANYOP_CUBLASLT"] = str(compile_cublaslt(folder))
+    register(compile_kernels(folder, DRAWN), DRAWN)
     yield
-    for name in DRAWN:
-        core.AnyopRemoveImplementation(
-            ctypes.c_void_p(core.AnyopFindOperator(name.encode())), BACKEND.encode()
-        )
+    remove(DRAWN)
 
 
 def on_fibers(function):
@@ -179,6 +112,39 @@ def test_what_many_blocks_share_is_as_on_the_cpu(name):
     for result, second, expected in zip(found, again, run(function)):
         assert result.tobytes() == second.tobytes()
         np.testing.assert_allclose(result, expected, rtol=2e-6, atol=2e-6)
+
+
+def product_arguments(name: str, columns: int) -> tuple:
+    """More than a tile in each direction; more segments than a warp has lanes, some empty, offsets that fall."""
+    random = np.random.default_rng(columns)
+
+    def whole(*shape):  # their sums are exact, so each kernel rounds the same number
+        return random.integers(-2, 3, shape).astype("bfloat16")
+
+    T, E, K, N, few = 150, 35, columns, 140, 20
+    offsets = np.sort(random.integers(-5, T + 5, E + 1)).astype(np.int32)
+    offsets[E // 2] = offsets[3]
+    one = np.ones(1, np.float32)
+    return {
+        "grouped_linear": (whole(T, K), whole(E, few, K), offsets, whole(E, few)),
+        "grouped_linear_backward": (whole(T, few), whole(T, K), whole(E, few, K), offsets),
+        "grouped_linear_masked": (whole(3, T, K), whole(3, N, K), offsets[-3:]),
+        "native_linear_gated": (whole(T, K), whole(2 * N, K), "relu"),
+        "linear_w8a8": (whole(T, K).astype("int8"), whole(N, K).astype("int8"), one, one),
+    }[name]
+
+
+PRODUCTS = ["grouped_linear", "grouped_linear_backward", "grouped_linear_masked"]
+PRODUCTS += ["native_linear_gated", "linear_w8a8"]
+
+
+@pytest.mark.parametrize("columns", [136, 137])  # of 16 bytes, and not
+@pytest.mark.parametrize("name", [name for name in PRODUCTS if name in DRAWN])
+def test_products_of_many_tiles_are_as_on_the_cpu(name, columns):
+    function, arguments = getattr(anyop, name), product_arguments(name, columns)
+    found, expected = (run(*arguments) for run in (on_fibers(function), function))
+    for result, exact in zip(arrays(found), arrays(expected)):
+        assert result.tobytes() == exact.tobytes()
 
 
 @pytest.mark.parametrize("name", ["embedding", "embedding_backward", "topk_backward"])

@@ -33,8 +33,9 @@ def by_torch(name: str):
         results = [p["name"] for p in SUBJECTS[name].results]
         if any(result in named for result in results):
             pytest.skip("torch.ops takes no results")
-        if isinstance(named.get("dtype"), str):  # of a case
-            named["dtype"] = getattr(torch, named["dtype"])
+        for param in SUBJECTS[name].attributes:
+            if param["kind"] == "ScalarType" and isinstance(named.get(param["name"]), str):
+                named[param["name"]] = getattr(torch, named[param["name"]])
         return overloads(*positional, **named)
 
     return call
@@ -84,6 +85,8 @@ def test_torch_ops_gives_the_same_bits(name):
         good = testing.Good(SUBJECTS[name], choice)
         expected = on_cuda(by_anyop(name))(**good.arguments())
         found = on_cuda(call)(**good.arguments())
+        if expected is None:  # it writes an argument
+            continue
         pairs = zip(found, expected) if isinstance(expected, tuple) else [(found, expected)]
         for one, other in pairs:
             assert one.dtype == other.dtype and one.tobytes() == other.tobytes()

@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 from anyop import testing
 from anyop._load import core
+from drawn import FULL
 
 pytest.importorskip("ml_dtypes", reason="bfloat16 and float8 in NumPy are ml_dtypes arrays")
 
 SUBJECTS = list(testing.find_subjects(Path(__file__).parents[1] / "ops"))
 SPIES = ("spy_a", "spy_b", "spy_c")
-DRAWS = 1000
+DRAWS = 1000 if FULL else 400
 
 
 def cuda():

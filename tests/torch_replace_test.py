@@ -373,3 +373,67 @@ def test_the_trials_are_no_part_of_a_record(tmp_path):
         anyop.record(None)
     (line,) = [line for line in record.read_text().splitlines() if '"op' in line]
     assert "rms_norm" in line and "[5,8]" in line.replace(" ", "")
+
+
+def packable():
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(64, 128), torch.nn.Linear(128, 65), torch.nn.Linear(65, 64)
+    return torch.nn.Sequential(*layers).to(torch.bfloat16).eval()
+
+
+def packed_calls(run) -> int:
+    observe("linear_packed")
+    before = sum(kernel.calls for kernel in kernel_calls("linear_packed"))
+    run()
+    return sum(kernel.calls for kernel in kernel_calls("linear_packed")) - before
+
+
+@torch.no_grad()
+def test_packed_weights_follow_every_change_that_torch_sees(capsys):
+    plain, x = packable(), torch.randn(3, 64).bfloat16()
+    ours = copy.deepcopy(plain)
+    replaced = replace(ours, pack=True, modules=["Linear"])
+    assert replaced.packed == 1 and "    1 keep packed weights" in capsys.readouterr().out
+    assert list(ours.state_dict()) == list(plain.state_dict())
+
+    def same(ours=ours):
+        with torch.no_grad():
+            torch.testing.assert_close(ours(x), plain(x), rtol=2e-2, atol=2e-2)
+
+    assert packed_calls(same) == 1 and packed_calls(same) == 1
+    held = ours[0].__dict__["_kept"]
+    same()
+    assert ours[0].__dict__["_kept"] is held  # packed once
+    for model in (plain, ours):
+        model[0].weight.mul_(-3)
+    assert packed_calls(same) == 1 and ours[0].__dict__["_kept"] is not held
+    for model in (plain, ours):
+        model[0].weight.data = torch.full_like(model[0].weight, 0.5)
+    same()
+    for model in (plain, ours):
+        model[0].weight = torch.nn.Parameter(torch.full((128, 64), -0.25).bfloat16())
+    same()
+    for model in (plain, ours):
+        model.load_state_dict(packable().state_dict())
+    same()
+    for model in (plain, ours):
+        model[0].weight.data.mul_(2)  # torch does not see it
+    ours[0].repack()
+    same()
+    for copied in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
+        assert copied[0].__dict__["_kept"] is None
+        assert packed_calls(lambda copied=copied: same(copied)) == 1
+    replaced.undo()
+    assert type(ours[0]) is torch.nn.Linear and "_kept" not in ours[0].__dict__
+
+
+def test_packed_linear_is_linear_where_it_cannot_pack():
+    ours, x = packable(), torch.randn(3, 64).bfloat16()
+    replace(ours, pack=True, modules=["Linear"], verbose=False)
+    assert packed_calls(lambda: ours(x)) == 0  # a gradient is recorded
+    ours(x).sum().backward()
+    assert all(parameter.grad is not None for parameter in ours.parameters())
+    with torch.no_grad():
+        assert packed_calls(lambda: ours(torch.randn(129, 64).bfloat16())) == 0
+        assert packed_calls(lambda: ours(torch.randn(128, 64).bfloat16())) == 1
+        assert packed_calls(lambda: ours.float()(torch.randn(3, 64))) == 0

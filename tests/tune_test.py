@@ -186,6 +186,7 @@ def test_tuning_is_no_part_of_a_record_and_leaves_no_routes(tmp_path):
         "masked_mean: B=2 T=3 D=4",
     ],
 )
+@pytest.mark.drawn(2)
 def test_every_own_kernel_is_right_by_its_own_reference(text, tmp_path):
     operator = text.split(":")[0]
     found, _, notes = tuned(tmp_path, [text], ("cpu",))

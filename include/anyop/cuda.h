@@ -422,6 +422,13 @@ __device__ inline uint4* DynamicShared() {
 #endif
 }
 
+#if ANYOP_PTX
+// As instructions on shared memory take it.
+__device__ inline unsigned SharedAddress(const void* p) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
+#endif
+
 // ---- device: dependent launches ----
 
 // For a kernel with Launch::overlaps: waits until the kernel before it is done and seen.

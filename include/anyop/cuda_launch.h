@@ -108,6 +108,19 @@ inline int32_t ReadLimits(AnyopCall* call, Limits* limits) {
   return kAnyopOk;
 }
 
+// Lets a kernel have so much dynamic shared memory, always as much; asked for once on each device.
+template <auto kKernel>
+int32_t AllowShared(AnyopCall* call, int bytes) {
+  static std::atomic<uint64_t> allowed{0};  // bit: a device below 64
+  const uint64_t bit = call->device_id < 64 ? uint64_t{1} << call->device_id : 0;
+  if (allowed.load(std::memory_order_relaxed) & bit) return kAnyopOk;
+  const int32_t status =
+      Check(call, cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+            "asking for shared memory");
+  if (status == kAnyopOk) allowed.fetch_or(bit, std::memory_order_relaxed);
+  return status;
+}
+
 }  // namespace anyop::cuda
 
 #endif  // ANYOP_CUDA_LAUNCH_H_

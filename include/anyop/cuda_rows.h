@@ -65,12 +65,6 @@ __device__ Wide SumLanes(Wide v, int lanes) {
   return v;
 }
 
-#if ANYOP_PTX
-__device__ inline unsigned SharedAddress(const void* p) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(p));
-}
-#endif
-
 // ---- the threads of a row ----
 
 constexpr int kMaxWarps = 32;

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <new>
 
-#include "anyop/library_file.h"
 #include "dots.h"
 #include "find_library.h"
 
@@ -20,6 +19,9 @@ namespace anyop::dnnl {
 namespace {
 
 constexpr char kFile[] = "libdnnl.so.3";
+// Paddle's own copy, where there is one: a process knows a library by its name, so that a later
+// `import paddle` would be given ours, and miss functions.
+constexpr char kPaddles[] = "paddle/libs/libdnnl.so.3";
 
 std::atomic<int> unforked{0};    // how many threads are in such a part
 std::atomic<bool> usable{true};  // no other was when this process was forked
@@ -35,30 +37,12 @@ constexpr int kOpen = RTLD_NOW | RTLD_LOCAL;
 constexpr int kOpen = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
 #endif
 
-void* Open(const char* path, Text* problem) {
-  char reason[1024];
-  void* library = AnyopOpenLibraryFile(path, kOpen, reason, sizeof reason);
-  if (!library) problem->Add(reason);
-  return library;
-}
-
-template <typename Function>
-bool Find(void* library, const char* name, Function* function) {
-  void* address = dlsym(library, name);
-  // NOLINTNEXTLINE(bugprone-bitwise-pointer-cast): dlsym's data pointer is a function
-  std::memcpy(function, &address, sizeof address);
-  return address;
-}
+void* Open(const char* path, Text* problem) { return OpenWhole(path, kOpen, problem); }
 
 // False, with the problem, where this is no oneDNN 3 on OpenMP.
 bool Bind(void* file, Library* library, Text* problem) {
-  const auto lacks = [&](const char* name) {
-    problem->Add("it has no function ");
-    problem->Add(name);
-    return false;
-  };
 #define ANYOP_X(name, result, arguments) \
-  if (!Find(file, "dnnl_" #name, &library->name)) return lacks("dnnl_" #name);
+  if (!FindFunction(file, "dnnl_" #name, &library->name, problem)) return false;
   ANYOP_DNNL_FUNCTIONS(ANYOP_X)
 #undef ANYOP_X
   const Version& version = *library->version();
@@ -70,10 +54,8 @@ bool Bind(void* file, Library* library, Text* problem) {
     problem->Add(text);
     return false;
   }
-  if (!Find(file, "omp_set_num_threads", &library->set_omp_threads))
-    return lacks("omp_set_num_threads");
-  if (!Find(file, "omp_get_max_threads", &library->get_omp_threads))
-    return lacks("omp_get_max_threads");
+  if (!FindFunction(file, "omp_set_num_threads", &library->set_omp_threads, problem)) return false;
+  if (!FindFunction(file, "omp_get_max_threads", &library->get_omp_threads, problem)) return false;
   if (library->engine_create(&library->engine, kCpu, 0) == kOk) return true;
   problem->Add("it makes no engine for the CPU");
   return false;
@@ -99,8 +81,10 @@ int32_t OpenNamed(AnyopCall* call, const char* path, Library* library) {
 // Whether there is one.
 bool OpenFound(Library* library) {
   Text looked;
+  // Three folders: anyop's, that of a build, and site-packages.
+  void* file = OpenNearby(kPaddles, 3, Open, &looked);
   // Up to the environment's lib: lib/python3.11/site-packages/anyop/lib/ours.
-  void* file = OpenNearby(kFile, 5, Open, &looked);
+  if (!file) file = OpenNearby(kFile, 5, Open, &looked);
   if (!file) file = Open(kFile, &looked);
   return file && Bind(file, library, &looked);
 }

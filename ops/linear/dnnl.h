@@ -17,7 +17,7 @@ using Primitive = struct PrimitiveTag*;
 using Dims = int64_t[12];
 
 constexpr int kOk = 0;
-constexpr int kBFloat16 = 2;
+constexpr int kBFloat16 = 2, kFloat32 = 3;
 constexpr int kCpu = 1;                  // of engine_create
 constexpr unsigned kInOrder = 1;         // of stream_create
 constexpr int kScratchpadUser = 1;       // of set_scratchpad_mode

@@ -9,10 +9,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
+#include "kept_memory.h"
 #include "lanes.h"
 
 namespace anyop::dnnl {
@@ -42,39 +42,10 @@ class OneThread {
   const int before_ = library_.get_omp_threads();
 };
 
-// Memory of the calling thread. What is large is given back.
-class Scratch {
- public:
-  Scratch() = default;
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() { std::free(data_); }
-  // nullptr when there is none.
-  void* Get(size_t bytes) {
-    if (bytes > size_) {
-      std::free(data_);
-      size_ = (bytes + 4095) / 4096 * 4096;
-      data_ = std::aligned_alloc(4096, size_);
-      if (!data_) size_ = 0;
-    }
-    return data_;
-  }
-  void Shrink() {
-    if (size_ <= kKept) return;
-    std::free(data_);
-    data_ = nullptr, size_ = 0;
-  }
-
- private:
-  static constexpr size_t kKept = size_t{16} << 20;
-  void* data_ = nullptr;
-  size_t size_ = 0;
-};
-
 // out[B,M,N] = a[B,M,K] b[B,K,N] + bias[N]: everything that a primitive is made for. `out` has no
 // gaps but between its rows.
 struct Kind {
-  int64_t B, M, N, K, bias;
+  int64_t B, M, N, K, bias, wide_out;
   int64_t a_batch, a_row, a_col, b_batch, b_row, b_col, out_row;
   bool operator==(const Kind& other) const { return std::memcmp(this, &other, sizeof other) == 0; }
   size_t Hash() const {
@@ -90,7 +61,7 @@ struct Kind {
 
 struct Pointers {
   const uint16_t *a, *b, *bias;
-  uint16_t* out;
+  char* out;
 };
 
 // A primitive with its arguments.
@@ -110,7 +81,8 @@ class Plan {
     kind_ = kind;
     const Desc a = Matrices(kind.B, kind.M, kind.K, kind.a_batch, kind.a_row, kind.a_col);
     const Desc b = Matrices(kind.B, kind.K, kind.N, kind.b_batch, kind.b_row, kind.b_col);
-    const Desc out = Matrices(kind.B, kind.M, kind.N, kind.M * kind.out_row, kind.out_row, 1);
+    const Desc out = Matrices(kind.B, kind.M, kind.N, kind.M * kind.out_row, kind.out_row, 1,
+                              kind.wide_out ? kFloat32 : kBFloat16);
     const Desc bias = kind.bias ? Matrices(1, 1, kind.N, kind.N, kind.N, 1) : nullptr;
     const bool made = a && b && out && (bias || !kind.bias) && Describe(a, b, bias, out);
     for (Desc desc : {a, b, out, bias}) {
@@ -121,7 +93,7 @@ class Plan {
 
   bool IsFor(const Kind& kind) const { return primitive_ && kind_ == kind; }
 
-  bool Run(Stream stream, const Pointers& at, Scratch& scratch) const {
+  bool Run(Stream stream, const Pointers& at, KeptMemory& scratch) const {
     void* pad = scratch_bytes_ ? scratch.Get(scratch_bytes_) : nullptr;
     if (scratch_bytes_ && !pad) return false;
     const void* data[kMost] = {at.a, at.b, at.out, pad, at.bias};
@@ -134,15 +106,15 @@ class Plan {
   static constexpr int kMost = 5;
 
   // Strides of dimensions of size 1 are free; oneDNN compares them, so they are the usual ones.
-  Desc Matrices(int64_t count, int64_t rows, int64_t cols, int64_t batch, int64_t row,
-                int64_t col) const {
+  Desc Matrices(int64_t count, int64_t rows, int64_t cols, int64_t batch, int64_t row, int64_t col,
+                int type = kBFloat16) const {
     if (rows == 1) row = col == 1 ? cols : 1;
     if (cols == 1) col = row == 1 ? rows : 1;
     const Dims sizes = {count, rows, cols}, strides = {batch, row, col};
     const int alone = kind_.B == 1;  // one matrix needs no batch
     Desc desc = nullptr;
     const int status = library_->memory_desc_create_with_strides(&desc, 3 - alone, sizes + alone,
-                                                                 kBFloat16, strides + alone);
+                                                                 type, strides + alone);
     return status == kOk ? desc : nullptr;
   }
 
@@ -219,7 +191,7 @@ class Plans {
     return ran;
   }
 
-  Scratch& tile() { return tile_; }
+  KeptMemory& tile() { return tile_; }
 
  private:
   static constexpr size_t kPlaces = 128;
@@ -238,7 +210,7 @@ class Plans {
 
   const Library& library_;
   Stream stream_ = nullptr;
-  Scratch scratch_, tile_;
+  KeptMemory scratch_, tile_;
   Plan* plans_[kPlaces] = {};
 };
 
@@ -285,6 +257,8 @@ class Product {
 
  private:
   static constexpr int64_t kManyMatrices = 16;
+
+  int64_t item() const { return p_.wide_out ? 4 : 2; }  // bytes of a result
 
   double Work() const {
     return static_cast<double>(p_.M) * static_cast<double>(p_.N) * static_cast<double>(p_.K);
@@ -336,6 +310,7 @@ class Product {
               p_.N,
               p_.K,
               p_.bias != nullptr,
+              p_.wide_out,
               matrices > 1 ? a_batch_ : 0,
               p_.a.row_stride,
               p_.a.col_stride,
@@ -346,12 +321,12 @@ class Product {
     Pointers at{static_cast<const uint16_t*>(p_.a.data) + BatchOffset(batch, p_.a),
                 static_cast<const uint16_t*>(p_.b.data) + BatchOffset(batch, p_.b),
                 static_cast<const uint16_t*>(p_.bias),
-                static_cast<uint16_t*>(p_.out) + batch * p_.M * p_.N};
+                static_cast<char*>(p_.out) + batch * p_.M * p_.N * item()};
     Plans& plans = Plans::OfThisThread(library_);
     if (!by_columns_) {
       kind.M = to - from;
       at.a += from * p_.a.row_stride;
-      at.out += from * p_.N;
+      at.out += from * p_.N * item();
       if (p_.a.row_stride == 1 && p_.K > 1 && kind.M < p_.a.col_stride)
         return RunCopied(plans, kind, at);
       return plans.Run(kind, at);
@@ -359,22 +334,22 @@ class Product {
     kind.N = kind.out_row = to - from;
     at.b += from * p_.b.col_stride;
     if (at.bias) at.bias += from;
-    at.out += from;
+    at.out += from * item();
     return kind.N == p_.N || p_.M == 1 ? plans.Run(kind, at) : RunInTile(plans, kind, at);
   }
 
   // oneDNN is fast where the rows of the results have no gaps.
   bool RunInTile(Plans& plans, Kind kind, Pointers at) const {
     const int64_t most = std::max(kRows, kTile / kind.N);
-    const size_t row = static_cast<size_t>(kind.N) * sizeof *at.out;
-    uint16_t* out = at.out;
+    const size_t row = static_cast<size_t>(kind.N * item());
+    char* out = at.out;
     bool ran = true;
     for (int64_t m = 0; m < p_.M && ran; m += most) {
       kind.M = std::min(most, p_.M - m);
-      at.out = static_cast<uint16_t*>(plans.tile().Get(static_cast<size_t>(kind.M) * row));
+      at.out = static_cast<char*>(plans.tile().Get(static_cast<size_t>(kind.M) * row));
       ran = at.out && plans.Run(kind, at);
       for (int64_t i = 0; i < kind.M && ran; ++i)
-        std::memcpy(out + (m + i) * p_.N, at.out + i * kind.N, row);
+        std::memcpy(out + (m + i) * p_.N * item(), at.out + static_cast<size_t>(i) * row, row);
       at.a += kind.M * p_.a.row_stride;
     }
     plans.tile().Shrink();

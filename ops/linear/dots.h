@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of few rows of bfloat16: dot products with AVX512-BF16, which read every weight once.
+// Products of few rows of bfloat16 and float32: dot products, which read every weight once.
 #pragma once
 
 #include "gemm.h"
@@ -15,8 +15,13 @@ inline bool HasBF16Dots() {
 #endif
 }
 
-// Whether the product was computed: one of bfloat16, without batches, of at most four rows of a by
-// rows of the transpose of b. The bits of a result do not depend on the number of threads.
+// Whether it has AMX for bfloat16: a product of more than a few rows is then oneDNN's.
+bool HasBF16Tiles();
+
+// Whether the product was computed: one of float32 (with AVX-512) or bfloat16 (with AVX512-BF16),
+// without batches, of at most 16 rows of a (4 of bfloat16 where the CPU has AMX) by rows of the
+// transpose of b. The bits of a result do not depend on the
+// number of threads.
 bool Dots(AnyopCall* call, const GemmProblem& problem);
 
 }  // namespace anyop

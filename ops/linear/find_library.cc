@@ -2,10 +2,9 @@
 // Looks for a library in the folders above this one's.
 #include "find_library.h"
 
-#include <dlfcn.h>
-
 #include <cstdlib>
-#include <cstring>
+
+#include "anyop/library_file.h"
 
 namespace anyop {
 namespace {
@@ -39,6 +38,13 @@ bool Text::CutAtLast(char mark) {
   length_ = static_cast<size_t>(at - text_);
   text_[length_] = 0;
   return true;
+}
+
+void* OpenWhole(const char* path, int flags, Text* problem) {
+  char reason[1024];
+  void* library = AnyopOpenLibraryFile(path, flags, reason, sizeof reason);
+  if (!library) problem->Add(reason);
+  return library;
 }
 
 void* OpenNearby(const char* file, int levels, OpenFile open, Text* looked) {

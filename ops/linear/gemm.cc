@@ -15,6 +15,7 @@
 #include "dots.h"
 #include "lanes.h"
 #include "multiply.h"
+#include "panels.h"
 
 namespace anyop {
 namespace {
@@ -78,7 +79,7 @@ class Product {
     const bool exact = p_.dtype == (sizeof(T) == 8 ? kAnyopFloat64 : kAnyopFloat32);
     direct_a_ = exact && SeenByBlas(p_.a, p_.M, p_.K, &a_);
     direct_b_ = exact && SeenByBlas(p_.b, p_.K, p_.N, &b_);
-    direct_out_ = exact;
+    direct_out_ = exact || p_.wide_out;
   }
 
   int32_t Run(AnyopCall* call) {
@@ -224,13 +225,21 @@ class Product {
   int64_t tile_m_ = 0, tile_n_ = 0, tall_ = 0, wide_ = 0, depth_ = 0;
 };
 
+// Up to how many rows panels are as fast as oneDNN, which cuts the rows alone, into parts of 256
+// in gradients.
+int64_t MostPanelRows(const GemmProblem& p) {
+  return HasBF16Tiles() ? 16 : p.fixed_tiles ? 256 : 128;
+}
+
 // Nothing to sum: bias or zeros.
 void FillWithBias(AnyopCall* call, const GemmProblem& p, int64_t rows) {
-  const int64_t row_bytes = p.N * SizeOf(p.dtype);
+  const int64_t row_bytes = p.N * SizeOf(p.wide_out ? kAnyopFloat32 : p.dtype);
   ParallelFor(call, rows, 65536 / (row_bytes + 1) + 1, [&](int64_t begin, int64_t end) {
     for (int64_t m = begin; m < end; ++m) {
       char* row = static_cast<char*>(p.out) + m * row_bytes;
-      if (p.bias)
+      if (p.bias && p.wide_out)
+        Widen(p.dtype, p.bias, 0, 1, p.N, reinterpret_cast<float*>(row));
+      else if (p.bias)
         std::memcpy(row, p.bias, static_cast<size_t>(row_bytes));
       else
         std::memset(row, 0, static_cast<size_t>(row_bytes));
@@ -253,11 +262,13 @@ int32_t Gemm(AnyopCall* call, const GemmProblem& problem) {
     FillWithBias(call, p, rows);
     return kAnyopOk;
   }
+  if (Dots(call, p)) return kAnyopOk;
   if (p.dtype == kAnyopBFloat16) {
-    if (Dots(call, p)) return kAnyopOk;
+    if (p.M <= MostPanelRows(p) && Panels(call, p)) return kAnyopOk;
     const dnnl::Library* library = nullptr;
     if (const int32_t status = dnnl::GetLibrary(call, &library)) return status;
     if (library && dnnl::Multiply(call, p, *library)) return kAnyopOk;
+    if (!library && Panels(call, p)) return kAnyopOk;
   }
   const Blas* blas = nullptr;
   if (const int32_t status = GetBlas(call, &blas)) return status;

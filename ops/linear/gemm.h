@@ -17,7 +17,7 @@ struct GemmSide {
 // out[..., M, N] = sum_s a[..., s, M, K] b[..., s, K, N] + bias[N]; all of one dtype, out and bias
 // contiguous. s stands for any number of dimensions, mostly none: the gradient of a matrix that was
 // broadcast is a sum over them. float16 and bfloat16 are multiplied and summed in float32 and
-// rounded once.
+// rounded once, or not at all (wide_out).
 struct GemmProblem {
   AnyopDtype dtype;
   int64_t M;
@@ -34,6 +34,8 @@ struct GemmProblem {
   // The same bits for any number of threads, as gradients have them: a thread does not join
   // neighbouring tiles, which costs some per cent.
   bool fixed_tiles;
+  // out holds float32, whatever the dtype of float16, bfloat16 and float32 is.
+  bool wide_out;
 };
 
 // Whether a matrix lies in rows without steps inside.

@@ -214,6 +214,165 @@ def cast_backward(
     """
     ...
 
+def conv_bias_act(
+    x: Array,
+    weight: Array,
+    scale: Array | None = None,
+    bias: Array | None = None,
+    mask: Array | None = None,
+    residual: Array | None = None,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    relu: bool = True,
+    out: Array | None = None,
+) -> Array:
+    """Convolution of images with channels last, then a scale and a bias of each channel, a mask, a residual and relu.
+
+    x:         (N, H, W, C) float32, float16, bfloat16 or float64, contiguous; images, channels last.
+    weight:    (K, R, S, C) dtype of x, contiguous; a window of R by S for each of the K results,
+               channels last.
+    scale:     (K,) dtype of x, contiguous, or None; factor of each result, such as that of a frozen
+               batch norm; it gets no gradient.
+    bias:      (K,) dtype of x, contiguous, or None; added to each result behind scale.
+    mask:      (N, (H+2*padding-dilation*(R-1)-1)//stride+1, (W+2*padding-dilation*(S-1)-1)//stride+1,
+               K) bool, contiguous, or None; where it is false the result before the residual is 0.
+    residual:  (N, (H+2*padding-dilation*(R-1)-1)//stride+1, (W+2*padding-dilation*(S-1)-1)//stride+1,
+               K) dtype of x, contiguous, or None; added in front of relu.
+    stride:    int, default 1; of the window, in both directions.
+    padding:   int, default 0; rows and columns of zeros on every side.
+    dilation:  int, default 1; distance of the window's elements.
+    relu:      bool, default True; whether what is below 0 becomes 0.
+    Returns    (N, (H+2*padding-dilation*(R-1)-1)//stride+1, (W+2*padding-dilation*(S-1)-1)//stride+1,
+               K), new unless given, dtype of x. On a device it runs on the current stream, and never
+               waits.
+    Requires   stride > 0; padding >= 0; dilation > 0; the window of weight to have rows; the window of
+               weight to have columns; the padded image to be as high as the window; the padded image to
+               be as wide as the window.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   y[n,p,q,k] = sum_r,s,c(x[n, p*stride - padding + r*dilation, q*stride - padding +
+               s*dilation, c] * weight[k,r,s,c]); out = relu((y * scale[k] + bias[k]) * mask + residual)
+    Source     NVIDIA Apex, contrib/conv_bias_relu and contrib/bottleneck
+    """
+    ...
+
+def conv_bias_act_backward(
+    grad_out: Array,
+    x: Array,
+    weight: Array,
+    scale: Array | None,
+    out: Array,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    relu: bool = True,
+    mask: Array | None = None,
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+    grad_bias: Array | None = None,
+    grad_residual: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None, Array | None]:
+    """Gradients of conv_bias_act.
+
+    grad_out:  (N, P, Q, K) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+               conv_bias_act.
+    x:         (N, H, W, C) dtype of grad_out, contiguous; images, channels last.
+    weight:    (K, R, S, C) dtype of grad_out, contiguous; a window of R by S for each of the K results,
+               channels last.
+    scale:     (K,) dtype of grad_out, contiguous, or None; factor of each result.
+    out:       (N, P, Q, K) dtype of grad_out, contiguous; the result of conv_bias_act; read where relu
+               is true.
+    stride:    int, default 1; of the window, in both directions.
+    padding:   int, default 0; rows and columns of zeros on every side.
+    dilation:  int, default 1; distance of the window's elements.
+    relu:      bool, default True; whether what is below 0 became 0.
+    mask:      (N, P, Q, K) bool, contiguous, or None; where it is false the result before the residual
+               was 0.
+    Returns    grad_x: (N, H, W, C), new unless given, dtype of grad_out, made only when wanted;
+               grad_weight: (K, R, S, C), new unless given, dtype of grad_out, made only when wanted;
+               grad_bias: (K,), new unless given, dtype of grad_out, made only when wanted;
+               grad_residual: (N, P, Q, K), new unless given, dtype of grad_out, made only when wanted.
+               On a device it runs on the current stream, and never waits.
+    Requires   stride > 0; padding >= 0; dilation > 0; the window of weight to have rows; the window of
+               weight to have columns; the padded image to be as high as the window; the padded image to
+               be as wide as the window; grad_out to be as high as the result of the convolution;
+               grad_out to be as wide as the result of the convolution.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   g = grad_out * (out > 0 if relu); grad_residual = g; grad_bias[k] = sum_n,p,q(g * mask);
+               grad_x is that of the convolution for g * mask by scale[k] * weight[k], grad_weight[k]
+               that for g * mask, times scale[k]
+    Source     derivative of conv_bias_act
+    """
+    ...
+
+def dense_gelu_dense(
+    x: Array,
+    weight1: Array,
+    bias1: Array,
+    weight2: Array,
+    bias2: Array,
+    approximate: str = 'tanh',
+    out: Array | None = None,
+) -> Array:
+    """A linear, gelu and another linear: the feed-forward block of a transformer.
+
+    x:            (*, K) float32, float16, bfloat16 or float64, contiguous; rows of K features.
+    weight1:      (H, K) dtype of x, contiguous; one row of K factors for each of the H hidden features.
+    bias1:        (H,) dtype of x, contiguous; added to each hidden feature.
+    weight2:      (N, H) dtype of x, contiguous; one row of H factors for each of the N results.
+    bias2:        (N,) dtype of x, contiguous; added to each of the N results.
+    approximate:  str, default 'tanh'; 'tanh' for gelu by tanh, 'none' for the exact function.
+    Returns       (*, N), new unless given, dtype of x. On a device it runs on the current stream, and
+                  never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      out = gelu(x weight1^T + bias1) weight2^T + bias2
+    Source        NVIDIA/apex fused_dense, linear_gelu_linear_forward; Hendrycks & Gimpel 2016,
+                  arXiv:1606.08415
+    """
+    ...
+
+def dense_gelu_dense_backward(
+    grad_out: Array,
+    x: Array,
+    weight1: Array,
+    weight2: Array,
+    gelu_in: Array,
+    hidden: Array,
+    approximate: str = 'tanh',
+    grad_x: Array | None = None,
+    grad_weight1: Array | None = None,
+    grad_bias1: Array | None = None,
+    grad_weight2: Array | None = None,
+    grad_bias2: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None, Array | None, Array | None]:
+    """Gradients of dense_gelu_dense.
+
+    grad_out:     (*, N) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+                  dense_gelu_dense.
+    x:            (*, K) dtype of grad_out, contiguous; rows of K features.
+    weight1:      (H, K) dtype of grad_out, contiguous; one row of K factors for each of the H hidden
+                  features.
+    weight2:      (N, H) dtype of grad_out, contiguous; one row of H factors for each of the N results.
+    gelu_in:      (*, H) dtype of grad_out, contiguous; what gelu was applied to, of
+                  native_dense_gelu_dense.
+    hidden:       (*, H) dtype of grad_out, contiguous; what gelu gave, of native_dense_gelu_dense.
+    approximate:  str, default 'tanh'; that of the forward call.
+    Returns       grad_x: (*, K), new unless given, dtype of grad_out, made only when wanted;
+                  grad_weight1: (H, K), new unless given, dtype of grad_out, made only when wanted;
+                  grad_bias1: (H,), new unless given, dtype of grad_out, made only when wanted;
+                  grad_weight2: (N, H), new unless given, dtype of grad_out, made only when wanted;
+                  grad_bias2: (N,), new unless given, dtype of grad_out, made only when wanted. On a
+                  device it runs on the current stream, and never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      g = (grad_out weight2) * gelu'(gelu_in); grad_x = g weight1; grad_weight1 = g^T x;
+                  grad_bias1 = sum of the rows of g; grad_weight2 = grad_out^T hidden; grad_bias2 = sum
+                  of the rows of grad_out
+    Source        derivative of dense_gelu_dense; NVIDIA/apex fused_dense, linear_gelu_linear_backward
+    """
+    ...
+
 def embedding(
     indices: Array,
     weight: Array,
@@ -532,6 +691,152 @@ def gelu_backward(
     """
     ...
 
+def grouped_linear(
+    x: Array,
+    weight: Array,
+    offsets: Array,
+    bias: Array | None = None,
+    out: Array | None = None,
+) -> Array:
+    """linear of segments of rows, each with the weight of its expert.
+
+    x:        (T, K) float32, float16, bfloat16 or float64, contiguous; rows of K features, those of an
+              expert one behind the other.
+    weight:   (E, N, K) dtype of x, contiguous; of each expert one row of K factors for each of the N
+              results.
+    offsets:  (E+1,) int32, contiguous; where the rows of each expert begin, and behind the last: expert
+              e has rows offsets[e] to offsets[e+1]; one that is negative or falls counts as the
+              greatest before it (or 0), one beyond T as T.
+    bias:     (E, N) dtype of x, contiguous, or None; of each expert, added to each of the N results.
+    Returns   (T, N), new unless given, dtype of x. On a device it runs on the current stream, and never
+              waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[t,n] = sum_k(x[t,k] * weight[e,n,k]) + bias[e,n] for offsets[e] <= t < offsets[e+1];
+              rows of no segment are 0
+    Source    torch._grouped_mm; Gale et al. 2022, arXiv:2211.15841
+    """
+    ...
+
+def grouped_linear_backward(
+    grad_out: Array,
+    x: Array,
+    weight: Array,
+    offsets: Array,
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+    grad_bias: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradients of grouped_linear.
+
+    grad_out:  (T, N) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+               grouped_linear.
+    x:         (T, K) dtype of grad_out, contiguous; rows of K features.
+    weight:    (E, N, K) dtype of grad_out, contiguous; of each expert one row of K factors for each of
+               the N results.
+    offsets:   (E+1,) int32, contiguous; where the rows of each expert begin, and behind the last; as in
+               grouped_linear.
+    Returns    grad_x: (T, K), new unless given, dtype of grad_out, made only when wanted; grad_weight:
+               (E, N, K), new unless given, dtype of grad_out, made only when wanted; grad_bias: (E, N),
+               new unless given, dtype of grad_out, made only when wanted. On a device it runs on the
+               current stream, and never waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_x[t,k] = sum_n(grad_out[t,n] * weight[e,n,k]), 0 in rows of no segment;
+               grad_weight[e,n,k] = sum_t(grad_out[t,n] * x[t,k]) and grad_bias[e,n] =
+               sum_t(grad_out[t,n]) over the rows of e
+    Source     derivative of grouped_linear
+    """
+    ...
+
+def grouped_linear_fp8_block(
+    x: Array,
+    weight: Array,
+    x_scale: Array,
+    weight_scale: Array,
+    offsets: Array,
+    out_dtype: Any = 'bfloat16',
+    out: Array | None = None,
+) -> Array:
+    """linear_fp8_block of segments of rows, each with the weight of its expert.
+
+    x:             (T, K) float8_e4m3fn or float8_e5m2, contiguous; rows of K features, those of an
+                   expert one behind the other.
+    weight:        (E, N, K) dtype of x, contiguous; of each expert one row of K factors for each of the
+                   N results, of x's dtype.
+    x_scale:       (T, ceil(K/128)) float32, any strides; of each 128 columns of a row of x, in either
+                   order of strides.
+    weight_scale:  (E, ceil(N/128), ceil(K/128)) float32, contiguous; of each 128 rows by 128 columns of
+                   each expert's weight.
+    offsets:       (E+1,) int32, contiguous; where the rows of each expert begin, and behind the last:
+                   expert e has rows offsets[e] to offsets[e+1]; one that is negative or falls counts as
+                   the greatest before it (or 0), one beyond T as T.
+    out_dtype:     ScalarType, default 'bfloat16', one of float16, bfloat16 or float32; of the result,
+                   which is rounded once.
+    Returns        (T, N), new unless given, dtype out_dtype. On a device it runs on the current stream,
+                   and never waits.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       out[t,n] = sum_k(x[t,k] * x_scale[t,k//128] * weight[e,n,k] *
+                   weight_scale[e,n//128,k//128]) for offsets[e] <= t < offsets[e+1]; rows of no segment
+                   are 0
+    Source         DeepSeek-AI 2024, arXiv:2412.19437, section 3.3; DeepGEMM m_grouped_fp8_gemm_nt
+    """
+    ...
+
+def grouped_linear_fp8_block_masked(
+    x: Array,
+    weight: Array,
+    x_scale: Array,
+    weight_scale: Array,
+    counts: Array,
+    out_dtype: Any = 'bfloat16',
+    out: Array | None = None,
+) -> Array:
+    """linear_fp8_block of the first rows of each expert's part, with its weight.
+
+    x:             (E, C, K) float8_e4m3fn or float8_e5m2, contiguous; C rows of K features for each
+                   expert.
+    weight:        (E, N, K) dtype of x, contiguous; of each expert one row of K factors for each of the
+                   N results, of x's dtype.
+    x_scale:       (E, C, ceil(K/128)) float32, any strides; of each 128 columns of a row of x, in any
+                   order of strides.
+    weight_scale:  (E, ceil(N/128), ceil(K/128)) float32, contiguous; of each 128 rows by 128 columns of
+                   each expert's weight.
+    counts:        (E,) int32, contiguous; rows of each expert, the first of its C; a negative one is 0,
+                   one beyond C is C.
+    out_dtype:     ScalarType, default 'bfloat16', one of float16, bfloat16 or float32; of the result,
+                   which is rounded once.
+    Returns        (E, C, N), new unless given, dtype out_dtype. On a device it runs on the current
+                   stream, and never waits.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       out[e,c,n] = sum_k(x[e,c,k] * x_scale[e,c,k//128] * weight[e,n,k] *
+                   weight_scale[e,n//128,k//128]) for c < counts[e], else 0
+    Source         DeepSeek-AI 2024, arXiv:2412.19437, section 3.3; DeepGEMM m_grouped_fp8_gemm_nt
+    """
+    ...
+
+def grouped_linear_masked(
+    x: Array,
+    weight: Array,
+    counts: Array,
+    out: Array | None = None,
+) -> Array:
+    """linear of the first rows of each expert's part, with its weight.
+
+    x:        (E, C, K) float32, float16, bfloat16 or float64, contiguous; C rows of K features for each
+              expert.
+    weight:   (E, N, K) dtype of x, contiguous; of each expert one row of K factors for each of the N
+              results.
+    counts:   (E,) int32, contiguous; rows of each expert, the first of its C; a negative one is 0, one
+              beyond C is C.
+    Returns   (E, C, N), new unless given, dtype of x. On a device it runs on the current stream, and
+              never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[e,c,n] = sum_k(x[e,c,k] * weight[e,n,k]) for c < counts[e], else 0
+    Source    DeepGEMM m_grouped_gemm_nt_masked
+    """
+    ...
+
 def l2_normalize(
     x: Array,
     eps: float = 1e-12,
@@ -728,6 +1033,66 @@ def linear(
     """
     ...
 
+def linear_act(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    activation: str = 'none',
+    out: Array | None = None,
+) -> Array:
+    """Multiply each row of x by every row of weight, add bias and residual, and apply an activation.
+
+    x:           (*, K) float32, float16, bfloat16 or float64, contiguous; rows of K features.
+    weight:      (N, K) dtype of x, contiguous; one row of K factors for each of the N results.
+    bias:        (N,) dtype of x, contiguous, or None; added to each of the N results.
+    residual:    (*, N) dtype of x, last dimension contiguous, or None; added before the activation; all
+                 is rounded once, at the end.
+    activation:  str, default 'none'; 'none', 'relu', 'sigmoid', 'silu', 'gelu' (the exact function) or
+                 'gelu_tanh'.
+    Returns      (*, N), new unless given, dtype of x. On a device it runs on the current stream, and
+                 never waits.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     out[r,n] = activation(sum_k(x[r,k] * weight[n,k]) + bias[n] + residual[r,n])
+    Source       torch.nn.functional.linear and an activation; NVIDIA/apex fused_dense and mlp
+    """
+    ...
+
+def linear_act_backward(
+    grad_out: Array,
+    x: Array,
+    weight: Array,
+    pre: Array | None = None,
+    activation: str = 'none',
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+    grad_bias: Array | None = None,
+    grad_residual: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None, Array | None]:
+    """Gradients of linear_act.
+
+    grad_out:    (*, N) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+                 linear_act.
+    x:           (*, K) dtype of grad_out, contiguous; rows of K features.
+    weight:      (N, K) dtype of grad_out, contiguous; one row of K factors for each of the N results.
+    pre:         (*, N) dtype of grad_out, contiguous, or None; what the activation was applied to, of
+                 native_linear_act; needed by all activations but 'none'.
+    activation:  str, default 'none'; that of the forward call.
+    Returns      grad_x: (*, K), new unless given, dtype of grad_out, made only when wanted;
+                 grad_weight: (N, K), new unless given, dtype of grad_out, made only when wanted;
+                 grad_bias: (N,), new unless given, dtype of grad_out, made only when wanted;
+                 grad_residual: (*, N), new unless given, dtype of grad_out, made only when wanted. On a
+                 device it runs on the current stream, and never waits.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     g[r,n] = grad_out[r,n] * activation'(pre[r,n]); grad_x[r,k] = sum_n(g[r,n] *
+                 weight[n,k]); grad_weight[n,k] = sum_r(g[r,n] * x[r,k]); grad_bias[n] = sum_r(g[r,n]);
+                 grad_residual = g
+    Source       derivative of linear_act
+    """
+    ...
+
 def linear_backward(
     grad_out: Array,
     x: Array,
@@ -750,6 +1115,160 @@ def linear_backward(
     Computes   grad_x[r,k] = sum_n(grad_out[r,n] * weight[n,k]); grad_weight[n,k] = sum_r(grad_out[r,n]
                * x[r,k]); grad_bias[n] = sum_r(grad_out[r,n])
     Source     derivative of torch.nn.functional.linear
+    """
+    ...
+
+def linear_fp8_block(
+    x: Array,
+    weight: Array,
+    x_scale: Array,
+    weight_scale: Array,
+    out_dtype: Any = 'bfloat16',
+    out: Array | None = None,
+) -> Array:
+    """linear of 8-bit floats, with a scale for each 128 columns of a row of x and each 128 x 128 of weight.
+
+    x:             (M, K) float8_e4m3fn or float8_e5m2, contiguous; rows of K features.
+    weight:        (N, K) dtype of x, contiguous; one row of K factors for each of the N results, of x's
+                   dtype.
+    x_scale:       (M, ceil(K/128)) float32, any strides; of each 128 columns of a row of x, in either
+                   order of strides.
+    weight_scale:  (ceil(N/128), ceil(K/128)) float32, contiguous; of each 128 rows by 128 columns of
+                   weight.
+    out_dtype:     ScalarType, default 'bfloat16', one of float16, bfloat16 or float32; of the result,
+                   which is rounded once.
+    Returns        (M, N), new unless given, dtype out_dtype. On a device it runs on the current stream,
+                   and never waits.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       out[m,n] = sum_k(x[m,k] * x_scale[m,k//128] * weight[n,k] *
+                   weight_scale[n//128,k//128])
+    Source         DeepSeek-AI 2024, arXiv:2412.19437, section 3.3; DeepGEMM fp8_gemm_nt
+    """
+    ...
+
+def linear_gated(
+    x: Array,
+    weight: Array,
+    activation: str = 'silu',
+    out: Array | None = None,
+) -> Array:
+    """A gated product: activation of x by the first half of weight, times x by the second half.
+
+    x:           (*, K) float32, float16, bfloat16 or float64, contiguous; rows of K features.
+    weight:      (2*D, K) dtype of x, contiguous; one row of K factors for each of the D gates, then for
+                 each of the D values.
+    activation:  str, default 'silu'; 'silu' (SwiGLU), 'none', 'relu', 'sigmoid', 'gelu' (the exact
+                 function) or 'gelu_tanh'.
+    Returns      (*, D), new unless given, dtype of x. On a device it runs on the current stream, and
+                 never waits.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     out[r,d] = activation(sum_k(x[r,k] * weight[d,k])) * sum_k(x[r,k] * weight[D+d,k])
+    Source       Shazeer 2020, arXiv:2002.05202
+    """
+    ...
+
+def linear_gated_backward(
+    grad_out: Array,
+    x: Array,
+    weight: Array,
+    pre: Array | None = None,
+    activation: str = 'silu',
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradients of linear_gated.
+
+    grad_out:    (*, D) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+                 linear_gated.
+    x:           (*, K) dtype of grad_out, contiguous; rows of K features.
+    weight:      (2*D, K) dtype of grad_out, contiguous; one row of K factors for each of the D gates,
+                 then for each of the D values.
+    pre:         (*, 2*D) dtype of grad_out, contiguous, or None; gates, then values, of
+                 native_linear_gated; none: they are computed again.
+    activation:  str, default 'silu'; that of the forward call.
+    Returns      grad_x: (*, K), new unless given, dtype of grad_out, made only when wanted;
+                 grad_weight: (2*D, K), new unless given, dtype of grad_out, made only when wanted. On a
+                 device it runs on the current stream, and never waits.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     with gate = pre[r,d], value = pre[r,D+d]: g[r,d] = grad_out[r,d] * value *
+                 activation'(gate), g[r,D+d] = grad_out[r,d] * activation(gate); grad_x = g weight;
+                 grad_weight = g^T x
+    Source       derivative of Shazeer 2020, arXiv:2002.05202
+    """
+    ...
+
+def linear_packed(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    out: Array | None = None,
+) -> Array:
+    """linear with weights that pack_weight has put in order: faster for few rows of bfloat16.
+
+    x:        (*, 2*J) float32, float16, bfloat16 or float64, contiguous; rows of 2*J features.
+    weight:   (P, J, 64, 2) dtype of x, contiguous; what pack_weight gives for weights of 64*P rows and
+              2*J columns.
+    bias:     (64*P,) dtype of x, contiguous, or None; added to each of the 64*P results.
+    Returns   (*, 64*P), new unless given, dtype of x. On a device it runs on the current stream, and
+              never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,64*p+n] = sum_j,i(x[r,2*j+i] * weight[p,j,n,i]) + bias[64*p+n]
+    Source    torch.nn.functional.linear
+    """
+    ...
+
+def linear_w8a8(
+    x: Array,
+    weight: Array,
+    x_scale: Array,
+    weight_scale: Array,
+    bias: Array | None = None,
+    out_dtype: Any = 'bfloat16',
+    out: Array | None = None,
+) -> Array:
+    """linear of 8-bit x and weight, with a scale for all, for each row of x, for each row of weight.
+
+    x:             (M, K) int8, float8_e4m3fn or float8_e5m2, contiguous; rows of K features, int8 or an
+                   8-bit float.
+    weight:        (N, K) dtype of x, contiguous; one row of K factors for each of the N results, of x's
+                   dtype.
+    x_scale:       broadcastable to (M,) float32, any strides; one number for all of x, or one for each
+                   row (token).
+    weight_scale:  broadcastable to (N,) float32, any strides; one number for all of weight, or one for
+                   each row (channel).
+    bias:          (N,) float32, float16 or bfloat16, contiguous, or None; added to each of the N
+                   results, after the scales.
+    out_dtype:     ScalarType, default 'bfloat16', one of float16, bfloat16 or float32; of the result,
+                   which is rounded once.
+    Returns        (M, N), new unless given, dtype out_dtype. On a device it runs on the current stream,
+                   and never waits.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       out[m,n] = sum_k(x[m,k] * weight[n,k]) * x_scale[m] * weight_scale[n] + bias[n]
+    Source         torch._scaled_mm; vLLM cutlass_scaled_mm; Xiao et al. 2022, arXiv:2211.10438 (int8)
+    """
+    ...
+
+def linear_wgrad_accumulate(
+    x: Array,
+    grad_out: Array,
+    grad_weight: Array,
+) -> None:
+    """Add the gradient of linear's weight to what is there, in float32 or in x's dtype.
+
+    x:            (*, K) float32, float16 or bfloat16, contiguous; rows of K features.
+    grad_out:     (*, N) dtype of x, contiguous; gradient of the result of linear.
+    grad_weight:  (N, K) dtype of x or float32, contiguous, written; added to; one rounding of the sum,
+                  which is float32.
+    Returns       None; grad_weight written in place. On a device it runs on the current stream, and
+                  never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      grad_weight[n,k] += sum_r(grad_out[r,n] * x[r,k])
+    Source        NVIDIA/apex fused_weight_gradient_mlp_cuda, wgrad_gemm_accum_fp32; Megatron-LM
     """
     ...
 
@@ -915,6 +1434,37 @@ def mul_backward(
     """
     ...
 
+def native_dense_gelu_dense(
+    x: Array,
+    weight1: Array,
+    bias1: Array,
+    weight2: Array,
+    bias2: Array,
+    approximate: str = 'tanh',
+    out: Array | None = None,
+    gelu_in: Array | None = None,
+    hidden: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """dense_gelu_dense that also gives what its gradient needs.
+
+    x:            (*, K) float32, float16, bfloat16 or float64, contiguous; rows of K features.
+    weight1:      (H, K) dtype of x, contiguous; one row of K factors for each of the H hidden features.
+    bias1:        (H,) dtype of x, contiguous; added to each hidden feature.
+    weight2:      (N, H) dtype of x, contiguous; one row of H factors for each of the N results.
+    bias2:        (N,) dtype of x, contiguous; added to each of the N results.
+    approximate:  str, default 'tanh'; 'tanh' for gelu by tanh, 'none' for the exact function.
+    Returns       out: (*, N), new unless given, dtype of x; gelu_in: (*, H), new unless given, dtype of
+                  x, what gelu was applied to, rounded; hidden: (*, H), new unless given, dtype of x,
+                  what gelu gave, of sums that are not rounded; rounded. On a device it runs on the
+                  current stream, and never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      gelu_in = x weight1^T + bias1; hidden = gelu(gelu_in); out = hidden weight2^T + bias2
+    Source        NVIDIA/apex fused_dense, linear_gelu_linear_forward; Hendrycks & Gimpel 2016,
+                  arXiv:1606.08415
+    """
+    ...
+
 def native_layer_norm(
     x: Array,
     weight: Array | None = None,
@@ -951,6 +1501,60 @@ def native_layer_norm(
     """
     ...
 
+def native_linear_act(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    activation: str = 'none',
+    out: Array | None = None,
+    pre: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """linear_act that also gives what the activation was applied to, for the gradient.
+
+    x:           (*, K) float32, float16, bfloat16 or float64, contiguous; rows of K features.
+    weight:      (N, K) dtype of x, contiguous; one row of K factors for each of the N results.
+    bias:        (N,) dtype of x, contiguous, or None; added to each of the N results.
+    residual:    (*, N) dtype of x, last dimension contiguous, or None; added before the activation; all
+                 is rounded once, at the end.
+    activation:  str, default 'none'; 'none', 'relu', 'sigmoid', 'silu', 'gelu' (the exact function) or
+                 'gelu_tanh'.
+    Returns      out: (*, N), new unless given, dtype of x; pre: (*, N), new unless given, dtype of x,
+                 made only when wanted, what the activation was applied to, rounded. On a device it runs
+                 on the current stream, and never waits.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     out[r,n] = activation(sum_k(x[r,k] * weight[n,k]) + bias[n] + residual[r,n]); pre[r,n]
+                 = what the activation is applied to
+    Source       torch.nn.functional.linear and an activation; NVIDIA/apex fused_dense and mlp
+    """
+    ...
+
+def native_linear_gated(
+    x: Array,
+    weight: Array,
+    activation: str = 'silu',
+    out: Array | None = None,
+    pre: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """linear_gated that also gives both products, for the gradient.
+
+    x:           (*, K) float32, float16, bfloat16 or float64, contiguous; rows of K features.
+    weight:      (2*D, K) dtype of x, contiguous; one row of K factors for each of the D gates, then for
+                 each of the D values.
+    activation:  str, default 'silu'; 'silu' (SwiGLU), 'none', 'relu', 'sigmoid', 'gelu' (the exact
+                 function) or 'gelu_tanh'.
+    Returns      out: (*, D), new unless given, dtype of x; pre: (*, 2*D), new unless given, dtype of x,
+                 made only when wanted, gates, then values, rounded. On a device it runs on the current
+                 stream, and never waits.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     out[r,d] = activation(sum_k(x[r,k] * weight[d,k])) * sum_k(x[r,k] * weight[D+d,k]);
+                 pre[r,n] = sum_k(x[r,k] * weight[n,k])
+    Source       Shazeer 2020, arXiv:2002.05202
+    """
+    ...
+
 def native_rms_norm(
     x: Array,
     weight: Array | None = None,
@@ -979,6 +1583,23 @@ def native_rms_norm(
     Computes        out[r,d] = x[r,d] / sqrt(mean_d(x[r,d]^2) + eps) * (weight[d] + weight_offset);
                     rstd[r] = 1 / sqrt(mean_d(x[r,d]^2) + eps)
     Source          Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    ...
+
+def pack_weight(
+    weight: Array,
+    out: Array | None = None,
+) -> Array:
+    """The weights of linear in the order in which linear_packed reads them.
+
+    weight:   (64*P, 2*J) float32, float16, bfloat16 or float64, contiguous; one row of K factors for
+              each of the N results; N a multiple of 64, K of 2.
+    Returns   (P, J, 64, 2), new unless given, dtype of weight. On a device it runs on the current
+              stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[p,j,n,i] = weight[64*p+n, 2*j+i]
+    Source    anyop: panels of 64 results, the factors of two features side by side, as AVX512-BF16 and
+              AMX multiply them
     """
     ...
 

@@ -12,19 +12,24 @@ from collections.abc import Iterable
 
 import torch
 
+from anyop.torch import nn
 from anyop.torch.matching import Refusal, match
+from anyop.torch.packed_linear import PackedLinear, may_pack
 
 
 def replace(
     model: torch.nn.Module,
     *,
     modules: Iterable[str | type] | None = None,
+    pack: bool = False,
     verbose: bool = True,
 ) -> Replaced:
     """Swap every module of model that an anyop operator can stand in for; prints what it swapped.
 
     model:    any module; changed in place. Itself it may be swapped too.
     modules:  classes or names of classes to swap, for example ["Linear", "Qwen3RMSNorm"]; None: all that match.
+    pack:     the weights stay as they are: each Linear of bfloat16 on the CPU whose sizes 64 and 2 divide keeps a
+              packed copy of its weight, 2 bytes a number more, for calls of at most 128 rows without a gradient.
     verbose:  print a line for each class that was swapped, and for each that was left and why.
     Returns   what was swapped, with undo(); as a context manager it undoes at the end.
     Raises    TypeError when model is no module, ValueError when an entry of modules is no class in the model.
@@ -48,6 +53,8 @@ def replace(
         if isinstance(found, Refusal):
             left[original.__name__, found.reason] += 1
         elif found is not None:
+            if pack and found is nn.Linear and may_pack(module):
+                found = PackedLinear
             object.__setattr__(module, "__class__", found)
             swapped.append((module, original, found))
     replaced = Replaced(swapped, left)
@@ -61,6 +68,7 @@ class Replaced:
 
     swapped: how many modules of each class run anyop operators now.
     left:    how many of each class stayed as they were, by (class, reason).
+    packed:  how many of the swapped keep packed weights.
     """
 
     def __init__(
@@ -69,6 +77,7 @@ class Replaced:
         self._modules = modules
         self.swapped = Counter(original.__name__ for _, original, _ in modules)
         self.left = dict(left)
+        self.packed = sum(ours is PackedLinear for _, _, ours in modules)
 
     def undo(self) -> None:
         """Give every module its own class back; a second time it does nothing.
@@ -79,6 +88,8 @@ class Replaced:
         changed = []
         for module, original, ours in modules:
             if type(module) is ours:
+                if isinstance(module, PackedLinear):
+                    module.repack()
                 object.__setattr__(module, "__class__", original)
             else:
                 changed.append(type(module).__name__)
@@ -97,6 +108,7 @@ class Replaced:
         lines += [
             f"  {count:5} {name} left: {why}" for (name, why), count in sorted(self.left.items())
         ]
+        lines += [f"  {self.packed:5} keep packed weights"] * bool(self.packed)
         total = sum(self.swapped.values())
         return "\n".join([f"anyop.torch.replace: {total} modules run anyop operators", *lines])
 

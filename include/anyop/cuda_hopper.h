@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For CUDA kernels of Hopper (compute_90a): tensor maps, barriers of memory, TMA, clusters, wgmma.
+ */
+#ifndef ANYOP_CUDA_HOPPER_H_
+#define ANYOP_CUDA_HOPPER_H_
+
+// Addresses of shared memory are 32 bits. A tile in shared memory is rows of 128 bytes whose
+// 16-byte pieces are swizzled (Swizzled), and begins at a multiple of 1,024 bytes: 64 elements of
+// 16 bits or 128 of 8 in a row.
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#include "anyop/cuda_mma.h"
+
+namespace anyop::cuda {
+
+// ---- host: tensor maps ----
+
+// A matrix in memory as TMA reads and writes it: boxes of box_rows x 128 bytes.
+struct MatrixOfMap {
+  const void* data;                  // a multiple of 16
+  int64_t rows, columns, row_bytes;  // row_bytes: a multiple of 16
+  CUtensorMapDataType type;
+  int element_bytes, box_rows;
+};
+using EncodeTiledFunction = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
+                                         const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
+                                         const cuuint32_t*, CUtensorMapInterleave,
+                                         CUtensorMapSwizzle, CUtensorMapL2promotion,
+                                         CUtensorMapFloatOOBfill);
+// The driver's function by the runtime, so that nothing links against the driver; NULL where it has
+// none.
+inline EncodeTiledFunction FindEncodeTiled() {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result;
+#if CUDART_VERSION >= 12050
+  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found,
+                                                             12000, cudaEnableDefault, &result);
+#else
+  const cudaError_t error =
+      cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &result);
+#endif
+  const bool is_there = error == cudaSuccess && result == cudaDriverEntryPointSuccess;
+  return is_there ? reinterpret_cast<EncodeTiledFunction>(found) : nullptr;
+}
+inline bool EncodeMap(CUtensorMap* map, const MatrixOfMap& m) {
+  static const EncodeTiledFunction encode = FindEncodeTiled();
+  if (!encode) return false;
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(m.columns), static_cast<cuuint64_t>(m.rows)};
+  const cuuint64_t pitch[] = {static_cast<cuuint64_t>(m.row_bytes)};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / m.element_bytes),
+                            static_cast<cuuint32_t>(m.box_rows)};
+  const cuuint32_t steps[] = {1, 1};
+  return encode(map, m.type, 2, const_cast<void*>(m.data), sizes, pitch, box, steps,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// ---- device: threads, clusters, registers ----
+
+__device__ inline uint32_t ClusterRank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ inline uint32_t ClusterIndex() {
+  uint32_t index;
+  asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(index));
+  return index;
+}
+__device__ inline uint32_t ClusterCount() {
+  uint32_t count;
+  asm volatile("mov.u32 %0, %%nclusterid.x;" : "=r"(count));
+  return count;
+}
+// All threads of all blocks of the cluster meet.
+__device__ inline void ClusterSync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+// The same address in the shared memory of block rank of the cluster.
+__device__ inline uint32_t PeerAddress(uint32_t address, uint32_t rank) {
+  uint32_t peer;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(peer) : "r"(address), "r"(rank));
+  return peer;
+}
+// A warpgroup, 128 threads, gives registers back, or takes those that others gave.
+template <int kRegisters>
+__device__ void GiveRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ void TakeRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+// So many threads of the block meet; 0 is __syncthreads.
+__device__ inline void MeetAt(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+// Counts as so many of them without waiting, by each of its threads.
+__device__ inline void ArriveAtMeeting(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+// What st.shared wrote is seen by TMA and wgmma.
+__device__ inline void FenceForTma() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// ---- device: barriers in shared memory ----
+
+__device__ inline void InitBarrier(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+// Before the block or cluster meets: others see the barriers.
+__device__ inline void FenceBarriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void Arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// Arrives, and the phase does not end before so many bytes have come.
+__device__ inline void ArriveForBytes(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+// At block rank's barrier. Not .release.cluster, which is MEMBAR.ALL.GPU: it says no more than that
+// wgmma has read a stage; what st.shared wrote for the other block it does not cover.
+__device__ inline void ArriveAtPeer(uint32_t barrier, uint32_t rank) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(PeerAddress(barrier, rank))
+               : "memory");
+}
+// Waits for the end of the phase of this parity. A fresh barrier counts as one of parity 1 that has
+// ended: who fills a ring begins with 1.
+__device__ inline void WaitAt(uint32_t barrier, uint32_t parity) {
+  uint32_t done = 0;
+  while (!done)
+    asm volatile(
+        "{.reg .pred p;\n\tmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, p;}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+}
+// The same, of what threads of other blocks of the cluster wrote.
+__device__ inline void WaitForCluster(uint32_t barrier, uint32_t parity) {
+  uint32_t done = 0;
+  while (!done)
+    asm volatile(
+        "{.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
+        "\n\tselp.u32 %0, 1, 0, p;}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+}
+// Writes two floats into block rank's memory and counts their bytes at its barrier.
+__device__ inline void SendTwo(uint32_t address, uint32_t barrier, float a, float b) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%2, %3}, [%1];" ::
+          "r"(address),
+      "r"(barrier), "f"(a), "f"(b)
+      : "memory");
+}
+// Where a ring of stages stands.
+template <int kStages>
+struct RingPlace {
+  uint32_t stage = 0, parity = 0;
+  __device__ void Next() {
+    if (++stage == kStages) stage = 0, parity ^= 1;
+  }
+};
+
+// ---- device: TMA ----
+
+__device__ inline void PrefetchMap(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+// For the second cache: bytes that are read once, bytes that all blocks read.
+__device__ inline uint64_t ReadOnce() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline uint64_t ReadByAll() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
+  return policy;
+}
+// The box at column x, row y comes to shared memory; what lies outside of the matrix is 0.
+__device__ inline void LoadBox(uint32_t to, const CUtensorMap* map, uint32_t barrier, int x,
+                               int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y)
+      : "memory");
+}
+__device__ inline void LoadBox(uint32_t to, const CUtensorMap* map, uint32_t barrier, int x, int y,
+                               uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "l"(policy)
+      : "memory");
+}
+// It comes, with its bytes, to the same places in every block of mask.
+__device__ inline void LoadBoxForMany(uint32_t to, const CUtensorMap* map, uint32_t barrier, int x,
+                                      int y, uint16_t mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(mask)
+      : "memory");
+}
+// The box comes to the second cache.
+__device__ inline void PrefetchBox(const CUtensorMap* map, int x, int y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(map), "r"(x),
+               "r"(y)
+               : "memory");
+}
+// A box of shared memory goes to the matrix; what lies outside of it is not written.
+__device__ inline void StoreBox(const CUtensorMap* map, uint32_t from, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+      "r"(from), "r"(x), "r"(y)
+      : "memory");
+}
+__device__ inline void CommitStores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Waits until all of this thread's groups of stores but so many have read their memory.
+template <int kGroups>
+__device__ void WaitForStores() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
+}
+
+// ---- device: registers to shared memory ----
+
+// Four 8 x 8 matrices of 16 bits; lane l says where row l % 8 of matrix l / 8 lies.
+__device__ inline void StoreMatrices(uint32_t row, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+// ---- device: wgmma, D[64 x N] (+)= A[64 x k] B[N x k]^T of tiles in shared memory ----
+
+// What wgmma is told of a tile whose rows are 128 bytes of k: bits 0 to 13 its address / 16, 32 to
+// 45 the bytes from 8 rows to the next / 16, 62 the swizzle. Its next 32 bytes of k: + 2.
+__device__ inline uint64_t TileOf(uint32_t address) {
+  return (address & 0x3ffff) >> 4 | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
+         uint64_t{1} << 62;
+}
+__device__ inline void FenceProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void CommitProducts() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kGroups>
+__device__ void WaitForProducts() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+}
+// Ties sums to this place; the compiler may move reads of them over WaitForProducts otherwise.
+template <int kCount>
+__device__ void Pin(float (&sums)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+template <int kCount>
+__device__ void Pin(int (&sums)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(sums[i])::"memory");
+}
+
+// Product<N>::Add<type>(d, a, b, add): sums in the order of the instruction, thread t of the
+// warpgroup holds of rows t / 32 * 16 + t % 32 / 4 (+ 8) columns 8 j + t % 4 * 2 (+ 1):
+// d[4 j + 2 * (+ 8) + (+ 1)]. add: 0 for the first.
+template <int kColumns>
+struct Product;
+
+#define ANYOP_OUT_4(c, i) "+" c(d[i]), "+" c(d[i + 1]), "+" c(d[i + 2]), "+" c(d[i + 3])
+#define ANYOP_OUT_8(c, i) ANYOP_OUT_4(c, i), ANYOP_OUT_4(c, i + 4)
+#define ANYOP_OUT_16(c, i) ANYOP_OUT_8(c, i), ANYOP_OUT_8(c, i + 8)
+#define ANYOP_OUT_32(c, i) ANYOP_OUT_16(c, i), ANYOP_OUT_16(c, i + 16)
+#define ANYOP_OUT_64(c, i) ANYOP_OUT_32(c, i), ANYOP_OUT_32(c, i + 32)
+#define ANYOP_OUT_128(c, i) ANYOP_OUT_64(c, i), ANYOP_OUT_64(c, i + 64)
+#define ANYOP_LIST_4 "%0,%1,%2,%3"
+#define ANYOP_LIST_8 ANYOP_LIST_4 ",%4,%5,%6,%7"
+#define ANYOP_LIST_16 ANYOP_LIST_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define ANYOP_LIST_32 \
+  ANYOP_LIST_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define ANYOP_LIST_64                                                                    \
+  ANYOP_LIST_32                                                                          \
+  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52" \
+  ",%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define ANYOP_LIST_128                                                                   \
+  ANYOP_LIST_64                                                                          \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84" \
+  ",%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103"     \
+  ",%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119"     \
+  ",%120,%121,%122,%123,%124,%125,%126,%127"
+// R sums of a thread; a, b, p: the numbers of the operands behind them.
+#define ANYOP_WGMMA(N, types, c, R, a, b, p, tail)                                      \
+  asm volatile("{.reg .pred p;\n\tsetp.ne.b32 p, %" #p                                  \
+               ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N types " {" ANYOP_LIST_##R \
+               "}, %" #a ", %" #b ", p" tail ";}"                                       \
+               : ANYOP_OUT_##R(c, 0)                                                    \
+               : "l"(tile_a), "l"(tile_b), "r"(add))
+#define ANYOP_PRODUCT(N, R, a, b, p)                                                 \
+  template <>                                                                        \
+  struct Product<N> {                                                                \
+    template <Operand kType>                                                         \
+    __device__ static void Add(typename SumOf<kType>::Type (&d)[R], uint64_t tile_a, \
+                               uint64_t tile_b, int add) {                           \
+      if constexpr (kType == Operand::kBFloat16)                                     \
+        ANYOP_WGMMA(N, "k16.f32.bf16.bf16", "f", R, a, b, p, ", 1, 1, 0, 0");        \
+      else if constexpr (kType == Operand::kFloat16)                                 \
+        ANYOP_WGMMA(N, "k16.f32.f16.f16", "f", R, a, b, p, ", 1, 1, 0, 0");          \
+      else if constexpr (kType == Operand::kE4M3)                                    \
+        ANYOP_WGMMA(N, "k32.f32.e4m3.e4m3", "f", R, a, b, p, ", 1, 1");              \
+      else if constexpr (kType == Operand::kE5M2)                                    \
+        ANYOP_WGMMA(N, "k32.f32.e5m2.e5m2", "f", R, a, b, p, ", 1, 1");              \
+      else                                                                           \
+        ANYOP_WGMMA(N, "k32.s32.s8.s8", "r", R, a, b, p, "");                        \
+    }                                                                                \
+  };
+ANYOP_PRODUCT(16, 8, 8, 9, 10)
+ANYOP_PRODUCT(32, 16, 16, 17, 18)
+ANYOP_PRODUCT(64, 32, 32, 33, 34)
+ANYOP_PRODUCT(128, 64, 64, 65, 66)
+ANYOP_PRODUCT(256, 128, 128, 129, 130)
+#undef ANYOP_PRODUCT
+#undef ANYOP_WGMMA
+
+}  // namespace anyop::cuda
+
+#endif  // ANYOP_CUDA_HOPPER_H_

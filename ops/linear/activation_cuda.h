@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The activations that a product may end in, with their derivatives, on CUDA; chosen when a kernel
+// runs, the same for all its threads.
+#pragma once
+
+#include "../elementwise/activations_cuda.h"
+
+namespace anyop::cuda {
+
+enum class Activation : int { kNone, kRelu, kSigmoid, kSilu, kGelu, kGeluTanh };
+
+namespace {
+
+// kAnyopOk, or the status of a noted error.
+inline int32_t ReadActivation(AnyopCall* call, const char* name, Activation* to) {
+  constexpr const char* kNames[] = {"none", "relu", "sigmoid", "silu", "gelu", "gelu_tanh"};
+  for (int i = 0; i < 6; ++i) {
+    if (std::strcmp(name, kNames[i]) != 0) continue;
+    *to = static_cast<Activation>(i);
+    return kAnyopOk;
+  }
+  return call->fail(call, kAnyopValueError,
+                    "activation is unknown, expected 'none', 'relu', 'sigmoid', 'silu', 'gelu' or "
+                    "'gelu_tanh'");
+}
+
+// GELU, as approximate says.
+inline int32_t ReadGelu(AnyopCall* call, const char* approximate, Activation* to) {
+  return WithGelu(call, approximate, [&](auto form) {
+    const bool tanh = std::is_same_v<decltype(form), GeluTanhForm>;
+    *to = tanh ? Activation::kGeluTanh : Activation::kGelu;
+    return kAnyopOk;
+  });
+}
+
+template <typename W>
+__device__ W Activate(Activation activation, W v) {
+  switch (activation) {
+    case Activation::kRelu:
+      return v > 0 || v != v ? v : W(0);
+    case Activation::kSigmoid:
+      return Sigmoid<W>(v).value;
+    case Activation::kSilu:
+      return SiluForm::Value(v);
+    case Activation::kGelu:
+      return GeluErfForm::Value(v);
+    case Activation::kGeluTanh:
+      return GeluTanhForm::Value(v);
+    default:
+      return v;
+  }
+}
+
+template <typename W>
+__device__ W SlopeOf(Activation activation, W v) {
+  switch (activation) {
+    case Activation::kRelu:  // 0 at 0, as torch's
+      return v > 0 ? W(1) : v == v ? W(0) : v;
+    case Activation::kSigmoid:
+      return Sigmoid<W>(v).slope;
+    case Activation::kSilu:
+      return SiluForm::Slope(v);
+    case Activation::kGelu:
+      return GeluErfForm::Slope(v);
+    case Activation::kGeluTanh:
+      return GeluTanhForm::Slope(v);
+    default:
+      return W(1);
+  }
+}
+
+}  // namespace
+}  // namespace anyop::cuda

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA kernels of operators, compiled by the host compiler and run by fibers (tests/cuda_on_cpu): implementations."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import anyop
+from anyop.codegen.generate import generate
+from anyop.codegen.operator_file import Operator, read_operator
+
+ROOT = Path(__file__).parents[1]
+HERE = Path(__file__).parent / "cuda_on_cpu"
+COMPILER = shutil.which(os.environ.get("ANYOP_TEST_CXX", "g++")) or "c++"
+# A misaligned vector ends the process, as it ends the work on a GPU.
+FLAGS = [
+    "-std=c++17", "-O1", "-fPIC", "-w", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
+]  # fmt: skip
+BACKEND = "cuda_on_cpu"
+
+
+def sources(op: Operator) -> list[Path]:
+    """Those of its CUDA kernel for every GPU; the ones for Hopper alone do not run here."""
+    return [file for kernel in op.kernels if kernel.backend == "cuda" for file in kernel.sources]
+
+
+OPERATORS = {op.name: op for file in sorted((ROOT / "ops").rglob("*.toml"))
+             if sources(op := read_operator(file))}  # fmt: skip
+
+
+class Implementation(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_uint32), ("device_type", ctypes.c_int32), ("backend", ctypes.c_char_p),
+        ("name", ctypes.c_char_p), ("source", ctypes.c_char_p), ("when", ctypes.c_char_p),
+        ("priority", ctypes.c_int32), ("flags", ctypes.c_uint32), ("run", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+def compile_kernels(folder: Path, names: list[str]) -> Path:
+    """One library of the operators' kernels."""
+    for name, text in generate([ROOT / "ops"], "anyop").files.items():
+        if name.endswith(".h"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+    files = {file for name in names for file in sources(OPERATORS[name])} | {
+        HERE / "cuda_on_cpu.cc"
+    }
+
+    def compile_one(file: Path) -> Path:
+        made = folder / f"{file.name}.o"
+        include = [f"-I{place}" for place in (HERE, ROOT / "include", folder)]
+        command = [COMPILER, "-x", "c++", *FLAGS, *include, "-c", str(file), "-o", str(made)]
+        found = subprocess.run(command, capture_output=True, text=True)
+        assert found.returncode == 0, found.stderr[:4000]
+        return made
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compile_one, sorted(files)))
+    library = folder / "libcuda_on_cpu.so"
+    command = [COMPILER, "-shared", "-Wl,-Bsymbolic", "-o", str(library), *map(str, objects)]
+    subprocess.run(command, check=True)
+    return library
+
+
+def compile_cublaslt(folder: Path, *flags: str, name: str = "libcublasLt.so") -> Path:
+    """The functions of cuBLASLt in memory of the CPU, for ANYOP_CUBLASLT, which C reads at the first product."""
+    library = folder / name
+    include = [f"-I{HERE}", f"-I{ROOT / 'include'}"]
+    source = str(HERE / "cublaslt_on_cpu.cc")
+    command = [COMPILER, *FLAGS, *include, *flags, "-shared", "-o", str(library), source]
+    subprocess.run(command, check=True)
+    return library
+
+
+def register(library: Path, names: list[str]) -> None:
+    """The kernels as implementations for the CPU's memory, taken where a call asks for them."""
+    kernels, core = ctypes.CDLL(str(library)), the_core()
+    for name in names:
+        run = ctypes.cast(getattr(kernels, f"anyop_{name}_cuda"), ctypes.c_void_p)
+        (kernel,) = (kernel for kernel in OPERATORS[name].kernels if kernel.backend == "cuda")
+        words = [w for w in (kernel.when or "").split() if not w.startswith("capability")]
+        when = " ".join(words).encode() or None  # which of its calls the kernel takes
+        one = Implementation(
+            ctypes.sizeof(Implementation), 1, BACKEND.encode(), None, b"test", when, -1000, 0, run
+        )
+        op = ctypes.c_void_p(core.AnyopFindOperator(name.encode()))
+        assert core.AnyopRegisterImplementation(op, ctypes.byref(one)) == 0, core.AnyopLastError()
+
+
+def remove(names: list[str]) -> None:
+    core = the_core()
+    for name in names:
+        op = ctypes.c_void_p(core.AnyopFindOperator(name.encode()))
+        core.AnyopRemoveImplementation(op, BACKEND.encode())
+
+
+def the_core() -> ctypes.CDLL:
+    core = ctypes.CDLL(os.path.join(os.path.dirname(anyop.__file__), "lib", "libanyop.so"))
+    core.AnyopFindOperator.restype = ctypes.c_void_p
+    core.AnyopLastError.restype = ctypes.c_char_p
+    return core
