@@ -5,9 +5,11 @@
 docs/apex.md says what is there.
 """
 
-from anyop.torch.apex import contrib, normalization, transformer
+from anyop.torch.apex import contrib, fused_dense, mlp, normalization, transformer
 from anyop.torch.apex.contrib.layer_norm import FastLayerNorm
+from anyop.torch.apex.fused_dense import FusedDense, FusedDenseGeluDense
 from anyop.torch.apex.installing import install
+from anyop.torch.apex.mlp import MLP
 from anyop.torch.apex.normalization import (
     FusedLayerNorm,
     FusedRMSNorm,
@@ -24,8 +26,11 @@ from anyop.torch.apex.transformer.functional import (
 )
 
 __all__ = [
+    "MLP",
     "AttnMaskType",
     "FastLayerNorm",
+    "FusedDense",
+    "FusedDenseGeluDense",
     "FusedLayerNorm",
     "FusedRMSNorm",
     "FusedScaleMaskSoftmax",
@@ -36,7 +41,9 @@ __all__ = [
     "fused_apply_rotary_pos_emb_2d",
     "fused_apply_rotary_pos_emb_cached",
     "fused_apply_rotary_pos_emb_thd",
+    "fused_dense",
     "install",
+    "mlp",
     "normalization",
     "transformer",
 ]

@@ -16,6 +16,10 @@ _TREE = (
     "apex.contrib",
     "apex.contrib.layer_norm",
     "apex.contrib.layer_norm.layer_norm",
+    "apex.fused_dense",
+    "apex.fused_dense.fused_dense",
+    "apex.mlp",
+    "apex.mlp.mlp",
     "apex.normalization",
     "apex.normalization.fused_layer_norm",
     "apex.transformer",
@@ -26,9 +30,12 @@ _TREE = (
 )
 EXTENSIONS = (
     "fast_layer_norm",
+    "fused_dense_cuda",
     "fused_layer_norm_cuda",
     "fused_rotary_positional_embedding",
+    "fused_weight_gradient_mlp_cuda",
     "generic_scaled_masked_softmax_cuda",
+    "mlp_cuda",
     "scaled_masked_softmax_cuda",
     "scaled_softmax_cuda",
     "scaled_upper_triang_masked_softmax_cuda",
@@ -37,9 +44,8 @@ EXTENSIONS = (
 NOT_YET = (
     "_apex_gpu_direct_storage", "_apex_nccl_allocator", "amp_C", "apex_C", "bnp", "cudnn_gbn_lib",
     "distributed_adam_cuda", "distributed_lamb_cuda", "fast_bottleneck", "fast_multihead_attn",
-    "fmhalib", "focal_loss_cuda", "fused_adam_cuda", "fused_conv_bias_relu", "fused_dense_cuda",
-    "fused_index_mul_2d", "fused_lamb_cuda", "fused_weight_gradient_mlp_cuda", "group_norm_cuda",
-    "group_norm_v2_cuda", "mlp_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
+    "fmhalib", "focal_loss_cuda", "fused_adam_cuda", "fused_conv_bias_relu", "fused_index_mul_2d",
+    "fused_lamb_cuda", "group_norm_cuda", "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
     "permutation_search_cuda", "syncbn", "transducer_joint_cuda", "transducer_loss_cuda",
     "xentropy_cuda",
 )  # fmt: skip
