@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -42,6 +43,16 @@ def pytest_configure() -> None:
 
 def cpu_seconds() -> float:
     return sum(os.times()[:4])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """A test draws the same numbers whichever tests ran before it: which ones do differs from run to run."""
+    random.seed(0)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.manual_seed(0)
 
 
 @pytest.hookimpl(wrapper=True)
