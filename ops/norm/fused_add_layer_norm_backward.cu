@@ -9,5 +9,6 @@ extern "C" int32_t anyop_fused_add_layer_norm_backward_cuda(
       call,           args->rows,         args->D,      args->grad_out,    args->sum,
       args->grad_sum, args->weight,       args->grad_x, args->grad_weight, args->grad_bias,
       args->eps,      args->weight_offset};
-  return anyop::cuda::RunGradient<true, true>(c);
+  if (!c.added || !c.grad_out) return anyop::cuda::RunLayerNormGradient(c);
+  return anyop::cuda::RunGradient<true, 3>(c);
 }

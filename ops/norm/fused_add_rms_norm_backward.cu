@@ -9,5 +9,6 @@ extern "C" int32_t anyop_fused_add_rms_norm_backward_cuda(const FusedAddRmsNormB
                                        args->grad_out, args->sum,    args->grad_sum,
                                        args->weight,   args->grad_x, args->grad_weight,
                                        nullptr,        args->eps,    args->weight_offset};
-  return anyop::cuda::RunGradient<false, true>(c);
+  if (!c.added || !c.grad_out) return anyop::cuda::RunRmsNormGradient(c);
+  return anyop::cuda::RunGradient<false, 3>(c);
 }

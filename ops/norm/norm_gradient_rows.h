@@ -9,6 +9,20 @@
 #include "norm_rows.h"
 
 namespace anyop::cuda {
+
+// The tensors of a call; NULL where the operator has none or nobody wants it.
+struct GradientCall {
+  AnyopCall* call;
+  int64_t rows, D;
+  const AnyopTensor *grad_out, *x, *added, *weight, *grad_x, *grad_weight, *grad_bias;
+  double eps, weight_offset;
+};
+
+// Of rows to which nothing is added, or that have no grad_out: in layer_norm_backward.cu and
+// rms_norm_backward.cu, for the fused norms too.
+int32_t RunLayerNormGradient(const GradientCall& c);
+int32_t RunRmsNormGradient(const GradientCall& c);
+
 namespace {
 
 // Inputs: grad_out, x and, where there are three, what is added to grad_x.
@@ -77,14 +91,6 @@ struct NormGradient {
   }
 };
 
-// The tensors of a call; NULL where the operator has none or nobody wants it.
-struct GradientCall {
-  AnyopCall* call;
-  int64_t rows, D;
-  const AnyopTensor *grad_out, *x, *added, *weight, *grad_x, *grad_weight, *grad_bias;
-  double eps, weight_offset;
-};
-
 template <typename T, bool kCenter, typename Make>
 int32_t RunSumming(const GradientCall& c, const Make& make) {
   const RowShape shape = {c.rows, c.D};
@@ -97,27 +103,18 @@ int32_t RunSumming(const GradientCall& c, const Make& make) {
   }
 }
 
-template <bool kCenter, bool kAdds, typename T, typename TW>
+template <bool kCenter, int kInputs, typename T, typename TW>
 int32_t RunGradientOf(const GradientCall& c) {
   const Wide<T> eps = EpsilonOf<T>(c.eps), inverse_D = 1 / static_cast<Wide<T>>(c.D ? c.D : 1);
-  if constexpr (kAdds) {
-    if (c.added) {
-      return RunSumming<T, kCenter>(c, [&](auto any) {
-        return NormGradient<T, TW, kCenter, 3, any>{
-            {PlaceRows<any>(c.grad_out), PlaceRows<any>(c.x), PlaceRows<any>(c.added)},
-            PlaceRows<any>(c.grad_x),
-            PlaceColumns<TW, any>(c.weight, c.weight_offset, 1),
-            eps,
-            inverse_D};
-      });
-    }
-  }
   return RunSumming<T, kCenter>(c, [&](auto any) {
-    return NormGradient<T, TW, kCenter, 2, any>{{PlaceRows<any>(c.grad_out), PlaceRows<any>(c.x)},
-                                                PlaceRows<any>(c.grad_x),
-                                                PlaceColumns<TW, any>(c.weight, c.weight_offset, 1),
-                                                eps,
-                                                inverse_D};
+    NormGradient<T, TW, kCenter, kInputs, any> op = {
+        {PlaceRows<any>(c.grad_out), PlaceRows<any>(c.x)},
+        PlaceRows<any>(c.grad_x),
+        PlaceColumns<TW, any>(c.weight, c.weight_offset, 1),
+        eps,
+        inverse_D};
+    if constexpr (kInputs == 3) op.in[2] = PlaceRows<any>(c.added);
+    return op;
   });
 }
 
@@ -152,17 +149,19 @@ int32_t RunWithoutGradient(const GradientCall& c) {
                  : RunFloatMap(c.call, Zero(), {c.x}, c.grad_x);
 }
 
-// kAdds: whether something may be added to grad_x.
-template <bool kCenter, bool kAdds>
+// kInputs: 3 where something is added to grad_x.
+template <bool kCenter, int kInputs>
 int32_t RunGradient(const GradientCall& c) {
   if (!c.grad_x && !c.grad_weight && !c.grad_bias) return kAnyopOk;
   const AnyopDtype dtype = AnyopDtypeOf(c.x);
   const bool same = !c.weight || AnyopDtypeOf(c.weight) == dtype;
   return WithFloating(dtype, [&](auto zero) {
     using T = decltype(zero);
-    if (!c.grad_out) return RunWithoutGradient<T>(c);
-    return same ? RunGradientOf<kCenter, kAdds, T, T>(c)
-                : RunGradientOf<kCenter, kAdds, T, float>(c);
+    if constexpr (kInputs == 2) {
+      if (!c.grad_out) return RunWithoutGradient<T>(c);
+    }
+    return same ? RunGradientOf<kCenter, kInputs, T, T>(c)
+                : RunGradientOf<kCenter, kInputs, T, float>(c);
   });
 }
 
