@@ -13,6 +13,7 @@ for each case goes to bench/results/kernels.jsonl.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 
@@ -117,15 +118,13 @@ def main() -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | KEEP_MEMORY)
     print(f"{'case':45}{'dtype':9}{'shape':>10}{'thr':>3}{'anyop us':>10}{'median':>10}"
           f"{'torch us':>10}{'ratio':>7}{'median':>7}")  # fmt: skip
-    results = []
+    only = set(filter(None, options.only.split(",")))
     with torch.no_grad():
-        for shape in options.shapes.split(","):
-            for dtype in options.dtypes.split(","):
-                rows, D = map(int, shape.split("x"))
-                only = set(filter(None, options.only.split(",")))
-                results += measure(dtype, rows, D, options, only)
-    if not options.dry:
-        print("written to", write("kernels", results, environment(anyop, np, torch)))
+        for shape, dtype in itertools.product(options.shapes.split(","), options.dtypes.split(",")):
+            rows, D = map(int, shape.split("x"))
+            results = measure(dtype, rows, D, options, only)
+            if not options.dry:  # a run takes an hour: what is done is kept
+                print("written to", write("kernels", results, environment(anyop, np, torch)))
 
 
 if __name__ == "__main__":
