@@ -52,6 +52,11 @@ def test_a_number_that_numpys_dtype_cannot_hold(dtype, number):
         anyop.mul(np.ones(2, dtype), number)
 
 
+def test_a_number_beside_a_dtype_without_numbers():
+    with pytest.raises(TypeError, match=r"^mul: x is a bool, expected a tensor"):
+        anyop.mul(False, np.void(b"ab"))
+
+
 def test_only_beside_a_tensor_and_where_dtypes_are_promoted(caller):
     with pytest.raises(TypeError, match=r"^add: x is an int, expected a tensor"):
         anyop.add(2, 3)

@@ -332,6 +332,8 @@ def _dtype_name(value: Any) -> Any:
     if isinstance(value, type) and value in known:
         return known[value]
     text = value if isinstance(value, str) else getattr(value, "name", None)
+    if hasattr(value, "untyped_storage"):
+        return NOTHING  # a torch.Tensor, whose text reads memory that may be gone
     if not isinstance(text, str):
         text = getattr(value, "__name__", None) or str(value)
     text = str(text).rpartition(".")[2].lower()

@@ -58,9 +58,9 @@ class Jax(Bridge):
 
     def is_its_own(self, draft: Any, error: BaseException) -> bool:
         text, name = str(error), draft.subject.name
-        if (
-            isinstance(error, (ValueError, NotImplementedError, RuntimeError))
-            and f": {name}: " in text
+        forms = (f": {name}: ", f": native_{name}: ")  # the second saves for a gradient
+        if isinstance(error, (ValueError, NotImplementedError, RuntimeError)) and any(
+            form in text for form in forms
         ):
             return True  # of the run: behind XLA's code
         if "has been deleted" in text or isinstance(error, jax.errors.UnexpectedTracerError):

@@ -40,6 +40,8 @@ def judge(draft: Draft) -> str:
     """Makes the call. "right" or "refused"; Fault where it is neither."""
     function = draft.bridge.entry(draft)
     plain = _plain(draft)
+    # Into arguments; of such operators the end and the text are judged.
+    writes = not draft.subject.results
     memory = [(p, p.memory.tobytes()) for p in draft.placed]
     positional, arguments = list(draft.positional), dict(draft.arguments)
 
@@ -65,12 +67,12 @@ def judge(draft: Draft) -> str:
         )  # hostile code ran
         if not began and not all(p.is_untouched() for p in draft.outputs.values()):
             raise Fault(f"a result was written although the call was refused: {error!r}") from None
-        _check_memory(memory, draft.may_change and began)
+        _check_memory(memory, (draft.may_change or writes) and began)
         return "refused"
     if getattr(draft, "action", "") == "change":
         plain = _before_or_after(plain, _plain(draft))
     _check_returned(draft, found, plain, arguments)
-    _check_memory(memory, draft.may_change)
+    _check_memory(memory, draft.may_change or writes)
     return "right"
 
 
@@ -215,6 +217,8 @@ def _differs(draft: Draft, found: Any, plain: dict[str, Any]) -> str | None:
             return None  # only a call that has values sees it
         return f"was accepted, and the same values in plain arrays are refused: {error}; gave {_short(found)}"
     count = len(subject.results)
+    if count == 0:
+        return None if found is None else f"gave {_short(found)}, expected nothing"
     expected = list(expected) if count > 1 else [expected]
     got = list(found) if type(found) is tuple else [found]
     if draft.by_ops and found is None:  # torch.ops returns nothing where all results are given
@@ -299,7 +303,9 @@ def _far(
             terms = max(terms, np.max(sizes, initial=0, where=np.isfinite(sizes)))
             unit = 2.0**-52 if array.dtype == np.float64 else 2.0**-23
             room = tolerance * (1 + sizes) + 4 * unit * terms
-            same |= np.isfinite(rounded) & (np.abs(got - wanted) <= room)
+            farthest = in_float64((wanted + np.sign(got) * room).astype(array.dtype))
+            is_near = (np.abs(got - wanted) <= room) | (got == farthest)  # both may be inf
+            same |= np.isfinite(rounded) & is_near
     if same.all():
         return None
     at = tuple(map(int, np.argwhere(~same)[0]))

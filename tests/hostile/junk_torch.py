@@ -123,6 +123,8 @@ class Torch(Bridge):
     def entry(self, draft: Any) -> Any:
         operator = getattr(torch.ops.anyop, draft.subject.metadata["name"])
         draft.by_ops = not draft.outputs and draft.dice.random() < 0.15
+        # torch.ops prints what it refuses, and dies where that is a tensor without its memory.
+        draft.by_ops &= "emptied storage" not in draft.notes
         return operator if draft.by_ops else draft.subject.function
 
     def reads(self, draft: Any, param: dict[str, Any], value: Any) -> Any:
@@ -140,7 +142,7 @@ class Torch(Bridge):
         return str(READ[0]).removeprefix("torch.") if param["kind"] == "ScalarType" else READ[0]
 
     def swallows(self, draft: Any) -> bool:
-        methods = ("__getattr__", "__index__")
+        methods = ("__getattr__", "__index__", "__int__")
         return draft.by_ops and any(f"whose {m} does" in n for m in methods for n in draft.notes)
 
     def is_its_own(self, draft: Any, error: BaseException) -> bool:

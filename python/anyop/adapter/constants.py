@@ -59,7 +59,7 @@ def numbers_replaced(
     others = [inputs[at] for at in places if at not in numbers and hasattr(inputs[at], "dtype")]
     for at in numbers if others else ():
         made = _tensor(f"{op}: {names[at]}", inputs[at], others[0], make)
-        if made is None:
+        if made is None:  # of an unknown framework, or a dtype without numbers: the core names it
             return False
         inputs[at] = made
     return bool(others)
@@ -84,6 +84,8 @@ def _tensor(where: str, value: Any, like: Any, make: Maker) -> Any:
             raise ValueError(f"{where} is out of the range of float64") from None
         if abs(value) > 3e38 and dtype not in ("float64", "complex128"):
             value = ctypes.c_float(value).value  # inf: torch would refuse it, and NumPy warn
+    elif dtype != "bool":
+        return None
     return make(value, like, dtype)
 
 
