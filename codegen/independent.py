@@ -35,6 +35,8 @@ def read_independent(
                 if letter in letters(expression):
                     raise _counted(letter, f"the condition '{text}'")
         for result in outputs if found else []:
+            if result.optional:  # where it is wanted, the sizes that it has not are not independent
+                continue
             terms = [*result.shape.before, *result.shape.after]
             for letter in found:
                 if letter not in terms:

@@ -109,7 +109,7 @@ def test_out_with_a_gradient_is_refused():
 def test_an_input_without_gradient_is_refused():
     q, k, v = (parameter(1, 2, 4, 8) for _ in range(3))
     mask = parameter(4, 4)
-    with pytest.raises(NotImplementedError, match=r"attention: mask wants a gradient"):
+    with pytest.raises(NotImplementedError, match=r"attention.*: mask wants a gradient"):
         anyop.attention(q, k, v, mask)
     anyop.attention(q, k, v, mask.detach()).sum().backward()
     assert q.grad is not None

@@ -394,7 +394,8 @@ def test_promotion_is_torchs():
 def test_the_oracle_for_shapes():
     attention, matmul = (SUBJECTS[name].metadata for name in ("attention", "matmul"))
     shapes = {"q": (2, 4, 3, 5), "k": (2, 2, 6, 5), "v": (2, 2, 6, 7), "mask": (3, 1)}
-    sizes = match(attention, shapes, {})
+    open_ones = {"window_left": -1, "window_right": -1}
+    sizes = match(attention, shapes, open_ones)
     assert shape_of(attention["results"][0]["shape"], sizes) == (2, 4, 3, 7)
     for name, wrong in (
         ("k", (2, 3, 6, 5)),
@@ -404,7 +405,7 @@ def test_the_oracle_for_shapes():
         ("q", (2, 4, 3)),
     ):
         with pytest.raises(Misfit):
-            match(attention, {**shapes, name: wrong}, {})
+            match(attention, {**shapes, name: wrong}, open_ones)
     sizes = match(matmul, {"a": (2, 1, 3, 4), "b": (5, 4, 6)}, {})
     assert shape_of(matmul["results"][0]["shape"], sizes) == (2, 5, 3, 6)
     with pytest.raises(Misfit):

@@ -3,7 +3,8 @@
 // the cache.
 //
 // A task is a block of queries of heads that share keys. A thread keeps, in its lane of the
-// workspace, the scaled queries, one block of scores, sums and maxima; it goes over the keys once.
+// workspace, the scaled queries, one block of scores, sums and maxima; it goes once over the keys
+// that one of its queries may see.
 // Keys and values are read where they lie, or converted block by block. Scores, weights and sums
 // are float32 for float16 and bfloat16 (rounded once, at the end), else of q's type. Scores lie key
 // by key (see softmax_block.cc) where there are rows enough to fill vectors. No more than kRows x
@@ -12,10 +13,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "../linear/convert.h"
 #include "../linear/lanes.h"
 #include "../linear/multiply.h"
+#include "anyop/ops/attention_with_lse.h"
+#include "attention_problem.h"
 #include "softmax_block.h"
 
 namespace anyop {
@@ -24,6 +28,7 @@ namespace {
 constexpr int64_t kRows = 128;      // queries in a task, at most
 constexpr int64_t kKeys = 1024;     // keys at a time, at most
 constexpr int64_t kByKeyFrom = 16;  // rows that fill a vector
+constexpr double kLog2E = 1.44269504088896340736, kLn2 = 0.69314718055994530942;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t RoundUp(int64_t n, int64_t to) { return CeilDiv(n, to) * to; }
@@ -36,7 +41,7 @@ int64_t EvenBlock(int64_t whole, int64_t most) {
 template <typename T>
 class Attention {
  public:
-  Attention(const AttentionArgs& args, const Blas* blas) : args_(args), blas_(blas) {
+  Attention(const AttentionProblem& args, const Blas* blas) : args_(args), blas_(blas) {
     const int64_t group = args.H / args.G, widest = std::max<int64_t>({args.D, args.E, 1});
     int64_t rows = kRows;
     while (rows > 32 && rows * 64 * widest > kInPlace) rows /= 2;
@@ -47,15 +52,15 @@ class Attention {
     keys_ = std::min(args.T, RoundUp(EvenBlock(args.T, keys), 16));
     head_blocks_ = CeilDiv(group, block_heads_);
     row_blocks_ = CeilDiv(args.S, block_rows_);
-    const double scale =
-        args.scale.has ? args.scale.value : 1 / std::sqrt(static_cast<double>(args.D));
-    scale_ = static_cast<T>(scale * 1.44269504088896340736);  // 1 / ln 2: see softmax_block.h
+    scale_ = static_cast<T>(args.scale * kLog2E);  // see softmax_block.h
+    cuts_ = args.window.Cuts(args.S);
+    const AnyopTensor* mask = args.mask;
+    biased_ = mask || args.slopes;
+    own_bias_ = args.slopes || (mask && (mask->strides[1] != 0 || mask->strides[2] != 0));
   }
 
   int32_t Run(AnyopCall* call) {
     const int64_t tasks = args_.B * args_.G * head_blocks_ * row_blocks_, lanes = CountLanes(tasks);
-    const AnyopTensor* mask = args_.mask;
-    own_bias_ = mask && (mask->strides[1] != 0 || mask->strides[2] != 0);
     int64_t lane_size = 0;
     LaneAt(nullptr, &lane_size);
     auto* memory = static_cast<T*>(call->workspace(call, lanes * lane_size * sizeof(T)));
@@ -79,6 +84,8 @@ class Attention {
     T* max;
     T* sum;
     T* visible;
+    T* hidden;
+    T* clean;  // values without what is not finite
   };
   // Queries s to s + block of heads h to h + heads, row by row of head after head.
   struct Task {
@@ -96,12 +103,12 @@ class Attention {
       used += RoundUp(count, 16);
       return at;
     };
-    const int64_t bias = !args_.mask ? 0 : own_bias_ ? rows_ * keys_ : keys_;
-    const Lane lane = {take(rows_ * args_.D), take(rows_ * args_.D),
-                       take(keys_ * args_.D), take(keys_ * args_.E),
-                       take(rows_ * keys_),   take(bias),
-                       take(rows_ * args_.E), take(rows_),
-                       take(rows_),           take(rows_)};
+    const int64_t bias = !biased_ ? 0 : own_bias_ ? rows_ * keys_ : keys_;
+    const Lane lane = {
+        take(rows_ * args_.D), take(rows_ * args_.D), take(keys_ * args_.D),
+        take(keys_ * args_.E), take(rows_ * keys_),   take(bias),
+        take(rows_ * args_.E), take(rows_),           take(rows_),
+        take(rows_),           take(rows_),           take(cuts_ ? keys_ * args_.E : 0)};
     *size = used;
     return lane;
   }
@@ -134,41 +141,88 @@ class Attention {
     }
     Scale(scale_, rows * D, q);
     if (by_key) Transpose(q, rows, D, lane.q);
-    const int64_t keys = args_.causal ? std::min(args_.T, task.s + task.block) : args_.T;
-    for (int64_t t = 0; t < keys; t += keys_)
-      RunKeys(task, t, std::min(keys_, keys - t), by_key, lane);
-    if (keys == 0) std::fill(lane.sum, lane.sum + rows, T(0));
+    const KeyWindow& window = args_.window;
+    const int64_t first = window.First(task.s), end = window.End(task.s + task.block - 1);
+    for (int64_t t = first; t < end; t += keys_)
+      RunKeys(task, {t, std::min(keys_, end - t), t == first, by_key}, lane);
+    if (first >= end) {
+      std::fill(lane.sum, lane.sum + rows, T(0));
+      std::fill(lane.max, lane.max + rows, -std::numeric_limits<T>::infinity());
+    }
     for (int64_t row = 0; row < rows; ++row) WriteRow(task, row, lane);
   }
 
-  void RunKeys(const Task& task, int64_t t, int64_t keys, bool by_key, const Lane& lane) const {
-    const int64_t rows = task.rows(), E = args_.E;
-    const bool cut = args_.causal && task.s + 1 < t + keys;  // not all seen by the first query
-    if (args_.mask) SetBias(task, t, keys, by_key, lane);
-    SetScores(task, t, keys, by_key, lane);
-    for (int64_t row = 0; cut && row < rows; ++row)
-      lane.visible[row] = static_cast<T>(std::clamp<int64_t>(task.Query(row) + 1 - t, 0, keys));
-    UpdateSoftmax(SoftmaxBlock<T>{lane.scores, by_key, rows, keys, args_.mask ? lane.bias : nullptr,
-                                  own_bias_, cut ? lane.visible : nullptr, lane.max, lane.sum,
-                                  lane.out, E, t == 0});
-    const BlasView<T> weights = {lane.scores, by_key, by_key ? rows : keys};
-    const BlasView<T> v = Rows(*args_.v, task, t, keys, E, lane.v);
-    Multiply<T>(*blas_, {rows, E, keys}, weights, v, T(t > 0), lane.out, E);
+  // Keys t to t + count; the first of the task or not; how their scores lie.
+  struct Keys {
+    int64_t t, count;
+    bool first, by_key;
+  };
+
+  void RunKeys(const Task& task, const Keys& keys, const Lane& lane) const {
+    const int64_t rows = task.rows(), E = args_.E, last = task.s + task.block - 1;
+    const KeyWindow& window = args_.window;
+    const bool cut = window.End(task.s) < keys.t + keys.count;  // not all seen by the first query
+    const bool cut_left = window.First(last) > keys.t;
+    if (biased_) SetBias(task, keys, lane);
+    SetScores(task, keys, lane);
+    for (int64_t row = 0; (cut || cut_left) && row < rows; ++row) {
+      const int64_t s = task.Query(row);
+      lane.visible[row] =
+          static_cast<T>(std::clamp<int64_t>(window.End(s) - keys.t, 0, keys.count));
+      lane.hidden[row] =
+          static_cast<T>(std::clamp<int64_t>(window.First(s) - keys.t, 0, keys.count));
+    }
+    UpdateSoftmax(SoftmaxBlock<T>{
+        lane.scores, keys.by_key, rows, keys.count, biased_ ? lane.bias : nullptr, own_bias_,
+        cut || cut_left ? lane.visible : nullptr, cut_left ? lane.hidden : nullptr, lane.max,
+        lane.sum, lane.out, E, keys.first});
+    if (E == 0) return;
+    const BlasView<T> weights = {lane.scores, keys.by_key, keys.by_key ? rows : keys.count};
+    const BlasView<T> v = Rows(*args_.v, task, keys.t, keys.count, E, lane.v);
+    const bool cleaned = (cut || cut_left) && Clean(v, keys.count, lane.clean);
+    Multiply<T>(*blas_, {rows, E, keys.count}, weights,
+                cleaned ? BlasView<T>{lane.clean, false, E} : v, T(!keys.first), lane.out, E);
+    if (cleaned) AddBadValues(v, weights, rows, keys.count, lane);
   }
 
-  void SetScores(const Task& task, int64_t t, int64_t keys, bool by_key, const Lane& lane) const {
-    const int64_t rows = task.rows(), D = args_.D;
+  // A weight of 0 times infinity would be NaN for the queries that do not see such a value.
+  bool Clean(const BlasView<T>& v, int64_t keys, T* clean) const {
+    bool finite = true;
+    for (int64_t t = 0; t < keys; ++t) finite &= AllFinite(v.At(t, 0), args_.E);
+    for (int64_t t = 0; !finite && t < keys; ++t) {
+      for (int64_t e = 0; e < args_.E; ++e)
+        clean[t * args_.E + e] = std::isfinite(*v.At(t, e)) ? *v.At(t, e) : T(0);
+    }
+    return !finite;
+  }
+  void AddBadValues(const BlasView<T>& v, const BlasView<T>& weights, int64_t rows, int64_t keys,
+                    const Lane& lane) const {
+    for (int64_t t = 0; t < keys; ++t) {
+      if (AllFinite(v.At(t, 0), args_.E)) continue;
+      for (int64_t row = 0; row < rows; ++row) {
+        const auto place = static_cast<T>(t);
+        if (place >= lane.visible[row] || place < lane.hidden[row]) continue;
+        for (int64_t e = 0; e < args_.E; ++e)
+          if (!std::isfinite(*v.At(t, e)))
+            lane.out[row * args_.E + e] += *weights.At(row, t) * *v.At(t, e);
+      }
+    }
+  }
+
+  void SetScores(const Task& task, const Keys& block, const Lane& lane) const {
+    const int64_t rows = task.rows(), D = args_.D, keys = block.count;
     if (D == 0) {
       std::fill(lane.scores, lane.scores + rows * keys, T(0));
       return;
     }
-    const BlasView<T> k = Rows(*args_.k, task, t, keys, D, lane.k);
-    if (by_key) {
+    const BlasView<T> k = Rows(*args_.k, task, block.t, keys, D, lane.k);
+    if (block.by_key) {
       Multiply<T>(*blas_, {keys, rows, D}, k, {lane.q, false, rows}, 0, lane.scores, rows);
     } else {
       Multiply<T>(*blas_, {rows, keys, D}, {lane.q, false, D}, {k.data, true, k.ld}, 0, lane.scores,
                   keys);
     }
+    if (args_.softcap > 0) Cap(static_cast<T>(args_.softcap * kLog2E), rows * keys, lane.scores);
   }
 
   // Where they lie when the BLAS can read them there.
@@ -183,50 +237,84 @@ class Attention {
     return {scratch, false, length};
   }
 
-  // The mask as numbers to be added; rows of it are put together where the scores will be.
-  void SetBias(const Task& task, int64_t t, int64_t keys, bool by_key, const Lane& lane) const {
-    const AnyopTensor& mask = *args_.mask;
-    const bool turn = own_bias_ && by_key;
-    const int64_t step = mask.strides[3], rows = own_bias_ ? task.rows() : 1;
+  // Mask and slopes as numbers to be added; rows of them are put together where the scores will be.
+  void SetBias(const Task& task, const Keys& keys, const Lane& lane) const {
+    const bool turn = own_bias_ && keys.by_key;
+    const int64_t rows = own_bias_ ? task.rows() : 1;
     for (int64_t row = 0; row < rows; ++row) {
-      const int64_t at = At(mask, task.b, task.Head(row), task.Query(row)) + t * step;
-      T* bias = (turn ? lane.scores : lane.bias) + row * keys;
-      if (mask.dtype_bits == 8) {
-        MaskToBias(static_cast<const uint8_t*>(mask.data) + at, step, keys, bias);
-      } else {
-        Widen(AnyopDtypeOf(&mask), mask.data, at, step, keys, bias);
-      }
+      T* bias = (turn ? lane.scores : lane.bias) + row * keys.count;
+      SetMask(task, row, keys, bias);
+      if (args_.slopes) AddSlope(task.Head(row), task.Query(row), keys, bias);
     }
-    if (turn) Transpose(lane.scores, rows, keys, lane.bias);
+    if (turn) Transpose(lane.scores, rows, keys.count, lane.bias);
+  }
+  void SetMask(const Task& task, int64_t row, const Keys& keys, T* bias) const {
+    if (!args_.mask) return std::fill(bias, bias + keys.count, T(0));
+    const AnyopTensor& mask = *args_.mask;
+    const int64_t step = mask.strides[3];
+    const int64_t at = At(mask, task.b, task.Head(row), task.Query(row)) + keys.t * step;
+    if (mask.dtype_bits == 8) {
+      MaskToBias(static_cast<const uint8_t*>(mask.data) + at, step, keys.count, bias);
+    } else {
+      Widen(AnyopDtypeOf(&mask), mask.data, at, step, keys.count, bias);
+    }
+  }
+  void AddSlope(int64_t head, int64_t s, const Keys& keys, T* bias) const {
+    const T slope = static_cast<const float*>(args_.slopes->data)[head];
+    const int64_t place = s + args_.window.offset - keys.t;
+    for (int64_t t = 0; t < keys.count; ++t) bias[t] -= slope * static_cast<T>(std::abs(place - t));
   }
 
   void WriteRow(const Task& task, int64_t row, const Lane& lane) const {
+    const int64_t h = task.Head(row), s = task.Query(row);
+    T max = lane.max[row], sum = lane.sum[row], share = 1;
+    if (args_.sinks) {
+      const T sink =
+          static_cast<T>(static_cast<const float*>(args_.sinks->data)[h]) * static_cast<T>(kLog2E);
+      const T most = max < sink ? sink : max;
+      if (most > -std::numeric_limits<T>::infinity()) {
+        share = std::exp2(max - most);
+        sum = sum * share + std::exp2(sink - most);
+        max = most;
+      }
+    }
     T* out = lane.out + row * args_.E;
     if (lane.sum[row] == 0) {
       std::fill(out, out + args_.E, T(0));
     } else {
-      Scale(1 / lane.sum[row], args_.E, out);
+      Scale(share / sum, args_.E, out);
     }
-    const int64_t at = At(*args_.out, task.b, task.Head(row), task.Query(row));
-    Narrow(out, args_.E, AnyopDtypeOf(args_.out), args_.out->data, at);
+    Narrow(out, args_.E, AnyopDtypeOf(args_.out), args_.out->data, At(*args_.out, task.b, h, s));
+    if (!args_.lse) return;
+    static_cast<float*>(args_.lse->data)[(task.b * args_.H + h) * args_.S + s] =
+        static_cast<float>((static_cast<double>(max) + std::log2(static_cast<double>(sum))) * kLn2);
   }
 
-  const AttentionArgs& args_;
+  const AttentionProblem& args_;
   const Blas* blas_;
   int64_t block_rows_, block_heads_, rows_, keys_, head_blocks_, row_blocks_;
-  bool own_bias_ = false;  // the mask differs between the rows of a task
+  bool biased_, own_bias_;  // by a mask or slopes, which differ between the rows of a task
+  bool cuts_;               // a query does not see every key
   T scale_;
 };
+
+int32_t Attend(const AttentionProblem& args, AnyopCall* call) {
+  if (const int32_t status = CheckSoftcap(call, args.softcap)) return status;
+  if (args.B == 0 || args.H == 0 || args.S == 0 || (args.E == 0 && !args.lse)) return kAnyopOk;
+  const Blas* blas = nullptr;
+  if (args.T > 0) {
+    if (const int32_t status = GetBlas(call, &blas)) return status;
+  }
+  if (args.q->dtype_bits == 64) return Attention<double>(args, blas).Run(call);
+  return Attention<float>(args, blas).Run(call);
+}
 
 }  // namespace
 }  // namespace anyop
 
 extern "C" int32_t anyop_attention_cpu(const AttentionArgs* args, AnyopCall* call) {
-  if (args->B == 0 || args->H == 0 || args->S == 0 || args->E == 0) return kAnyopOk;
-  const anyop::Blas* blas = nullptr;
-  if (args->T > 0) {
-    if (const int32_t status = anyop::GetBlas(call, &blas)) return status;
-  }
-  if (args->q->dtype_bits == 64) return anyop::Attention<double>(*args, blas).Run(call);
-  return anyop::Attention<float>(*args, blas).Run(call);
+  return anyop::Attend(anyop::ProblemOf(*args, nullptr), call);
+}
+extern "C" int32_t anyop_attention_with_lse_cpu(const AttentionWithLseArgs* args, AnyopCall* call) {
+  return anyop::Attend(anyop::ProblemOf(*args, args->lse), call);
 }

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of attention, a block of queries by all keys at a time.
+// Gradients of attention, a block of queries by all keys that one of them may see at a time.
 //
 // A task is one group of heads of one batch: a thread goes over its queries, recomputes their
 // weights, and adds up the gradients of the group's keys and values in its lane of the workspace,
 // in the same order for any number of threads. Five products of matrices a block: scores,
 // gradients of the weights, and the three results. All is float32 for float16 and bfloat16 (rounded
 // once, at the end), else of q's type. No more than kScores scores exist for each thread, but
-// those of kLeastRows queries.
+// those of kLeastRows queries. lse is float32: float64 divides weights by their sum, where that is
+// 1 but for the rounding of lse.
 #include "anyop/ops/attention_backward.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <vector>
 
 #include "../linear/convert.h"
 #include "../linear/lanes.h"
 #include "../linear/multiply.h"
+#include "attention_problem.h"
 #include "softmax_block.h"
 #include "softmax_gradient.h"
 
@@ -32,7 +36,9 @@ class AttentionGradient {
         blas_(blas),
         group_(args.H / args.G),
         rows_(std::min(args.S, std::clamp(kScores / args.T, kLeastRows, kMostRows))),
-        scale_(args.scale.has ? args.scale.value : 1 / std::sqrt(static_cast<double>(args.D))) {}
+        window_(WindowOf(args)),
+        cuts_(window_.Cuts(args.S)),
+        form_{static_cast<T>(ScaleOf(args)), static_cast<T>(args.softcap)} {}
 
   int32_t Run(AnyopCall* call) {
     const int64_t tasks = args_.B * args_.G, lanes = CountLanes(tasks);
@@ -53,7 +59,7 @@ class AttentionGradient {
  private:
   // q, grad, grad_q: of a block of queries; weights, slopes: rows by keys; the others: of all keys.
   struct Lane {
-    T *q, *grad, *grad_q, *weights, *slopes, *bias, *k, *v, *grad_k, *grad_v;
+    T *q, *grad, *out, *grad_q, *weights, *slopes, *caps, *bias, *k, *v, *clean, *grad_k, *grad_v;
   };
 
   // Divides memory, which may be nullptr to learn how much is needed.
@@ -65,9 +71,20 @@ class AttentionGradient {
       return at;
     };
     const int64_t T_ = args_.T, D = args_.D, E = args_.E;
-    const Lane lane = {take(rows_ * D),  take(rows_ * E), take(rows_ * D), take(rows_ * T_),
-                       take(rows_ * T_), take(T_),        take(T_ * D),    take(T_ * E),
-                       take(T_ * D),     take(T_ * E)};
+    const int64_t scores = rows_ * T_;
+    const Lane lane = {take(rows_ * D),
+                       take(rows_ * E),
+                       take(E),
+                       take(rows_ * D),
+                       take(scores),
+                       take(scores),
+                       take(args_.softcap > 0 ? scores : 0),
+                       take(T_),
+                       take(T_ * D),
+                       take(T_ * E),
+                       take(cuts_ ? T_ * D : 0),
+                       take(T_ * D),
+                       take(T_ * E)};
     *size = size_ = used;
     return lane;
   }
@@ -93,44 +110,67 @@ class AttentionGradient {
     Narrow(from, count * length, AnyopDtypeOf(&to), to.data, at);
   }
 
+  // Keys and values of a group; clean: keys without what is not finite, for products with weights
+  // of 0.
+  struct Group {
+    int64_t b;
+    BlasView<T> k, v, clean;
+  };
+
   void RunTask(int64_t b, int64_t g, const Lane& lane) const {
-    const BlasView<T> k = Read(*args_.k, b, g, 0, args_.T, lane.k);
-    const BlasView<T> v = Read(*args_.v, b, g, 0, args_.T, lane.v);
+    Group group = {
+        b, Read(*args_.k, b, g, 0, args_.T, lane.k), Read(*args_.v, b, g, 0, args_.T, lane.v), {}};
+    group.clean = cuts_ ? Clean(group.k, lane.clean) : group.k;
     std::fill(lane.grad_k, lane.grad_k + args_.T * args_.D, T(0));
     std::fill(lane.grad_v, lane.grad_v + args_.T * args_.E, T(0));
     for (int64_t h = g * group_; h < (g + 1) * group_; ++h) {
-      for (int64_t s = 0; s < args_.S; s += rows_)
-        RunRows({b, h, s, std::min(rows_, args_.S - s)}, k, v, lane);
+      for (int64_t s = 0; s < args_.S; s += rows_) {
+        const int64_t rows = std::min(rows_, args_.S - s), first = window_.First(s);
+        const int64_t keys = std::max<int64_t>(window_.End(s + rows - 1) - first, 0);
+        RunRows({b, h, s, rows, first, keys}, group, lane);
+      }
     }
     if (args_.grad_k) Write(lane.grad_k, *args_.grad_k, b, g, 0, args_.T);
     if (args_.grad_v) Write(lane.grad_v, *args_.grad_v, b, g, 0, args_.T);
   }
 
-  // Queries s to s + rows of one head.
+  // What is not finite shows by the weights of the queries that see it.
+  BlasView<T> Clean(const BlasView<T>& k, T* clean) const {
+    bool finite = true;
+    for (int64_t t = 0; t < args_.T; ++t) finite &= AllFinite(k.At(t, 0), args_.D);
+    if (finite) return k;
+    for (int64_t t = 0; t < args_.T; ++t) {
+      for (int64_t d = 0; d < args_.D; ++d)
+        clean[t * args_.D + d] = std::isfinite(*k.At(t, d)) ? *k.At(t, d) : T(0);
+    }
+    return {clean, false, args_.D};
+  }
+
+  // Queries s to s + rows of one head, keys first to first + keys.
   struct Block {
-    int64_t b, h, s, rows;
+    int64_t b, h, s, rows, first, keys;
+    int64_t Of(const AnyopTensor& x, int64_t row) const {
+      return b * x.strides[0] + h * x.strides[1] + (s + row) * x.strides[2];
+    }
   };
 
-  void RunRows(const Block& block, const BlasView<T>& k, const BlasView<T>& v,
-               const Lane& lane) const {
-    const int64_t rows = block.rows, D = args_.D, E = args_.E;
-    const int64_t keys = args_.causal ? std::min(args_.T, block.s + rows) : args_.T;
+  void RunRows(const Block& block, const Group& group, const Lane& lane) const {
+    const int64_t rows = block.rows, keys = block.keys, D = args_.D, E = args_.E;
     const BlasView<T> q = Read(*args_.q, block.b, block.h, block.s, rows, lane.q);
     const BlasView<T> grad = Read(*args_.grad_out, block.b, block.h, block.s, rows, lane.grad);
-    Product({rows, keys, D}, q, Turned(k), 0, lane.weights, keys);
-    for (int64_t row = 0; row < rows; ++row) SetWeights(block, row, keys, lane);
+    Product({rows, keys, D}, q, Turned(group.k.Part(block.first, 0)), 0, lane.weights, keys);
+    for (int64_t row = 0; row < rows; ++row) SetWeights(block, row, lane);
     const BlasView<T> weights = {lane.weights, false, keys};
-    if (args_.grad_v) Product({keys, E, rows}, Turned(weights), grad, 1, lane.grad_v, E);
+    if (args_.grad_v)
+      Product({keys, E, rows}, Turned(weights), grad, 1, lane.grad_v + block.first * E, E);
     if (!args_.grad_q && !args_.grad_k) return;
-    Product({rows, keys, E}, grad, Turned(v), 0, lane.slopes, keys);
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t at = row * keys;
-      SoftmaxGradient(lane.weights + at, keys, static_cast<T>(scale_), lane.slopes + at);
-    }
+    Product({rows, keys, E}, grad, Turned(group.v.Part(block.first, 0)), 0, lane.slopes, keys);
+    for (int64_t row = 0; row < rows; ++row) SetSlopes(block, row, grad, lane);
     const BlasView<T> slopes = {lane.slopes, false, keys};
-    if (args_.grad_k) Product({keys, D, rows}, Turned(slopes), q, 1, lane.grad_k, D);
+    if (args_.grad_k)
+      Product({keys, D, rows}, Turned(slopes), q, 1, lane.grad_k + block.first * D, D);
     if (!args_.grad_q) return;
-    Product({rows, D, keys}, slopes, k, 0, lane.grad_q, D);
+    Product({rows, D, keys}, slopes, group.clean.Part(block.first, 0), 0, lane.grad_q, D);
     Write(lane.grad_q, *args_.grad_q, block.b, block.h, block.s, rows);
   }
 
@@ -144,32 +184,119 @@ class AttentionGradient {
     if (beta == 0) std::fill(c, c + size.M * ldc, T(0));
   }
 
+  // The keys of the block that a row may see: from, and behind the last.
+  struct Seen {
+    int64_t from, end;
+  };
+  Seen SeenBy(const Block& block, int64_t row) const {
+    const int64_t from =
+        std::clamp<int64_t>(window_.First(block.s + row) - block.first, 0, block.keys);
+    return {from, std::clamp<int64_t>(window_.End(block.s + row) - block.first, from, block.keys)};
+  }
+
   // Scores of one row to weights.
-  void SetWeights(const Block& block, int64_t row, int64_t keys, const Lane& lane) const {
-    const int64_t query = block.s + row;
-    const int64_t visible = args_.causal ? std::min(keys, query + 1) : keys;
+  void SetWeights(const Block& block, int64_t row, const Lane& lane) const {
+    const auto [from, end] = SeenBy(block, row);
+    const int64_t n = end - from, at = row * block.keys + from;
+    const bool biased = args_.mask || args_.alibi_slopes;
+    if (biased) SetBias(block, row, block.first + from, n, lane.bias);
+    T* weights = lane.weights + at;
+    WeightsOf(weights, n, form_, biased ? lane.bias : nullptr, LseOf(block, row),
+              args_.softcap > 0 ? lane.caps + at : nullptr);
+    if constexpr (sizeof(T) == 8) Normalize(block, row, n, weights);
+    std::fill(lane.weights + row * block.keys, weights, T(0));
+    std::fill(weights + n, lane.weights + (row + 1) * block.keys, T(0));
+  }
+
+  void SetBias(const Block& block, int64_t row, int64_t t, int64_t n, T* bias) const {
     if (const AnyopTensor* mask = args_.mask) {
-      const int64_t step = mask->strides[3];
-      const int64_t at =
-          block.b * mask->strides[0] + block.h * mask->strides[1] + query * mask->strides[2];
+      const int64_t step = mask->strides[3], at = block.Of(*mask, row) + t * step;
       if (mask->dtype_bits == 8) {
-        MaskToBias(static_cast<const uint8_t*>(mask->data) + at, step, visible, lane.bias);
+        MaskToBias(static_cast<const uint8_t*>(mask->data) + at, step, n, bias);
       } else {
-        Widen(AnyopDtypeOf(mask), mask->data, at, step, visible, lane.bias);
+        Widen(AnyopDtypeOf(mask), mask->data, at, step, n, bias);
       }
+    } else {
+      std::fill(bias, bias + n, T(0));
     }
-    T* scores = lane.weights + row * keys;
-    // Without features all scores are 0, whatever their factor.
-    SoftmaxOf(scores, visible, args_.D > 0 ? static_cast<T>(scale_) : T(0),
-              args_.mask ? lane.bias : nullptr);
-    std::fill(scores + visible, scores + keys, T(0));
+    if (!args_.alibi_slopes) return;
+    const T slope = static_cast<const float*>(args_.alibi_slopes->data)[block.h];
+    const int64_t place = block.s + row + window_.offset - t;
+    for (int64_t i = 0; i < n; ++i) bias[i] -= slope * static_cast<T>(std::abs(place - i));
+  }
+
+  void Normalize(const Block& block, int64_t row, int64_t n, T* weights) const {
+    const T lse = LseOf(block, row);
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += weights[i];
+    if (args_.sinks) sum += std::exp(static_cast<const float*>(args_.sinks->data)[block.h] - lse);
+    if (std::abs(sum - 1) < 0x1p-22 * (1 + std::abs(lse))) Scale(1 / sum, n, weights);
+  }
+
+  // Gradients of one row's weights to those of its scores before they were scaled.
+  void SetSlopes(const Block& block, int64_t row, const BlasView<T>& grad, const Lane& lane) const {
+    const auto [from, end] = SeenBy(block, row);
+    const int64_t at = row * block.keys + from, n = end - from;
+    Widen(AnyopDtypeOf(args_.out), args_.out->data, block.Of(*args_.out, row), 1, args_.E,
+          lane.out);
+    double delta = DotOf(lane.out, grad.At(row, 0), args_.E);
+    if (args_.grad_lse) delta -= Of(*args_.grad_lse, block, row);
+    SlopesOf(lane.weights + at, n, form_, args_.softcap > 0 ? lane.caps + at : nullptr,
+             static_cast<T>(delta), lane.slopes + at);
+    std::fill(lane.slopes + row * block.keys, lane.slopes + at, T(0));
+    std::fill(lane.slopes + at + n, lane.slopes + (row + 1) * block.keys, T(0));
+  }
+
+  // Of a contiguous (B, H, S).
+  float Of(const AnyopTensor& x, const Block& block, int64_t row) const {
+    return static_cast<const float*>(
+        x.data)[(block.b * args_.H + block.h) * args_.S + block.s + row];
+  }
+  // Nothing was seen: all weights are 0, whatever is subtracted.
+  T LseOf(const Block& block, int64_t row) const {
+    const T lse = Of(*args_.lse, block, row);
+    return lse == -std::numeric_limits<T>::infinity() ? T(0) : lse;
   }
 
   const AttentionBackwardArgs& args_;
   const Blas* blas_;
   int64_t group_, rows_, size_ = 0;
-  double scale_;
+  KeyWindow window_;
+  bool cuts_;  // a query does not see every key
+  ScoreForm<T> form_;
 };
+
+// Each by one thread, in the order of its queries.
+template <typename T>
+void SetSinkGradients(const AttentionBackwardArgs& args, AnyopCall* call) {
+  auto* grad_sinks = static_cast<float*>(args.grad_sinks->data);
+  ParallelFor(call, args.H, 1, [&](int64_t begin, int64_t end) {
+    std::vector<T> rows(2 * static_cast<size_t>(args.E) + 1);
+    T* out = rows.data();
+    T* grad = out + args.E;
+    for (int64_t h = begin; h < end; ++h) {
+      const float sink = static_cast<const float*>(args.sinks->data)[h];
+      double sum = 0;
+      for (int64_t b = 0; b < args.B; ++b) {
+        for (int64_t s = 0; s < args.S; ++s) {
+          const int64_t at = (b * args.H + h) * args.S + s;
+          const auto read = [&](const AnyopTensor& x, T* to) {
+            Widen(AnyopDtypeOf(&x), x.data, b * x.strides[0] + h * x.strides[1] + s * x.strides[2],
+                  1, args.E, to);
+          };
+          read(*args.out, out);
+          read(*args.grad_out, grad);
+          double delta = DotOf(out, grad, args.E);
+          if (args.grad_lse) delta -= static_cast<const float*>(args.grad_lse->data)[at];
+          const float lse = static_cast<const float*>(args.lse->data)[at];
+          sum -=
+              std::exp(static_cast<double>(sink) - (std::isinf(lse) && lse < 0 ? 0 : lse)) * delta;
+        }
+      }
+      grad_sinks[h] = static_cast<float>(sum);
+    }
+  });
+}
 
 void FillWithZeros(const AnyopTensor* tensor) {
   if (!tensor) return;
@@ -179,18 +306,28 @@ void FillWithZeros(const AnyopTensor* tensor) {
   std::fill(data, data + bytes, char{0});
 }
 
+int32_t Differentiate(const AttentionBackwardArgs& args, AnyopCall* call) {
+  const bool is_double = args.q->dtype_bits == 64;
+  if (args.grad_sinks && args.sinks) {
+    is_double ? SetSinkGradients<double>(args, call) : SetSinkGradients<float>(args, call);
+  } else {
+    FillWithZeros(args.grad_sinks);
+  }
+  if (args.B == 0 || args.H == 0 || args.S == 0 || args.T == 0) {
+    for (const AnyopTensor* result : {args.grad_q, args.grad_k, args.grad_v}) FillWithZeros(result);
+    return kAnyopOk;
+  }
+  const Blas* blas = nullptr;
+  if (const int32_t status = GetBlas(call, &blas)) return status;
+  if (is_double) return AttentionGradient<double>(args, blas).Run(call);
+  return AttentionGradient<float>(args, blas).Run(call);
+}
+
 }  // namespace
 }  // namespace anyop
 
 extern "C" int32_t anyop_attention_backward_cpu(const AttentionBackwardArgs* args,
                                                 AnyopCall* call) {
-  if (args->B == 0 || args->H == 0 || args->S == 0 || args->T == 0) {
-    for (const AnyopTensor* result : {args->grad_q, args->grad_k, args->grad_v})
-      anyop::FillWithZeros(result);
-    return kAnyopOk;
-  }
-  const anyop::Blas* blas = nullptr;
-  if (const int32_t status = anyop::GetBlas(call, &blas)) return status;
-  if (args->q->dtype_bits == 64) return anyop::AttentionGradient<double>(*args, blas).Run(call);
-  return anyop::AttentionGradient<float>(*args, blas).Run(call);
+  if (const int32_t status = anyop::CheckSoftcap(call, args->softcap)) return status;
+  return anyop::Differentiate(*args, call);
 }

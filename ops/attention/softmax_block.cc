@@ -106,6 +106,12 @@ void UpdateByKey(const SoftmaxBlock<T>& b) {
     for (int64_t j = 0; j < b.rows; ++j)
       x[j] = static_cast<T>(key) < b.visible[j] ? x[j] : kNothing<T>;
   }
+  for (int64_t key = 0; b.hidden && key < b.keys; ++key) {
+    T* x = b.scores + key * b.rows;
+#pragma omp simd
+    for (int64_t j = 0; j < b.rows; ++j)
+      x[j] = static_cast<T>(key) < b.hidden[j] ? kNothing<T> : x[j];
+  }
   int64_t row = 0;
   for (; row + kStrip <= b.rows; row += kStrip)
     UpdateStrip(b, row, std::integral_constant<int64_t, kStrip>());
@@ -114,10 +120,14 @@ void UpdateByKey(const SoftmaxBlock<T>& b) {
 
 template <typename T>
 void UpdateRow(const SoftmaxBlock<T>& b, int64_t row) {
-  const int64_t n = b.visible ? static_cast<int64_t>(b.visible[row]) : b.keys;
+  const int64_t from = b.hidden ? static_cast<int64_t>(std::min(b.hidden[row], b.visible[row])) : 0;
+  const int64_t n = (b.visible ? static_cast<int64_t>(b.visible[row]) : b.keys) - from;
   T* x = b.scores + row * b.keys;
+  std::fill(x, x + from, T(0));
+  std::fill(x + from + n, x + b.keys, T(0));
+  x += from;
   if (b.bias) {
-    const T* bias = b.bias + (b.own_bias ? row * b.keys : 0);
+    const T* bias = b.bias + (b.own_bias ? row * b.keys : 0) + from;
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) x[i] += bias[i] * static_cast<T>(kLog2E);
   }
@@ -130,7 +140,6 @@ void UpdateRow(const SoftmaxBlock<T>& b, int64_t row) {
     x[i] = Exp2(x[i] - base);
     sum += x[i];
   }
-  std::fill(x + n, x + b.keys, T(0));
   JoinRow(b, row, max, sum);
 }
 
@@ -151,6 +160,23 @@ ANYOP_CPU_CLONES void MaskFloat(const uint8_t* may, int64_t step, int64_t n, flo
   if (step == 1) return MaskRow(may, 1, n, to);
   MaskRow(may, step, n, to);
 }
+
+template <typename T>
+void CapScores(T cap, int64_t n, T* x) {
+  const T share = 1 / cap;
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) x[i] = cap * cpu::Tanh(x[i] * share);
+}
+ANYOP_CPU_CLONES void CapFloat(float cap, int64_t n, float* x) { CapScores(cap, n, x); }
+
+template <typename T>
+bool IsFinite(const T* x, int64_t n) {
+  T sum = 0;  // 0 times what is not finite is NaN
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += x[i] * 0;
+  return sum == 0;
+}
+ANYOP_CPU_CLONES bool IsFiniteFloat(const float* x, int64_t n) { return IsFinite(x, n); }
 
 ANYOP_CPU_CLONES void ScaleFloat(float factor, int64_t n, float* x) { Multiply(factor, n, x); }
 
@@ -181,6 +207,12 @@ void MaskToBias(const uint8_t* may, int64_t step, int64_t n, float* to) {
 void MaskToBias(const uint8_t* may, int64_t step, int64_t n, double* to) {
   MaskRow(may, step, n, to);
 }
+
+void Cap(float cap, int64_t n, float* x) { CapFloat(cap, n, x); }
+void Cap(double cap, int64_t n, double* x) { CapScores(cap, n, x); }
+
+bool AllFinite(const float* x, int64_t n) { return IsFiniteFloat(x, n); }
+bool AllFinite(const double* x, int64_t n) { return IsFinite(x, n); }
 
 void Scale(float factor, int64_t n, float* x) { ScaleFloat(factor, n, x); }
 void Scale(double factor, int64_t n, double* x) { Multiply(factor, n, x); }

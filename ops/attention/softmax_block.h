@@ -16,7 +16,8 @@ struct SoftmaxBlock {
   int64_t keys;
   const T* bias;     // added to the scores, in units of 1; nullptr: none
   bool own_bias;     // laid out as the scores, else one number for each key
-  const T* visible;  // how many of the keys each row may see; nullptr: all
+  const T* visible;  // each row may see keys below this; nullptr: all
+  const T* hidden;   // and from this on, at most visible; nullptr: 0
   T* max;
   T* sum;
   T* out;  // rows of E, sums of weighted values so far
@@ -32,6 +33,14 @@ void UpdateSoftmax(const SoftmaxBlock<double>& block);
 // to[i] = 0 where may[i * step], else -inf.
 void MaskToBias(const uint8_t* may, int64_t step, int64_t n, float* to);
 void MaskToBias(const uint8_t* may, int64_t step, int64_t n, double* to);
+
+// x = cap tanh(x / cap).
+void Cap(float cap, int64_t n, float* x);
+void Cap(double cap, int64_t n, double* x);
+
+// Neither NaN nor infinity.
+bool AllFinite(const float* x, int64_t n);
+bool AllFinite(const double* x, int64_t n);
 
 // x *= factor.
 void Scale(float factor, int64_t n, float* x);

@@ -10,67 +10,80 @@ namespace anyop {
 namespace {
 
 using cpu::Apply;
-using cpu::FoldBlock;
-using cpu::kLog2E;
 using cpu::SumBlock;
 
 template <typename T>
-inline void ToWeights(T* x, int64_t n, T scale, const T* bias) {
-  const T factor = scale * kLog2E<T>;
-  if (bias) {
-    Apply(n, [factor](T v, T b) { return v * factor + b * kLog2E<T>; }, x, x, bias);
+inline void ToWeights(T* x, int64_t n, ScoreForm<T> form, const T* bias, T lse, T* caps) {
+  const T scale = form.scale, cap = form.softcap;
+  if (caps) {
+    const T share = scale / cap;
+    Apply(n, [=](T v) { return cpu::Tanh(v * share); }, x, x);
+    Apply(n, [](T v) { return 1 - v * v; }, caps, x);
+    Apply(n, [=](T v) { return v * cap - lse; }, x, x);
   } else {
-    Apply(n, [factor](T v) { return v * factor; }, x, x);
+    Apply(n, [=](T v) { return v * scale - lse; }, x, x);
   }
-  constexpr T kNothing = -cpu::Bits<T>::kInfinity;
-  const auto greater = [](T a, T b) { return a < b ? b : a; };
-  const T most = FoldBlock(kNothing, greater, [](T v) { return v; }, n, x);
-  const T base = most == kNothing ? 0 : most;
-  Apply(n, [base](T v) { return cpu::Exp2Negative(v - base); }, x, x);
-  double sum = 0;
-  cpu::ForBlocks(
-      n, [&](int64_t at, int64_t size) { sum += SumBlock(size, [](T v) { return v; }, x + at); });
-  const T share = sum == 0 ? T(0) : static_cast<T>(1 / sum);
-  Apply(n, [share](T v) { return v * share; }, x, x);
+  if (bias) Apply(n, [](T v, T b) { return v + b; }, x, x, bias);
+  Apply(n, [](T v) { return cpu::Exp(v); }, x, x);
 }
 
 template <typename T>
-inline void ToSlopes(const T* weight, int64_t n, T scale, T* grad) {
-  double dot = 0;
-  cpu::ForBlocks(n, [&](int64_t at, int64_t size) {
-    dot += SumBlock(
-        size, [](T w, T g) { return w * g; }, weight + at, static_cast<const T*>(grad + at));
-  });
-  const T mean = static_cast<T>(dot);
-  Apply(n, [=](T w, T g) { return w * (g - mean) * scale; }, grad, weight, grad);
+inline void ToSlopes(const T* weight, int64_t n, T scale, const T* caps, T delta, T* grad) {
+  Apply(n, [=](T w, T g) { return w * (g - delta) * scale; }, grad, weight, grad);
+  if (caps) Apply(n, [](T g, T c) { return g * c; }, grad, grad, caps);
 }
 
-ANYOP_CPU_CLONES void ToWeightsFloat(float* x, int64_t n, float scale, const float* bias) {
-  ToWeights(x, n, scale, bias);
+template <typename T>
+inline double SumOfProducts(const T* a, const T* b, int64_t n) {
+  double dot = 0;
+  cpu::ForBlocks(n, [&](int64_t at, int64_t size) {
+    dot += SumBlock(size, [](T x, T y) { return x * y; }, a + at, b + at);
+  });
+  return dot;
 }
-ANYOP_CPU_CLONES void ToWeightsDouble(double* x, int64_t n, double scale, const double* bias) {
-  ToWeights(x, n, scale, bias);
+
+ANYOP_CPU_CLONES void ToWeightsFloat(float* x, int64_t n, ScoreForm<float> form, const float* bias,
+                                     float lse, float* caps) {
+  ToWeights(x, n, form, bias, lse, caps);
 }
-ANYOP_CPU_CLONES void ToSlopesFloat(const float* weight, int64_t n, float scale, float* grad) {
-  ToSlopes(weight, n, scale, grad);
+ANYOP_CPU_CLONES void ToWeightsDouble(double* x, int64_t n, ScoreForm<double> form,
+                                      const double* bias, double lse, double* caps) {
+  ToWeights(x, n, form, bias, lse, caps);
 }
-ANYOP_CPU_CLONES void ToSlopesDouble(const double* weight, int64_t n, double scale, double* grad) {
-  ToSlopes(weight, n, scale, grad);
+ANYOP_CPU_CLONES void ToSlopesFloat(const float* weight, int64_t n, float scale, const float* caps,
+                                    float delta, float* grad) {
+  ToSlopes(weight, n, scale, caps, delta, grad);
+}
+ANYOP_CPU_CLONES void ToSlopesDouble(const double* weight, int64_t n, double scale,
+                                     const double* caps, double delta, double* grad) {
+  ToSlopes(weight, n, scale, caps, delta, grad);
+}
+ANYOP_CPU_CLONES double DotFloat(const float* a, const float* b, int64_t n) {
+  return SumOfProducts(a, b, n);
+}
+ANYOP_CPU_CLONES double DotDouble(const double* a, const double* b, int64_t n) {
+  return SumOfProducts(a, b, n);
 }
 
 }  // namespace
 
-void SoftmaxOf(float* x, int64_t n, float scale, const float* bias) {
-  ToWeightsFloat(x, n, scale, bias);
+void WeightsOf(float* x, int64_t n, ScoreForm<float> form, const float* bias, float lse,
+               float* caps) {
+  ToWeightsFloat(x, n, form, bias, lse, caps);
 }
-void SoftmaxOf(double* x, int64_t n, double scale, const double* bias) {
-  ToWeightsDouble(x, n, scale, bias);
+void WeightsOf(double* x, int64_t n, ScoreForm<double> form, const double* bias, double lse,
+               double* caps) {
+  ToWeightsDouble(x, n, form, bias, lse, caps);
 }
-void SoftmaxGradient(const float* weight, int64_t n, float scale, float* grad) {
-  ToSlopesFloat(weight, n, scale, grad);
+void SlopesOf(const float* weight, int64_t n, ScoreForm<float> form, const float* caps, float delta,
+              float* grad) {
+  ToSlopesFloat(weight, n, form.scale, caps, delta, grad);
 }
-void SoftmaxGradient(const double* weight, int64_t n, double scale, double* grad) {
-  ToSlopesDouble(weight, n, scale, grad);
+void SlopesOf(const double* weight, int64_t n, ScoreForm<double> form, const double* caps,
+              double delta, double* grad) {
+  ToSlopesDouble(weight, n, form.scale, caps, delta, grad);
 }
+double DotOf(const float* a, const float* b, int64_t n) { return DotFloat(a, b, n); }
+double DotOf(const double* a, const double* b, int64_t n) { return DotDouble(a, b, n); }
 
 }  // namespace anyop

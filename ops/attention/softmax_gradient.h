@@ -7,13 +7,27 @@
 
 namespace anyop {
 
-// x = softmax(scale x + bias), n numbers; zeros where all of that is -inf. bias may be nullptr.
-void SoftmaxOf(float* x, int64_t n, float scale, const float* bias);
-void SoftmaxOf(double* x, int64_t n, double scale, const double* bias);
+// A score is cap(scale x), cap(x) = softcap tanh(x / softcap); softcap 0: scale x.
+template <typename T>
+struct ScoreForm {
+  T scale, softcap;
+};
 
-// grad = scale weight (grad - sum(weight grad)): gradients of the weights to those of the scores
-// before they were scaled.
-void SoftmaxGradient(const float* weight, int64_t n, float scale, float* grad);
-void SoftmaxGradient(const double* weight, int64_t n, double scale, double* grad);
+// x = exp(score - lse + bias), n numbers; bias may be nullptr. caps, where scores are capped: their
+// derivative by scale x.
+void WeightsOf(float* x, int64_t n, ScoreForm<float> form, const float* bias, float lse,
+               float* caps);
+void WeightsOf(double* x, int64_t n, ScoreForm<double> form, const double* bias, double lse,
+               double* caps);
+
+// grad = scale weight caps (grad - delta): gradients of the weights to those of x. caps may be
+// nullptr: 1.
+void SlopesOf(const float* weight, int64_t n, ScoreForm<float> form, const float* caps, float delta,
+              float* grad);
+void SlopesOf(const double* weight, int64_t n, ScoreForm<double> form, const double* caps,
+              double delta, double* grad);
+
+double DotOf(const float* a, const float* b, int64_t n);
+double DotOf(const double* a, const double* b, int64_t n);
 
 }  // namespace anyop

@@ -61,28 +61,48 @@ def attention(
     mask: Array | None = None,
     scale: float | None = None,
     causal: bool = False,
+    *,
+    offset: int = 0,
+    window_left: int = -1,
+    window_right: int = -1,
+    softcap: float = 0.0,
+    sinks: Array | None = None,
+    alibi_slopes: Array | None = None,
     out: Array | None = None,
 ) -> Array:
     """Scaled dot-product attention, heads in groups that share keys and values.
 
-    q:        (B, H, S, D) float32, float16, bfloat16 or float64, last dimension contiguous; queries, S
-              for each of the H heads.
-    k:        (B, G, T, D) dtype of q, last dimension contiguous; keys, T for each of the G groups of
-              heads.
-    v:        (B, G, T, E) dtype of q, last dimension contiguous; values, E features for each key.
-    mask:     broadcastable to (B, H, S, T) dtype of q, bool or float32, any strides, or None; bool:
-              where a query may attend; otherwise added to the scores. A query that may attend nowhere
-              gets 0.
-    scale:    float or None, default None; factor of the scores; None: 1 / sqrt(D).
-    causal:   bool, default False; query s attends to keys 0 to s only.
-    Returns   (B, H, S, E), new unless given, dtype of q. On a device it runs on the current stream, and
-              never waits.
-    Requires  G > 0; H % G == 0.
-    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes  out[b,h,s] = sum_t(softmax_t(scale * q[b,h,s].k[b,g,t] + mask[b,h,s,t]) * v[b,g,t]), g = h
-              // (H/G)
-    Source    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; Ainslie et al. 2023, arXiv:2305.13245
-              (groups); block by block as in Milakov & Gimelshein 2018, arXiv:1805.02867
+    q:             (B, H, S, D) float32, float16, bfloat16 or float64, last dimension contiguous;
+                   queries, S for each of the H heads.
+    k:             (B, G, T, D) dtype of q, last dimension contiguous; keys, T for each of the G groups
+                   of heads.
+    v:             (B, G, T, E) dtype of q, last dimension contiguous; values, E features for each key.
+    mask:          broadcastable to (B, H, S, T) dtype of q, bool or float32, any strides, or None;
+                   bool: where a query may attend; otherwise added to the scores. A query that may
+                   attend nowhere gets 0.
+    scale:         float or None, default None; factor of the scores; None: 1 / sqrt(D).
+    causal:        bool, default False; query s attends to keys up to s + offset only.
+    offset:        int, default 0; query s lies at key s + offset; T - S aligns the last query with the
+                   last key.
+    window_left:   int, default -1; keys before its own that a query may attend to; -1: all.
+    window_right:  int, default -1; keys behind its own, likewise.
+    softcap:       float, default 0.0; scores become softcap * tanh(score / softcap), before mask and
+                   slopes are added; 0: they stay.
+    sinks:         (H,) float32, contiguous, or None; one for each head: a score without a value, which
+                   takes its share of the weights.
+    alibi_slopes:  (H,) float32, contiguous, or None; one for each head: slope * |s + offset - t| is
+                   subtracted from the scores.
+    Returns        (B, H, S, E), new unless given, dtype of q. On a device it runs on the current
+                   stream, and never waits.
+    Requires       G > 0; H % G == 0; -1 <= window_left; -1 <= window_right.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       out[b,h,s] = sum_t(p[t] * v[b,g,t]), g = h // (H/G); p = softmax_t(score[t]), with
+                   exp(sinks[h]) more in its sum; score[t] = cap(scale * q[b,h,s].k[b,g,t]) +
+                   mask[b,h,s,t] - alibi_slopes[h] * |s + offset - t|, cap(x) = softcap * tanh(x /
+                   softcap)
+    Source         Vaswani et al. 2017, arXiv:1706.03762, eq. 1; Ainslie et al. 2023, arXiv:2305.13245
+                   (groups); block by block as in Milakov & Gimelshein 2018, arXiv:1805.02867
     """
     ...
 
@@ -91,38 +111,122 @@ def attention_backward(
     q: Array,
     k: Array,
     v: Array,
+    out: Array,
+    lse: Array,
+    grad_lse: Array | None = None,
     mask: Array | None = None,
     scale: float | None = None,
     causal: bool = False,
+    *,
+    offset: int = 0,
+    window_left: int = -1,
+    window_right: int = -1,
+    softcap: float = 0.0,
+    sinks: Array | None = None,
+    alibi_slopes: Array | None = None,
     grad_q: Array | None = None,
     grad_k: Array | None = None,
     grad_v: Array | None = None,
-) -> tuple[Array | None, Array | None, Array | None]:
-    """Gradients of attention; the mask has none.
+    grad_sinks: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None, Array | None]:
+    """Gradients of attention and attention_with_lse; mask and slopes have none.
 
-    grad_out:  (B, H, S, E) float32, float16, bfloat16 or float64, last dimension contiguous; gradient
-               of the result of attention.
-    q:         (B, H, S, D) dtype of grad_out, last dimension contiguous; queries, S for each of the H
-               heads.
-    k:         (B, G, T, D) dtype of grad_out, last dimension contiguous; keys, T for each of the G
-               groups of heads.
-    v:         (B, G, T, E) dtype of grad_out, last dimension contiguous; values, E features for each
-               key.
-    mask:      broadcastable to (B, H, S, T) dtype of grad_out, bool or float32, any strides, or None;
-               bool: where a query may attend; otherwise added to the scores. A query that may attend
-               nowhere has gradient 0.
-    scale:     float or None, default None; factor of the scores; None: 1 / sqrt(D).
-    causal:    bool, default False; query s attends to keys 0 to s only.
-    Returns    grad_q: (B, H, S, D), new unless given, dtype of grad_out, made only when wanted; grad_k:
-               (B, G, T, D), new unless given, dtype of grad_out, made only when wanted; grad_v: (B, G,
-               T, E), new unless given, dtype of grad_out, made only when wanted. On a device it runs on
-               the current stream, and never waits.
-    Requires   G > 0; H % G == 0.
-    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
-    Computes   with p[b,h,s,t] the weights of attention and w = scale * p * (grad_out.v - sum_t(p *
-               grad_out.v)): grad_q = sum_t w * k; grad_k = sum over s and the heads of the group of w *
-               q; grad_v = likewise of p * grad_out
-    Source     derivative of Vaswani et al. 2017, arXiv:1706.03762, eq. 1
+    grad_out:      (B, H, S, E) float32, float16, bfloat16 or float64, last dimension contiguous;
+                   gradient of out.
+    q:             (B, H, S, D) dtype of grad_out, last dimension contiguous; queries, S for each of the
+                   H heads.
+    k:             (B, G, T, D) dtype of grad_out, last dimension contiguous; keys, T for each of the G
+                   groups of heads.
+    v:             (B, G, T, E) dtype of grad_out, last dimension contiguous; values, E features for
+                   each key.
+    out:           (B, H, S, E) dtype of grad_out, last dimension contiguous; the result of the forward
+                   call.
+    lse:           (B, H, S) float32, contiguous; that of attention_with_lse, likewise.
+    grad_lse:      (B, H, S) float32, contiguous, or None; gradient of lse.
+    mask:          broadcastable to (B, H, S, T) dtype of grad_out, bool or float32, any strides, or
+                   None; bool: where a query may attend; otherwise added to the scores. A query that may
+                   attend nowhere has gradient 0.
+    scale:         float or None, default None; factor of the scores; None: 1 / sqrt(D).
+    causal:        bool, default False; query s attends to keys up to s + offset only.
+    offset:        int, default 0; query s lies at key s + offset; T - S aligns the last query with the
+                   last key.
+    window_left:   int, default -1; keys before its own that a query may attend to; -1: all.
+    window_right:  int, default -1; keys behind its own, likewise.
+    softcap:       float, default 0.0; scores become softcap * tanh(score / softcap), before mask and
+                   slopes are added; 0: they stay.
+    sinks:         (H,) float32, contiguous, or None; one for each head: a score without a value, which
+                   takes its share of the weights.
+    alibi_slopes:  (H,) float32, contiguous, or None; one for each head: slope * |s + offset - t| is
+                   subtracted from the scores.
+    Returns        grad_q: (B, H, S, D), new unless given, dtype of grad_out, made only when wanted;
+                   grad_k: (B, G, T, D), new unless given, dtype of grad_out, made only when wanted;
+                   grad_v: (B, G, T, E), new unless given, dtype of grad_out, made only when wanted;
+                   grad_sinks: (H,), new unless given, dtype float32, made only when wanted. On a device
+                   it runs on the current stream, and never waits.
+    Requires       G > 0; H % G == 0; -1 <= window_left; -1 <= window_right.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       with score as in attention, p[b,h,s,t] = exp(score - lse), delta[b,h,s] =
+                   grad_out.out - grad_lse and w = p * (grad_out.v - delta) * cap'(scale * q.k) * scale:
+                   grad_q = sum_t(w * k); grad_k = sum over s and the heads of the group of w * q;
+                   grad_v = likewise of p * grad_out; grad_sinks[h] = -sum_(b,s)(exp(sinks[h] - lse) *
+                   delta)
+    Source         derivative of Vaswani et al. 2017, arXiv:1706.03762, eq. 1
+    """
+    ...
+
+def attention_with_lse(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    scale: float | None = None,
+    causal: bool = False,
+    *,
+    offset: int = 0,
+    window_left: int = -1,
+    window_right: int = -1,
+    softcap: float = 0.0,
+    sinks: Array | None = None,
+    alibi_slopes: Array | None = None,
+    out: Array | None = None,
+    lse: Array | None = None,
+) -> tuple[Array, Array]:
+    """attention, and the logarithm of each query's denominator: parts of one softmax can be joined by it.
+
+    q:             (B, H, S, D) float32, float16, bfloat16 or float64, last dimension contiguous;
+                   queries, S for each of the H heads.
+    k:             (B, G, T, D) dtype of q, last dimension contiguous; keys, T for each of the G groups
+                   of heads.
+    v:             (B, G, T, E) dtype of q, last dimension contiguous; values, E features for each key.
+    mask:          broadcastable to (B, H, S, T) dtype of q, bool or float32, any strides, or None;
+                   bool: where a query may attend; otherwise added to the scores. A query that may
+                   attend nowhere gets 0.
+    scale:         float or None, default None; factor of the scores; None: 1 / sqrt(D).
+    causal:        bool, default False; query s attends to keys up to s + offset only.
+    offset:        int, default 0; query s lies at key s + offset; T - S aligns the last query with the
+                   last key.
+    window_left:   int, default -1; keys before its own that a query may attend to; -1: all.
+    window_right:  int, default -1; keys behind its own, likewise.
+    softcap:       float, default 0.0; scores become softcap * tanh(score / softcap), before mask and
+                   slopes are added; 0: they stay.
+    sinks:         (H,) float32, contiguous, or None; one for each head: a score without a value, which
+                   takes its share of the weights.
+    alibi_slopes:  (H,) float32, contiguous, or None; one for each head: slope * |s + offset - t| is
+                   subtracted from the scores.
+    Returns        out: (B, H, S, E), new unless given, dtype of q; lse: (B, H, S), new unless given,
+                   dtype float32, natural logarithm of the sum of all weights before they are divided by
+                   it, sinks included; -inf where that is 0. On a device it runs on the current stream,
+                   and never waits.
+    Requires       G > 0; H % G == 0; -1 <= window_left; -1 <= window_right.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       out[b,h,s] = sum_t(p[t] * v[b,g,t]), g = h // (H/G); p = softmax_t(score[t]), with
+                   exp(sinks[h]) more in its sum; score[t] = cap(scale * q[b,h,s].k[b,g,t]) +
+                   mask[b,h,s,t] - alibi_slopes[h] * |s + offset - t|, cap(x) = softcap * tanh(x /
+                   softcap); lse[b,h,s] = log(sum_t(exp(score[t])) + exp(sinks[h]))
+    Source         Vaswani et al. 2017, arXiv:1706.03762, eq. 1; Ainslie et al. 2023, arXiv:2305.13245
+                   (groups); block by block as in Milakov & Gimelshein 2018, arXiv:1805.02867
     """
     ...
 

@@ -102,7 +102,7 @@ Tensor Encoder::Attend(const Layer& layer, const Tensor& x) const {
   const Tensor qkv = anyop::linear(x, layer.qkv.weight, layer.qkv.bias);
   auto part = [&](int64_t i) { return Heads(qkv.data<float>() + i * D, T, H, D, 3 * D); };
   const Tensor heads = Tensor::New(kAnyopFloat32, {T, D});
-  anyop::attention(part(0), part(1), part(2), {}, std::nullopt, false,
+  anyop::attention(part(0), part(1), part(2), {}, std::nullopt, false, 0, -1, -1, 0.0, {}, {},
                    Heads(heads.data<float>(), T, H, D, D));
   const Tensor attended = anyop::linear(heads, layer.attended.weight, layer.attended.bias);
   return Norm(layer.attended_norm, x, attended);

@@ -41,8 +41,13 @@ class Rule:
             for param, shape, middle in zip(params, shapes, middles)
         ]
         self.sizes = {f"g{place}": size for place, size in enumerate(full)}
+        letters = [
+            letter
+            for letter in operator.metadata["independent"]
+            if all(_has(param, letter) for param in kept)
+        ]
         for param, shape, own in zip(params, shapes, factors):
-            for dim, letter in _letters(param, len(shape), operator.metadata["independent"]):
+            for dim, letter in _letters(param, len(shape), letters):
                 if not (param["shape"]["expand"] and _is_one(shape[dim])):
                     own[dim] = f"l{letter}"
                     self.sizes[own[dim]] = shape[dim]
@@ -173,6 +178,10 @@ def _factors(
         for place, size in enumerate(middle)
     ]
     return own + [None] * (len(shape) - len(middle))
+
+
+def _has(param: Mapping[str, Any], letter: str) -> bool:
+    return letter in [*param["shape"]["before"], *param["shape"]["after"]]
 
 
 def _letters(

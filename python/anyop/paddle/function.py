@@ -81,11 +81,13 @@ def _entry(operator: Operator, layer: type[PyLayer], gradient: Gradient | None) 
 def _by_way(operator: Operator, other: Operator) -> Entry:
     """Another operator runs instead, whose gradient is recorded; its first results are the operator's."""
     count, bind, results = operator.count, operator.bind, len(operator.results)
+    positional, keywords = operator.positional, operator.keywords
 
     def entry(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = bind(args, kwargs)
         _unwanted(operator, values[count:])
-        found = entries[other.name](tuple(values[:count]), {})
+        named = dict(zip(keywords, values[positional:count]))
+        found = entries[other.name](tuple(values[:positional]), named)
         return found[0] if results == 1 else found[:results]
 
     return entry

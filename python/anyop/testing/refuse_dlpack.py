@@ -136,7 +136,7 @@ def _stretched(good: Good, sizes: Sizes) -> tuple[dict[str, Any], bool]:
         dtype = numpy_dtype(good.choice.names[param["name"]])
         overflows |= product(shape) * dtype.itemsize >= 2**63
         one = np.zeros(1, dtype)
-        if product(shape) < 2**20:
+        if max((product(shape), *shape)) < 2**20:  # NumPy holds no empty array of huge sizes
             arguments[param["name"]] = np.zeros(shape, dtype)
         else:
             arguments[param["name"]] = DlpackArray(

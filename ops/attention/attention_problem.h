@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What attention is asked for, as the kernels of all devices read it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "anyop/kernel.h"
+
+namespace anyop {
+
+// Which keys a query may see: query s lies at key s + offset, and sees `left` keys before it and
+// `right` behind it.
+struct KeyWindow {
+  static constexpr int64_t kFar = int64_t{1} << 60;  // no bound; sums with it do not overflow
+  int64_t T, offset, left, right;
+
+  KeyWindow(int64_t T, bool causal, int64_t offset, int64_t window_left, int64_t window_right)
+      : T(T),
+        offset(std::clamp(offset, -kFar, kFar)),
+        left(window_left < 0 ? 2 * kFar : std::min(window_left, 2 * kFar)),
+        right(window_right < 0 ? 2 * kFar : std::min(window_right, 2 * kFar)) {
+    if (causal) right = std::min<int64_t>(right, 0);
+  }
+  // Keys First(s) to End(s) - 1; none where First(s) >= End(s). Both grow with s.
+  int64_t First(int64_t s) const { return std::clamp<int64_t>(s + offset - left, 0, T); }
+  int64_t End(int64_t s) const { return std::clamp<int64_t>(s + offset + right + 1, 0, T); }
+  bool Cuts(int64_t S) const { return S > 0 && (First(S - 1) > 0 || End(0) < T); }
+};
+
+struct AttentionProblem {
+  const AnyopTensor *q, *k, *v, *mask, *sinks, *slopes, *out, *lse;  // lse: nullptr if not wanted
+  int64_t B, H, G, S, T, D, E;
+  KeyWindow window;
+  double scale, softcap;  // softcap 0: none
+};
+
+template <typename Args>
+KeyWindow WindowOf(const Args& args) {
+  return KeyWindow(args.T, args.causal, args.offset, args.window_left, args.window_right);
+}
+
+// Without features all scores are 0, whatever their factor.
+template <typename Args>
+double ScaleOf(const Args& args) {
+  if (args.D == 0) return 1;
+  return args.scale.has ? args.scale.value : 1 / std::sqrt(static_cast<double>(args.D));
+}
+
+template <typename Args>
+AttentionProblem ProblemOf(const Args& args, const AnyopTensor* lse) {
+  return {args.q,   args.k, args.v, args.mask,      args.sinks,    args.alibi_slopes,
+          args.out, lse,    args.B, args.H,         args.G,        args.S,
+          args.T,   args.D, args.E, WindowOf(args), ScaleOf(args), args.softcap};
+}
+
+inline int32_t CheckSoftcap(AnyopCall* call, double softcap) {
+  if (softcap >= 0 && std::isfinite(softcap)) return kAnyopOk;
+  char text[96];
+  std::snprintf(text, sizeof text, "softcap is %g, expected a finite number of at least 0",
+                softcap);
+  return call->fail(call, kAnyopValueError, text);
+}
+
+}  // namespace anyop
