@@ -317,3 +317,46 @@ def test_rows_out_of_range(name):
         for ends in ([0, 6], [3, 1, 5, 2], [far, -far - 1], [-far, far], [-far], [0, 2, 9, far]):
             found = there(**given, cu_seqlens=np.array(ends, np.int32))
             assert all(np.isfinite(a).all() for a in arrays(found))
+
+
+ATTENTION = [name for name in ("attention", "attention_with_lse") if name in DRAWN]
+# H, G, S, T, D, E: tiles with and without a rest, one query, features of each kind of tile.
+HEADS = [
+    (2, 1, 130, 200, 64, 64), (4, 2, 1, 300, 128, 100), (1, 1, 70, 129, 200, 13), (2, 2, 257, 65, 17, 40),
+]  # fmt: skip
+BOUNDS = [
+    {}, {"causal": True}, {"window_left": 20, "window_right": 3, "softcap": 3.0},
+    {"causal": True, "offset": -60, "sinks": np.array([0.5, -1, 2, 0], np.float32)},
+    {"window_left": 0, "alibi_slopes": np.array([0.1, 0, 0.5, 1], np.float32)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_of_many_tiles(name, dtype):
+    """As on the CPU; NaN and infinities that a query does not see do not show; the same bits in any place."""
+    function, random = getattr(anyop, name), np.random.default_rng(0)
+    limit = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-5}[dtype]
+    for H, G, S, T, D, E in few(HEADS, 1, f"{name} {dtype}"):
+        q, k, v = (
+            random.standard_normal((1, heads, rows, width)).astype(dtype)
+            for heads, rows, width in ((H, S, D), (G, T, D), (G, T, E))
+        )
+        for options in few(BOUNDS, 2, f"{name} {dtype} {S}"):
+            options = {key: x[:H] if np.ndim(x) else x for key, x in options.items()}
+            expected, found = (run(q, k, v, **options) for run in (function, on_fibers(function)))
+            for a, b in zip(arrays(expected), arrays(found)):
+                finite = np.isfinite(a.astype(float))
+                np.testing.assert_array_equal(b.astype(float)[~finite], a.astype(float)[~finite])
+                np.testing.assert_allclose(
+                    b.astype(float)[finite], a.astype(float)[finite], rtol=limit, atol=limit
+                )
+            placed_ones = (placed(x, "odd") for x in (q, k, v))
+            assert same_bits(found, on_fibers(function)(*placed_ones, **options))
+        options = {"window_left": 1, "causal": True, "offset": 5}
+        clean = arrays(on_fibers(function)(q, k, v, **options))[0].astype(float)
+        place = T // 2
+        k[:, :, place], v[:, :, place, 1], v[:, :, place, 0] = np.nan, np.inf, np.nan
+        bad = arrays(on_fibers(function)(q, k, v, **options))[0].astype(float)
+        outside = [s for s in range(S) if not s + 4 <= place <= s + 5]
+        np.testing.assert_array_equal(bad[:, :, outside], clean[:, :, outside])

@@ -41,6 +41,14 @@ inline uint8_t* SharedAt(uint32_t address) {
 __device__ inline uint32_t Swizzled(uint32_t row, uint32_t piece) {
   return row * 128 + ((piece ^ (row & 7)) << 4);
 }
+// The same number. What is computed from it is not computed before: addresses of a whole tile, kept
+// from one round of a loop to the next, would cost dozens of registers.
+__device__ inline uint32_t ComputedHere(uint32_t v) {
+#if ANYOP_PTX
+  asm volatile("" : "+r"(v));
+#endif
+  return v;
+}
 
 // ---- copies ----
 
@@ -75,6 +83,24 @@ __device__ inline void StoreShared(uint32_t to, const uint32_t (&words)[4]) {
                : "memory");
 #else
   *reinterpret_cast<uint4*>(SharedAt(to)) = make_uint4(words[0], words[1], words[2], words[3]);
+#endif
+}
+__device__ inline void StoreSharedWord(uint32_t to, uint32_t word) {
+#if ANYOP_PTX
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
+#else
+  *reinterpret_cast<uint32_t*>(SharedAt(to)) = word;
+#endif
+}
+__device__ inline void LoadShared(uint32_t (&words)[4], uint32_t from) {
+#if ANYOP_PTX
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(from)
+               : "memory");
+#else
+  const uint4 bytes = *reinterpret_cast<const uint4*>(SharedAt(from));
+  words[0] = bytes.x, words[1] = bytes.y, words[2] = bytes.z, words[3] = bytes.w;
 #endif
 }
 
