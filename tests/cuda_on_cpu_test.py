@@ -360,3 +360,16 @@ def test_attention_of_many_tiles(name, dtype):
         bad = arrays(on_fibers(function)(q, k, v, **options))[0].astype(float)
         outside = [s for s in range(S) if not s + 4 <= place <= s + 5]
         np.testing.assert_array_equal(bad[:, :, outside], clean[:, :, outside])
+
+
+def slots_outside_write_nothing():
+    rows = np.ones((5, 1, 8), np.float32)
+    for slots in ([0, 8, 3, -2, -1], [0, 2**31 - 1, 3, -(2**31), 8]):
+        caches = [np.zeros((2, 4, 1, 8), np.float32) for _ in range(2)]
+        on_fibers(anyop.append_kv)(*caches, rows, rows, np.array(slots, np.int32))
+        for cache in caches:
+            assert cache.reshape(8, 8).any(1).tolist() == [True, False, False, True] + 4 * [False]
+
+
+if "append_kv" in DRAWN:
+    test_slots_outside_write_nothing = slots_outside_write_nothing

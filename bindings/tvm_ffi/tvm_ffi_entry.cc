@@ -28,6 +28,8 @@ const char* ErrorKind(int32_t status) {
       return "TypeError";
     case kAnyopNotImplemented:
       return "NotImplementedError";
+    case kAnyopIndexError:
+      return "IndexError";
     case kAnyopOutOfMemory:
       return "MemoryError";
     case kAnyopDeviceError:

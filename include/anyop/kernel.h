@@ -101,7 +101,7 @@ typedef enum AnyopStatus {
   kAnyopInternalError = 5,
   kAnyopDeviceError = 6,
   kAnyopPending = 7,      /* a binding's own error is already set; kernels never return it */
-  kAnyopIndexError = 8,   /* of calls of ATen alone: an index out of range */
+  kAnyopIndexError = 8,   /* an index out of range */
   kAnyopRuntimeError = 9, /* of calls of ATen alone: torch refused, the text is torch's */
   kAnyopDeclined = 10,    /* of a kernel that has done nothing: the next of the route is asked, and
                              the text says why */

@@ -54,6 +54,39 @@ def add_backward(
     """
     ...
 
+def append_kv(
+    k_cache: Array,
+    v_cache: Array,
+    k: Array,
+    v: Array,
+    slots: Array,
+    *,
+    k_scale: Array | None = None,
+    v_scale: Array | None = None,
+) -> None:
+    """Write keys and values of new tokens to their places in a paged cache.
+
+    k_cache:  (N, P, G, D) float32, float16, bfloat16 or float8_e4m3fn, last dimension contiguous,
+              written; N pages of P places, of any of the dtypes; pages of heads of places are such a
+              tensor with other strides.
+    v_cache:  (N, P, G, E) dtype of k_cache, last dimension contiguous, written; likewise.
+    k:        (T, G, D) float32, float16 or bfloat16, last dimension contiguous; keys of T tokens.
+    v:        (T, G, E) dtype of k, last dimension contiguous; values of T tokens.
+    slots:    (T,) int32 or int64, contiguous; page * P + place of each token, each at most once; -1:
+              none.
+    k_scale:  broadcastable to (G,) float32, any strides, or None; keys are divided by it, one number or
+              one for each head. float8_e4m3fn is rounded to nearest and clamped to 448.
+    v_scale:  broadcastable to (G,) float32, any strides, or None; likewise for values.
+    Returns   None; k_cache and v_cache written in place. On a device it runs on the current stream, and
+              never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  k_cache[slots[t] // P, slots[t] % P, g] = k[t,g] / k_scale[g], v_cache likewise; a token
+              whose slot is -1 is skipped
+    Source    vLLM's reshape_and_cache_flash; flashinfer.append_paged_kv_cache. A slot outside is an
+              error on the CPU; on CUDA nothing is written for it
+    """
+    ...
+
 def attention(
     q: Array,
     k: Array,

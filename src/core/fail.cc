@@ -17,7 +17,7 @@ int32_t Fail(Frame* frame, int32_t status, const char* format, ...) {
 }
 
 int32_t KernelFailure(Frame* frame, int32_t status) {
-  if (status < 0 || status >= kAnyopPending)
+  if (status != kAnyopIndexError && (status < 0 || status >= kAnyopPending))
     return Fail(frame, kAnyopInternalError, "its kernel returned the unknown status %d", status);
   if (frame->error[0]) return status;
   return Fail(
