@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from .expressions import Expr, groups, letters, linear
+from .dtypes import DTYPES
+from .expressions import Expr, groups, joined_texts, letters, linear, texts
 from .params import Param
 from .shapes import Shape
-from .source import Mistake, nearest
+from .source import Mistake, listed, nearest
 
 At = Callable[..., AbstractContextManager[None]]
 
@@ -24,6 +26,7 @@ class Binding:
     attributes: list[str] = field(default_factory=list)  # int arguments in shapes or conditions
     groups: list[str] = field(default_factory=list)  # "_" is the unnamed one
     joins: list[tuple[str, ...]] = field(default_factory=list)  # broadcasts of groups
+    texts: list[str] = field(default_factory=list)  # "mode", "dtype(x)": compared with texts
     element_sizes: list[str] = field(default_factory=list)  # bound anew for each element of a list
     element_groups: list[str] = field(default_factory=list)
 
@@ -37,6 +40,8 @@ def bind(
 ) -> Binding:
     """Walks inputs, conditions, results as the core does; refuses letters used before bound."""
     binder = _Binder(inputs)
+    for _, condition in conditions:
+        binder.choices(condition)
     for param in sorted(inputs, key=lambda param: param.is_list):  # the core walks lists last
         if param.shape:
             with at("shapes", param.name):
@@ -60,6 +65,7 @@ class _Binder:
         self.result = Binding()
         self.always: set[str] = set()  # letters, and groups as "*X", that are bound in every call
         self.list_of: dict[str, str] = {}  # letter bound for each element -> length of its list
+        self.choices_of: dict[str, list[str]] = {}  # text argument -> what it may be
 
     def input(self, param: Param, shape: Shape) -> None:
         """Binds what an argument's shape binds."""
@@ -77,6 +83,14 @@ class _Binder:
             self.always |= here
 
     def _input_term(self, param: Param, shape: Shape, term: Expr, here: set[str]) -> None:
+        for name, value in texts(term):
+            if name.startswith("dtype("):
+                raise Mistake(
+                    f"{name} == '{value}' in the shape '{shape.text}' of argument '{param.name}'",
+                    "it in conditions and in shapes of results",
+                    "compare in a condition",
+                )
+        self._texts(term, f"shape '{shape.text}' of '{param.name}'")
         solved = linear(term)
         if solved and solved[0] not in self.inputs and not shape.expand:
             self._bind_size(solved[0], param, shape.length, here)
@@ -115,8 +129,16 @@ class _Binder:
         self._same_list("*" + name, "*" + name.strip("_"), shape.length)
         here.add("*" + name)
 
+    def choices(self, condition: Expr) -> None:
+        """Notes what `mode in ('sum', 'mean')` allows."""
+        found = list(texts(condition))
+        names = {name for name, _ in found}
+        if len(names) == 1 and condition == joined_texts(found):
+            self.choices_of.setdefault(found[0][0], [value for _, value in found])
+
     def condition(self, text: str, condition: Expr) -> None:
         self._require(condition, f"condition '{text}'", None, set())
+        self._texts(condition, f"condition '{text}'")
 
     def output(self, param: Param) -> None:
         shape = param.shape
@@ -131,6 +153,7 @@ class _Binder:
         shape = param.shape
         for term in shape.terms:
             self._require(term, where, None, set())
+            self._texts(term, where)
         if isinstance(shape.group, str):
             self._require_group(shape.group, where, None, set())
 
@@ -243,6 +266,47 @@ class _Binder:
                 f"'{text}' has another value for each element of them: use another letter",
             )
 
+    def _texts(self, expr: Expr, where: str) -> None:
+        """What is compared with a text is a text, of the choices that a condition states, or a dtype."""
+        for name, value in texts(expr):
+            inner = re.fullmatch(r"dtype\((\w+)\)", name)
+            param = self.inputs.get(inner[1] if inner else name)
+            kind, what = (
+                ("Tensor", "a tensor") if inner else ("str", "a str argument that every call has")
+            )
+            if (
+                param is None
+                or param.kind != kind
+                or param.is_list
+                or (param.optional and not inner)
+            ):
+                fitting = [p.name for p in self.inputs.values() if p.kind == kind and not p.is_list]
+                raise Mistake(
+                    f"'{inner[1] if inner else name}' compared with '{value}' in {where}",
+                    f"{what} ({listed(fitting)})",
+                    nearest(inner[1] if inner else name, fitting, "compare another"),
+                )
+            self._choice(param, name, value, list(DTYPES) if inner else self.choices_of.get(name))
+            if name not in self.result.texts:
+                self.result.texts.append(name)
+
+    def _choice(self, param: Param, name: str, value: str, choices: list[str] | None) -> None:
+        if choices is None:
+            raise Mistake(
+                f"'{name}' compared with '{value}', and no condition states its choices",
+                "all texts that it may be",
+                f"write conditions = [\"{name} in ('{value}', ...)\"]",
+            )
+        default = param.default if param.kind == "str" and param.has_default else value
+        for word, what in (
+            (value, f"text '{value}' of {name}"),
+            (default, f"default '{default}' of '{name}'"),
+        ):
+            if word not in choices:
+                raise Mistake(
+                    what, f"one of {listed(choices)}", nearest(str(word), choices, "correct it")
+                )
+
     def _attribute(self, name: str, where: str) -> None:
         param = self.inputs[name]
         if param.kind != "int" or param.is_list or param.optional:
@@ -257,6 +321,8 @@ class _Binder:
 
     def finish(self) -> Binding:
         result = self.result
+        places = [*self.inputs]
+        result.texts.sort(key=lambda name: places.index(name.removeprefix("dtype(").rstrip(")")))
         if len(result.symbols) > 64:
             raise Mistake(
                 f"{len(result.symbols)} letters and int arguments in shapes",

@@ -9,7 +9,7 @@ from typing import Any
 
 from .binding import Binding
 from .dtypes import DTYPES, dtype_name
-from .expressions import Expr, letters, parse_expression
+from .expressions import Expr, letters, parse_expression, refuse_texts
 from .params import Param
 from .sections import check_keys, section, text_of, texts_of
 from .source import Mistake, Source, listed, nearest
@@ -62,6 +62,7 @@ def _number(what: str, value: object, binding: Binding, floats: bool) -> Expr | 
     """A number, or an expression of letters."""
     if isinstance(value, str):
         expression = parse_expression(value)
+        refuse_texts(expression, what)
         for letter in letters(expression):
             check_keys({letter: 0}, binding.symbols, "letter")
         return expression

@@ -3,7 +3,9 @@
 
 An expression is an int, a str (a letter or an integer argument), or a tuple whose first word is the
 operation: ("+", a, b), likewise - * // % ceildiv min max == != < <= and or; ("rank", "X") and
-("numel", "X"), where ("X", "Y") in place of "X" is a broadcast of groups.
+("numel", "X"), where ("X", "Y") in place of "X" is a broadcast of groups; ("text", "mode", "sum"),
+which is 1 where the argument mode is the text sum, else 0, and ("text", "dtype(x)", "int8"), which
+is 1 where the tensor x has that dtype.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
     "min": min,
     "max": max,
 }
-_LANGUAGE = "integers, letters, + - * // %, ceil(a/b), min(a,b), max(a,b), rank(X), numel(X)"
+_LANGUAGE = "integers, letters, + - * // %, ceil(a/b), min(a,b), max(a,b), rank(X), numel(X), (mode == 'text')"
 
 
 def parse_expression(text: str) -> Expr:
@@ -81,7 +83,36 @@ def _arithmetic(node: ast.expr, text: str) -> Expr:
         raise _unusable(node, text, "write // to round down or ceil(a/b) to round up")
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
         return _call(node.func.id, node, text)
+    if isinstance(node, ast.Compare) and (comparison := _text_comparison(node)):
+        return comparison
     raise _unusable(node, text)
+
+
+def _text_comparison(node: ast.Compare) -> Expr | None:
+    """Of `mode == 'sum'`, `mode in ('sum', 'mean')` or their opposites; None for any other comparison."""
+    operation, right, name = node.ops[0], node.comparators[0], node.left
+    many = isinstance(operation, ast.In | ast.NotIn) and isinstance(right, ast.Tuple)
+    values = right.elts if many and isinstance(right, ast.Tuple) else [right]
+    constants = [part.value for part in values if isinstance(part, ast.Constant)]
+    words = [value for value in constants if isinstance(value, str)]
+    called = "{}"
+    if isinstance(name, ast.Call) and ast.unparse(name.func) == "dtype" and len(name.args) == 1:
+        name, called = name.args[0], "dtype({})"
+    if (
+        len(node.ops) > 1
+        or not (many or isinstance(operation, ast.Eq | ast.NotEq))
+        or not (words and len(words) == len(values))
+        or not isinstance(name, ast.Name)
+    ):
+        return None
+    check_letter(name.id)
+    found = joined_texts([(called.format(name.id), word) for word in words])
+    return ("==", found, 0) if isinstance(operation, ast.NotEq | ast.NotIn) else found
+
+
+def joined_texts(pairs: list[tuple[str, str]]) -> Expr:
+    """1 where one of these names is its text."""
+    return _joined("or", [("text", name, value) for name, value in pairs])
 
 
 def _call(name: str, node: ast.Call, text: str) -> Expr:
@@ -137,13 +168,15 @@ def _condition(node: ast.expr, text: str) -> Expr:
     if isinstance(node, ast.BoolOp):
         name = "and" if isinstance(node.op, ast.And) else "or"
         return _joined(name, [_condition(value, text) for value in node.values])
+    if isinstance(node, ast.Compare) and (comparison := _text_comparison(node)):
+        return comparison
     if isinstance(node, ast.Compare) and all(type(op) in _COMPARISON for op in node.ops):
         sides = [_arithmetic(side, text) for side in (node.left, *node.comparators)]
         pairs = zip(node.ops, sides[:-1], sides[1:], strict=True)
         return _joined("and", [_comparison(_COMPARISON[type(op)], a, b) for op, a, b in pairs])
     raise Mistake(
         f"condition '{text}'",
-        "comparisons (== != < <= > >=) joined by and, or",
+        "comparisons (== != < <= > >=; of texts == != in) joined by and, or",
         "write it like 'H % G == 0'",
     )
 
@@ -163,9 +196,26 @@ def letters(expr: Expr) -> Iterator[str]:
     """Letters and arguments in an expression, groups of rank() and numel() not among them."""
     if isinstance(expr, str):
         yield expr
-    elif isinstance(expr, tuple) and expr[0] not in ("rank", "numel"):
+    elif isinstance(expr, tuple) and expr[0] not in ("rank", "numel", "text"):
         for part in expr[1:]:
             yield from letters(part)
+
+
+def texts(expr: Expr) -> Iterator[tuple[str, str]]:
+    """("mode", "sum") of each comparison with a text, ("dtype(x)", "int8") of each with a dtype."""
+    if isinstance(expr, tuple) and expr[0] == "text":
+        yield expr[1], expr[2]
+    elif isinstance(expr, tuple) and expr[0] not in ("rank", "numel"):
+        for part in expr[1:]:
+            yield from texts(part)
+
+
+def refuse_texts(expr: Expr, where: str) -> None:
+    """Where only sizes count."""
+    for name, value in texts(expr):
+        raise Mistake(
+            f"{name} == '{value}' in {where}", "integers and sizes", "leave the comparison out"
+        )
 
 
 def groups(expr: Expr) -> Iterator[str | tuple[str, ...]]:
@@ -173,7 +223,7 @@ def groups(expr: Expr) -> Iterator[str | tuple[str, ...]]:
     if isinstance(expr, tuple):
         if expr[0] in ("rank", "numel"):
             yield expr[1]
-        else:
+        elif expr[0] != "text":
             for part in expr[1:]:
                 yield from groups(part)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from .binding import Binding
-from .expressions import Expr, groups, letters, parse_expression
+from .expressions import Expr, groups, letters, parse_expression, refuse_texts
 from .sections import text_of
 from .source import Mistake, Source, listed, nearest
 
@@ -18,6 +18,7 @@ def read_flops(source: Source, binding: Binding) -> tuple[str, Expr] | None:
     with source.at(None, "flops"):
         text = text_of(source.data["flops"], "flops")
         expression = parse_expression(re.sub(r"\(\s*\*\s*\)", "(_)", text))  # numel(*)
+        refuse_texts(expression, f"flops '{text}'")
         sizes = [name for name in binding.sizes if name not in binding.element_sizes]
         for letter in letters(expression):
             _check_known(f"letter '{letter}'", letter, sizes, text)

@@ -2,8 +2,8 @@
 """All that a file states about its operator, as JSON: fakes, abstract evaluation and tests use it.
 
 Expressions are nested lists, with the operations of codegen/expressions.py: 3, "D", ["*", 2, "D"],
-["rank", "X"]; in flops also ["numel", ["X", "Y"]], a broadcast. What a list means is told by its
-place, never by its form. The formulas of [tangent] are trees of codegen/formulas.py.
+["rank", "X"], ["text", "mode", "sum"]; in flops also ["numel", ["X", "Y"]], a broadcast. What a list
+means is told by its place, never by its form. The formulas of [tangent] are trees of codegen/formulas.py.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def metadata(op: Operator) -> dict[str, Any]:
             "attributes": binding.attributes,
             "groups": binding.groups,
             "joins": binding.joins,
+            "texts": binding.texts,
             "element_sizes": binding.element_sizes,
             "element_groups": binding.element_groups,
         },

@@ -9,7 +9,7 @@ from .shapes import Shape
 from .source import Mistake
 
 # AnyopOpcode.
-END, CONST, SYMBOL, RANK, NUMEL = 0, 1, 2, 3, 4
+END, CONST, SYMBOL, RANK, NUMEL, TEXT_IS = 0, 1, 2, 3, 4, 19
 OPCODES = {
     "+": 5, "-": 6, "*": 7, "//": 8, "ceildiv": 9, "%": 10, "min": 11, "max": 12, "==": 13,
     "!=": 14, "<": 15, "<=": 16, "and": 17, "or": 18,
@@ -21,8 +21,9 @@ _MAX_STACK = 16
 class Code:
     """The words of shape programs, expressions and joins; equal ones are stored once."""
 
-    def __init__(self, binding: Binding) -> None:
+    def __init__(self, binding: Binding, params: list[str]) -> None:
         self.binding = binding
+        self.params = params
         self.words: list[int] = []
         self.known: dict[tuple[int, ...], int] = {}
 
@@ -49,9 +50,18 @@ class Code:
             return [CONST, expr]
         if isinstance(expr, str):
             return [SYMBOL, self.binding.symbols.index(expr)]
+        if expr[0] == "text":
+            return self._text_is(expr[1], expr[2].encode())
         if expr[0] in ("rank", "numel"):
             return [RANK if expr[0] == "rank" else NUMEL, self.binding.groups.index(expr[1])]
         return [*self._postfix(expr[1]), *self._postfix(expr[2]), OPCODES[expr[0]]]
+
+    def _text_is(self, name: str, text: bytes) -> list[int]:
+        """The parameter, the number of bytes, and the bytes, four a word, the first in its low end."""
+        param = self.params.index(name.removeprefix("dtype(").rstrip(")"))
+        parts = [text[at : at + 4] for at in range(0, len(text), 4)]
+        words = [int.from_bytes(part.ljust(4, b"\0"), "little", signed=True) for part in parts]
+        return [TEXT_IS, param, len(text), *words]
 
     def shape(self, shape: Shape) -> int:
         """Stores a shape program: before, after, group, mode, terms."""
@@ -91,6 +101,6 @@ class Code:
 
 def stack_depth(expr: Expr) -> int:
     """Values that the evaluation holds at once."""
-    if not isinstance(expr, tuple) or expr[0] in ("rank", "numel"):
+    if not isinstance(expr, tuple) or expr[0] in ("rank", "numel", "text"):
         return 1
     return max(stack_depth(expr[1]), 1 + stack_depth(expr[2]))

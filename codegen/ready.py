@@ -10,7 +10,7 @@ from typing import Any
 
 from . import binaries
 from .binding import Binding
-from .expressions import Expr, groups, letters, parse_expression
+from .expressions import Expr, groups, letters, parse_expression, refuse_texts
 from .fields import join_text, numel_field
 from .params import Param
 from .source import Mistake, listed, nearest
@@ -187,6 +187,7 @@ def _expression(value: object, what: str, known: list[str], binding: Binding) ->
     if not isinstance(value, str):
         raise Mistake(f"{what} {value!r}", "a number or an expression of sizes", _EXAMPLES["grid"])
     expression = parse_expression(re.sub(r"\(\s*\*\s*\)", "(_)", value))  # numel(*)
+    refuse_texts(expression, f"{what} '{value}'")
     for letter in letters(expression):
         if letter not in known:
             raise Mistake(

@@ -281,6 +281,20 @@ SAMPLES = [
         backward={"name": "tanh_gradient", "saves": ["out"]},
     ),
     sample(
+        "repack(Tensor x, int k=1, str mode='rows', str end='', Tensor? y=None) -> Tensor",
+        {
+            "x": "A B",
+            "y": "* A*(mode=='rows')",
+            "out": "(mode=='rows')*A+(mode!='rows')*B*k A+3*(dtype(x)=='int8')",
+        },
+        {"x": ["int8", "float32"], "y": ["int8"], "out": "x"},
+        conditions=[
+            "mode in ('rows', 'columns', 'é\"')",
+            "end in ('', 'longer than a word')",
+            "(mode == 'rows') <= (dtype(x) == 'int8') or end != '' or dtype(y) == 'int8'",
+        ],
+    ),
+    sample(
         "shapes_of_all_kinds(Tensor x, Tensor y, Tensor z, int k, SymInt m=3) -> Tensor",
         {
             "x": "A *G 2*B+1",

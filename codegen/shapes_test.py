@@ -28,6 +28,8 @@ from .source import Mistake
         ("broadcast(x, y)", (), None, (), {"whole": ("x", "y")}),
         ("rank(X)+1 numel(_)", (("+", ("rank", "X"), 1), ("numel", "_")), None, (), {}),
         ("3 1*D D+0 2*3", (3, "D", "D", 6), None, (), {}),
+        ("(mode == 'a b')*D", (("*", ("text", "mode", "a b"), "D"),), None, (), {}),
+        ("(mode!='a') *", (("==", ("text", "mode", "a"), 0),), "_", (), {}),
     ],
 )
 def test_shape(text, before, group, after, more):
@@ -46,7 +48,8 @@ def test_shape(text, before, group, after, more):
         "* *", "*X *Y", "[] D", "[2] D", "broadcast(*X)", "broadcast(*X, *X)", "broadcast(*, *Y)",
         "D expand(E)", "2D", "D 'x'", "D.x", "f(D)", "min(D)", "ceil(D)", "ceil(D//2)", "rank(D+1)",
         "D%0", "D//0", "D if 1 else 2", "1.5", "True", "--", "D and E", "D\x00", "(" * 500 + "D",
-        "~D", "D<E", "*2", "2**D", "[N",
+        "~D", "D<E", "*2", "2**D", "[N", "(mode < 'a')", "(mode in 'a')", "(mode in ())", "('a' == mode)",
+        "(mode == 'a' == 'b')", "(mode in ('a', 1))", "(dtype(x, y) == 'a')", "(D == 1)",
     ],
 )  # fmt: skip
 def test_shape_refused(text):
@@ -86,6 +89,14 @@ def test_linear(text, solved):
             ("or", ("<", "b", "a"), ("and", ("<=", "c", "a"), ("!=", "a", 1))),
         ),
         ("-rank(X) <= dim", ("<=", ("-", 0, ("rank", "X")), "dim")),
+        ("mode == 'a'", ("text", "mode", "a")),
+        ("mode in ('a', 'b')", ("or", ("text", "mode", "a"), ("text", "mode", "b"))),
+        ("mode not in ('a',)", ("==", ("text", "mode", "a"), 0)),
+        ("dtype(x) == 'int8' or D > 1", ("or", ("text", "dtype(x)", "int8"), ("<", 1, "D"))),
+        (
+            "(mode == 'a') == (dtype(x) != 'int8')",
+            ("==", ("text", "mode", "a"), ("==", ("text", "dtype(x)", "int8"), 0)),
+        ),
     ],
 )
 def test_condition(text, expected):
@@ -93,7 +104,7 @@ def test_condition(text, expected):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "D", "not D == 1", "(D == 1) + 2 == 3", "D in E", "D is E", "1 == 1.0", "D == 'x'"]
+    "text", ["", "D", "not D == 1", "(D == 1) + 2 == 3", "D in E", "D is E", "1 == 1.0", "'x' == D"]
 )
 def test_condition_refused(text):
     with pytest.raises(Mistake):

@@ -28,7 +28,7 @@ _DEVICE_GUARDS = {"cuda": "ANYOP_WITH_CUDA", "hip": "ANYOP_WITH_HIP"}
 
 def write_table(op: Operator, doc: str, metadata: str) -> str:
     """The .c file of one operator."""
-    code = Code(op.binding)
+    code = Code(op.binding, [param.name for param in op.params])
     lists: list[str] = []
     with op.source_file.at("shapes"):
         params = [_param(op, param, code, lists) for param in op.params]

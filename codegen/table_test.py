@@ -224,6 +224,8 @@ def evaluate(expr, env, groups):
     """An expression of the metadata."""
     if not isinstance(expr, list):
         return env[expr] if isinstance(expr, str) else expr
+    if expr[0] == "text":
+        return int(env[expr[1]] == expr[2])
     if expr[0] in ("rank", "numel"):
         sizes = groups[expr[1]]
         return len(sizes) if expr[0] == "rank" else math.prod(sizes)
@@ -248,13 +250,20 @@ OPERATIONS = "+ - * // ceildiv % min max == != < <= and or"
 NAMES = dict(enumerate(OPERATIONS.split(), 5))
 
 
-def run(table, word, symbols, groups):
-    """An expression of the table; the stack never grows beyond the core's."""
+def run(table, word, symbols, groups, texts):
+    """An expression of the table; the stack never grows beyond the core's. texts: by parameter."""
     stack, code = [], table.code
     while code[word]:
         operation = code[word]
         word += 1
-        if operation <= 4:
+        if operation == 19:
+            param, count = code[word : word + 2]
+            words = code[word + 2 : word + 2 + (count + 3) // 4]
+            text = b"".join(part.to_bytes(4, "little", signed=True) for part in words)
+            assert not text[count:].strip(b"\0")
+            stack.append(int(texts[param].encode() == text[:count]))
+            word += 2 + (count + 3) // 4
+        elif operation <= 4:
             value = code[word]
             word += 1
             sizes = groups[value] if operation in (3, 4) else []
@@ -274,11 +283,11 @@ def run(table, word, symbols, groups):
     return stack[0]
 
 
-def term(table, value, symbols, groups):
+def term(table, value, symbols, groups, texts):
     if 0 <= value < 64:
         return symbols[value]
     if value >= 64:
-        return run(table, value - 64, symbols, groups)
+        return run(table, value - 64, symbols, groups, texts)
     symbol, a, b = table.code[~value], table.code[~value + 1], table.code[~value + 2]
     assert a > 0
     return a * symbols[symbol] + b
@@ -299,7 +308,19 @@ def random_case(table, rng):
     return symbols, groups
 
 
-def check_shape(table, found, shape, symbols, groups, meta):
+def random_texts(meta, rng):
+    """A text for each parameter that is compared with some, and for each of them by its name."""
+    names = [entry["name"] for entry in meta["inputs"]]
+    by_name = {
+        name: rng.choice(["rows", "columns", 'é"', "", "longer than a word", "int8", "é"])
+        for name in meta["symbols"]["texts"]
+    }
+    return by_name, {
+        names.index(name.removeprefix("dtype(").rstrip(")")): text for name, text in by_name.items()
+    }
+
+
+def check_shape(table, found, shape, symbols, groups, meta, texts):
     """One shape program against the metadata's terms."""
     before, after, group, mode = table.code[found.shape : found.shape + 4]
     assert (before, after, mode) == (
@@ -316,11 +337,12 @@ def check_shape(table, found, shape, symbols, groups, meta):
         word = table.joins[group - table.num_groups]
         joined = table.code[word + 1 : word + 1 + table.code[word]]
         assert [names["groups"][i] for i in joined] == shape["group"]
-    env = dict(zip(names["sizes"] + names["attributes"], symbols, strict=True))
+    env = dict(zip(names["sizes"] + names["attributes"], symbols, strict=True)) | texts[0]
     by_name = dict(zip(names["groups"], groups, strict=True))
     for i, expr in enumerate(shape["before"] + shape["after"]):
         want = result_of(evaluate, expr, env, by_name)
-        assert result_of(term, table, table.code[found.shape + 4 + i], symbols, groups) == want, (
+        word = table.code[found.shape + 4 + i]
+        assert result_of(term, table, word, symbols, groups, texts[1]) == want, (
             shape["text"],
             env,
         )
@@ -332,20 +354,22 @@ def test_programs_agree_with_the_metadata(tables):
         meta = json.loads(table.metadata.decode())
         for _ in range(50):
             symbols, groups = random_case(table, rng)
+            texts = random_texts(meta, rng)
             for entry in meta["inputs"] + meta["results"]:
                 if entry["kind"] == "Tensor":
-                    check_shape(
-                        table, params(table)[entry["name"]], entry["shape"], symbols, groups, meta
-                    )
+                    found = params(table)[entry["name"]]
+                    check_shape(table, found, entry["shape"], symbols, groups, meta, texts)
                     shapes += 1
             env = dict(
                 zip(meta["symbols"]["sizes"] + meta["symbols"]["attributes"], symbols, strict=True)
             )
+            env |= texts[0]
             by_name = dict(zip(meta["symbols"]["groups"], groups, strict=True))
             for i, condition in enumerate(meta["conditions"]):
                 assert table.conditions[i].text.decode() == condition["text"]
                 want = result_of(evaluate, condition["expression"], env, by_name)
-                assert result_of(run, table, table.conditions[i].program, symbols, groups) == want
+                word = table.conditions[i].program
+                assert result_of(run, table, word, symbols, groups, texts[1]) == want
                 conditions += 1
     assert shapes >= 50 * 80 and conditions >= 50 * 12
 

@@ -230,7 +230,7 @@ def test_shapes_are_accepted_exactly_when_they_fit(subject):
         }
         integers = {name: point.sizes.values[name] for name in good.drawer.symbols["attributes"]}
         try:
-            match(subject.metadata, shapes, integers)
+            match(subject.metadata, shapes, integers, point.sizes.texts)
             fits = True
         except Misfit:
             fits = False

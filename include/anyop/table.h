@@ -113,6 +113,10 @@ typedef enum AnyopOpcode {
   kAnyopLe = 16,
   kAnyopAnd = 17,
   kAnyopOr = 18,
+  kAnyopTextIs = 19, /* 1 or 0: whether a text is this one. Words follow: the parameter, a str (its
+                        text) or a tensor (the name of its dtype), the number of bytes, the bytes,
+                        four a word, the first in its low end. That of a tensor in conditions and
+                        shapes of results alone. A core from before it refuses the operator */
 } AnyopOpcode;
 
 /* A broadcast of groups: {count, group, group, ...} at this word of the code. */

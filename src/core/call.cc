@@ -23,7 +23,6 @@
 #include "sizes.h"
 
 namespace anyop {
-
 namespace {
 
 // A kernel that moves less than this is done before another thread could take the caller's lock.
@@ -39,11 +38,15 @@ constexpr uint64_t kManyBytes = uint64_t{1} << 20;
 class Call : InCall {
  public:
   explicit Call(Frame* frame)
-      : InCall{frame}, op_(*frame->op), sizes_(frame->op, &frame->arena), spans_(&frame->arena) {}
+      : InCall{frame},
+        op_(*frame->op),
+        sizes_(frame->op, &frame->arena, frame->args, dtypes_),
+        spans_(&frame->arena) {}
 
   int32_t Run() {
+    if (int32_t status = CheckConditions(true)) return status;
     if (int32_t status = CheckInputs()) return status;
-    if (int32_t status = CheckConditions()) return status;
+    if (int32_t status = CheckConditions(false)) return status;
     if (int32_t status = CheckOutputs()) return status;
     if (int32_t status = CheckOverlap()) return status;
     if (int32_t status = FillSizes()) return status;
@@ -267,14 +270,11 @@ class Call : InCall {
     return status;
   }
 
-  int32_t CheckConditions() {
-    for (const Condition& condition : op_.conditions) {
-      int64_t value;
-      if (sizes_.Evaluate(condition.program, &value) && value) continue;
-      return Fail(frame_, kAnyopValueError, "expected %s%s", condition.text,
-                  sizes_.KnownText(condition.program).c_str());
-    }
-    return kAnyopOk;
+  int32_t CheckConditions(bool of_texts) {
+    const Condition* broken = sizes_.FindBroken(of_texts);
+    if (!broken) return kAnyopOk;
+    return Fail(frame_, kAnyopValueError, "expected %s%s", broken->text,
+                sizes_.KnownText(broken->program).c_str());
   }
 
   // ---- results ----

@@ -101,6 +101,7 @@ class Reader {
     if (p.Is(kAnyopOutput) != (index >= table_->num_inputs))
       return Bad("mixes inputs and results " + where);
     if (p.IsTensor()) {
+      takes_dtypes_ = p.Is(kAnyopOutput);
       if (!ReadTensorParam(&p, raw->shape, index, where)) return false;
       if (!FitsDtypeRule(*op, p)) return Bad("has a dtype rule of no dtypes " + where);
       op->has_lists |= p.IsList();
@@ -175,6 +176,9 @@ class Reader {
         const int64_t limit =
             opcode == kAnyopSymbol ? table_->num_symbols : table_->num_groups + table_->num_joins;
         if (opcode != kAnyopConst && (operand < 0 || operand >= limit)) return false;
+      } else if (opcode == kAnyopTextIs) {
+        if (++height > kMaxStack || !CheckText(word + 1)) return false;
+        word += 2 + TextWords(table_->code[word + 2]);
       } else if (opcode < kAnyopConst || opcode > kAnyopOr || --height < 1) {
         return false;
       }
@@ -182,7 +186,37 @@ class Reader {
     return false;
   }
 
+  // The words behind kAnyopTextIs.
+  bool CheckText(int64_t word) {
+    if (word + 2 > table_->code_words) return false;
+    const int64_t param = table_->code[word], bytes = table_->code[word + 1];
+    if (param < 0 || param >= table_->num_inputs || bytes < 0) return false;
+    const auto* raw = reinterpret_cast<const AnyopParam*>(
+        reinterpret_cast<const char*>(table_->params) + param * table_->param_size);
+    const int forbidden = kAnyopList | (raw->kind == kAnyopStr ? kAnyopOptional : 0);
+    const bool is_known = raw->kind == kAnyopStr || (takes_dtypes_ && raw->kind == kAnyopTensor);
+    return is_known && !(raw->flags & forbidden) &&
+           word + 2 + TextWords(bytes) < table_->code_words;
+  }
+
+  static bool AsksForTextsAlone(const Operator& op, const int32_t* c) {
+    bool asks = false;
+    for (; *c != kAnyopEnd; ++c) {
+      if (*c == kAnyopTextIs) {
+        if (op.params[c[1]].IsTensor()) return false;
+        asks = true;
+        c += 2 + TextWords(c[2]);
+      } else if (*c >= kAnyopSymbol && *c <= kAnyopNumel) {
+        return false;
+      } else if (*c == kAnyopConst) {
+        ++c;
+      }
+    }
+    return asks;
+  }
+
   bool ReadPrograms(Operator* op) {
+    takes_dtypes_ = true;
     for (uint32_t i = 0; i < table_->num_joins; ++i) {
       const int64_t word = table_->joins[i];
       if (word < 0 || word >= table_->code_words) return Bad("has a broken broadcast");
@@ -198,7 +232,8 @@ class Reader {
       const AnyopCondition& condition = table_->conditions[i];
       if (!condition.text || !CheckExpression(condition.program))
         return Bad("has a broken condition");
-      op->conditions.push_back({condition.text, table_->code + condition.program});
+      const int32_t* program = table_->code + condition.program;
+      op->conditions.push_back({condition.text, program, AsksForTextsAlone(*op, program)});
     }
     for (uint32_t i = table_->num_sizes; i < table_->num_symbols; ++i) {
       const uint32_t p = table_->attributes[i - table_->num_sizes];
@@ -212,6 +247,7 @@ class Reader {
 
   const AnyopOp* table_;
   std::string* error_;
+  bool takes_dtypes_ = false;  // the expressions being read come when all dtypes are known
 };
 
 }  // namespace

@@ -19,6 +19,9 @@ constexpr int kMaxStack = 16;  // of an expression
 struct Route;
 struct Shortcut;
 
+// How many words of a program hold so many bytes of a text.
+inline int64_t TextWords(int64_t bytes) { return (bytes + 3) / 4; }
+
 // A shape program, decoded: before terms, the sizes of a group, after terms.
 struct ShapeProgram {
   int32_t before;
@@ -53,6 +56,7 @@ struct Param {
 struct Condition {
   const char* text;
   const int32_t* program;
+  bool of_texts;  // it asks for str arguments alone: known before any shape is
 };
 
 struct Join {

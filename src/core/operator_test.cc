@@ -3,7 +3,10 @@
 // programs.
 #include "operator.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 
 #include "tests/check.h"
@@ -132,6 +135,41 @@ TEST(BrokenProgramsAreRefused) {
   CHECK(Says(ErrorOf([](Table* t) { t->code[20] = 5; }), "later group"));
   CHECK(Says(ErrorOf([](Table* t) { t->attributes[0] = 0; }), "no integer argument"));
   CHECK(Says(ErrorOf([](Table* t) { t->params[0].dtype_a = 2; }), "later dtype"));
+}
+
+// "mode == 'sum'" at word 21 and as the condition; k is the text then.
+TEST(TextsAreComparedWhereTheyAreKnown) {
+  const auto with = [](const std::function<void(Table*)>& change) {
+    return ErrorOf([&](Table* t) {
+      const int32_t words[] = {kAnyopTextIs, 0, 3, 0x6d7573, kAnyopEnd};
+      std::copy(std::begin(words), std::end(words), t->code + 21);
+      t->op.code_words = 26;
+      t->conditions[0].program = 21;
+      change(t);
+    });
+  };
+  const auto text = [](Table* t) { t->params[1].kind = kAnyopStr, t->code[22] = 1; };
+  const auto no_text = [&](const std::function<void(Table*)>& change) {
+    return with([&](Table* t) {
+      t->op.num_symbols = 1, t->op.args_size = 64, t->params[2].offset = 32,
+      t->op.sizes_offset = 40;
+      t->code[9] = 0;  // out = "* D"
+      text(t), change(t);
+    });
+  };
+  CHECK_EQ(with([](Table*) {}), "");  // the dtype of x
+  CHECK_EQ(no_text([](Table*) {}), "");
+  CHECK_EQ(no_text([](Table* t) { t->code[9] = 64 + 21; }), "");
+  CHECK_EQ(no_text([](Table* t) { t->code[4] = 64 + 21; }), "");
+  CHECK(Says(with([](Table* t) { t->code[4] = 64 + 21; }), "broken size at parameter x"));
+  for (int flag : {kAnyopOptional, kAnyopList}) {
+    CHECK(Says(no_text([=](Table* t) { t->params[1].flags = static_cast<uint16_t>(flag); }),
+               "broken condition"));
+  }
+  for (int param : {1, 2, 3, -1})
+    CHECK(Says(with([=](Table* t) { t->code[22] = param; }), "broken condition"));
+  for (int bytes : {-1, 5, 100, INT32_MAX})
+    CHECK(Says(with([=](Table* t) { t->code[23] = bytes; }), "broken condition"));
 }
 
 TEST(BrokenDtypeRulesAreRefused) {

@@ -3,6 +3,9 @@
 #include "sizes.h"
 
 #include <algorithm>
+#include <cstring>
+
+#include "dtype.h"
 
 namespace anyop {
 namespace {
@@ -61,7 +64,27 @@ bool Apply(int32_t opcode, int64_t a, int64_t b, int64_t* r) {
   }
 }
 
+constexpr int64_t kLongestShown = 40;  // bytes of a text in a message
+
 }  // namespace
+
+AnyopString Sizes::TextOf(int32_t param) const {
+  const Param& p = op_->params[param];
+  if (!p.IsTensor()) return *reinterpret_cast<const AnyopString*>(args_ + p.offset);
+  const char* name = DtypeName(dtypes_[param]);
+  return {name, static_cast<int64_t>(std::strlen(name))};
+}
+
+// The operands of kAnyopTextIs.
+bool Sizes::TextIs(const int32_t* operands) const {
+  const AnyopString text = TextOf(operands[0]);
+  if (text.count != operands[1]) return false;
+  for (int64_t i = 0; i < text.count; ++i) {
+    const uint32_t word = static_cast<uint32_t>(operands[2 + i / 4]);
+    if (static_cast<uint8_t>(text.data[i]) != (word >> 8 * (i % 4) & 255)) return false;
+  }
+  return true;
+}
 
 bool Sizes::Evaluate(const int32_t* program, int64_t* value) const {
   int64_t stack[kMaxStack];
@@ -84,6 +107,10 @@ bool Sizes::Evaluate(const int32_t* program, int64_t* value) const {
         if (!GroupKnown(*c) || !Numel(*c, &stack[n])) return false;
         ++n;
         break;
+      case kAnyopTextIs:
+        stack[n++] = TextIs(c + 1);
+        c += 2 + TextWords(c[2]);
+        break;
       default:
         if (!Apply(*c, stack[n - 2], stack[n - 1], &stack[n - 2])) return false;
         --n;
@@ -91,6 +118,15 @@ bool Sizes::Evaluate(const int32_t* program, int64_t* value) const {
   }
   *value = stack[0];
   return true;
+}
+
+const Condition* Sizes::FindBroken(bool of_texts) const {
+  for (const Condition& condition : op_->conditions) {
+    int64_t value;
+    if (condition.of_texts != of_texts) continue;
+    if (!Evaluate(condition.program, &value) || !value) return &condition;
+  }
+  return nullptr;
 }
 
 bool Sizes::Numel(int group, int64_t* product) const {
@@ -174,37 +210,58 @@ int Sizes::Build(const ShapeProgram& program, int64_t* out) const {
   return n;
 }
 
-void Sizes::CollectExpression(const int32_t* c, uint64_t* symbols) const {
+void Sizes::CollectExpression(const int32_t* c, Names* names) const {
   for (; *c != kAnyopEnd; ++c) {
-    if (*c == kAnyopSymbol) *symbols |= uint64_t{1} << c[1];
+    if (*c == kAnyopTextIs) {
+      names->texts |= uint64_t{1} << c[1];
+      c += 2 + TextWords(c[2]);
+      continue;
+    }
+    if (*c == kAnyopSymbol) names->symbols |= uint64_t{1} << c[1];
     if (*c >= kAnyopConst && *c <= kAnyopNumel) ++c;
   }
 }
 
-std::string Sizes::SymbolsText(uint64_t symbols) const {
+std::string Sizes::NamesText(const Names& names) const {
   std::string text;
-  for (int i = 0; i < op_->num_symbols; ++i) {
-    if (!(symbols & known_) || !((symbols & known_) >> i & 1)) continue;
-    text += (text.empty() ? " with " : ", ") + std::string(op_->SymbolName(i)) + "=" +
-            std::to_string(symbols_[i]);
+  const auto add = [&](const std::string& name, const std::string& value) {
+    text += (text.empty() ? " with " : ", ") + name + value;
+  };
+  for (int i = 0; names.symbols & known_ && i < op_->num_symbols; ++i) {
+    if ((names.symbols & known_) >> i & 1)
+      add(op_->SymbolName(i), "=" + std::to_string(symbols_[i]));
+  }
+  for (int i = 0; names.texts && i < kMaxParams; ++i) {
+    if (!(names.texts >> i & 1)) continue;
+    const Param& p = op_->params[i];
+    const AnyopString found = TextOf(i);
+    const std::string value(found.data ? found.data : "", static_cast<size_t>(found.count));
+    if (p.IsTensor()) {
+      add("dtype(" + std::string(p.name) + ")", "=" + value);
+    } else if (found.count > kLongestShown) {
+      add(p.name, " of " + std::to_string(found.count) + " bytes");
+    } else {
+      add(p.name, "='" + value + "'");
+    }
   }
   return text;
 }
 
 std::string Sizes::KnownText(const int32_t* expression) const {
-  uint64_t symbols = 0;
-  CollectExpression(expression, &symbols);
-  return SymbolsText(symbols);
+  Names names;
+  CollectExpression(expression, &names);
+  return NamesText(names);
 }
 
 std::string Sizes::KnownText(const ShapeProgram& program) const {
-  uint64_t symbols = 0;
+  Names names;
   for (int i = 0; i < program.before + program.after; ++i) {
     const int32_t term = program.terms[i];
-    if (term >= kMaxSymbols) CollectExpression(op_->table->code + term - kMaxSymbols, &symbols);
-    if (term < kMaxSymbols) symbols |= uint64_t{1} << (term >= 0 ? term : op_->table->code[~term]);
+    if (term >= kMaxSymbols) CollectExpression(op_->table->code + term - kMaxSymbols, &names);
+    if (term < kMaxSymbols)
+      names.symbols |= uint64_t{1} << (term >= 0 ? term : op_->table->code[~term]);
   }
-  return SymbolsText(symbols);
+  return NamesText(names);
 }
 
 }  // namespace anyop

@@ -12,7 +12,10 @@ namespace anyop {
 
 class Sizes {
  public:
-  Sizes(const Operator* op, Arena* arena) : op_(op), arena_(arena) {}
+  // What texts are compared with: the argument struct, and the dtypes of parameters.
+  Sizes(const Operator* op, Arena* arena, const char* args = nullptr,
+        const uint8_t* dtypes = nullptr)
+      : op_(op), arena_(arena), args_(args), dtypes_(dtypes) {}
 
   void SetSymbol(int symbol, int64_t value) {
     symbols_[symbol] = value;
@@ -49,6 +52,8 @@ class Sizes {
   // none.
   int Build(const ShapeProgram& program, int64_t* out) const;
   bool Evaluate(const int32_t* program, int64_t* value) const;
+  // The first condition that does not hold, of those that ask for texts alone, or of the others.
+  const Condition* FindBroken(bool of_texts) const;
 
   // " with D=64, k=3": what is known of the letters in a shape or expression. Empty when there are
   // none.
@@ -64,11 +69,19 @@ class Sizes {
   bool MatchTerm(int32_t term, int64_t size);
   bool BuildTerm(int32_t term, int64_t* size) const;
   bool MatchBroadcast(const ShapeProgram& program, int ndim, const int64_t* shape) const;
-  void CollectExpression(const int32_t* code, uint64_t* symbols) const;
-  std::string SymbolsText(uint64_t symbols) const;
+  struct Names {
+    uint64_t symbols = 0;
+    uint64_t texts = 0;  // by parameter
+  };
+  AnyopString TextOf(int32_t param) const;
+  bool TextIs(const int32_t* operands) const;
+  void CollectExpression(const int32_t* code, Names* names) const;
+  std::string NamesText(const Names& names) const;
 
   const Operator* op_;
   Arena* arena_;
+  const char* args_;
+  const uint8_t* dtypes_;
   uint64_t known_ = 0;
   uint64_t known_groups_ = 0;
   int64_t symbols_[kMaxSymbols];

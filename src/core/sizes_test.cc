@@ -2,6 +2,7 @@
 // Letters, groups and expressions: binding, comparing, solving, broadcasting, overflow.
 #include "sizes.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -108,6 +109,47 @@ TEST(ExpressionsFollowPython) {
   sizes.SetSymbol(0, INT64_MAX);
   CHECK_EQ(f.Value({kAnyopSymbol, 0, kAnyopConst, 1, kAnyopAdd}, &sizes), -999);
   CHECK_EQ(f.Value({kAnyopSymbol, 0, kAnyopConst, 2, kAnyopMul}, &sizes), -999);
+}
+
+// Parameters: a str at byte 8 of the arguments, and a tensor.
+TEST(TextsAreCompared) {
+  Fixture f;
+  f.op.params.resize(2);
+  f.op.params[0].name = "mode", f.op.params[0].kind = kAnyopStr, f.op.params[0].offset = 8;
+  f.op.params[1].name = "x", f.op.params[1].kind = kAnyopTensor;
+  const uint8_t dtypes[] = {kAnyopNoDtype, kAnyopInt8};
+  const auto compare = [&](const std::string& given, int param, const std::string& with) {
+    struct {
+      int64_t base;
+      AnyopString text;
+    } args = {0, {given.data(), static_cast<int64_t>(given.size())}};
+    std::vector<int32_t> program = {kAnyopConst, 2, kAnyopTextIs, param,
+                                    static_cast<int32_t>(with.size())};
+    for (size_t at = 0; at < with.size(); at += 4) {
+      program.push_back(0);
+      std::memcpy(&program.back(), with.data() + at, std::min<size_t>(4, with.size() - at));
+    }
+    program.insert(program.end(), {kAnyopMul, kAnyopConst, 7, kAnyopAdd});
+    Sizes sizes(&f.op, &f.arena, reinterpret_cast<const char*>(&args), dtypes);
+    const int64_t value = f.Value(program, &sizes);
+    CHECK(value == 7 || value == 9);
+    program.push_back(kAnyopEnd);
+    CHECK_EQ(sizes.KnownText(program.data()),
+             param               ? std::string(" with dtype(x)=int8")
+             : given.size() > 40 ? " with mode of " + std::to_string(given.size()) + " bytes"
+                                 : " with mode='" + given + "'");
+    return value == 9;
+  };
+  for (const std::string text :
+       {"", "s", "sum", "mean", "means", "\xc3\xa4\xff\x80", "a longer one"}) {
+    CHECK(compare(text, 0, text));
+    CHECK(!compare(text, 0, text + "x"));
+    CHECK(!compare(text + "x", 0, text));
+    CHECK(!compare(std::string(41, 'y'), 0, text));
+  }
+  CHECK(!compare("mean", 0, "meaN"));
+  CHECK(compare("", 1, "int8"));
+  CHECK(!compare("", 1, "int16"));
 }
 
 TEST(GroupsBroadcastTogether) {

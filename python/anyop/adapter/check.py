@@ -14,7 +14,7 @@ from typing import Any
 
 from anyop.adapter import dtypes
 from anyop.adapter.operators import Operator
-from anyop.adapter.shapes import Unbound, sizes_text
+from anyop.adapter.shapes import Unbound, asks_for_texts_alone, sizes_text
 
 _MAX_RANK = 32  # the core's
 
@@ -33,9 +33,20 @@ class Check:
             {name: inputs[operator.index[name]] for name in attributes},
             (*symbols["sizes"], *attributes),
         )
+        texts = symbols.get("texts", ())
+        of_dtypes = [name for name in texts if name.startswith("dtype(")]
+        self.sizes.texts = {
+            name: inputs[operator.index[name]] for name in texts if name not in of_dtypes
+        }
+        self._conditions(of_texts=True)
         self._inputs(inputs)
+        known = {name: self.known.get(name[len("dtype(") : -1]) for name in of_dtypes}
+        self.sizes.texts = {
+            name: known[name] or "an unknown dtype" if name in known else self.sizes.texts[name]
+            for name in texts
+        }
         self._joins(inputs)
-        self._conditions()
+        self._conditions(of_texts=False)
 
     @property
     def device(self) -> Any:
@@ -182,9 +193,12 @@ class Check:
             )
         return f"{self.operator.name}: shapes cannot be broadcast together: {', '.join(parts)}"
 
-    def _conditions(self) -> None:
+    def _conditions(self, of_texts: bool) -> None:
+        """Those that ask for texts alone, before any shape is looked at; then the others."""
         for condition in self.operator.metadata["conditions"]:
             expression, text = condition["expression"], condition["text"]
+            if asks_for_texts_alone(expression) != of_texts:
+                continue
             message = f"{self.operator.name}: expected {text}{self.sizes.known_text(expression)}"
             try:
                 truth = self.sizes.evaluate(expression)

@@ -105,4 +105,8 @@ def _without_emptiness(expression: Any) -> Any:
         and operands[1] == 0
     ):
         return 1
-    return expression if name in ("rank", "numel") else [name, *map(_without_emptiness, operands)]
+    return (
+        expression
+        if name in ("rank", "numel", "text")
+        else [name, *map(_without_emptiness, operands)]
+    )

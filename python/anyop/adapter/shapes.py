@@ -70,6 +70,7 @@ class Sizes:
         self._order = order  # of letters and arguments in messages
         self.values: dict[str, Size] = dict(values or {})
         self.groups: dict[str, tuple[Size, ...]] = {}
+        self.texts: dict[str, str] = {}  # of "mode", "dtype(x)"
         self._joined: list[tuple[Sequence[str], tuple[Size, ...]]] = []
 
     def evaluate(self, expression: Expression) -> Any:
@@ -81,6 +82,8 @@ class Sizes:
                 raise Unbound
             return self.values[expression]
         name, *operands = expression
+        if name == "text":
+            return int(self.texts[operands[0]] == operands[1])
         if name in ("rank", "numel"):
             group = self.group(operands[0])
             return len(group) if name == "rank" else math.prod(group)
@@ -175,6 +178,8 @@ class Sizes:
         """What is known of the letters in terms, as in: with D=64, k=3."""
         names = {letter for term in terms for letter in letters(term)} & set(self.values)
         known = [f"{name}={self.values[name]}" for name in self._order if name in names]
+        compared = {name for term in terms for name in compared_texts(term)}
+        known += [_text_shown(name, text) for name, text in self.texts.items() if name in compared]
         return " with " + ", ".join(known) if known else ""
 
 
@@ -182,9 +187,33 @@ def letters(expression: Expression) -> Iterator[str]:
     """Letters and integer arguments in an expression."""
     if isinstance(expression, str):
         yield expression
-    elif isinstance(expression, (list, tuple)) and expression[0] not in ("rank", "numel"):
+    elif isinstance(expression, (list, tuple)) and expression[0] not in ("rank", "numel", "text"):
         for part in expression[1:]:
             yield from letters(part)
+
+
+def compared_texts(expression: Expression) -> Iterator[str]:
+    """What an expression compares with texts: "mode", "dtype(x)"."""
+    if isinstance(expression, (list, tuple)) and expression[0] == "text":
+        yield expression[1]
+    elif isinstance(expression, (list, tuple)) and expression[0] not in ("rank", "numel"):
+        for part in expression[1:]:
+            yield from compared_texts(part)
+
+
+def asks_for_texts_alone(expression: Expression) -> bool:
+    """Whether an expression has arguments that are texts, and neither dtypes nor sizes."""
+    compared = list(compared_texts(expression))
+    sized = any(letters(expression)) or any(counted_groups(expression))
+    return bool(compared) and not sized and not any(n.startswith("dtype(") for n in compared)
+
+
+def _text_shown(name: str, text: str) -> str:
+    """As the core's messages have it: a long text is not shown."""
+    if name.startswith("dtype("):
+        return f"{name}={text}"
+    size = len(text.encode(errors="surrogatepass"))
+    return f"{name} of {size} bytes" if size > 40 else f"{name}='{text}'"
 
 
 def counted_groups(expression: Expression) -> Iterator[str]:
@@ -192,7 +221,7 @@ def counted_groups(expression: Expression) -> Iterator[str]:
     if isinstance(expression, (list, tuple)):
         if expression[0] in ("rank", "numel"):
             yield from [expression[1]] if isinstance(expression[1], str) else expression[1]
-        else:
+        elif expression[0] != "text":
             for part in expression[1:]:
                 yield from counted_groups(part)
 

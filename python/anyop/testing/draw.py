@@ -15,10 +15,12 @@ from anyop.testing.sizes import (
     Shape,
     Sizes,
     broadcast,
+    counted_in,
     evaluate,
     letters_in,
     product,
     shape_of,
+    texts_in,
 )
 
 # Around the widths of vectors (4 to 64 elements), of cache lines and of the blocks that kernels sum in.
@@ -50,9 +52,13 @@ class Point:
 class Drawer:
     """Chooses points for one operator; the same ones every time."""
 
-    def __init__(self, metadata: Mapping[str, Any]) -> None:
+    def __init__(
+        self, metadata: Mapping[str, Any], dtypes: Mapping[str, str | None] | None = None
+    ) -> None:
         self.metadata = metadata
+        self.dtypes = dtypes or {}  # of tensors, where conditions ask for them
         self.symbols = metadata["symbols"]
+        self.texts = self.symbols.get("texts", [])  # older libraries have none
         self.test = metadata["test"] or {}
         self.inputs = {param["name"]: param for param in metadata["inputs"]}
         self.random = random.Random(zlib.crc32(metadata["schema"].encode()))
@@ -64,6 +70,12 @@ class Drawer:
         if letter in self.test.get("sizes", {}):
             return self.test["sizes"][letter]
         return list((0, 1, 2, 3) if letter in self._lengths() else WIDTHS)
+
+    def dtype_of(self, tensor: str) -> str | None:
+        """That of the case, else the first that the tensor may have."""
+        if tensor in self.dtypes:
+            return self.dtypes[tensor]
+        return self.inputs[tensor]["possible_dtypes"][0]
 
     def group_values(self, group: str) -> list[Shape]:
         """Shapes of a group that are tried; where no letter has a width, the group has."""
@@ -178,18 +190,51 @@ class Drawer:
 
         Letters that are not given have their base value as long as that does. None when nothing was found.
         """
+        if self._is_forbidden(attributes or {}, breaks):
+            return None
         # Attributes without default are drawn in any case: other ones before other sizes.
         drawn = any(not self.inputs[name]["has_default"] for name in self.symbols["attributes"])
+        drawn = drawn or bool(self.texts)
         for attempt in range(_TRIES):
             loose = wild or attempt > (10 if drawn else 0)
             pinned = dict(attributes or {})
             if breaks is not None and self.symbols["attributes"] and self.random.random() < 0.5:
                 name = self.random.choice(self.symbols["attributes"])
                 pinned[name] = self.random.choice((-1000, -10, -1, 0, 10, 1000))
-            point = self._attempt(letters or {}, groups or {}, pinned, large, loose)
+            shapes = dict(groups or {})
+            if breaks is not None:
+                self._pin_forbidden(breaks, pinned, shapes)
+            point = self._attempt(letters or {}, shapes, pinned, large, loose)
             if point and self._holds(point, breaks):
                 return point
         return None
+
+    def _is_forbidden(self, attributes: Mapping[str, Any], breaks: int | None) -> bool:
+        """Whether a condition that names these integers alone is broken, whatever else is drawn."""
+        given = {name: v for name, v in attributes.items() if type(v) is int}
+        for at, condition in enumerate(self.metadata["conditions"]):
+            expression = condition["expression"]
+            named = set(letters_in(expression))
+            alone = named and named <= given.keys()
+            if at == breaks or not alone or counted_in(expression) or texts_in(expression):
+                continue
+            try:
+                if not evaluate(expression, Sizes(given)):
+                    return True
+            except Misfit:
+                return True
+        return False
+
+    def _pin_forbidden(self, breaks: int, pinned: dict[str, Any], groups: dict[str, Shape]) -> None:
+        """Texts that are no choice and ranks that [test] leaves out, where only they break the condition."""
+        expression = self.metadata["conditions"][breaks]["expression"]
+        counted, compared = counted_in(expression), texts_in(expression)
+        sized = counted or any(letters_in(expression))
+        if compared and not sized and not any(name.startswith("dtype(") for name in compared):
+            pinned[compared[0]] = self.random.choice(("nonsense", ""))
+        for group in counted:
+            if group in self.test.get("rank", {}):
+                groups[group] = self.random.choice(GROUPS)
 
     def _attempt(self, letters, groups, attributes, large: bool, loose: bool) -> Point | None:
         values, sizes = {}, Sizes()
@@ -208,6 +253,8 @@ class Drawer:
             if value is None:
                 return None
             values[name] = value
+        for name in self.texts:
+            sizes.texts[name] = self._draw_text(name, given, loose)
         for name, param in self.inputs.items():  # a number or text that must be given
             free = name not in given and param["kind"] not in ("Tensor", "ScalarType")
             if free and not param["has_default"]:
@@ -232,6 +279,15 @@ class Drawer:
         """One of the values, small ones only; half of the time None."""
         small = [value for value in values if not isinstance(value, int) or -9 <= value <= 9]
         return self.random.choice(small or values) if always or self.random.random() < 0.5 else None
+
+    def _draw_text(self, name: str, given: dict[str, Any], loose: bool) -> str | None:
+        """A text that is compared: given, drawn or the default; or the name of a dtype."""
+        if name.startswith("dtype("):
+            return self.dtype_of(name[len("dtype(") : -1])
+        param = self.inputs[name]
+        if name not in given and (loose or not param["has_default"]):
+            given[name] = self.random.choice(self.attribute_values(param))
+        return given.get(name, param["default"])
 
     def _draw_groups(self, given: Mapping[str, Shape], loose: bool) -> dict[str, Shape]:
         found = {}

@@ -87,7 +87,7 @@ class _Maker:
         self.subject = subject
         self.choice = choice
         self.metadata = subject.metadata
-        self.drawer = Drawer(subject.metadata)
+        self.drawer = Drawer(subject.metadata, choice.names)
         self.symbols = subject.metadata["symbols"]
         self.required = frozenset(
             param["name"] for param in subject.tensors if not param["optional"]

@@ -54,7 +54,7 @@ class Good:
     def __init__(self, subject: Subject, choice: DtypeChoice | None = None) -> None:
         self.subject = subject
         self.choice = choice or dtype_choices(subject.metadata)[0]
-        self.drawer = Drawer(subject.metadata)
+        self.drawer = Drawer(subject.metadata, self.choice.names)
         point = self.drawer.solve()
         if point is None:
             raise LookupError(f"{subject.name}: no sizes satisfy its conditions; see [test]")
@@ -81,6 +81,11 @@ class Good:
         """The values of the integer arguments that sizes and conditions name."""
         names = self.drawer.symbols["attributes"]
         return {name: self.case.point.sizes.values[name] for name in names} | changes
+
+    @property
+    def texts(self) -> dict[str, str | None]:
+        """The texts and dtypes that conditions compare."""
+        return self.case.point.sizes.texts
 
     def arguments(self, /, **changes: Any) -> dict[str, Any]:
         """Fresh good arguments with some replaced, or removed."""

@@ -108,7 +108,7 @@ def _huge_cases(good: Good, huge: int) -> Iterator[Refusal]:
     sizes, symbols = good.case.point.sizes, good.drawer.symbols
     letters = [name for name in symbols["sizes"] if name not in symbols["element_sizes"]]
     for name in [*letters, *symbols["groups"]]:
-        changed = Sizes(dict(sizes.values), dict(sizes.groups), sizes.elements)
+        changed = Sizes(dict(sizes.values), dict(sizes.groups), sizes.elements, sizes.texts)
         if name in changed.groups:
             for join in symbols["joins"]:
                 if name in join:

@@ -24,7 +24,7 @@ def _tensor_names(s: Subject) -> tuple[str, ...]:
 
 def _misfits(good: Good, shapes: Mapping[str, Any]) -> bool:
     try:
-        match(good.subject.metadata, {**good.shapes, **shapes}, good.integers())
+        match(good.subject.metadata, {**good.shapes, **shapes}, good.integers(), good.texts)
     except Misfit:
         return True
     return False
@@ -156,7 +156,8 @@ def extreme_integer(good: Good) -> Iterator[Refusal]:
     for name in _integer_attributes(good.subject):
         for value in (-1, -2, -9, 9, 10**6, 2**31, 2**32 + 1, 2**62, 2**63 - 1, -(2**31), -(2**63)):
             try:
-                match(good.subject.metadata, good.shapes, good.integers(**{name: value}))
+                integers = good.integers(**{name: value})
+                match(good.subject.metadata, good.shapes, integers, good.texts)
             except Misfit:
                 names = (*_tensor_names(good.subject), name)
                 label = f"{name}={value}"

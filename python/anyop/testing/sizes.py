@@ -45,12 +45,16 @@ class Sizes:
     values: dict[str, int] = field(default_factory=dict)
     groups: dict[str, Shape] = field(default_factory=dict)
     elements: dict[str, list[Sizes]] = field(default_factory=dict)
+    texts: dict[str, str | None] = field(default_factory=dict)  # of "mode", "dtype(x)"
 
     def of_element(self, length: str, index: int) -> Sizes:
         """What holds for the tensor at index of a list of that length."""
         element = self.elements.get(length, [])[index]
         return Sizes(
-            {**self.values, **element.values}, {**self.groups, **element.groups}, self.elements
+            {**self.values, **element.values},
+            {**self.groups, **element.groups},
+            self.elements,
+            self.texts,
         )
 
 
@@ -63,6 +67,8 @@ def evaluate(expression: Expression, sizes: Sizes) -> int:
             raise Misfit(f"{expression} is not bound")
         return sizes.values[expression]
     name, *operands = expression
+    if name == "text":
+        return int(sizes.texts[operands[0]] == operands[1])
     if name == "rank":
         return len(sizes.groups[operands[0]])
     if name == "numel":
@@ -118,16 +124,40 @@ def letters_in(expression: Expression) -> Iterator[str]:
     """Letters and integer arguments in an expression."""
     if isinstance(expression, str):
         yield expression
-    elif isinstance(expression, list) and expression[0] not in ("rank", "numel"):
+    elif isinstance(expression, list) and expression[0] not in ("rank", "numel", "text"):
         for part in expression[1:]:
             yield from letters_in(part)
 
 
+def texts_in(expression: Expression) -> list[str]:
+    """What an expression compares with texts: "mode", "dtype(x)"."""
+    if not isinstance(expression, list) or expression[0] in ("rank", "numel"):
+        return []
+    if expression[0] == "text":
+        return [expression[1]]
+    return [name for part in expression[1:] for name in texts_in(part)]
+
+
+def counted_in(expression: Expression) -> list[str]:
+    """The groups that rank() and numel() in an expression name."""
+    if not isinstance(expression, list) or expression[0] == "text":
+        return []
+    if expression[0] in ("rank", "numel"):
+        return [expression[1]] if isinstance(expression[1], str) else list(expression[1])
+    return [name for part in expression[1:] for name in counted_in(part)]
+
+
 def match(
-    metadata: Mapping[str, Any], shapes: Mapping[str, Any], integers: Mapping[str, int]
+    metadata: Mapping[str, Any],
+    shapes: Mapping[str, Any],
+    integers: Mapping[str, int],
+    texts: Mapping[str, str | None] | None = None,
 ) -> Sizes:
-    """Binds the shapes of given tensors (of a list: a list of shapes) as a call must; Misfit when it must refuse."""
-    sizes = Sizes(dict(integers))
+    """Binds the shapes of given tensors (of a list: a list of shapes) as a call must; Misfit when it must refuse.
+
+    integers: those arguments that sizes name; texts: those, and dtypes ("dtype(x)"), that conditions compare.
+    """
+    sizes = Sizes(dict(integers), texts=dict(texts or {}))
     tensors = [
         param
         for param in metadata["inputs"]

@@ -42,8 +42,9 @@ def bench_case(subject: Subject, name: str) -> Case:
     """The case of one line of [bench]. Raises LookupError where the sizes break a condition."""
     stated = subject.metadata["bench"][name]
     groups = {group: tuple(sizes) for group, sizes in stated["groups"].items()}
-    point = Drawer(subject.metadata).solve(stated["sizes"], groups, stated["attributes"])
     choice = _choice(subject, stated["dtype"])
+    drawer = Drawer(subject.metadata, choice.names if choice else None)
+    point = drawer.solve(stated["sizes"], groups, stated["attributes"])
     if point is None or choice is None:
         why = "the conditions do not allow these sizes" if choice else "no such dtype here"
         raise LookupError(f"{subject.name}: [bench] {name} = '{stated['text']}': {why}")

@@ -12,7 +12,7 @@ import numpy as np
 from anyop.testing.dtype_choices import is_floating, numpy_dtype, result_dtypes
 from anyop.testing.good_cases import Case
 from anyop.testing.placed import OUTPUT_FILL, Placed, place, place_values
-from anyop.testing.sizes import Shape, evaluate, shape_of
+from anyop.testing.sizes import Shape, Sizes, evaluate, shape_of
 from anyop.testing.subject import Subject
 
 
@@ -137,20 +137,31 @@ def reference_arguments(subject: Subject, built: Built) -> dict[str, Any]:
 
 def result_shapes(subject: Subject, case: Case) -> dict[str, Shape]:
     """The shape of every result."""
-    return {
-        param["name"]: shape_of(param["shape"], case.point.sizes)
-        for param in subject.metadata["results"]
+    sizes = _sizes_of_given(subject, case)
+    return {param["name"]: shape_of(param["shape"], sizes) for param in subject.metadata["results"]}
+
+
+def _sizes_of_given(subject: Subject, case: Case) -> Sizes:
+    """Those of the case, without groups that only absent arguments have: broadcasts leave them out."""
+    sizes = case.point.sizes
+    bound = {
+        param["shape"]["group"]
+        for param in subject.tensors
+        if param["name"] not in case.absent and isinstance(param["shape"]["group"], str)
     }
+    groups = {name: shape for name, shape in sizes.groups.items() if name in bound}
+    return Sizes(sizes.values, groups, sizes.elements, sizes.texts)
 
 
 def place_outputs(subject: Subject, case: Case, fill: int = OUTPUT_FILL) -> dict[str, Placed]:
     """Guarded memory for out=."""
     dtypes = result_dtypes(subject.metadata, case.names)
+    shapes = result_shapes(subject, case)
     placed = {}
     for param in subject.metadata["results"]:
         name = param["name"]
         kind = case.layouts.get(name, "offset")
-        shape = shape_of(param["shape"], case.point.sizes)
+        shape = shapes[name]
         dtype = numpy_dtype(dtypes[name][0])
         placed[name] = place(shape, dtype, kind, fill, param["alignment"])
     return placed

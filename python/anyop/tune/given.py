@@ -115,10 +115,10 @@ def kind_of(operator: str, device: str, stated: dict[str, Any], place: str) -> K
     """The kind of the call that sizes, groups, attributes and dtype state. ValueError where there is none."""
     metadata = anyop.metadata(operator)
     groups = {name: tuple(sizes) for name, sizes in stated["groups"].items()}
-    point = Drawer(metadata).solve(stated["sizes"], groups, stated["attributes"])
+    names = _dtypes(metadata, stated, f"{operator}: {place}")
+    point = Drawer(metadata, names).solve(stated["sizes"], groups, stated["attributes"])
     if point is None:
         raise ValueError(f"{operator}: {place}: its conditions do not allow these sizes")
-    names = _dtypes(metadata, stated, f"{operator}: {place}")
     inputs = {}
     for param in metadata["inputs"]:
         name = param["name"]

@@ -67,7 +67,21 @@ class Kind:
             elif isinstance(value, list):
                 shapes[name] = [item.shape if isinstance(item, Spec) else None for item in value]
         integers = {name: self.inputs.get(name) for name in metadata["symbols"]["attributes"]}
-        return match(metadata, shapes, integers)
+        return match(metadata, shapes, integers, self._texts(metadata))
+
+    def _texts(self, metadata: dict[str, Any]) -> dict[str, str | None]:
+        """The texts and dtypes that conditions compare; defaults are not recorded."""
+        found: dict[str, str | None] = {}
+        defaults = {param["name"]: param.get("default") for param in metadata["inputs"]}
+        for name in metadata["symbols"].get("texts", ()):
+            tensor = self.inputs.get(name[len("dtype(") : -1])
+            is_dtype = name.startswith("dtype(")
+            found[name] = (
+                (tensor.dtype if isinstance(tensor, Spec) else None)
+                if is_dtype
+                else self.inputs.get(name, defaults[name])
+            )
+        return found
 
 
 def merged(kinds: Iterable[Kind]) -> list[Kind]:
