@@ -130,12 +130,20 @@ def product_arguments(name: str, columns: int) -> tuple:
         "grouped_linear_backward": (whole(T, few), whole(T, K), whole(E, few, K), offsets),
         "grouped_linear_masked": (whole(3, T, K), whole(3, N, K), offsets[-3:]),
         "native_linear_gated": (whole(T, K), whole(2 * N, K), "relu"),
+        "linear_w4": (
+            whole(T, K // 2 * 2),
+            random.integers(0, 256, (N, K // 2)).astype(np.uint8),
+            np.ones((1, N), np.float32),
+            None,
+            whole(N),
+            K,
+        ),
         "linear_w8a8": (whole(T, K).astype("int8"), whole(N, K).astype("int8"), one, one),
     }[name]
 
 
 PRODUCTS = ["grouped_linear", "grouped_linear_backward", "grouped_linear_masked"]
-PRODUCTS += ["native_linear_gated", "linear_w8a8"]
+PRODUCTS += ["native_linear_gated", "linear_w4", "linear_w8a8"]
 
 
 @pytest.mark.parametrize("columns", [136, 137])  # of 16 bytes, and not

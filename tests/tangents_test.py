@@ -44,7 +44,10 @@ WITHOUT = {
     ),
     "silu_and_mul": "adds the halves of a row, which no operator does",
     "gelu_and_mul": "as silu_and_mul",
-    **dict.fromkeys(("pack_weight", "linear_packed"), "for inference: no gradient either"),
+    **dict.fromkeys(
+        ("pack_weight", "linear_packed", "linear_w4", "w4_unpack"),
+        "for inference: no gradient either",
+    ),
     "linear_wgrad_accumulate": "it is a gradient",
     "conv_bias_act": "the slope of its relu is no operator of its own",
     "linear_gated": "multiplies two halves, as silu_and_mul",

@@ -3,10 +3,13 @@
 //
 // 8 warps, 2 x 4, of 64 x 32 results each. A stage is 128 bytes of k of 128 rows of x and 128 of
 // weight; three of them, filled by cp.async where rows are multiples of 16 bytes, else element by
-// element. 8-bit floats are widened to float16 on their way. Of a gated product every other 8
-// columns of the tile are the gate's, so that a thread holds both halves of a result. No sum is
-// split: a row's bits depend neither on other rows nor on their number.
+// element. 8-bit floats are widened to float16 on their way, weights of 4 bits to x's type. Of a
+// gated product every other 8 columns of the tile are the gate's, so that a thread holds both
+// halves of a result. No sum is split: a row's bits depend neither on other rows nor on their
+// number.
 #pragma once
+
+#include <type_traits>
 
 #include "anyop/cuda_mma.h"
 #include "tile_problem.h"
@@ -18,6 +21,7 @@ template <Operand kType, TileForm kForm>
 struct MmaShape {
   static constexpr bool kWidens = kType == Operand::kE4M3 || kType == Operand::kE5M2;
   static constexpr bool kScaled = kForm == TileForm::kBlocks, kGated = kForm == TileForm::kGated;
+  static constexpr bool kFourBits = kForm == TileForm::kFourBits;
   static constexpr int kRows = 128, kColumns = 128, kResultColumns = kGated ? 64 : 128;
   static constexpr int kDepth = kType == Operand::kInt8 ? 128 : 64, kStages = 3, kThreads = 256;
   static constexpr int kPiece = kDepth / 8;  // elements of 16 bytes in shared memory
@@ -56,6 +60,15 @@ __device__ void FillPiece(uint32_t to, const uint8_t* from, int left, bool align
   StoreShared(to, words);
 }
 
+// The same of weights of 4 bits: those of row n from k on.
+template <Operand kType>
+__device__ void FillUnpacked(uint32_t to, const FourBits& w, int n, int k, bool is_there) {
+  using T = std::conditional_t<kType == Operand::kFloat16, __half, __nv_bfloat16>;
+  uint32_t words[4] = {};
+  if (is_there) UnpackEight<T>(w, n, k, words);
+  StoreShared(to, words);
+}
+
 template <Operand kType, TileForm kForm>
 __global__ __launch_bounds__(256) void MultiplyByMma(const __grid_constant__ TileProblem p,
                                                      const int group, const bool aligned) {
@@ -88,6 +101,11 @@ __global__ __launch_bounds__(256) void MultiplyByMma(const __grid_constant__ Til
           const int r = thread / 8 + 32 * i;
           const int n = left + (Shape::kGated ? r / 16 * 8 + r % 8 : r);
           const bool is_there = n < p.N && k < p.K;
+          if constexpr (Shape::kFourBits) {
+            FillUnpacked<kType>(stage + Shape::kTileBytes + Swizzled(r, piece), p.four_bits, n, k,
+                                is_there);
+            continue;
+          }
           const int64_t row = Shape::kGated
                                   ? int64_t{2} * place.expert * p.N + n + (r / 8 % 2 ? p.N : 0)
                                   : int64_t{place.expert} * p.N + n;

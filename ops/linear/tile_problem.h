@@ -5,6 +5,7 @@
 
 #include "activation_cuda.h"
 #include "anyop/cuda.h"
+#include "w4_cuda.h"
 
 namespace anyop::cuda {
 namespace {
@@ -14,6 +15,7 @@ enum class TileForm {
   kSegments,  // plain; on Hopper other tiles, where segments are short
   kGated,     // the columns of the gate and of the other half in one tile
   kBlocks,    // sums of 128 terms are scaled and added in float32
+  kFourBits,  // plain, of weights of 4 bits; by tile_mma.h alone
 };
 
 // out[r] = ends(x[r] weight[e]^T) for the rows r of each segment e; rows of none are 0.
@@ -40,6 +42,8 @@ struct TileProblem {
   const float *x_scale, *weight_scale;
   int64_t x_scale_expert, x_scale_row, x_scale_k;
   int64_t weight_scale_expert, weight_scale_row, weight_scale_k;
+
+  FourBits four_bits;  // in place of weight
 };
 
 inline int32_t ZeroAll(AnyopCall* call, const TileProblem& p) {

@@ -1357,6 +1357,37 @@ def linear_packed(
     """
     ...
 
+def linear_w4(
+    x: Array,
+    weight: Array,
+    scale: Array,
+    zero: Array | None = None,
+    bias: Array | None = None,
+    group_size: int = 128,
+    out: Array | None = None,
+) -> Array:
+    """linear with 4-bit weights of w4_pack.
+
+    x:           (*, 2*J) float32, float16 or bfloat16, contiguous; rows of K features.
+    weight:      (N, J) uint8, contiguous; N by K/2 bytes, as w4_pack orders them.
+    scale:       (ceil(2*J/group_size), N) dtype of x or float32, contiguous; of each group of factors
+                 of each of the N results.
+    zero:        broadcastable to (ceil(2*J/group_size), ceil(N/8)) int32, any strides, or None; zero
+                 points of the same groups, 8 in each int32, low bits first; None: all are 8.
+    bias:        (N,) dtype of x, contiguous, or None; added to each of the N results.
+    group_size:  int, default 128; factors of a result that have one scale.
+    Returns      (*, N), new unless given, dtype of x. On a device it runs on the current stream, and
+                 never waits.
+    Requires     group_size > 0; group_size to be a multiple of 32, or at least the number of features.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     out[r,n] = sum_k(x[r,k] * (q[n,k] - zero[k // group_size, n]) * scale[k // group_size,
+                 n]) + bias[n], with q the 4 bits in weight
+    Source       Lin et al. 2023, arXiv:2306.00978 (AWQ); Frantar et al. 2022, arXiv:2210.17323 (GPTQ);
+                 Frantar et al. 2024, arXiv:2408.11743 (Marlin)
+    """
+    ...
+
 def linear_w8a8(
     x: Array,
     weight: Array,
@@ -2548,5 +2579,64 @@ def topk_backward(
                   kernel.
     Computes      grad_x[r,d] = sum of grad_values[r,j] over all j with indices[r,j] = d
     Source        derivative of torch.topk and torch.sort over the last dimension
+    """
+    ...
+
+def w4_pack(
+    qweight: Array,
+    qzeros: Array | None = None,
+    format: str = 'awq',
+    weight: Array | None = None,
+    zero: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """4-bit weights of an AWQ or GPTQ checkpoint, or plain ones, in the order in which linear_w4 reads them.
+
+    qweight:  (*Q, A, B) int32 or uint8, contiguous; awq: int32 K by N/8; gptq, gptq_v2: int32 K/8 by N;
+              plain: uint8 N by K/2, low bits first.
+    qzeros:   (*Z, (format=='awq')*B+(format=='plain')*ceil(A/8)+(format in
+              ('gptq','gptq_v2'))*ceil(B/8)) int32, contiguous, or None; zero points of each group,
+              groups by N/8, 8 in each int32, in the order of the format; those of gptq less 1; None:
+              all are 8.
+    format:   str, default 'awq'; 'awq', 'gptq', 'gptq_v2' (zero points as they are) or 'plain'.
+    Returns   weight: ((format=='awq')*8*B+(format=='plain')*A+(format in ('gptq','gptq_v2'))*B,
+              (format=='awq')*(A//2)+(format=='plain')*B+(format in ('gptq','gptq_v2'))*4*A), new unless
+              given, dtype uint8, N by K/2 bytes; zero: (broadcast(*Q, *Z),
+              (format=='awq')*B+(format=='plain')*ceil(A/8)+(format in ('gptq','gptq_v2'))*ceil(B/8)),
+              new unless given, dtype int32, made only when wanted, zero points, 8 in each int32, low
+              bits first; without qzeros a row of eights for all groups. On a device it runs on the
+              current stream, and never waits.
+    Requires  format to be 'awq', 'gptq', 'gptq_v2' or 'plain'; qweight of two dimensions; qweight of
+              uint8 in the format plain, of int32 in others; an even number of factors in qweight.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  weight[n] holds the 4 bits of factors 0 to K-1 of result n, zero[g] the zero points of
+              group g; docs/products.md says where
+    Source    Lin et al. 2023, arXiv:2306.00978 (AWQ); Frantar et al. 2022, arXiv:2210.17323 (GPTQ);
+              anyop: fragments of mma.sync
+    """
+    ...
+
+def w4_unpack(
+    weight: Array,
+    scale: Array,
+    zero: Array | None = None,
+    group_size: int = 128,
+    out: Array | None = None,
+) -> Array:
+    """The numbers that 4-bit weights of w4_pack stand for.
+
+    weight:      (N, J) uint8, contiguous; N by K/2 bytes, as w4_pack orders them.
+    scale:       (ceil(2*J/group_size), N) float32, float16 or bfloat16, contiguous; of each group of
+                 factors of each of the N results.
+    zero:        broadcastable to (ceil(2*J/group_size), ceil(N/8)) int32, any strides, or None; zero
+                 points of the same groups, 8 in each int32, low bits first; None: all are 8.
+    group_size:  int, default 128; factors of a result that have one scale.
+    Returns      (N, 2*J), new unless given, dtype of scale. On a device it runs on the current stream,
+                 and never waits.
+    Requires     group_size > 0; group_size to be a multiple of 32, or at least the number of factors.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     out[n,k] = (q[n,k] - zero[k // group_size, n]) * scale[k // group_size, n], with q the
+                 4 bits in weight
+    Source       Lin et al. 2023, arXiv:2306.00978 (AWQ); Frantar et al. 2022, arXiv:2210.17323 (GPTQ)
     """
     ...
