@@ -14,6 +14,10 @@ _ROOT = __package__
 _TREE = (
     "apex",
     "apex.contrib",
+    "apex.contrib.bottleneck",
+    "apex.contrib.bottleneck.bottleneck",
+    "apex.contrib.conv_bias_relu",
+    "apex.contrib.conv_bias_relu.conv_bias_relu",
     "apex.contrib.layer_norm",
     "apex.contrib.layer_norm.layer_norm",
     "apex.fused_dense",
@@ -29,7 +33,9 @@ _TREE = (
     "apex.transformer.functional.fused_softmax",
 )
 EXTENSIONS = (
+    "fast_bottleneck",
     "fast_layer_norm",
+    "fused_conv_bias_relu",
     "fused_dense_cuda",
     "fused_layer_norm_cuda",
     "fused_rotary_positional_embedding",
@@ -43,8 +49,8 @@ EXTENSIONS = (
 # Apex's other extensions. A program that asks for one gets an ImportError that says so.
 NOT_YET = (
     "_apex_gpu_direct_storage", "_apex_nccl_allocator", "amp_C", "apex_C", "bnp", "cudnn_gbn_lib",
-    "distributed_adam_cuda", "distributed_lamb_cuda", "fast_bottleneck", "fast_multihead_attn",
-    "fmhalib", "focal_loss_cuda", "fused_adam_cuda", "fused_conv_bias_relu", "fused_index_mul_2d",
+    "distributed_adam_cuda", "distributed_lamb_cuda", "fast_multihead_attn",
+    "fmhalib", "focal_loss_cuda", "fused_adam_cuda", "fused_index_mul_2d",
     "fused_lamb_cuda", "group_norm_cuda", "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
     "permutation_search_cuda", "syncbn", "transducer_joint_cuda", "transducer_loss_cuda",
     "xentropy_cuda",
