@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Divides a product into parts that one thread each computes by oneDNN.
 //
-// A thread keeps the primitives that it has run, with the memory objects that carry the pointers,
-// in a small table: to make one costs up to a millisecond, to find it 10 ns. oneDNN copies its part
-// of b into blocks at every call, so b is divided among the threads where the parts lie close
-// together, the rows of a where they do not.
+// oneDNN copies its part of b into blocks at every call, so b is divided among the threads where
+// the parts lie close together, the rows of a where they do not.
 #include "dnnl_product.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <new>
 
-#include "kept_memory.h"
+#include "dnnl_plans.h"
 #include "lanes.h"
 
 namespace anyop::dnnl {
@@ -24,61 +21,25 @@ constexpr int64_t kTile = 8 << 20;            // results in scratch memory, of m
 constexpr int64_t kMostOf = 1 << 30;          // sizes that are given to oneDNN
 constexpr double kGrain = 1e6;                // multiplications, some 5 us
 
-// The calling thread's OpenMP setting is 1 for as long as this lives; no other thread's changes.
-// oneDNN reads it when a primitive is made and when it runs.
-class OneThread {
- public:
-  explicit OneThread(const Library& library) : library_(library) {
-    if (before_ != 1) library_.set_omp_threads(1);
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-  ~OneThread() {
-    if (before_ != 1) library_.set_omp_threads(before_);
-  }
-
- private:
-  const Library& library_;
-  const int before_ = library_.get_omp_threads();
-};
-
 // out[B,M,N] = a[B,M,K] b[B,K,N] + bias[N]: everything that a primitive is made for. `out` has no
 // gaps but between its rows.
 struct Kind {
   int64_t B, M, N, K, bias, wide_out;
   int64_t a_batch, a_row, a_col, b_batch, b_row, b_col, out_row;
-  bool operator==(const Kind& other) const { return std::memcmp(this, &other, sizeof other) == 0; }
-  size_t Hash() const {
-    uint64_t words[sizeof(Kind) / 8], hash = 0;
-    std::memcpy(words, this, sizeof words);
-    for (const uint64_t word : words) {
-      hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-      hash ^= hash >> 29;
-    }
-    return hash;
-  }
 };
 
 struct Pointers {
-  const uint16_t *a, *b, *bias;
+  const uint16_t *a, *b;
   char* out;
+  const uint16_t* bias;
 };
 
-// A primitive with its arguments.
-class Plan {
+// A primitive of a product.
+class ProductPlan : public Plan<Kind> {
  public:
-  Plan() = default;
-  Plan(const Plan&) = delete;
-  Plan& operator=(const Plan&) = delete;
-  ~Plan() {
-    for (int i = 0; i < count_; ++i) library_->memory_destroy(given_[i].memory);
-    if (primitive_) library_->primitive_destroy(primitive_);
-  }
-
   // False where oneDNN has no fast kernel.
   bool Make(const Library& library, const Kind& kind) {
-    library_ = &library;
-    kind_ = kind;
+    Begin(library, kind);
     const Desc a = Matrices(kind.B, kind.M, kind.K, kind.a_batch, kind.a_row, kind.a_col);
     const Desc b = Matrices(kind.B, kind.K, kind.N, kind.b_batch, kind.b_row, kind.b_col);
     const Desc out = Matrices(kind.B, kind.M, kind.N, kind.M * kind.out_row, kind.out_row, 1,
@@ -91,128 +52,36 @@ class Plan {
     return made;
   }
 
-  bool IsFor(const Kind& kind) const { return primitive_ && kind_ == kind; }
-
-  bool Run(Stream stream, const Pointers& at, KeptMemory& scratch) const {
-    void* pad = scratch_bytes_ ? scratch.Get(scratch_bytes_) : nullptr;
-    if (scratch_bytes_ && !pad) return false;
-    const void* data[kMost] = {at.a, at.b, at.out, pad, at.bias};
-    for (int i = 0; i < count_; ++i)
-      library_->memory_set_data_handle(given_[i].memory, const_cast<void*>(data[i]));
-    return library_->primitive_execute(primitive_, stream, count_, given_) == kOk;
-  }
-
  private:
-  static constexpr int kMost = 5;
-
   // Strides of dimensions of size 1 are free; oneDNN compares them, so they are the usual ones.
   Desc Matrices(int64_t count, int64_t rows, int64_t cols, int64_t batch, int64_t row, int64_t col,
                 int type = kBFloat16) const {
     if (rows == 1) row = col == 1 ? cols : 1;
     if (cols == 1) col = row == 1 ? rows : 1;
     const Dims sizes = {count, rows, cols}, strides = {batch, row, col};
-    const int alone = kind_.B == 1;  // one matrix needs no batch
+    const int alone = kind().B == 1;  // one matrix needs no batch
     Desc desc = nullptr;
-    const int status = library_->memory_desc_create_with_strides(&desc, 3 - alone, sizes + alone,
+    const int status = library().memory_desc_create_with_strides(&desc, 3 - alone, sizes + alone,
                                                                  type, strides + alone);
     return status == kOk ? desc : nullptr;
   }
 
   bool Describe(Desc a, Desc b, Desc bias, Desc out) {
-    Attr attr = nullptr;
-    if (library_->primitive_attr_create(&attr) != kOk) return false;
-    library_->primitive_attr_set_scratchpad_mode(attr, kScratchpadUser);
+    const Attr attr = MakeAttr();
+    if (!attr) return false;
     PrimitiveDesc desc = nullptr;
     const int status =
-        library_->matmul_primitive_desc_create(&desc, engine(), a, b, bias, out, attr);
-    library_->primitive_attr_destroy(attr);
+        library().matmul_primitive_desc_create(&desc, library().engine, a, b, bias, out, attr);
+    library().primitive_attr_destroy(attr);
     if (status != kOk) return false;
-    const bool made = IsFast(desc) && library_->primitive_create(&primitive_, desc) == kOk &&
-                      Add(kSource, a) && Add(kWeights, b) && Add(kResult, out) &&
-                      AddScratch(desc) && (!bias || Add(kBias, bias));
-    library_->primitive_desc_destroy(desc);
+    const bool made = IsFast(desc) && Create(desc) && Add(kSource, a) && Add(kWeights, b) &&
+                      Add(kResult, out) && (!bias || Add(kBias, bias)) && AddScratch(desc);
+    library().primitive_desc_destroy(desc);
     return made;
   }
-
-  // Its reference kernels are loops for any case.
-  bool IsFast(const PrimitiveDescTag* desc) const {
-    const char* name = "";
-    library_->primitive_desc_query(desc, kQueryImplementation, 0, &name);
-    return std::strncmp(name, "ref", 3) != 0;
-  }
-
-  bool AddScratch(const PrimitiveDescTag* desc) {
-    const DescTag* pad = library_->primitive_desc_query_md(desc, kQueryScratchpad, 0);
-    scratch_bytes_ = library_->memory_desc_get_size(pad);
-    return Add(kScratchpad, pad);
-  }
-
-  bool Add(int argument, const DescTag* desc) {
-    given_[count_].argument = argument;
-    if (library_->memory_create(&given_[count_].memory, desc, engine(), nullptr) != kOk)
-      return false;
-    ++count_;
-    return true;
-  }
-
-  Engine engine() const { return library_->engine; }
-
-  const Library* library_ = nullptr;
-  Kind kind_{};
-  Primitive primitive_ = nullptr;
-  Given given_[kMost];
-  int count_ = 0;
-  size_t scratch_bytes_ = 0;
 };
 
-// The calling thread's plans: a plan has one place, and goes when another kind needs that.
-class Plans {
- public:
-  explicit Plans(const Library& library) : library_(library) {
-    if (library.stream_create(&stream_, library.engine, kInOrder) != kOk) stream_ = nullptr;
-  }
-  Plans(const Plans&) = delete;
-  Plans& operator=(const Plans&) = delete;
-  ~Plans() {
-    for (Plan* plan : plans_) delete plan;
-    if (stream_) library_.stream_destroy(stream_);
-  }
-
-  static Plans& OfThisThread(const Library& library) {
-    thread_local Plans plans(library);
-    return plans;
-  }
-
-  bool Run(const Kind& kind, const Pointers& at) {
-    const OneThread one_thread(library_);
-    const Plan* plan = stream_ ? Find(kind) : nullptr;
-    const bool ran = plan && plan->Run(stream_, at, scratch_);
-    scratch_.Shrink();
-    return ran;
-  }
-
-  KeptMemory& tile() { return tile_; }
-
- private:
-  static constexpr size_t kPlaces = 128;
-
-  const Plan* Find(const Kind& kind) {
-    Plan*& place = plans_[kind.Hash() % kPlaces];
-    if (place && place->IsFor(kind)) return place;
-    const Unforked critical;
-    delete place;
-    place = new (std::nothrow) Plan;
-    if (place && place->Make(library_, kind)) return place;
-    delete place;
-    place = nullptr;
-    return nullptr;
-  }
-
-  const Library& library_;
-  Stream stream_ = nullptr;
-  KeptMemory scratch_, tile_;
-  Plan* plans_[kPlaces] = {};
-};
+using ProductPlans = Plans<ProductPlan>;
 
 bool IsPlain(const GemmSide& side, int64_t rows, int64_t cols) {
   return LiesInRows(side, rows, cols) || LiesInColumns(side, rows, cols);
@@ -320,26 +189,31 @@ class Product {
               p_.N};
     Pointers at{static_cast<const uint16_t*>(p_.a.data) + BatchOffset(batch, p_.a),
                 static_cast<const uint16_t*>(p_.b.data) + BatchOffset(batch, p_.b),
-                static_cast<const uint16_t*>(p_.bias),
-                static_cast<char*>(p_.out) + batch * p_.M * p_.N * item()};
-    Plans& plans = Plans::OfThisThread(library_);
+                static_cast<char*>(p_.out) + batch * p_.M * p_.N * item(),
+                static_cast<const uint16_t*>(p_.bias)};
+    ProductPlans& plans = ProductPlans::OfThisThread(library_);
     if (!by_columns_) {
       kind.M = to - from;
       at.a += from * p_.a.row_stride;
       at.out += from * p_.N * item();
       if (p_.a.row_stride == 1 && p_.K > 1 && kind.M < p_.a.col_stride)
         return RunCopied(plans, kind, at);
-      return plans.Run(kind, at);
+      return Run(plans, kind, at);
     }
     kind.N = kind.out_row = to - from;
     at.b += from * p_.b.col_stride;
     if (at.bias) at.bias += from;
     at.out += from * item();
-    return kind.N == p_.N || p_.M == 1 ? plans.Run(kind, at) : RunInTile(plans, kind, at);
+    return kind.N == p_.N || p_.M == 1 ? Run(plans, kind, at) : RunInTile(plans, kind, at);
+  }
+
+  static bool Run(ProductPlans& plans, const Kind& kind, const Pointers& at) {
+    const void* data[] = {at.a, at.b, at.out, at.bias};
+    return plans.Run(kind, data, at.bias ? 4 : 3);
   }
 
   // oneDNN is fast where the rows of the results have no gaps.
-  bool RunInTile(Plans& plans, Kind kind, Pointers at) const {
+  bool RunInTile(ProductPlans& plans, Kind kind, Pointers at) const {
     const int64_t most = std::max(kRows, kTile / kind.N);
     const size_t row = static_cast<size_t>(kind.N * item());
     char* out = at.out;
@@ -347,7 +221,7 @@ class Product {
     for (int64_t m = 0; m < p_.M && ran; m += most) {
       kind.M = std::min(most, p_.M - m);
       at.out = static_cast<char*>(plans.tile().Get(static_cast<size_t>(kind.M) * row));
-      ran = at.out && plans.Run(kind, at);
+      ran = at.out && Run(plans, kind, at);
       for (int64_t i = 0; i < kind.M && ran; ++i)
         std::memcpy(out + (m + i) * p_.N * item(), at.out + static_cast<size_t>(i) * row, row);
       at.a += kind.M * p_.a.row_stride;
@@ -357,7 +231,7 @@ class Product {
   }
 
   // So with the rows of a, which lie in columns here.
-  bool RunCopied(Plans& plans, Kind kind, Pointers at) const {
+  bool RunCopied(ProductPlans& plans, Kind kind, Pointers at) const {
     auto* copy =
         static_cast<uint16_t*>(plans.tile().Get(static_cast<size_t>(kind.M * p_.K) * sizeof *at.a));
     for (int64_t k = 0; copy && k < p_.K; ++k) {
@@ -366,7 +240,7 @@ class Product {
     }
     kind.a_col = kind.M;
     at.a = copy;
-    const bool ran = copy && plans.Run(kind, at);
+    const bool ran = copy && Run(plans, kind, at);
     plans.tile().Shrink();
     return ran;
   }
