@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of conv_bias_act: the gradient in front of relu, mask and scale, rounded; that of x is
-// a convolution of it with the windows turned round, that of the weights a product of its transpose
-// by the windows of x, added up block by block.
+// Gradients of conv_bias_act: the gradient in front of relu, mask and scale, rounded; those of x
+// and of the weights by oneDNN. Without it that of x is a convolution with the windows turned
+// round, that of the weights a product of its transpose by the windows of x, added up block by
+// block.
 #include "anyop/ops/conv_bias_act_backward.h"
 
 #include "anyop/cpu_columns.h"
+#include "dnnl_convolution.h"
 #include "windows.h"
 
 namespace anyop::cpu {
@@ -16,38 +18,59 @@ struct Front {
   char* seen;  // what relu and mask let pass, or nullptr
 };
 
+// n places of a row, in front of relu and mask; each but `grad` and `to` may be absent.
+template <typename Wide>
+struct Places {
+  const Wide *grad, *result;
+  const char* mask;
+  Wide *residual, *sum, *to;
+
+  void Pass(int64_t n) const {
+    const Wide *from = grad, *out = result;
+    Wide *added = sum, *seen = to;
+    const char* let = mask;
+    if (out) {
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) seen[j] = out[j] <= 0 ? Wide(0) : from[j];
+    } else {
+      std::memcpy(seen, from, static_cast<size_t>(n) * sizeof *seen);
+    }
+    if (residual) std::memcpy(residual, seen, static_cast<size_t>(n) * sizeof *seen);
+    if (let) {
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) seen[j] = let[j] ? seen[j] : Wide(0);
+    }
+    if (!added) return;
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) added[j] += seen[j];
+  }
+};
+
 template <typename Wide>
 inline void Pass(const Front& front, int64_t begin, int64_t end) {
   const ConvBiasActBackwardArgs& args = front.args;
   const int64_t K = args.K, item = args.grad_out->dtype_bits / 8;
   const AnyopDtype dtype = AnyopDtypeOf(args.grad_out);
   const auto at_row = [&](const AnyopTensor* tensor, int64_t row) {
-    return static_cast<char*>(tensor->data) + row * K * item;
+    return tensor ? static_cast<char*>(tensor->data) + row * K * item : nullptr;
   };
+  Wide buffer[kBlock];
   for (int64_t row = begin; row < end; ++row) {
+    const int64_t length = args.relu ? K : INT64_MAX;  // nothing is read ahead of what is absent
     RowReader<Wide> grad(dtype, at_row(args.grad_out, row), K);
+    RowReader<Wide> out(dtype, at_row(args.out, row), length);
+    RowWriter<Wide> residual(dtype, at_row(args.grad_residual, row));
+    RowWriter<Wide> seen(dtype, front.seen ? front.seen + row * K * item : nullptr);
     Wide* sum = args.grad_bias ? front.sums.At<Wide>(row) : nullptr;
     const char* mask = args.mask ? static_cast<const char*>(args.mask->data) + row * K : nullptr;
     ForBlocks(K, [&](int64_t at, int64_t n) {
-      Wide value[kBlock];
-      const Wide* from = grad.Read(at, n);
-      for (int64_t j = 0; j < n; ++j) value[j] = from[j];
-      if (args.relu) {
-        RowReader<Wide> out(dtype, at_row(args.out, row) + at * item, n);
-        const Wide* result = out.Read(0, n);
-        for (int64_t j = 0; j < n; ++j) value[j] = result[j] <= 0 ? Wide(0) : value[j];
-      }
-      if (args.grad_residual) {
-        RowWriter<Wide> residual(dtype, at_row(args.grad_residual, row) + at * item);
-        std::memcpy(residual.Target(0), value, static_cast<size_t>(n) * sizeof *value);
-        residual.Write(0, n);
-      }
-      for (int64_t j = 0; mask && j < n; ++j) value[j] = mask[at + j] ? value[j] : Wide(0);
-      for (int64_t j = 0; sum && j < n; ++j) sum[at + j] += value[j];
-      if (!front.seen) return;
-      RowWriter<Wide> seen(dtype, front.seen + (row * K + at) * item);
-      std::memcpy(seen.Target(0), value, static_cast<size_t>(n) * sizeof *value);
-      seen.Write(0, n);
+      const Places<Wide> places = {
+          grad.Read(at, n),           args.relu ? out.Read(at, n) : nullptr,
+          mask ? mask + at : nullptr, args.grad_residual ? residual.Target(at) : nullptr,
+          sum ? sum + at : nullptr,   front.seen ? seen.Target(at) : buffer};
+      places.Pass(n);
+      if (args.grad_residual) residual.Write(at, n);
+      if (front.seen) seen.Write(at, n);
     });
   }
 }
@@ -82,6 +105,38 @@ void Narrowed(const void* from, int64_t n, AnyopDtype dtype, void* to, int64_t a
   } else {
     anyop::Narrow(static_cast<const float*>(from), n, dtype, to, at);
   }
+}
+
+// With oneDNN; false where that has no fast kernel.
+bool GradientOfWeightByDnnl(AnyopCall* call, const ConvBiasActBackwardArgs& args,
+                            const dnnl::Library& library, const Windows& windows,
+                            const char* grad) {
+  const int64_t count = args.K * windows.length();
+  auto* total = static_cast<float*>(call->workspace(call, count * 4 + 1));
+  if (!total || !dnnl::GradientOfWeights(call, library, windows, args.K, grad, total)) return false;
+  ScaleRows<float>(args, total, windows.length());
+  Narrowed(total, count, windows.dtype, args.grad_weight->data, 0);
+  return true;
+}
+
+// So with that of x.
+bool GradientOfXByDnnl(AnyopCall* call, const ConvBiasActBackwardArgs& args,
+                       const dnnl::Library& library, const Windows& windows, const char* grad) {
+  const int64_t length = windows.length(), count = args.K * length;
+  const void* weights = args.weight->data;
+  if (args.scale) {
+    const int64_t item = SizeOf(windows.dtype);
+    auto* wide = static_cast<float*>(call->workspace(call, count * (4 + item) + 1));
+    if (!wide) return false;
+    RowReader<float> from(windows.dtype, static_cast<const char*>(weights), count);
+    ForBlocks(count, [&](int64_t at, int64_t n) {
+      std::memcpy(wide + at, from.Read(at, n), static_cast<size_t>(n) * sizeof *wide);
+    });
+    ScaleRows<float>(args, wide, length);
+    Narrowed(wide, count, windows.dtype, wide + count, 0);
+    weights = wide + count;
+  }
+  return dnnl::GradientOfImages(call, library, windows, args.K, weights, grad, args.grad_x->data);
 }
 
 int32_t GradientOfWeight(AnyopCall* call, const ConvBiasActBackwardArgs& args,
@@ -189,9 +244,16 @@ extern "C" int32_t anyop_conv_bias_act_backward_cpu(const ConvBiasActBackwardArg
     return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
   sums.RunParts(call, &front, rows, args->K, cpu::Run);
   if (args->grad_bias) sums.Write(call, 0, args->grad_bias);
+  const dnnl::Library* library = nullptr;
   int32_t status = kAnyopOk;
-  if (args->grad_weight) status = cpu::GradientOfWeight(call, *args, windows, front.seen);
-  if (status == kAnyopOk && args->grad_x && args->C > 0)
+  if ((args->grad_x || args->grad_weight) && dnnl::IsWorth(windows, args->K))
+    status = dnnl::GetLibrary(call, windows.dtype, &library);
+  if (status) return status;
+  if (args->grad_weight &&
+      !(library && cpu::GradientOfWeightByDnnl(call, *args, *library, windows, front.seen)))
+    status = cpu::GradientOfWeight(call, *args, windows, front.seen);
+  if (status == kAnyopOk && args->grad_x && args->C > 0 &&
+      !(library && cpu::GradientOfXByDnnl(call, *args, *library, windows, front.seen)))
     status = cpu::GradientOfX(call, *args, windows, front.seen);
   return status;
 }

@@ -62,8 +62,11 @@ bool Bind(void* file, Library* library, Text* problem) {
 }
 
 // What ONEDNN_MAX_CPU_ISA and the CPU allow.
-bool HasBFloat16(const Library& library) {
-  return (library.get_effective_cpu_isa() & kAvx512BF16) == kAvx512BF16;
+bool Has(const Library& library, int isa) { return (library.get_effective_cpu_isa() & isa) == isa; }
+
+bool IsNamed() {
+  const char* path = std::getenv("ANYOP_DNNL");
+  return path && *path;
 }
 
 int32_t OpenNamed(AnyopCall* call, const char* path, Library* library) {
@@ -96,10 +99,11 @@ int32_t Load(AnyopCall* call, Library* library, bool* is_fast) {
   if (path && std::strcmp(path, "off") == 0) return kAnyopOk;
   if (path && *path) {
     if (const int32_t status = OpenNamed(call, path, library)) return status;
-  } else if (!HasBF16Dots() || !OpenFound(library)) {
+  } else if (!OpenFound(library)) {
     return kAnyopOk;
   }
-  *is_fast = HasBF16Dots() && HasBFloat16(*library);
+  *is_fast = Has(*library, kAvx2);
+  library->has_bfloat16 = HasBF16Dots() && Has(*library, kAvx512BF16);
   return kAnyopOk;
 }
 
@@ -109,11 +113,14 @@ Unforked::Unforked() { unforked.fetch_add(1); }
 Unforked::~Unforked() { unforked.fetch_sub(1); }
 
 // No lock, as for OpenBLAS: who comes second throws its own away.
-int32_t GetLibrary(AnyopCall* call, const Library** library) {
+int32_t GetLibrary(AnyopCall* call, AnyopDtype dtype, const Library** library) {
   static constexpr Library kNone;
   static std::atomic<const Library*> loaded{nullptr};
   *library = nullptr;
   if (!usable.load(std::memory_order_relaxed)) return kAnyopOk;
+  const bool narrow = dtype == kAnyopBFloat16;
+  static const bool may_be_narrow = HasBF16Dots() || IsNamed();
+  if (narrow && !may_be_narrow) return kAnyopOk;  // opening it would be for nothing
   const Library* found = loaded.load(std::memory_order_acquire);
   if (!found) {
     auto* made = new (std::nothrow) Library;
@@ -128,7 +135,7 @@ int32_t GetLibrary(AnyopCall* call, const Library** library) {
     }
     if (status) return status;
   }
-  *library = found == &kNone ? nullptr : found;
+  *library = found == &kNone || (narrow && !found->has_bfloat16) ? nullptr : found;
   return kAnyopOk;
 }
 

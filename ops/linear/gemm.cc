@@ -266,7 +266,7 @@ int32_t Gemm(AnyopCall* call, const GemmProblem& problem) {
   if (p.dtype == kAnyopBFloat16) {
     if (p.M <= MostPanelRows(p) && Panels(call, p)) return kAnyopOk;
     const dnnl::Library* library = nullptr;
-    if (const int32_t status = dnnl::GetLibrary(call, &library)) return status;
+    if (const int32_t status = dnnl::GetLibrary(call, p.dtype, &library)) return status;
     if (library && dnnl::Multiply(call, p, *library)) return kAnyopOk;
     if (!library && Panels(call, p)) return kAnyopOk;
   }
