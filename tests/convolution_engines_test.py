@@ -83,6 +83,34 @@ def test_convolutions_are_exact(engine):
         assert opened
 
 
+@pytest.mark.parametrize("engine", ["what is there", "no oneDNN"])
+def test_bfloat16_is_rounded_once(engine):
+    """The sums are exact in float32."""
+    pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
+    run(
+        """
+import ml_dtypes
+narrow = lambda x: np.asarray(x).astype(np.float32).astype(ml_dtypes.bfloat16)
+for sizes in SIZES:
+    x, weight, steps = draws(*sizes)
+    K, R, S = weight.shape[:3]
+    parts = windows(x, R, S, *steps)
+    sums = parts.reshape(*parts.shape[:3], -1) @ weight.reshape(K, -1).T
+    scale, bias, grad = 2 ** draw(K), draw(K), draw(*sums.shape)
+    inputs = narrow(x), narrow(weight), narrow(scale)
+    found = anyop.conv_bias_act(*inputs, narrow(bias), None, None, *steps)
+    expected = narrow(np.maximum(sums * scale + bias, 0))
+    np.testing.assert_array_equal(found, expected, err_msg=str(sizes))
+    found = anyop.conv_bias_act_backward(narrow(grad), *inputs, expected, *steps)
+    wanted = gradients(grad, x, weight, scale, expected.astype(np.float32), *steps, True, None)
+    for ours, theirs in zip(found, wanted):
+        assert np.abs(theirs).max() < 2**22
+        np.testing.assert_array_equal(ours, narrow(theirs), err_msg=str(sizes))
+""",
+        **ENGINES[engine],
+    )
+
+
 def test_the_same_bits_for_any_number_of_threads():
     run("""
 normal = lambda *sizes: generator.standard_normal(sizes).astype(np.float32)
