@@ -44,9 +44,9 @@ class Call : InCall {
         spans_(&frame->arena) {}
 
   int32_t Run() {
-    if (int32_t status = CheckConditions(true)) return status;
+    if (int32_t status = CheckConditions(op_.of_texts)) return status;
     if (int32_t status = CheckInputs()) return status;
-    if (int32_t status = CheckConditions(false)) return status;
+    if (int32_t status = CheckConditions(op_.conditions)) return status;
     if (int32_t status = CheckOutputs()) return status;
     if (int32_t status = CheckOverlap()) return status;
     if (int32_t status = FillSizes()) return status;
@@ -270,8 +270,8 @@ class Call : InCall {
     return status;
   }
 
-  int32_t CheckConditions(bool of_texts) {
-    const Condition* broken = sizes_.FindBroken(of_texts);
+  int32_t CheckConditions(const std::vector<Condition>& conditions) {
+    const Condition* broken = sizes_.FindBroken(conditions);
     if (!broken) return kAnyopOk;
     return Fail(frame_, kAnyopValueError, "expected %s%s", broken->text,
                 sizes_.KnownText(broken->program).c_str());

@@ -233,7 +233,8 @@ class Reader {
       if (!condition.text || !CheckExpression(condition.program))
         return Bad("has a broken condition");
       const int32_t* program = table_->code + condition.program;
-      op->conditions.push_back({condition.text, program, AsksForTextsAlone(*op, program)});
+      auto& kind = AsksForTextsAlone(*op, program) ? op->of_texts : op->conditions;
+      kind.push_back({condition.text, program});
     }
     for (uint32_t i = table_->num_sizes; i < table_->num_symbols; ++i) {
       const uint32_t p = table_->attributes[i - table_->num_sizes];

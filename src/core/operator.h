@@ -56,7 +56,6 @@ struct Param {
 struct Condition {
   const char* text;
   const int32_t* program;
-  bool of_texts;  // it asks for str arguments alone: known before any shape is
 };
 
 struct Join {
@@ -66,9 +65,10 @@ struct Join {
 
 struct Operator {
   const AnyopOp* table;
-  std::string name;           // as errors say it: "rms_norm", "acme.rms_norm"
-  std::string full_name;      // "anyop.rms_norm"
-  std::vector<Param> params;  // inputs, then outputs
+  std::string name;                 // as errors say it: "rms_norm", "acme.rms_norm"
+  std::string full_name;            // "anyop.rms_norm"
+  std::vector<Param> params;        // inputs, then outputs
+  std::vector<Condition> of_texts;  // those that ask for str arguments alone, checked first
   std::vector<Condition> conditions;
   std::vector<Join> joins;
   uint32_t num_inputs;

@@ -120,15 +120,6 @@ bool Sizes::Evaluate(const int32_t* program, int64_t* value) const {
   return true;
 }
 
-const Condition* Sizes::FindBroken(bool of_texts) const {
-  for (const Condition& condition : op_->conditions) {
-    int64_t value;
-    if (condition.of_texts != of_texts) continue;
-    if (!Evaluate(condition.program, &value) || !value) return &condition;
-  }
-  return nullptr;
-}
-
 bool Sizes::Numel(int group, int64_t* product) const {
   *product = GroupKnown(group) ? 1 : 0;
   if (!GroupKnown(group)) return true;

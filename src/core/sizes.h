@@ -52,8 +52,14 @@ class Sizes {
   // none.
   int Build(const ShapeProgram& program, int64_t* out) const;
   bool Evaluate(const int32_t* program, int64_t* value) const;
-  // The first condition that does not hold, of those that ask for texts alone, or of the others.
-  const Condition* FindBroken(bool of_texts) const;
+  // The first that does not hold.
+  const Condition* FindBroken(const std::vector<Condition>& conditions) const {
+    for (const Condition& condition : conditions) {
+      int64_t value;
+      if (!Evaluate(condition.program, &value) || !value) return &condition;
+    }
+    return nullptr;
+  }
 
   // " with D=64, k=3": what is known of the letters in a shape or expression. Empty when there are
   // none.
