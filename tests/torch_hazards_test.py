@@ -124,6 +124,17 @@ def test_a_negative_view_is_resolved(name):
                 in_a_handler(lambda by_ops=by_ops: getattr(torch.ops.anyop, name)(**by_ops))
 
 
+def test_a_negative_view_is_not_written():
+    """torch's fallback would take the results for the arguments that were written."""
+    lazy = torch.complex(torch.zeros(3, 8), torch.ones(3, 8)).conj().imag
+    before = lazy.clone()
+    with pytest.raises(
+        TypeError, match=r"^linear_wgrad_accumulate: grad_weight is a conj or neg view, which"
+    ):
+        anyop.linear_wgrad_accumulate(torch.ones(2, 8), torch.ones(2, 3), lazy)
+    assert torch.equal(lazy, before)
+
+
 def in_a_handler(call):
     """What a call gives within __torch_dispatch__, where torch resolves no lazy tensor."""
     found = []

@@ -95,13 +95,11 @@ def test_what_torch_itself_does(report):
         def __getattr__(self, name):
             return float
 
-    class Index:
-        def __index__(self):
+    def raising(method: str) -> object:
+        def number(self):
             raise KeyboardInterrupt
 
-    class Int:
-        def __int__(self):
-            raise KeyboardInterrupt
+        return type("Number", (), {method: number})()
 
     truth = ctypes.pointer(ctypes.c_float(1))
     assert ops.any.dim(x, 0, truth).ndim == 2, "whatever has a truth is a bool"
@@ -111,14 +109,12 @@ def test_what_torch_itself_does(report):
         ops.sum.default(x, **{"x\0": 1})
     with pytest.raises(TypeError, match="float expected at most 1 argument, got 4"):
         ops.relu(Float())
-    with pytest.raises(
-        RuntimeError, match=r"Expected a value of type 'Optional.float.' for argument 'eps'"
-    ):
-        ops.rms_norm(x, [3], None, Index())  # its KeyboardInterrupt is forgotten, too
-    with pytest.raises(
-        RuntimeError, match=r"Expected a value of type 'Optional.int.' for argument 'dtype'"
-    ):
-        ops.sum.default(x, dtype=Int())  # and this one's
+    # These KeyboardInterrupts are forgotten, too.
+    for method in ("__index__", "__float__"):
+        with pytest.raises(RuntimeError, match=r"type 'Optional.float.' for argument 'eps'"):
+            ops.rms_norm(x, [3], None, raising(method))
+    with pytest.raises(RuntimeError, match=r"type 'Optional.int.' for argument 'dtype'"):
+        ops.sum.default(x, dtype=raising("__int__"))
     assert ops.sum.default(x, dtype=True).dtype == torch.int8, "a number is a dtype"
     assert torch.equal(ops.gelu(x, approximate=b"none"), ops.gelu(x)), "bytes are a str"
     with pytest.raises(RuntimeError, match="Unable to cast Python instance of type <class 'str'>"):

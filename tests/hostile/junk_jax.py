@@ -65,8 +65,9 @@ class Jax(Bridge):
             return True  # of the run: behind XLA's code
         if "has been deleted" in text or isinstance(error, jax.errors.UnexpectedTracerError):
             return draft.is_dead
-        if "RESOURCE_EXHAUSTED" in text or text.startswith(f"{name}_backward: "):
-            return True  # a gradient's operator may take fewer dtypes
+        other = (f"{name}_backward: ", f"native_{name}: ")  # may take fewer dtypes
+        if "RESOURCE_EXHAUSTED" in text or text.startswith(other):
+            return True
         way = draft.way
         # What jax.grad, jax.vmap and jax.jit themselves ask of their arguments.
         own = (

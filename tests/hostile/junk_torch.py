@@ -142,7 +142,7 @@ class Torch(Bridge):
         return str(READ[0]).removeprefix("torch.") if param["kind"] == "ScalarType" else READ[0]
 
     def swallows(self, draft: Any) -> bool:
-        methods = ("__getattr__", "__index__", "__int__")
+        methods = ("__getattr__", "__index__", "__int__", "__float__")
         return draft.by_ops and any(f"whose {m} does" in n for m in methods for n in draft.notes)
 
     def is_its_own(self, draft: Any, error: BaseException) -> bool:

@@ -194,10 +194,14 @@ def _tensors(operator: Operator, at: int, value: Any) -> Any:
 
 def _resolved(operator: Operator, at: int, value: torch.Tensor) -> torch.Tensor:
     """A conj or neg view's own values: in a handler of __torch_dispatch__ torch.ops does not resolve it."""
-    if _is_lazy(value) and at not in operator.mutated:
-        _refuse_short(operator, operator.inputs[at], value)
-        return value.resolve_conj().resolve_neg()
-    return value
+    if not _is_lazy(value):
+        return value
+    if at in operator.mutated:  # torch's fallback takes results for the arguments that were written
+        raise TypeError(
+            f"{operator.name}: {operator.names[at]} is a conj or neg view, which cannot be written in place"
+        )
+    _refuse_short(operator, operator.inputs[at], value)
+    return value.resolve_conj().resolve_neg()
 
 
 def _refuse_sparse(operator: Operator, param: dict[str, Any], value: torch.Tensor) -> None:
