@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """anyop tune: the fastest right implementation is found, wrong ones never are, and the router does what was meant.
 
-Backends of the tests are Python functions whose speed is known: they sleep.
+Backends of the tests are Python functions whose speed is known: they say how long they slept.
 """
 
 from __future__ import annotations
@@ -25,8 +25,25 @@ from anyop.tune.run import Settings
 from anyop.tune.workload import Kind
 
 
+class Clock:
+    """The CPU time of this process and what backends slept: how busy the machine is changes neither."""
+
+    slept_ns = 0
+    monotonic = staticmethod(time.monotonic)
+
+    def perf_counter_ns(self):
+        return time.process_time_ns() + self.slept_ns
+
+    def sleep(self, seconds):
+        self.slept_ns += round(seconds * 1e9)
+
+
+CLOCK = Clock()
+
+
 @pytest.fixture(autouse=True)
 def no_routes(monkeypatch):
+    monkeypatch.setattr("anyop.tune.clock.time", CLOCK)
     monkeypatch.setattr(tune_run, "_load", str)  # that others run here is no claim of these tests
     yield
     anyop.load_routes(None)
@@ -65,7 +82,7 @@ def sleeping(seconds, where=lambda D: True):
     def run(values):
         right(values)
         if where(values[0].shape[-1]):
-            time.sleep(seconds)
+            CLOCK.sleep(seconds)
 
     return run
 
