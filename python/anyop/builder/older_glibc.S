@@ -43,6 +43,9 @@ older 2.3.3, pthread_condattr_setclock
 older 2.3.4, pthread_setaffinity_np, pthread_getaffinity_np
 older 2.12, pthread_setname_np, pthread_getname_np
 
+/* 2.29 gave libm's functions new versions that set errno in another way. */
+older 2.2.5, exp, exp2, log, log2, pow
+
 /* Functions since 2.33; before, a header called others, which take the version of struct stat first. */
 .macro older_stat version, old, names:vararg
   .irp name, \names
