@@ -19,7 +19,7 @@ from junk_objects import OneOf
 
 DOCUMENTED = (ValueError, TypeError, NotImplementedError, MemoryError)
 OF_DATA = re.compile(
-    r"\w+\[[\d, ]+\] is | is unknown, expected |an index is outside|alpha has a fraction"
+    r"\w+\[[\d, ]+\] is | is unknown, expected |an index is outside|alpha has a fraction|softcap is "
 )  # the kernel had begun
 FORBIDDEN = re.compile(
     r"/\w+/\w+\.|\.(?:cc|cpp|cu|hpp)\b|std::|c10::|torch::Tensor|TORCH_|INTERNAL ASSERT|static_cast"
