@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator
 
 import anyop
 import torch
-from harness import environment, spread, take_turns, write
+from harness import beside_torch, environment, write
 from torch.nn import functional
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 5e-3}
-NOISE = 0.05
 SIZES = [  # N, H = W, C, K, window, stride, padding
     (8, 112, 3, 64, 7, 2, 3),
     (8, 56, 64, 64, 1, 1, 0),
@@ -104,26 +103,8 @@ def gradients(
 
 def measure(case: Case, dtype: torch.dtype, rounds: int) -> dict:
     what, sizes, ours, theirs = case
-    found, expected = ours().double().clone(), theirs().double()
-    if not ((found - expected).abs().max() <= TOLERANCE[dtype] * expected.abs().max()):
-        raise SystemExit(f"{what} {sizes} {dtype}: wrong, nothing was timed")
-    times = take_turns({"anyop": ours, "torch": theirs}, rounds)
-    best = {name: min(values) for name, values in times.items()}
-    ratio = best["torch"] / best["anyop"]
-    note = "" if ratio >= 1 - NOISE else "  slower"
-    name = str(dtype).removeprefix("torch.")
-    print(
-        f"{what:12} {name:9} {sizes:40} {best['anyop'] / 1e6:9.3f} ms {ratio:6.2f}x{note}",
-        flush=True,
-    )
-    return {
-        "what": what,
-        "sizes": sizes,
-        "dtype": name,
-        "anyop": spread(times["anyop"]),
-        "torch": spread(times["torch"]),
-        "ratio": round(ratio, 3),
-    }
+    limit = TOLERANCE[dtype] * theirs().double().abs().max().item()
+    return {"what": what} | beside_torch(what, sizes, ours, theirs, limit, rounds)
 
 
 if __name__ == "__main__":

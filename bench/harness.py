@@ -62,6 +62,28 @@ def spread(times_ns: list[float]) -> dict[str, float]:
     return {"min_ns": round(min(times_ns), 1), "median_ns": round(statistics.median(times_ns), 1)}
 
 
+def beside_torch(
+    what: str, sizes: str, ours: Callable, theirs: Callable, limit: float, rounds: int
+) -> dict:
+    """Two calls that give a tensor: their largest difference is at most `limit`, then they are timed in turns."""
+    found = ours()
+    dtype, found, expected = (
+        str(found.dtype).removeprefix("torch."),
+        found.double().clone(),
+        theirs(),
+    )
+    if not ((found - expected.double()).abs().max() <= limit):
+        raise SystemExit(f"{what} {sizes} {dtype}: wrong, nothing was timed")
+    times = {
+        name: spread(t) for name, t in take_turns({"anyop": ours, "torch": theirs}, rounds).items()
+    }
+    best_ns = times["anyop"]["min_ns"]
+    ratio = times["torch"]["min_ns"] / best_ns
+    note = "" if ratio >= 0.95 else "  slower"  # what noise is forgiven
+    print(f"{what:12} {dtype:9} {sizes:48} {best_ns / 1e6:9.3f} ms {ratio:6.2f}x{note}", flush=True)
+    return {"sizes": sizes, "dtype": dtype, **times, "ratio": round(ratio, 3)}
+
+
 def environment(*libraries) -> dict:
     """Where and with what a result was measured."""
     versions = {library.__name__: library.__version__ for library in libraries}

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator
 
 import anyop
 import torch
-from harness import environment, spread, take_turns, write
+from harness import beside_torch, environment, write
 from torch.nn import functional
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
-NOISE = 0.05
 Case = tuple[str, str, Callable, Callable]  # operator, sizes, ours, torch's
 
 
@@ -119,27 +118,8 @@ def attention_cases(draw: Callable) -> Iterator[Case]:
 
 def measure(case: Case, dtype: torch.dtype, rounds: int) -> dict:
     operator, sizes, ours, theirs = case
-    found, expected = ours().double().clone(), theirs().double()
-    scale = expected.abs().max().clamp(min=1)
-    if not ((found - expected).abs().max() <= TOLERANCE[dtype] * scale):
-        raise SystemExit(f"{operator} {sizes} {dtype}: wrong, nothing was timed")
-    times = take_turns({"anyop": ours, "torch": theirs}, rounds)
-    best = {name: min(values) for name, values in times.items()}
-    ratio = best["torch"] / best["anyop"]
-    note = "" if ratio >= 1 - NOISE else "  slower"
-    name = str(dtype).removeprefix("torch.")
-    print(
-        f"{operator:10} {name:9} {sizes:48} {best['anyop'] / 1e6:9.3f} ms {ratio:6.2f}x{note}",
-        flush=True,
-    )
-    return {
-        "operator": operator,
-        "sizes": sizes,
-        "dtype": name,
-        "anyop": spread(times["anyop"]),
-        "torch": spread(times["torch"]),
-        "ratio": round(ratio, 3),
-    }
+    limit = TOLERANCE[dtype] * theirs().double().abs().max().clamp(min=1).item()
+    return {"operator": operator} | beside_torch(operator, sizes, ours, theirs, limit, rounds)
 
 
 if __name__ == "__main__":
