@@ -29,8 +29,8 @@ def random(*shapes, dtype=torch.float64):
 
 
 def float64(subject):
-    """The combination of dtypes that is all float64, but for integers and masks."""
-    wanted = {"float64", "int32", "int64", "bool", None}
+    """The combination of dtypes that is float64 but for integers, masks and what is float32 always."""
+    wanted = {"float64", "float32", "int32", "int64", "bool", None}
     choices = testing.dtype_choices(subject.metadata)
     fits = [c for c in choices if set(c.names.values()) <= wanted]
     return max(fits, key=lambda c: [[*c.names.values()].count(t) for t in ("float64", "int64")])
