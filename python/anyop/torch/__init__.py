@@ -35,7 +35,7 @@ if _is_paddle:  # what code written for torch gets under Paddle's proxy
     from anyop.paddle import slow_call
 
     def __getattr__(name: str) -> Any:
-        if name in ("apex", "nn", "replace"):
+        if name in ("apex", "attention", "nn", "replace"):
             raise ImportError(
                 f"anyop.torch.{name} is for PyTorch, and torch is Paddle here (its torch proxy, or "
                 "ANYOP_FRAMEWORK=paddle): call anyop.<op> on Paddle's tensors, as anyop.paddle does; "
@@ -57,15 +57,16 @@ else:
     from anyop.torch.replacing import replace
 
     def __getattr__(name: str) -> Any:
-        if name != "apex":
+        if name not in _FEW_NEED:
             raise AttributeError(f"module {__name__} has no attribute {name}")
-        return importlib.import_module("anyop.torch.apex")  # few need it
+        return importlib.import_module(f"anyop.torch.{name}")
 
-    __all__ = ["apex", "nn", "overlay", "replace", "slow_call"]
+    _FEW_NEED = ("apex", "attention")
+    __all__ = ["apex", "attention", "nn", "overlay", "replace", "slow_call"]
 
 
 def __dir__() -> list[str]:
     """What users call, without the modules behind it."""
-    users = {name for name in ("device", *__all__) if name in globals() or name == "apex"}
+    users = {name for name in ("device", *__all__) if name in globals() or name in _FEW_NEED}
     own = {name for name in globals() if name[:2] == "__" and name != "__getattr__"}
     return sorted((users - {"slow_call"}) | own)
