@@ -355,7 +355,13 @@ def test_what_decides_about_16_bits_is_measured(tmp_path):
 
 def test_dir_shows_what_users_call():
     public = [name for name in dir(anyop.torch) if not name.startswith("_")]
-    assert [name for name in public if name != "device"] == ["apex", "nn", "overlay", "replace"]
+    assert [name for name in public if name != "device"] == [
+        "apex",
+        "attention",
+        "nn",
+        "overlay",
+        "replace",
+    ]
     assert all(hasattr(anyop.torch, name) for name in dir(anyop.torch))
 
 
