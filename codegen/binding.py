@@ -151,11 +151,20 @@ class _Binder:
             )
         self.join(param, where)
         shape = param.shape
+        self._share(shape)
         for term in shape.terms:
             self._require(term, where, None, set())
             self._texts(term, where)
         if isinstance(shape.group, str):
             self._require_group(shape.group, where, None, set())
+
+    def _share(self, shape: Shape) -> None:
+        """What a result takes from the elements of a list is the same for all of them."""
+        for letter in {letter for term in shape.terms for letter in letters(term)}:
+            if self.list_of.pop(letter, None):
+                self.result.element_sizes.remove(letter)
+        if isinstance(shape.group, str) and self.list_of.pop("*" + shape.group, None):
+            self.result.element_groups.remove(shape.group)
 
     def join(self, param: Param, where: str) -> None:
         """Notes the broadcast in a shape, if there is one."""

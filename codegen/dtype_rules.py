@@ -111,10 +111,12 @@ def check_rule(
                 "an argument that is always given",
                 "name a required one",
             )
-        if other.is_list and not (param.is_list and param.shape.length == other.shape.length):
+        if other.is_list and param.output:
+            other.alike = True
+        elif other.is_list and not (param.is_list and param.shape.length == other.shape.length):
             raise Mistake(
                 f"the dtype of '{param.name}' names the list '{name}'",
-                "a tensor, or from a list one of the same length",
+                "a tensor, or from a result or a list of the same length",
                 "list the dtypes",
             )
     if rule.attribute:

@@ -108,6 +108,7 @@ def _tensor(param: Param) -> dict[str, Any]:
         "shape": _shape(param.shape),
         "dtypes": _rule(param.dtypes),
         "possible_dtypes": param.possible,
+        "alike": param.alike,
         "layout": param.layout,
         "copied": param.copied,
         "alignment": param.alignment,

@@ -180,6 +180,7 @@ def test_metadata_says_everything(operators):
 
 
 LIST = "f(Tensor[] xs, Tensor y) -> Tensor"
+LISTS = "f(Tensor[] xs, Tensor[] ys) -> Tensor"
 PAIR = "f(Tensor x, Tensor y) -> Tensor"
 DTYPE = "f(Tensor x, Tensor y, ScalarType d) -> Tensor"
 MAYBE = "f(Tensor x, Tensor? w=None, int k=1) -> Tensor"
@@ -190,9 +191,9 @@ THREE = "f(Tensor x, Tensor y, Tensor z) -> (Tensor a, Tensor b)"
     "schema, shapes, dtypes, message",
     [
         (LIST, "*P; *; *", "", "write '[N] *P'"),
-        (LIST, "[N] *P; *; *P", "", "'*P' outside the lists [N]"),
-        (LIST, "[N] P; *; P", "", "'P' outside the lists [N]"),
-        (LIST, "[N] *P; *; *", "out=xs", "names the list 'xs'"),
+        (LISTS, "[N] *P; [M] *P; *", "", "'*P' outside the lists [N]"),
+        (LISTS, "[N] P; [M] P; N", "", "'P' outside the lists [N]"),
+        (LIST, "[N] *P; *; *", "y=xs", "names the list 'xs'"),
         (LIST, "[N] *P; N*M; M", "", "unbound letter 'N'"),
         (LIST, "[N] *P; N; N", "", None),
         ("f(Tensor[] xs, Tensor y, int n) -> Tensor", "[n] *P; *; *", "", "the argument 'n'"),
@@ -226,6 +227,16 @@ def test_rules_of_binding(schema, shapes, dtypes, message, tmp_path):
     rules |= dict(item.split("=") for item in dtypes.split(";") if item)
     found = read(tmp_path, schema, dict(zip(tensors, shapes.split("; "), strict=True)), rules)
     assert (message in found) if message else not isinstance(found, str), found
+
+
+def test_a_result_like_the_tensors_of_a_list(tmp_path):
+    """What it takes from them, dtype and letters, is the same for all of them; other letters are each one's own."""
+    shapes = {"xs": "[N] *P K", "ys": "[N] *P", "out": "K"}
+    op = read(tmp_path, LISTS, shapes, {"xs": FLOATS, "ys": ["float32"], "out": "xs"})
+    found = metadata(op)
+    assert [param["alike"] for param in found["inputs"]] == [True, False]
+    assert found["symbols"]["element_sizes"] == []
+    assert found["symbols"]["element_groups"] == ["P"]
 
 
 def test_hidden_folders_and_pyproject_are_no_operators(tmp_path):

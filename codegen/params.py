@@ -48,6 +48,7 @@ class Param:
     shape: Shape | None = None
     dtypes: DtypeRule | None = None
     possible: tuple[str, ...] = ()  # every dtype it can have
+    alike: bool = False  # a list whose tensors have one dtype, which a result takes
     layout: str = "contiguous"
     copied: bool = False  # where it has another layout
     alignment: int = 0  # bytes, 0: that of an element

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -230,15 +231,16 @@ def test_vmap_is_a_loop(subject):
     """All arrays batched, then the last one alone, at its last axis."""
     good = widest(subject)
     plain, rest = split_numpy(good.arguments())
-    names = [name for name, value in plain.items() if not isinstance(value, list)]
+    *_, last = plain
+    behind = jax.tree.leaves(plain[last])[0].ndim
     random = np.random.default_rng(5)
 
     def batch(value, axis):
         others = [random.permutation(value.ravel()).reshape(value.shape) for _ in range(2)]
         return np.stack([value, *others], axis)
 
-    for axes in (dict.fromkeys(names, 0), {names[-1]: plain[names[-1]].ndim}):
-        batched = {name: batch(plain[name], axis) for name, axis in axes.items()}
+    for axes in (dict.fromkeys(plain, 0), {last: behind}):
+        batched = {n: jax.tree.map(partial(batch, axis=a), plain[n]) for n, a in axes.items()}
         fixed = {name: value for name, value in plain.items() if name not in axes}
 
         def one(own, fixed=fixed):
@@ -247,7 +249,8 @@ def test_vmap_is_a_loop(subject):
         traced = as_jax_all(fixed)
         found = jax.jit(jax.vmap(lambda own, f=traced: one(own, f), (axes,)))(as_jax_all(batched))
         for element in range(3):
-            own = {n: np.take(v, element, axis=axes[n]) for n, v in batched.items()}
+            take = partial(np.take, indices=element)
+            own = {n: jax.tree.map(partial(take, axis=axes[n]), v) for n, v in batched.items()}
             for got, expected in zip(found, one(own), strict=True):
                 assert np.dtype(got.dtype) == expected.dtype
                 a, b = (np.asarray(x, np.float64) for x in (got[element], expected))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import anyop
@@ -222,19 +222,25 @@ def test_shapes_are_accepted_exactly_when_they_fit(subject):
     for _ in range(150):
         point = good.drawer.solve(wild=True)
         case = good.case_at(point)
-        shapes = {p["name"]: shapes_of(p, case)[0] for p in subject.tensors}
+        shapes = {p["name"]: shapes_of(p, case) for p in subject.tensors}
         # Of many tensors some stay, or hardly a call would be good.
+        most = 6 / sum(map(len, shapes.values()))
         shapes = {
-            name: perturbed(shape, generator) if generator.random() * len(shapes) < 6 else shape
-            for name, shape in shapes.items()
+            name: [perturbed(s, generator) if generator.random() < most else s for s in found]
+            for name, found in shapes.items()
         }
+        shapes |= {p["name"]: shapes[p["name"]][0] for p in subject.tensors if not p["list"]}
         integers = {name: point.sizes.values[name] for name in good.drawer.symbols["attributes"]}
         try:
             match(subject.metadata, shapes, integers, point.sizes.texts)
             fits = True
         except Misfit:
             fits = False
-        arrays = {n: np.zeros(s, numpy_dtype(good.choice.names[n])) for n, s in shapes.items()}
+        made = {n: partial(np.zeros, dtype=numpy_dtype(good.choice.names[n])) for n in shapes}
+        arrays = {
+            n: [made[n](s) for s in found] if isinstance(found, list) else made[n](found)
+            for n, found in shapes.items()
+        }
         try:
             subject.function(**arrays, **point.attributes, **dtypes)
             accepted += 1

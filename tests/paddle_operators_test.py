@@ -47,22 +47,33 @@ def test_standard_cases(subject):
     assert kinds["base"] and sum(kinds.values()) >= 20, kinds
 
 
+def holds_arrays(value):
+    return isinstance(value, list) and bool(value) and isinstance(value[0], np.ndarray)
+
+
+def each(function, value):
+    """Of a list: of its elements."""
+    return [function(v) for v in value] if isinstance(value, list) else function(value)
+
+
+def unknown_sizes(tensor):
+    sizes = [None] * tensor.ndim
+    return paddle.static.InputSpec(sizes, dtype=tensor.dtype, stop_gradient=True)
+
+
 def in_graph(subject):
     """The operator in a static graph of its own, with every size that can be unknown unknown."""
 
     def call(**kwargs):
-        arrays = {name: value for name, value in kwargs.items() if isinstance(value, np.ndarray)}
+        arrays = {n: v for n, v in kwargs.items() if isinstance(v, np.ndarray) or holds_arrays(v)}
         others = {name: value for name, value in kwargs.items() if name not in arrays}
 
         def program(values):
             return subject.function(**dict(zip(arrays, values)), **others)
 
         # Paddle's own memory: the executor's threads free it, and may wait for ever with NumPy's (docs/paddle.md).
-        tensors = [to_paddle(value).clone() for value in arrays.values()]
-        specs = [
-            paddle.static.InputSpec([None] * t.ndim, dtype=t.dtype, stop_gradient=True)
-            for t in tensors
-        ]
+        tensors = [each(lambda x: to_paddle(x).clone(), value) for value in arrays.values()]
+        specs = [each(unknown_sizes, tensor) for tensor in tensors]
         made = paddle.jit.to_static(program, input_spec=[specs], full_graph=True)(tensors)
         return tuple(map(to_array, made)) if isinstance(made, (list, tuple)) else to_array(made)
 

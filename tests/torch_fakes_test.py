@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import (
     ShapeEnv,
     StatelessSymbolicContext,
 )
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 # What returns nothing is for the test beside it, and for third_party_test.py.
 SUBJECTS = {
@@ -72,9 +72,11 @@ def test_fakes_refuse_what_the_function_refuses(subject):
     )
     for _ in range(60):
         label, args, kwargs = generator.choice(calls)
-        places = [at for at, value in enumerate(args) if isinstance(value, torch.Tensor)]
+        leaves, form = tree_flatten(args)
+        places = [at for at, value in enumerate(leaves) if isinstance(value, torch.Tensor)]
         at = generator.choice(places)
-        args = (*args[:at], changed(args[at], generator), *args[at + 1 :])
+        leaves[at] = changed(leaves[at], generator)
+        args = tree_unflatten(leaves, form)
         answers = []
         for device in ("cpu", "meta"):
             moved = tree_map_only(torch.Tensor, lambda t, d=device: t.to(d), (args, kwargs))
@@ -85,7 +87,7 @@ def test_fakes_refuse_what_the_function_refuses(subject):
                 answers.append((type(error), str(error).split("\n")[0]))
         if answers[0] and "index" in answers[0][1]:
             continue  # what depends on values no fake can know
-        assert answers[0] == answers[1], (label, tuple(args[at].shape), args[at].dtype)
+        assert answers[0] == answers[1], (label, tuple(leaves[at].shape), leaves[at].dtype)
         refused += answers[0] is not None
         accepted += answers[0] is None
     assert refused >= 3 and accepted + refused >= 30, (refused, accepted)

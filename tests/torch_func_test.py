@@ -48,6 +48,8 @@ def test_vmap_is_a_loop(subject):
     compared = 0
     for label, args, kwargs in torch_calls(subject, ("base", "absent", "broadcast")):
         places = [at for at, value in enumerate(args) if isinstance(value, torch.Tensor)]
+        if not places:
+            pytest.skip("takes lists of tensors, whose elements are not batched one by one")
         for chosen in [places, *([at] for at in places)]:
             for dims in (
                 [0] * len(args),

@@ -12,6 +12,7 @@ import torch
 from anyop import _torch_glue, testing
 from anyop.testing.refuse_torch import to_torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 OPS = Path(__file__).resolve().parent.parent / "ops"
 # What returns nothing is for the test beside it, and for third_party_test.py.
@@ -73,10 +74,7 @@ def test_a_fake_tensor_stays_fake(name):
 
     function, arguments, expected = good_call(name)
     with FakeTensorMode() as mode:
-        fakes = {
-            key: mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
-            for key, value in arguments.items()
-        }
+        fakes = tree_map_only(torch.Tensor, mode.from_tensor, arguments)
         inside = as_tuple(function(**fakes))
     outside = as_tuple(function(**fakes))
     for found in (inside, outside):
@@ -97,8 +95,11 @@ def test_a_subclass_is_asked(name):
             Mine.calls += 1
             return super().__torch_function__(function, types, args, kwargs)
 
-    for key in [k for k, v in arguments.items() if isinstance(v, torch.Tensor)]:
-        found = as_tuple(function(**{**arguments, key: arguments[key].as_subclass(Mine)}))
+    for key, value in arguments.items():
+        if not isinstance(value, (torch.Tensor, list)):
+            continue
+        mine = tree_map_only(torch.Tensor, lambda tensor: tensor.as_subclass(Mine), value)
+        found = as_tuple(function(**{**arguments, key: mine}))
         assert all(type(result) is Mine for result in found)
         same(tuple(result.as_subclass(torch.Tensor) for result in found), expected)
     assert Mine.calls

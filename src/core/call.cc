@@ -117,7 +117,12 @@ class Call : InCall {
         auto* tensor = const_cast<AnyopTensor*>(&list.data[element]);
         if (element >= list.count) continue;
         if (tensor->ndim < 0 && p.Is(kAnyopOptionalElements)) continue;  // None in a Tensor?[]
+        const int before = dtypes_[i];
         if (int32_t status = CheckGiven(i, p, tensor, element)) return status;
+        if (p.alike && element > 0 && dtypes_[i] != before) {
+          ANYOP_FAIL(kAnyopTypeError, "%s has dtype %s, expected %s as the others", p.name,
+                     DtypeName(dtypes_[i]), DtypeName(before));
+        }
       }
     }
     return kAnyopOk;
@@ -311,19 +316,12 @@ class Call : InCall {
     }
     dtypes_[i] = static_cast<uint8_t>(dtype);
     const DlpackType type = DlpackTypeOf(dtype);
-    *t = {nullptr,
-          first_->device_type,
-          first_->device_id,
-          ndim,
-          type.code,
-          type.bits,
-          1,
-          shape,
-          nullptr,
-          0};
-    Footprint f;
-    t->strides = frame_->arena.Take<int64_t>(ndim);
+    *t = *first_;
+    t->data = nullptr, t->byte_offset = 0;
+    t->ndim = ndim, t->shape = shape, t->strides = frame_->arena.Take<int64_t>(ndim);
+    t->dtype_code = type.code, t->dtype_bits = type.bits, t->dtype_lanes = 1;
     FillStrides(ndim, shape, t->strides);
+    Footprint f;
     if (MeasureFootprint(*t, type.bits / 8, &f) != Extent::kFits) {
       return Fail(frame_, kAnyopValueError,
                   "%s would have shape %s: its size in bytes overflows 64 bits", p.name,

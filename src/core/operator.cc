@@ -104,6 +104,7 @@ class Reader {
       takes_dtypes_ = p.Is(kAnyopOutput);
       if (!ReadTensorParam(&p, raw->shape, index, where)) return false;
       if (!FitsDtypeRule(*op, p)) return Bad("has a dtype rule of no dtypes " + where);
+      if (p.Is(kAnyopOutput) && p.dtype_a >= 0) op->params[p.dtype_a].alike = true;
       op->has_lists |= p.IsList();
       op->has_expanded |= p.Is(kAnyopExpanded);
       op->has_views |= (p.flags & (kAnyopExpanded | kAnyopCopied)) != 0;

@@ -46,6 +46,7 @@ struct Param {
   decltype(AnyopParam::value) value;
   int32_t length;
   int32_t fixed_count;
+  bool alike;  // a list whose tensors have one dtype, which a result takes
   ShapeProgram shape;
 
   bool Is(AnyopParamFlag flag) const { return flags & flag; }

@@ -103,10 +103,13 @@ class Check:
             raise ValueError(
                 f"{where} is on device {device}, expected {self.device} as the tensors before it{behind}"
             )
+        before = self.known.get(param["name"])
         dtype = self.known[param["name"]] = self.framework.dtype_name(tensor)
         if not dtypes.allows(param["dtypes"], self.known, dtype):
             expected = dtypes.expected_text(param["dtypes"], self.known)
             raise TypeError(f"{where} has dtype {dtype}, expected {expected}{behind}")
+        if element > 0 and param.get("alike") and dtype != before:
+            raise TypeError(f"{where} has dtype {dtype}, expected {before} as the others{behind}")
         shape = self.framework.shape(tensor)
         self.sizes.match(
             param["shape"],

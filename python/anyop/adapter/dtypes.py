@@ -48,7 +48,7 @@ def of_result(rule: Mapping[str, Any], known: Mapping[str, Any]) -> str | None:
     """The dtype of a new result."""
     if rule["rule"] != "one_of":
         return ruled(rule, known)
-    return known[rule["same_as"]] if rule["same_as"] else rule["names"][0]
+    return known.get(rule["same_as"]) if rule["same_as"] else rule["names"][0]
 
 
 def expected_text(rule: Mapping[str, Any], known: Mapping[str, Any]) -> str:
@@ -58,5 +58,5 @@ def expected_text(rule: Mapping[str, Any], known: Mapping[str, Any]) -> str:
     text = ", ".join(name for name in NAMES if name in rule["names"])
     if not rule["same_as"]:
         return text
-    same = f"{known[rule['same_as']]} as {rule['same_as']}"
+    same = f"{known.get(rule['same_as'], 'the dtype')} as {rule['same_as']}"
     return f"{same} or {text}" if text else same
