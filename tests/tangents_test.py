@@ -32,7 +32,8 @@ WITHOUT = {
     **dict.fromkeys(("fused_add_rms_norm", "fused_add_layer_norm"), "the sum, too"),
     "rope": "cos, sin: tables, with no gradient either",
     **dict.fromkeys(
-        ("rope_qk", "qk_norm_rope", "native_linear_act", "native_linear_gated"), "two results"
+        ("rope_qk", "qk_norm_rope", "native_linear_act", "native_linear_gated", "merge_states"),
+        "two results",
     ),
     **dict.fromkeys(
         ("linear_w8a8", "linear_fp8_block", "grouped_linear_fp8_block"),

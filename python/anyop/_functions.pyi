@@ -1560,6 +1560,29 @@ def matmul_backward(
     """
     ...
 
+def merge_states(
+    outs: Sequence[Array],
+    lses: Sequence[Array],
+    out: Array | None = None,
+    lse: Array | None = None,
+) -> tuple[Array, Array]:
+    """Join results of attention over parts of the keys, such as a shared prefix and the rest.
+
+    outs:     list of N tensors (*X, E) float32, float16, bfloat16 or float64, contiguous; results of
+              attention_with_lse over the parts.
+    lses:     list of N tensors (*X,) float32, contiguous; their logarithms, natural. A sink belongs to
+              one part alone.
+    Returns   out: (*X, E), new unless given, dtype of outs; lse: (*X,), new unless given, dtype
+              float32, that of the whole. On a device it runs on the current stream, and never waits.
+    Requires  at least one part.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  lse = log(sum_n(exp(lses[n]))); out = sum_n(exp(lses[n] - lse) * outs[n]); a part with lse
+              -inf counts for nothing, whatever its out; 0 and -inf where all are
+    Source    the rule by which Milakov & Gimelshein 2018, arXiv:1805.02867, and FlashAttention join
+              blocks of keys; flashinfer.merge_states
+    """
+    ...
+
 def mul(
     x: Array,
     y: Array,

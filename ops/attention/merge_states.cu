@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joins parts of attention: a thread has 16 bytes of a row, or an element where rows are no
+// multiples of 16 bytes, and reads them of each part; it computes the row's weights itself, from
+// lses that the row's other threads read, too. Reads each part once, writes once.
+#include <cstdio>
+
+#include "anyop/cuda.h"
+#include "anyop/ops/merge_states.h"
+
+namespace anyop::cuda {
+namespace {
+
+constexpr int kFew = 8, kMost = 240;  // parts whose addresses fit the arguments of a kernel
+constexpr int kThreads = 256;
+
+template <int kParts>
+struct Parts {
+  const void* outs[kParts];
+  const float* lses[kParts];
+  void* out;
+  float* lse;
+  int64_t rows, E, pieces;  // pieces of a row, at least 1
+  int count;
+  bool aligned;
+};
+
+template <typename T, int kPer, int kParts>
+__global__ __launch_bounds__(kThreads) void Merge(const __grid_constant__ Parts<kParts> p) {
+  using W = Wide<T>;
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.rows * p.pieces; i += step) {
+    const int64_t row = i / p.pieces, piece = i - row * p.pieces, at = row * p.E + piece * kPer;
+    W most = -W(INFINITY), total = 0;
+    for (int n = 0; n < p.count; ++n) most = fmax(most, static_cast<W>(p.lses[n][row]));
+    Piece<W, kPer> sum = {};
+    for (int n = 0; n < p.count; ++n) {
+      const W lse = p.lses[n][row];
+      if (lse == -W(INFINITY)) continue;
+      const W weight = Exponential(lse - most);
+      total += weight;
+      if (p.E == 0) continue;
+      const auto part = ReadPiece<kPer>(static_cast<const T*>(p.outs[n]) + at, p.aligned);
+#pragma unroll
+      for (int k = 0; k < kPer; ++k) sum.at[k] = MulAdd(weight, part[k], sum.at[k]);
+    }
+    const W share = most == -W(INFINITY) && total == 0 ? W(0) : 1 / total;
+#pragma unroll
+    for (int k = 0; k < kPer; ++k) sum.at[k] *= share;
+    if (p.E > 0) WritePiece<kPer>(static_cast<T*>(p.out) + at, p.aligned, sum);
+    if (piece == 0) p.lse[row] = static_cast<float>(most + log(total));
+  }
+}
+
+template <typename T, int kParts>
+int32_t RunParts(const MergeStatesArgs& args, AnyopCall* call) {
+  Parts<kParts> p = {};
+  p.count = static_cast<int>(args.N), p.rows = args.numel_X, p.E = args.E;
+  p.out = args.out->data, p.lse = static_cast<float*>(args.lse->data);
+  p.aligned = IsAligned(static_cast<const char*>(p.out), 16);
+  for (int n = 0; n < p.count; ++n) {
+    p.outs[n] = args.outs.data[n].data;
+    p.lses[n] = static_cast<const float*>(args.lses.data[n].data);
+    p.aligned &= IsAligned(static_cast<const char*>(p.outs[n]), 16);
+  }
+  constexpr int kPer = kPerVector<T>;
+  const bool vectors = p.E > 0 && p.E % kPer == 0;
+  p.pieces = vectors ? p.E / kPer : p.E > 0 ? p.E : 1;
+  const int64_t blocks = CeilDiv(p.rows * p.pieces, kThreads);
+  const auto grid = static_cast<unsigned>(blocks < INT32_MAX ? blocks : INT32_MAX);
+  const Launch launch = {dim3(grid), dim3(kThreads)};
+  return vectors ? launch.Run(call, Merge<T, kPer, kParts>, p)
+                 : launch.Run(call, Merge<T, 1, kParts>, p);
+}
+
+}  // namespace
+}  // namespace anyop::cuda
+
+extern "C" int32_t anyop_merge_states_cuda(const MergeStatesArgs* args, AnyopCall* call) {
+  using namespace anyop::cuda;
+  if (args->N > kMost) {
+    char text[64];
+    std::snprintf(text, sizeof text, "%lld parts, at most %d on CUDA",
+                  static_cast<long long>(args->N), kMost);
+    return call->fail(call, kAnyopNotImplemented, text);
+  }
+  if (args->numel_X == 0) return kAnyopOk;
+  return WithFloating(AnyopDtypeOf(args->out), [&](auto zero) {
+    using T = decltype(zero);
+    return args->N <= kFew ? RunParts<T, kFew>(*args, call) : RunParts<T, kMost>(*args, call);
+  });
+}
