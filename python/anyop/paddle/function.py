@@ -58,7 +58,7 @@ def _entry(operator: Operator, layer: type[PyLayer], gradient: Gradient | None) 
             unwanted = _unwanted(operator, values[count:])
             args = tuple(values[:count])
         if refused:
-            refuse_inputs(gradient, args)
+            refuse_inputs(gradient, args, operator.name)
         if lists:
             args = tuple(_Held(value) if at in lists else value for at, value in enumerate(args))
         passes = {"unwanted": unwanted, "done": False}  # PyLayer would look into a list

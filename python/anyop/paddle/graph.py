@@ -92,7 +92,7 @@ def _differentiated(
     def backward(*grads: Any) -> Any:
         if not isinstance(how, Gradient):
             raise no_gradient(operator, how, inputs)
-        refuse_inputs(how, inputs)
+        refuse_inputs(how, inputs, operator.name)
         by_result: list[Any] = [None] * len(found)
         for at, grad in zip(wanted, grads):
             by_result[at] = grad

@@ -38,12 +38,12 @@ def no_gradient(operator: Operator, why: str, values: Sequence[Any]) -> NotImple
     )
 
 
-def refuse_inputs(gradient: Gradient, inputs: Sequence[Any]) -> None:
+def refuse_inputs(gradient: Gradient, inputs: Sequence[Any], called: str) -> None:
     """An error for an input that wants a gradient which the backward does not compute."""
     for at in gradient.refused:
         if wants_gradient(inputs[at]):
             name = gradient.forward.names[at]
             raise NotImplementedError(
-                f"{gradient.forward.name}: {name} wants a gradient (stop_gradient=False), which the operator does "
+                f"{called}: {name} wants a gradient (stop_gradient=False), which the operator does "
                 f"not compute; use {name}.detach()"
             )

@@ -214,7 +214,7 @@ def _recorded(gradient: Gradient) -> Rule:
     apply = apply_of(Recorded)
 
     def rule(run: Run, inputs: list[Any], use: str | None) -> Any:
-        refuse_inputs(gradient, inputs)
+        refuse_inputs(gradient, inputs, gradient.forward.name)
         return apply(run, use, *inputs)
 
     return rule
@@ -225,6 +225,7 @@ def _by_way(operator: Operator, gradient: Gradient) -> Rule:
     other, count = gradients.operators[gradient.forward.name], len(operator.results)
 
     def rule(run: Run, inputs: list[Any], use: str | None) -> Any:
+        refuse_inputs(gradient, inputs, operator.name)
         found = other.call(inputs, use=use)
         return found[0] if count == 1 else found[:count]
 
@@ -293,13 +294,13 @@ def refuse_leaf(operator: Operator, inputs: Sequence[Any]) -> None:
                 )
 
 
-def refuse_inputs(gradient: Gradient, inputs: Sequence[Any]) -> None:
+def refuse_inputs(gradient: Gradient, inputs: Sequence[Any], called: str) -> None:
     """An error for an input that requires a gradient which the backward does not compute."""
     for at in gradient.refused:
         if requires((inputs[at],)):
             name = gradient.forward.names[at]
             raise NotImplementedError(
-                f"{gradient.forward.name}: {name} requires a gradient, which the operator does not "
+                f"{called}: {name} requires a gradient, which the operator does not "
                 f"compute; use {name}.detach()"
             )
 

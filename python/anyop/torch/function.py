@@ -57,7 +57,7 @@ def _entry(operator: Operator, gradient: Gradient) -> Entry:
                 raise out_error(operator)
             args = tuple(values[:count])
         if refused:
-            refuse_inputs(gradient, args)
+            refuse_inputs(gradient, args, operator.name)
         return apply(*args)
 
     entry.__name__ = f"{names[0]}_entry"
