@@ -32,7 +32,14 @@ WITHOUT = {
     **dict.fromkeys(("fused_add_rms_norm", "fused_add_layer_norm"), "the sum, too"),
     "rope": "cos, sin: tables, with no gradient either",
     **dict.fromkeys(
-        ("rope_qk", "qk_norm_rope", "native_linear_act", "native_linear_gated", "merge_states"),
+        (
+            "rope_qk",
+            "qk_norm_rope",
+            "native_linear_act",
+            "native_linear_gated",
+            "merge_states",
+            "attention_varlen_with_lse",
+        ),
         "two results",
     ),
     **dict.fromkeys(
@@ -51,6 +58,7 @@ WITHOUT = {
     ),
     "linear_wgrad_accumulate": "it is a gradient",
     "append_kv": "it copies into a cache",
+    "attention_varlen": "no gradient yet",
     "conv_bias_act": "the slope of its relu is no operator of its own",
     "linear_gated": "multiplies two halves, as silu_and_mul",
 }

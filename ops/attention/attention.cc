@@ -18,8 +18,10 @@
 #include "../linear/convert.h"
 #include "../linear/lanes.h"
 #include "../linear/multiply.h"
+#include "anyop/ops/attention_varlen.h"
+#include "anyop/ops/attention_varlen_with_lse.h"
 #include "anyop/ops/attention_with_lse.h"
-#include "attention_problem.h"
+#include "attention_packed.h"
 #include "softmax_block.h"
 
 namespace anyop {
@@ -59,20 +61,27 @@ class Attention {
     own_bias_ = args.slopes || (mask && (mask->strides[1] != 0 || mask->strides[2] != 0));
   }
 
-  int32_t Run(AnyopCall* call) {
-    const int64_t tasks = args_.B * args_.G * head_blocks_ * row_blocks_, lanes = CountLanes(tasks);
-    int64_t lane_size = 0;
-    LaneAt(nullptr, &lane_size);
-    auto* memory = static_cast<T*>(call->workspace(call, lanes * lane_size * sizeof(T)));
-    if (!memory) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
-    ForTasks(call, tasks, lanes, [&](int64_t lane, int64_t task) {
+  // Of the memory that Run needs.
+  int64_t CountBytes() const {
+    return CountLanes(CountTasks()) * LaneSize() * static_cast<int64_t>(sizeof(T));
+  }
+
+  void Run(AnyopCall* call, void* memory) const {
+    const int64_t tasks = CountTasks(), lane_size = LaneSize();
+    ForTasks(call, tasks, CountLanes(tasks), [&](int64_t lane, int64_t task) {
       int64_t size;
-      RunTask(TaskAt(task), LaneAt(memory + lane * lane_size, &size));
+      RunTask(TaskAt(task), LaneAt(static_cast<T*>(memory) + lane * lane_size, &size));
     });
-    return kAnyopOk;
   }
 
  private:
+  int64_t CountTasks() const { return args_.B * args_.G * head_blocks_ * row_blocks_; }
+  int64_t LaneSize() const {
+    int64_t size = 0;
+    LaneAt(nullptr, &size);
+    return size;
+  }
+
   struct Lane {
     T* q;  // rows by D, or D by rows when the scores lie by key
     T* q_rows;
@@ -271,8 +280,8 @@ class Attention {
     if (args_.sinks) {
       const T sink =
           static_cast<T>(static_cast<const float*>(args_.sinks->data)[h]) * static_cast<T>(kLog2E);
-      const T most = max < sink ? sink : max;
-      if (most > -std::numeric_limits<T>::infinity()) {
+      const T most = sink <= max ? max : sink;  // NaN where the sink is
+      if (most != -std::numeric_limits<T>::infinity()) {
         share = std::exp2(max - most);
         sum = sum * share + std::exp2(sink - most);
         max = most;
@@ -286,7 +295,8 @@ class Attention {
     }
     Narrow(out, args_.E, AnyopDtypeOf(args_.out), args_.out->data, At(*args_.out, task.b, h, s));
     if (!args_.lse) return;
-    static_cast<float*>(args_.lse->data)[(task.b * args_.H + h) * args_.S + s] =
+    const int64_t at = task.b * args_.lse_batch + h * args_.lse_head + s * args_.lse_query;
+    static_cast<float*>(args_.lse->data)[at] =
         static_cast<float>((static_cast<double>(max) + std::log2(static_cast<double>(sum))) * kLn2);
   }
 
@@ -298,6 +308,21 @@ class Attention {
   T scale_;
 };
 
+void* TakeMemory(AnyopCall* call, int64_t bytes) {
+  void* memory = call->workspace(call, bytes);
+  if (!memory) call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
+  return memory;
+}
+
+template <typename T>
+int32_t AttendIn(const AttentionProblem& args, const Blas* blas, AnyopCall* call) {
+  const Attention<T> attention(args, blas);
+  void* memory = TakeMemory(call, attention.CountBytes());
+  if (!memory) return kAnyopOutOfMemory;
+  attention.Run(call, memory);
+  return kAnyopOk;
+}
+
 int32_t Attend(const AttentionProblem& args, AnyopCall* call) {
   if (const int32_t status = CheckSoftcap(call, args.softcap)) return status;
   if (args.B == 0 || args.H == 0 || args.S == 0 || (args.E == 0 && !args.lse)) return kAnyopOk;
@@ -305,8 +330,69 @@ int32_t Attend(const AttentionProblem& args, AnyopCall* call) {
   if (args.T > 0) {
     if (const int32_t status = GetBlas(call, &blas)) return status;
   }
-  if (args.q->dtype_bits == 64) return Attention<double>(args, blas).Run(call);
-  return Attention<float>(args, blas).Run(call);
+  return args.q->dtype_bits == 64 ? AttendIn<double>(args, blas, call)
+                                  : AttendIn<float>(args, blas, call);
+}
+
+// ---- packed sequences ----
+
+// Numbers that ascend, from 0 on and up to the number of tokens.
+int32_t CheckPlaces(AnyopCall* call, const char* name, const AnyopTensor& places, int64_t tokens) {
+  const auto* at = static_cast<const int32_t*>(places.data);
+  for (int64_t i = 0, least = 0; i < places.shape[0]; least = at[i++]) {
+    if (at[i] >= least && at[i] <= tokens) continue;
+    char text[160];
+    std::snprintf(text, sizeof text, "%s[%lld] is %d, expected %lld to %lld", name,
+                  static_cast<long long>(i), at[i], static_cast<long long>(least),
+                  static_cast<long long>(tokens));
+    return call->fail(call, kAnyopIndexError, text);
+  }
+  return kAnyopOk;
+}
+
+// The sequences in order; before and behind them queries of none, which see no key.
+template <typename Args, typename Visit>
+void ForSequences(const Args& args, const Visit& visit) {
+  const auto* q = static_cast<const int32_t*>(args.cu_seqlens_q->data);
+  const auto* k = static_cast<const int32_t*>(args.cu_seqlens_k->data);
+  const auto visit_some = [&](const Sequence& at) {
+    if (at.q < at.q_end) visit(at);
+  };
+  visit_some({0, q[0], 0, 0});
+  for (int64_t i = 0; i < args.B; ++i) visit_some({q[i], q[i + 1], k[i], k[i + 1]});
+  visit_some({q[args.B], args.S, 0, 0});
+}
+
+template <typename T, typename Args>
+int32_t AttendEach(const Args& args, const AnyopTensor* lse, const Blas* blas, AnyopCall* call) {
+  int64_t bytes = 0;
+  ForSequences(args, [&](const Sequence& at) {
+    const SequenceProblem made(args, lse, at);
+    bytes = std::max(bytes, Attention<T>(made.problem, blas).CountBytes());
+  });
+  void* memory = TakeMemory(call, bytes);
+  if (!memory) return kAnyopOutOfMemory;
+  ForSequences(args, [&](const Sequence& at) {
+    const SequenceProblem made(args, lse, at);
+    Attention<T>(made.problem, blas).Run(call, memory);
+  });
+  return kAnyopOk;
+}
+
+template <typename Args>
+int32_t AttendPacked(const Args& args, const AnyopTensor* lse, AnyopCall* call) {
+  if (const int32_t status = CheckSoftcap(call, args.softcap)) return status;
+  if (const int32_t status = CheckPlaces(call, "cu_seqlens_q", *args.cu_seqlens_q, args.S))
+    return status;
+  if (const int32_t status = CheckPlaces(call, "cu_seqlens_k", *args.cu_seqlens_k, args.T))
+    return status;
+  if (args.H == 0 || args.S == 0 || (args.E == 0 && !lse)) return kAnyopOk;
+  const Blas* blas = nullptr;
+  if (args.T > 0) {
+    if (const int32_t status = GetBlas(call, &blas)) return status;
+  }
+  return args.q->dtype_bits == 64 ? AttendEach<double>(args, lse, blas, call)
+                                  : AttendEach<float>(args, lse, blas, call);
 }
 
 }  // namespace
@@ -317,4 +403,11 @@ extern "C" int32_t anyop_attention_cpu(const AttentionArgs* args, AnyopCall* cal
 }
 extern "C" int32_t anyop_attention_with_lse_cpu(const AttentionWithLseArgs* args, AnyopCall* call) {
   return anyop::Attend(anyop::ProblemOf(*args, args->lse), call);
+}
+extern "C" int32_t anyop_attention_varlen_cpu(const AttentionVarlenArgs* args, AnyopCall* call) {
+  return anyop::AttendPacked(*args, nullptr, call);
+}
+extern "C" int32_t anyop_attention_varlen_with_lse_cpu(const AttentionVarlenWithLseArgs* args,
+                                                       AnyopCall* call) {
+  return anyop::AttendPacked(*args, args->lse, call);
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "anyop/cuda_mma.h"
-#include "attention_problem.h"
+#include "attention_packed.h"
 
 namespace anyop::cuda {
 
@@ -24,7 +24,7 @@ struct AttentionView {
   void* out;
   float* lse;  // nullptr: not wanted
   const float *sinks, *slopes;
-  Steps q_steps, k_steps, v_steps, out_steps, mask_steps;
+  Steps q_steps, k_steps, v_steps, out_steps, mask_steps, lse_steps;
   int64_t mask_key_step;
   int64_t items;  // tiles of queries of all heads
   double scale, softcap;
@@ -33,6 +33,8 @@ struct AttentionView {
   float slope_offset;
   MaskKind mask_kind;
   bool q_aligned, k_aligned, v_aligned, out_aligned;  // rows of 16 bytes
+  const int32_t *cu_q, *cu_k;  // of packed sequences, else nullptr: where each begins
+  int sequences;
 
   __device__ int First(int s) const { return Within(s + offset - left); }
   __device__ int End(int s) const { return Within(s + offset + right + 1); }
@@ -83,8 +85,23 @@ inline AttentionView ViewOf(const AttentionProblem& p, int rows) {
   view.left = static_cast<int>(std::min<int64_t>(p.window.left, 1 << 30));
   view.right = static_cast<int>(std::min<int64_t>(p.window.right, 1 << 30));
   view.slope_offset = static_cast<float>(p.window.offset);
+  view.lse_steps = {p.lse_batch, p.lse_head, p.lse_query};
   view.q_aligned = HasAlignedRows(*p.q), view.k_aligned = HasAlignedRows(*p.k);
   view.v_aligned = HasAlignedRows(*p.v), view.out_aligned = HasAlignedRows(*p.out);
+  return view;
+}
+
+// The same of packed sequences, all of them as one. Sequence i begins with tile first / rows + i at
+// the earliest, queries before and behind all count as sequences of their own.
+template <typename Args>
+AttentionView PackedView(const Args& args, const AnyopTensor* lse, int rows) {
+  const SequenceProblem all(args, lse, {0, args.S, 0, args.T});
+  AttentionView view = ViewOf(all.problem, rows);
+  view.cu_q = static_cast<const int32_t*>(args.cu_seqlens_q->data);
+  view.cu_k = static_cast<const int32_t*>(args.cu_seqlens_k->data);
+  view.sequences = static_cast<int>(args.B);
+  view.tiles = static_cast<int>(args.S / rows + args.B + 2);
+  view.items = args.H * view.tiles;
   return view;
 }
 
@@ -107,6 +124,88 @@ __device__ inline Place PlaceOf(const AttentionView& view, int64_t item) {
   const int tile = static_cast<int>(item - head * view.tiles);
   const int64_t b = head / view.H;
   return {view.tiles - 1 - tile, static_cast<int>(head - b * view.H), b};
+}
+
+// Where sequence i of a packed tensor begins: before the first lie tokens of none, and behind the
+// last.
+__device__ inline int StartOf(const int32_t* places, int sequences, int tokens, int i) {
+  return i == 0 ? 0 : i > sequences + 1 ? tokens : places[i - 1];
+}
+
+// Whether places ascend from 0 on and up to the number of tokens; of all threads of a block.
+template <int kThreads>
+__device__ bool AreInOrder(const int32_t* places, int sequences, int tokens) {
+  bool wrong = false;
+  for (int i = threadIdx.x; i <= sequences; i += kThreads)
+    wrong |= places[i] < (i > 0 ? places[i - 1] : 0) || places[i] > tokens;
+  return !__syncthreads_or(wrong);
+}
+
+// Makes the view that of the sequence in which the place's tile lies, and the tile that sequence's
+// own; false where there is none. Places are in order.
+template <typename T>
+__device__ bool EnterSequence(AttentionView* p, Place* place, int rows) {
+  int low = 0, high = p->sequences + 2;  // the tile lies in sequences low to high - 1
+  while (high - low > 1) {
+    const int i = (low + high) / 2;
+    if (StartOf(p->cu_q, p->sequences, p->S, i) / rows + i <= place->tile) {
+      low = i;
+    } else {
+      high = i;
+    }
+  }
+  const int first = StartOf(p->cu_q, p->sequences, p->S, low);
+  const int end = StartOf(p->cu_q, p->sequences, p->S, low + 1);
+  place->tile -= first / rows + low;
+  if (first + int64_t{place->tile} * rows >= end) return false;
+  const bool has_keys = low > 0 && low <= p->sequences;
+  const int key = has_keys ? p->cu_k[low - 1] : 0;
+  p->q = static_cast<const T*>(p->q) + first * p->q_steps.row;
+  p->k = static_cast<const T*>(p->k) + key * p->k_steps.row;
+  p->v = static_cast<const T*>(p->v) + key * p->v_steps.row;
+  p->out = static_cast<T*>(p->out) + first * p->out_steps.row;
+  if (p->lse) p->lse += first * p->lse_steps.row;
+  p->S = end - first;
+  p->T = has_keys ? p->cu_k[low] - key : 0;
+  p->offset = p->T - p->S;
+  p->slope_offset = static_cast<float>(p->offset);
+  return true;
+}
+
+// What wrong places give: NaN, in the rows of a tile of the whole.
+template <typename T, int kThreads>
+__device__ void FillWithNan(const AttentionView& p, const Place& place, int rows) {
+  const int64_t top = int64_t{place.tile} * rows;
+  for (int64_t s = top; s < p.S && s < top + rows; ++s) {
+    T* to = static_cast<T*>(p.out) + p.out_steps.At(0, place.h, s);
+    for (int e = threadIdx.x; e < p.E; e += kThreads) to[e] = Narrow<T>(Wide<T>(INFINITY) - Wide<T>(INFINITY));
+    if (p.lse && threadIdx.x == 0) p.lse[p.lse_steps.At(0, place.h, s)] = NAN;
+  }
+}
+
+// A block's own sequence, in shared memory: as a copy in registers it would not fit.
+struct Packed {
+  AttentionView view;
+  Place place;
+  bool is_there;
+};
+
+// False where nothing is left to be done; of all threads of a block.
+template <typename T, int kThreads>
+__device__ bool EnterPacked(const AttentionView& p, int rows, Packed* own) {
+  const int64_t item = ItemOf();
+  if (item >= p.items) return false;
+  if (!AreInOrder<kThreads>(p.cu_q, p.sequences, p.S) ||
+      !AreInOrder<kThreads>(p.cu_k, p.sequences, p.T)) {
+    FillWithNan<T, kThreads>(p, PlaceOf(p, item), rows);
+    return false;
+  }
+  if (threadIdx.x == 0) {
+    own->view = p, own->place = PlaceOf(p, item);
+    own->is_there = EnterSequence<T>(&own->view, &own->place, rows);
+  }
+  __syncthreads();
+  return own->is_there;
 }
 
 __device__ inline float CapOf(float x, float cap) { return cap * tanhf(x / cap); }
@@ -144,8 +243,8 @@ __device__ RowEnd<W> EndRow(const AttentionView& view, int h, W max, W sum) {
   RowEnd<W> end = {max, sum, 1};
   if (view.sinks) {
     const W sink = static_cast<W>(view.sinks[h]) * static_cast<W>(1.44269504088896340736);
-    end.max = max < sink ? sink : max;
-    if (end.max > -W(INFINITY)) {
+    end.max = sink <= max ? max : sink;  // NaN where the sink is
+    if (end.max != -W(INFINITY)) {
       end.share = PowerOfTwo(max - end.max);
       end.sum = sum * end.share + PowerOfTwo(sink - end.max);
     }

@@ -282,7 +282,7 @@ struct WarpRows {
         const int query = Query(m, half);
         if (lane % 4 == 0) is_empty[row + 16 * m + 8 * half + lane / 4] = total == 0;
         if (p.lse && lane % 4 == 0 && query < p.S)
-          p.lse[(place.b * p.H + place.h) * p.S + query] = LogOf(end);
+          p.lse[p.lse_steps.At(place.b, place.h, query)] = LogOf(end);
 #pragma unroll
         for (int n = 0; n < kFeatures / 8; ++n) {
           const float low = out[m][n][2 * half], high = out[m][n][2 * half + 1];
@@ -334,13 +334,10 @@ __device__ void AddBadValues(const AttentionView& p, const Place& place, const T
 }
 
 template <typename T, int kFeatures>
-__global__ __launch_bounds__(128) void AttendByMma(const __grid_constant__ AttentionView p) {
+__device__ __forceinline__ void AttendTile(const AttentionView& p, const Place& place) {
   using Tile = MmaTile<kFeatures>;
   __shared__ bool is_bad, is_empty[Tile::kRows];  // whether CleanTile took something away
-  const int64_t item = ItemOf();
-  if (item >= p.items) return;
   const uint32_t queries = DynamicSharedAddress();
-  const Place place = PlaceOf(p, item);
   const int top = place.tile * Tile::kRows, last = p.Last(top, Tile::kRows), g = place.h / p.group;
   const int end = p.End(last);
   const T* k = static_cast<const T*>(p.k) + p.k_steps.At(place.b, g, 0);
@@ -383,6 +380,20 @@ __global__ __launch_bounds__(128) void AttendByMma(const __grid_constant__ Atten
   if (rows.s < p.S) rows.Write(p, place, queries, is_empty);
   __syncthreads();
   if (is_bad) AddBadValues(p, place, v, top, last + 1 - top, is_empty);
+}
+
+template <typename T, int kFeatures>
+__global__ __launch_bounds__(128) void AttendByMma(const __grid_constant__ AttentionView p) {
+  const int64_t item = ItemOf();
+  if (item < p.items) AttendTile<T, kFeatures>(p, PlaceOf(p, item));
+}
+
+template <typename T, int kFeatures>
+__global__ __launch_bounds__(128) void AttendPackedByMma(const __grid_constant__ AttentionView p) {
+  using Tile = MmaTile<kFeatures>;
+  __shared__ Packed own;
+  if (EnterPacked<T, Tile::kThreads>(p, Tile::kRows, &own))
+    AttendTile<T, kFeatures>(own.view, own.place);
 }
 
 }  // namespace

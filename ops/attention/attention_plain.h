@@ -31,14 +31,10 @@ __device__ T ScoreOf(const AttentionView& p, const Place& place, const T* q, con
 }
 
 template <typename T>
-__global__ __launch_bounds__(kPlainThreads) void AttendPlainly(
-    const __grid_constant__ AttentionView p) {
+__device__ __forceinline__ void AttendTilePlainly(const AttentionView& p, const Place& place) {
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   T* keys = reinterpret_cast<T*>(DynamicShared());
   T* q = keys + kPlainKeys * (p.D + 1) + warp * p.D;
-  const int64_t item = ItemOf();
-  if (item >= p.items) return;
-  const Place place = PlaceOf(p, item);
   const int top = place.tile * kPlainRows, s = top + warp, g = place.h / p.group;
   const int last = p.Last(top, kPlainRows);
   const int first = s < p.S ? p.First(s) : 0, end = s < p.S ? p.End(s) : 0;
@@ -82,7 +78,21 @@ __global__ __launch_bounds__(kPlainThreads) void AttendPlainly(
 #pragma unroll
   for (int i = 0; i < kPlainFeatures / 32; ++i)
     if (lane + 32 * i < p.E) to[lane + 32 * i] = sum == 0 ? T(0) : out[i] * row.share;
-  if (p.lse && lane == 0) p.lse[(place.b * p.H + place.h) * p.S + s] = LogOf(row);
+  if (p.lse && lane == 0) p.lse[p.lse_steps.At(place.b, place.h, s)] = LogOf(row);
+}
+
+template <typename T>
+__global__ __launch_bounds__(kPlainThreads) void AttendPlainly(
+    const __grid_constant__ AttentionView p) {
+  const int64_t item = ItemOf();
+  if (item < p.items) AttendTilePlainly<T>(p, PlaceOf(p, item));
+}
+
+template <typename T>
+__global__ __launch_bounds__(kPlainThreads) void AttendPackedPlainly(
+    const __grid_constant__ AttentionView p) {
+  __shared__ Packed own;
+  if (EnterPacked<T, kPlainThreads>(p, kPlainRows, &own)) AttendTilePlainly<T>(own.view, own.place);
 }
 
 }  // namespace

@@ -208,6 +208,110 @@ def attention_backward(
     """
     ...
 
+def attention_varlen(
+    q: Array,
+    k: Array,
+    v: Array,
+    cu_seqlens_q: Array,
+    cu_seqlens_k: Array,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+    softcap: float = 0.0,
+    sinks: Array | None = None,
+    alibi_slopes: Array | None = None,
+    out: Array | None = None,
+) -> Array:
+    """attention of packed sequences of any lengths, each to its own keys.
+
+    q:             (S, H, D) float32, float16, bfloat16 or float64, last dimension contiguous; queries
+                   of all sequences, one behind the other, for each of the H heads.
+    k:             (T, G, D) dtype of q, last dimension contiguous; keys of all sequences, for each of
+                   the G groups of heads.
+    v:             (T, G, E) dtype of q, last dimension contiguous; values, E features for each key.
+    cu_seqlens_q:  (B+1,) int32, contiguous; where the queries of each of the B sequences begin, and
+                   behind the last; ascending, 0 to S. Queries of no sequence see nothing.
+    cu_seqlens_k:  (B+1,) int32, contiguous; where their keys begin, likewise, 0 to T.
+    scale:         float or None, default None; factor of the scores; None: 1 / sqrt(D).
+    causal:        bool, default False; queries attend to keys up to their own only.
+    window_left:   int, default -1; keys before its own that a query may attend to; -1: all.
+    window_right:  int, default -1; keys behind its own, likewise.
+    softcap:       float, default 0.0; scores become softcap * tanh(score / softcap), before slopes are
+                   added; 0: they stay.
+    sinks:         (H,) float32, contiguous, or None; one for each head: a score without a value, which
+                   takes its share of the weights.
+    alibi_slopes:  (H,) float32, contiguous, or None; one for each head: slope * |distance| is
+                   subtracted from the scores.
+    Returns        (S, H, E), new unless given, dtype of q. On a device it runs on the current stream,
+                   and never waits.
+    Requires       G > 0; H % G == 0; -1 <= window_left; -1 <= window_right.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       out[s,h] = sum_t(p[t] * v[t,g]), g = h // (H/G), t over the keys of the query's
+                   sequence; p = softmax_t(score[t]), with exp(sinks[h]) more in its sum; score[t] =
+                   cap(scale * q[s,h].k[t,g]) - alibi_slopes[h] * |distance|, cap(x) = softcap * tanh(x
+                   / softcap); the last query of a sequence lies at its last key
+    Source         flash_attn_varlen_func; Vaswani et al. 2017, arXiv:1706.03762, eq. 1; block by block
+                   as in Milakov & Gimelshein 2018, arXiv:1805.02867
+    """
+    ...
+
+def attention_varlen_with_lse(
+    q: Array,
+    k: Array,
+    v: Array,
+    cu_seqlens_q: Array,
+    cu_seqlens_k: Array,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+    softcap: float = 0.0,
+    sinks: Array | None = None,
+    alibi_slopes: Array | None = None,
+    out: Array | None = None,
+    lse: Array | None = None,
+) -> tuple[Array, Array]:
+    """attention_varlen, and the logarithm of each query's denominator: parts of one softmax can be joined by it.
+
+    q:             (S, H, D) float32, float16, bfloat16 or float64, last dimension contiguous; queries
+                   of all sequences, one behind the other, for each of the H heads.
+    k:             (T, G, D) dtype of q, last dimension contiguous; keys of all sequences, for each of
+                   the G groups of heads.
+    v:             (T, G, E) dtype of q, last dimension contiguous; values, E features for each key.
+    cu_seqlens_q:  (B+1,) int32, contiguous; where the queries of each of the B sequences begin, and
+                   behind the last; ascending, 0 to S. Queries of no sequence see nothing.
+    cu_seqlens_k:  (B+1,) int32, contiguous; where their keys begin, likewise, 0 to T.
+    scale:         float or None, default None; factor of the scores; None: 1 / sqrt(D).
+    causal:        bool, default False; queries attend to keys up to their own only.
+    window_left:   int, default -1; keys before its own that a query may attend to; -1: all.
+    window_right:  int, default -1; keys behind its own, likewise.
+    softcap:       float, default 0.0; scores become softcap * tanh(score / softcap), before slopes are
+                   added; 0: they stay.
+    sinks:         (H,) float32, contiguous, or None; one for each head: a score without a value, which
+                   takes its share of the weights.
+    alibi_slopes:  (H,) float32, contiguous, or None; one for each head: slope * |distance| is
+                   subtracted from the scores.
+    Returns        out: (S, H, E), new unless given, dtype of q; lse: (S, H), new unless given, dtype
+                   float32, natural logarithm of the sum of all weights before they are divided by it,
+                   sinks included; -inf where that is 0. On a device it runs on the current stream, and
+                   never waits.
+    Requires       G > 0; H % G == 0; -1 <= window_left; -1 <= window_right.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       out[s,h] = sum_t(p[t] * v[t,g]), g = h // (H/G), t over the keys of the query's
+                   sequence; p = softmax_t(score[t]), with exp(sinks[h]) more in its sum; score[t] =
+                   cap(scale * q[s,h].k[t,g]) - alibi_slopes[h] * |distance|, cap(x) = softcap * tanh(x
+                   / softcap); the last query of a sequence lies at its last key; lse[s,h] =
+                   log(sum_t(exp(score[t])) + exp(sinks[h]))
+    Source         flash_attn_varlen_func; Vaswani et al. 2017, arXiv:1706.03762, eq. 1; block by block
+                   as in Milakov & Gimelshein 2018, arXiv:1805.02867
+    """
+    ...
+
 def attention_with_lse(
     q: Array,
     k: Array,

@@ -72,6 +72,15 @@ T Exchange(T value, unsigned from) {
 #define ANYOP_DYNAMIC_SHARED cuda_on_cpu::SharedMemory()
 
 inline void __syncthreads() { cuda_on_cpu::WaitForBlock(); }
+inline int __syncthreads_or(int yes) {
+  __shared__ int found;
+  __syncthreads();
+  found = 0;
+  __syncthreads();
+  if (yes) found = 1;
+  __syncthreads();
+  return found;
+}
 inline void __syncwarp(unsigned = ~0u) { cuda_on_cpu::WaitForWarp(); }
 inline void __threadfence() {}
 template <typename T>
