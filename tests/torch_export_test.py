@@ -130,6 +130,7 @@ torch.testing.assert_close(graph(x, w), Calls()(x, w))
         ("anyop.aten.mul(x, w)", "aten.mul.Tensor"),
     ],
 )
+@pytest.mark.drawn(3)
 def test_a_first_call_leaves_nothing_else_in_a_graph(how, call, target):
     """What anyop asks torch once, at first use, no trace sees."""
     program = [sys.executable, "-c", FIRST.replace("CALL", call), how]
