@@ -21,6 +21,7 @@ WITH = [name for name, subject in SUBJECTS.items() if subject.metadata["tangent"
 # What has no formula, or not for all of its floating inputs, and why.
 WITHOUT = {
     "attention": "q, k, mask: the weights are no operator of their own",
+    "attention_varlen": "as attention",
     "attention_with_lse": "two results",
     "masked_mean": "mask: counts or does not",
     "topk": "two results",
@@ -58,7 +59,6 @@ WITHOUT = {
     ),
     "linear_wgrad_accumulate": "it is a gradient",
     "append_kv": "it copies into a cache",
-    "attention_varlen": "no gradient yet",
     "conv_bias_act": "the slope of its relu is no operator of its own",
     "linear_gated": "multiplies two halves, as silu_and_mul",
 }

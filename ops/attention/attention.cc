@@ -295,8 +295,7 @@ class Attention {
     }
     Narrow(out, args_.E, AnyopDtypeOf(args_.out), args_.out->data, At(*args_.out, task.b, h, s));
     if (!args_.lse) return;
-    const int64_t at = task.b * args_.lse_batch + h * args_.lse_head + s * args_.lse_query;
-    static_cast<float*>(args_.lse->data)[at] =
+    static_cast<float*>(args_.lse->data)[At(*args_.lse, task.b, h, s)] =
         static_cast<float>((static_cast<double>(max) + std::log2(static_cast<double>(sum))) * kLn2);
   }
 
@@ -336,56 +335,25 @@ int32_t Attend(const AttentionProblem& args, AnyopCall* call) {
 
 // ---- packed sequences ----
 
-// Numbers that ascend, from 0 on and up to the number of tokens.
-int32_t CheckPlaces(AnyopCall* call, const char* name, const AnyopTensor& places, int64_t tokens) {
-  const auto* at = static_cast<const int32_t*>(places.data);
-  for (int64_t i = 0, least = 0; i < places.shape[0]; least = at[i++]) {
-    if (at[i] >= least && at[i] <= tokens) continue;
-    char text[160];
-    std::snprintf(text, sizeof text, "%s[%lld] is %d, expected %lld to %lld", name,
-                  static_cast<long long>(i), at[i], static_cast<long long>(least),
-                  static_cast<long long>(tokens));
-    return call->fail(call, kAnyopIndexError, text);
-  }
-  return kAnyopOk;
-}
-
-// The sequences in order; before and behind them queries of none, which see no key.
-template <typename Args, typename Visit>
-void ForSequences(const Args& args, const Visit& visit) {
-  const auto* q = static_cast<const int32_t*>(args.cu_seqlens_q->data);
-  const auto* k = static_cast<const int32_t*>(args.cu_seqlens_k->data);
-  const auto visit_some = [&](const Sequence& at) {
-    if (at.q < at.q_end) visit(at);
-  };
-  visit_some({0, q[0], 0, 0});
-  for (int64_t i = 0; i < args.B; ++i) visit_some({q[i], q[i + 1], k[i], k[i + 1]});
-  visit_some({q[args.B], args.S, 0, 0});
-}
-
 template <typename T, typename Args>
 int32_t AttendEach(const Args& args, const AnyopTensor* lse, const Blas* blas, AnyopCall* call) {
   int64_t bytes = 0;
   ForSequences(args, [&](const Sequence& at) {
     const SequenceProblem made(args, lse, at);
-    bytes = std::max(bytes, Attention<T>(made.problem, blas).CountBytes());
+    bytes = std::max(bytes, Attention<T>(made.problem(), blas).CountBytes());
   });
   void* memory = TakeMemory(call, bytes);
   if (!memory) return kAnyopOutOfMemory;
   ForSequences(args, [&](const Sequence& at) {
     const SequenceProblem made(args, lse, at);
-    Attention<T>(made.problem, blas).Run(call, memory);
+    Attention<T>(made.problem(), blas).Run(call, memory);
   });
   return kAnyopOk;
 }
 
 template <typename Args>
 int32_t AttendPacked(const Args& args, const AnyopTensor* lse, AnyopCall* call) {
-  if (const int32_t status = CheckSoftcap(call, args.softcap)) return status;
-  if (const int32_t status = CheckPlaces(call, "cu_seqlens_q", *args.cu_seqlens_q, args.S))
-    return status;
-  if (const int32_t status = CheckPlaces(call, "cu_seqlens_k", *args.cu_seqlens_k, args.T))
-    return status;
+  if (const int32_t status = CheckPacked(call, args)) return status;
   if (args.H == 0 || args.S == 0 || (args.E == 0 && !lse)) return kAnyopOk;
   const Blas* blas = nullptr;
   if (args.T > 0) {

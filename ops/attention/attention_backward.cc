@@ -18,7 +18,8 @@
 #include "../linear/convert.h"
 #include "../linear/lanes.h"
 #include "../linear/multiply.h"
-#include "attention_problem.h"
+#include "anyop/ops/attention_varlen_backward.h"
+#include "attention_packed.h"
 #include "softmax_block.h"
 #include "softmax_gradient.h"
 
@@ -27,6 +28,7 @@ namespace {
 
 constexpr int64_t kScores = 65536;
 constexpr int64_t kLeastRows = 8, kMostRows = 128;
+constexpr int64_t kTooMany = INT64_MAX;  // bytes
 
 template <typename T>
 class AttentionGradient {
@@ -40,20 +42,24 @@ class AttentionGradient {
         cuts_(window_.Cuts(args.S)),
         form_{static_cast<T>(ScaleOf(args)), static_cast<T>(args.softcap)} {}
 
-  int32_t Run(AnyopCall* call) {
-    const int64_t tasks = args_.B * args_.G, lanes = CountLanes(tasks);
-    // Keys without features may be any number: more than these would overflow.
-    const bool fits = args_.T < int64_t{1} << 40;
+  // Of the memory that Run needs. Keys without features may be any number: more than these would
+  // overflow.
+  int64_t CountBytes() {
+    if (args_.T >= int64_t{1} << 40) return kTooMany;
     int64_t size = 0;
-    if (fits) LaneAt(nullptr, &size);
-    auto* memory =
-        fits ? static_cast<T*>(call->workspace(call, lanes * size * sizeof(T))) : nullptr;
-    if (!memory) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
-    ForTasks(call, tasks, lanes, [&](int64_t lane, int64_t task) {
+    LaneAt(nullptr, &size);
+    return CountLanes(args_.B * args_.G) * size * static_cast<int64_t>(sizeof(T));
+  }
+
+  void Run(AnyopCall* call, void* memory) {
+    const int64_t tasks = args_.B * args_.G;
+    int64_t lane_size = 0;
+    LaneAt(nullptr, &lane_size);
+    ForTasks(call, tasks, CountLanes(tasks), [&](int64_t lane, int64_t task) {
       int64_t size;
-      RunTask(task / args_.G, task % args_.G, LaneAt(memory + lane * size_, &size));
+      RunTask(task / args_.G, task % args_.G,
+              LaneAt(static_cast<T*>(memory) + lane * lane_size, &size));
     });
-    return kAnyopOk;
   }
 
  private:
@@ -63,7 +69,7 @@ class AttentionGradient {
   };
 
   // Divides memory, which may be nullptr to learn how much is needed.
-  Lane LaneAt(T* memory, int64_t* size) {
+  Lane LaneAt(T* memory, int64_t* size) const {
     int64_t used = 0;
     const auto take = [&](int64_t count) {
       T* at = memory ? memory + used : nullptr;
@@ -85,7 +91,7 @@ class AttentionGradient {
                        take(cuts_ ? T_ * D : 0),
                        take(T_ * D),
                        take(T_ * E)};
-    *size = size_ = used;
+    *size = used;
     return lane;
   }
 
@@ -102,12 +108,15 @@ class AttentionGradient {
     return {scratch, false, length};
   }
 
-  // Contiguous rows of one head of a result.
+  // Rows of one head of a result.
   static void Write(const T* from, const AnyopTensor& to, int64_t b, int64_t h, int64_t first,
                     int64_t count) {
-    const int64_t length = to.shape[3];
-    const int64_t at = ((b * to.shape[1] + h) * to.shape[2] + first) * length;
-    Narrow(from, count * length, AnyopDtypeOf(&to), to.data, at);
+    const int64_t length = to.shape[3], step = to.strides[2];
+    const int64_t at = b * to.strides[0] + h * to.strides[1] + first * step;
+    const AnyopDtype dtype = AnyopDtypeOf(&to);
+    if (step == length) return Narrow(from, count * length, dtype, to.data, at);
+    for (int64_t i = 0; i < count; ++i)
+      Narrow(from + i * length, length, dtype, to.data, at + i * step);
   }
 
   // Keys and values of a group; clean: keys without what is not finite, for products with weights
@@ -247,10 +256,8 @@ class AttentionGradient {
     std::fill(lane.slopes + at + n, lane.slopes + (row + 1) * block.keys, T(0));
   }
 
-  // Of a contiguous (B, H, S).
-  float Of(const AnyopTensor& x, const Block& block, int64_t row) const {
-    return static_cast<const float*>(
-        x.data)[(block.b * args_.H + block.h) * args_.S + block.s + row];
+  static float Of(const AnyopTensor& x, const Block& block, int64_t row) {
+    return static_cast<const float*>(x.data)[block.Of(x, row)];
   }
   // Nothing was seen: all weights are 0, whatever is subtracted.
   T LseOf(const Block& block, int64_t row) const {
@@ -260,7 +267,7 @@ class AttentionGradient {
 
   const AttentionBackwardArgs& args_;
   const Blas* blas_;
-  int64_t group_, rows_, size_ = 0;
+  int64_t group_, rows_;
   KeyWindow window_;
   bool cuts_;  // a query does not see every key
   ScoreForm<T> form_;
@@ -279,16 +286,20 @@ void SetSinkGradients(const AttentionBackwardArgs& args, AnyopCall* call) {
       double sum = 0;
       for (int64_t b = 0; b < args.B; ++b) {
         for (int64_t s = 0; s < args.S; ++s) {
-          const int64_t at = (b * args.H + h) * args.S + s;
+          const auto place = [&](const AnyopTensor& x) {
+            return b * x.strides[0] + h * x.strides[1] + s * x.strides[2];
+          };
           const auto read = [&](const AnyopTensor& x, T* to) {
-            Widen(AnyopDtypeOf(&x), x.data, b * x.strides[0] + h * x.strides[1] + s * x.strides[2],
-                  1, args.E, to);
+            Widen(AnyopDtypeOf(&x), x.data, place(x), 1, args.E, to);
+          };
+          const auto number = [&](const AnyopTensor& x) {
+            return static_cast<const float*>(x.data)[place(x)];
           };
           read(*args.out, out);
           read(*args.grad_out, grad);
           double delta = DotOf(out, grad, args.E);
-          if (args.grad_lse) delta -= static_cast<const float*>(args.grad_lse->data)[at];
-          const float lse = static_cast<const float*>(args.lse->data)[at];
+          if (args.grad_lse) delta -= number(*args.grad_lse);
+          const float lse = number(*args.lse);
           sum -=
               std::exp(static_cast<double>(sink) - (std::isinf(lse) && lse < 0 ? 0 : lse)) * delta;
         }
@@ -306,21 +317,87 @@ void FillWithZeros(const AnyopTensor* tensor) {
   std::fill(data, data + bytes, char{0});
 }
 
+void DifferentiateSinks(const AttentionBackwardArgs& args, AnyopCall* call) {
+  if (!args.grad_sinks || !args.sinks) return FillWithZeros(args.grad_sinks);
+  args.q->dtype_bits == 64 ? SetSinkGradients<double>(args, call)
+                           : SetSinkGradients<float>(args, call);
+}
+
+// visit_all(visit) gives one problem after the other.
+template <typename T, typename VisitAll>
+int32_t RunAll(const VisitAll& visit_all, const Blas* blas, AnyopCall* call) {
+  int64_t bytes = 0;
+  visit_all([&](const AttentionBackwardArgs& args) {
+    bytes = std::max(bytes, AttentionGradient<T>(args, blas).CountBytes());
+  });
+  void* memory = bytes < kTooMany ? call->workspace(call, bytes) : nullptr;
+  if (!memory) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
+  visit_all([&](const AttentionBackwardArgs& args) {
+    AttentionGradient<T>(args, blas).Run(call, memory);
+  });
+  return kAnyopOk;
+}
+
+template <typename VisitAll>
+int32_t RunAll(bool is_double, const VisitAll& visit_all, AnyopCall* call) {
+  const Blas* blas = nullptr;
+  if (const int32_t status = GetBlas(call, &blas)) return status;
+  return is_double ? RunAll<double>(visit_all, blas, call) : RunAll<float>(visit_all, blas, call);
+}
+
 int32_t Differentiate(const AttentionBackwardArgs& args, AnyopCall* call) {
-  const bool is_double = args.q->dtype_bits == 64;
-  if (args.grad_sinks && args.sinks) {
-    is_double ? SetSinkGradients<double>(args, call) : SetSinkGradients<float>(args, call);
-  } else {
-    FillWithZeros(args.grad_sinks);
-  }
+  DifferentiateSinks(args, call);
   if (args.B == 0 || args.H == 0 || args.S == 0 || args.T == 0) {
     for (const AnyopTensor* result : {args.grad_q, args.grad_k, args.grad_v}) FillWithZeros(result);
     return kAnyopOk;
   }
-  const Blas* blas = nullptr;
-  if (const int32_t status = GetBlas(call, &blas)) return status;
-  if (is_double) return AttentionGradient<double>(args, blas).Run(call);
-  return AttentionGradient<float>(args, blas).Run(call);
+  return RunAll(args.q->dtype_bits == 64, [&](const auto& visit) { visit(args); }, call);
+}
+
+// One sequence of packed ones as a dense problem.
+class SequenceGradient {
+ public:
+  SequenceGradient(const AttentionVarlenBackwardArgs& args, const Sequence& at)
+      : grad_out_(args.grad_out, at.q, at.q_end),
+        q_(args.q, at.q, at.q_end),
+        k_(args.k, at.k, at.k_end),
+        v_(args.v, at.k, at.k_end),
+        out_(args.out, at.q, at.q_end),
+        lse_(args.lse, at.q, at.q_end),
+        grad_lse_(args.grad_lse, at.q, at.q_end),
+        grad_q_(args.grad_q, at.q, at.q_end),
+        grad_k_(args.grad_k, at.k, at.k_end),
+        grad_v_(args.grad_v, at.k, at.k_end) {
+    args_.grad_out = grad_out_.get(), args_.q = q_.get(), args_.k = k_.get(), args_.v = v_.get();
+    args_.out = out_.get(), args_.lse = lse_.get(), args_.grad_lse = grad_lse_.get();
+    args_.grad_q = grad_q_.get(), args_.grad_k = grad_k_.get(), args_.grad_v = grad_v_.get();
+    args_.sinks = args.sinks, args_.alibi_slopes = args.alibi_slopes;
+    args_.grad_sinks = args.grad_sinks;
+    args_.scale = args.scale, args_.causal = args.causal, args_.softcap = args.softcap;
+    args_.window_left = args.window_left, args_.window_right = args.window_right;
+    args_.B = 1, args_.H = args.H, args_.G = args.G, args_.D = args.D, args_.E = args.E;
+    args_.S = at.S(), args_.T = at.T(), args_.offset = at.T() - at.S();
+  }
+  SequenceGradient(const SequenceGradient&) = delete;
+
+  const AttentionBackwardArgs& args() const { return args_; }
+
+ private:
+  HeadsFirst grad_out_, q_, k_, v_, out_, lse_, grad_lse_, grad_q_, grad_k_, grad_v_;
+  AttentionBackwardArgs args_ = {};
+};
+
+int32_t DifferentiatePacked(const AttentionVarlenBackwardArgs& args, AnyopCall* call) {
+  // Sums over queries do not ask for sequences.
+  DifferentiateSinks(SequenceGradient(args, {0, args.S, 0, args.T}).args(), call);
+  for (const AnyopTensor* result : {args.grad_q, args.grad_k, args.grad_v}) FillWithZeros(result);
+  if (args.H == 0 || args.S == 0 || args.T == 0) return kAnyopOk;
+  const auto visit_all = [&](const auto& visit) {
+    ForSequences(args, [&](const Sequence& at) {
+      if (at.T() > 0) visit(SequenceGradient(args, at).args());
+    });
+  };
+  return RunAll(args.q->dtype_bits == 64, visit_all, call);
 }
 
 }  // namespace
@@ -330,4 +407,9 @@ extern "C" int32_t anyop_attention_backward_cpu(const AttentionBackwardArgs* arg
                                                 AnyopCall* call) {
   if (const int32_t status = anyop::CheckSoftcap(call, args->softcap)) return status;
   return anyop::Differentiate(*args, call);
+}
+extern "C" int32_t anyop_attention_varlen_backward_cpu(const AttentionVarlenBackwardArgs* args,
+                                                       AnyopCall* call) {
+  if (const int32_t status = anyop::CheckPacked(call, *args)) return status;
+  return anyop::DifferentiatePacked(*args, call);
 }

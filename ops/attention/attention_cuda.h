@@ -85,7 +85,7 @@ inline AttentionView ViewOf(const AttentionProblem& p, int rows) {
   view.left = static_cast<int>(std::min<int64_t>(p.window.left, 1 << 30));
   view.right = static_cast<int>(std::min<int64_t>(p.window.right, 1 << 30));
   view.slope_offset = static_cast<float>(p.window.offset);
-  view.lse_steps = {p.lse_batch, p.lse_head, p.lse_query};
+  if (p.lse) view.lse_steps = StepsOf(*p.lse);
   view.q_aligned = HasAlignedRows(*p.q), view.k_aligned = HasAlignedRows(*p.k);
   view.v_aligned = HasAlignedRows(*p.v), view.out_aligned = HasAlignedRows(*p.out);
   return view;
@@ -96,7 +96,7 @@ inline AttentionView ViewOf(const AttentionProblem& p, int rows) {
 template <typename Args>
 AttentionView PackedView(const Args& args, const AnyopTensor* lse, int rows) {
   const SequenceProblem all(args, lse, {0, args.S, 0, args.T});
-  AttentionView view = ViewOf(all.problem, rows);
+  AttentionView view = ViewOf(all.problem(), rows);
   view.cu_q = static_cast<const int32_t*>(args.cu_seqlens_q->data);
   view.cu_k = static_cast<const int32_t*>(args.cu_seqlens_k->data);
   view.sequences = static_cast<int>(args.B);
@@ -178,7 +178,8 @@ __device__ void FillWithNan(const AttentionView& p, const Place& place, int rows
   const int64_t top = int64_t{place.tile} * rows;
   for (int64_t s = top; s < p.S && s < top + rows; ++s) {
     T* to = static_cast<T*>(p.out) + p.out_steps.At(0, place.h, s);
-    for (int e = threadIdx.x; e < p.E; e += kThreads) to[e] = Narrow<T>(Wide<T>(INFINITY) - Wide<T>(INFINITY));
+    for (int e = threadIdx.x; e < p.E; e += kThreads)
+      to[e] = Narrow<T>(Wide<T>(INFINITY) - Wide<T>(INFINITY));
     if (p.lse && threadIdx.x == 0) p.lse[p.lse_steps.At(0, place.h, s)] = NAN;
   }
 }

@@ -6,64 +6,109 @@
 
 namespace anyop {
 
-// Tokens first to end of (tokens, heads, features) as (1, heads, tokens, features).
-struct HeadsFirst {
-  int64_t shape[4], strides[4];
-  AnyopTensor tensor;
-
-  HeadsFirst(const AnyopTensor& packed, int64_t first, int64_t end)
-      : shape{1, packed.shape[1], end - first, packed.shape[2]},
-        strides{0, packed.strides[1], packed.strides[0], packed.strides[2]},
-        tensor(packed) {
-    tensor.ndim = 4, tensor.shape = shape, tensor.strides = strides;
-    if (tensor.data)
-      tensor.data = static_cast<char*>(tensor.data) + first * strides[2] * (tensor.dtype_bits / 8);
+// Tokens first to end of (tokens, heads) or (tokens, heads, features) as (1, heads, tokens, ...).
+class HeadsFirst {
+ public:
+  HeadsFirst(const AnyopTensor* packed, int64_t first, int64_t end) {
+    if (!packed) return;
+    tensor_ = *packed;
+    const int features = packed->ndim - 1;
+    shape_[0] = 1, shape_[1] = packed->shape[1], shape_[2] = end - first;
+    strides_[0] = 0, strides_[1] = packed->strides[1], strides_[2] = packed->strides[0];
+    if (features == 2) shape_[3] = packed->shape[2], strides_[3] = packed->strides[2];
+    tensor_.ndim = packed->ndim + 1, tensor_.shape = shape_, tensor_.strides = strides_;
+    if (tensor_.data) {
+      tensor_.data =
+          static_cast<char*>(tensor_.data) + first * strides_[2] * (tensor_.dtype_bits / 8);
+    }
   }
   HeadsFirst(const HeadsFirst&) = delete;
+
+  // nullptr where none was given.
+  AnyopTensor* get() { return tensor_.ndim ? &tensor_ : nullptr; }
+
+ private:
+  int64_t shape_[4] = {}, strides_[4] = {};
+  AnyopTensor tensor_ = {};
 };
 
 // Queries and keys of a sequence.
 struct Sequence {
   int64_t q, q_end, k, k_end;
+  int64_t S() const { return q_end - q; }
+  int64_t T() const { return k_end - k; }
 };
 
-// The last query of a sequence lies at its last key.
-struct SequenceProblem {
-  HeadsFirst q, k, v, out;
-  AnyopTensor lse;
-  AttentionProblem problem;
-
+// One sequence of attention_varlen; its last query lies at its last key.
+class SequenceProblem {
+ public:
   template <typename Args>
-  SequenceProblem(const Args& args, const AnyopTensor* all_lse, const Sequence& at)
-      : q(*args.q, at.q, at.q_end),
-        k(*args.k, at.k, at.k_end),
-        v(*args.v, at.k, at.k_end),
-        out(*args.out, at.q, at.q_end),
-        lse(all_lse ? *all_lse : AnyopTensor{}),
-        problem{&q.tensor,
-                &k.tensor,
-                &v.tensor,
-                nullptr,
-                args.sinks,
-                args.alibi_slopes,
-                &out.tensor,
-                all_lse ? &lse : nullptr,
-                1,
-                args.H,
-                args.G,
-                at.q_end - at.q,
-                at.k_end - at.k,
-                args.D,
-                args.E,
-                KeyWindow(at.k_end - at.k, args.causal, at.k_end - at.k - (at.q_end - at.q),
-                          args.window_left, args.window_right),
-                ScaleOf(args),
-                args.softcap,
-                0,
-                1,
-                args.H} {
-    if (lse.data) lse.data = static_cast<float*>(lse.data) + at.q * args.H;
-  }
+  SequenceProblem(const Args& args, const AnyopTensor* lse, const Sequence& at)
+      : q_(args.q, at.q, at.q_end),
+        k_(args.k, at.k, at.k_end),
+        v_(args.v, at.k, at.k_end),
+        out_(args.out, at.q, at.q_end),
+        lse_(lse, at.q, at.q_end),
+        problem_{
+            q_.get(),
+            k_.get(),
+            v_.get(),
+            nullptr,
+            args.sinks,
+            args.alibi_slopes,
+            out_.get(),
+            lse_.get(),
+            1,
+            args.H,
+            args.G,
+            at.S(),
+            at.T(),
+            args.D,
+            args.E,
+            KeyWindow(at.T(), args.causal, at.T() - at.S(), args.window_left, args.window_right),
+            ScaleOf(args),
+            args.softcap} {}
+
+  const AttentionProblem& problem() const { return problem_; }
+
+ private:
+  HeadsFirst q_, k_, v_, out_, lse_;
+  AttentionProblem problem_;
 };
+
+// Numbers that ascend, from 0 on and up to the number of tokens.
+inline int32_t CheckPlaces(AnyopCall* call, const char* name, const AnyopTensor& places,
+                           int64_t tokens) {
+  const auto* at = static_cast<const int32_t*>(places.data);
+  for (int64_t i = 0, least = 0; i < places.shape[0]; least = at[i++]) {
+    if (at[i] >= least && at[i] <= tokens) continue;
+    char text[160];
+    std::snprintf(text, sizeof text, "%s[%lld] is %d, expected %lld to %lld", name,
+                  static_cast<long long>(i), at[i], static_cast<long long>(least),
+                  static_cast<long long>(tokens));
+    return call->fail(call, kAnyopIndexError, text);
+  }
+  return kAnyopOk;
+}
+template <typename Args>
+int32_t CheckPacked(AnyopCall* call, const Args& args) {
+  if (const int32_t status = CheckSoftcap(call, args.softcap)) return status;
+  if (const int32_t status = CheckPlaces(call, "cu_seqlens_q", *args.cu_seqlens_q, args.S))
+    return status;
+  return CheckPlaces(call, "cu_seqlens_k", *args.cu_seqlens_k, args.T);
+}
+
+// The sequences with queries, in order; before and behind them queries of none, which see no key.
+template <typename Args, typename Visit>
+void ForSequences(const Args& args, const Visit& visit) {
+  const auto* q = static_cast<const int32_t*>(args.cu_seqlens_q->data);
+  const auto* k = static_cast<const int32_t*>(args.cu_seqlens_k->data);
+  const auto visit_some = [&](const Sequence& at) {
+    if (at.S() > 0) visit(at);
+  };
+  visit_some({0, q[0], 0, 0});
+  for (int64_t i = 0; i < args.B; ++i) visit_some({q[i], q[i + 1], k[i], k[i + 1]});
+  visit_some({q[args.B], args.S, 0, 0});
+}
 
 }  // namespace anyop

@@ -33,8 +33,7 @@ struct AttentionProblem {
   const AnyopTensor *q, *k, *v, *mask, *sinks, *slopes, *out, *lse;  // lse: nullptr if not wanted
   int64_t B, H, G, S, T, D, E;
   KeyWindow window;
-  double scale, softcap;                   // softcap 0: none
-  int64_t lse_batch, lse_head, lse_query;  // elements between the logarithms
+  double scale, softcap;  // softcap 0: none
 };
 
 template <typename Args>
@@ -51,10 +50,9 @@ double ScaleOf(const Args& args) {
 
 template <typename Args>
 AttentionProblem ProblemOf(const Args& args, const AnyopTensor* lse) {
-  return {args.q,          args.k, args.v, args.mask,      args.sinks,    args.alibi_slopes,
-          args.out,        lse,    args.B, args.H,         args.G,        args.S,
-          args.T,          args.D, args.E, WindowOf(args), ScaleOf(args), args.softcap,
-          args.H * args.S, args.S, 1};
+  return {args.q,   args.k, args.v, args.mask,      args.sinks,    args.alibi_slopes,
+          args.out, lse,    args.B, args.H,         args.G,        args.S,
+          args.T,   args.D, args.E, WindowOf(args), ScaleOf(args), args.softcap};
 }
 
 inline int32_t CheckSoftcap(AnyopCall* call, double softcap) {

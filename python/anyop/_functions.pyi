@@ -258,6 +258,71 @@ def attention_varlen(
     """
     ...
 
+def attention_varlen_backward(
+    grad_out: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    out: Array,
+    lse: Array,
+    cu_seqlens_q: Array,
+    cu_seqlens_k: Array,
+    grad_lse: Array | None = None,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+    softcap: float = 0.0,
+    sinks: Array | None = None,
+    alibi_slopes: Array | None = None,
+    grad_q: Array | None = None,
+    grad_k: Array | None = None,
+    grad_v: Array | None = None,
+    grad_sinks: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None, Array | None]:
+    """Gradients of attention_varlen and attention_varlen_with_lse; slopes have none.
+
+    grad_out:      (S, H, E) float32, float16, bfloat16 or float64, last dimension contiguous; gradient
+                   of out.
+    q:             (S, H, D) dtype of grad_out, last dimension contiguous; queries of all sequences, one
+                   behind the other, for each of the H heads.
+    k:             (T, G, D) dtype of grad_out, last dimension contiguous; keys of all sequences, for
+                   each of the G groups of heads.
+    v:             (T, G, E) dtype of grad_out, last dimension contiguous; values, E features for each
+                   key.
+    out:           (S, H, E) dtype of grad_out, last dimension contiguous; the result of the forward
+                   call.
+    lse:           (S, H) float32, contiguous; that of attention_varlen_with_lse, likewise.
+    cu_seqlens_q:  (B+1,) int32, contiguous; as the forward call had it.
+    cu_seqlens_k:  (B+1,) int32, contiguous; likewise.
+    grad_lse:      (S, H) float32, contiguous, or None; gradient of lse.
+    scale:         float or None, default None; factor of the scores; None: 1 / sqrt(D).
+    causal:        bool, default False; queries attend to keys up to their own only.
+    window_left:   int, default -1; keys before its own that a query may attend to; -1: all.
+    window_right:  int, default -1; keys behind its own, likewise.
+    softcap:       float, default 0.0; scores become softcap * tanh(score / softcap), before slopes are
+                   added; 0: they stay.
+    sinks:         (H,) float32, contiguous, or None; one for each head: a score without a value, which
+                   takes its share of the weights.
+    alibi_slopes:  (H,) float32, contiguous, or None; one for each head: slope * |distance| is
+                   subtracted from the scores.
+    Returns        grad_q: (S, H, D), new unless given, dtype of grad_out, made only when wanted;
+                   grad_k: (T, G, D), new unless given, dtype of grad_out, made only when wanted;
+                   grad_v: (T, G, E), new unless given, dtype of grad_out, made only when wanted;
+                   grad_sinks: (H,), new unless given, dtype float32, made only when wanted.
+    Requires       G > 0; H % G == 0; -1 <= window_left; -1 <= window_right.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       with score as in attention_varlen, p[s,h,t] = exp(score - lse), delta[s,h] =
+                   grad_out.out - grad_lse and w = p * (grad_out.v - delta) * cap'(scale * q.k) * scale:
+                   grad_q = sum_t(w * k); grad_k = sum over s and the heads of the group of w * q;
+                   grad_v = likewise of p * grad_out; grad_sinks[h] = -sum_s(exp(sinks[h] - lse) *
+                   delta)
+    Source         derivative of Vaswani et al. 2017, arXiv:1706.03762, eq. 1
+    """
+    ...
+
 def attention_varlen_with_lse(
     q: Array,
     k: Array,
