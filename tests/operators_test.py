@@ -41,12 +41,7 @@ CHOICES = [
 ]
 MIN_REFUSALS = 60  # of every operator
 # What no operator of the tree has; tests/third_party_test.py has operators that do.
-NOT_IN_THE_TREE = {
-    "tensor for a list",
-    "count of a list",
-    "element of a list",
-    "lists of two lengths",
-}
+NOT_IN_THE_TREE = {"count of a list"}
 
 
 def subjects(test):

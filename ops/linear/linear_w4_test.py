@@ -114,3 +114,18 @@ def test_bad_sizes():
         anyop.linear_w4(**{**arguments, "weight": arguments["weight"][:, :16].copy()})
     with pytest.raises(ValueError, match=r"^linear_w4: zero has shape \(2, 3\), expected"):
         anyop.linear_w4(**{**arguments, "zero": np.zeros((2, 3), np.int32)})
+
+
+def test_a_group_longer_than_any_row():
+    """As one of the row's length: nothing overflows."""
+    for rows in (1, 3, 17):
+        arguments = drawn(rows, 40, 9, 64, np.float32)
+        wanted = anyop.linear_w4(**arguments)
+        unpacked = [arguments[name] for name in ("weight", "scale", "zero")]
+        for group in (2**40, 2**63 - 32, 2**63 - 1):
+            np.testing.assert_array_equal(
+                anyop.linear_w4(**arguments | {"group_size": group}), wanted
+            )
+            np.testing.assert_array_equal(
+                anyop.w4_unpack(*unpacked, group), anyop.w4_unpack(*unpacked, 64)
+            )

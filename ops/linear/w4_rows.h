@@ -2,6 +2,8 @@
 // Rows of 4-bit weights with their scales and zero points, on the CPU.
 #pragma once
 
+#include <algorithm>
+
 #include "anyop/cpu.h"
 #include "w4_layout.h"
 
@@ -25,7 +27,8 @@ inline Rows RowsOf(const AnyopTensor* weight, const AnyopTensor* scale, const An
     rows.zero = static_cast<const int32_t*>(zero->data);
     rows.zero_row = zero->strides[0], rows.zero_step = zero->strides[1];
   }
-  rows.group = group, rows.N = N, rows.K = K;
+  // Sums with a group's size do not overflow.
+  rows.group = std::min(group, std::max<int64_t>(K, 1)), rows.N = N, rows.K = K;
   return rows;
 }
 
