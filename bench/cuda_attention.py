@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times attention on CUDA beside PyTorch's kernels, FlashAttention 3 and 4 and FlashInfer, in TFLOP/s.
 
-    python bench/cuda_attention.py [--only dense,varlen,merge,append] [--rounds 15] [--implementations cuda,aten]
+    python bench/cuda_attention.py [--only dense,varlen,merge,append] [--rounds 15] [--implementations cuda_sm90,cuda]
 
 Each side is captured into a CUDA graph and checked against float64 in a few queries of two heads; ours is run twice for
 the same bits. Then all sides take turns, each after 20 ms of idling with the second cache filled with other bytes.
@@ -82,11 +82,12 @@ def attend_exactly(q: Any, k: Any, v: Any, causal: bool, left: int) -> Any:
     return torch.stack(found)
 
 
-def imported(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
+def imported(*names: str) -> Any:
+    """The first of these modules that is there, else None."""
+    for name in names:
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(name)
+    return None
 
 
 def by_torch(backend: Any, call: Callable) -> Callable:
@@ -112,7 +113,7 @@ def dense(anyop: Any) -> Iterator[Case]:
             for name in ("CUDNN_ATTENTION", "FLASH_ATTENTION"):
                 peers[f"torch {name[:5].lower()}"] = by_torch(getattr(SDPBackend, name), sdpa)
         window = (left, 0 if left >= 0 else -1)
-        if fa3 := imported("flash_attn_interface"):
+        if fa3 := imported("flash_attn_interface", "fa3_fwd_interface"):
             peers["fa3"] = partial(fa3.flash_attn_func, q, k, v, causal=causal, window_size=window)
         if fa4 := imported("flash_attn.cute"):
             bounds = {} if left < 0 else {"window_size": (left, 0)}
@@ -139,7 +140,7 @@ def varlen(anyop: Any) -> Iterator[Case]:
     total, last = sum(LENGTHS), LENGTHS[-1]
     q, k, v = normal(total, H, D), normal(total, G, D), normal(total, G, D)
     peers: dict[str, Callable] = {}
-    if fa3 := imported("flash_attn_interface"):
+    if fa3 := imported("flash_attn_interface", "fa3_fwd_interface"):
         peers["fa3"] = partial(
             fa3.flash_attn_varlen_func, q, k, v, cu_seqlens_q=ends, cu_seqlens_k=ends,
             max_seqlen_q=max(LENGTHS), max_seqlen_k=max(LENGTHS), causal=True,
@@ -266,7 +267,7 @@ def main() -> str | None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", default=",".join(FAMILIES), metavar="FAMILY,FAMILY")
-    parser.add_argument("--implementations", default="cuda,aten")
+    parser.add_argument("--implementations", default="cuda_sm90,cuda")
     options = parser.parse_args()
     if torch is None or not torch.cuda.is_available():
         print("skipped: there is no CUDA device that torch can use")

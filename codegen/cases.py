@@ -18,10 +18,12 @@ from .source import Mistake, Source, listed, nearest
 def read_test(
     source: Source, inputs: list[Param], outputs: list[Param], binding: Binding
 ) -> dict[str, Any]:
-    """[test] with its expressions parsed: sizes, values, range, rank; and sorted, as it is."""
+    """[test] with its expressions parsed: sizes, values, range, rank; sorted and distinct as they are."""
     table = section(source, "test")
     with source.at("test"):
-        check_keys(table, ("sizes", "values", "range", "rank", "sorted"), "key of [test]")
+        check_keys(
+            table, ("sizes", "values", "range", "rank", "sorted", "distinct"), "key of [test]"
+        )
     by_name = {param.name: param for param in inputs}
     attributes = [param.name for param in inputs if not param.is_tensor]
     ranged = [param.name for param in inputs if param.kind in ("Tensor", "int", "float")]
@@ -29,9 +31,9 @@ def read_test(
     result: dict[str, Any] = {}
     for key, entries in table.items():
         with source.at("test", key):
-            if key == "sorted":
+            if key in ("sorted", "distinct"):
                 result[key] = texts_of(entries, key)
-                check_keys(dict.fromkeys(result[key]), ranged, "name in sorted of [test]")
+                check_keys(dict.fromkeys(result[key]), ranged, f"name in {key} of [test]")
                 continue
             if not isinstance(entries, dict):
                 raise Mistake(f"{key} is {entries!r}", "a table", "write it like { D = [1, 2] }")

@@ -18,12 +18,16 @@ namespace anyop::cuda {
 
 // ---- host: tensor maps ----
 
-// A matrix in memory as TMA reads and writes it: boxes of box_rows x 128 bytes.
+// Matrices in memory as TMA reads and writes them: boxes of box_rows x 128 bytes. Steps in bytes
+// are multiples of 16, and not 0.
 struct MatrixOfMap {
   const void* data;                  // a multiple of 16
   int64_t rows, columns, row_bytes;  // row_bytes: a multiple of 16
   CUtensorMapDataType type;
   int element_bytes, box_rows;
+  int dimensions = 2;                   // or 4: of matrices, count of them for each of groups
+  int64_t count = 1, count_bytes = 16;  // as the heads of a sequence
+  int64_t groups = 1, group_bytes = 16;
 };
 using EncodeTiledFunction = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
                                          const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
@@ -48,13 +52,14 @@ inline EncodeTiledFunction FindEncodeTiled() {
 inline bool EncodeMap(CUtensorMap* map, const MatrixOfMap& m) {
   static const EncodeTiledFunction encode = FindEncodeTiled();
   if (!encode) return false;
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(m.columns), static_cast<cuuint64_t>(m.rows)};
-  const cuuint64_t pitch[] = {static_cast<cuuint64_t>(m.row_bytes)};
+  const auto size = [](int64_t n) { return static_cast<cuuint64_t>(n); };
+  const cuuint64_t sizes[] = {size(m.columns), size(m.rows), size(m.count), size(m.groups)};
+  const cuuint64_t pitch[] = {size(m.row_bytes), size(m.count_bytes), size(m.group_bytes)};
   const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / m.element_bytes),
-                            static_cast<cuuint32_t>(m.box_rows)};
-  const cuuint32_t steps[] = {1, 1};
-  return encode(map, m.type, 2, const_cast<void*>(m.data), sizes, pitch, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                            static_cast<cuuint32_t>(m.box_rows), 1, 1};
+  const cuuint32_t steps[] = {1, 1, 1, 1};
+  return encode(map, m.type, static_cast<cuuint32_t>(m.dimensions), const_cast<void*>(m.data),
+                sizes, pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
@@ -205,6 +210,15 @@ __device__ inline void LoadBox(uint32_t to, const CUtensorMap* map, uint32_t bar
       "l"(map), "r"(barrier), "r"(x), "r"(y), "l"(policy)
       : "memory");
 }
+// The box of matrix `which` of group `group`.
+__device__ inline void LoadBox(uint32_t to, const CUtensorMap* map, uint32_t barrier, int x, int y,
+                               int which, int group) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(which), "r"(group)
+      : "memory");
+}
 // It comes, with its bytes, to the same places in every block of mask.
 __device__ inline void LoadBoxForMany(uint32_t to, const CUtensorMap* map, uint32_t barrier, int x,
                                       int y, uint16_t mask) {
@@ -250,6 +264,12 @@ __device__ inline uint64_t TileOf(uint32_t address) {
   return (address & 0x3ffff) >> 4 | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
          uint64_t{1} << 62;
 }
+// The same of a tile whose rows are k: B transposed, as AddInRegisters takes it. Bits 16 to 29 are
+// the bytes from one panel of 64 columns to the next / 16; its next 16 rows of k: + 128.
+__device__ inline uint64_t PanelsOf(uint32_t address, uint32_t panel_bytes) {
+  return (address & 0x3ffff) >> 4 | uint64_t{panel_bytes >> 4} << 16 | uint64_t{1024 >> 4} << 32 |
+         uint64_t{1} << 62;
+}
 __device__ inline void FenceProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void CommitProducts() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -272,7 +292,8 @@ __device__ void Pin(int (&sums)[kCount]) {
 
 // Product<N>::Add<type>(d, a, b, add): sums in the order of the instruction, thread t of the
 // warpgroup holds of rows t / 32 * 16 + t % 32 / 4 (+ 8) columns 8 j + t % 4 * 2 (+ 1):
-// d[4 j + 2 * (+ 8) + (+ 1)]. add: 0 for the first.
+// d[4 j + 2 * (+ 8) + (+ 1)]. add: 0 for the first. AddInRegisters<type>(d, a, panels, add): A as
+// pairs of 16 bits, in the order in which the thread holds 16 columns of sums.
 template <int kColumns>
 struct Product;
 
@@ -297,38 +318,53 @@ struct Product;
   ",%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103"     \
   ",%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119"     \
   ",%120,%121,%122,%123,%124,%125,%126,%127"
-// R sums of a thread; a, b, p: the numbers of the operands behind them.
+// R sums of a thread; a to f: the numbers of the operands behind them.
 #define ANYOP_WGMMA(N, types, c, R, a, b, p, tail)                                      \
   asm volatile("{.reg .pred p;\n\tsetp.ne.b32 p, %" #p                                  \
                ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N types " {" ANYOP_LIST_##R \
                "}, %" #a ", %" #b ", p" tail ";}"                                       \
                : ANYOP_OUT_##R(c, 0)                                                    \
                : "l"(tile_a), "l"(tile_b), "r"(add))
-#define ANYOP_PRODUCT(N, R, a, b, p)                                                 \
-  template <>                                                                        \
-  struct Product<N> {                                                                \
-    template <Operand kType>                                                         \
-    __device__ static void Add(typename SumOf<kType>::Type (&d)[R], uint64_t tile_a, \
-                               uint64_t tile_b, int add) {                           \
-      if constexpr (kType == Operand::kBFloat16)                                     \
-        ANYOP_WGMMA(N, "k16.f32.bf16.bf16", "f", R, a, b, p, ", 1, 1, 0, 0");        \
-      else if constexpr (kType == Operand::kFloat16)                                 \
-        ANYOP_WGMMA(N, "k16.f32.f16.f16", "f", R, a, b, p, ", 1, 1, 0, 0");          \
-      else if constexpr (kType == Operand::kE4M3)                                    \
-        ANYOP_WGMMA(N, "k32.f32.e4m3.e4m3", "f", R, a, b, p, ", 1, 1");              \
-      else if constexpr (kType == Operand::kE5M2)                                    \
-        ANYOP_WGMMA(N, "k32.f32.e5m2.e5m2", "f", R, a, b, p, ", 1, 1");              \
-      else                                                                           \
-        ANYOP_WGMMA(N, "k32.s32.s8.s8", "r", R, a, b, p, "");                        \
-    }                                                                                \
+#define ANYOP_WGMMA_REGISTERS(N, types, R, a, b, c, d0, e, f)                           \
+  asm volatile("{.reg .pred p;\n\tsetp.ne.b32 p, %" #f                                  \
+               ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N types " {" ANYOP_LIST_##R \
+               "}, {%" #a ",%" #b ",%" #c ",%" #d0 "}, %" #e ", p, 1, 1, 1;}"           \
+               : ANYOP_OUT_##R("f", 0)                                                  \
+               : "r"(a_pairs[0]), "r"(a_pairs[1]), "r"(a_pairs[2]), "r"(a_pairs[3]), "l"(panels), "r"(add))
+#define ANYOP_PRODUCT(N, R, a, b, c, d0, e, f)                                             \
+  template <>                                                                              \
+  struct Product<N> {                                                                      \
+    template <Operand kType>                                                               \
+    __device__ static void Add(typename SumOf<kType>::Type (&d)[R], uint64_t tile_a,       \
+                               uint64_t tile_b, int add) {                                 \
+      if constexpr (kType == Operand::kBFloat16)                                           \
+        ANYOP_WGMMA(N, "k16.f32.bf16.bf16", "f", R, a, b, c, ", 1, 1, 0, 0");              \
+      else if constexpr (kType == Operand::kFloat16)                                       \
+        ANYOP_WGMMA(N, "k16.f32.f16.f16", "f", R, a, b, c, ", 1, 1, 0, 0");                \
+      else if constexpr (kType == Operand::kE4M3)                                          \
+        ANYOP_WGMMA(N, "k32.f32.e4m3.e4m3", "f", R, a, b, c, ", 1, 1");                    \
+      else if constexpr (kType == Operand::kE5M2)                                          \
+        ANYOP_WGMMA(N, "k32.f32.e5m2.e5m2", "f", R, a, b, c, ", 1, 1");                    \
+      else                                                                                 \
+        ANYOP_WGMMA(N, "k32.s32.s8.s8", "r", R, a, b, c, "");                              \
+    }                                                                                      \
+    template <Operand kType>                                                               \
+    __device__ static void AddInRegisters(float (&d)[R], const uint32_t* a_pairs,             \
+                                          uint64_t panels, int add) {                      \
+      if constexpr (kType == Operand::kBFloat16)                                           \
+        ANYOP_WGMMA_REGISTERS(N, "k16.f32.bf16.bf16", R, a, b, c, d0, e, f);               \
+      else                                                                                 \
+        ANYOP_WGMMA_REGISTERS(N, "k16.f32.f16.f16", R, a, b, c, d0, e, f);                 \
+    }                                                                                      \
   };
-ANYOP_PRODUCT(16, 8, 8, 9, 10)
-ANYOP_PRODUCT(32, 16, 16, 17, 18)
-ANYOP_PRODUCT(64, 32, 32, 33, 34)
-ANYOP_PRODUCT(128, 64, 64, 65, 66)
-ANYOP_PRODUCT(256, 128, 128, 129, 130)
+ANYOP_PRODUCT(16, 8, 8, 9, 10, 11, 12, 13)
+ANYOP_PRODUCT(32, 16, 16, 17, 18, 19, 20, 21)
+ANYOP_PRODUCT(64, 32, 32, 33, 34, 35, 36, 37)
+ANYOP_PRODUCT(128, 64, 64, 65, 66, 67, 68, 69)
+ANYOP_PRODUCT(256, 128, 128, 129, 130, 131, 132, 133)
 #undef ANYOP_PRODUCT
 #undef ANYOP_WGMMA
+#undef ANYOP_WGMMA_REGISTERS
 
 }  // namespace anyop::cuda
 

@@ -141,32 +141,41 @@ __device__ bool AreInOrder(const int32_t* places, int sequences, int tokens) {
   return !__syncthreads_or(wrong);
 }
 
-// Makes the view that of the sequence in which the place's tile lies, and the tile that sequence's
-// own; false where there is none. Places are in order.
-template <typename T>
-__device__ bool EnterSequence(AttentionView* p, Place* place, int rows) {
-  int low = 0, high = p->sequences + 2;  // the tile lies in sequences low to high - 1
+// The sequence in which a tile lies, and the tile's number in it. Places are in order.
+struct SequencePlace {
+  int first, end, key, keys, tile;
+  __device__ bool HasQueries(int rows) const { return first + int64_t{tile} * rows < end; }
+};
+__device__ inline SequencePlace FindSequence(const AttentionView& p, int tile, int rows) {
+  int low = 0, high = p.sequences + 2;  // the tile lies in sequences low to high - 1
   while (high - low > 1) {
     const int i = (low + high) / 2;
-    if (StartOf(p->cu_q, p->sequences, p->S, i) / rows + i <= place->tile) {
+    if (StartOf(p.cu_q, p.sequences, p.S, i) / rows + i <= tile) {
       low = i;
     } else {
       high = i;
     }
   }
-  const int first = StartOf(p->cu_q, p->sequences, p->S, low);
-  const int end = StartOf(p->cu_q, p->sequences, p->S, low + 1);
-  place->tile -= first / rows + low;
-  if (first + int64_t{place->tile} * rows >= end) return false;
-  const bool has_keys = low > 0 && low <= p->sequences;
-  const int key = has_keys ? p->cu_k[low - 1] : 0;
-  p->q = static_cast<const T*>(p->q) + first * p->q_steps.row;
-  p->k = static_cast<const T*>(p->k) + key * p->k_steps.row;
-  p->v = static_cast<const T*>(p->v) + key * p->v_steps.row;
-  p->out = static_cast<T*>(p->out) + first * p->out_steps.row;
-  if (p->lse) p->lse += first * p->lse_steps.row;
-  p->S = end - first;
-  p->T = has_keys ? p->cu_k[low] - key : 0;
+  const int first = StartOf(p.cu_q, p.sequences, p.S, low);
+  const bool has_keys = low > 0 && low <= p.sequences;
+  const int key = has_keys ? p.cu_k[low - 1] : 0;
+  return {first, StartOf(p.cu_q, p.sequences, p.S, low + 1), key,
+          has_keys ? p.cu_k[low] - key : 0, tile - first / rows - low};
+}
+
+// Makes the view that of the sequence in which the place's tile lies, and the tile that sequence's
+// own; false where there is none.
+template <typename T>
+__device__ bool EnterSequence(AttentionView* p, Place* place, int rows) {
+  const SequencePlace at = FindSequence(*p, place->tile, rows);
+  place->tile = at.tile;
+  if (!at.HasQueries(rows)) return false;
+  p->q = static_cast<const T*>(p->q) + at.first * p->q_steps.row;
+  p->k = static_cast<const T*>(p->k) + at.key * p->k_steps.row;
+  p->v = static_cast<const T*>(p->v) + at.key * p->v_steps.row;
+  p->out = static_cast<T*>(p->out) + at.first * p->out_steps.row;
+  if (p->lse) p->lse += at.first * p->lse_steps.row;
+  p->S = at.end - at.first, p->T = at.keys;
   p->offset = p->T - p->S;
   p->slope_offset = static_cast<float>(p->offset);
   return true;

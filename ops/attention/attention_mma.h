@@ -63,16 +63,15 @@ __device__ bool IsBad(uint32_t half) {  // NaN or infinity
   return (half & kExponent) == kExponent;
 }
 
-// Puts zeroes for NaN and infinities into the pieces that this thread has filled; whether there
-// were any.
+// Puts zeroes for NaN and infinities into a tile of values, by 128 threads, each its own pieces.
+// *is_bad: whether there were any in the first `keys` rows; the others are read by no query.
 template <int kRows, int kFeatures, typename T>
-__device__ bool CleanTile(uint32_t tile) {
+__device__ void CleanTile(uint32_t tile, int thread, int keys, volatile bool* is_bad) {
   constexpr int kPieces = kFeatures / 8;
-  bool bad = false;
 #pragma unroll 1
   for (int i = 0; i < kRows * kPieces / 128; ++i) {
-    const int at = static_cast<int>(threadIdx.x) + 128 * i;
-    const uint32_t place = tile + InTile<kRows>(at / kPieces, at % kPieces);
+    const int at = thread + 128 * i, row = at / kPieces;
+    const uint32_t place = tile + InTile<kRows>(row, at % kPieces);
     uint32_t words[4];
     LoadShared(words, place);
     bool here = false;
@@ -83,10 +82,10 @@ __device__ bool CleanTile(uint32_t tile) {
       if (high) words[w] &= 0xffffu;
       here |= low || high;
     }
-    if (here) StoreShared(place, words);
-    bad |= here;
+    if (!here) continue;
+    if (row < keys) *is_bad = true;
+    StoreShared(place, words);
   }
-  return bad;
 }
 
 // Mask and slopes for the scores of a lane, one after the other, in memory of the thread and apart
@@ -362,7 +361,8 @@ __device__ __forceinline__ void AttendTile(const AttentionView& p, const Place& 
   for (int t = p.First(top); t < end; t += Tile::kKeys) {
     const bool cut = t < p.First(last) || t + Tile::kKeys > p.End(top);
     WaitForCopies<0>();
-    if (cut && CleanTile<Tile::kKeys, kFeatures, T>(keys + Tile::kKeyBytes)) is_bad = true;
+    if (cut)
+      CleanTile<Tile::kKeys, kFeatures, T>(keys + Tile::kKeyBytes, threadIdx.x, p.T - t, &is_bad);
     __syncthreads();  // this tile is there, and nobody reads the one before
     if (t + Tile::kKeys < end) fill(t + Tile::kKeys, others);
     CommitCopies();

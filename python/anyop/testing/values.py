@@ -12,7 +12,7 @@ import numpy as np
 from anyop.testing.dtype_choices import is_floating, numpy_dtype, result_dtypes
 from anyop.testing.good_cases import Case
 from anyop.testing.placed import OUTPUT_FILL, Placed, place, place_values
-from anyop.testing.sizes import Shape, Sizes, evaluate, shape_of
+from anyop.testing.sizes import Shape, Sizes, evaluate, product, shape_of
 from anyop.testing.subject import Subject
 
 
@@ -93,6 +93,10 @@ def draw(
     low, high = bounds or ((0, 9) if name.startswith("u") else (-8, 9))
     if high <= low:  # an empty range, as of an index into a table without rows
         return np.zeros(shape, dtype)
+    if param["name"] in test.get("distinct", ()):
+        return (
+            (low + generator.permutation(high - low)[: product(shape)]).reshape(shape).astype(dtype)
+        )
     values = generator.integers(low, high, shape).astype(dtype)
     return np.sort(values) if param["name"] in test.get("sorted", ()) else values
 
