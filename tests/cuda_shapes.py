@@ -29,7 +29,7 @@ from anyop.testing.values import shapes_of
 sys.path.insert(0, str(Path(__file__).parent))
 from drawn import drawn, few
 from on_cuda import DEVICE, SUBJECTS, same_bits, torch
-from row_points import is_divided, largest, row_case
+from row_points import is_by_rows, is_divided, is_of_any_length, largest, row_case
 
 WIDTHS = [1, 2, 3, 31, 33, 1023, 65_535, 65_537, 131_072, 262_144]
 LAYOUTS = ["plain", "offset", "rows"]  # of an array of its own, one element in, of a sliced view
@@ -66,7 +66,8 @@ TURNED = [name for name, s in SUBJECTS.items() if "dim" in s.metadata["symbols"]
 
 
 @pytest.mark.parametrize(
-    ("name", "turned"), [(n, False) for n in SUBJECTS] + [(n, True) for n in TURNED]
+    ("name", "turned"),
+    [(n, False) for n, s in SUBJECTS.items() if is_of_any_length(s)] + [(n, True) for n in TURNED],
 )
 def test_rows_of_every_length(name, turned):
     """turned: a column is what the operator takes for a row."""
@@ -188,15 +189,11 @@ def memory_given_back():
     torch.cuda.empty_cache()
 
 
-# In which a row's results depend on its place among the others.
-SEGMENTS = {
-    n for n, s in SUBJECTS.items() if {"offsets", "counts"} & {p["name"] for p in s.tensors}
-}
+# The others have tests of their own: products by tiles, attention, caches, weights of 4 bits.
+BY_ROWS = [name for name, subject in SUBJECTS.items() if is_by_rows(subject)]
 
 
-@pytest.mark.parametrize(
-    "name", [n for n, s in SUBJECTS.items() if s.results and n not in SEGMENTS]
-)
+@pytest.mark.parametrize("name", [name for name in BY_ROWS if SUBJECTS[name].results])
 def test_many_rows(name):
     subject, tried = SUBJECTS[name], 0
     with by_cuda(name):
@@ -233,11 +230,11 @@ def huge_case(subject: Subject, columns: int) -> Case | None:
     return row_case(subject, choice, columns, -(-HUGE // largest(subject, one.point)))
 
 
-LONG = [name for name, s in SUBJECTS.items() if s.metadata["symbols"]["sizes"] == ["D"]]
+LONG = [name for name in BY_ROWS if SUBJECTS[name].metadata["symbols"]["sizes"] == ["D"]]
 
 
 @pytest.mark.parametrize(
-    ("name", "columns"), [(n, 4096) for n in SUBJECTS] + [(n, 131_072) for n in LONG]
+    ("name", "columns"), [(n, 4096) for n in BY_ROWS] + [(n, 131_072) for n in LONG]
 )
 def test_more_than_two_to_the_31_elements(name, columns):
     subject = SUBJECTS[name]
@@ -253,7 +250,7 @@ def test_more_than_two_to_the_31_elements(name, columns):
 
 
 @pytest.mark.parametrize("columns", [33, 1024, 65_537])
-@pytest.mark.parametrize("name", SUBJECTS)
+@pytest.mark.parametrize("name", BY_ROWS)
 def test_nan_and_infinities_stay_in_their_row(name, columns):
     """Other rows keep their bits, whichever way a row is shared by threads and blocks."""
     subject, rows, tried = SUBJECTS[name], 41, 0

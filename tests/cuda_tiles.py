@@ -131,3 +131,13 @@ def test_a_graph_is_replayed_with_other_offsets():
         offsets.copy_(torch.tensor(given))
         graph.replay()
         assert torch.equal(found, anyop.grouped_linear(x, weight, offsets)), given
+
+
+def test_grouped_rows_of_more_than_two_to_the_31_elements():
+    rows = (1 << 31) // 1024 + 300
+    x, weight = normal(rows, 1024), normal(3, 64, 1024)
+    offsets = torch.tensor([0, 100, rows - 50, rows], device="cuda", dtype=torch.int32)
+    found = anyop.grouped_linear(x, weight, offsets)
+    for at, expert in ((0, 0), (100, 1), (rows - 51, 1), (rows - 50, 2), (rows - 1, 2)):
+        exact = x[at].double() @ weight[expert].double().t()
+        assert ((found[at].double() - exact).abs() <= 2 * SMALL * (32 + exact.abs())).all(), at

@@ -70,3 +70,32 @@ def is_divided(subject: Subject, param: dict[str, Any]) -> bool:
     if groups:
         return not shape["before"] and shape["group"] is not None
     return shape["before"][:1] == subject.metadata["symbols"]["sizes"][:1]
+
+
+# What says where a row belongs: its results depend on its place among the others.
+_PLACES = {"offsets", "counts", "cu_seqlens_q", "slots"}
+
+
+def is_of_any_length(subject: Subject) -> bool:
+    """Whether its rows may have any length: no text decides on shapes, no kernel has a bound for them."""
+    letter, symbols = columns_of(subject.metadata["symbols"]), subject.metadata["symbols"]
+    kernels = [k for k in subject.metadata["kernels"] if k["backend"] == "cuda"]
+    bounds = [kernel["when"] or "" for kernel in kernels]
+    return not symbols["texts"] and not any(f"{letter}<=" in when for when in bounds)
+
+
+def is_by_rows(subject: Subject) -> bool:
+    """Whether a call for some of the rows gives some of the results, as of no list, no packed or written tensor."""
+    symbols, params = subject.metadata["symbols"], subject.tensors + subject.results
+    letter = None if symbols["groups"] else symbols["sizes"][0]
+    elsewhere = any(letter in letters_of(p["shape"]["before"][1:]) for p in params) and letter
+    named = {p["name"] for p in subject.tensors}
+    whole = any(p["list"] or p["mutated"] for p in subject.tensors) or named & _PLACES
+    return is_of_any_length(subject) and not elsewhere and not whole
+
+
+def letters_of(expressions: Any) -> set[str]:
+    """All texts in nested lists."""
+    if isinstance(expressions, str):
+        return {expressions}
+    return set().union(*map(letters_of, expressions)) if isinstance(expressions, list) else set()

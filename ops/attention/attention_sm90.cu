@@ -12,9 +12,9 @@ namespace {
 // make(rows) is the view in tiles of so many queries.
 template <typename T, int kD, int kE, typename Make>
 int32_t RunCapped(const AttentionProblem& problem, const Make& make, AnyopCall* call) {
-  const AttentionView view = make(HopperTile<kD, kE>::kRows);
-  return problem.softcap > 0 ? RunOnHopper<T, kD, kE, true>(problem, view, call)
-                             : RunOnHopper<T, kD, kE, false>(problem, view, call);
+  if (problem.softcap > 0)
+    return RunOnHopper<T, kD, kE, true>(problem, make(HopperTile<kD, kE, true>::kRows), call);
+  return RunOnHopper<T, kD, kE, false>(problem, make(HopperTile<kD, kE, false>::kRows), call);
 }
 
 template <typename T, typename Make>

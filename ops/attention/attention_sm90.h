@@ -6,7 +6,8 @@
 // tile sees to the first. Weights stay in registers, as the left side of their product with the
 // values; the scores of the next keys are multiplied before it. The warpgroups take turns, so that
 // one's exponentials run beside another's products. A row's maximum follows only where it has
-// grown by a factor of 2^8: weights and their sum share it, so that nothing is lost.
+// grown by a factor of 2^8: weights and their sum share it, so that nothing is lost. A row's bits
+// depend on its own keys alone.
 #pragma once
 
 #include "anyop/cuda_hopper.h"
@@ -15,10 +16,10 @@
 namespace anyop::cuda {
 namespace {
 
-template <int kKeyFeatures, int kValueFeatures>
+template <int kKeyFeatures, int kValueFeatures, bool kCapped>
 struct HopperTile {
   static constexpr int kD = kKeyFeatures, kE = kValueFeatures;
-  static constexpr int kGroups = kD <= 64 ? 3 : 2;  // warpgroups that multiply
+  static constexpr int kGroups = kD <= 64 && !kCapped ? 3 : 2;  // warpgroups that multiply
   static constexpr int kRows = 64 * kGroups, kKeys = kD <= 192 ? 128 : 64;
   static constexpr int kThreads = 128 * (kGroups + 1), kStages = 2;
   static constexpr int kLoading = kGroups == 3 ? 32 : 24;  // registers of a thread
@@ -29,7 +30,8 @@ struct HopperTile {
   static constexpr uint32_t kSharedBytes = kQueryBytes + kStages * (kKeyBytes + kValueBytes);
 };
 
-// A tile of queries of a head, told by the thread that loads; h < 0: there are no more.
+// A tile of queries of a head, told by the thread that loads; h < 0: there are no more. It stays
+// where it was told until the tile behind the next.
 struct HopperItem {
   int h, b, g;
   int q, k;  // rows of the tensors: the tile's first, the sequence's first key
@@ -40,6 +42,7 @@ struct HopperItem {
 
   __device__ int First(int s) const { return Within(s + offset - left); }
   __device__ int End(int s) const { return Within(s + offset + right + 1); }
+  __device__ int Last(int rows) const { return min(top + rows, S) - 1; }
 
  private:
   __device__ int Within(int t) const { return t < 0 ? 0 : t > T ? T : t; }
@@ -73,8 +76,7 @@ __device__ bool FindItem(const AttentionView& p, int number, int ahead, HopperIt
   item->S = at.end - at.first, item->T = at.keys;
   item->offset = p.cu_q ? item->T - item->S : p.offset;
   item->left = p.left, item->right = p.right;
-  const int last = min(item->top + Tile::kRows, item->S) - 1;
-  const int first = item->First(item->top) / Tile::kKeys, end = item->End(last);
+  const int first = item->First(item->top) / Tile::kKeys, end = item->End(item->Last(Tile::kRows));
   item->first = first;
   item->count = end > item->First(item->top) ? (end + Tile::kKeys - 1) / Tile::kKeys - first : 0;
   return true;
@@ -92,10 +94,20 @@ __device__ inline int ItemOfRound(int round, int items) {
   return item < items ? item : round * blocks < items ? -2 : -1;
 }
 
+// Products of queries and keys to scores as multiples of ln 2: times scale; with a softcap by Cap.
+struct HopperFactors {
+  float scale, steep, cap, cap_twice;
+};
+inline HopperFactors FactorsOf(const AttentionView& view) {
+  const double log2e = 1.44269504088896340736, cap = view.softcap;
+  if (!(cap > 0)) return {static_cast<float>(view.scale * log2e), 0, 0, 0};
+  return {1, static_cast<float>(view.scale * 2 * log2e / cap), static_cast<float>(cap * log2e),
+          static_cast<float>(cap * 2 * log2e)};
+}
+
 // What a thread of a warpgroup has of its 64 queries: of rows `row` and row + 8.
-template <typename T, typename Tile, bool kCapped>
+template <typename T, typename Tile>
 struct HopperRows {
-  static constexpr float kLog2E = 1.44269504088896340736f;
   static constexpr Operand kType = kOperandOf<T>;
   float out[Tile::kE / 2], scores[Tile::kKeys / 2];
   uint32_t weights[Tile::kKeys / 4];
@@ -119,18 +131,19 @@ struct HopperRows {
           out, weights + 4 * i, PanelsOf(v + i * 2048, Tile::kKeyPanel), i > 0 || !is_first);
     CommitProducts();
   }
-  __device__ void Cap(float scale, float cap) {
-    const float steep = 2 * kLog2E / cap;
+  // Products to scores as multiples of ln 2.
+  __device__ void Cap(const HopperFactors& by) {
 #pragma unroll
     for (float& score : scores)  // tanh(x) = 1 - 2 / (exp(2 x) + 1)
-      score = kLog2E * (cap - 2 * cap * Reciprocal(PowerOfTwo(score * scale * steep) + 1));
+      score = MulAdd(by.cap_twice, -Reciprocal(PowerOfTwo(score * by.steep) + 1), by.cap);
   }
   // t: the key of the thread's first score; first, end: the keys that its rows see.
-  __device__ void Hide(int t, const int (&first)[2], const int (&end)[2]) {
+  __device__ void Hide(int t, int2 first, int2 end) {
 #pragma unroll
     for (int i = 0; i < Tile::kKeys / 2; ++i) {
-      const int key = t + i / 4 * 8 + i % 2, half = i / 2 % 2;
-      if (key < first[half] || key >= end[half]) scores[i] = -INFINITY;
+      const int key = t + i / 4 * 8 + i % 2;
+      const bool is_seen = i / 2 % 2 ? key >= first.y && key < end.y : key >= first.x && key < end.x;
+      if (!is_seen) scores[i] = -INFINITY;
     }
   }
   // Scores to weights, which are 2^(scale (score - max)); whether what was summed before is to be
@@ -147,29 +160,31 @@ struct HopperRows {
       most[r] = fmaxf(most[r], __shfl_xor_sync(~0u, most[r], 1));
       most[r] = fmaxf(most[r], __shfl_xor_sync(~0u, most[r], 2));
     }
-    const bool grows =
-        !kFirst && __any_sync(~0u, fmaxf(most[0] - max[0], most[1] - max[1]) * scale > 8);
+    bool grow[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      if (kFirst) {
-        max[r] = most[r], sum[r] = 0;
-      } else if (grows) {
-        most[r] = fmaxf(most[r], max[r]);
-        factor[r] = PowerOfTwo((max[r] - FiniteOr0(most[r])) * scale);
-        max[r] = most[r], sum[r] *= factor[r];
-      }
-      const float base = FiniteOr0(max[r]) * scale;
-#pragma unroll
-      for (int i = 0; i < Tile::kKeys / 2; i += 4)
-#pragma unroll
-        for (int c = i + 2 * r; c < i + 2 * r + 2; ++c) {
-          scores[c] = PowerOfTwo(MulAdd(scores[c], scale, -base));
-          sum[r] += scores[c];
-        }
+      grow[r] = !kFirst && (most[r] - max[r]) * scale > 8;
+      if (kFirst) max[r] = most[r], sum[r] = 0;
     }
+    const bool grows = __any_sync(~0u, grow[0] || grow[1]);
+    if (grows) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        factor[r] = grow[r] ? PowerOfTwo((max[r] - most[r]) * scale) : 1;
+        max[r] = grow[r] ? most[r] : max[r];
+        sum[r] *= factor[r];
+      }
+    }
+    float base[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) base[r] = max[r] == -INFINITY ? 0 : max[r] * scale;
+#pragma unroll
+    for (int i = 0; i < Tile::kKeys / 2; ++i)
+      scores[i] = PowerOfTwo(MulAdd(scores[i], scale, -base[i / 2 % 2]));
+#pragma unroll
+    for (int i = 0; i < Tile::kKeys / 2; ++i) sum[i / 2 % 2] += scores[i];
     return grows;
   }
-  __device__ static float FiniteOr0(float x) { return x == -INFINITY ? 0 : x; }
   __device__ void Narrow() {
 #pragma unroll
     for (int i = 0; i < Tile::kKeys / 4; ++i)
@@ -231,15 +246,15 @@ __device__ void AddBadValuesOf(const AttentionView& p, const HopperItem& item, i
 }
 
 template <typename T, int kD, int kE, bool kCapped>
-__global__ __launch_bounds__(HopperTile<kD, kE>::kThreads, 1) void AttendOnHopper(
+__global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void AttendOnHopper(
     const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
     const __grid_constant__ CUtensorMap v_map, const __grid_constant__ AttentionView p,
-    const int ahead) {
-  using Tile = HopperTile<kD, kE>;
+    const __grid_constant__ HopperFactors by, const int ahead) {
+  using Tile = HopperTile<kD, kE, kCapped>;
   constexpr int kGroups = Tile::kGroups;
   extern __shared__ __align__(1024) uint8_t shared[];
   __shared__ HopperBarriers barriers;
-  __shared__ HopperItem told;
+  __shared__ HopperItem told[2];
   __shared__ bool is_bad, is_empty[Tile::kRows];  // is_bad: CleanTile took something away
   const uint32_t queries = SharedAddress(shared), keys = queries + Tile::kQueryBytes;
   const uint32_t values = keys + Tile::kStages * Tile::kKeyBytes;
@@ -279,7 +294,7 @@ __global__ __launch_bounds__(HopperTile<kD, kE>::kThreads, 1) void AttendOnHoppe
       if (number == -2 || (number >= 0 && !FindItem<Tile>(p, number, ahead, &item))) continue;
       WaitAt(q_empty, parity ^ 1);
       parity ^= 1;
-      told = item;
+      told[parity] = item;
       if (number < 0) {
         Arrive(q_full);
         break;
@@ -310,8 +325,8 @@ __global__ __launch_bounds__(HopperTile<kD, kE>::kThreads, 1) void AttendOnHoppe
     const int row = 64 * group + thread / 32 * 16 + lane / 4;
     const int mine = 1 + group, next = 1 + (group + 1) % kGroups, alone = 1 + kGroups + group;
     const uint32_t q = queries + 64 * 128 * group;
-    const float scale = kCapped ? 1 : static_cast<float>(p.scale) * 1.44269504088896340736f;
-    HopperRows<T, Tile, kCapped> rows;
+    const float scale = kCapped ? 1 : by.scale;
+    HopperRows<T, Tile> rows;
     const auto arrive = [&](uint32_t barrier) {
       if (thread == 0) Arrive(barrier);
     };
@@ -319,24 +334,21 @@ __global__ __launch_bounds__(HopperTile<kD, kE>::kThreads, 1) void AttendOnHoppe
     for (;;) {
       WaitAt(q_full, parity);
       parity ^= 1;
-      const HopperItem item = told;
+      const HopperItem& item = told[parity];
       if (item.h < 0) break;
-      const int s = item.top + row;
-      const int first[2] = {item.First(s), item.First(s + 8)};
-      const int end[2] = {item.End(s), item.End(s + 8)};
-      const int all_first = item.First(min(item.top + Tile::kRows, item.S) - 1);
-      const int all_end = item.End(item.top);
+      const int all_first = item.First(item.Last(Tile::kRows)), all_end = item.End(item.top);
       const auto is_cut = [&](int j) {  // not all queries see all its keys
         return j * Tile::kKeys < all_first || (j + 1) * Tile::kKeys > all_end;
       };
       const auto set_scores = [&](int j) {
-        if constexpr (kCapped)
-          rows.Cap(static_cast<float>(p.scale), static_cast<float>(p.softcap));
-        if (is_cut(j)) rows.Hide(j * Tile::kKeys + lane % 4 * 2, first, end);
+        if constexpr (kCapped) rows.Cap(by);
+        if (!is_cut(j)) return;
+        const int s = item.top + row;
+        rows.Hide(j * Tile::kKeys + lane % 4 * 2, {item.First(s), item.First(s + 8)},
+                  {item.End(s), item.End(s + 8)});
       };
       const auto clean = [&](int j, const RingPlace<Tile::kStages>& place) {
         if (!is_cut(j)) return;
-        WaitAt(v_full + 8 * place.stage, place.parity);
         CleanTile<Tile::kKeys, kE, T>(values + place.stage * Tile::kValueBytes, thread,
                                       item.T - j * Tile::kKeys, &is_bad);
         FenceForTma();
@@ -354,6 +366,7 @@ __global__ __launch_bounds__(HopperTile<kD, kE>::kThreads, 1) void AttendOnHoppe
         set_scores(j);
         rows.template Weigh<true>(scale);
         rows.Narrow();
+        WaitAt(v_full + 8 * at.stage, at.parity);
         RingPlace<Tile::kStages> before = at;
         at.Next();
         bool is_first = true;
@@ -363,7 +376,6 @@ __global__ __launch_bounds__(HopperTile<kD, kE>::kThreads, 1) void AttendOnHoppe
           WaitAt(k_full + 8 * at.stage, at.parity);
           MeetAt(mine, 256);
           rows.Multiply(q, keys + at.stage * Tile::kKeyBytes);
-          WaitAt(v_full + 8 * before.stage, before.parity);
           rows.AddValues(values + before.stage * Tile::kValueBytes, is_first);
           ArriveAtMeeting(next, 256);
           WaitForProducts<1>();
@@ -371,6 +383,9 @@ __global__ __launch_bounds__(HopperTile<kD, kE>::kThreads, 1) void AttendOnHoppe
           arrive(k_empty + 8 * at.stage);
           set_scores(j);
           const bool grows = rows.template Weigh<false>(scale);
+          Pin(rows.scores);
+          // A branch: ptxas would have the exponentials wait for the products otherwise.
+          WaitAt(v_full + 8 * at.stage, at.parity);
           WaitForProducts<0>();
           Pin(rows.out);
           arrive(v_empty + 8 * before.stage);
@@ -381,7 +396,6 @@ __global__ __launch_bounds__(HopperTile<kD, kE>::kThreads, 1) void AttendOnHoppe
         }
         arrive(q_empty);
         clean(j, before);
-        WaitAt(v_full + 8 * before.stage, before.parity);
         rows.AddValues(values + before.stage * Tile::kValueBytes, is_first);
         WaitForProducts<0>();
         Pin(rows.out);
@@ -398,7 +412,7 @@ __global__ __launch_bounds__(HopperTile<kD, kE>::kThreads, 1) void AttendOnHoppe
         total += __shfl_xor_sync(~0u, total, 1);
         total += __shfl_xor_sync(~0u, total, 2);
         const RowEnd<float> done = EndRow(p, item.h, rows.max[half] * scale, total);
-        const bool is_there = s + 8 * half < item.S;
+        const bool is_there = item.top + row + 8 * half < item.S;
         const int to = item.q + row + 8 * half;
         if (lane % 4 == 0) is_empty[row + 8 * half] = total == 0;
         if (p.lse && lane % 4 == 0 && is_there)
@@ -439,7 +453,7 @@ inline int32_t DeclineHopper(AnyopCall* call) {
 // problem: what maps are made of; view: of kRows queries a tile.
 template <typename T, int kD, int kE, bool kCapped>
 int32_t RunOnHopper(const AttentionProblem& problem, const AttentionView& view, AnyopCall* call) {
-  using Tile = HopperTile<kD, kE>;
+  using Tile = HopperTile<kD, kE, kCapped>;
   constexpr auto kernel = AttendOnHopper<T, kD, kE, kCapped>;
   CUtensorMap q, k, v;
   if (view.items > INT32_MAX / 2 || !EncodeHeads(&q, *problem.q, Tile::kRows) ||
@@ -457,7 +471,7 @@ int32_t RunOnHopper(const AttentionProblem& problem, const AttentionView& view, 
   const int64_t blocks = std::min<int64_t>(view.items, limits.multiprocessors);
   const Launch launch = {dim3(static_cast<unsigned>(blocks)), dim3(Tile::kThreads),
                          Tile::kSharedBytes};
-  return launch.Run(call, kernel, q, k, v, view, ahead);
+  return launch.Run(call, kernel, q, k, v, view, FactorsOf(view), ahead);
 }
 
 }  // namespace
