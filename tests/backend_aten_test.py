@@ -29,10 +29,11 @@ from anyop.backend import aten, torch_calls  # noqa: E402
 
 # What returns nothing is for the test beside it, and for third_party_test.py. Torch has no weights of 4 bits, and
 # ATen's text no loop over sequences.
+WITHOUT = ("w4_pack", "w4_unpack", "linear_w4", "attention_paged")
 SUBJECTS = {
     s.name: s
     for s in testing.find_subjects(Path(__file__).parents[1] / "ops")
-    if s.results and "varlen" not in s.name and s.name not in ("w4_pack", "w4_unpack", "linear_w4")
+    if s.results and "varlen" not in s.name and s.name not in WITHOUT
 }
 MOST_CHOICES, MORE_CASES = 8, 4  # of an operator: combinations of dtypes; cases of each by lot
 

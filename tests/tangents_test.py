@@ -40,6 +40,7 @@ WITHOUT = {
             "native_linear_gated",
             "merge_states",
             "attention_varlen_with_lse",
+            "attention_paged",
         ),
         "two results",
     ),

@@ -5,19 +5,21 @@
 // A task is a block of queries of heads that share keys. A thread keeps, in its lane of the
 // workspace, the scaled queries, one block of scores, sums and maxima; it goes once over the keys
 // that one of its queries may see.
-// Keys and values are read where they lie, or converted block by block. Scores, weights and sums
-// are float32 for float16 and bfloat16 (rounded once, at the end), else of q's type. Scores lie key
-// by key (see softmax_block.cc) where there are rows enough to fill vectors. No more than kRows x
-// kKeys of them exist for each thread.
+// Keys and values are read where they lie, converted block by block, or gathered from the pages of
+// a cache. Scores, weights and sums are float32 for float16 and bfloat16 (rounded once, at the
+// end), else of q's type. Scores lie key by key (see softmax_block.cc) where there are rows enough
+// to fill vectors. No more than kRows x kKeys of them exist for each thread.
 #include "anyop/ops/attention.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "../linear/byte_floats.h"
 #include "../linear/convert.h"
 #include "../linear/lanes.h"
 #include "../linear/multiply.h"
+#include "anyop/ops/attention_paged.h"
 #include "anyop/ops/attention_varlen.h"
 #include "anyop/ops/attention_varlen_with_lse.h"
 #include "anyop/ops/attention_with_lse.h"
@@ -237,12 +239,38 @@ class Attention {
   // Where they lie when the BLAS can read them there.
   BlasView<T> Rows(const AnyopTensor& x, const Task& task, int64_t t, int64_t count, int64_t length,
                    T* scratch) const {
+    if (args_.pages.table) return PagedRows(x, task.g, t, count, length, scratch);
     const AnyopDtype dtype = AnyopDtypeOf(&x);
     const int64_t at = At(x, task.b, task.g, t), step = x.strides[2];
     if (SizeOf(dtype) == sizeof(T) && step >= length)
       return {static_cast<const T*>(x.data) + at, false, step};
     for (int64_t i = 0; i < count; ++i)
       Widen(dtype, x.data, at + i * step, 1, length, scratch + i * length);
+    return {scratch, false, length};
+  }
+
+  static void Read(AnyopDtype dtype, const void* from, int64_t at, int64_t n, T* to) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      if (dtype == kAnyopFloat8E4M3FN)
+        return cpu::WidenBytes(dtype, static_cast<const uint8_t*>(from) + at, n, 1, to);
+    }
+    Widen(dtype, from, at, 1, n, to);
+  }
+
+  // From their pages, times the group's scale.
+  BlasView<T> PagedRows(const AnyopTensor& x, int64_t g, int64_t t, int64_t count, int64_t length,
+                        T* scratch) const {
+    const PagedCache& pages = args_.pages;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t page = pages.table[(t + i) / pages.places], place = (t + i) % pages.places;
+      const int64_t at = page * x.strides[0] + place * x.strides[1] + g * x.strides[2];
+      Read(AnyopDtypeOf(&x), x.data, at, length, scratch + i * length);
+    }
+    const AnyopTensor* scale = &x == args_.k ? pages.k_scale : pages.v_scale;
+    if (scale) {
+      Scale(static_cast<T>(static_cast<const float*>(scale->data)[g * scale->strides[0]]),
+            count * length, scratch);
+    }
     return {scratch, false, length};
   }
 
@@ -335,19 +363,17 @@ int32_t Attend(const AttentionProblem& args, AnyopCall* call) {
 
 // ---- packed sequences ----
 
-template <typename T, typename Args>
-int32_t AttendEach(const Args& args, const AnyopTensor* lse, const Blas* blas, AnyopCall* call) {
+// visit_all(visit) gives one problem after the other.
+template <typename T, typename VisitAll>
+int32_t AttendEach(const VisitAll& visit_all, const Blas* blas, AnyopCall* call) {
   int64_t bytes = 0;
-  ForSequences(args, [&](const Sequence& at) {
-    const SequenceProblem made(args, lse, at);
-    bytes = std::max(bytes, Attention<T>(made.problem(), blas).CountBytes());
+  visit_all([&](const AttentionProblem& problem) {
+    bytes = std::max(bytes, Attention<T>(problem, blas).CountBytes());
   });
   void* memory = TakeMemory(call, bytes);
   if (!memory) return kAnyopOutOfMemory;
-  ForSequences(args, [&](const Sequence& at) {
-    const SequenceProblem made(args, lse, at);
-    Attention<T>(made.problem(), blas).Run(call, memory);
-  });
+  visit_all(
+      [&](const AttentionProblem& problem) { Attention<T>(problem, blas).Run(call, memory); });
   return kAnyopOk;
 }
 
@@ -359,8 +385,27 @@ int32_t AttendPacked(const Args& args, const AnyopTensor* lse, AnyopCall* call) 
   if (args.T > 0) {
     if (const int32_t status = GetBlas(call, &blas)) return status;
   }
-  return args.q->dtype_bits == 64 ? AttendEach<double>(args, lse, blas, call)
-                                  : AttendEach<float>(args, lse, blas, call);
+  const auto visit_all = [&](const auto& visit) {
+    ForSequences(args,
+                 [&](const Sequence& at) { visit(SequenceProblem(args, lse, at).problem()); });
+  };
+  return args.q->dtype_bits == 64 ? AttendEach<double>(visit_all, blas, call)
+                                  : AttendEach<float>(visit_all, blas, call);
+}
+
+int32_t AttendPaged(const AttentionPagedArgs& args, AnyopCall* call) {
+  if (const int32_t status = CheckPaged(call, args)) return status;
+  if (args.H == 0 || args.S == 0 || (args.E == 0 && !args.lse)) return kAnyopOk;
+  const Blas* blas = nullptr;
+  if (CountPlaces(args) > 0) {
+    if (const int32_t status = GetBlas(call, &blas)) return status;
+  }
+  const auto visit_all = [&](const auto& visit) {
+    ForPagedSequences(args, [&](int64_t b, int64_t first, int64_t end) {
+      visit(PagedProblem(args, b, first, end).problem());
+    });
+  };
+  return AttendEach<float>(visit_all, blas, call);
 }
 
 }  // namespace
@@ -374,6 +419,9 @@ extern "C" int32_t anyop_attention_with_lse_cpu(const AttentionWithLseArgs* args
 }
 extern "C" int32_t anyop_attention_varlen_cpu(const AttentionVarlenArgs* args, AnyopCall* call) {
   return anyop::AttendPacked(*args, nullptr, call);
+}
+extern "C" int32_t anyop_attention_paged_cpu(const AttentionPagedArgs* args, AnyopCall* call) {
+  return anyop::AttendPaged(*args, call);
 }
 extern "C" int32_t anyop_attention_varlen_with_lse_cpu(const AttentionVarlenWithLseArgs* args,
                                                        AnyopCall* call) {

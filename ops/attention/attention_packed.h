@@ -2,6 +2,8 @@
 // Attention over packed sequences: each of them as a problem of its own.
 #pragma once
 
+#include <limits>
+
 #include "attention_problem.h"
 
 namespace anyop {
@@ -76,6 +78,44 @@ class SequenceProblem {
   AttentionProblem problem_;
 };
 
+// Queries first to end of attention_paged, and the keys of sequence b; -1: of none.
+class PagedProblem {
+ public:
+  template <typename Args>
+  PagedProblem(const Args& args, int64_t b, int64_t first, int64_t end)
+      : length_(b < 0 ? 0 : static_cast<const int32_t*>(args.seqlens_k->data)[b]),
+        q_(args.q, first, end),
+        out_(args.out, first, end),
+        lse_(args.lse, first, end),
+        problem_{q_.get(),
+                 args.k_cache,
+                 args.v_cache,
+                 nullptr,
+                 args.sinks,
+                 args.alibi_slopes,
+                 out_.get(),
+                 lse_.get(),
+                 1,
+                 args.H,
+                 args.G,
+                 end - first,
+                 length_,
+                 args.D,
+                 args.E,
+                 KeyWindow(length_, args.causal, length_ - (end - first), args.window_left, -1),
+                 ScaleOf(args),
+                 args.softcap,
+                 {static_cast<const int32_t*>(args.page_table->data) + (b < 0 ? 0 : b * args.M),
+                  args.P, args.k_scale, args.v_scale}} {}
+
+  const AttentionProblem& problem() const { return problem_; }
+
+ private:
+  int64_t length_;
+  HeadsFirst q_, out_, lse_;
+  AttentionProblem problem_;
+};
+
 // Numbers that ascend, from 0 on and up to the number of tokens.
 inline int32_t CheckPlaces(AnyopCall* call, const char* name, const AnyopTensor& places,
                            int64_t tokens) {
@@ -96,6 +136,73 @@ int32_t CheckPacked(AnyopCall* call, const Args& args) {
   if (const int32_t status = CheckPlaces(call, "cu_seqlens_q", *args.cu_seqlens_q, args.S))
     return status;
   return CheckPlaces(call, "cu_seqlens_k", *args.cu_seqlens_k, args.T);
+}
+
+// Keys that the pages of a sequence hold. Sizes of tensors without elements may be anything.
+template <typename Args>
+int64_t CountPlaces(const Args& args) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  return args.P > 0 && args.M > kMost / args.P ? kMost : args.M * args.P;
+}
+
+// Lengths that their pages hold, and pages that are there.
+template <typename Args>
+int32_t CheckPages(AnyopCall* call, const Args& args) {
+  const int64_t places = CountPlaces(args);
+  const auto* lengths = static_cast<const int32_t*>(args.seqlens_k->data);
+  const auto* table = static_cast<const int32_t*>(args.page_table->data);
+  char text[160];
+  for (int64_t b = 0; b < args.B; ++b) {
+    if (lengths[b] < 0 || lengths[b] > places) {
+      std::snprintf(text, sizeof text, "seqlens_k[%lld] is %d, expected 0 to %lld",
+                    static_cast<long long>(b), lengths[b], static_cast<long long>(places));
+      return call->fail(call, kAnyopIndexError, text);
+    }
+    for (int64_t j = 0; j * args.P < lengths[b]; ++j) {
+      const int32_t page = table[b * args.M + j];
+      if (page >= 0 && page < args.N) continue;
+      std::snprintf(text, sizeof text, "page_table[%lld, %lld] is %d, expected 0 <= page < %lld",
+                    static_cast<long long>(b), static_cast<long long>(j), page,
+                    static_cast<long long>(args.N));
+      return call->fail(call, kAnyopIndexError, text);
+    }
+  }
+  return kAnyopOk;
+}
+
+// Without cu_seqlens_q each sequence has as many queries.
+template <typename Args>
+int32_t CheckPaged(AnyopCall* call, const Args& args) {
+  if (const int32_t status = CheckSoftcap(call, args.softcap)) return status;
+  if (args.cu_seqlens_q) {
+    if (const int32_t status = CheckPlaces(call, "cu_seqlens_q", *args.cu_seqlens_q, args.S))
+      return status;
+  } else if (args.B == 0 ? args.S != 0 : args.S % args.B != 0) {
+    char text[160];
+    std::snprintf(text, sizeof text,
+                  "q has %lld tokens, expected a multiple of the %lld sequences, or cu_seqlens_q",
+                  static_cast<long long>(args.S), static_cast<long long>(args.B));
+    return call->fail(call, kAnyopValueError, text);
+  }
+  return CheckPages(call, args);
+}
+
+// visit(b, first, end) for the sequences with queries, in order; -1: queries of none, before and
+// behind them.
+template <typename Args, typename Visit>
+void ForPagedSequences(const Args& args, const Visit& visit) {
+  const auto visit_some = [&](int64_t b, int64_t first, int64_t end) {
+    if (first < end) visit(b, first, end);
+  };
+  if (!args.cu_seqlens_q) {
+    for (int64_t b = 0; b < args.B; ++b)
+      visit_some(b, b * (args.S / args.B), (b + 1) * (args.S / args.B));
+    return;
+  }
+  const auto* q = static_cast<const int32_t*>(args.cu_seqlens_q->data);
+  visit_some(-1, 0, q[0]);
+  for (int64_t b = 0; b < args.B; ++b) visit_some(b, q[b], q[b + 1]);
+  visit_some(-1, q[args.B], args.S);
 }
 
 // The sequences with queries, in order; before and behind them queries of none, which see no key.

@@ -29,11 +29,19 @@ struct KeyWindow {
   bool Cuts(int64_t S) const { return S > 0 && (First(S - 1) > 0 || End(0) < T); }
 };
 
+// Keys and values in pages (pages, places, groups, features) of a cache.
+struct PagedCache {
+  const int32_t* table = nullptr;  // of a sequence: its pages in order; nullptr: no pages
+  int64_t places = 0;              // of a page
+  const AnyopTensor *k_scale = nullptr, *v_scale = nullptr;  // one for each group, or none
+};
+
 struct AttentionProblem {
   const AnyopTensor *q, *k, *v, *mask, *sinks, *slopes, *out, *lse;  // lse: nullptr if not wanted
   int64_t B, H, G, S, T, D, E;
   KeyWindow window;
   double scale, softcap;  // softcap 0: none
+  PagedCache pages = {};
 };
 
 template <typename Args>

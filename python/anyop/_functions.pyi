@@ -208,6 +208,67 @@ def attention_backward(
     """
     ...
 
+def attention_paged(
+    q: Array,
+    k_cache: Array,
+    v_cache: Array,
+    page_table: Array,
+    seqlens_k: Array,
+    cu_seqlens_q: Array | None = None,
+    *,
+    scale: float | None = None,
+    causal: bool = True,
+    window_left: int = -1,
+    softcap: float = 0.0,
+    sinks: Array | None = None,
+    alibi_slopes: Array | None = None,
+    k_scale: Array | None = None,
+    v_scale: Array | None = None,
+    split_size: int = 0,
+    out: Array | None = None,
+    lse: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """attention of packed queries to keys and values in the pages of a cache: decoding, chunked prefill, and both at once.
+
+    q:             (S, H, D) float32, float16 or bfloat16, last dimension contiguous; queries of all
+                   sequences, one behind the other, for each of the H heads.
+    k_cache:       (N, P, G, D) dtype of q or float8_e4m3fn, last dimension contiguous; N pages of P
+                   places; pages of heads of places are such a tensor with other strides.
+    v_cache:       (N, P, G, E) dtype of k_cache, last dimension contiguous; likewise.
+    page_table:    (B, M) int32, contiguous; the pages of each of the B sequences, in order; those
+                   behind its end are not looked at.
+    seqlens_k:     (B,) int32, contiguous; keys of each sequence, up to M*P.
+    cu_seqlens_q:  (B+1,) int32, contiguous, or None; where the queries of each sequence begin, and
+                   behind the last; ascending, 0 to S. None: each has S/B.
+    scale:         float or None, default None; factor of the scores; None: 1 / sqrt(D).
+    causal:        bool, default True; queries attend to keys up to their own only.
+    window_left:   int, default -1; keys before its own that a query may attend to; -1: all.
+    softcap:       float, default 0.0; scores become softcap * tanh(score / softcap), before slopes are
+                   added; 0: they stay.
+    sinks:         (H,) float32, contiguous, or None; one for each head: a score without a value, which
+                   takes its share of the weights.
+    alibi_slopes:  (H,) float32, contiguous, or None; one for each head: slope * |distance| is
+                   subtracted from the scores.
+    k_scale:       broadcastable to (G,) float32, any strides, or None; what keys in the cache are
+                   multiplied with, one number or one for each group of heads.
+    v_scale:       broadcastable to (G,) float32, any strides, or None; likewise for values.
+    split_size:    int, default 0; keys of a part where a sequence is split, so that its bits depend on
+                   itself alone; 0: the kernel chooses. The CPU splits none.
+    Returns        out: (S, H, E), new unless given, dtype of q; lse: (S, H), new unless given, dtype
+                   float32, made only when wanted, natural logarithm of the sum of all weights before
+                   they are divided by it, sinks included; -inf where that is 0.
+    Requires       G > 0; H % G == 0; -1 <= window_left; 0 <= split_size.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       as attention_varlen, where key t of sequence b is k_cache[page_table[b, t // P], t %
+                   P] * k_scale, t < seqlens_k[b], values likewise; the last query of a sequence lies at
+                   its last key
+    Source         Kwon et al. 2023, arXiv:2309.06180; flash_attn_with_kvcache, flashinfer's
+                   BatchPrefillWithPagedKVCacheWrapper; block by block as in Milakov & Gimelshein 2018,
+                   arXiv:1805.02867
+    """
+    ...
+
 def attention_varlen(
     q: Array,
     k: Array,
