@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times attention on CUDA beside PyTorch's kernels, FlashAttention 3 and 4 and FlashInfer, in TFLOP/s.
 
-    python bench/cuda_attention.py [--only dense,varlen,merge,append] [--rounds 15] [--implementations cuda_sm90,cuda]
+    python bench/cuda_attention.py [--only dense,varlen,merge,append,paged] [--rounds 15] [--implementations cuda,...]
 
 Each side is captured into a CUDA graph and checked against float64 in a few queries of two heads; ours is run twice for
 the same bits. Then all sides take turns, each after 20 ms of idling with the second cache filled with other bytes.
@@ -201,7 +201,56 @@ def append(anyop: Any) -> Iterator[Case]:
         )  # fmt: skip
 
 
-FAMILIES = {"dense": dense, "varlen": varlen, "merge": merge, "append": append}
+# B, lengths of all or of each, H, G, dtype of the cache.
+DECODED = [
+    (64, 8192, 32, 8, "bfloat16"),
+    (16, 32768, 64, 8, "bfloat16"),
+    (1, 131072, 64, 8, "bfloat16"),
+    (64, (128, 32768), 32, 8, "bfloat16"),
+    (64, 8192, 32, 8, "float8_e4m3fn"),
+    (1, 1024, 32, 8, "bfloat16"),
+]
+
+
+def paged(anyop: Any) -> Iterator[Case]:
+    """Decoding, a query each; bytes are those of the keys and values read."""
+    P, D = 16, 128
+    flashinfer = imported("flashinfer")
+    for B, length, H, G, cached in DECODED:
+        lengths = [length] * B
+        if isinstance(length, tuple):
+            lengths = [
+                round(length[0] * (length[1] / length[0]) ** (b / (B - 1))) for b in range(B)
+            ]
+        counts = [-(-n // P) for n in lengths]
+        pages = torch.randperm(sum(counts), device="cuda").int()
+        table = torch.zeros(B, max(counts), dtype=torch.int32, device="cuda")
+        starts = torch.tensor([0, *counts], device="cuda").cumsum(0)
+        for b, count in enumerate(counts):
+            table[b, :count] = pages[starts[b] : starts[b] + count]
+        kind = getattr(torch, cached)
+        caches = [normal(len(pages), P, G, D + i)[..., :D].to(kind).contiguous() for i in (0, 8)]
+        q, device_lengths = normal(B, H, D), torch.tensor(lengths, device="cuda").int()
+        own = [x[table[-1, : counts[-1]].long()].flatten(0, 1)[: lengths[-1]] for x in caches]
+        peers: dict[str, Callable] = {}
+        if flashinfer and kind == torch.bfloat16:
+            wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+                torch.empty(256 << 20, dtype=torch.uint8, device="cuda"), use_tensor_cores=True
+            )
+            ends = torch.tensor([(n - 1) % P + 1 for n in lengths], device="cuda").int()
+            wrapper.plan(starts.int(), pages, ends, H, G, D, P, q_data_type=torch.bfloat16)
+            peers["flashinfer"] = partial(wrapper.run, q, tuple(caches))
+        named = f"{length[0]} to {length[1]}" if isinstance(length, tuple) else str(length)
+        yield Case(
+            "attention_paged", f"B{B} L{named} {H}/{G}x{D} {cached}",
+            call=partial(anyop.attention_paged, q, *caches, table, device_lengths), peers=peers,
+            exact=partial(attend_exactly, q[-1:], *own, False, -1),
+            part=lambda out, H=H: (out[0] if isinstance(out, tuple) else out)[-1:, [0, H - 1]].transpose(0, 1),
+            bytes=2.0 * sum(lengths) * G * D * kind.itemsize,
+        )  # fmt: skip
+
+
+FAMILIES = {"dense": dense, "varlen": varlen, "merge": merge, "append": append, "paged": paged}
 
 
 def is_right(case: Case, side: str, out: Any, twice: Any) -> bool:

@@ -231,3 +231,123 @@ def test_more_than_two_to_the_31_elements(kernel):
     for at in (slice(0, 64), slice(T - 200, T)):
         exact, _ = exactly(*(x[:, -1:, at] for x in (q, k, v)), **bounds)
         assert_near(found[:, -1:, at][:, :, 30:], exact[:, :, 30:], (kernel, at))
+
+
+def served(lengths, S, H, G, D, E, P, dtype, cache_dtype, heads_first=False):
+    """Queries, caches, table and lengths; NaN in pages that nobody has and behind the ends of sequences."""
+    counts = [-(-n // P) for n in lengths]
+    pages = sum(counts) + 3
+    order = torch.randperm(pages, generator=torch.Generator().manual_seed(sum(lengths)))
+    table = torch.full((len(lengths), max(counts) + 2), 2**31 - 1, dtype=torch.int32)
+    caches = []
+    for seed, width in enumerate((D, E)):
+        cache = normal(pages, P, G, width, dtype=dtype, seed=seed).to(cache_dtype)
+        if heads_first:
+            cache = cache.transpose(1, 2).contiguous().transpose(1, 2)
+        caches.append(cache)
+    at = 0
+    for b, n in enumerate(lengths):
+        table[b, : counts[b]] = order[at : at + counts[b]]
+        at += counts[b]
+        if n % P:
+            for cache in caches:
+                cache[int(table[b, counts[b] - 1]), n % P :] = float("nan")
+    for page in order[at:]:
+        for cache in caches:
+            cache[int(page)] = float("nan")
+    q = normal(sum(S), H, D, dtype=dtype, seed=3)
+    return q, *caches, table.cuda(), torch.tensor(lengths, device="cuda").int()
+
+
+def paged_exactly(q, k_cache, v_cache, table, lengths, S, k_scale=1.0, v_scale=1.0, **options):
+    out, lse, P, at = [], [], k_cache.shape[1], 0
+    for b, n in enumerate(lengths.tolist()):
+        pages = table[b, : -(-n // P)].long()
+        k, v = (
+            (x[pages].flatten(0, 1)[:n].double() * by)
+            for x, by in ((k_cache, k_scale), (v_cache, v_scale))
+        )
+        one = [x.transpose(0, 1)[None] for x in (q[at : at + S[b]], k, v)]
+        at += S[b]
+        found, logs = exactly(*one, offset=n - S[b], **options)
+        out.append(found[0].transpose(0, 1)), lse.append(logs[0].t())
+    return torch.cat(out), torch.cat(lse)
+
+
+CACHED = {"bfloat16": torch.bfloat16, "float8": torch.float8_e4m3fn}
+
+
+@pytest.mark.parametrize("cached", CACHED)
+@pytest.mark.parametrize(
+    "features", [(64, 64), (128, 128), (192, 128), (256, 256), (40, 24)], ids=str
+)
+def test_pages(features, cached):
+    draw, dtype = random.Random(f"{features} {cached}"), torch.bfloat16
+    for P, (H, G), heads_first in itertools.product(
+        (1, 16, 64), ((1, 1), (8, 2), (6, 1), (32, 2)), (False, True)
+    ):
+        lengths = [draw.choice([0, 1, 17, 64, 129, 700, 2300]) for _ in range(5)]
+        decode = draw.random() < 0.5
+        S = [1] * 5 if decode else [draw.choice([0, 1, 3, 17, 130]) for _ in range(5)]
+        if not sum(S):
+            continue
+        given = served(lengths, S, H, G, *features, P, dtype, CACHED[cached], heads_first)
+        options = {"causal": draw.random() < 0.8, "window_left": draw.choice([-1, 5, 100])}
+        options |= {"softcap": draw.choice([0.0, 1.5])}
+        options["sinks"] = normal(H, dtype=torch.float32) if draw.random() < 0.4 else None
+        scales = {"k_scale": 0.5, "v_scale": 2.0} if cached == "float8" else {}
+        on_device = {k: torch.full((1,), v, device="cuda") for k, v in scales.items()}
+        cu = None if decode else packed(S)[0]
+        what = (features, P, H, G, lengths, S, {k: str(v)[:9] for k, v in options.items()})
+        exact, exact_lse = paged_exactly(*given, S, **scales, **options)
+        for split_size in (0, 128, 4096):
+            out, lse = anyop.attention_paged(
+                *given, cu, split_size=split_size, **on_device, **options
+            )
+            assert_near(out, exact, what)
+            assert_near(lse, exact_lse, what)
+
+
+def test_a_sequence_has_the_bits_it_has_alone():
+    """With split_size, among sequences that decode and that prefill."""
+    lengths, S = [700, 33, 2300, 1, 1500], [1, 16, 300, 1, 4]
+    given = served(lengths, S, 8, 2, 128, 128, 16, torch.bfloat16, torch.bfloat16)
+    q, k, v, table, device_lengths = given
+    cu = packed(S)[0]
+    out, lse = anyop.attention_paged(*given, cu, split_size=256)
+    for b in range(5):
+        mine = slice(int(cu[b]), int(cu[b + 1]))
+        alone = anyop.attention_paged(
+            q[mine], k, v, table[b : b + 1], device_lengths[b : b + 1], split_size=256
+        )
+        assert torch.equal(out[mine], alone[0]) and torch.equal(lse[mine], alone[1]), b
+
+
+def test_a_wrong_length_or_page_is_nan_for_its_sequence():
+    for wrong in ("length", "negative", "page"):
+        given = list(
+            served([700, 33, 300], [1] * 3, 8, 2, 128, 128, 16, torch.bfloat16, torch.bfloat16)
+        )
+        right = anyop.attention_paged(*given)[0]
+        if wrong == "page":
+            given[3][1, 1] = 10**6
+        else:
+            given[4][1] = 10**6 if wrong == "length" else -1
+        for split_size in (0, 64):
+            found = anyop.attention_paged(*given, split_size=split_size)[0]
+            assert found[1].isnan().all() and not found[[0, 2]].isnan().any(), wrong
+        assert torch.equal(anyop.attention_paged(*given)[0][0], right[0])
+
+
+def test_pages_in_a_graph_with_other_lengths():
+    given = served([700, 33, 2300], [1] * 3, 8, 2, 128, 128, 16, torch.bfloat16, torch.bfloat16)
+    anyop.attention_paged(*given)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out, _ = anyop.attention_paged(*given)
+    draw = np.random.default_rng(0)
+    for _ in range(100):
+        given[4].copy_(torch.tensor(draw.integers(0, (701, 34, 2301)), dtype=torch.int32))
+        graph.replay()
+        assert torch.equal(out, anyop.attention_paged(*given)[0])

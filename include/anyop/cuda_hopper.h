@@ -264,7 +264,7 @@ __device__ inline uint64_t TileOf(uint32_t address) {
   return (address & 0x3ffff) >> 4 | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
          uint64_t{1} << 62;
 }
-// The same of a tile whose rows are k: B transposed, as AddInRegisters takes it. Bits 16 to 29 are
+// The same of a tile whose rows are k: B transposed, as AddRegisters takes it. Bits 16 to 29 are
 // the bytes from one panel of 64 columns to the next / 16; its next 16 rows of k: + 128.
 __device__ inline uint64_t PanelsOf(uint32_t address, uint32_t panel_bytes) {
   return (address & 0x3ffff) >> 4 | uint64_t{panel_bytes >> 4} << 16 | uint64_t{1024 >> 4} << 32 |
@@ -292,8 +292,9 @@ __device__ void Pin(int (&sums)[kCount]) {
 
 // Product<N>::Add<type>(d, a, b, add): sums in the order of the instruction, thread t of the
 // warpgroup holds of rows t / 32 * 16 + t % 32 / 4 (+ 8) columns 8 j + t % 4 * 2 (+ 1):
-// d[4 j + 2 * (+ 8) + (+ 1)]. add: 0 for the first. AddInRegisters<type>(d, a, panels, add): A as
-// pairs of 16 bits, in the order in which the thread holds 16 columns of sums.
+// d[4 j + 2 * (+ 8) + (+ 1)]. add: 0 for the first. AddRegisters<type, transposed>(d, a, b, add): A as
+// pairs of 16 bits, in the order in which the thread holds 16 columns of sums; b as TileOf gives
+// it, or transposed, as PanelsOf.
 template <int kColumns>
 struct Product;
 
@@ -318,20 +319,20 @@ struct Product;
   ",%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103"     \
   ",%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119"     \
   ",%120,%121,%122,%123,%124,%125,%126,%127"
-// R sums of a thread; a to f: the numbers of the operands behind them.
+// R sums of a thread; a to g: the numbers of the operands behind them.
 #define ANYOP_WGMMA(N, types, c, R, a, b, p, tail)                                      \
   asm volatile("{.reg .pred p;\n\tsetp.ne.b32 p, %" #p                                  \
                ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N types " {" ANYOP_LIST_##R \
                "}, %" #a ", %" #b ", p" tail ";}"                                       \
                : ANYOP_OUT_##R(c, 0)                                                    \
                : "l"(tile_a), "l"(tile_b), "r"(add))
-#define ANYOP_WGMMA_REGISTERS(N, types, R, a, b, c, d0, e, f)                           \
+#define ANYOP_WGMMA_REGISTERS(N, types, R, a, b, c, d0, e, f, g)                        \
   asm volatile("{.reg .pred p;\n\tsetp.ne.b32 p, %" #f                                  \
                ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N types " {" ANYOP_LIST_##R \
-               "}, {%" #a ",%" #b ",%" #c ",%" #d0 "}, %" #e ", p, 1, 1, 1;}"           \
+               "}, {%" #a ",%" #b ",%" #c ",%" #d0 "}, %" #e ", p, 1, 1, %" #g ";}"      \
                : ANYOP_OUT_##R("f", 0)                                                  \
-               : "r"(a_pairs[0]), "r"(a_pairs[1]), "r"(a_pairs[2]), "r"(a_pairs[3]), "l"(panels), "r"(add))
-#define ANYOP_PRODUCT(N, R, a, b, c, d0, e, f)                                             \
+               : "r"(a_pairs[0]), "r"(a_pairs[1]), "r"(a_pairs[2]), "r"(a_pairs[3]), "l"(tile_b), "r"(add), "n"(kTransposed))
+#define ANYOP_PRODUCT(N, R, a, b, c, d0, e, f, g)                                          \
   template <>                                                                              \
   struct Product<N> {                                                                      \
     template <Operand kType>                                                               \
@@ -348,20 +349,20 @@ struct Product;
       else                                                                                 \
         ANYOP_WGMMA(N, "k32.s32.s8.s8", "r", R, a, b, c, "");                              \
     }                                                                                      \
-    template <Operand kType>                                                               \
-    __device__ static void AddInRegisters(float (&d)[R], const uint32_t* a_pairs,             \
-                                          uint64_t panels, int add) {                      \
+    template <Operand kType, int kTransposed>                                              \
+    __device__ static void AddRegisters(float (&d)[R], const uint32_t* a_pairs,            \
+                                        uint64_t tile_b, int add) {                        \
       if constexpr (kType == Operand::kBFloat16)                                           \
-        ANYOP_WGMMA_REGISTERS(N, "k16.f32.bf16.bf16", R, a, b, c, d0, e, f);               \
+        ANYOP_WGMMA_REGISTERS(N, "k16.f32.bf16.bf16", R, a, b, c, d0, e, f, g);               \
       else                                                                                 \
-        ANYOP_WGMMA_REGISTERS(N, "k16.f32.f16.f16", R, a, b, c, d0, e, f);                 \
+        ANYOP_WGMMA_REGISTERS(N, "k16.f32.f16.f16", R, a, b, c, d0, e, f, g);                 \
     }                                                                                      \
   };
-ANYOP_PRODUCT(16, 8, 8, 9, 10, 11, 12, 13)
-ANYOP_PRODUCT(32, 16, 16, 17, 18, 19, 20, 21)
-ANYOP_PRODUCT(64, 32, 32, 33, 34, 35, 36, 37)
-ANYOP_PRODUCT(128, 64, 64, 65, 66, 67, 68, 69)
-ANYOP_PRODUCT(256, 128, 128, 129, 130, 131, 132, 133)
+ANYOP_PRODUCT(16, 8, 8, 9, 10, 11, 12, 13, 14)
+ANYOP_PRODUCT(32, 16, 16, 17, 18, 19, 20, 21, 22)
+ANYOP_PRODUCT(64, 32, 32, 33, 34, 35, 36, 37, 38)
+ANYOP_PRODUCT(128, 64, 64, 65, 66, 67, 68, 69, 70)
+ANYOP_PRODUCT(256, 128, 128, 129, 130, 131, 132, 133, 134)
 #undef ANYOP_PRODUCT
 #undef ANYOP_WGMMA
 #undef ANYOP_WGMMA_REGISTERS

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes rows of keys and values to the places of a cache that slots name: a thread has 16 bytes of
-// a row, or an element where rows are no multiples of 16 bytes. Each number is read and written
-// once.
+// a row, or an element where rows are no multiples of 16 bytes; a block has a token. Each number is
+// read and written once.
+#include <algorithm>
+
 #include "../quant/quantize_cuda.h"
 #include "anyop/cuda.h"
 #include "anyop/ops/append_kv.h"
@@ -48,10 +50,9 @@ __device__ void Store(To* to, bool aligned, const Piece<float, kPer>& numbers) {
 
 template <typename From, int kPer>
 __device__ void AppendPiece(const AppendView& p, const AppendHalf& half, int64_t t, int64_t g,
-                            int64_t piece, int64_t slot) {
-  const int64_t page = slot / p.P;
-  const int64_t to = page * half.page_step + (slot - page * p.P) * half.place_step +
-                     g * half.cache_head_step + piece * kPer;
+                            int64_t piece, int64_t page, int64_t place) {
+  const int64_t to = page * half.page_step + place * half.place_step + g * half.cache_head_step +
+                     piece * kPer;
   const From* from =
       static_cast<const From*>(half.rows) + t * half.token_step + g * half.head_step + piece * kPer;
   auto numbers = ReadPiece<kPer>(from, half.read_aligned);
@@ -72,21 +73,24 @@ __device__ void AppendPiece(const AppendView& p, const AppendHalf& half, int64_t
   }
 }
 
+// A block has a token: blockIdx.x + 2^31 * blockIdx.y.
 template <typename From, int kPer>
 __global__ __launch_bounds__(kAppendThreads) void Append(const __grid_constant__ AppendView p) {
-  const int64_t per_head = p.keys.pieces + p.values.pieces, per_token = p.G * per_head;
-  const int64_t step = int64_t{gridDim.x} * kAppendThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kAppendThreads + threadIdx.x; i < p.T * per_token;
-       i += step) {
-    const int64_t t = i / per_token, rest = i - t * per_token, g = rest / per_head;
-    const int64_t piece = rest - g * per_head;
-    const int64_t slot = p.wide_slots ? static_cast<const int64_t*>(p.slots)[t]
-                                      : static_cast<const int32_t*>(p.slots)[t];
-    if (slot < 0 || slot >= p.places) continue;
+  const int64_t t = blockIdx.x + int64_t{blockIdx.y} * INT32_MAX;
+  if (t >= p.T) return;
+  const int64_t slot = p.wide_slots ? static_cast<const int64_t*>(p.slots)[t]
+                                    : static_cast<const int32_t*>(p.slots)[t];
+  if (slot < 0 || slot >= p.places) return;
+  const int64_t page = slot / p.P, place = slot - page * p.P;
+  const int64_t per_head = p.keys.pieces + p.values.pieces, work = p.G * per_head;
+  for (int64_t i = threadIdx.x; i < work; i += blockDim.x) {
+    const int64_t g = i <= UINT32_MAX ? static_cast<uint32_t>(i) / static_cast<uint32_t>(per_head)
+                                      : i / per_head;
+    const int64_t piece = i - g * per_head;
     if (piece < p.keys.pieces) {
-      AppendPiece<From, kPer>(p, p.keys, t, g, piece, slot);
+      AppendPiece<From, kPer>(p, p.keys, t, g, piece, page, place);
     } else {
-      AppendPiece<From, kPer>(p, p.values, t, g, piece - p.keys.pieces, slot);
+      AppendPiece<From, kPer>(p, p.values, t, g, piece - p.keys.pieces, page, place);
     }
   }
 }
@@ -125,11 +129,13 @@ int32_t RunPieces(const AppendKvArgs& args, AnyopCall* call) {
                            args.N * args.P,
                            args.slots->dtype_bits == 64,
                            AnyopDtypeOf(args.k_cache)};
-  const int64_t work = args.T * args.G * (view.keys.pieces + view.values.pieces);
-  if (work == 0 || view.places == 0) return kAnyopOk;
-  const int64_t blocks = CeilDiv(work, kAppendThreads);
-  const Launch launch = {dim3(static_cast<unsigned>(blocks < INT32_MAX ? blocks : INT32_MAX)),
-                         dim3(kAppendThreads)};
+  const int64_t work = args.G * (view.keys.pieces + view.values.pieces);
+  if (args.T == 0 || work == 0 || view.places == 0) return kAnyopOk;
+  const int64_t columns = std::min<int64_t>(args.T, INT32_MAX);
+  const int64_t threads = std::min<int64_t>(CeilDiv(work, int64_t{32}) * 32, kAppendThreads);
+  const Launch launch = {
+      dim3(static_cast<unsigned>(columns), static_cast<unsigned>(CeilDiv(args.T, columns))),
+      dim3(static_cast<unsigned>(threads))};
   return launch.Run(call, Append<From, kPer>, view);
 }
 

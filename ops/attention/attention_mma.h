@@ -68,6 +68,20 @@ __device__ bool IsBad(uint32_t half) {  // NaN or infinity
 template <int kRows, int kFeatures, typename T>
 __device__ void CleanTile(uint32_t tile, int thread, int keys, volatile bool* is_bad) {
   constexpr int kPieces = kFeatures / 8;
+  // An exponent of ones, and one more, is the sign's bit.
+  constexpr bool kIsBrain = kOperandOf<T> == Operand::kBFloat16;
+  constexpr uint32_t kExponents = kIsBrain ? 0x7f807f80 : 0x7c007c00;
+  constexpr uint32_t kOnes = kIsBrain ? 0x00800080 : 0x04000400;
+  uint32_t any = 0;
+#pragma unroll 4
+  for (int i = 0; i < kRows * kPieces / 128; ++i) {
+    const int at = thread + 128 * i;
+    uint32_t words[4];
+    LoadShared(words, tile + InTile<kRows>(at / kPieces, at % kPieces));
+#pragma unroll
+    for (const uint32_t word : words) any |= (word & kExponents) + kOnes;
+  }
+  if (!(any & 0x80008000)) return;
 #pragma unroll 1
   for (int i = 0; i < kRows * kPieces / 128; ++i) {
     const int at = thread + 128 * i, row = at / kPieces;

@@ -172,17 +172,21 @@ int32_t CheckPages(AnyopCall* call, const Args& args) {
 
 // Without cu_seqlens_q each sequence has as many queries.
 template <typename Args>
+int32_t CheckQueries(AnyopCall* call, const Args& args) {
+  if (args.cu_seqlens_q || (args.B == 0 ? args.S == 0 : args.S % args.B == 0)) return kAnyopOk;
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "q has %lld tokens, expected a multiple of the %lld sequences, or cu_seqlens_q",
+                static_cast<long long>(args.S), static_cast<long long>(args.B));
+  return call->fail(call, kAnyopValueError, text);
+}
+template <typename Args>
 int32_t CheckPaged(AnyopCall* call, const Args& args) {
   if (const int32_t status = CheckSoftcap(call, args.softcap)) return status;
+  if (const int32_t status = CheckQueries(call, args)) return status;
   if (args.cu_seqlens_q) {
     if (const int32_t status = CheckPlaces(call, "cu_seqlens_q", *args.cu_seqlens_q, args.S))
       return status;
-  } else if (args.B == 0 ? args.S != 0 : args.S % args.B != 0) {
-    char text[160];
-    std::snprintf(text, sizeof text,
-                  "q has %lld tokens, expected a multiple of the %lld sequences, or cu_seqlens_q",
-                  static_cast<long long>(args.S), static_cast<long long>(args.B));
-    return call->fail(call, kAnyopValueError, text);
   }
   return CheckPages(call, args);
 }

@@ -13,25 +13,51 @@
 #include "anyop/cuda_hopper.h"
 #include "attention_mma.h"
 
+#ifndef V_QUERIES
+#define V_QUERIES 2
+#endif
+#ifndef V_STAGES
+#define V_STAGES 4
+#endif
+#ifndef V_TURNS
+#define V_TURNS 1
+#endif
+#ifndef V_NEVER
+#define V_NEVER 1
+#endif
+#ifndef V_KEEP
+#define V_KEEP 128
+#define V_KEEP2 192
+#endif
+#ifndef V_D64
+#define V_D64 3
+#endif
 namespace anyop::cuda {
 namespace {
 
 template <int kKeyFeatures, int kValueFeatures, bool kCapped>
 struct HopperTile {
   static constexpr int kD = kKeyFeatures, kE = kValueFeatures;
-  static constexpr int kGroups = kD <= 64 && !kCapped ? 3 : 2;  // warpgroups that multiply
+  static constexpr int kGroups = kD <= 64 && !kCapped ? V_D64 : 2;  // warpgroups that multiply
   static constexpr int kRows = 64 * kGroups, kKeys = kD <= 192 ? 128 : 64;
-  static constexpr int kThreads = 128 * (kGroups + 1), kStages = 2;
+  static constexpr int kThreads = 128 * (kGroups + 1);
+  static constexpr bool kKeepsQueries = kD == V_KEEP || kD == V_KEEP2;  // in registers
   static constexpr int kLoading = kGroups == 3 ? 32 : 24;  // registers of a thread
   static constexpr int kMultiplying = kGroups == 3 ? 160 : 240;
   static constexpr uint32_t kQueryPanel = kRows * 128, kKeyPanel = kKeys * 128;
   static constexpr uint32_t kQueryBytes = kD / 64 * kQueryPanel, kKeyBytes = kD / 64 * kKeyPanel;
   static constexpr uint32_t kValueBytes = kE / 64 * kKeyPanel;
-  static constexpr uint32_t kSharedBytes = kQueryBytes + kStages * (kKeyBytes + kValueBytes);
+  static constexpr uint32_t kStageBytes = kKeyBytes + kValueBytes;
+  // Of what a multiprocessor has, less what is not dynamic: one tile of queries, or two, of which
+  // one is read ahead; stages.
+  static constexpr uint32_t kMost = 227 * 1024 - 2048;
+  static constexpr int kQueries = 2 * (kQueryBytes + kStageBytes) <= kMost && V_QUERIES == 2 && !kKeepsQueries ? 2 : 1;
+  static constexpr int kFitting = (kMost - kQueries * kQueryBytes) / kStageBytes;
+  static constexpr int kStages = kFitting < V_STAGES ? kFitting : V_STAGES;
+  static constexpr uint32_t kSharedBytes = kQueries * kQueryBytes + kStages * kStageBytes;
 };
 
-// A tile of queries of a head, told by the thread that loads; h < 0: there are no more. It stays
-// where it was told until the tile behind the next.
+// A tile of queries of a head, told by the thread that loads; h < 0: there are no more.
 struct HopperItem {
   int h, b, g;
   int q, k;  // rows of the tensors: the tile's first, the sequence's first key
@@ -82,8 +108,11 @@ __device__ bool FindItem(const AttentionView& p, int number, int ahead, HopperIt
   return true;
 }
 
+template <int kQueries, int kStages>
 struct HopperBarriers {
-  uint64_t q_full, q_empty, k_full[2], k_empty[2], v_full[2], v_empty[2];
+  uint64_t q_full[kQueries], q_empty[kQueries];
+  uint64_t k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
+  uint64_t never;  // nobody arrives here
 };
 
 // Round `round` of this block's items, there and back, so that lengths even out: -1 behind the
@@ -111,23 +140,38 @@ struct HopperRows {
   static constexpr Operand kType = kOperandOf<T>;
   float out[Tile::kE / 2], scores[Tile::kKeys / 2];
   uint32_t weights[Tile::kKeys / 4];
+  uint32_t kept[Tile::kKeepsQueries ? Tile::kD / 4 : 1];  // queries, as a left side
   float max[2], sum[2], factor[2];
 
   // Scores of 64 queries, rows of panels of Tile::kRows, with a tile of keys.
   __device__ void Multiply(uint32_t q, uint32_t k) {
     FenceProducts();
 #pragma unroll
-    for (int i = 0; i < Tile::kD / 16; ++i)
-      Product<Tile::kKeys>::template Add<kType>(
-          scores, TileOf(q + i / 4 * Tile::kQueryPanel) + 2 * (i % 4),
-          TileOf(k + i / 4 * Tile::kKeyPanel) + 2 * (i % 4), i);
+    for (int i = 0; i < Tile::kD / 16; ++i) {
+      const uint64_t k_tile = TileOf(k + i / 4 * Tile::kKeyPanel) + 2 * (i % 4);
+      if constexpr (Tile::kKeepsQueries)
+        Product<Tile::kKeys>::template AddRegisters<kType, 0>(scores, kept + 4 * i, k_tile, i);
+      else
+        Product<Tile::kKeys>::template Add<kType>(
+            scores, TileOf(q + i / 4 * Tile::kQueryPanel) + 2 * (i % 4), k_tile, i);
+    }
     CommitProducts();
+  }
+  __device__ void Keep(uint32_t q, int thread) {
+    const uint32_t row = thread / 32 * 16 + thread % 16, half = thread % 32 / 16;
+#pragma unroll
+    for (int i = 0; i < Tile::kD / 16; ++i) {
+      uint32_t four[4];
+      LoadMatrices(four, q + i / 4 * Tile::kQueryPanel + Swizzled(row, i % 4 * 2 + half));
+#pragma unroll
+      for (int w = 0; w < 4; ++w) kept[4 * i + w] = four[w];
+    }
   }
   __device__ void AddValues(uint32_t v, bool is_first) {
     FenceProducts();
 #pragma unroll
     for (int i = 0; i < Tile::kKeys / 16; ++i)
-      Product<Tile::kE>::template AddInRegisters<kType>(
+      Product<Tile::kE>::template AddRegisters<kType, 1>(
           out, weights + 4 * i, PanelsOf(v + i * 2048, Tile::kKeyPanel), i > 0 || !is_first);
     CommitProducts();
   }
@@ -253,13 +297,14 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
   using Tile = HopperTile<kD, kE, kCapped>;
   constexpr int kGroups = Tile::kGroups;
   extern __shared__ __align__(1024) uint8_t shared[];
-  __shared__ HopperBarriers barriers;
-  __shared__ HopperItem told[2];
+  __shared__ HopperBarriers<Tile::kQueries, Tile::kStages> barriers;
+  __shared__ HopperItem told[Tile::kQueries + 1];
   __shared__ bool is_bad, is_empty[Tile::kRows];  // is_bad: CleanTile took something away
-  const uint32_t queries = SharedAddress(shared), keys = queries + Tile::kQueryBytes;
+  const uint32_t queries = SharedAddress(shared);
+  const uint32_t keys = queries + Tile::kQueries * Tile::kQueryBytes;
   const uint32_t values = keys + Tile::kStages * Tile::kKeyBytes;
-  const uint32_t q_full = SharedAddress(&barriers.q_full);
-  const uint32_t q_empty = SharedAddress(&barriers.q_empty);
+  const uint32_t q_full = SharedAddress(barriers.q_full), never = SharedAddress(&barriers.never);
+  const uint32_t q_empty = SharedAddress(barriers.q_empty);
   const uint32_t k_full = SharedAddress(barriers.k_full), v_full = SharedAddress(barriers.v_full);
   const uint32_t k_empty = SharedAddress(barriers.k_empty);
   const uint32_t v_empty = SharedAddress(barriers.v_empty);
@@ -271,9 +316,10 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
   }
   if (threadIdx.x == 0) {
     is_bad = false;
-    InitBarrier(q_full, 1);
-    InitBarrier(q_empty, kGroups);
-    for (int i = 0; i < 16; i += 8) {
+    InitBarrier(never, 1);
+    for (int i = 0; i < 8 * Tile::kQueries; i += 8)
+      InitBarrier(q_full + i, 1), InitBarrier(q_empty + i, kGroups);
+    for (int i = 0; i < 8 * Tile::kStages; i += 8) {
       InitBarrier(k_full + i, 1), InitBarrier(v_full + i, 1);
       InitBarrier(k_empty + i, kGroups), InitBarrier(v_empty + i, kGroups);
     }
@@ -283,40 +329,52 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
   __syncthreads();
   const int items = static_cast<int>(p.items), group = static_cast<int>(threadIdx.x) / 128 - 1;
   RingPlace<Tile::kStages> at;  // of keys and values of one tile
-  uint32_t parity = 0;
+  RingPlace<Tile::kQueries> q_at;
+  RingPlace<Tile::kQueries + 1> told_at;  // so that what was told stays until the tile is written
   if (group < 0) {
     GiveRegisters<Tile::kLoading>();
     if (threadIdx.x > 0) return;
     for (int round = 0;; ++round) {
       const int number = ItemOfRound(round, items);
       HopperItem item;
-      item.h = -1;
+      item.h = -1, item.count = 0;
       if (number == -2 || (number >= 0 && !FindItem<Tile>(p, number, ahead, &item))) continue;
-      WaitAt(q_empty, parity ^ 1);
-      parity ^= 1;
-      told[parity] = item;
-      if (number < 0) {
-        Arrive(q_full);
-        break;
-      }
-      ArriveForBytes(q_full, Tile::kQueryBytes);
-#pragma unroll
-      for (int i = 0; i < kD / 64; ++i)
-        LoadBox(queries + i * Tile::kQueryPanel, &q_map, q_full, 64 * i, item.q, item.h, item.b);
-      for (int j = item.first + item.count - 1; j >= item.first; --j, at.Next()) {
-        const uint32_t k = keys + at.stage * Tile::kKeyBytes, k_barrier = k_full + 8 * at.stage;
-        const uint32_t v = values + at.stage * Tile::kValueBytes, v_barrier = v_full + 8 * at.stage;
-        const int row = item.k + j * Tile::kKeys;
+      const uint32_t q = queries + q_at.stage * Tile::kQueryBytes, q_barrier = q_full + 8 * q_at.stage;
+      const auto load_keys = [&](int j) {
+        const uint32_t k = keys + at.stage * Tile::kKeyBytes, barrier = k_full + 8 * at.stage;
         WaitAt(k_empty + 8 * at.stage, at.parity ^ 1);
-        ArriveForBytes(k_barrier, Tile::kKeyBytes);
+        ArriveForBytes(barrier, Tile::kKeyBytes);
 #pragma unroll
         for (int i = 0; i < kD / 64; ++i)
-          LoadBox(k + i * Tile::kKeyPanel, &k_map, k_barrier, 64 * i, row, item.g, item.b);
+          LoadBox(k + i * Tile::kKeyPanel, &k_map, barrier, 64 * i, item.k + j * Tile::kKeys,
+                  item.g, item.b);
+      };
+      int j = item.first + item.count - 1;
+      if (item.count > 0) load_keys(j);
+      WaitAt(q_empty + 8 * q_at.stage, q_at.parity ^ 1);
+      told[told_at.stage] = item;
+      if (number < 0) {
+        Arrive(q_barrier);
+        break;
+      }
+      ArriveForBytes(q_barrier, Tile::kQueryBytes);
+#pragma unroll
+      for (int i = 0; i < kD / 64; ++i)
+        LoadBox(q + i * Tile::kQueryPanel, &q_map, q_barrier, 64 * i, item.q, item.h, item.b);
+      q_at.Next(), told_at.Next();
+      for (; j >= item.first; at.Next()) {
+        const uint32_t v = values + at.stage * Tile::kValueBytes, barrier = v_full + 8 * at.stage;
         WaitAt(v_empty + 8 * at.stage, at.parity ^ 1);
-        ArriveForBytes(v_barrier, Tile::kValueBytes);
+        ArriveForBytes(barrier, Tile::kValueBytes);
 #pragma unroll
         for (int i = 0; i < kE / 64; ++i)
-          LoadBox(v + i * Tile::kKeyPanel, &v_map, v_barrier, 64 * i, row, item.g, item.b);
+          LoadBox(v + i * Tile::kKeyPanel, &v_map, barrier, 64 * i, item.k + j * Tile::kKeys,
+                  item.g, item.b);
+        if (--j < item.first) continue;
+        RingPlace<Tile::kStages> here = at;
+        at.Next();
+        load_keys(j);
+        at = here;
       }
     }
   } else {
@@ -324,18 +382,25 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
     const int thread = threadIdx.x % 128, lane = thread % 32;
     const int row = 64 * group + thread / 32 * 16 + lane / 4;
     const int mine = 1 + group, next = 1 + (group + 1) % kGroups, alone = 1 + kGroups + group;
-    const uint32_t q = queries + 64 * 128 * group;
     const float scale = kCapped ? 1 : by.scale;
     HopperRows<T, Tile> rows;
     const auto arrive = [&](uint32_t barrier) {
       if (thread == 0) Arrive(barrier);
     };
-    if (group == kGroups - 1) ArriveAtMeeting(1, 256);  // the first turn is warpgroup 0's
+    if (V_TURNS && group == kGroups - 1) ArriveAtMeeting(1, 256);  // the first turn is warpgroup 0's
     for (;;) {
-      WaitAt(q_full, parity);
-      parity ^= 1;
-      const HopperItem& item = told[parity];
+      WaitAt(q_full + 8 * q_at.stage, q_at.parity);
+      const HopperItem& item = told[told_at.stage];
       if (item.h < 0) break;
+      const uint32_t q = queries + q_at.stage * Tile::kQueryBytes + 64 * 128 * group;
+      const uint32_t q_read = q_empty + 8 * q_at.stage;
+      q_at.Next(), told_at.Next();
+      const int first = item.first;
+      if constexpr (Tile::kKeepsQueries) {
+        rows.Keep(q, thread);
+        MeetAt(alone, 128);
+        arrive(q_read);
+      }
       const int all_first = item.First(item.Last(Tile::kRows)), all_end = item.End(item.top);
       const auto is_cut = [&](int j) {  // not all queries see all its keys
         return j * Tile::kKeys < all_first || (j + 1) * Tile::kKeys > all_end;
@@ -349,43 +414,43 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
       };
       const auto clean = [&](int j, const RingPlace<Tile::kStages>& place) {
         if (!is_cut(j)) return;
+        WaitAt(v_full + 8 * place.stage, place.parity);
         CleanTile<Tile::kKeys, kE, T>(values + place.stage * Tile::kValueBytes, thread,
                                       item.T - j * Tile::kKeys, &is_bad);
         FenceForTma();
         MeetAt(alone, 128);
       };
       if (item.count > 0) {
-        int j = item.first + item.count - 1;
+        int j = first + item.count - 1;
         WaitAt(k_full + 8 * at.stage, at.parity);
-        MeetAt(mine, 256);
+        if (V_TURNS) MeetAt(mine, 256);
         rows.Multiply(q, keys + at.stage * Tile::kKeyBytes);
-        ArriveAtMeeting(next, 256);
+        if (V_TURNS) ArriveAtMeeting(next, 256);
         WaitForProducts<0>();
         Pin(rows.scores);
         arrive(k_empty + 8 * at.stage);
         set_scores(j);
         rows.template Weigh<true>(scale);
         rows.Narrow();
-        WaitAt(v_full + 8 * at.stage, at.parity);
         RingPlace<Tile::kStages> before = at;
         at.Next();
         bool is_first = true;
-        for (; j > item.first; is_first = false) {
+        for (; j > first; is_first = false) {
           clean(j, before);
           --j;
           WaitAt(k_full + 8 * at.stage, at.parity);
-          MeetAt(mine, 256);
+          if (V_TURNS) MeetAt(mine, 256);
           rows.Multiply(q, keys + at.stage * Tile::kKeyBytes);
+          WaitAt(v_full + 8 * before.stage, before.parity);
           rows.AddValues(values + before.stage * Tile::kValueBytes, is_first);
-          ArriveAtMeeting(next, 256);
+          if (V_TURNS) ArriveAtMeeting(next, 256);
           WaitForProducts<1>();
           Pin(rows.scores);
           arrive(k_empty + 8 * at.stage);
           set_scores(j);
           const bool grows = rows.template Weigh<false>(scale);
           Pin(rows.scores);
-          // A branch: ptxas would have the exponentials wait for the products otherwise.
-          WaitAt(v_full + 8 * at.stage, at.parity);
+          if (V_NEVER) WaitAt(never, 1);  // has ended; a branch, over which ptxas moves no wait for products
           WaitForProducts<0>();
           Pin(rows.out);
           arrive(v_empty + 8 * before.stage);
@@ -394,15 +459,16 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
           before = at;
           at.Next();
         }
-        arrive(q_empty);
+        if (!Tile::kKeepsQueries) arrive(q_read);
         clean(j, before);
+        WaitAt(v_full + 8 * before.stage, before.parity);
         rows.AddValues(values + before.stage * Tile::kValueBytes, is_first);
         WaitForProducts<0>();
         Pin(rows.out);
         arrive(v_empty + 8 * before.stage);
       } else {
         MeetAt(alone, 128);  // all have read what was told
-        arrive(q_empty);
+        if (!Tile::kKeepsQueries) arrive(q_read);
         rows.max[0] = rows.max[1] = -INFINITY;
         rows.sum[0] = rows.sum[1] = 0;
       }
@@ -463,10 +529,10 @@ int32_t RunOnHopper(const AttentionProblem& problem, const AttentionView& view, 
   Limits limits;
   if (const int32_t status = ReadLimits(call, &limits)) return status;
   // Tiles differ under a causal bound: the longest of as many heads as the second cache holds the
-  // keys and values of (16 MiB) come first. Packed sequences come tile by tile of all heads.
+  // keys and values of (32 MiB) come first. Packed sequences come tile by tile of all heads.
   const bool differ = view.cu_q || view.right < view.T;
   const int64_t bytes = int64_t{2} * view.T * (view.D + view.E);
-  const int64_t heads = view.cu_q ? view.H : std::max<int64_t>(1, (16 << 20) / bytes) * view.group;
+  const int64_t heads = view.cu_q ? view.H : std::max<int64_t>(1, (32 << 20) / bytes) * view.group;
   const int ahead = differ ? static_cast<int>(std::min(heads, view.items / view.tiles)) : 0;
   const int64_t blocks = std::min<int64_t>(view.items, limits.multiprocessors);
   const Launch launch = {dim3(static_cast<unsigned>(blocks)), dim3(Tile::kThreads),

@@ -29,17 +29,21 @@ __global__ __launch_bounds__(kThreads) void Merge(const __grid_constant__ Parts<
   using W = Wide<T>;
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.rows * p.pieces; i += step) {
-    const int64_t row = i / p.pieces, piece = i - row * p.pieces, at = row * p.E + piece * kPer;
+    // 32 bits divide in a tenth of the time.
+    const int64_t row = i <= UINT32_MAX ? static_cast<uint32_t>(i) / static_cast<uint32_t>(p.pieces)
+                                        : i / p.pieces;
+    const int64_t piece = i - row * p.pieces, at = row * p.E + piece * kPer;
     W most = -W(INFINITY), total = 0;
     for (int n = 0; n < p.count; ++n) most = fmax(most, static_cast<W>(p.lses[n][row]));
     Piece<W, kPer> sum = {};
+#pragma unroll 4
     for (int n = 0; n < p.count; ++n) {
+      Piece<W, kPer> part = {};  // read before its weight is known
+      if (p.E > 0) part = ReadPiece<kPer>(static_cast<const T*>(p.outs[n]) + at, p.aligned);
       const W lse = p.lses[n][row];
       if (lse == -W(INFINITY)) continue;
       const W weight = Exponential(lse - most);
       total += weight;
-      if (p.E == 0) continue;
-      const auto part = ReadPiece<kPer>(static_cast<const T*>(p.outs[n]) + at, p.aligned);
 #pragma unroll
       for (int k = 0; k < kPer; ++k) sum.at[k] = MulAdd(weight, part[k], sum.at[k]);
     }

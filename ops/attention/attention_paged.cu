@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention to pages on CUDA: which kernel, and into how many parts keys are divided.
+#include "anyop/ops/attention_paged.h"
+
+#include "attention_paged_cuda.h"
+
+namespace anyop::cuda {
+namespace {
+
+// Of tensors (tokens, heads, features) or (tokens, heads).
+Steps StepsOfTokens(const AnyopTensor& x) { return {0, x.strides[1], x.strides[0]}; }
+Steps StepsOfPages(const AnyopTensor& x) { return {x.strides[0], x.strides[2], x.strides[1]}; }
+
+// Whether all rows lie as 16 bytes and their multiples.
+bool HasAlignedPages(const AnyopTensor& x) {
+  const int64_t per = 128 / x.dtype_bits;
+  bool aligned =
+      IsAligned(static_cast<const char*>(x.data), 16) && x.shape[x.ndim - 1] % per == 0;
+  for (int d = 0; d < x.ndim - 1; ++d) aligned &= x.strides[d] % per == 0 || x.shape[d] <= 1;
+  return aligned;
+}
+
+template <typename T>
+const T* DataOf(const AnyopTensor* x) {
+  return x ? static_cast<const T*>(x->data) : nullptr;
+}
+
+PagedView ViewOfPages(const AttentionPagedArgs& args) {
+  PagedView p = {};
+  p.q = args.q->data, p.k = args.k_cache->data, p.v = args.v_cache->data, p.out = args.out->data;
+  p.lse = args.lse ? static_cast<float*>(args.lse->data) : nullptr;
+  p.sinks = DataOf<float>(args.sinks), p.slopes = DataOf<float>(args.alibi_slopes);
+  p.k_scale = DataOf<float>(args.k_scale), p.v_scale = DataOf<float>(args.v_scale);
+  p.k_scale_step = args.k_scale ? args.k_scale->strides[0] : 0;
+  p.v_scale_step = args.v_scale ? args.v_scale->strides[0] : 0;
+  p.table = DataOf<int32_t>(args.page_table), p.lengths = DataOf<int32_t>(args.seqlens_k);
+  p.cu_q = DataOf<int32_t>(args.cu_seqlens_q);
+  p.q_steps = StepsOfTokens(*args.q), p.out_steps = StepsOfTokens(*args.out);
+  if (args.lse) p.lse_steps = StepsOfTokens(*args.lse);
+  p.k_steps = StepsOfPages(*args.k_cache), p.v_steps = StepsOfPages(*args.v_cache);
+  p.places = CountPlaces(args);
+  p.B = static_cast<int>(args.B), p.S = static_cast<int>(args.S), p.H = static_cast<int>(args.H);
+  p.G = static_cast<int>(args.G), p.group = static_cast<int>(args.H / args.G);
+  p.D = static_cast<int>(args.D), p.E = static_cast<int>(args.E), p.N = static_cast<int>(args.N);
+  p.P = static_cast<int>(args.P), p.M = static_cast<int>(args.M);
+  const int64_t rows = args.S * p.group;
+  const int64_t each = args.B > 0 ? CeilDiv(args.S / args.B * p.group, kPagedRows) : 0;
+  p.tiles = static_cast<int>(args.cu_seqlens_q ? rows / kPagedRows + args.B + 2 : args.B * each);
+  p.left = args.window_left < 0 ? 1 << 30 : static_cast<int>(std::min<int64_t>(args.window_left, 1 << 30));
+  p.right = args.causal ? 0 : 1 << 30;
+  p.scale = static_cast<float>(ScaleOf(args)), p.softcap = static_cast<float>(args.softcap);
+  p.q_aligned = HasAlignedPages(*args.q);
+  p.k_aligned = HasAlignedPages(*args.k_cache), p.v_aligned = HasAlignedPages(*args.v_cache);
+  p.count = 1, p.part = 1 << 30;
+  return p;
+}
+
+// Parts of split_size, or so many that there are sixteen blocks for each multiprocessor, of no
+// fewer than 256 keys.
+int32_t Divide(AnyopCall* call, int64_t split_size, PagedView* p) {
+  const int64_t places = std::max<int64_t>(p->places, 1);
+  int64_t part = split_size;
+  if (split_size == 0) {
+    Limits limits;
+    if (const int32_t status = ReadLimits(call, &limits)) return status;
+    const int64_t blocks = std::max<int64_t>(int64_t{p->tiles} * p->G, 1);
+    const int64_t count = std::max<int64_t>(16 * limits.multiprocessors / blocks, 1);
+    part = CeilDiv(std::max<int64_t>(CeilDiv(places, count), 256), kPagedKeys) * kPagedKeys;
+  }
+  if (part >= places) return kAnyopOk;
+  const int64_t count = CeilDiv(places, part);
+  if (count > 65535)
+    return call->fail(call, kAnyopValueError,
+                      "split_size makes more than 65,535 parts of the pages of a sequence");
+  const int64_t rows = count * p->S * p->H;
+  auto* parts = static_cast<float*>(
+      call->workspace(call, rows * (p->E + 1) * static_cast<int64_t>(sizeof(float))));
+  if (!parts) return call->fail(call, kAnyopOutOfMemory, "no memory for the parts of the keys");
+  p->count = static_cast<int>(count), p->part = static_cast<int>(part);
+  p->parts = parts, p->parts_lse = parts + rows * p->E;
+  return kAnyopOk;
+}
+
+template <typename T, typename C, int kFeatures>
+int32_t RunPages(const PagedView& p, AnyopCall* call) {
+  using Tile = PagedTile<T, C, kFeatures>;
+  constexpr auto kernel = AttendPages<T, C, kFeatures>;
+  if (const int32_t status = AllowShared<kernel>(call, Tile::kSharedBytes)) return status;
+  const Launch launch = {dim3(static_cast<unsigned>(p.tiles), static_cast<unsigned>(p.G),
+                              static_cast<unsigned>(p.count)),
+                         dim3(Tile::kThreads), Tile::kSharedBytes};
+  if (const int32_t status = launch.Run(call, kernel, p)) return status;
+  if (p.count == 1) return kAnyopOk;
+  const Launch join = {dim3(static_cast<unsigned>(CeilDiv(int64_t{p.S} * p.H, int64_t{4}))),
+                       dim3(128)};
+  return join.Run(call, JoinParts<T>, p);
+}
+
+template <typename T, typename C>
+int32_t RunFeatures(const PagedView& p, AnyopCall* call) {
+  const int widest = std::max(p.D, p.E);
+  if (widest <= 64) return RunPages<T, C, 64>(p, call);
+  if (widest <= 128) return RunPages<T, C, 128>(p, call);
+  return RunPages<T, C, 256>(p, call);
+}
+
+template <typename C>
+int32_t RunPlainly(const PagedView& p, AnyopCall* call) {
+  const Launch launch = {dim3(static_cast<unsigned>(CeilDiv(int64_t{p.S} * p.H, int64_t{4}))),
+                         dim3(128)};
+  return launch.Run(call, AttendPagesPlainly<C>, p);
+}
+
+int32_t AttendPaged(const AttentionPagedArgs& args, AnyopCall* call) {
+  if (const int32_t status = CheckSoftcap(call, args.softcap)) return status;
+  if (const int32_t status = CheckQueries(call, args)) return status;
+  if (args.H == 0 || args.S == 0 || (args.E == 0 && !args.lse)) return kAnyopOk;
+  constexpr int64_t kMost = 1 << 30;  // of rows and keys, for 32 bits
+  if (args.S > kMost / (args.H / args.G) || CountPlaces(args) > kMost || args.G > 65535)
+    return call->fail(call, kAnyopDeclined, "it takes fewer than 2^30 queries of a group and keys");
+  PagedView p = ViewOfPages(args);
+  const bool is_bytes = args.k_cache->dtype_bits == 8;
+  const AnyopDtype dtype = AnyopDtypeOf(args.q);
+  if (dtype == kAnyopFloat32)
+    return is_bytes ? RunPlainly<uint8_t>(p, call) : RunPlainly<float>(p, call);
+  if (const int32_t status = Divide(call, args.split_size, &p)) return status;
+  if (dtype == kAnyopFloat16)
+    return is_bytes ? RunFeatures<__half, uint8_t>(p, call)
+                    : RunFeatures<__half, __half>(p, call);
+  return is_bytes ? RunFeatures<__nv_bfloat16, uint8_t>(p, call)
+                  : RunFeatures<__nv_bfloat16, __nv_bfloat16>(p, call);
+}
+
+}  // namespace
+}  // namespace anyop::cuda
+
+extern "C" int32_t anyop_attention_paged_cuda(const AttentionPagedArgs* args, AnyopCall* call) {
+  return anyop::cuda::AttendPaged(*args, call);
+}
