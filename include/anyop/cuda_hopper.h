@@ -292,8 +292,8 @@ __device__ void Pin(int (&sums)[kCount]) {
 
 // Product<N>::Add<type>(d, a, b, add): sums in the order of the instruction, thread t of the
 // warpgroup holds of rows t / 32 * 16 + t % 32 / 4 (+ 8) columns 8 j + t % 4 * 2 (+ 1):
-// d[4 j + 2 * (+ 8) + (+ 1)]. add: 0 for the first. AddRegisters<type, transposed>(d, a, b, add): A as
-// pairs of 16 bits, in the order in which the thread holds 16 columns of sums; b as TileOf gives
+// d[4 j + 2 * (+ 8) + (+ 1)]. add: 0 for the first. AddRegisters<type, transposed>(d, a, b, add): A
+// as pairs of 16 bits, in the order in which the thread holds 16 columns of sums; b as TileOf gives
 // it, or transposed, as PanelsOf.
 template <int kColumns>
 struct Product;
@@ -326,37 +326,38 @@ struct Product;
                "}, %" #a ", %" #b ", p" tail ";}"                                       \
                : ANYOP_OUT_##R(c, 0)                                                    \
                : "l"(tile_a), "l"(tile_b), "r"(add))
-#define ANYOP_WGMMA_REGISTERS(N, types, R, a, b, c, d0, e, f, g)                        \
-  asm volatile("{.reg .pred p;\n\tsetp.ne.b32 p, %" #f                                  \
-               ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N types " {" ANYOP_LIST_##R \
-               "}, {%" #a ",%" #b ",%" #c ",%" #d0 "}, %" #e ", p, 1, 1, %" #g ";}"      \
-               : ANYOP_OUT_##R("f", 0)                                                  \
-               : "r"(a_pairs[0]), "r"(a_pairs[1]), "r"(a_pairs[2]), "r"(a_pairs[3]), "l"(tile_b), "r"(add), "n"(kTransposed))
-#define ANYOP_PRODUCT(N, R, a, b, c, d0, e, f, g)                                          \
-  template <>                                                                              \
-  struct Product<N> {                                                                      \
-    template <Operand kType>                                                               \
-    __device__ static void Add(typename SumOf<kType>::Type (&d)[R], uint64_t tile_a,       \
-                               uint64_t tile_b, int add) {                                 \
-      if constexpr (kType == Operand::kBFloat16)                                           \
-        ANYOP_WGMMA(N, "k16.f32.bf16.bf16", "f", R, a, b, c, ", 1, 1, 0, 0");              \
-      else if constexpr (kType == Operand::kFloat16)                                       \
-        ANYOP_WGMMA(N, "k16.f32.f16.f16", "f", R, a, b, c, ", 1, 1, 0, 0");                \
-      else if constexpr (kType == Operand::kE4M3)                                          \
-        ANYOP_WGMMA(N, "k32.f32.e4m3.e4m3", "f", R, a, b, c, ", 1, 1");                    \
-      else if constexpr (kType == Operand::kE5M2)                                          \
-        ANYOP_WGMMA(N, "k32.f32.e5m2.e5m2", "f", R, a, b, c, ", 1, 1");                    \
-      else                                                                                 \
-        ANYOP_WGMMA(N, "k32.s32.s8.s8", "r", R, a, b, c, "");                              \
-    }                                                                                      \
-    template <Operand kType, int kTransposed>                                              \
-    __device__ static void AddRegisters(float (&d)[R], const uint32_t* a_pairs,            \
-                                        uint64_t tile_b, int add) {                        \
-      if constexpr (kType == Operand::kBFloat16)                                           \
-        ANYOP_WGMMA_REGISTERS(N, "k16.f32.bf16.bf16", R, a, b, c, d0, e, f, g);               \
-      else                                                                                 \
-        ANYOP_WGMMA_REGISTERS(N, "k16.f32.f16.f16", R, a, b, c, d0, e, f, g);                 \
-    }                                                                                      \
+#define ANYOP_WGMMA_REGISTERS(N, types, R, a, b, c, d0, e, f, g)                                  \
+  asm volatile("{.reg .pred p;\n\tsetp.ne.b32 p, %" #f                                            \
+               ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N types " {" ANYOP_LIST_##R           \
+               "}, {%" #a ",%" #b ",%" #c ",%" #d0 "}, %" #e ", p, 1, 1, %" #g ";}"               \
+               : ANYOP_OUT_##R("f", 0)                                                            \
+               : "r"(a_pairs[0]), "r"(a_pairs[1]), "r"(a_pairs[2]), "r"(a_pairs[3]), "l"(tile_b), \
+                 "r"(add), "n"(kTransposed))
+#define ANYOP_PRODUCT(N, R, a, b, c, d0, e, f, g)                                                \
+  template <>                                                                                    \
+  struct Product<N> {                                                                            \
+    template <Operand kType>                                                                     \
+    __device__ static void Add(typename SumOf<kType>::Type (&d)[R], uint64_t tile_a,             \
+                               uint64_t tile_b, int add) {                                       \
+      if constexpr (kType == Operand::kBFloat16)                                                 \
+        ANYOP_WGMMA(N, "k16.f32.bf16.bf16", "f", R, a, b, c, ", 1, 1, 0, 0");                    \
+      else if constexpr (kType == Operand::kFloat16)                                             \
+        ANYOP_WGMMA(N, "k16.f32.f16.f16", "f", R, a, b, c, ", 1, 1, 0, 0");                      \
+      else if constexpr (kType == Operand::kE4M3)                                                \
+        ANYOP_WGMMA(N, "k32.f32.e4m3.e4m3", "f", R, a, b, c, ", 1, 1");                          \
+      else if constexpr (kType == Operand::kE5M2)                                                \
+        ANYOP_WGMMA(N, "k32.f32.e5m2.e5m2", "f", R, a, b, c, ", 1, 1");                          \
+      else                                                                                       \
+        ANYOP_WGMMA(N, "k32.s32.s8.s8", "r", R, a, b, c, "");                                    \
+    }                                                                                            \
+    template <Operand kType, int kTransposed>                                                    \
+    __device__ static void AddRegisters(float (&d)[R], const uint32_t* a_pairs, uint64_t tile_b, \
+                                        int add) {                                               \
+      if constexpr (kType == Operand::kBFloat16)                                                 \
+        ANYOP_WGMMA_REGISTERS(N, "k16.f32.bf16.bf16", R, a, b, c, d0, e, f, g);                  \
+      else                                                                                       \
+        ANYOP_WGMMA_REGISTERS(N, "k16.f32.f16.f16", R, a, b, c, d0, e, f, g);                    \
+    }                                                                                            \
   };
 ANYOP_PRODUCT(16, 8, 8, 9, 10, 11, 12, 13, 14)
 ANYOP_PRODUCT(32, 16, 16, 17, 18, 19, 20, 21, 22)

@@ -159,8 +159,8 @@ __device__ inline SequencePlace FindSequence(const AttentionView& p, int tile, i
   const int first = StartOf(p.cu_q, p.sequences, p.S, low);
   const bool has_keys = low > 0 && low <= p.sequences;
   const int key = has_keys ? p.cu_k[low - 1] : 0;
-  return {first, StartOf(p.cu_q, p.sequences, p.S, low + 1), key,
-          has_keys ? p.cu_k[low] - key : 0, tile - first / rows - low};
+  return {first, StartOf(p.cu_q, p.sequences, p.S, low + 1), key, has_keys ? p.cu_k[low] - key : 0,
+          tile - first / rows - low};
 }
 
 // Makes the view that of the sequence in which the place's tile lies, and the tile that sequence's

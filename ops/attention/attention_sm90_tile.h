@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention on Hopper: the sizes of a tile, which tiles there are and in which order they come.
+#pragma once
+
+#include "anyop/cuda_hopper.h"
+#include "attention_cuda.h"
+
+namespace anyop::cuda {
+namespace {
+
+template <int kKeyFeatures, int kValueFeatures, bool kCapped>
+struct HopperTile {
+  static constexpr int kD = kKeyFeatures, kE = kValueFeatures;
+  static constexpr int kGroups = kD <= 64 && !kCapped ? 3 : 2;  // warpgroups that multiply
+  static constexpr int kRows = 64 * kGroups, kKeys = kD <= 192 ? 128 : 64;
+  static constexpr int kThreads = 128 * (kGroups + 1);
+  static constexpr bool kKeepsQueries = !kCapped && (kD == 128 || kD == 192);  // in registers
+  static constexpr int kLoading = kGroups == 3 ? 32 : 24;  // registers of a thread
+  static constexpr int kMultiplying = kGroups == 3 ? 160 : 240;
+  static constexpr uint32_t kQueryPanel = kRows * 128, kKeyPanel = kKeys * 128;
+  static constexpr uint32_t kQueryBytes = kD / 64 * kQueryPanel, kKeyBytes = kD / 64 * kKeyPanel;
+  static constexpr uint32_t kValueBytes = kE / 64 * kKeyPanel;
+  static constexpr uint32_t kStageBytes = kKeyBytes + kValueBytes;
+  // Of what a multiprocessor has, less what is not dynamic: one tile of queries, or two, of which
+  // one is read ahead; stages.
+  static constexpr uint32_t kMost = 227 * 1024 - 2048;
+  static constexpr int kQueries =
+      2 * (kQueryBytes + kStageBytes) <= kMost && !kKeepsQueries ? 2 : 1;
+  static constexpr int kFitting = (kMost - kQueries * kQueryBytes) / kStageBytes;
+  static constexpr int kStages = kFitting < 4 ? kFitting : 4;
+  static constexpr uint32_t kSharedBytes = kQueries * kQueryBytes + kStages * kStageBytes;
+};
+
+// A tile of queries of a head, told by the thread that loads; h < 0: there are no more.
+struct HopperItem {
+  int h, b, g;
+  int q, k;  // rows of the tensors: the tile's first, the sequence's first key
+  int top;   // the first query in its sequence
+  int S, T, offset;
+  int first, count;  // of the tiles of keys that a query sees
+  int left, right;
+
+  __device__ int First(int s) const { return Within(s + offset - left); }
+  __device__ int End(int s) const { return Within(s + offset + right + 1); }
+  __device__ int Last(int rows) const { return min(top + rows, S) - 1; }
+
+ private:
+  __device__ int Within(int t) const { return t < 0 ? 0 : t > T ? T : t; }
+};
+
+// The order of tiles. ahead > 0: of so many heads, whose keys and values the second cache holds,
+// those of the last queries, which see most keys, come first; 0: head by head.
+__device__ inline Place HopperPlace(const AttentionView& p, int item, int ahead) {
+  int head = item / p.tiles, tile = item - head * p.tiles;
+  if (ahead > 0) {
+    const int heads = static_cast<int>(p.items / p.tiles), section = item / (ahead * p.tiles);
+    const int in_section = item - section * ahead * p.tiles;
+    const int count = heads - section * ahead < ahead ? heads - section * ahead : ahead;
+    tile = p.tiles - 1 - in_section / count;
+    head = section * ahead + in_section % count;
+  }
+  const int b = head / p.H;
+  return {tile, head - b * p.H, b};
+}
+
+// False where there are no queries.
+template <typename Tile>
+__device__ bool FindItem(const AttentionView& p, int number, int ahead, HopperItem* item) {
+  const Place place = HopperPlace(p, number, ahead);
+  SequencePlace at = {0, p.S, 0, p.T, place.tile};
+  if (p.cu_q) at = FindSequence(p, place.tile, Tile::kRows);
+  if (!at.HasQueries(Tile::kRows)) return false;
+  item->h = place.h, item->b = static_cast<int>(place.b), item->g = place.h / p.group;
+  item->top = at.tile * Tile::kRows;
+  item->q = at.first + item->top, item->k = at.key;
+  item->S = at.end - at.first, item->T = at.keys;
+  item->offset = p.cu_q ? item->T - item->S : p.offset;
+  item->left = p.left, item->right = p.right;
+  const int first = item->First(item->top) / Tile::kKeys, end = item->End(item->Last(Tile::kRows));
+  item->first = first;
+  item->count = end > item->First(item->top) ? (end + Tile::kKeys - 1) / Tile::kKeys - first : 0;
+  return true;
+}
+
+// Round `round` of this block's items, there and back, so that lengths even out: -1 behind the
+// last, -2 where there is none in this round.
+__device__ inline int ItemOfRound(int round, int items) {
+  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+  const int item = round * blocks + (round & 1 ? blocks - 1 - block : block);
+  return item < items ? item : round * blocks < items ? -2 : -1;
+}
+
+}  // namespace
+}  // namespace anyop::cuda
