@@ -402,6 +402,47 @@ def test_packed_sequences(name, dtype):
                 assert np.isnan(x.astype(float)).all()
 
 
+def pages_of_many_tiles():
+    """As on the CPU: queries shared by warps and not, parts joined, any pages; a wrong page is its sequence's."""
+    random, there = np.random.default_rng(0), on_fibers(anyop.attention_paged)
+    lengths, H, G, D, E = np.array([300, 0, 65, 7], np.int32), 8, 2, 72, 40
+    for P, counts, dtype in (
+        (1, [1, 1, 1, 1], "float16"),
+        (24, [40, 2, 65, 0], "float16"),
+        (16, [3, 1, 0, 2], "float32"),
+    ):
+        N, M = -(-int(lengths.sum()) // P) + 4, -(-300 // P)
+        k, v = (
+            random.standard_normal((N, G, P, width)).astype(dtype).swapaxes(1, 2)
+            for width in (D, E)
+        )
+        table = random.permutation(4 * M).reshape(4, M).astype(np.int32) % N
+        q = random.standard_normal((sum(counts), H, D)).astype(dtype)
+        starts = np.cumsum([0, *counts], dtype=np.int32)
+        options = {
+            "window_left": 200,
+            "softcap": 2.0,
+            "sinks": random.standard_normal(H).astype(np.float32),
+        }
+        given, limit = (q, k, v, table, lengths, starts), {"float16": 2e-3, "float32": 1e-5}[dtype]
+        for named in ({}, {"causal": False}, options):
+            expected = anyop.attention_paged(*given, **named)
+            for split_size in (0, 64, 128):
+                found = there(*given, **named, split_size=split_size)
+                for a, b in zip(expected, found):
+                    np.testing.assert_allclose(
+                        b.astype(float), a.astype(float), rtol=limit, atol=limit
+                    )
+        found, alone = there(*given), table.copy()
+        alone[0, 1] = N  # is read by the first sequence alone
+        for x, y in zip(there(q, k, v, alone, lengths, starts), found):
+            assert np.isnan(x[: starts[1]]).all() and same_bits(x[starts[1] :], y[starts[1] :])
+
+
+if "attention_paged" in DRAWN:
+    test_pages_of_many_tiles = pages_of_many_tiles
+
+
 def slots_outside_write_nothing():
     rows = np.ones((5, 1, 8), np.float32)
     for slots in ([0, 8, 3, -2, -1], [0, 2**31 - 1, 3, -(2**31), 8]):

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// What attention to pages does with a tile of keys: it comes by cp.async, 8-bit floats are widened
+// in shared memory, a warp multiplies, weighs and sums.
+#pragma once
+
+#include "attention_mma.h"
+#include "attention_paged_view.h"
+
+namespace anyop::cuda {
+namespace {
+
+template <typename T, typename C, int kFeatures>
+struct PagedTile {
+  static constexpr int kStages = kFeatures == 256 ? 2 : 3, kThreads = 128;
+  static constexpr bool kIsWide = sizeof(C) == sizeof(T);
+  static constexpr uint32_t kWideBytes = kPagedKeys * kFeatures * 2;
+  static constexpr uint32_t kKeyBytes = kPagedKeys * kFeatures * sizeof(C);
+  static constexpr uint32_t kQueryBytes = kPagedRows * kFeatures * 2;
+  // Queries that are kept in registers lie where 8-bit floats are widened, or in the last stage.
+  static constexpr bool kKeeps = kFeatures < 256;
+  static constexpr uint32_t kWiden = kKeeps ? 0 : kQueryBytes;
+  static constexpr uint32_t kRing = kWiden + (kIsWide ? 0 : 2 * kWideBytes);
+  static constexpr uint32_t kSharedBytes = kRing + kStages * 2 * kKeyBytes;
+  static constexpr uint32_t kQueries = kKeeps && kIsWide ? (kStages - 1) * 2 * kKeyBytes : 0;
+};
+
+// Rows of keys, or of values (kValues), to a stage, zeroes where there is none.
+template <bool kValues, int kFeatures, typename C>
+__device__ void FillPages(uint32_t to, const C* cache, const RowPlace* rows, int width,
+                          bool aligned) {
+  constexpr int kEach = 16 / sizeof(C), kPieces = kFeatures / kEach;
+  const int piece = threadIdx.x % kPieces, first = threadIdx.x / kPieces;
+  const int left = width - kEach * piece;
+  const C* column = cache + kEach * piece;
+  const auto target = [&](int row) {
+    return to + (sizeof(C) == 2 ? InTile<kPagedKeys>(row, piece) : row * kFeatures + 16 * piece);
+  };
+  const auto place = [&](int row) {
+    const int64_t at = kValues ? rows[row].v : rows[row].k;
+    return left > 0 ? at : RowPlace::kNone;
+  };
+  if (aligned) {
+#pragma unroll
+    for (int i = 0; i < kPagedKeys * kPieces / 128; ++i) {
+      const int row = first + 128 / kPieces * i;
+      const int64_t at = place(row);
+      const bool is_there = at != RowPlace::kNone;
+      CopyAside(target(row), is_there ? column + at : cache, is_there);
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int row = first; row < kPagedKeys; row += 128 / kPieces) {
+    const int64_t at = place(row);
+    uint32_t words[4] = {};
+#pragma unroll 1
+    for (int e = 0; at != RowPlace::kNone && e < kEach && e < left; ++e) {
+      const uint32_t bits = sizeof(C) == 2 ? reinterpret_cast<const uint16_t*>(column + at)[e]
+                                           : reinterpret_cast<const uint8_t*>(column + at)[e];
+#pragma unroll
+      for (int w = 0; w < 4; ++w)  // no index into registers
+        if (w == e * static_cast<int>(sizeof(C)) / 4) words[w] |= bits << 8 * (e * sizeof(C) % 4);
+    }
+    StoreShared(target(row), words);
+  }
+}
+
+// The rows of a tile, zeroes behind them.
+template <typename T, int kFeatures, int kRows>
+__device__ void FillQueries(uint32_t to, const PagedView& p, const PagedPlace& at, int g,
+                            int rows) {
+  constexpr int kPieces = kFeatures / 8;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < kRows * kPieces; i += 128) {
+    const int r = i / kPieces, piece = i % kPieces, left = r < rows ? p.D - 8 * piece : 0;
+    const int64_t token = at.first + (at.row + r) / p.group;
+    const T* q = static_cast<const T*>(p.q);
+    if (left > 0) q += p.q_steps.At(0, g * p.group + (at.row + r) % p.group, token) + 8 * piece;
+    const uint32_t target = to + InTile<kPagedRows>(r, piece);
+    if (p.q_aligned) {
+      CopyAside(target, q, left > 0);
+      continue;
+    }
+    uint32_t words[4] = {};
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+      if (e < left)
+        words[e / 2] |= uint32_t{reinterpret_cast<const uint16_t*>(q)[e]} << 16 * (e % 2);
+    StoreShared(target, words);
+  }
+}
+
+// A stage of 8-bit floats as a tile of T.
+template <typename T, int kFeatures>
+__device__ void WidenPages(uint32_t to, uint32_t from) {
+  constexpr int kPieces = kFeatures / 16;
+#pragma unroll 2
+  for (int i = 0; i < kPagedKeys * kPieces / 128; ++i) {
+    const int at = static_cast<int>(threadIdx.x) + 128 * i, row = at / kPieces,
+              piece = at % kPieces;
+    uint32_t bytes[4];
+    LoadShared(bytes, from + row * kFeatures + 16 * piece);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint32_t words[4];
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        const uint32_t two = bytes[2 * half + w / 2] >> 16 * (w % 2) & 0xffff;
+        const uint32_t wide = WidenTwo<Operand::kE4M3>(two);
+        words[w] = std::is_same_v<T, __half>
+                       ? wide
+                       : NarrowTwo(T(), WidenLow(__half(), wide), WidenHigh(__half(), wide));
+      }
+      StoreShared(to + InTile<kPagedKeys>(row, 2 * piece + half), words);
+    }
+  }
+}
+
+// What a warp has of 16 rows and kKeys keys of a tile, as WarpRows.
+template <typename T, int kFeatures, int kKeys>
+struct PagedWarp {
+  static constexpr float kLog2E = 1.44269504088896340736f;
+  static constexpr bool kKeeps = kFeatures < 256;  // queries in registers
+  uint32_t q[kKeeps ? kFeatures / 16 : 1][4], tile, row;
+  float out[kFeatures / 8][4] = {}, scores[kKeys / 8][4];
+  float max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, slope[2];
+  int at[2], first[2], end[2];  // the key at which a row's query lies; those that it sees
+
+  __device__ static int Lane() { return threadIdx.x % 32; }
+
+  // Of a tile of queries from `row` on.
+  __device__ void LoadQueries(uint32_t queries, int from) {
+    tile = queries, row = from;
+#pragma unroll
+    for (int h = 0; kKeeps && h < kFeatures / 16; ++h) LoadStep(q[h], h);
+  }
+  __device__ void LoadStep(uint32_t (&words)[4], int h) const {
+    const uint32_t lane = ComputedHere(threadIdx.x) % 32;
+    LoadMatrices(words, tile + InTile<kPagedRows>(row + lane % 16, 2 * h + lane / 16));
+  }
+  // Of keys from row `from` of the tile on.
+  __device__ void Multiply(uint32_t k, int from) {
+    const uint32_t lane = ComputedHere(threadIdx.x) % 32;
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int c = 0; c < 4; ++c) scores[n][c] = 0;
+#pragma unroll
+    for (int h = 0; h < kFeatures / 16; ++h) {
+      uint32_t (&a)[4] = q[kKeeps ? h : 0];
+      if (!kKeeps) LoadStep(a, h);
+#pragma unroll
+      for (int n = 0; n < kKeys / 16; ++n) {
+        uint32_t b[4];
+        LoadMatrices(b, k + InTile<kPagedKeys>(from + 16 * n + lane % 8 + lane / 16 * 8,
+                                               2 * h + lane / 8 % 2));
+        MultiplyAdd<kOperandOf<T>>(scores[2 * n], a, b[0], b[1]);
+        MultiplyAdd<kOperandOf<T>>(scores[2 * n + 1], a, b[2], b[3]);
+      }
+    }
+  }
+  // Of the tile's rows from `row` on.
+  __device__ void SetRows(const PagedView& p, const PagedKeys& keys, int row, int g) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int r = row + Lane() / 4 + 8 * half, s = r / p.group;
+      at[half] = s + keys.offset, first[half] = keys.First(s), end[half] = keys.End(s);
+      slope[half] = p.slopes ? p.slopes[g * p.group + r % p.group] * kLog2E : 0;
+    }
+  }
+  // To scores as multiples of ln 2; t: the first key; cut: not all rows see all keys.
+  __device__ void SetScores(const PagedView& p, float scale, int t, bool cut) {
+    if (p.softcap > 0) {
+      const float steep = 2 * scale * kLog2E / p.softcap, cap = p.softcap * kLog2E;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+        for (float& score : scores[n])  // tanh(x) = 1 - 2 / (exp(2 x) + 1)
+          score = cap - 2 * cap * Reciprocal(PowerOfTwo(score * steep) + 1);
+    } else {
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+        for (float& score : scores[n]) score *= scale * kLog2E;
+    }
+    if (!cut && !p.slopes) return;
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const int key = t + 8 * n + Lane() % 4 * 2 + c % 2, half = c / 2;
+        scores[n][c] -= slope[half] * fabsf(static_cast<float>(at[half] - key));
+        if (key < first[half] || key >= end[half]) scores[n][c] = -INFINITY;
+      }
+  }
+  __device__ void Weigh() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float most = max[half];
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+        most = fmaxf(most, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
+      most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+      const float base = most == -INFINITY ? 0 : most, factor = PowerOfTwo(max[half] - base);
+      max[half] = most;
+      float total = 0;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+        for (int c = 2 * half; c < 2 * half + 2; ++c) {
+          scores[n][c] = PowerOfTwo(scores[n][c] - base);
+          total += scores[n][c];
+        }
+      sum[half] = sum[half] * factor + total;
+#pragma unroll
+      for (int n = 0; n < kFeatures / 8; ++n)
+#pragma unroll
+        for (int c = 2 * half; c < 2 * half + 2; ++c) out[n][c] *= factor;
+    }
+  }
+  __device__ void AddValues(uint32_t v, int from) {
+    const uint32_t lane = ComputedHere(threadIdx.x) % 32;
+#pragma unroll
+    for (int n = 0; n < kKeys / 16; ++n) {
+      uint32_t a[4];
+#pragma unroll
+      for (int w = 0; w < 4; ++w)
+        a[w] =
+            NarrowTwo(T(), scores[2 * n + w / 2][w % 2 * 2], scores[2 * n + w / 2][w % 2 * 2 + 1]);
+#pragma unroll
+      for (int e = 0; e < kFeatures / 16; ++e) {
+        uint32_t b[4];
+        LoadTransposed(b, v + InTile<kPagedKeys>(from + 16 * n + lane % 16, 2 * e + lane / 16));
+        MultiplyAdd<kOperandOf<T>>(out[2 * e], a, b[0], b[1]);
+        MultiplyAdd<kOperandOf<T>>(out[2 * e + 1], a, b[2], b[3]);
+      }
+    }
+  }
+  __device__ void EndSums() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sum[half] += __shfl_xor_sync(~0u, sum[half], 1);
+      sum[half] += __shfl_xor_sync(~0u, sum[half], 2);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace anyop::cuda

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention to the pages of a cache, as its kernels on CUDA read it: tiles of rows, where keys lie,
+// where a row's result goes.
+#pragma once
+
+#include "attention_cuda.h"
+
+namespace anyop::cuda {
+namespace {
+
+// Queries (tokens, heads, features), caches (pages, places, groups, features).
+struct PagedView {
+  const void *q, *k, *v;
+  void* out;
+  float *lse, *parts, *parts_lse;  // nullptr: not wanted; one part
+  const float *sinks, *slopes, *k_scale, *v_scale;
+  const int32_t *table, *lengths, *cu_q;
+  Steps q_steps, out_steps, lse_steps;  // of tokens and heads
+  Steps k_steps, v_steps;               // batch: of pages, row: of places
+  int64_t k_scale_step, v_scale_step;
+  int64_t places;  // that the pages of a sequence hold
+  int B, S, H, G, group, D, E, N, P, M;
+  int tiles, count, part;  // tiles of rows; parts, and keys of one
+  int left, right;
+  float scale, softcap;
+  bool q_aligned, k_aligned, v_aligned;
+};
+
+constexpr int kPagedRows = 64, kPagedKeys = 64, kSharedRows = 16;
+
+// The rows of a tile: query `row / group` of the sequence, head `row % group` of the group.
+struct PagedPlace {
+  int b, first, S, T, row, rows;  // T: keys; row, rows: the tile's first, those of the sequence
+  bool is_there, is_wrong;
+};
+
+__device__ inline PagedPlace FindPaged(const PagedView& p, int tile) {
+  PagedPlace at = {};
+  int end = 0;
+  if (p.cu_q) {
+    int low = 0, high = p.B + 2;
+    while (high - low > 1) {
+      const int i = (low + high) / 2;
+      const int64_t start = StartOf(p.cu_q, p.B, p.S, i);
+      if (start * p.group / kPagedRows + i <= tile) {
+        low = i;
+      } else {
+        high = i;
+      }
+    }
+    at.b = low > p.B ? -1 : low - 1;
+    at.first = StartOf(p.cu_q, p.B, p.S, low), end = StartOf(p.cu_q, p.B, p.S, low + 1);
+    tile -= static_cast<int>(int64_t{at.first} * p.group / kPagedRows) + low;
+  } else {
+    const int each = p.S / p.B, tiles = (each * p.group + kPagedRows - 1) / kPagedRows;
+    at.b = tile / tiles, at.first = at.b * each, end = at.first + each;
+    tile -= at.b * tiles;
+  }
+  at.S = end - at.first, at.rows = at.S * p.group, at.row = tile * kPagedRows;
+  at.T = at.b >= 0 ? p.lengths[at.b] : 0;
+  at.is_there = at.row < at.rows;
+  at.is_wrong = at.T < 0 || at.T > p.places;
+  return at;
+}
+
+// Which keys of a part a query sees.
+struct PagedKeys {
+  int offset, left, right, begin, end;
+  __device__ int First(int s) const { return std::max(begin, s + offset - left); }
+  __device__ int End(int s) const { return std::min(end, s + offset + right + 1); }
+};
+
+// Where a key lies; page -1: there is none. What the table says is looked at as late as possible.
+struct KeyPlace {
+  int page, place;
+  bool is_there;
+  __device__ bool IsWrong(const PagedView& p) const {
+    return is_there && (page < 0 || page >= p.N);
+  }
+  __device__ bool IsRight(const PagedView& p) const { return is_there && page >= 0 && page < p.N; }
+};
+// Elements of the caches from their starts to a key's and its value's row.
+struct RowPlace {
+  static constexpr int64_t kNone = INT64_MIN;
+  int64_t k, v;
+};
+__device__ inline KeyPlace PlaceOfKey(const PagedView& p, const PagedPlace& at, int t, int end) {
+  if (t >= end) return {-1, 0, false};
+  const int page = t / p.P;
+  return {p.table[int64_t{at.b} * p.M + page], t - page * p.P, true};
+}
+
+// Where a row's result goes: out, or the part's.
+struct PagedRow {
+  int64_t token;
+  int h, part;
+  __device__ int64_t InParts(const PagedView& p) const {
+    return (int64_t{part} * p.S + token) * p.H + h;
+  }
+};
+
+// A row's greatest score and sum of weights, with a sink's where there is one part; what its values
+// are to be multiplied by. Writes its logarithm.
+__device__ inline float EndPagedRow(const PagedView& p, const PagedRow& row, float max, float sum) {
+  const bool is_whole = p.count == 1;
+  float share = sum == 0 ? 0 : 1 / sum, top = max, total = sum;
+  if (is_whole && p.sinks) {
+    const float sink = p.sinks[row.h] * 1.44269504088896340736f;
+    top = sink <= max ? max : sink;
+    if (top != -INFINITY) {
+      const float factor = PowerOfTwo(max - top);
+      total = sum * factor + PowerOfTwo(sink - top);
+      share = sum == 0 ? 0 : factor / total;
+    }
+  }
+  const float lse = top + log2f(total);  // -inf: none
+  if (!is_whole) {
+    p.parts_lse[row.InParts(p)] = lse;
+  } else if (p.lse) {
+    p.lse[p.lse_steps.At(0, row.h, row.token)] = lse * 0.69314718055994530942f;
+  }
+  return share;
+}
+template <typename T>
+__device__ void WritePaged(const PagedView& p, const PagedRow& row, int e, float value) {
+  if (p.count == 1) {
+    static_cast<T*>(p.out)[p.out_steps.At(0, row.h, row.token) + e] = Narrow<T>(value);
+  } else {
+    p.parts[row.InParts(p) * p.E + e] = value;
+  }
+}
+
+template <typename C>
+__device__ float WidenCached(C v) {
+  return Widen(v);
+}
+__device__ inline float WidenCached(uint8_t v) {
+  return WidenLow(__half(), WidenTwo<Operand::kE4M3>(v));
+}
+
+// What a wrong cu_seqlens_q gives: NaN for all.
+template <typename T>
+__device__ void FillPagesWithNan(const PagedView& p, int g, int begin, int step) {
+  for (int64_t token = begin; token < p.S; token += step)
+    for (int h = g * p.group; h < (g + 1) * p.group; ++h) {
+      T* to = static_cast<T*>(p.out) + p.out_steps.At(0, h, token);
+      for (int e = threadIdx.x; e < p.E; e += blockDim.x) to[e] = Narrow<T>(NAN);
+      if (p.lse && threadIdx.x == 0) p.lse[p.lse_steps.At(0, h, token)] = NAN;
+    }
+}
+
+// The sequence of a token, -1 for none.
+__device__ inline int SequenceOf(const PagedView& p, int token) {
+  if (!p.cu_q) return token / (p.S / p.B);
+  int low = 0, high = p.B + 2;
+  while (high - low > 1) {
+    const int i = (low + high) / 2;
+    if (StartOf(p.cu_q, p.B, p.S, i) <= token) {
+      low = i;
+    } else {
+      high = i;
+    }
+  }
+  return low > p.B ? -1 : low - 1;
+}
+
+}  // namespace
+}  // namespace anyop::cuda
