@@ -29,6 +29,10 @@ struct AppendView {
   AnyopDtype to;
 };
 
+// 32 bits divide in a tenth of the time.
+__device__ inline int64_t Divide(int64_t a, int64_t b) {
+  return (a | b) <= UINT32_MAX ? static_cast<uint32_t>(a) / static_cast<uint32_t>(b) : a / b;
+}
 template <typename T>
 __device__ T Stored(T, float v) {
   return Narrow<T>(v);
@@ -48,11 +52,9 @@ __device__ void Store(To* to, bool aligned, const Piece<float, kPer>& numbers) {
   for (int i = 0; i < kPer; ++i) to[i] = packed.at[i];
 }
 
+// A piece of a token's row, times its scale, which needs no slot.
 template <typename From, int kPer>
-__device__ void AppendPiece(const AppendView& p, const AppendHalf& half, int64_t t, int64_t g,
-                            int64_t piece, int64_t page, int64_t place) {
-  const int64_t to = page * half.page_step + place * half.place_step + g * half.cache_head_step +
-                     piece * kPer;
+__device__ Piece<float, kPer> ReadRow(const AppendHalf& half, int64_t t, int64_t g, int64_t piece) {
   const From* from =
       static_cast<const From*>(half.rows) + t * half.token_step + g * half.head_step + piece * kPer;
   auto numbers = ReadPiece<kPer>(from, half.read_aligned);
@@ -61,16 +63,7 @@ __device__ void AppendPiece(const AppendView& p, const AppendHalf& half, int64_t
 #pragma unroll
     for (int i = 0; i < kPer; ++i) numbers.at[i] *= factor;
   }
-  switch (p.to) {
-    case kAnyopFloat32:
-      return Store(static_cast<float*>(half.cache) + to, half.write_aligned, numbers);
-    case kAnyopFloat16:
-      return Store(static_cast<__half*>(half.cache) + to, half.write_aligned, numbers);
-    case kAnyopBFloat16:
-      return Store(static_cast<__nv_bfloat16*>(half.cache) + to, half.write_aligned, numbers);
-    default:
-      return Store(static_cast<uint8_t*>(half.cache) + to, half.write_aligned, numbers);
-  }
+  return numbers;
 }
 
 // A block has a token: blockIdx.x + 2^31 * blockIdx.y.
@@ -80,17 +73,30 @@ __global__ __launch_bounds__(kAppendThreads) void Append(const __grid_constant__
   if (t >= p.T) return;
   const int64_t slot = p.wide_slots ? static_cast<const int64_t*>(p.slots)[t]
                                     : static_cast<const int32_t*>(p.slots)[t];
-  if (slot < 0 || slot >= p.places) return;
-  const int64_t page = slot / p.P, place = slot - page * p.P;
   const int64_t per_head = p.keys.pieces + p.values.pieces, work = p.G * per_head;
   for (int64_t i = threadIdx.x; i < work; i += blockDim.x) {
-    const int64_t g = i <= UINT32_MAX ? static_cast<uint32_t>(i) / static_cast<uint32_t>(per_head)
-                                      : i / per_head;
-    const int64_t piece = i - g * per_head;
-    if (piece < p.keys.pieces) {
-      AppendPiece<From, kPer>(p, p.keys, t, g, piece, page, place);
-    } else {
-      AppendPiece<From, kPer>(p, p.values, t, g, piece - p.keys.pieces, page, place);
+    const int64_t g = Divide(i, per_head);
+    int64_t piece = i - g * per_head;
+    const bool is_key = piece < p.keys.pieces;
+    const AppendHalf& half = is_key ? p.keys : p.values;
+    if (!is_key) piece -= p.keys.pieces;
+    const Piece<float, kPer> numbers = ReadRow<From, kPer>(half, t, g, piece);
+    if (slot < 0 || slot >= p.places) return;
+    const int64_t page = Divide(slot, p.P);
+    const int64_t to = page * half.page_step + (slot - page * p.P) * half.place_step +
+                       g * half.cache_head_step + piece * kPer;
+    switch (p.to) {
+      case kAnyopFloat32:
+        Store(static_cast<float*>(half.cache) + to, half.write_aligned, numbers);
+        break;
+      case kAnyopFloat16:
+        Store(static_cast<__half*>(half.cache) + to, half.write_aligned, numbers);
+        break;
+      case kAnyopBFloat16:
+        Store(static_cast<__nv_bfloat16*>(half.cache) + to, half.write_aligned, numbers);
+        break;
+      default:
+        Store(static_cast<uint8_t*>(half.cache) + to, half.write_aligned, numbers);
     }
   }
 }

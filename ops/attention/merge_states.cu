@@ -30,22 +30,42 @@ __global__ __launch_bounds__(kThreads) void Merge(const __grid_constant__ Parts<
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.rows * p.pieces; i += step) {
     // 32 bits divide in a tenth of the time.
-    const int64_t row = i <= UINT32_MAX ? static_cast<uint32_t>(i) / static_cast<uint32_t>(p.pieces)
-                                        : i / p.pieces;
+    const int64_t row =
+        i <= UINT32_MAX ? static_cast<uint32_t>(i) / static_cast<uint32_t>(p.pieces) : i / p.pieces;
     const int64_t piece = i - row * p.pieces, at = row * p.E + piece * kPer;
-    W most = -W(INFINITY), total = 0;
-    for (int n = 0; n < p.count; ++n) most = fmax(most, static_cast<W>(p.lses[n][row]));
-    Piece<W, kPer> sum = {};
-#pragma unroll 4
-    for (int n = 0; n < p.count; ++n) {
-      Piece<W, kPer> part = {};  // read before its weight is known
-      if (p.E > 0) part = ReadPiece<kPer>(static_cast<const T*>(p.outs[n]) + at, p.aligned);
-      const W lse = p.lses[n][row];
-      if (lse == -W(INFINITY)) continue;
-      const W weight = Exponential(lse - most);
-      total += weight;
+    // Four parts are read at once, the first ones before their weights are known.
+    Piece<W, kPer> parts[4] = {};
+    W lses[4];
+    const auto read_lses = [&](int from) {
 #pragma unroll
-      for (int k = 0; k < kPer; ++k) sum.at[k] = MulAdd(weight, part[k], sum.at[k]);
+      for (int n = 0; n < 4; ++n)
+        lses[n] = from + n < p.count ? static_cast<W>(p.lses[from + n][row]) : -W(INFINITY);
+    };
+    const auto read_parts = [&](int from) {
+#pragma unroll
+      for (int n = 0; n < 4; ++n)
+        if (p.E > 0 && from + n < p.count)
+          parts[n] = ReadPiece<kPer>(static_cast<const T*>(p.outs[from + n]) + at, p.aligned);
+    };
+    W most = -W(INFINITY), total = 0;
+    read_parts(0);
+    for (int from = 0; from < p.count; from += 4) {
+      read_lses(from);
+#pragma unroll
+      for (const W lse : lses) most = fmax(most, lse);
+    }
+    Piece<W, kPer> sum = {};
+    for (int from = 0; from < p.count; from += 4) {
+      if (from > 0) read_parts(from);
+      if (p.count > 4) read_lses(from);
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        if (lses[n] == -W(INFINITY)) continue;
+        const W weight = Exponential(lses[n] - most);
+        total += weight;
+#pragma unroll
+        for (int k = 0; k < kPer; ++k) sum.at[k] = MulAdd(weight, parts[n][k], sum.at[k]);
+      }
     }
     const W share = most == -W(INFINITY) && total == 0 ? W(0) : 1 / total;
 #pragma unroll
