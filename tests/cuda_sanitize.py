@@ -47,12 +47,15 @@ def subjects() -> dict[str, Subject]:
 
 
 def cases_of(subject: Subject) -> list[Case]:
-    """One of each class, and long rows, in two or three dtypes."""
+    """One of each class, and long rows, in two or three dtypes, one of them of 16 bits, which all kernels take."""
     choices = testing.dtype_choices(subject.metadata)
     uniform = [choice for choice in choices if choice.is_uniform]
+    halves = [c for c in choices if {"float16", "bfloat16"} & set(c.names.values())]
     others = [choice for choice in choices if not choice.is_uniform]
-    found = []
-    for choice in few(uniform, 2, subject.name) + few(others, 2, subject.name)[:1]:
+    picked, found = few(uniform, 2, subject.name) + few(others, 2, subject.name)[:1], []
+    if not any(choice in halves for choice in picked):
+        picked += few(halves, 1, subject.name)
+    for choice in picked:
         classes: dict[str, list[Case]] = {}
         for case in testing.good_cases(subject, choice):
             if fits_device(subject, case) and largest(subject, case.point) <= MOST:
