@@ -209,3 +209,33 @@ def test_an_object_that_names_itself_as_its_dtype_is_refused_by_name():
     x = jnp.ones((2, 4))
     with pytest.raises(TypeError, match=r"^layer_norm: dtype is .*Itself, expected dtype such as"):
         anyop.layer_norm(x, dtype=Itself())
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit])
+def test_the_operator_that_was_called_is_named(wrap):
+    """attention runs as attention_with_lse where a gradient is recorded; the kernel's error comes from there."""
+    q, packed = jnp.ones((1, 2, 3, 4)), jnp.ones((3, 2, 4))
+    ends = (jnp.array([0, 9], jnp.int32), jnp.array([0, 3], jnp.int32))
+    calls = {
+        "attention: softcap is nan": lambda q: anyop.attention(q, q, q, softcap=float("nan")),
+        "attention: k has shape": lambda q: anyop.attention(q, q[..., :2], q),
+        r"attention_varlen: cu_seqlens_q\[1\] is 9": lambda q: anyop.attention_varlen(
+            q[0], q[0], q[0], *ends
+        ),
+    }
+    for text, call in calls.items():
+        x = packed[None] if "varlen" in text else q
+        function = wrap(jax.grad(lambda x, call=call: call(x).sum()))
+        with pytest.raises(
+            (jax.errors.JaxRuntimeError, ValueError), match=rf"^(INVALID_ARGUMENT: )?{text}"
+        ):
+            jax.block_until_ready(function(x))
+
+
+def test_an_index_that_is_no_int_is_refused_by_name():
+    class Odd:
+        def __index__(self):
+            return (1,)
+
+    with pytest.raises(TypeError, match=r"^quant_fp8: group is .*Odd, expected int"):
+        anyop.quant_fp8(X, group=Odd())

@@ -115,6 +115,17 @@ def test_an_input_without_gradient_is_refused():
     assert q.grad is not None
 
 
+def test_the_operator_that_was_called_is_named():
+    """attention runs as attention_with_lse where a gradient is recorded; the error comes from there."""
+    q, ends = parameter(1, 2, 3, 4), paddle.to_tensor(np.array([0, 9], np.int32))
+    with pytest.raises(ValueError, match=r"^attention: softcap is nan"):
+        anyop.attention(q, q, q, softcap=float("nan"))
+    with pytest.raises(ValueError, match=r"^attention: k has shape"):
+        anyop.attention(q, q[:, :, :, :2], q)
+    with pytest.raises(IndexError, match=r"^attention_varlen: cu_seqlens_q\[1\] is 9"):
+        anyop.attention_varlen(q[0], q[0], q[0], ends, ends)
+
+
 def test_out_raises_the_version():
     x, y = paddle.ones([3]), paddle.ones([3])
     before = y.inplace_version

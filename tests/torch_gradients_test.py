@@ -259,3 +259,16 @@ def test_integers_beside_what_requires_a_gradient(name, dtype):
         sum(result.square().sum() for result in results).backward()
         found.append(x.grad)
     assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[2])
+
+
+@pytest.mark.parametrize("ops", [anyop, torch.ops.anyop])
+def test_the_operator_that_was_called_is_named(ops):
+    """attention runs as attention_with_lse where a gradient is recorded; the error comes from there."""
+    q = torch.ones(1, 2, 3, 4, requires_grad=True)
+    with pytest.raises(ValueError, match=r"^attention: softcap is nan"):
+        ops.attention(q, q, q, softcap=float("nan"))
+    with pytest.raises(ValueError, match=r"^attention: k has shape"):
+        ops.attention(q, q[..., :2], q)
+    ends = torch.tensor([0, 9], dtype=torch.int32)
+    with pytest.raises(IndexError, match=r"^attention_varlen: cu_seqlens_q\[1\] is 9"):
+        ops.attention_varlen(q[0], q[0], q[0], ends, ends)

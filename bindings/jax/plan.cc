@@ -74,7 +74,10 @@ const Plan* Read(std::string_view text, std::string* error, int32_t* status) {
     }
     text = text.substr(0, end);
   }
-  const std::string name(TakeToken(&text));
+  const std::string_view names = TakeToken(&text);
+  const size_t slash = names.find('/');
+  if (slash != names.npos) plan->called = names.substr(slash + 1);
+  const std::string name(names.substr(0, slash));
   plan->op = FindOperator(name.c_str());
   if (!plan->op) {
     *status = kAnyopValueError;

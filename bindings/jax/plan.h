@@ -21,6 +21,7 @@ struct Slot {
 struct Plan {
   std::string text;
   const Operator* op;
+  std::string called;  // the operator that errors name, where it is another one
   std::vector<Slot> args;
   std::vector<Slot> results;
   uint64_t unwanted = 0;         // optional results that the site does not name
@@ -29,9 +30,10 @@ struct Plan {
   const Plan* next = nullptr;
 };
 
-// The plan of a text such as "anyop.rms_norm x weight -> out; aten=*". Plans stay for ever: there
-// are as many as programs differ in operators and in which arguments are absent. nullptr with
-// *error set, and *status saying its kind. May throw std::bad_alloc.
+// The plan of a text such as "anyop.rms_norm x weight -> out; aten=*", or
+// "anyop.attention_with_lse/attention q k v -> out lse" where that one was called. Plans stay for
+// ever: there are as many as programs differ in operators and in which arguments are absent.
+// nullptr with *error set, and *status saying its kind. May throw std::bad_alloc.
 const Plan* FindPlan(std::string_view text, std::string* error, int32_t* status);
 
 // T? and T[]?; a Tensor?[] is optional in its elements only.

@@ -93,6 +93,15 @@ const Scope* ScopeOf(const Plan& plan) {
   return asks ? &none : plan.scope;
 }
 
+// An error names the operator that was called.
+Error* ReportOf(const Plan& plan, const Api& api, int32_t status, std::string_view error) {
+  const std::string prefix = plan.op->name + ": ";
+  if (plan.called.empty() || error.substr(0, prefix.size()) != prefix)
+    return Report(api, status, std::string(error).c_str());
+  error.remove_prefix(prefix.size());
+  return Report(api, status, (plan.called + ": " + std::string(error)).c_str());
+}
+
 Error* RunOn(const CallFrame& call, const Plan& plan, int32_t device, int32_t ordinal,
              void* stream) {
   Frame frame(plan.op);
@@ -103,7 +112,7 @@ Error* RunOn(const CallFrame& call, const Plan& plan, int32_t device, int32_t or
   };
   int32_t status = Site(call, plan, device, ordinal, &frame).Read();
   if (status == kAnyopOk) status = AnyopRunFrame(&frame);
-  return status == kAnyopOk ? nullptr : Report(*call.api, status, frame.error);
+  return status == kAnyopOk ? nullptr : ReportOf(plan, *call.api, status, frame.error);
 }
 
 Error* RunOperator(const CallFrame& call, int32_t device, int32_t ordinal, void* stream) {

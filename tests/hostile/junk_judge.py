@@ -17,7 +17,7 @@ from anyop.testing.values import in_float64
 from junk_draft import NOTHING, Draft
 from junk_objects import OneOf
 
-DOCUMENTED = (ValueError, TypeError, NotImplementedError, MemoryError)
+DOCUMENTED = (ValueError, TypeError, IndexError, NotImplementedError, MemoryError)
 OF_DATA = re.compile(
     r"\w+\[[\d, ]+\] is | is unknown, expected |an index is outside|alpha has a fraction|softcap is "
 )  # the kernel had begun

@@ -219,3 +219,10 @@ def _by_way_of(operator: Operator, name: str, operators: Mapping[str, Operator])
     if isinstance(found, str):
         return f"has a gradient by way of {other.name}, which {found}"
     return found
+
+
+def name_called(error: Exception, running: Operator, called: Operator) -> None:
+    """Where another forward runs instead, its errors begin with the name of the operator that was called."""
+    text, prefix = error.args[0] if len(error.args) == 1 else None, f"{running.name}: "
+    if isinstance(text, str) and text.startswith(prefix):
+        error.args = (f"{called.name}: {text.removeprefix(prefix)}",)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import Any
 
 import anyop
@@ -190,7 +191,7 @@ class Operator:
         if lossy or not hasattr(value, "__index__" if kind == "int" else "__float__"):
             raise self._wrong(param, value)
         try:
-            return value.__index__() if kind == "int" else float(value)
+            return index(value) if kind == "int" else float(value)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             is_own = error.__traceback__.tb_next and not hasattr(value, "__dlpack__")
             if is_own or isinstance(error, RecursionError):

@@ -17,7 +17,7 @@ from jax.interpreters import ad, batching, mlir
 
 from anyop._scope import resumed
 from anyop.adapter.dtypes import is_floating
-from anyop.adapter.gradient import Gradient
+from anyop.adapter.gradient import Gradient, name_called
 from anyop.adapter.operators import Operator
 from anyop.adapter.tangent import Tangent
 from anyop.jax import groups, primitive
@@ -122,11 +122,16 @@ def result_numbers(site: Site) -> list[int]:
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, site: Site, devices: Any) -> tuple:
-    name, count = site.operator.name, None  # of what is returned: all, also new values
+    operator, count = site.operator, None  # of what is returned: all, also new values
+    name = operator.name
     derivative = derivatives[name]
-    if derivative.forward is not site.operator:
-        count, site = sum(site.wanted), site.of(derivative.forward)
-    found = primitive.bind(site, primals)
+    try:
+        if derivative.forward is not site.operator:
+            count, site = sum(site.wanted), site.of(derivative.forward)
+        found = primitive.bind(site, primals)
+    except Exception as error:
+        name_called(error, derivative.forward, operator)
+        raise
     moved = [place for place, tangent in enumerate(tangents) if _moves(tangent)]
     numbers = result_numbers(site)
     floating = [k for k, value in enumerate(found[:count]) if is_floating(str(value.dtype))]

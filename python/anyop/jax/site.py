@@ -29,7 +29,7 @@ class Site:
         wanted: tuple[bool, ...] | None = None,
         use: str | None = None,
     ) -> None:
-        self.operator = operator
+        self.operator = self.called = operator  # called: whom errors name
         self.use = use  # the text of its scope (anyop.use)
         self.attributes = tuple(
             None if at in operator.tensors else _frozen(param, value)
@@ -40,7 +40,7 @@ class Site:
         )
         self.wanted = wanted or (True,) * len(operator.results)
         texts = tuple(map(_exact, self.attributes))
-        self._key = (operator.name, texts, self.presence, self.wanted, use)
+        self._key: tuple[Any, ...] = (operator.name, texts, self.presence, self.wanted, use)
         self._hash = hash(self._key)
         self._is_single = self.wanted == (True,) and not operator.mutated
 
@@ -48,7 +48,7 @@ class Site:
         """The same call of another operator that has the same inputs, for all of its results."""
         other = copy(self)
         other.operator, other.wanted = operator, (True,) * len(operator.results)
-        other._key = (operator.name, *self._key[1:3], other.wanted, self.use)
+        other._key = (operator.name, *self._key[1:3], other.wanted, self.use, self.called.name)
         other._hash, other._is_single = hash(other._key), other.wanted == (True,)
         return other
 
@@ -143,6 +143,8 @@ class Site:
                     changed.append(token)
         results = [p["name"] for p, wanted in zip(operator.results, self.wanted) if wanted]
         name = f"{operator.namespace}.{operator.short}"
+        if self.called is not operator:
+            name += f"/{self.called.name}"
         text = " ".join([name, *args, "->", *results, *changed])
         return text if self.use is None else f"{text}; {self.use}"
 

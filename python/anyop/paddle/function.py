@@ -15,7 +15,7 @@ import paddle
 from paddle.autograd import PyLayer
 
 from anyop._scope import active, now, resumed
-from anyop.adapter.gradient import Gradient, can_require, picker
+from anyop.adapter.gradient import Gradient, can_require, name_called, picker
 from anyop.adapter.operators import Operator
 from anyop.paddle import callers
 from anyop.paddle.refusals import no_gradient, out_error, refuse_inputs
@@ -87,7 +87,11 @@ def _by_way(operator: Operator, other: Operator) -> Entry:
         values = bind(args, kwargs)
         _unwanted(operator, values[count:])
         named = dict(zip(keywords, values[positional:count]))
-        found = entries[other.name](tuple(values[:positional]), named)
+        try:
+            found = entries[other.name](tuple(values[:positional]), named)
+        except Exception as error:
+            name_called(error, other, operator)
+            raise
         return found[0] if results == 1 else found[:results]
 
     return entry

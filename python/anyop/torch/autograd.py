@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 
 from anyop import _scope, _torch_glue
 from anyop._load import core
-from anyop.adapter.gradient import Gradient
+from anyop.adapter.gradient import Gradient, name_called
 from anyop.torch.forward_mode import ForwardMode, is_active
 from anyop.torch.gradient import gradients, requires
 from anyop.torch.operators import Operator
@@ -226,7 +226,11 @@ def _by_way(operator: Operator, gradient: Gradient) -> Rule:
 
     def rule(run: Run, inputs: list[Any], use: str | None) -> Any:
         refuse_inputs(gradient, inputs, operator.name)
-        found = other.call(inputs, use=use)
+        try:
+            found = other.call(inputs, use=use)
+        except Exception as error:
+            name_called(error, other, operator)
+            raise
         return found[0] if count == 1 else found[:count]
 
     return rule
