@@ -7,10 +7,13 @@ import ctypes
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyop
+import numpy as np
 from anyop.codegen.generate import generate
 from anyop.codegen.operator_file import Operator, read_operator
 
@@ -105,3 +108,39 @@ def the_core() -> ctypes.CDLL:
     core.AnyopFindOperator.restype = ctypes.c_void_p
     core.AnyopLastError.restype = ctypes.c_char_p
     return core
+
+
+@contextmanager
+def running(folder: Path, names: list[str]) -> Iterator[None]:
+    """The operators' kernels are there, and products by cuBLASLt's functions on the CPU."""
+    os.environ["ANYOP_CUBLASLT"] = str(compile_cublaslt(folder))
+    register(compile_kernels(folder, names), names)
+    yield
+    remove(names)
+
+
+def on_fibers(function):
+    def call(*positional, **named):
+        with anyop.use(BACKEND):
+            return function(*positional, **named)
+
+    return call
+
+
+def placed(array, how):
+    """The same heads (*X, S, H, D), whose last dimension lies side by side and the others as `how` says."""
+    if how == "transposed":
+        return np.ascontiguousarray(array.swapaxes(-2, -3)).swapaxes(-2, -3)
+    before, behind = {"wider": (16, 16), "shifted": (1, 2), "odd": (16, 1)}[how]
+    memory = np.zeros((*array.shape[:-1], before + array.shape[-1] + behind), array.dtype)
+    view = memory[..., before : before + array.shape[-1]]
+    view[...] = array
+    return view
+
+
+def same_bits(a, b):
+    return all(x.tobytes() == y.tobytes() for x, y in zip(arrays(a), arrays(b)))
+
+
+def arrays(found):
+    return found if isinstance(found, tuple) else (found,)

@@ -232,10 +232,15 @@ def test_the_operator_that_was_called_is_named(wrap):
             jax.block_until_ready(function(x))
 
 
-def test_an_index_that_is_no_int_is_refused_by_name():
+def test_odd_numbers_are_refused_by_name():
     class Odd:
         def __index__(self):
             return (1,)
 
+    class Lies:
+        __class__ = float  # as isinstance believes
+
     with pytest.raises(TypeError, match=r"^quant_fp8: group is .*Odd, expected int"):
         anyop.quant_fp8(X, group=Odd())
+    with pytest.raises(TypeError, match=r"^rms_norm: eps is .*Lies, expected float"):
+        anyop.rms_norm(X, W, Lies())

@@ -146,21 +146,27 @@ struct SequencePlace {
   int first, end, key, keys, tile;
   __device__ bool HasQueries(int rows) const { return first + int64_t{tile} * rows < end; }
 };
-__device__ inline SequencePlace FindSequence(const AttentionView& p, int tile, int rows) {
-  int low = 0, high = p.sequences + 2;  // the tile lies in sequences low to high - 1
+// starts: where the sequences that are divided into tiles begin; others: the keys of queries, or
+// the queries of keys; tokens: of all of them that are divided.
+__device__ inline SequencePlace FindSequence(const int32_t* starts, const int32_t* others,
+                                             int sequences, int tokens, int tile, int rows) {
+  int low = 0, high = sequences + 2;  // the tile lies in sequences low to high - 1
   while (high - low > 1) {
     const int i = (low + high) / 2;
-    if (StartOf(p.cu_q, p.sequences, p.S, i) / rows + i <= tile) {
+    if (StartOf(starts, sequences, tokens, i) / rows + i <= tile) {
       low = i;
     } else {
       high = i;
     }
   }
-  const int first = StartOf(p.cu_q, p.sequences, p.S, low);
-  const bool has_keys = low > 0 && low <= p.sequences;
-  const int key = has_keys ? p.cu_k[low - 1] : 0;
-  return {first, StartOf(p.cu_q, p.sequences, p.S, low + 1), key, has_keys ? p.cu_k[low] - key : 0,
-          tile - first / rows - low};
+  const int first = StartOf(starts, sequences, tokens, low);
+  const bool has_others = low > 0 && low <= sequences;
+  const int other = has_others ? others[low - 1] : 0;
+  return {first, StartOf(starts, sequences, tokens, low + 1), other,
+          has_others ? others[low] - other : 0, tile - first / rows - low};
+}
+__device__ inline SequencePlace FindSequence(const AttentionView& p, int tile, int rows) {
+  return FindSequence(p.cu_q, p.cu_k, p.sequences, p.S, tile, rows);
 }
 
 // Makes the view that of the sequence in which the place's tile lies, and the tile that sequence's
@@ -223,7 +229,7 @@ __device__ inline double CapOf(double x, double cap) { return cap * tanh(x / cap
 
 // What is added to the score of a query and a key, which exist.
 template <typename T, typename W>
-__device__ W BiasOf(const AttentionView& view, const Place& place, int s, int t) {
+__device__ W BiasOf(const AttentionView& view, const Place& place, int s, int t, W slope_offset) {
   W bias = 0;
   if (view.mask_kind != MaskKind::kNone) {
     const int64_t at = view.mask_steps.At(place.b, place.h, s) + t * view.mask_key_step;
@@ -236,10 +242,15 @@ __device__ W BiasOf(const AttentionView& view, const Place& place, int s, int t)
     }
   }
   if (view.slopes) {
-    const W distance = static_cast<W>(s - t) + static_cast<W>(view.slope_offset);
+    const W distance = static_cast<W>(s - t) + slope_offset;
     bias -= view.slopes[place.h] * (distance < 0 ? -distance : distance);
   }
   return bias;
+}
+
+template <typename T, typename W>
+__device__ W BiasOf(const AttentionView& view, const Place& place, int s, int t) {
+  return BiasOf<T, W>(view, place, s, t, static_cast<W>(view.slope_offset));
 }
 
 // A row's greatest score and the sum of its weights, as multiples of ln 2, with a sink's; what its

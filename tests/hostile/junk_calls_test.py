@@ -119,6 +119,10 @@ def test_what_torch_itself_does(report):
     assert torch.equal(ops.gelu(x, approximate=b"none"), ops.gelu(x)), "bytes are a str"
     with pytest.raises(RuntimeError, match="Unable to cast Python instance of type <class 'str'>"):
         ops.gelu(x, **{"\ud800": 1})
+    with torch.inference_mode():
+        inference = torch.ones(3)
+    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+        ops.mul.Tensor(inference, torch.ones(3, requires_grad=True))
     report.append(
         "junk from torch.ops: its conversions and lost exceptions are torch's, shown by aten"
     )

@@ -179,15 +179,15 @@ class Operator:
 
     def _number(self, param: dict[str, Any], value: Any) -> Any:
         """An int or a float. As in C, a subclass of them is its value, whatever its own methods say."""
-        kind = param["kind"]
+        kind, own = param["kind"], type(value)  # its __class__ may lie
         known = self.framework.integers if kind == "int" else self.framework.floats
-        if type(value) in (bool, int, float) or not isinstance(value, (int, float)):
-            if isinstance(value, known):
+        if own in (bool, int, float) or not issubclass(own, (int, float)):
+            if issubclass(own, known):
                 return value
-        elif isinstance(value, int if kind == "int" else float):
-            return int.__index__(value) if kind == "int" else float.__float__(value)  # type: ignore[arg-type]
-        lossy = (isinstance(value, float) and kind == "int") or isinstance(value, (str, bytes))
-        lossy = lossy or type(value).__name__.startswith("complex")
+        elif issubclass(own, int if kind == "int" else float):
+            return int.__index__(value) if kind == "int" else float.__float__(value)
+        lossy = (issubclass(own, float) and kind == "int") or issubclass(own, (str, bytes))
+        lossy = lossy or own.__name__.startswith("complex")
         if lossy or not hasattr(value, "__index__" if kind == "int" else "__float__"):
             raise self._wrong(param, value)
         try:
