@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times attention on CUDA beside PyTorch's kernels, FlashAttention 3 and 4 and FlashInfer, in TFLOP/s.
 
-    python bench/cuda_attention.py [--only dense,varlen,merge,append,paged] [--rounds 15] [--implementations cuda,...]
+    python bench/cuda_attention.py [--only dense,varlen,backward,...] [--rounds 15] [--implementations cuda,...]
 
 Each side is captured into a CUDA graph and checked against float64 in a few queries of two heads; ours is run twice for
 the same bits. Then all sides take turns, each after 20 ms of idling with the second cache filled with other bytes.
@@ -163,6 +163,53 @@ def varlen(anyop: Any) -> Iterator[Case]:
     )  # fmt: skip
 
 
+def slopes_exactly(grad: Any, q: Any, k: Any, v: Any, causal: bool) -> Any:
+    """grad_q of the last queries of heads first and last, (2, queries, D); q is (S, H, D), k (T, G, D)."""
+    S, T, group = len(q), len(k), q.shape[1] // k.shape[1]
+    place = torch.arange(T - min(S, CHECKED), T, device="cuda")[:, None]
+    hidden = (torch.arange(T, device="cuda") > place) & causal
+    found = []
+    for head in (0, q.shape[1] - 1):
+        rows, to = q[-CHECKED:, head].double(), grad[-CHECKED:, head].double()
+        keys, values = (x[:, head // group].double() for x in (k, v))
+        factor = q.shape[2] ** -0.5
+        weights = (rows @ keys.t() * factor).masked_fill(hidden, -torch.inf).softmax(-1)
+        dots = to @ values.t()
+        found.append(weights * (dots - (weights * dots).sum(-1, keepdim=True)) @ keys * factor)
+    return torch.stack(found)
+
+
+def backward(anyop: Any) -> Iterator[Case]:
+    """Gradients of q, k and v; 2.5 times the forward's FLOPs."""
+    for B, S, H, G, D, E, causal, _ in [DENSE[0], DENSE[1], DENSE[4], DENSE[5]]:
+        q, k, v, grad = (
+            normal(B, S, H, D),
+            normal(B, S, G, D),
+            normal(B, S, G, E),
+            normal(B, S, H, E),
+        )
+        heads = [x.transpose(1, 2) for x in (q, k, v)]
+        given = [grad.transpose(1, 2), *heads, *anyop.attention_with_lse(*heads, causal=causal)]
+        peers: dict[str, Callable] = {}
+        for name in ("CUDNN_ATTENTION", "FLASH_ATTENTION"):
+            with contextlib.suppress(Exception):
+                leaves = [x.detach().requires_grad_() for x in heads]
+                with sdpa_kernel(getattr(SDPBackend, name)):
+                    out = torch.nn.functional.scaled_dot_product_attention(
+                        *leaves, is_causal=causal, enable_gqa=True
+                    )
+                peers[f"torch {name[:5].lower()}"] = partial(
+                    torch.autograd.grad, out, leaves, given[0], retain_graph=True
+                )
+        yield Case(
+            "attention_backward", f"{B}x{S}x{H}/{G}x{D}/{E}" + " causal" * causal,
+            call=partial(anyop.attention_backward, *given, causal=causal), peers=peers,
+            exact=partial(slopes_exactly, grad[-1], q[-1], k[-1], v[-1], causal),
+            part=lambda found, H=H: found[0][-1][[0, H - 1], -CHECKED:],
+            flops=5.0 * B * H * S * S / (2 if causal else 1) * (D + E),
+        )  # fmt: skip
+
+
 def merge(anyop: Any) -> Iterator[Case]:
     flashinfer = imported("flashinfer")
     for rows in (16384, 64):
@@ -250,7 +297,9 @@ def paged(anyop: Any) -> Iterator[Case]:
         )  # fmt: skip
 
 
-FAMILIES = {"dense": dense, "varlen": varlen, "merge": merge, "append": append, "paged": paged}
+FAMILIES = {
+    "dense": dense, "varlen": varlen, "backward": backward, "merge": merge, "append": append, "paged": paged,
+}  # fmt: skip
 
 
 def is_right(case: Case, side: str, out: Any, twice: Any) -> bool:

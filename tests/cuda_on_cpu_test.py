@@ -162,6 +162,9 @@ def test_indices_outside_count_for_nothing(name):
         np.testing.assert_array_equal(found, [0, rows[0, 0] + rows[3, 0], 0])
 
 
+DEAR = ("attention_backward", "attention_varlen_backward")  # products of tiles, five of them
+
+
 @pytest.mark.parametrize("name", DRAWN)
 def test_standard_cases(name):
     subject = SUBJECTS[name]
@@ -172,7 +175,7 @@ def test_standard_cases(name):
     others = [choice for choice in choices if not choice.is_uniform]
     for choice in few(uniform, 8, name) + few(others, 4, name):
         chosen = testing.standard_cases(subject, choice)
-        for case in few(chosen, 16, f"{name} {choice}"):
+        for case in few(chosen, 5 if name in DEAR else 16, f"{name} {choice}"):
             cases += 1
             try:
                 testing.check_case(there, case)
@@ -180,7 +183,7 @@ def test_standard_cases(name):
                 failures.append(str(error))
     if failures:
         pytest.fail(f"{len(failures)} of {cases}:\n" + "\n".join(failures[:8]), pytrace=False)
-    assert cases >= 20
+    assert cases >= (12 if name in DEAR else 20)
 
 
 def quantised_bits_are_those_of_the_cpu():

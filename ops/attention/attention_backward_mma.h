@@ -164,15 +164,87 @@ __device__ void WriteGradient(const float (&sums)[kFeatures / 8][4], T* to, int6
   }
 }
 
-template <typename T>
-__device__ const T* RowOf(const void* x, const Steps& steps, int64_t b, int h, int64_t row) {
-  return static_cast<const T*>(x) + steps.At(b, h, row);
+// What tiles are made of: queries and gradients of results, or keys and values.
+struct PairOfRows {
+  const void *first, *second;
+  Steps first_steps, second_steps;
+  int first_width, second_width;
+  bool first_aligned, second_aligned;
+};
+__device__ inline PairOfRows QueriesOf(const GradientView& p) {
+  return {p.a.q, p.grad_out, p.a.q_steps,   p.grad_out_steps,
+          p.a.D, p.a.E,      p.a.q_aligned, p.grad_out_aligned};
+}
+__device__ inline PairOfRows KeysOf(const GradientView& p) {
+  return {p.a.k, p.a.v, p.a.k_steps, p.a.v_steps, p.a.D, p.a.E, p.a.k_aligned, p.a.v_aligned};
+}
+// Two tiles side by side; rows: that are there.
+template <typename T, int kRows, int kFeatures>
+__device__ void FillPair(uint32_t to, const PairOfRows& x, int64_t b, int h, int64_t row,
+                         int rows) {
+  FillTile<kRows, kFeatures>(to, static_cast<const T*>(x.first) + x.first_steps.At(b, h, row),
+                             x.first_steps.row, rows, x.first_width, x.first_aligned);
+  FillTile<kRows, kFeatures>(to + kRows * kFeatures * 2,
+                             static_cast<const T*>(x.second) + x.second_steps.At(b, h, row),
+                             x.second_steps.row, rows, x.second_width, x.second_aligned);
+}
+
+// ---- grad_q ----
+
+// Of a tile of queries, whose pair of tiles lies at `queries`.
+template <typename T, int kFeatures>
+__device__ __forceinline__ void GradeTileOfQueries(const GradientView& p,
+                                                   const GradientPlace& place, uint32_t queries,
+                                                   const float* bases, const float* deltas) {
+  using Tile = GradientTile<kFeatures>;
+  constexpr int kKeys = Tile::kOthers, kRows = Tile::kOwn;
+  __shared__ bool is_bad;
+  const GradientRange& at = place.at;
+  const int lane = threadIdx.x % 32, row = static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4;
+  const int top = place.tile * kRows, rows = std::min(at.S - top, kRows), g = place.h / p.a.group;
+  const uint32_t others = queries + 2 * Tile::kOwnBytes;
+  const int first = at.First(top), end = at.End(top + rows - 1);
+  const int all_first = at.First(top + rows - 1), all_end = at.End(top);
+  const auto fill = [&](int t, int stage) {
+    FillPair<T, kKeys, kFeatures>(others + stage * 2 * Tile::kOtherBytes, KeysOf(p), place.b, g,
+                                  at.k + t, at.T - t);
+    CommitCopies();
+  };
+  FillPair<T, kRows, kFeatures>(queries, QueriesOf(p), place.b, place.h, at.q + top, rows);
+  CommitCopies();
+  if (Tile::kStages == 2 && first < end) fill(first, 0);
+  float sums[kFeatures / 8][4] = {};
+  PairScores<T, kKeys, false> pairs;
+  for (int t = first, stage = 0; t < end; t += kKeys, stage ^= Tile::kStages - 1) {
+    const uint32_t keys = others + stage * 2 * Tile::kOtherBytes;
+    if (Tile::kStages == 1) {
+      __syncthreads();  // nobody reads the tile before
+      fill(t, 0);
+    }
+    WaitForCopies<0>();
+    __syncthreads();
+    if (Tile::kStages == 2 && t + kKeys < end) fill(t + kKeys, stage ^ 1);
+    const bool cut = t < all_first || t + kKeys > all_end;
+    MultiplyRows<T, kFeatures, kKeys>(pairs.weights, queries, keys);
+    MultiplyRows<T, kFeatures, kKeys>(pairs.grads, queries + Tile::kOwnBytes,
+                                      keys + Tile::kOtherBytes);
+    pairs.Set(p, place, place.h, top + row, t + lane % 4 * 2, bases + row, deltas + row, cut);
+    if (cut) {  // keys that are not finite show by their weights, and nowhere else
+      __syncthreads();
+      CleanTile<kKeys, kFeatures, T>(keys, threadIdx.x, 0, &is_bad);
+      __syncthreads();
+    }
+    AddRows<T, kFeatures, kKeys>(sums, pairs.grads, keys);
+  }
+  WaitForCopies<0>();
+  T* to = static_cast<T*>(p.grad_q) + p.grad_q_steps.At(place.b, place.h, at.q + top);
+  WriteGradient<T, kFeatures>(sums, to, p.grad_q_steps.row, rows, p.a.D,
+                              static_cast<float>(p.a.scale));
 }
 
 template <typename T, int kFeatures, bool kPacked>
 __global__ __launch_bounds__(128) void GradeQueries(const __grid_constant__ GradientView p) {
-  using Tile = GradientTile<kFeatures>;
-  constexpr int kKeys = Tile::kOthers, kRows = Tile::kOwn;
+  constexpr int kRows = GradientTile<kFeatures>::kOwn;
   __shared__ float bases[kRows], deltas[kRows];
   const int64_t item = ItemOf();
   if (item >= p.a.items) return;
@@ -184,164 +256,125 @@ __global__ __launch_bounds__(128) void GradeQueries(const __grid_constant__ Grad
   }
   GradientPlace place;
   if (!PlaceQueries<kPacked>(p, item, kRows, &place)) return;
-  const GradientRange& at = place.at;
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const int top = place.tile * kRows, rows = std::min(at.S - top, kRows);
-  const int g = place.h / p.a.group;
+  const int top = place.tile * kRows;
 #pragma unroll 1
-  for (int r = warp; r < kRows; r += 4) {
-    const float delta = r < rows ? SetDelta<T>(p, place, top + r) : 0;
-    if (lane == 0) deltas[r] = delta, bases[r] = r < rows ? BaseOf(p, place, place.h, top + r) : 0;
+  for (int r = static_cast<int>(threadIdx.x) / 32; r < kRows; r += 4) {
+    const bool is_there = top + r < place.at.S;
+    const float delta = is_there ? SetDelta<T>(p, place, top + r) : 0;
+    if (threadIdx.x % 32 > 0) continue;
+    deltas[r] = delta, bases[r] = is_there ? BaseOf(p, place, place.h, top + r) : 0;
   }
-  if (!p.grad_q) return;
-  const uint32_t queries = DynamicSharedAddress(), grads = queries + Tile::kOwnBytes;
-  const uint32_t others = grads + Tile::kOwnBytes;
-  const int first = at.First(top), end = at.End(top + rows - 1);
-  const int all_first = at.First(top + rows - 1), all_end = at.End(top);
-  const auto fill = [&](int t, uint32_t to) {
-    FillTile<kKeys, kFeatures>(to, RowOf<T>(p.a.k, p.a.k_steps, place.b, g, at.k + t),
-                               p.a.k_steps.row, at.T - t, p.a.D, p.a.k_aligned);
-    FillTile<kKeys, kFeatures>(to + Tile::kOtherBytes,
-                               RowOf<T>(p.a.v, p.a.v_steps, place.b, g, at.k + t), p.a.v_steps.row,
-                               at.T - t, p.a.E, p.a.v_aligned);
-  };
-  FillTile<64, kFeatures>(queries, RowOf<T>(p.a.q, p.a.q_steps, place.b, place.h, at.q + top),
-                          p.a.q_steps.row, rows, p.a.D, p.a.q_aligned);
-  FillTile<64, kFeatures>(grads,
-                          RowOf<T>(p.grad_out, p.grad_out_steps, place.b, place.h, at.q + top),
-                          p.grad_out_steps.row, rows, p.a.E, p.grad_out_aligned);
-  if (Tile::kStages == 2 && first < end) fill(first, others);
-  CommitCopies();
-  float sums[kFeatures / 8][4] = {};
-  PairScores<T, kKeys, false> pairs;
-  __shared__ bool is_bad;
-  const int row = 16 * warp + lane / 4;
-  for (int t = first, stage = 0; t < end; t += kKeys, stage ^= Tile::kStages - 1) {
-    const uint32_t keys = others + stage * 2 * Tile::kOtherBytes;
-    if (Tile::kStages == 1) {
-      __syncthreads();  // nobody reads the tile before
-      fill(t, keys);
-      CommitCopies();
-    }
-    WaitForCopies<0>();
-    __syncthreads();
-    if (Tile::kStages == 2 && t + kKeys < end)
-      fill(t + kKeys, others + (stage ^ 1) * 2 * Tile::kOtherBytes);
-    CommitCopies();
-    const bool cut = t < all_first || t + kKeys > all_end;
-    MultiplyRows<T, kFeatures, kKeys>(pairs.weights, queries, keys);
-    MultiplyRows<T, kFeatures, kKeys>(pairs.grads, grads, keys + Tile::kOtherBytes);
-    pairs.Set(p, place, place.h, top + row, t + lane % 4 * 2, bases + row, deltas + row, cut);
-    if (cut) {  // keys that are not finite show by their weights, and nowhere else
-      __syncthreads();
-      CleanTile<kKeys, kFeatures, T>(keys, thread, 0, &is_bad);
-      __syncthreads();
-    }
-    AddRows<T, kFeatures, kKeys>(sums, pairs.grads, keys);
-  }
-  WaitForCopies<0>();
-  T* to = static_cast<T*>(p.grad_q) + p.grad_q_steps.At(place.b, place.h, at.q + top);
-  WriteGradient<T, kFeatures>(sums, to, p.grad_q_steps.row, rows, p.a.D,
-                              static_cast<float>(p.a.scale));
+  if (p.grad_q) GradeTileOfQueries<T, kFeatures>(p, place, DynamicSharedAddress(), bases, deltas);
 }
 
-// What of keys and values a block adds up.
-template <int kFeatures, bool kHasBoth>
+// ---- grad_k and grad_v ----
+
+// What a block adds up of its keys: both, or with 256 features the one that blockIdx.z says.
+template <typename T, int kFeatures, bool kHasBoth>
 struct KeyGradients {
   float k[kFeatures / 8][4] = {}, v[kFeatures / 8][4] = {};
+  bool has_k, has_v;
+
+  __device__ explicit KeyGradients(const GradientView& p) : has_k(p.grad_k), has_v(p.grad_v) {}
+  template <int kQueries>
+  __device__ void Add(const PairScores<T, kQueries, true>& pairs, uint32_t queries,
+                      uint32_t grads) {
+    if (has_v) AddRows<T, kFeatures, kQueries>(v, pairs.weights, grads);
+    if (has_k) AddRows<T, kFeatures, kQueries>(k, pairs.grads, queries);
+  }
+  __device__ void Write(T* to_k, T* to_v, const GradientView& p, int rows) const {
+    const auto scale = static_cast<float>(p.a.scale);
+    if (has_k) WriteGradient<T, kFeatures>(k, to_k, p.grad_k_steps.row, rows, p.a.D, scale);
+    if (has_v) WriteGradient<T, kFeatures>(v, to_v, p.grad_v_steps.row, rows, p.a.E, 1);
+  }
 };
-template <int kFeatures>
-struct KeyGradients<kFeatures, false> {
+template <typename T, int kFeatures>
+struct KeyGradients<T, kFeatures, false> {
   float sums[kFeatures / 8][4] = {};
+  bool has_k, has_v;
+
+  __device__ explicit KeyGradients(const GradientView& p)
+      : has_k(p.grad_k && blockIdx.z == 1), has_v(p.grad_v && blockIdx.z == 0) {}
+  template <int kQueries>
+  __device__ void Add(const PairScores<T, kQueries, true>& pairs, uint32_t queries,
+                      uint32_t grads) {
+    if (has_v) {
+      AddRows<T, kFeatures, kQueries>(sums, pairs.weights, grads);
+    } else {
+      AddRows<T, kFeatures, kQueries>(sums, pairs.grads, queries);
+    }
+  }
+  __device__ void Write(T* to_k, T* to_v, const GradientView& p, int rows) const {
+    WriteGradient<T, kFeatures>(sums, has_v ? to_v : to_k,
+                                has_v ? p.grad_v_steps.row : p.grad_k_steps.row, rows,
+                                has_v ? p.a.E : p.a.D, has_v ? 1 : static_cast<float>(p.a.scale));
+  }
 };
 
-template <typename T, int kFeatures, bool kPacked>
-__global__ __launch_bounds__(128) void GradeKeys(const __grid_constant__ GradientView p) {
+// Of a tile of keys: over tiles of the queries that see one of them, head by head.
+template <typename T, int kFeatures>
+__device__ __forceinline__ void GradeTileOfKeys(const GradientView& p, const GradientPlace& place) {
   using Tile = GradientTile<kFeatures>;
   constexpr int kQueries = Tile::kOthers, kRows = Tile::kOwn;
   __shared__ float bases[Tile::kStages][kQueries], deltas[Tile::kStages][kQueries];
+  KeyGradients<T, kFeatures, Tile::kHasBoth> sums(p);
+  if (!sums.has_k && !sums.has_v) return;
+  const GradientRange& at = place.at;
+  const int thread = threadIdx.x, lane = thread % 32, row = thread / 32 * 16 + lane / 4;
+  const int top = place.tile * kRows, rows = std::min(at.T - top, kRows), column = lane % 4 * 2;
+  const int first = at.FirstQuery(top), end = at.EndQuery(top + rows - 1);
+  const int all_first = at.FirstQuery(top + rows - 1), all_end = at.EndQuery(top);
+  const int each = end > first ? (end - first + kQueries - 1) / kQueries : 0;
+  const int count = each * p.a.group;
+  const uint32_t keys = DynamicSharedAddress(), others = keys + 2 * Tile::kOwnBytes;
+  const auto head_of = [&](int n) { return place.h * p.a.group + n / each; };
+  const auto query_of = [&](int n) { return first + n % each * kQueries; };
+  const auto fill = [&](int n, int stage) {
+    const int h = head_of(n), s = query_of(n);
+    FillPair<T, kQueries, kFeatures>(others + stage * 2 * Tile::kOtherBytes, QueriesOf(p), place.b,
+                                     h, at.q + s, at.S - s);
+    CommitCopies();
+    if (thread >= kQueries) return;
+    const bool is_there = s + thread < at.S;
+    bases[stage][thread] = is_there ? BaseOf(p, place, h, s + thread) : 0;
+    deltas[stage][thread] = is_there ? *DeltaOf(p, place, h, s + thread) : 0;
+  };
+  FillPair<T, kRows, kFeatures>(keys, KeysOf(p), place.b, place.h, at.k + top, rows);
+  CommitCopies();
+  if (Tile::kStages == 2 && count > 0) fill(0, 0);
+  PairScores<T, kQueries, true> pairs;
+  for (int n = 0, stage = 0; n < count; ++n, stage ^= Tile::kStages - 1) {
+    const uint32_t queries = others + stage * 2 * Tile::kOtherBytes;
+    if (Tile::kStages == 1) {
+      __syncthreads();  // nobody reads the tile before
+      fill(n, 0);
+    }
+    WaitForCopies<0>();
+    __syncthreads();
+    if (Tile::kStages == 2 && n + 1 < count) fill(n + 1, stage ^ 1);
+    const int s = query_of(n);
+    const bool cut = s < all_first || s + kQueries > all_end;
+    MultiplyRows<T, kFeatures, kQueries>(pairs.weights, keys, queries);
+    MultiplyRows<T, kFeatures, kQueries>(pairs.grads, keys + Tile::kOwnBytes,
+                                         queries + Tile::kOtherBytes);
+    pairs.Set(p, place, head_of(n), top + row, s + column, bases[stage] + column,
+              deltas[stage] + column, cut);
+    sums.template Add<kQueries>(pairs, queries, queries + Tile::kOtherBytes);
+  }
+  WaitForCopies<0>();
+  sums.Write(static_cast<T*>(p.grad_k) + p.grad_k_steps.At(place.b, place.h, at.k + top),
+             static_cast<T*>(p.grad_v) + p.grad_v_steps.At(place.b, place.h, at.k + top), p, rows);
+}
+
+template <typename T, int kFeatures, bool kPacked>
+__global__ __launch_bounds__(128) void GradeKeys(const __grid_constant__ GradientView p) {
+  constexpr int kRows = GradientTile<kFeatures>::kOwn;
   const int64_t item = ItemOf();
   const bool is_ordered = HasOrder<kPacked, 128>(p.a);
   if (item >= p.key_items) return EndWithSinks<128>(p, item, is_ordered);
   if (!is_ordered) return FillKeysWithNan<T>(p, item, kRows);
   GradientPlace place;
-  if (!PlaceKeys<kPacked>(p, item, kRows, &place)) return;
-  const GradientRange& at = place.at;
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = place.h;
-  const int top = place.tile * kRows, rows = std::min(at.T - top, kRows);
-  // The first and the last query that see a key of the tile, and those that see all.
-  const int first = at.FirstQuery(top), end = at.EndQuery(top + rows - 1);
-  const int all_first = at.FirstQuery(top + rows - 1), all_end = at.EndQuery(top);
-  const int each = end > first ? (end - first + kQueries - 1) / kQueries : 0;
-  const int count = each * p.a.group;
-  const bool is_v = Tile::kHasBoth || blockIdx.z == 0, is_k = Tile::kHasBoth || !is_v;
-  const bool has_k = is_k && p.grad_k, has_v = is_v && p.grad_v;
-  if (!has_k && !has_v) return;
-  const uint32_t keys = DynamicSharedAddress(), values = keys + Tile::kOwnBytes;
-  const uint32_t others = values + Tile::kOwnBytes;
-  const auto fill = [&](int n, int stage) {
-    const int h = g * p.a.group + n / each, s = first + n % each * kQueries;
-    const uint32_t to = others + stage * 2 * Tile::kOtherBytes;
-    FillTile<kQueries, kFeatures>(to, RowOf<T>(p.a.q, p.a.q_steps, place.b, h, at.q + s),
-                                  p.a.q_steps.row, at.S - s, p.a.D, p.a.q_aligned);
-    FillTile<kQueries, kFeatures>(to + Tile::kOtherBytes,
-                                  RowOf<T>(p.grad_out, p.grad_out_steps, place.b, h, at.q + s),
-                                  p.grad_out_steps.row, at.S - s, p.a.E, p.grad_out_aligned);
-    if (thread < kQueries) {
-      const bool is_there = s + thread < at.S;
-      bases[stage][thread] = is_there ? BaseOf(p, place, h, s + thread) : 0;
-      deltas[stage][thread] = is_there ? *DeltaOf(p, place, h, s + thread) : 0;
-    }
-  };
-  FillTile<64, kFeatures>(keys, RowOf<T>(p.a.k, p.a.k_steps, place.b, g, at.k + top),
-                          p.a.k_steps.row, rows, p.a.D, p.a.k_aligned);
-  FillTile<64, kFeatures>(values, RowOf<T>(p.a.v, p.a.v_steps, place.b, g, at.k + top),
-                          p.a.v_steps.row, rows, p.a.E, p.a.v_aligned);
-  if (Tile::kStages == 2 && count > 0) fill(0, 0);
-  CommitCopies();
-  KeyGradients<kFeatures, Tile::kHasBoth> sums;
-  PairScores<T, kQueries, true> pairs;
-  const int row = 16 * warp + lane / 4, column = lane % 4 * 2;
-  for (int n = 0; n < count; ++n) {
-    const int stage = Tile::kStages == 2 ? n % 2 : 0;
-    const uint32_t queries = others + stage * 2 * Tile::kOtherBytes;
-    const uint32_t grads = queries + Tile::kOtherBytes;
-    if (Tile::kStages == 1) {
-      __syncthreads();  // nobody reads the tile before
-      fill(n, 0);
-      CommitCopies();
-    }
-    WaitForCopies<0>();
-    __syncthreads();
-    if (Tile::kStages == 2 && n + 1 < count) fill(n + 1, stage ^ 1);
-    CommitCopies();
-    const int s = first + n % each * kQueries, h = g * p.a.group + n / each;
-    const bool cut = s < all_first || s + kQueries > all_end;
-    MultiplyRows<T, kFeatures, kQueries>(pairs.weights, keys, queries);
-    MultiplyRows<T, kFeatures, kQueries>(pairs.grads, values, grads);
-    pairs.Set(p, place, h, top + row, s + column, bases[stage] + column, deltas[stage] + column,
-              cut);
-    if constexpr (Tile::kHasBoth) {
-      if (has_v) AddRows<T, kFeatures, kQueries>(sums.v, pairs.weights, grads);
-      if (has_k) AddRows<T, kFeatures, kQueries>(sums.k, pairs.grads, queries);
-    } else if (is_v) {
-      AddRows<T, kFeatures, kQueries>(sums.sums, pairs.weights, grads);
-    } else {
-      AddRows<T, kFeatures, kQueries>(sums.sums, pairs.grads, queries);
-    }
-  }
-  WaitForCopies<0>();
-  T* to_k = static_cast<T*>(p.grad_k) + p.grad_k_steps.At(place.b, g, at.k + top);
-  T* to_v = static_cast<T*>(p.grad_v) + p.grad_v_steps.At(place.b, g, at.k + top);
-  const auto scale = static_cast<float>(p.a.scale);
-  if constexpr (Tile::kHasBoth) {
-    if (has_k) WriteGradient<T, kFeatures>(sums.k, to_k, p.grad_k_steps.row, rows, p.a.D, scale);
-    if (has_v) WriteGradient<T, kFeatures>(sums.v, to_v, p.grad_v_steps.row, rows, p.a.E, 1);
-  } else if (is_v) {
-    WriteGradient<T, kFeatures>(sums.sums, to_v, p.grad_v_steps.row, rows, p.a.E, 1);
-  } else {
-    WriteGradient<T, kFeatures>(sums.sums, to_k, p.grad_k_steps.row, rows, p.a.D, scale);
-  }
+  if (PlaceKeys<kPacked>(p, item, kRows, &place)) GradeTileOfKeys<T, kFeatures>(p, place);
 }
 
 }  // namespace
