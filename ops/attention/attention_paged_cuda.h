@@ -18,6 +18,7 @@ namespace {
 template <typename T, typename C>
 __device__ void AddBadPages(const PagedView& p, const PagedPlace& at, const PagedKeys& keys, int g,
                             int rows, int part, float scale) {
+#pragma unroll 1
   for (int i = threadIdx.x; i < rows * p.E; i += 128) {
     const int r = at.row + i / p.E, e = i % p.E, s = r / p.group;
     float bad = 0;
@@ -28,15 +29,8 @@ __device__ void AddBadPages(const PagedView& p, const PagedPlace& at, const Page
       const float value = WidenCached(v[e]);
       if (!isfinite(value)) bad += value * scale;
     }
-    const PagedRow row = {at.first + s, g * p.group + r % p.group, part};
-    if (!isfinite(bad)) {
-      if (p.count == 1) {
-        T* to = static_cast<T*>(p.out) + p.out_steps.At(0, row.h, row.token) + e;
-        *to = Narrow<T>(Widen(*to) + bad);
-      } else {
-        p.parts[row.InParts(p) * p.E + e] += bad;
-      }
-    }
+    if (!isfinite(bad))
+      PagedTarget<T>(p, {at.first + s, g * p.group + r % p.group, part}).Add(e, bad);
   }
 }
 
@@ -73,20 +67,24 @@ __device__ __forceinline__ void AttendPart(const PagedView& p, const PagedPlace&
         is_there ? p.k_steps.At(place.page, g, place.place) : RowPlace::kNone,
         is_there ? p.v_steps.At(place.page, g, place.place) : RowPlace::kNone};
   };
-  const auto fill = [&](int n) {
+  const auto fill = [&](int n, auto at_once) {
+    constexpr int kAtOnce = decltype(at_once)::value;
     const uint32_t stage = ring + n % kStages * 2 * Tile::kKeyBytes;
     const RowPlace* from = places[n % (kStages + 1)];
-    FillPages<false, kFeatures>(stage, static_cast<const C*>(p.k), from, p.D, p.k_aligned);
-    FillPages<true, kFeatures>(stage + Tile::kKeyBytes, static_cast<const C*>(p.v), from, p.E,
-                               p.v_aligned);
+    FillPages<false, kFeatures, kAtOnce>(stage, static_cast<const C*>(p.k), from, p.D, p.k_aligned);
+    FillPages<true, kFeatures, kAtOnce>(stage + Tile::kKeyBytes, static_cast<const C*>(p.v), from,
+                                        p.E, p.v_aligned);
   };
+  // What runs once is not unrolled: a block that starts waits for its instructions.
+#pragma unroll 1
   for (int n = 0; n < kStages && n < count; ++n)
     if (thread < kPagedKeys) keep(n, look_up(n));
   FillQueries<T, kFeatures, kRows>(queries, p, at, g, rows);
   CommitCopies();
   __syncthreads();
+#pragma unroll 1
   for (int n = 0; n < kStages - 1; ++n) {
-    if (n < count) fill(n);
+    if (n < count) fill(n, std::integral_constant<int, 2>());
     CommitCopies();
   }
   WaitForCopies<kStages - 1>();
@@ -98,7 +96,7 @@ __device__ __forceinline__ void AttendPart(const PagedView& p, const PagedPlace&
   for (int n = 0; n < count; ++n) {
     WaitForCopies<kStages - 2>();
     __syncthreads();  // tile n is there, and nobody reads the one before
-    if (n + kStages - 1 < count) fill(n + kStages - 1);
+    if (n + kStages - 1 < count) fill(n + kStages - 1, std::integral_constant<int, 16>());
     CommitCopies();
     const bool is_next = thread < kPagedKeys && n + kStages < count;
     const KeyPlace next = is_next ? look_up(n + kStages) : KeyPlace{};
@@ -159,12 +157,13 @@ __device__ __forceinline__ void AttendPart(const PagedView& p, const PagedPlace&
       for (int w = 0; w < 4; ++w) shares[w][thread] *= share;
     }
     __syncthreads();
+#pragma unroll 1
     for (int i = thread; i < rows * p.E; i += 128) {
       const int r = i / p.E, e = i - r * p.E;
       float value = 0;
       for (int w = 0; w < 4; ++w)
         value += shares[w][r] * outs[(w * kSharedRows + r) * kFeatures + e];
-      WritePaged<T>(p, row_of(r), e, value);
+      PagedTarget<T>(p, row_of(r)).Write(e, value);
     }
   } else {
 #pragma unroll
@@ -175,12 +174,13 @@ __device__ __forceinline__ void AttendPart(const PagedView& p, const PagedPlace&
       const float wrong = is_wrong ? NAN : 0;
       const float share =
           EndPagedRow(p, row, mine.max[half] + wrong, mine.sum[half] + wrong) * v_scale;
+      const PagedTarget<T> target(p, row);
 #pragma unroll
       for (int n = 0; n < kFeatures / 8; ++n)
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           const int e = 8 * n + lane % 4 * 2 + c;
-          if (e < p.E) WritePaged<T>(p, row, e, mine.out[n][2 * half + c] * share);
+          if (e < p.E) target.Write(e, mine.out[n][2 * half + c] * share);
         }
     }
   }

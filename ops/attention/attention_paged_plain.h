@@ -70,9 +70,10 @@ __global__ __launch_bounds__(128) void AttendPagesPlainly(const __grid_constant_
   for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(~0u, sum, by);
   if (__any_sync(~0u, is_wrong)) max = sum = NAN;
   const float share = EndPagedRow(p, {token, h, 0}, max, sum) * v_scale;
+  const PagedTarget<float> target(p, {token, h, 0});
 #pragma unroll
   for (int i = 0; i < kPlainFeatures / 32; ++i)
-    if (lane + 32 * i < p.E) WritePaged<float>(p, {token, h, 0}, lane + 32 * i, out[i] * share);
+    if (lane + 32 * i < p.E) target.Write(lane + 32 * i, out[i] * share);
 }
 
 }  // namespace

@@ -24,8 +24,9 @@ struct PagedTile {
   static constexpr uint32_t kQueries = kKeeps && kIsWide ? (kStages - 1) * 2 * kKeyBytes : 0;
 };
 
-// Rows of keys, or of values (kValues), to a stage, zeroes where there is none.
-template <bool kValues, int kFeatures, typename C>
+// Rows of keys, or of values (kValues), to a stage, zeroes where there is none; kAtOnce of a
+// thread's copies stand side by side.
+template <bool kValues, int kFeatures, int kAtOnce, typename C>
 __device__ void FillPages(uint32_t to, const C* cache, const RowPlace* rows, int width,
                           bool aligned) {
   constexpr int kEach = 16 / sizeof(C), kPieces = kFeatures / kEach;
@@ -40,7 +41,7 @@ __device__ void FillPages(uint32_t to, const C* cache, const RowPlace* rows, int
     return left > 0 ? at : RowPlace::kNone;
   };
   if (aligned) {
-#pragma unroll
+#pragma unroll kAtOnce
     for (int i = 0; i < kPagedKeys * kPieces / 128; ++i) {
       const int row = first + 128 / kPieces * i;
       const int64_t at = place(row);

@@ -121,14 +121,29 @@ __device__ inline float EndPagedRow(const PagedView& p, const PagedRow& row, flo
   }
   return share;
 }
+// Where a row's values go.
 template <typename T>
-__device__ void WritePaged(const PagedView& p, const PagedRow& row, int e, float value) {
-  if (p.count == 1) {
-    static_cast<T*>(p.out)[p.out_steps.At(0, row.h, row.token) + e] = Narrow<T>(value);
-  } else {
-    p.parts[row.InParts(p) * p.E + e] = value;
+struct PagedTarget {
+  T* out;
+  float* part;  // nullptr: to out
+  __device__ PagedTarget(const PagedView& p, const PagedRow& row)
+      : out(static_cast<T*>(p.out) + p.out_steps.At(0, row.h, row.token)),
+        part(p.count == 1 ? nullptr : p.parts + row.InParts(p) * p.E) {}
+  __device__ void Write(int e, float value) const {
+    if (part) {
+      part[e] = value;
+    } else {
+      out[e] = Narrow<T>(value);
+    }
   }
-}
+  __device__ void Add(int e, float value) const {
+    if (part) {
+      part[e] += value;
+    } else {
+      out[e] = Narrow<T>(Widen(out[e]) + value);
+    }
+  }
+};
 
 template <typename C>
 __device__ float WidenCached(C v) {
