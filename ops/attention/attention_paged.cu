@@ -8,17 +8,11 @@
 namespace anyop::cuda {
 namespace {
 
-// Of tensors (tokens, heads, features) or (tokens, heads).
-Steps StepsOfTokens(const AnyopTensor& x) { return {0, x.strides[1], x.strides[0]}; }
-Steps StepsOfPages(const AnyopTensor& x) { return {x.strides[0], x.strides[2], x.strides[1]}; }
-
-// Whether all rows lie as 16 bytes and their multiples.
-bool HasAlignedPages(const AnyopTensor& x) {
-  const int64_t per = 128 / x.dtype_bits;
-  bool aligned = IsAligned(static_cast<const char*>(x.data), 16) && x.shape[x.ndim - 1] % per == 0;
-  for (int d = 0; d < x.ndim - 1; ++d) aligned &= x.strides[d] % per == 0 || x.shape[d] <= 1;
-  return aligned;
+// Of tensors (tokens, heads, features) or (tokens, heads), `each` tokens a sequence.
+Steps StepsOfTokens(const AnyopTensor& x, int64_t each) {
+  return {each * x.strides[0], x.strides[1], x.strides[0]};
 }
+Steps StepsOfPages(const AnyopTensor& x) { return {x.strides[0], x.strides[2], x.strides[1]}; }
 
 template <typename T>
 const T* DataOf(const AnyopTensor* x) {
@@ -35,8 +29,10 @@ PagedView ViewOfPages(const AttentionPagedArgs& args) {
   p.v_scale_step = args.v_scale ? args.v_scale->strides[0] : 0;
   p.table = DataOf<int32_t>(args.page_table), p.lengths = DataOf<int32_t>(args.seqlens_k);
   p.cu_q = DataOf<int32_t>(args.cu_seqlens_q);
-  p.q_steps = StepsOfTokens(*args.q), p.out_steps = StepsOfTokens(*args.out);
-  if (args.lse) p.lse_steps = StepsOfTokens(*args.lse);
+  const int64_t of_each = args.cu_seqlens_q ? args.S : args.B > 0 ? args.S / args.B : 0;
+  p.each = static_cast<int>(of_each);
+  p.q_steps = StepsOfTokens(*args.q, of_each), p.out_steps = StepsOfTokens(*args.out, of_each);
+  if (args.lse) p.lse_steps = StepsOfTokens(*args.lse, of_each);
   p.k_steps = StepsOfPages(*args.k_cache), p.v_steps = StepsOfPages(*args.v_cache);
   p.places = CountPlaces(args);
   p.B = static_cast<int>(args.B), p.S = static_cast<int>(args.S), p.H = static_cast<int>(args.H);

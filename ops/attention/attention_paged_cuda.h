@@ -198,7 +198,7 @@ __global__ __launch_bounds__(128, kFeatures == 256
     if (part == 0) FillPagesWithNan<T>(p, g, blockIdx.x, gridDim.x);
     return;
   }
-  PagedPlace at = FindPaged(p, blockIdx.x);
+  PagedPlace at = FindPaged(p, blockIdx.x, kPagedRows);
   if (at.is_wrong) at.T = 0;
   if (!at.is_there || (part > 0 && int64_t{part} * p.part >= at.T)) return;
   if (at.rows <= kSharedRows) {

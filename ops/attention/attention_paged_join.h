@@ -11,16 +11,18 @@ namespace {
 __device__ inline float LargerOrNan(float a, float b) { return a <= b || b != b ? b : a; }
 
 // A block has a token, blockIdx.x, its warps four of the heads.
-template <typename T>
+template <typename T, int kFeatures = kPlainFeatures>
 __global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ PagedView p) {
   WaitForWork();
   if (p.cu_q && !AreInOrder<128>(p.cu_q, p.B, p.S)) return;
   const int token = static_cast<int>(blockIdx.x),
             h = static_cast<int>(blockIdx.y) * 4 + threadIdx.x / 32;
   if (h >= p.H) return;
-  const int lane = threadIdx.x % 32, b = SequenceOf(p, token), length = b < 0 ? 0 : p.lengths[b];
+  const int lane = threadIdx.x % 32, b = SequenceOf(p, token);
+  const int64_t length = p.LengthOf(b);
   const bool has_parts = length > 0 && length <= p.places;  // else one
-  const int64_t count = has_parts ? (static_cast<uint32_t>(length) + p.part - 1) / p.part : 1;
+  const int64_t count =
+      has_parts ? (static_cast<uint32_t>(length) + p.part - 1) / static_cast<uint32_t>(p.part) : 1;
   const auto at = [&](int64_t part) { return (part * p.S + token) * p.H + h; };
   const float sink = p.sinks ? p.sinks[h] * 1.44269504088896340736f : -INFINITY;
   const auto lse_of = [&](int64_t part) {
@@ -33,7 +35,7 @@ __global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ PagedVi
     most = LargerOrNan(most, lse);
   }
   const float base = most == -INFINITY ? 0 : most;
-  float sum = 0, values[kPlainFeatures / 32] = {};
+  float sum = 0, values[kFeatures / 32] = {};
   for (int64_t i = 0; i < count; i += 32) {
     const float mine = PowerOfTwo(lse_of(i + lane) - base);
     const int here = static_cast<int>(std::min<int64_t>(count - i, 32));
@@ -43,7 +45,7 @@ __global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ PagedVi
       const float* part = p.parts + at(i + n) * p.E;
       sum += weight;
 #pragma unroll
-      for (int k = 0; k < kPlainFeatures / 32; ++k) {
+      for (int k = 0; k < kFeatures / 32; ++k) {
         const float value = lane + 32 * k < p.E ? part[lane + 32 * k] : 0;
         if (weight != 0) values[k] = MulAdd(weight, value, values[k]);
       }
@@ -51,12 +53,12 @@ __global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ PagedVi
   }
   const float total = sum + (p.sinks ? PowerOfTwo(sink - base) : 0);
   const float share = sum == 0 ? 0 : 1 / total;
-  T* to = static_cast<T*>(p.out) + p.out_steps.At(0, h, token);
+  T* to = static_cast<T*>(p.out) + p.At(p.out_steps, h, token);
 #pragma unroll
-  for (int k = 0; k < kPlainFeatures / 32; ++k)
+  for (int k = 0; k < kFeatures / 32; ++k)
     if (lane + 32 * k < p.E) to[lane + 32 * k] = Narrow<T>(share == 0 ? 0 : values[k] * share);
   if (p.lse && lane == 0)
-    p.lse[p.lse_steps.At(0, h, token)] = (base + log2f(total)) * 0.69314718055994530942f;
+    p.lse[p.At(p.lse_steps, h, token)] = (base + log2f(total)) * 0.69314718055994530942f;
 }
 
 }  // namespace

@@ -20,9 +20,9 @@ __global__ __launch_bounds__(128) void AttendPagesPlainly(const __grid_constant_
   const int lane = threadIdx.x % 32;
   PagedPlace at = {};
   at.b = SequenceOf(p, token);
-  at.first = p.cu_q ? StartOf(p.cu_q, p.B, p.S, at.b + 1) : at.b * (p.S / p.B);
-  at.S = (p.cu_q ? StartOf(p.cu_q, p.B, p.S, at.b + 2) : at.first + p.S / p.B) - at.first;
-  at.T = at.b < 0 ? 0 : p.lengths[at.b];
+  at.first = p.cu_q ? StartOf(p.cu_q, p.B, p.S, at.b + 1) : at.b * p.each;
+  at.S = (p.cu_q ? StartOf(p.cu_q, p.B, p.S, at.b + 2) : at.first + p.each) - at.first;
+  at.T = static_cast<int>(p.LengthOf(at.b));
   bool is_wrong = at.T < 0 || at.T > p.places;
   if (is_wrong) at.T = 0;
   const PagedKeys keys = {at.T - at.S, p.left, p.right, 0, at.T};

@@ -15,15 +15,23 @@ struct PagedView {
   float *lse, *parts, *parts_lse;  // nullptr: not wanted; one part
   const float *sinks, *slopes, *k_scale, *v_scale;
   const int32_t *table, *lengths, *cu_q;
-  Steps q_steps, out_steps, lse_steps;  // of tokens and heads
+  const int32_t* indices;  // M rows of each sequence, page * P + place, -1: none; no table
+  Steps q_steps, out_steps, lse_steps;  // batch: of `each` tokens, row: of tokens
   Steps k_steps, v_steps;               // batch: of pages, row: of places
   int64_t k_scale_step, v_scale_step;
   int64_t places;  // that the pages of a sequence hold
   int B, S, H, G, group, D, E, N, P, M;
+  int each;                // tokens of a sequence; all where cu_q says where each begins
   int tiles, count, part;  // tiles of rows; parts, and keys of one
   int left, right;
   float scale, softcap;
   bool q_aligned, k_aligned, v_aligned;
+
+  __device__ int64_t At(const Steps& steps, int h, int64_t token) const {
+    const int b = static_cast<int>(token) / each;
+    return steps.At(b, h, token - int64_t{b} * each);
+  }
+  __device__ int64_t LengthOf(int b) const { return b < 0 ? 0 : lengths ? lengths[b] : places; }
 };
 
 constexpr int kPagedRows = 64, kPagedKeys = 64, kSharedRows = 16;
@@ -34,7 +42,8 @@ struct PagedPlace {
   bool is_there, is_wrong;
 };
 
-__device__ inline PagedPlace FindPaged(const PagedView& p, int tile) {
+// Tiles of so many rows.
+__device__ inline PagedPlace FindPaged(const PagedView& p, int tile, int rows) {
   PagedPlace at = {};
   int end = 0;
   if (p.cu_q) {
@@ -42,7 +51,7 @@ __device__ inline PagedPlace FindPaged(const PagedView& p, int tile) {
     while (high - low > 1) {
       const int i = (low + high) / 2;
       const int64_t start = StartOf(p.cu_q, p.B, p.S, i);
-      if (start * p.group / kPagedRows + i <= tile) {
+      if (start * p.group / rows + i <= tile) {
         low = i;
       } else {
         high = i;
@@ -50,14 +59,14 @@ __device__ inline PagedPlace FindPaged(const PagedView& p, int tile) {
     }
     at.b = low > p.B ? -1 : low - 1;
     at.first = StartOf(p.cu_q, p.B, p.S, low), end = StartOf(p.cu_q, p.B, p.S, low + 1);
-    tile -= static_cast<int>(int64_t{at.first} * p.group / kPagedRows) + low;
+    tile -= static_cast<int>(int64_t{at.first} * p.group / rows) + low;
   } else {
-    const int each = p.S / p.B, tiles = (each * p.group + kPagedRows - 1) / kPagedRows;
-    at.b = tile / tiles, at.first = at.b * each, end = at.first + each;
+    const int tiles = (p.each * p.group + rows - 1) / rows;
+    at.b = tile / tiles, at.first = at.b * p.each, end = at.first + p.each;
     tile -= at.b * tiles;
   }
-  at.S = end - at.first, at.rows = at.S * p.group, at.row = tile * kPagedRows;
-  at.T = at.b >= 0 ? p.lengths[at.b] : 0;
+  at.S = end - at.first, at.rows = at.S * p.group, at.row = tile * rows;
+  at.T = static_cast<int>(p.LengthOf(at.b));
   at.is_there = at.row < at.rows;
   at.is_wrong = at.T < 0 || at.T > p.places;
   return at;
@@ -86,6 +95,10 @@ struct RowPlace {
 };
 __device__ inline KeyPlace PlaceOfKey(const PagedView& p, const PagedPlace& at, int t, int end) {
   if (t >= end) return {-1, 0, false};
+  if (p.indices) {
+    const int row = p.indices[int64_t{at.b} * p.M + t];
+    return {row < 0 ? row : row / p.P, row < 0 ? 0 : row % p.P, row != -1};
+  }
   const int page = t / p.P;
   return {p.table[int64_t{at.b} * p.M + page], t - page * p.P, true};
 }
@@ -117,7 +130,7 @@ __device__ inline float EndPagedRow(const PagedView& p, const PagedRow& row, flo
   if (!is_whole) {
     p.parts_lse[row.InParts(p)] = lse;
   } else if (p.lse) {
-    p.lse[p.lse_steps.At(0, row.h, row.token)] = lse * 0.69314718055994530942f;
+    p.lse[p.At(p.lse_steps, row.h, row.token)] = lse * 0.69314718055994530942f;
   }
   return share;
 }
@@ -127,7 +140,7 @@ struct PagedTarget {
   T* out;
   float* part;  // nullptr: to out
   __device__ PagedTarget(const PagedView& p, const PagedRow& row)
-      : out(static_cast<T*>(p.out) + p.out_steps.At(0, row.h, row.token)),
+      : out(static_cast<T*>(p.out) + p.At(p.out_steps, row.h, row.token)),
         part(p.count == 1 ? nullptr : p.parts + row.InParts(p) * p.E) {}
   __device__ void Write(int e, float value) const {
     if (part) {
@@ -158,15 +171,15 @@ template <typename T>
 __device__ void FillPagesWithNan(const PagedView& p, int g, int begin, int step) {
   for (int64_t token = begin; token < p.S; token += step)
     for (int h = g * p.group; h < (g + 1) * p.group; ++h) {
-      T* to = static_cast<T*>(p.out) + p.out_steps.At(0, h, token);
+      T* to = static_cast<T*>(p.out) + p.At(p.out_steps, h, token);
       for (int e = threadIdx.x; e < p.E; e += blockDim.x) to[e] = Narrow<T>(NAN);
-      if (p.lse && threadIdx.x == 0) p.lse[p.lse_steps.At(0, h, token)] = NAN;
+      if (p.lse && threadIdx.x == 0) p.lse[p.At(p.lse_steps, h, token)] = NAN;
     }
 }
 
 // The sequence of a token, -1 for none.
 __device__ inline int SequenceOf(const PagedView& p, int token) {
-  if (!p.cu_q) return token / (p.S / p.B);
+  if (!p.cu_q) return token / p.each;
   int low = 0, high = p.B + 2;
   while (high - low > 1) {
     const int i = (low + high) / 2;
@@ -177,6 +190,16 @@ __device__ inline int SequenceOf(const PagedView& p, int token) {
     }
   }
   return low > p.B ? -1 : low - 1;
+}
+
+// ---- host ----
+
+// Whether all rows lie as 16 bytes and their multiples.
+inline bool HasAlignedPages(const AnyopTensor& x) {
+  const int64_t per = 128 / x.dtype_bits;
+  bool aligned = IsAligned(static_cast<const char*>(x.data), 16) && x.shape[x.ndim - 1] % per == 0;
+  for (int d = 0; d < x.ndim - 1; ++d) aligned &= x.strides[d] % per == 0 || x.shape[d] <= 1;
+  return aligned;
 }
 
 }  // namespace
