@@ -41,6 +41,7 @@ WITHOUT = {
             "merge_states",
             "attention_varlen_with_lse",
             "attention_paged",
+            "mla_decode",
         ),
         "two results",
     ),

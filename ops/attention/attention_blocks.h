@@ -49,6 +49,8 @@ class Attention {
     rows_ = block_rows_ * block_heads_;
     const int64_t keys = std::clamp<int64_t>(kInPlace / (rows_ * widest) / 16 * 16, 32, kKeys);
     keys_ = std::min(args.T, RoundUp(EvenBlock(args.T, keys), 16));
+    const PagedCache& pages = args.pages;
+    one_tensor_ = pages.table && args.k == args.v && !pages.k_scale && !pages.v_scale;
     head_blocks_ = CeilDiv(group, block_heads_);
     row_blocks_ = CeilDiv(args.S, block_rows_);
     scale_ = static_cast<T>(args.scale * kLog2E);  // see softmax_block.h
@@ -59,26 +61,28 @@ class Attention {
   }
 
   // Of the memory that Run needs.
-  int64_t CountBytes() const {
-    return CountLanes(CountTasks()) * LaneSize() * static_cast<int64_t>(sizeof(T));
-  }
+  int64_t CountBytes() const { return CountLanes(CountTasks()) * CountLaneBytes(); }
 
   void Run(AnyopCall* call, void* memory) const {
-    const int64_t tasks = CountTasks(), lane_size = LaneSize();
+    const int64_t tasks = CountTasks(), bytes = CountLaneBytes();
     ForTasks(call, tasks, CountLanes(tasks), [&](int64_t lane, int64_t task) {
-      int64_t size;
-      RunTask(TaskAt(task), LaneAt(static_cast<T*>(memory) + lane * lane_size, &size));
+      RunTask(task, static_cast<char*>(memory) + lane * bytes);
     });
   }
 
- private:
+  // The same task by task, for who shares out those of many problems.
   int64_t CountTasks() const { return args_.B * args_.G * head_blocks_ * row_blocks_; }
-  int64_t LaneSize() const {
+  int64_t CountLaneBytes() const {
     int64_t size = 0;
     LaneAt(nullptr, &size);
-    return size;
+    return size * static_cast<int64_t>(sizeof(T));
+  }
+  void RunTask(int64_t task, void* lane) const {
+    int64_t size;
+    RunTask(TaskAt(task), LaneAt(static_cast<T*>(lane), &size));
   }
 
+ private:
   struct Lane {
     T* q;  // rows by D, or D by rows when the scores lie by key
     T* q_rows;
@@ -110,11 +114,12 @@ class Attention {
       return at;
     };
     const int64_t bias = !biased_ ? 0 : own_bias_ ? rows_ * keys_ : keys_;
-    const Lane lane = {
-        take(rows_ * args_.D), take(rows_ * args_.D), take(keys_ * args_.D),
-        take(keys_ * args_.E), take(rows_ * keys_),   take(bias),
-        take(rows_ * args_.E), take(rows_),           take(rows_),
-        take(rows_),           take(rows_),           take(cuts_ ? keys_ * args_.E : 0)};
+    const Lane lane = {take(rows_ * args_.D), take(rows_ * args_.D),
+                       take(keys_ * args_.D), take(one_tensor_ ? 0 : keys_ * args_.E),
+                       take(rows_ * keys_),   take(bias),
+                       take(rows_ * args_.E), take(rows_),
+                       take(rows_),           take(rows_),
+                       take(rows_),           take(cuts_ ? keys_ * args_.E : 0)};
     *size = used;
     return lane;
   }
@@ -184,7 +189,9 @@ class Attention {
         lane.sum, lane.out, E, keys.first});
     if (E == 0) return;
     const BlasView<T> weights = {lane.scores, keys.by_key, keys.by_key ? rows : keys.count};
-    const BlasView<T> v = Rows(*args_.v, task, keys.t, keys.count, E, lane.v);
+    // Of one tensor they were gathered for the scores.
+    const BlasView<T> v = one_tensor_ ? BlasView<T>{lane.k, false, args_.D}
+                                      : Rows(*args_.v, task, keys.t, keys.count, E, lane.v);
     const bool cleaned = (cut || cut_left) && Clean(v, keys.count, lane.clean);
     Multiply<T>(*blas_, {rows, E, keys.count}, weights,
                 cleaned ? BlasView<T>{lane.clean, false, E} : v, T(!keys.first), lane.out, E);
@@ -257,8 +264,7 @@ class Attention {
                         T* scratch) const {
     const PagedCache& pages = args_.pages;
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t page = pages.table[(t + i) / pages.places], place = (t + i) % pages.places;
-      const int64_t at = page * x.strides[0] + place * x.strides[1] + g * x.strides[2];
+      const int64_t at = pages.RowOf(x, t + i) + g * x.strides[2];
       Read(AnyopDtypeOf(&x), x.data, at, length, scratch + i * length);
     }
     const AnyopTensor* scale = &x == args_.k ? pages.k_scale : pages.v_scale;
@@ -327,6 +333,7 @@ class Attention {
   int64_t block_rows_, block_heads_, rows_, keys_, head_blocks_, row_blocks_;
   bool biased_, own_bias_;  // by a mask or slopes, which differ between the rows of a task
   bool cuts_;               // a query does not see every key
+  bool one_tensor_;         // of keys and values
   T scale_;
 };
 
@@ -334,6 +341,32 @@ inline void* TakeMemory(AnyopCall* call, int64_t bytes) {
   void* memory = call->workspace(call, bytes);
   if (!memory) call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
   return memory;
+}
+
+// Problems 0 to count - 1, which have as many tasks each: threads take any task of any of them.
+// with(i, visit) calls visit(problem).
+template <typename T, typename With>
+int32_t AttendTogether(int64_t count, const With& with, AnyopCall* call) {
+  const Blas* blas = nullptr;
+  if (const int32_t status = GetBlas(call, &blas)) return status;
+  int64_t tasks = 0, bytes = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    with(i, [&](const AttentionProblem& problem) {
+      const Attention<T> attention(problem, blas);
+      tasks = attention.CountTasks();
+      bytes = std::max(bytes, attention.CountLaneBytes());
+    });
+  }
+  const int64_t lanes = CountLanes(count * tasks);
+  void* memory = TakeMemory(call, lanes * bytes);
+  if (!memory) return kAnyopOutOfMemory;
+  ForTasks(call, count * tasks, lanes, [&](int64_t lane, int64_t index) {
+    with(index / tasks, [&](const AttentionProblem& problem) {
+      void* own = static_cast<char*>(memory) + lane * bytes;
+      Attention<T>(problem, blas).RunTask(index % tasks, own);
+    });
+  });
+  return kAnyopOk;
 }
 
 }  // namespace anyop

@@ -8,21 +8,16 @@
 
 namespace anyop {
 
-// Tokens first to end of (tokens, heads) or (tokens, heads, features) as (1, heads, tokens, ...).
+// Tokens of (tokens, heads) or (tokens, heads, features) as (1, heads, tokens, ...).
 class HeadsFirst {
  public:
+  // Tokens first to end.
   HeadsFirst(const AnyopTensor* packed, int64_t first, int64_t end) {
-    if (!packed) return;
-    tensor_ = *packed;
-    const int features = packed->ndim - 1;
-    shape_[0] = 1, shape_[1] = packed->shape[1], shape_[2] = end - first;
-    strides_[0] = 0, strides_[1] = packed->strides[1], strides_[2] = packed->strides[0];
-    if (features == 2) shape_[3] = packed->shape[2], strides_[3] = packed->strides[2];
-    tensor_.ndim = packed->ndim + 1, tensor_.shape = shape_, tensor_.strides = strides_;
-    if (tensor_.data) {
-      tensor_.data =
-          static_cast<char*>(tensor_.data) + first * strides_[2] * (tensor_.dtype_bits / 8);
-    }
+    if (packed) Set(*packed, 0, end - first, first * packed->strides[0]);
+  }
+  // All tokens of sequence b of (sequences, tokens, heads, ...).
+  HeadsFirst(const AnyopTensor* batch, int64_t b) {
+    if (batch) Set(*batch, 1, batch->shape[1], b * batch->strides[0]);
   }
   HeadsFirst(const HeadsFirst&) = delete;
 
@@ -30,6 +25,18 @@ class HeadsFirst {
   AnyopTensor* get() { return tensor_.ndim ? &tensor_ : nullptr; }
 
  private:
+  // tokens: which dimension they are; offset in elements.
+  void Set(const AnyopTensor& x, int tokens, int64_t count, int64_t offset) {
+    const int64_t *shape = x.shape + tokens, *strides = x.strides + tokens;
+    tensor_ = x;
+    tensor_.ndim = x.ndim - tokens + 1, tensor_.shape = shape_, tensor_.strides = strides_;
+    shape_[0] = 1, shape_[1] = shape[1], shape_[2] = count;
+    strides_[0] = 0, strides_[1] = strides[1], strides_[2] = strides[0];
+    if (tensor_.ndim == 4) shape_[3] = shape[2], strides_[3] = strides[2];
+    if (tensor_.data)
+      tensor_.data = static_cast<char*>(tensor_.data) + offset * (tensor_.dtype_bits / 8);
+  }
+
   int64_t shape_[4] = {}, strides_[4] = {};
   AnyopTensor tensor_ = {};
 };

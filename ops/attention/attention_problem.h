@@ -29,11 +29,17 @@ struct KeyWindow {
   bool Cuts(int64_t S) const { return S > 0 && (First(S - 1) > 0 || End(0) < T); }
 };
 
-// Keys and values in pages (pages, places, groups, features) of a cache.
+// Keys and values in pages (pages, places, groups, features) of a cache. Where they are one tensor,
+// the values are the first numbers of the keys.
 struct PagedCache {
   const int32_t* table = nullptr;  // of a sequence: its pages in order; nullptr: no pages
   int64_t places = 0;              // of a page
   const AnyopTensor *k_scale = nullptr, *v_scale = nullptr;  // one for each group, or none
+
+  // Of key t, in elements of a tensor whose first dimensions are pages and places.
+  int64_t RowOf(const AnyopTensor& x, int64_t t) const {
+    return table[t / places] * x.strides[0] + t % places * x.strides[1];
+  }
 };
 
 struct AttentionProblem {
@@ -50,10 +56,13 @@ KeyWindow WindowOf(const Args& args) {
 }
 
 // Without features all scores are 0, whatever their factor.
+inline double ScaleOr(const AnyopOptionalFloat& scale, int64_t D) {
+  if (D == 0) return 1;
+  return scale.has ? scale.value : 1 / std::sqrt(static_cast<double>(D));
+}
 template <typename Args>
 double ScaleOf(const Args& args) {
-  if (args.D == 0) return 1;
-  return args.scale.has ? args.scale.value : 1 / std::sqrt(static_cast<double>(args.D));
+  return ScaleOr(args.scale, args.D);
 }
 
 template <typename Args>
@@ -61,6 +70,17 @@ AttentionProblem ProblemOf(const Args& args, const AnyopTensor* lse) {
   return {args.q,   args.k, args.v, args.mask,      args.sinks,    args.alibi_slopes,
           args.out, lse,    args.B, args.H,         args.G,        args.S,
           args.T,   args.D, args.E, WindowOf(args), ScaleOf(args), args.softcap};
+}
+
+// Queries (1, heads, tokens, W) whose heads all read the same keys, rows of W numbers of a cache;
+// the values are the first numbers of the keys, as many as out has.
+inline AttentionProblem LatentProblem(const AnyopTensor* q, const AnyopTensor* cache,
+                                      const AnyopTensor* sinks, const AnyopTensor* out,
+                                      const AnyopTensor* lse, const KeyWindow& window,
+                                      const AnyopOptionalFloat& scale, const PagedCache& pages) {
+  const int64_t H = q->shape[1], S = q->shape[2], W = q->shape[3];
+  return {q, cache,    cache, nullptr,       sinks,  nullptr,           out, lse,  1, H, 1,
+          S, window.T, W,     out->shape[3], window, ScaleOr(scale, W), 0,   pages};
 }
 
 inline int32_t CheckSoftcap(AnyopCall* call, double softcap) {

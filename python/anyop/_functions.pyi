@@ -256,7 +256,8 @@ def attention_paged(
                    itself alone; 0: the kernel chooses. The CPU splits none.
     Returns        out: (S, H, E), new unless given, dtype of q; lse: (S, H), new unless given, dtype
                    float32, made only when wanted, natural logarithm of the sum of all weights before
-                   they are divided by it, sinks included; -inf where that is 0.
+                   they are divided by it, sinks included; -inf where that is 0. On a device it runs on
+                   the current stream, and never waits.
     Requires       G > 0; H % G == 0; -1 <= window_left; 0 <= split_size.
     Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
                    kernel.
@@ -1810,6 +1811,49 @@ def merge_states(
               -inf counts for nothing, whatever its out; 0 and -inf where all are
     Source    the rule by which Milakov & Gimelshein 2018, arXiv:1805.02867, and FlashAttention join
               blocks of keys; flashinfer.merge_states
+    """
+    ...
+
+def mla_decode(
+    q: Array,
+    cache: Array,
+    page_table: Array,
+    seqlens_k: Array,
+    R: int = 512,
+    *,
+    scale: float | None = None,
+    causal: bool = True,
+    split_size: int = 0,
+    out: Array | None = None,
+    lse: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """Multi-head latent attention, absorbed: all heads of a token read the same rows of a paged cache, as keys and, cut to R numbers, as values.
+
+    q:           (B, S, H, W) float32, float16 or bfloat16, last dimension contiguous; S queries of each
+                 of the B sequences, their latent part first, multiplied with the heads' own matrices
+                 before.
+    cache:       (N, P, W) dtype of q, last dimension contiguous; N pages of P places, a row of W
+                 numbers in each: the R of the latent, then those of the rotated key.
+    page_table:  (B, M) int32, contiguous; the pages of each sequence, in order; those behind its end
+                 are not looked at.
+    seqlens_k:   (B,) int32, contiguous; keys of each sequence, up to M*P.
+    R:           int, default 512; numbers of a row that are its value, 512 of DeepSeek's 576.
+    scale:       float or None, default None; factor of the scores; None: 1 / sqrt(W). DeepSeek's is
+                 that of its heads before absorption, 1 / sqrt(128 + 64).
+    causal:      bool, default True; queries attend to keys up to their own only.
+    split_size:  int, default 0; keys of a part where a sequence is split, so that its bits depend on
+                 itself alone; 0: the kernel chooses. The CPU splits none.
+    Returns      out: (B, S, H, R), new unless given, dtype of q; lse: (B, S, H), new unless given,
+                 dtype float32, made only when wanted, natural logarithm of the sum of all weights
+                 before they are divided by it, in q's order; -inf where that is 0.
+    Requires     0 < R; R <= W; 0 <= split_size.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     p[b,s,h,t] = softmax_t(scale * sum_w q[b,s,h,w] * row[b,t,w]); out[b,s,h,r] = sum_t
+                 p[b,s,h,t] * row[b,t,r], r < R; row[b,t] = cache[page_table[b, t // P], t % P], t <
+                 seqlens_k[b]; the last query of a sequence lies at its last key
+    Source       DeepSeek-AI 2024, arXiv:2405.04434, section 2.1; FlashMLA's flash_mla_with_kvcache;
+                 block by block as in Milakov & Gimelshein 2018, arXiv:1805.02867
     """
     ...
 
