@@ -17,7 +17,7 @@ def test_code_of_the_page():
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)
     # torch_attention_test.py has the other.
     own = [block for block in blocks if "transformers" not in block]
-    assert (len(blocks), len(own)) == (4, 3)
+    assert (len(blocks), len(own)) == (5, 4)
     names: dict = {}
     for block in own:
         exec(compile(block, str(PAGE), "exec"), names)

@@ -244,6 +244,8 @@ def test_shapes_are_accepted_exactly_when_they_fit(subject):
                 continue  # a table without rows has no good index
             refused += 1
             assert not fits, f"{shapes} {point.attributes} fit, but: {error}"
+        except IndexError as error:  # a cache without places has no good slot
+            assert fits and str(error).endswith("< 0"), error
         else:
             assert fits, f"{shapes} {point.attributes} were accepted"
     assert accepted >= 20 and accepted + refused >= 120

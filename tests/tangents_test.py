@@ -60,7 +60,7 @@ WITHOUT = {
         "for inference: no gradient either",
     ),
     "linear_wgrad_accumulate": "it is a gradient",
-    "append_kv": "it copies into a cache",
+    **dict.fromkeys(("append_kv", "append_latent"), "it copies into a cache"),
     "conv_bias_act": "the slope of its relu is no operator of its own",
     "linear_gated": "multiplies two halves, as silu_and_mul",
 }

@@ -2,8 +2,6 @@
 // Attention over packed sequences: each of them as a problem of its own.
 #pragma once
 
-#include <limits>
-
 #include "attention_problem.h"
 
 namespace anyop {
@@ -145,11 +143,10 @@ int32_t CheckPacked(AnyopCall* call, const Args& args) {
   return CheckPlaces(call, "cu_seqlens_k", *args.cu_seqlens_k, args.T);
 }
 
-// Keys that the pages of a sequence hold. Sizes of tensors without elements may be anything.
+// Keys that the pages of a sequence hold.
 template <typename Args>
 int64_t CountPlaces(const Args& args) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  return args.P > 0 && args.M > kMost / args.P ? kMost : args.M * args.P;
+  return CountPlaces(args.M, args.P);
 }
 
 // Lengths that their pages hold, and pages that are there.

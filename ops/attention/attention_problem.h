@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 
 #include "anyop/kernel.h"
 
@@ -41,6 +42,12 @@ struct PagedCache {
     return table[t / places] * x.strides[0] + t % places * x.strides[1];
   }
 };
+
+// Sizes of tensors without elements may be anything.
+inline int64_t CountPlaces(int64_t pages, int64_t places) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  return places > 0 && pages > kMost / places ? kMost : pages * places;
+}
 
 struct AttentionProblem {
   const AnyopTensor *q, *k, *v, *mask, *sinks, *slopes, *out, *lse;  // lse: nullptr if not wanted

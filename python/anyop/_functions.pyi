@@ -87,6 +87,30 @@ def append_kv(
     """
     ...
 
+def append_latent(
+    cache: Array,
+    latent: Array,
+    rope: Array,
+    slots: Array,
+) -> None:
+    """Write the latent rows of new tokens to their places in a paged cache, as mla_decode reads them.
+
+    cache:    (N, P, W) float32, float16 or bfloat16, last dimension contiguous, written; N pages of P
+              places, a row of W numbers in each, of any of the dtypes.
+    latent:   (T, R) float32, float16 or bfloat16, last dimension contiguous; the first R numbers of the
+              rows of T tokens.
+    rope:     (T, W-R) dtype of latent, last dimension contiguous; the others, the rotated key.
+    slots:    (T,) int32 or int64, contiguous; page * P + place of each token, each at most once; -1:
+              none.
+    Returns   None; cache written in place.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  cache[slots[t] // P, slots[t] % P] = [latent[t], rope[t]]; a token whose slot is -1 is
+              skipped
+    Source    vLLM's concat_and_cache_mla; flashinfer.append_paged_mla_kv_cache. A slot outside is an
+              error
+    """
+    ...
+
 def attention(
     q: Array,
     k: Array,
