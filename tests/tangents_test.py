@@ -42,6 +42,7 @@ WITHOUT = {
             "attention_varlen_with_lse",
             "attention_paged",
             "mla_decode",
+            "mla_sparse",
         ),
         "two results",
     ),

@@ -37,9 +37,13 @@ struct PagedCache {
   int64_t places = 0;              // of a page
   const AnyopTensor *k_scale = nullptr, *v_scale = nullptr;  // one for each group, or none
 
+  bool listed = false;  // table has page * places + place of each key instead
+
   // Of key t, in elements of a tensor whose first dimensions are pages and places.
   int64_t RowOf(const AnyopTensor& x, int64_t t) const {
-    return table[t / places] * x.strides[0] + t % places * x.strides[1];
+    const int64_t page = listed ? table[t] / places : table[t / places];
+    const int64_t place = listed ? table[t] % places : t % places;
+    return page * x.strides[0] + place * x.strides[1];
   }
 };
 

@@ -1881,6 +1881,48 @@ def mla_decode(
     """
     ...
 
+def mla_sparse(
+    q: Array,
+    cache: Array,
+    indices: Array,
+    R: int = 512,
+    *,
+    scale: float | None = None,
+    lengths: Array | None = None,
+    sinks: Array | None = None,
+    out: Array | None = None,
+    lse: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """Multi-head latent attention, absorbed, of each token to the rows of a paged cache that its indices name, as an indexer chose them.
+
+    q:        (T, H, W) float32, float16 or bfloat16, last dimension contiguous; queries of T tokens,
+              their latent part first, multiplied with the heads' own matrices before.
+    cache:    (N, P, W) dtype of q, last dimension contiguous; N pages of P places, a row of W numbers
+              in each: the R of the latent, then those of the rotated key.
+    indices:  (T, K) int32, contiguous; page * P + place of each row that a token sees; -1: none. One
+              that comes twice counts twice.
+    R:        int, default 512; numbers of a row that are its value, 512 of DeepSeek's 576.
+    scale:    float or None, default None; factor of the scores; None: 1 / sqrt(W). DeepSeek's is that
+              of its heads before absorption, 1 / sqrt(128 + 64).
+    lengths:  (T,) int32, contiguous, or None; how many of a token's K indices count, the first ones;
+              others are not looked at. None: all.
+    sinks:    (H,) float32, contiguous, or None; one for each head: a score without a value, which takes
+              its share of the weights.
+    Returns   out: (T, H, R), new unless given, dtype of q; lse: (T, H), new unless given, dtype
+              float32, made only when wanted, natural logarithm of the sum of all weights before they
+              are divided by it, sinks included; -inf where that is 0.
+    Requires  0 < R; R <= W.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  p[t,h,k] = exp(scale * sum_w q[t,h,w] * row[t,k,w] - lse[t,h]); out[t,h,r] = sum_k
+              p[t,h,k] * row[t,k,r], r < R; row[t,k] = cache[indices[t,k] // P, indices[t,k] % P], k <
+              lengths[t] and indices[t,k] not -1; lse[t,h] = log(exp(sinks[h]) + sum_k exp(scale * sum_w
+              q[t,h,w] * row[t,k,w]))
+    Source    DeepSeek-AI 2025, DeepSeek-V3.2, section 2.1 (sparse attention); FlashMLA's
+              flash_mla_sparse_fwd, whose lse leaves the sinks out; block by block as in Milakov &
+              Gimelshein 2018, arXiv:1805.02867
+    """
+    ...
+
 def mul(
     x: Array,
     y: Array,
