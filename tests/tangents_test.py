@@ -61,7 +61,7 @@ WITHOUT = {
         "for inference: no gradient either",
     ),
     "linear_wgrad_accumulate": "it is a gradient",
-    **dict.fromkeys(("append_kv", "append_latent"), "it copies into a cache"),
+    **dict.fromkeys(("append_kv", "append_latent", "append_latent_fp8"), "it copies into a cache"),
     "conv_bias_act": "the slope of its relu is no operator of its own",
     "linear_gated": "multiplies two halves, as silu_and_mul",
 }

@@ -78,7 +78,8 @@ class AppendedRows {
       }
       Widen(from, rows_.data, source, 1, length_, scratch);
       if (scale_) {
-        const float factor = FactorOf(g);
+        const float scale = static_cast<const float*>(scale_->data)[g * scale_->strides[0]];
+        const float factor = cpu::FactorOf(scale);
         for (int64_t d = 0; d < length_; ++d) scratch[d] *= factor;
       }
       if (to == kAnyopFloat8E4M3FN) {
@@ -90,12 +91,6 @@ class AppendedRows {
   }
 
  private:
-  // As every operator that quantises takes a scale: ../quant/quantize_row.h.
-  float FactorOf(int64_t g) const {
-    const float scale = static_cast<const float*>(scale_->data)[g * scale_->strides[0]];
-    return cpu::Min(cpu::Max(1 / scale, -cpu::kGreatestFactor), cpu::kGreatestFactor);
-  }
-
   const AnyopTensor &cache_, &rows_;
   const AnyopTensor* scale_;
   int64_t P_, heads_, length_, first_;

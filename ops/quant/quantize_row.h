@@ -23,6 +23,17 @@ constexpr float kGreatestFactor = 0x1.fffffep127f;
 // float8_e4m3fn: 1 sign, 4 exponent (bias 7), 3 mantissa bits; no infinity, 0x7f is NaN.
 constexpr float kGreatestE4M3 = 448;
 
+// Of magnitudes the bits have the order of the numbers, and NaN is above infinity.
+struct GreaterMagnitude {
+  float operator()(float a, float b) const { return ToBits(a) < ToBits(b) ? b : a; }
+};
+// The scale of a group.
+inline float ScaleOf(float most, float limit) { return Max(most, kLeastMagnitude) / limit; }
+// What values are multiplied with, for a scale.
+inline float FactorOf(float scale) {
+  return Min(Max(1 / scale, -kGreatestFactor), kGreatestFactor);
+}
+
 // n values as float8_e4m3fn.
 [[maybe_unused]] ANYOP_CPU_CLONES __attribute__((noinline)) void StoreE4M3(const float* from,
                                                                            int64_t n, uint8_t* to) {
@@ -70,7 +81,7 @@ class QuantizedRows {
       const int64_t begin = g * group_, n = D_ - begin < group_ ? D_ - begin : group_;
       const float scale = scale_ ? Given(row, g) : DynamicScale(begin, n, f, in...);
       if (scales_) scales_[row * groups_ + g] = scale;
-      const float reciprocal = Min(Max(1 / scale, -kGreatestFactor), kGreatestFactor);
+      const float reciprocal = FactorOf(scale);
       ForBlocks(n, [&](int64_t at, int64_t size) {
         float products[kBlock];
         const auto scaled = [&f, reciprocal](const auto&... v) { return f(v...) * reciprocal; };
@@ -92,13 +103,11 @@ class QuantizedRows {
   template <typename F, typename... In>
   float DynamicScale(int64_t begin, int64_t n, F f, In&... in) const {
     float most = 0;
-    // Of magnitudes the bits have the order of the numbers, and NaN is above infinity.
-    const auto greater = [](float a, float b) { return ToBits(a) < ToBits(b) ? b : a; };
     const auto magnitude = [&f](const auto&... v) { return Magnitude(f(v...)); };
     ForBlocks(n, [&](int64_t at, int64_t size) {
-      most = FoldBlock(most, greater, magnitude, size, in.Read(begin + at, size)...);
+      most = FoldBlock(most, GreaterMagnitude(), magnitude, size, in.Read(begin + at, size)...);
     });
-    return Max(most, kLeastMagnitude) / (IsInt8() ? 127.0f : kGreatestE4M3);
+    return ScaleOf(most, IsInt8() ? 127.0f : kGreatestE4M3);
   }
 
   Rows out_, given_;

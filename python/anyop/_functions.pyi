@@ -111,6 +111,31 @@ def append_latent(
     """
     ...
 
+def append_latent_fp8(
+    cache: Array,
+    latent: Array,
+    rope: Array,
+    slots: Array,
+) -> None:
+    """Write the latent rows of new tokens to their places in a paged cache in FlashMLA's rows of 656 bytes, as mla_sparse_fp8 reads them.
+
+    cache:    (N, P, 656) uint8, last dimension contiguous, written; N pages of P places, a row of 656
+              bytes in each: 512 numbers in float8_e4m3fn, 4 scales in float32, 64 numbers in bfloat16.
+    latent:   (T, 512) float32, float16 or bfloat16, last dimension contiguous; the latent numbers of T
+              tokens.
+    rope:     (T, 64) dtype of latent, last dimension contiguous; their rotated keys.
+    slots:    (T,) int32 or int64, contiguous; page * P + place of each token, each at most once; -1:
+              none.
+    Returns   None; cache written in place.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  cache[slots[t] // P, slots[t] % P] = the bytes of [round(latent[t,i] * (1 / s[i // 128]))
+              in float8_e4m3fn, s in float32, rope[t] in bfloat16]; s[g] = max(max_i
+              |latent[t,128*g+i]|, 1e-10) / 448; a token whose slot is -1 is skipped
+    Source    FlashMLA's fp8 cache, which vLLM calls fp8_ds_mla; quant_fp8 for scales, rounding and what
+              is not finite. A slot outside is an error
+    """
+    ...
+
 def attention(
     q: Array,
     k: Array,
