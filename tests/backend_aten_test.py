@@ -29,7 +29,15 @@ from anyop.backend import aten, torch_calls  # noqa: E402
 
 # What returns nothing is for the test beside it, and for third_party_test.py. Torch has no weights of 4 bits, and
 # ATen's text no loop over sequences.
-WITHOUT = ("w4_pack", "w4_unpack", "linear_w4", "attention_paged", "mla_decode", "mla_sparse")
+WITHOUT = (
+    "w4_pack",
+    "w4_unpack",
+    "linear_w4",
+    "attention_paged",
+    "mla_decode",
+    "mla_sparse",
+    "mla_sparse_fp8",
+)
 SUBJECTS = {
     s.name: s
     for s in testing.find_subjects(Path(__file__).parents[1] / "ops")

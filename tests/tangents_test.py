@@ -43,6 +43,7 @@ WITHOUT = {
             "attention_paged",
             "mla_decode",
             "mla_sparse",
+            "mla_sparse_fp8",
         ),
         "two results",
     ),

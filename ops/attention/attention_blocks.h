@@ -20,6 +20,7 @@
 #include "../linear/lanes.h"
 #include "../linear/multiply.h"
 #include "attention_problem.h"
+#include "latent_row.h"
 #include "softmax_block.h"
 
 namespace anyop {
@@ -253,6 +254,7 @@ class Attention {
 
   static void Read(AnyopDtype dtype, const void* from, int64_t at, int64_t n, T* to) {
     if constexpr (sizeof(T) == sizeof(float)) {
+      if (dtype == kAnyopUInt8) return LatentRow::Read(static_cast<const uint8_t*>(from) + at, to);
       if (dtype == kAnyopFloat8E4M3FN)
         return cpu::WidenBytes(dtype, static_cast<const uint8_t*>(from) + at, n, 1, to);
     }

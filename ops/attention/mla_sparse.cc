@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention to listed latent rows: each token is a problem of attention's blocks with one group of
-// heads, whose keys are the rows of its indices.
+// heads, whose keys are the rows of its indices, of floats or of FlashMLA's bytes.
 #include "anyop/ops/mla_sparse.h"
 
 #include <algorithm>
 #include <iterator>
 #include <vector>
 
+#include "anyop/ops/mla_sparse_fp8.h"
 #include "attention_blocks.h"
 #include "attention_packed.h"
 
@@ -72,5 +73,8 @@ int32_t AttendListed(const Args& args, AnyopCall* call) {
 }  // namespace anyop
 
 extern "C" int32_t anyop_mla_sparse_cpu(const MlaSparseArgs* args, AnyopCall* call) {
+  return anyop::AttendListed(*args, call);
+}
+extern "C" int32_t anyop_mla_sparse_fp8_cpu(const MlaSparseFp8Args* args, AnyopCall* call) {
   return anyop::AttendListed(*args, call);
 }

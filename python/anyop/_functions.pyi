@@ -1948,6 +1948,42 @@ def mla_sparse(
     """
     ...
 
+def mla_sparse_fp8(
+    q: Array,
+    cache: Array,
+    indices: Array,
+    *,
+    scale: float | None = None,
+    lengths: Array | None = None,
+    sinks: Array | None = None,
+    out: Array | None = None,
+    lse: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """mla_sparse over a cache in FlashMLA's rows of 656 bytes, as append_latent_fp8 writes them: 512 latent numbers in 8 bits, 64 of the rotated key in 16.
+
+    q:        (T, H, 576) float32, float16 or bfloat16, last dimension contiguous; queries of T tokens,
+              their latent part first, multiplied with the heads' own matrices before.
+    cache:    (N, P, 656) uint8, last dimension contiguous; N pages of P places, a row of 656 bytes in
+              each: 512 numbers in float8_e4m3fn, 4 scales in float32, 64 numbers in bfloat16.
+    indices:  (T, K) int32, contiguous; page * P + place of each row that a token sees; -1: none. One
+              that comes twice counts twice.
+    scale:    float or None, default None; factor of the scores; None: 1 / sqrt(576). DeepSeek's is that
+              of its heads before absorption, 1 / sqrt(128 + 64).
+    lengths:  (T,) int32, contiguous, or None; how many of a token's K indices count, the first ones;
+              others are not looked at. None: all.
+    sinks:    (H,) float32, contiguous, or None; one for each head: a score without a value, which takes
+              its share of the weights.
+    Returns   out: (T, H, 512), new unless given, dtype of q; lse: (T, H), new unless given, dtype
+              float32, made only when wanted, natural logarithm of the sum of all weights before they
+              are divided by it, sinks included; -inf where that is 0.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  as mla_sparse with W = 576 and R = 512; row[t,k,w] = number w in float8_e4m3fn times scale
+              w // 128, w < 512, and number w - 512 in bfloat16 above, in float32
+    Source    FlashMLA's sparse decoding over its fp8 cache, which vLLM calls fp8_ds_mla; DeepSeek-AI
+              2025, DeepSeek-V3.2, section 2.1
+    """
+    ...
+
 def mul(
     x: Array,
     y: Array,
