@@ -232,6 +232,28 @@ def test_the_operator_that_was_called_is_named(wrap):
             jax.block_until_ready(function(x))
 
 
+def test_a_dtype_whose_methods_lie():
+    """A str is its letters; an object that only says that it is one, or has no hash, is refused by name."""
+
+    class Odd(str):
+        def __hash__(self):
+            return []
+
+    class Lies:
+        __class__ = str
+
+        def __hash__(self):
+            return []
+
+    class Named:
+        name = {}.keys()  # has no hash
+
+    assert anyop.cast(X, Odd("float16")).dtype == jnp.float16
+    for odd in (Lies(), Named()):
+        with pytest.raises(TypeError, match=r"^cast: dtype is .*, expected dtype such as"):
+            anyop.cast(X, odd)
+
+
 def test_odd_numbers_are_refused_by_name():
     class Odd:
         def __index__(self):

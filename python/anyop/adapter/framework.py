@@ -43,7 +43,7 @@ class Framework:
         """A dtype argument, in any form, as the adapter passes it on; None: unknown."""
         name = value if isinstance(value, str) else getattr(value, "name", None)
         name = name or getattr(value, "__name__", None)
-        return name if name in BY_NAME else None
+        return name if type(name) is str and name in BY_NAME else None
 
     def dtype_argument_name(self, value: Any) -> str:
         """The name of what to_dtype returned."""

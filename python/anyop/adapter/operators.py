@@ -161,6 +161,10 @@ class Operator:
                     f"{self.name}: {param['name']} has its bytes swapped, expected the machine's order: "
                     'the dtype\'s .newbyteorder("=")'
                 )
+            if issubclass(type(value), str):
+                value = str.__str__(value)  # as in C: its letters, whatever its own methods say
+            elif isinstance(value, str):  # its __class__ lies
+                raise self._wrong(param, value, self.framework.dtype_example)
             dtype = self.framework.to_dtype(value)
             if dtype is None:
                 raise self._wrong(param, value, self.framework.dtype_example)

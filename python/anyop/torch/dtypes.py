@@ -19,7 +19,7 @@ def to_torch(value: Any) -> torch.dtype | None:
         return value
     if not isinstance(value, str):
         value = getattr(value, "name", None) or getattr(value, "__name__", None)
-    return BY_NAME.get(value)
+    return BY_NAME.get(value) if type(value) is str else None
 
 
 def name_of(dtype: torch.dtype) -> str:
