@@ -217,6 +217,71 @@ if "attention_paged" in DRAWN:
     test_pages_of_many_tiles = pages_of_many_tiles
 
 
+def latent_rows_of_many_tiles():
+    """As on the CPU: tiles of 16 and of 64 rows, parts joined; no NaN that a query does not see; wrong pages."""
+    random, there = np.random.default_rng(0), on_fibers(anyop.mla_decode)
+    lengths, W, R, P, M = np.array([300, 0, 40], np.int32), 80, 72, 8, 40
+    for dtype, limit, S, H in (
+        ("float16", 2e-3, 1, 5),
+        ("bfloat16", 1.6e-2, 2, 40),
+        ("float32", 1e-5, 2, 3),
+    ):
+        cache = random.standard_normal((130, P, W)).astype(dtype)
+        table = random.permutation(130)[: 3 * M].reshape(3, M).astype(np.int32)
+        q = random.standard_normal((3, S, H, W)).astype(dtype)
+        for causal in (True, False):
+            expected = anyop.mla_decode(q, cache, table, lengths, R, causal=causal)
+            for split_size in (0, 64):
+                found = there(q, cache, table, lengths, R, causal=causal, split_size=split_size)
+                for a, b in zip(expected, found):
+                    a, b = (x.astype(float) for x in (a, b))
+                    np.testing.assert_allclose(b, a, rtol=limit, atol=limit)
+        found = there(q, cache, table, lengths, R)
+        if S == 2:  # the last key is the last query's alone
+            cache[table[0, 299 // P], 299 % P, 3] = np.nan
+            bad = there(q, cache, table, lengths, R)
+            assert same_bits(bad[0][:, 0], found[0][:, 0]) and same_bits(bad[0][1:], found[0][1:])
+            assert np.isnan(bad[0][0, 1].astype(float)).all()
+        table[0, 20] = 130
+        for x, y in zip(there(q, cache, table, lengths, R), found):
+            assert np.isnan(x[0].astype(float)).all() and same_bits(x[1:], y[1:])
+
+
+def listed_rows_of_many_tiles():
+    """As on the CPU, from floats and from bytes; a wrong index is its token's."""
+    random, there = np.random.default_rng(0), on_fibers(anyop.mla_sparse)
+    indices = random.integers(-1, 130 * 8, (3, 200)).astype(np.int32)
+    lengths, sinks = np.array([200, 0, 70], np.int32), random.standard_normal(40).astype(np.float32)
+    rows = random.standard_normal((130, 8, 576)).astype(np.float32)
+    bytes_of = np.zeros((130, 8, 656), np.uint8)
+    slots = np.arange(130 * 8, dtype=np.int32)
+    on_fibers(anyop.append_latent_fp8)(
+        bytes_of, rows[..., :512].reshape(-1, 512), rows[..., 512:].reshape(-1, 64), slots
+    )
+    for dtype, limit, H in (("float16", 2e-3, 5), ("bfloat16", 1.6e-2, 40), ("float32", 2e-5, 3)):
+        q = (0.2 * random.standard_normal((3, H, 576))).astype(dtype)
+        named = {"lengths": lengths, "sinks": sinks[:H]}
+        listed = (anyop.mla_sparse, (q, rows.astype(dtype), indices))
+        packed = (anyop.mla_sparse_fp8, (q, bytes_of, indices))
+        for function, given in (listed, packed):
+            found = on_fibers(function)(*given, **named)
+            for a, b in zip(function(*given, **named), found):
+                a, b = (x.astype(float) for x in (a, b))
+                np.testing.assert_allclose(b, a, rtol=limit, atol=limit)
+        wrong = indices.copy()
+        wrong[0, 7], wrong[1, 0] = 130 * 8, -2  # the second token has no index that counts
+        bad = there(q, listed[1][1], wrong, **named)
+        assert np.isnan(bad[0][0].astype(float)).all()
+        right = there(*listed[1], **named)
+        assert same_bits(bad[0][1:], right[0][1:])
+
+
+if "mla_decode" in DRAWN:
+    test_latent_rows_of_many_tiles = latent_rows_of_many_tiles
+if "mla_sparse" in DRAWN:
+    test_listed_rows_of_many_tiles = listed_rows_of_many_tiles
+
+
 def slots_outside_write_nothing():
     rows = np.ones((5, 1, 8), np.float32)
     for slots in ([0, 8, 3, -2, -1], [0, 2**31 - 1, 3, -(2**31), 8]):

@@ -39,7 +39,7 @@ __global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ PagedVi
   for (int64_t i = 0; i < count; i += 32) {
     const float mine = PowerOfTwo(lse_of(i + lane) - base);
     const int here = static_cast<int>(std::min<int64_t>(count - i, 32));
-#pragma unroll 2
+#pragma unroll (kFeatures > 256 ? 1 : 2)
     for (int n = 0; n < here; ++n) {  // in their order
       const float weight = __shfl_sync(~0u, mine, n);
       const float* part = p.parts + at(i + n) * p.E;
