@@ -102,7 +102,7 @@ def append_latent(
     rope:     (T, W-R) dtype of latent, last dimension contiguous; the others, the rotated key.
     slots:    (T,) int32 or int64, contiguous; page * P + place of each token, each at most once; -1:
               none.
-    Returns   None; cache written in place.
+    Returns   None; cache written in place. On a device it runs on the current stream, and never waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  cache[slots[t] // P, slots[t] % P] = [latent[t], rope[t]]; a token whose slot is -1 is
               skipped
@@ -126,7 +126,7 @@ def append_latent_fp8(
     rope:     (T, 64) dtype of latent, last dimension contiguous; their rotated keys.
     slots:    (T,) int32 or int64, contiguous; page * P + place of each token, each at most once; -1:
               none.
-    Returns   None; cache written in place.
+    Returns   None; cache written in place. On a device it runs on the current stream, and never waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  cache[slots[t] // P, slots[t] % P] = the bytes of [round(latent[t,i] * (1 / s[i // 128]))
               in float8_e4m3fn, s in float32, rope[t] in bfloat16]; s[g] = max(max_i
@@ -421,7 +421,8 @@ def attention_varlen_backward(
     Returns        grad_q: (S, H, D), new unless given, dtype of grad_out, made only when wanted;
                    grad_k: (T, G, D), new unless given, dtype of grad_out, made only when wanted;
                    grad_v: (T, G, E), new unless given, dtype of grad_out, made only when wanted;
-                   grad_sinks: (H,), new unless given, dtype float32, made only when wanted.
+                   grad_sinks: (H,), new unless given, dtype float32, made only when wanted. On a device
+                   it runs on the current stream, and never waits.
     Requires       G > 0; H % G == 0; -1 <= window_left; -1 <= window_right.
     Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
                    kernel.
@@ -1894,7 +1895,8 @@ def mla_decode(
                  itself alone; 0: the kernel chooses. The CPU splits none.
     Returns      out: (B, S, H, R), new unless given, dtype of q; lse: (B, S, H), new unless given,
                  dtype float32, made only when wanted, natural logarithm of the sum of all weights
-                 before they are divided by it, in q's order; -inf where that is 0.
+                 before they are divided by it, in q's order; -inf where that is 0. On a device it runs
+                 on the current stream, and never waits.
     Requires     0 < R; R <= W; 0 <= split_size.
     Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
                  kernel.
@@ -1935,7 +1937,8 @@ def mla_sparse(
               its share of the weights.
     Returns   out: (T, H, R), new unless given, dtype of q; lse: (T, H), new unless given, dtype
               float32, made only when wanted, natural logarithm of the sum of all weights before they
-              are divided by it, sinks included; -inf where that is 0.
+              are divided by it, sinks included; -inf where that is 0. On a device it runs on the
+              current stream, and never waits.
     Requires  0 < R; R <= W.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  p[t,h,k] = exp(scale * sum_w q[t,h,w] * row[t,k,w] - lse[t,h]); out[t,h,r] = sum_k
@@ -1975,7 +1978,8 @@ def mla_sparse_fp8(
               its share of the weights.
     Returns   out: (T, H, 512), new unless given, dtype of q; lse: (T, H), new unless given, dtype
               float32, made only when wanted, natural logarithm of the sum of all weights before they
-              are divided by it, sinks included; -inf where that is 0.
+              are divided by it, sinks included; -inf where that is 0. On a device it runs on the
+              current stream, and never waits.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  as mla_sparse with W = 576 and R = 512; row[t,k,w] = number w in float8_e4m3fn times scale
               w // 128, w < 512, and number w - 512 in bfloat16 above, in float32
