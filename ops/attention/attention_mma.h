@@ -33,6 +33,19 @@ __device__ uint32_t InTile(uint32_t row, uint32_t piece) {
   return piece / 8 * (kRows * 128) + Swizzled(row, piece % 8);
 }
 
+// Eight numbers to 16 bytes of shared memory, zeroes behind the first `left`. aligned: they lie as
+// 16 bytes, all or none.
+template <typename T>
+__device__ void CopyPiece(uint32_t to, const T* from, int left, bool aligned) {
+  if (aligned) return CopyAside(to, from, left > 0);
+  uint32_t words[4] = {};
+#pragma unroll
+  for (int e = 0; e < 8; ++e)
+    if (e < left)
+      words[e / 2] |= uint32_t{reinterpret_cast<const uint16_t*>(from)[e]} << 16 * (e % 2);
+  StoreShared(to, words);
+}
+
 // Rows of `width` elements to a tile, zeroes where there is none.
 template <int kRows, int kFeatures, typename T>
 __device__ void FillTile(uint32_t to, const T* from, int64_t step, int rows, int width,
@@ -43,17 +56,7 @@ __device__ void FillTile(uint32_t to, const T* from, int64_t step, int rows, int
     const int at = static_cast<int>(threadIdx.x) + 128 * i, row = at / kPieces;
     const int piece = at % kPieces, left = row < rows ? width - 8 * piece : 0;
     const T* place = from + (left > 0 ? row * step + 8 * piece : 0);
-    const uint32_t target = to + InTile<kRows>(row, piece);
-    if (aligned) {
-      CopyAside(target, place, left > 0);
-      continue;
-    }
-    uint32_t words[4] = {};
-#pragma unroll
-    for (int e = 0; e < 8; ++e)
-      if (e < left)
-        words[e / 2] |= uint32_t{reinterpret_cast<const uint16_t*>(place)[e]} << 16 * (e % 2);
-    StoreShared(target, words);
+    CopyPiece(to + InTile<kRows>(row, piece), place, left, aligned);
   }
 }
 

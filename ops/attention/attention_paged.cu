@@ -67,18 +67,7 @@ int32_t Divide(AnyopCall* call, int64_t split_size, PagedView* p) {
       part = std::min<int64_t>(part, 4096);
     part = CeilDiv(std::max<int64_t>(part, 256), int64_t{kPagedKeys}) * kPagedKeys;
   }
-  if (part >= places) return kAnyopOk;
-  const int64_t count = CeilDiv(places, part);
-  if (count > 65535)
-    return call->fail(call, kAnyopValueError,
-                      "split_size makes more than 65,535 parts of the pages of a sequence");
-  const int64_t rows = count * p->S * p->H;
-  auto* parts = static_cast<float*>(
-      call->workspace(call, rows * (p->E + 1) * static_cast<int64_t>(sizeof(float))));
-  if (!parts) return call->fail(call, kAnyopOutOfMemory, "no memory for the parts of the keys");
-  p->count = static_cast<int>(count), p->part = static_cast<int>(part);
-  p->parts = parts, p->parts_lse = parts + rows * p->E;
-  return kAnyopOk;
+  return TakeParts(call, part, p);
 }
 
 template <typename T, typename C, int kFeatures>

@@ -39,7 +39,7 @@ __global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ PagedVi
   for (int64_t i = 0; i < count; i += 32) {
     const float mine = PowerOfTwo(lse_of(i + lane) - base);
     const int here = static_cast<int>(std::min<int64_t>(count - i, 32));
-#pragma unroll (kFeatures > 256 ? 1 : 2)
+#pragma unroll(kFeatures > 256 ? 1 : 2)
     for (int n = 0; n < here; ++n) {  // in their order
       const float weight = __shfl_sync(~0u, mine, n);
       const float* part = p.parts + at(i + n) * p.E;
@@ -59,6 +59,24 @@ __global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ PagedVi
     if (lane + 32 * k < p.E) to[lane + 32 * k] = Narrow<T>(share == 0 ? 0 : values[k] * share);
   if (p.lse && lane == 0)
     p.lse[p.At(p.lse_steps, h, token)] = (base + log2f(total)) * 0.69314718055994530942f;
+}
+
+// ---- host ----
+
+// Divides the keys of a sequence into parts of so many, where that is more than one, and takes the
+// memory for their results.
+inline int32_t TakeParts(AnyopCall* call, int64_t part, PagedView* p) {
+  if (part >= p->places) return kAnyopOk;
+  const int64_t count = CeilDiv(p->places, part), rows = count * p->S * p->H;
+  if (count > 65535)
+    return call->fail(call, kAnyopValueError,
+                      "split_size makes more than 65,535 parts of the keys of a sequence");
+  auto* parts = static_cast<float*>(
+      call->workspace(call, rows * (p->E + 1) * static_cast<int64_t>(sizeof(float))));
+  if (!parts) return call->fail(call, kAnyopOutOfMemory, "no memory for the parts of the keys");
+  p->count = static_cast<int>(count), p->part = static_cast<int>(part);
+  p->parts = parts, p->parts_lse = parts + rows * p->E;
+  return kAnyopOk;
 }
 
 }  // namespace

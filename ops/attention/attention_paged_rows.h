@@ -77,17 +77,7 @@ __device__ void FillQueries(uint32_t to, const PagedView& p, const PagedPlace& a
     const int64_t token = at.first + (at.row + r) / p.group;
     const T* q = static_cast<const T*>(p.q);
     if (left > 0) q += p.q_steps.At(0, g * p.group + (at.row + r) % p.group, token) + 8 * piece;
-    const uint32_t target = to + InTile<kPagedRows>(r, piece);
-    if (p.q_aligned) {
-      CopyAside(target, q, left > 0);
-      continue;
-    }
-    uint32_t words[4] = {};
-#pragma unroll
-    for (int e = 0; e < 8; ++e)
-      if (e < left)
-        words[e / 2] |= uint32_t{reinterpret_cast<const uint16_t*>(q)[e]} << 16 * (e % 2);
-    StoreShared(target, words);
+    CopyPiece(to + InTile<kPagedRows>(r, piece), q, left, p.q_aligned);
   }
 }
 

@@ -42,17 +42,7 @@ __device__ void FillLatent(uint32_t to, const T* cache, const int64_t* rows, int
     const int row = i / kPieces, piece = i - row * kPieces, left = width - 8 * piece;
     const bool is_there = rows[row] != RowPlace::kNone && left > 0;
     const T* from = cache + (is_there ? rows[row] + 8 * piece : 0);
-    const uint32_t target = to + InTile<Tile::kKeys>(row, piece);
-    if (aligned) {
-      CopyAside(target, from, is_there);
-      continue;
-    }
-    uint32_t words[4] = {};
-#pragma unroll
-    for (int e = 0; e < 8; ++e)
-      if (is_there && e < left)
-        words[e / 2] |= uint32_t{reinterpret_cast<const uint16_t*>(from)[e]} << 16 * (e % 2);
-    StoreShared(target, words);
+    CopyPiece(to + InTile<Tile::kKeys>(row, piece), from, is_there ? left : 0, aligned);
   }
 }
 // Rows of 656 bytes, each number as one of T, which holds it but for its scale.
@@ -84,17 +74,7 @@ __device__ void FillLatentQueries(uint32_t to, const PagedView& p, const PagedPl
     const int left = row < at.rows ? p.D - 8 * piece : 0;
     const T* q = static_cast<const T*>(p.q);
     if (left > 0) q += p.At(p.q_steps, row % p.H, at.first + row / p.H) + 8 * piece;
-    const uint32_t target = to + InTile<Tile::kRows>(r, piece);
-    if (p.q_aligned) {
-      CopyAside(target, q, left > 0);
-      continue;
-    }
-    uint32_t words[4] = {};
-#pragma unroll
-    for (int e = 0; e < 8; ++e)
-      if (e < left)
-        words[e / 2] |= uint32_t{reinterpret_cast<const uint16_t*>(q)[e]} << 16 * (e % 2);
-    StoreShared(target, words);
+    CopyPiece(to + InTile<Tile::kRows>(r, piece), q, left, p.q_aligned);
   }
 }
 
@@ -424,17 +404,7 @@ inline int32_t DivideLatent(AnyopCall* call, int64_t split_size, const Limits& l
     const int64_t most = std::max<int64_t>(2 * limits.multiprocessors / std::max(p->tiles, 1), 1);
     part = std::max<int64_t>(CeilDiv(std::max<int64_t>(p->places, 1), most), 256);
   }
-  if (part >= p->places) return kAnyopOk;
-  const int64_t count = CeilDiv(p->places, part), rows = count * p->S * p->H;
-  if (count > 65535)
-    return call->fail(call, kAnyopValueError,
-                      "split_size makes more than 65,535 parts of the keys of a sequence");
-  auto* parts = static_cast<float*>(
-      call->workspace(call, rows * (p->E + 1) * static_cast<int64_t>(sizeof(float))));
-  if (!parts) return call->fail(call, kAnyopOutOfMemory, "no memory for the parts of the keys");
-  p->count = static_cast<int>(count), p->part = static_cast<int>(part);
-  p->parts = parts, p->parts_lse = parts + rows * p->E;
-  return kAnyopOk;
+  return TakeParts(call, part, p);
 }
 
 template <typename T, typename C, int kRows>
