@@ -372,11 +372,11 @@ def show(row: dict) -> None:
     )
 
 
-def main() -> str | None:
+def main(families: dict[str, Callable], bench: str, what: str) -> str | None:
     """What was wrong, if something was."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--only", default=",".join(FAMILIES), metavar="FAMILY,FAMILY")
+    parser.add_argument("--only", default=",".join(families), metavar="FAMILY,FAMILY")
     parser.add_argument("--implementations", default="cuda_sm90,cuda")
     options = parser.parse_args()
     if torch is None or not torch.cuda.is_available():
@@ -391,14 +391,14 @@ def main() -> str | None:
     print(f"ceiling {limit / 1e3:.0f} GB/s, a kernel of one element {idle_us:.2f} us")
     rows = []
     for name in options.only.split(","):
-        for case in FAMILIES[name](anyop):
+        for case in families[name](anyop):
             for row in measure(case, anyop, options, flush, limit, idle_us):
                 show(row)
                 rows.append(row | {"ceiling_gb_per_s": round(limit / 1e3)})
     where = environment(anyop, torch) | device() | {"idle_us": round(idle_us, 2)}
-    print("written to", write("cuda_attention", rows, where))
+    print("written to", write(bench, rows, where))
     return "; ".join(WRONG) or None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(FAMILIES, "cuda_attention", __doc__.splitlines()[0]))
