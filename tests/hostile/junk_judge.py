@@ -186,6 +186,14 @@ def _ways(plain: dict[str, Any]) -> list[dict[str, Any]]:
     for name, value in plain.items():
         if isinstance(value, OneOf):
             ways = [{**way, name: one} for way in ways for one in value if one is not NOTHING]
+        for at, item in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(item, OneOf):
+                ways = [
+                    {**way, name: [*way[name][:at], one, *way[name][at + 1 :]]}
+                    for way in ways
+                    for one in item
+                    if one is not NOTHING
+                ]
     return ways
 
 
