@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes rows of keys and values to the places of a cache that slots name: a thread has 16 bytes of
-// a row, or an element where rows are no multiples of 16 bytes; a block has a token. Each number is
-// read and written once.
-#include <algorithm>
-
+// a row, or an element where rows are no multiples of 16 bytes, of each of its block's tokens. Each
+// number is read and written once.
 #include "../quant/quantize_cuda.h"
-#include "anyop/cuda.h"
 #include "anyop/ops/append_kv.h"
+#include "append_slots_cuda.h"
 
 namespace anyop::cuda {
 namespace {
@@ -23,33 +21,49 @@ struct AppendHalf {
 };
 struct AppendView {
   AppendHalf keys, values;
-  const void* slots;
-  int64_t T, G, P, places;
-  bool wide_slots;
+  Slots slots;
+  int64_t G;
   AnyopDtype to;
 };
 
-// 32 bits divide in a tenth of the time.
-__device__ inline int64_t Divide(int64_t a, int64_t b) {
-  return (a | b) <= UINT32_MAX ? static_cast<uint32_t>(a) / static_cast<uint32_t>(b) : a / b;
+// kPer numbers as words of To.
+template <int kPer>
+__device__ void NarrowAll(float, const Piece<float, kPer>& numbers, uint32_t* words) {
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) words[i] = __float_as_uint(numbers[i]);
 }
-template <typename T>
-__device__ T Stored(T, float v) {
-  return Narrow<T>(v);
+template <int kPer>
+__device__ void NarrowAll(uint8_t, const Piece<float, kPer>& numbers, uint32_t* words) {
+#pragma unroll
+  for (int i = 0; i < kPer; ++i)
+    words[i / 4] = (i % 4 ? words[i / 4] : 0) | ToE4M3(numbers[i]) << 8 * (i % 4);
 }
-__device__ inline uint8_t Stored(uint8_t, float v) { return static_cast<uint8_t>(ToE4M3(v)); }
-
+template <int kPer, typename To>
+__device__ void NarrowAll(To zero, const Piece<float, kPer>& numbers, uint32_t* words) {
+#pragma unroll
+  for (int i = 0; i < kPer; i += 2) words[i / 2] = NarrowTwo(zero, numbers[i], numbers[i + 1]);
+}
 template <typename To, int kPer>
 __device__ void Store(To* to, bool aligned, const Piece<float, kPer>& numbers) {
-  Vector<To, kPer> packed;
+  if constexpr (kPer == 1) {
+    if constexpr (sizeof(To) == 1) {
+      *to = static_cast<uint8_t>(ToE4M3(numbers[0]));
+    } else {
+      *to = Narrow<To>(numbers[0]);
+    }
+  } else {
+    constexpr int kWords = kPer * sizeof(To) / 4;
+    uint32_t words[kWords];
+    NarrowAll<kPer>(To(), numbers, words);
+    if (aligned) return StoreWords<kWords>(to, words);
+    using Bits = std::conditional_t<sizeof(To) == 4, uint32_t,
+                                    std::conditional_t<sizeof(To) == 2, uint16_t, uint8_t>>;
+    constexpr int kEach = 4 / sizeof(To);
 #pragma unroll
-  for (int i = 0; i < kPer; ++i) packed.at[i] = Stored(To(), numbers[i]);
-  if (aligned) {
-    *reinterpret_cast<Vector<To, kPer>*>(to) = packed;
-    return;
+    for (int i = 0; i < kPer; ++i)
+      reinterpret_cast<Bits*>(to)[i] =
+          static_cast<Bits>(words[i / kEach] >> 8 * sizeof(To) * (i % kEach));
   }
-#pragma unroll
-  for (int i = 0; i < kPer; ++i) to[i] = packed.at[i];
 }
 
 // A piece of a token's row, times its scale, which needs no slot.
@@ -66,13 +80,24 @@ __device__ Piece<float, kPer> ReadRow(const AppendHalf& half, int64_t t, int64_t
   return numbers;
 }
 
-// A block has a token: blockIdx.x + 2^31 * blockIdx.y.
+template <typename To, int kPer>
+__device__ void StoreRows(const AppendView& p, const AppendHalf& half, int64_t at,
+                          const int64_t (&slots)[kTokens],
+                          const Piece<float, kPer> (&numbers)[kTokens]) {
+#pragma unroll
+  for (int n = 0; n < kTokens; ++n) {
+    if (slots[n] == Slots::kNone) continue;
+    const int64_t row = p.slots.RowOf(slots[n], half.page_step, half.place_step);
+    Store(static_cast<To*>(half.cache) + row + at, half.write_aligned, numbers[n]);
+  }
+}
+
 template <typename From, int kPer>
 __global__ __launch_bounds__(kAppendThreads) void Append(const __grid_constant__ AppendView p) {
-  const int64_t t = blockIdx.x + int64_t{blockIdx.y} * INT32_MAX;
-  if (t >= p.T) return;
-  const int64_t slot = p.wide_slots ? static_cast<const int64_t*>(p.slots)[t]
-                                    : static_cast<const int32_t*>(p.slots)[t];
+  if (p.slots.First() >= p.slots.T) return;
+  int64_t slots[kTokens];
+#pragma unroll
+  for (int n = 0; n < kTokens; ++n) slots[n] = p.slots.Of(n);
   const int64_t per_head = p.keys.pieces + p.values.pieces, work = p.G * per_head;
   for (int64_t i = threadIdx.x; i < work; i += blockDim.x) {
     const int64_t g = Divide(i, per_head);
@@ -80,23 +105,23 @@ __global__ __launch_bounds__(kAppendThreads) void Append(const __grid_constant__
     const bool is_key = piece < p.keys.pieces;
     const AppendHalf& half = is_key ? p.keys : p.values;
     if (!is_key) piece -= p.keys.pieces;
-    const Piece<float, kPer> numbers = ReadRow<From, kPer>(half, t, g, piece);
-    if (slot < 0 || slot >= p.places) return;
-    const int64_t page = Divide(slot, p.P);
-    const int64_t to = page * half.page_step + (slot - page * p.P) * half.place_step +
-                       g * half.cache_head_step + piece * kPer;
+    Piece<float, kPer> numbers[kTokens];
+#pragma unroll
+    for (int n = 0; n < kTokens; ++n)
+      numbers[n] = ReadRow<From, kPer>(half, p.slots.TokenOf(n), g, piece);
+    const int64_t at = g * half.cache_head_step + piece * kPer;
     switch (p.to) {
       case kAnyopFloat32:
-        Store(static_cast<float*>(half.cache) + to, half.write_aligned, numbers);
+        StoreRows<float, kPer>(p, half, at, slots, numbers);
         break;
       case kAnyopFloat16:
-        Store(static_cast<__half*>(half.cache) + to, half.write_aligned, numbers);
+        StoreRows<__half, kPer>(p, half, at, slots, numbers);
         break;
       case kAnyopBFloat16:
-        Store(static_cast<__nv_bfloat16*>(half.cache) + to, half.write_aligned, numbers);
+        StoreRows<__nv_bfloat16, kPer>(p, half, at, slots, numbers);
         break;
       default:
-        Store(static_cast<uint8_t*>(half.cache) + to, half.write_aligned, numbers);
+        StoreRows<uint8_t, kPer>(p, half, at, slots, numbers);
     }
   }
 }
@@ -127,22 +152,11 @@ AppendHalf HalfOf(const AnyopTensor& cache, const AnyopTensor& rows, const Anyop
 template <typename From, int kPer>
 int32_t RunPieces(const AppendKvArgs& args, AnyopCall* call) {
   const AppendView view = {HalfOf(*args.k_cache, *args.k, args.k_scale, kPer),
-                           HalfOf(*args.v_cache, *args.v, args.v_scale, kPer),
-                           args.slots->data,
-                           args.T,
-                           args.G,
-                           args.P,
-                           args.N * args.P,
-                           args.slots->dtype_bits == 64,
-                           AnyopDtypeOf(args.k_cache)};
+                           HalfOf(*args.v_cache, *args.v, args.v_scale, kPer), SlotsOf(args),
+                           args.G, AnyopDtypeOf(args.k_cache)};
   const int64_t work = args.G * (view.keys.pieces + view.values.pieces);
-  if (args.T == 0 || work == 0 || view.places == 0) return kAnyopOk;
-  const int64_t columns = std::min<int64_t>(args.T, INT32_MAX);
-  const int64_t threads = std::min<int64_t>(CeilDiv(work, int64_t{32}) * 32, kAppendThreads);
-  const Launch launch = {
-      dim3(static_cast<unsigned>(columns), static_cast<unsigned>(CeilDiv(args.T, columns))),
-      dim3(static_cast<unsigned>(threads))};
-  return launch.Run(call, Append<From, kPer>, view);
+  if (args.T == 0 || work == 0 || view.slots.places == 0) return kAnyopOk;
+  return LaunchOfTokens(view.slots, work, kAppendThreads).Run(call, Append<From, kPer>, view);
 }
 
 }  // namespace
