@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins parts of attention: a thread has 16 bytes of a row, or an element where rows are no
-// multiples of 16 bytes, and reads them of each part; it computes the row's weights itself, from
-// lses that the row's other threads read, too. Reads each part once, writes once.
+// Joins parts of attention: a thread has twice 16 bytes of a row, once, or an element where rows
+// are no multiples of 16 bytes, and reads them of each part; it computes the row's weights itself,
+// from lses that the row's other threads read, too. Reads each part once, writes once.
+#include <algorithm>
 #include <cstdio>
 
 #include "anyop/cuda.h"
@@ -19,58 +20,70 @@ struct Parts {
   const float* lses[kParts];
   void* out;
   float* lse;
-  int64_t rows, E, pieces;  // pieces of a row, at least 1
+  int64_t rows, E, pieces;  // threads of a row, at least 1
   int count;
   bool aligned;
 };
 
-template <typename T, int kPer, int kParts>
-__global__ __launch_bounds__(kThreads) void Merge(const __grid_constant__ Parts<kParts> p) {
+// A thread has kPieces pieces of a row, p.pieces apart, so that neighbours read side by side.
+template <typename T, int kPer, int kPieces, int kParts>
+__global__ __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 3) void Merge(
+    const __grid_constant__ Parts<kParts> p) {
   using W = Wide<T>;
+  constexpr int kAtOnce = 4 / kPieces;  // parts that are read at once
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.rows * p.pieces; i += step) {
     // 32 bits divide in a tenth of the time.
     const int64_t row =
         i <= UINT32_MAX ? static_cast<uint32_t>(i) / static_cast<uint32_t>(p.pieces) : i / p.pieces;
     const int64_t piece = i - row * p.pieces, at = row * p.E + piece * kPer;
-    // Four parts are read at once, the first ones before their weights are known.
-    Piece<W, kPer> parts[4] = {};
-    W lses[4];
+    Piece<W, kPer> parts[kAtOnce][kPieces] = {};  // the first ones before their weights are known
+    W lses[kAtOnce];
     const auto read_lses = [&](int from) {
 #pragma unroll
-      for (int n = 0; n < 4; ++n)
+      for (int n = 0; n < kAtOnce; ++n)
         lses[n] = from + n < p.count ? static_cast<W>(p.lses[from + n][row]) : -W(INFINITY);
     };
     const auto read_parts = [&](int from) {
 #pragma unroll
-      for (int n = 0; n < 4; ++n)
-        if (p.E > 0 && from + n < p.count)
-          parts[n] = ReadPiece<kPer>(static_cast<const T*>(p.outs[from + n]) + at, p.aligned);
+      for (int n = 0; n < kAtOnce; ++n)
+#pragma unroll
+        for (int m = 0; m < kPieces; ++m)
+          if (p.E > 0 && from + n < p.count)
+            parts[n][m] = ReadPiece<kPer>(
+                static_cast<const T*>(p.outs[from + n]) + at + m * p.pieces * kPer, p.aligned);
     };
     W most = -W(INFINITY), total = 0;
     read_parts(0);
-    for (int from = 0; from < p.count; from += 4) {
+    for (int from = 0; from < p.count; from += kAtOnce) {
       read_lses(from);
 #pragma unroll
       for (const W lse : lses) most = fmax(most, lse);
     }
-    Piece<W, kPer> sum = {};
-    for (int from = 0; from < p.count; from += 4) {
+    Piece<W, kPer> sums[kPieces] = {};
+    for (int from = 0; from < p.count; from += kAtOnce) {
       if (from > 0) read_parts(from);
-      if (p.count > 4) read_lses(from);
+      if (p.count > kAtOnce) read_lses(from);
 #pragma unroll
-      for (int n = 0; n < 4; ++n) {
+      for (int n = 0; n < kAtOnce; ++n) {
         if (lses[n] == -W(INFINITY)) continue;
         const W weight = Exponential(lses[n] - most);
         total += weight;
 #pragma unroll
-        for (int k = 0; k < kPer; ++k) sum.at[k] = MulAdd(weight, parts[n][k], sum.at[k]);
+        for (int m = 0; m < kPieces; ++m)
+#pragma unroll
+          for (int k = 0; k < kPer; ++k)
+            sums[m].at[k] = MulAdd(weight, parts[n][m][k], sums[m].at[k]);
       }
     }
     const W share = most == -W(INFINITY) && total == 0 ? W(0) : 1 / total;
 #pragma unroll
-    for (int k = 0; k < kPer; ++k) sum.at[k] *= share;
-    if (p.E > 0) WritePiece<kPer>(static_cast<T*>(p.out) + at, p.aligned, sum);
+    for (int m = 0; m < kPieces; ++m) {
+#pragma unroll
+      for (int k = 0; k < kPer; ++k) sums[m].at[k] *= share;
+      if (p.E > 0)
+        WritePiece<kPer>(static_cast<T*>(p.out) + at + m * p.pieces * kPer, p.aligned, sums[m]);
+    }
     if (piece == 0) p.lse[row] = static_cast<float>(most + log(total));
   }
 }
@@ -87,13 +100,15 @@ int32_t RunParts(const MergeStatesArgs& args, AnyopCall* call) {
     p.aligned &= IsAligned(static_cast<const char*>(p.outs[n]), 16);
   }
   constexpr int kPer = kPerVector<T>;
-  const bool vectors = p.E > 0 && p.E % kPer == 0;
-  p.pieces = vectors ? p.E / kPer : p.E > 0 ? p.E : 1;
-  const int64_t blocks = CeilDiv(p.rows * p.pieces, kThreads);
-  const auto grid = static_cast<unsigned>(blocks < INT32_MAX ? blocks : INT32_MAX);
-  const Launch launch = {dim3(grid), dim3(kThreads)};
-  return vectors ? launch.Run(call, Merge<T, kPer, kParts>, p)
-                 : launch.Run(call, Merge<T, 1, kParts>, p);
+  const auto run = [&](auto kernel, int64_t pieces) {
+    p.pieces = pieces;
+    const int64_t blocks = CeilDiv(p.rows * p.pieces, kThreads);
+    const auto grid = static_cast<unsigned>(blocks < INT32_MAX ? blocks : INT32_MAX);
+    return Launch{dim3(grid), dim3(kThreads)}.Run(call, kernel, p);
+  };
+  if (p.E > 0 && p.E % (2 * kPer) == 0) return run(Merge<T, kPer, 2, kParts>, p.E / (2 * kPer));
+  if (p.E > 0 && p.E % kPer == 0) return run(Merge<T, kPer, 1, kParts>, p.E / kPer);
+  return run(Merge<T, 1, 1, kParts>, std::max<int64_t>(p.E, 1));
 }
 
 }  // namespace
