@@ -53,7 +53,7 @@ PagedView ViewOfPages(const AttentionPagedArgs& args) {
 }
 
 // Parts of split_size, or so many that there are four blocks for each multiprocessor, of no fewer
-// than 256 keys; in decoding, where lengths may differ much, of no more than 4,096. Eight blocks
+// than 128 keys; in decoding, where lengths may differ much, of no more than 4,096. Eight blocks
 // and 2,048 keys: 1 to 2 % slower, 21 % for one sequence of 131,072 (H100).
 int32_t Divide(AnyopCall* call, int64_t split_size, PagedView* p) {
   const int64_t places = std::max<int64_t>(p->places, 1);
@@ -65,24 +65,28 @@ int32_t Divide(AnyopCall* call, int64_t split_size, PagedView* p) {
     part = CeilDiv(places, std::max<int64_t>(4 * limits.multiprocessors / blocks, 1));
     if (int64_t{p->S} * p->group <= int64_t{kPagedRows} * p->B)
       part = std::min<int64_t>(part, 4096);
-    part = CeilDiv(std::max<int64_t>(part, 256), int64_t{kPagedKeys}) * kPagedKeys;
+    part = CeilDiv(std::max<int64_t>(part, 128), int64_t{kPagedKeys}) * kPagedKeys;
   }
   return TakeParts(call, part, p);
 }
 
-template <typename T, typename C, int kFeatures>
+template <typename T, typename C, int kFeatures, bool kShares>
 int32_t RunPages(const PagedView& p, AnyopCall* call) {
-  using Tile = PagedTile<T, C, kFeatures>;
-  constexpr auto kernel = AttendPages<T, C, kFeatures>;
-  if (const int32_t status = AllowShared<kernel>(call, Tile::kSharedBytes)) return status;
+  constexpr auto kernel = AttendPages<T, C, kFeatures, kShares>;
+  constexpr uint32_t kBytes = kShares ? PagedTile<T, C, kFeatures, true>::kSharedBytes
+                                      : std::max(PagedTile<T, C, kFeatures, true>::kSharedBytes,
+                                                 PagedTile<T, C, kFeatures, false>::kSharedBytes);
+  if (const int32_t status = AllowShared<kernel>(call, kBytes)) return status;
   const Launch launch = {dim3(static_cast<unsigned>(p.tiles), static_cast<unsigned>(p.G),
                               static_cast<unsigned>(p.count)),
-                         dim3(Tile::kThreads), Tile::kSharedBytes};
+                         dim3(128), kBytes};
   if (const int32_t status = launch.Run(call, kernel, p)) return status;
-  if (p.count == 1) return kAnyopOk;
-  const Launch join = {dim3(static_cast<unsigned>(p.S), static_cast<unsigned>(CeilDiv(p.H, 4))),
-                       dim3(128), 0, true};
-  return join.Run(call, JoinParts<T>, p);
+  return RunJoin<T>(p, call);
+}
+template <typename T, typename C, int kFeatures>
+int32_t RunPages(const PagedView& p, AnyopCall* call) {
+  return !p.cu_q && p.each * p.group <= kSharedRows ? RunPages<T, C, kFeatures, true>(p, call)
+                                                    : RunPages<T, C, kFeatures, false>(p, call);
 }
 
 template <typename T, typename C>

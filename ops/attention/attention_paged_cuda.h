@@ -5,8 +5,8 @@
 // read once. A block has at most 64 rows and a part of the keys. Up to 16 rows, as in decoding, are
 // shared by its four warps, which take every fourth 16 keys and are joined at the end; else a warp
 // has 16 rows of its own. Keys come 64 at a time by cp.async, two tiles ahead; pages are looked up
-// one tile before. 8-bit floats are widened in shared memory. Parts of a sequence are joined by
-// attention_paged_join.h, in their order. What a row's bits come from is its own sequence.
+// one tile before. Parts of a sequence are joined by attention_paged_join.h, in their order. What a
+// row's bits come from is its own sequence.
 #pragma once
 
 #include "attention_paged_rows.h"
@@ -38,8 +38,9 @@ __device__ void AddBadPages(const PagedView& p, const PagedPlace& at, const Page
 template <typename T, typename C, int kFeatures, bool kShares>
 __device__ __forceinline__ void AttendPart(const PagedView& p, const PagedPlace& at, int g,
                                            int part) {
-  using Tile = PagedTile<T, C, kFeatures>;
-  constexpr int kStages = Tile::kStages, kRows = kShares ? kSharedRows : kPagedRows;
+  using Tile = PagedTile<T, C, kFeatures, kShares>;
+  constexpr int kStages = Tile::kStages, kRows = Tile::kRows;
+  constexpr bool kBytes = kShares && !Tile::kIsWide;
   __shared__ bool is_bad, is_wrong;
   __shared__ RowPlace places[kStages + 1][kPagedKeys];
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
@@ -89,7 +90,8 @@ __device__ __forceinline__ void AttendPart(const PagedView& p, const PagedPlace&
   }
   WaitForCopies<kStages - 1>();
   __syncthreads();
-  PagedWarp<T, kFeatures, kShares ? 16 : kPagedKeys> mine;
+  using Warp = PagedWarp<T, kFeatures, kShares ? 16 : kPagedKeys, kBytes>;
+  Warp mine;
   const int warp_row = kShares ? 0 : 16 * warp, warp_key = kShares ? 16 * warp : 0;
   mine.LoadQueries(queries, warp_row);
   mine.SetRows(p, keys, at.row + warp_row, g);
@@ -101,7 +103,7 @@ __device__ __forceinline__ void AttendPart(const PagedView& p, const PagedPlace&
     const bool is_next = thread < kPagedKeys && n + kStages < count;
     const KeyPlace next = is_next ? look_up(n + kStages) : KeyPlace{};
     uint32_t k = ring + n % kStages * 2 * Tile::kKeyBytes, v = k + Tile::kKeyBytes;
-    if constexpr (!Tile::kIsWide) {
+    if constexpr (Tile::kWidens) {
       const uint32_t wide = shared + Tile::kWiden;
       WidenPages<T, kFeatures>(wide, k);
       WidenPages<T, kFeatures>(wide + Tile::kWideBytes, v);
@@ -111,7 +113,11 @@ __device__ __forceinline__ void AttendPart(const PagedView& p, const PagedPlace&
     const int t = start + n * kPagedKeys;
     const bool cut = t < all_first || t + kPagedKeys > all_end;
     if (cut) {
-      CleanTile<kPagedKeys, kFeatures, T>(v, thread, keys.end - t, &is_bad);
+      if constexpr (kBytes) {
+        CleanBytes<kFeatures>(v, keys.end - t, &is_bad);
+      } else {
+        CleanTile<kPagedKeys, kFeatures, T>(v, thread, keys.end - t, &is_bad);
+      }
       __syncthreads();
     }
     if (kShares || warp_row < rows) {
@@ -140,7 +146,7 @@ __device__ __forceinline__ void AttendPart(const PagedView& p, const PagedPlace&
       for (int n = 0; n < kFeatures / 8; ++n)
 #pragma unroll
         for (int c = 0; c < 2; ++c)
-          outs[(warp * kSharedRows + r) * kFeatures + 8 * n + lane % 4 * 2 + c] =
+          outs[(warp * kSharedRows + r) * kFeatures + Warp::FeatureOf(n, c)] =
               mine.out[n][2 * half + c];
     }
     __syncthreads();
@@ -153,7 +159,7 @@ __device__ __forceinline__ void AttendPart(const PagedView& p, const PagedPlace&
         sum += sums[w][thread] * shares[w][thread];
       }
       if (is_wrong) most = sum = NAN;
-      const float share = EndPagedRow(p, row_of(thread), most, sum) * v_scale;
+      const float share = EndPagedRow(p, row_of(thread), most, sum) * v_scale / Warp::kWeight;
       for (int w = 0; w < 4; ++w) shares[w][thread] *= share;
     }
     __syncthreads();
@@ -179,7 +185,7 @@ __device__ __forceinline__ void AttendPart(const PagedView& p, const PagedPlace&
       for (int n = 0; n < kFeatures / 8; ++n)
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
-          const int e = 8 * n + lane % 4 * 2 + c;
+          const int e = Warp::FeatureOf(n, c);
           if (e < p.E) target.Write(e, mine.out[n][2 * half + c] * share);
         }
     }
@@ -188,10 +194,15 @@ __device__ __forceinline__ void AttendPart(const PagedView& p, const PagedPlace&
   if (is_bad) AddBadPages<T, C>(p, at, keys, g, rows, part, v_scale);
 }
 
-template <typename T, typename C, int kFeatures>
-__global__ __launch_bounds__(128, kFeatures == 256
-                                      ? 1
-                                      : 2) void AttendPages(const __grid_constant__ PagedView p) {
+// kShares: no sequence has more than kSharedRows rows of a group.
+template <typename T, typename C, int kFeatures, bool kShares>
+constexpr int kPagedBlocks = kFeatures == 256                   ? 1
+                             : kShares && sizeof(C) < sizeof(T) ? 3
+                                                                : 2;
+
+template <typename T, typename C, int kFeatures, bool kShares>
+__global__ __launch_bounds__(128, kPagedBlocks<T, C, kFeatures, kShares>) void AttendPages(
+    const __grid_constant__ PagedView p) {
   const int g = blockIdx.y, part = blockIdx.z;
   LetNextStart();
   if (p.cu_q && !AreInOrder<128>(p.cu_q, p.B, p.S)) {
@@ -201,9 +212,9 @@ __global__ __launch_bounds__(128, kFeatures == 256
   PagedPlace at = FindPaged(p, blockIdx.x, kPagedRows);
   if (at.is_wrong) at.T = 0;
   if (!at.is_there || (part > 0 && int64_t{part} * p.part >= at.T)) return;
-  if (at.rows <= kSharedRows) {
+  if (kShares || at.rows <= kSharedRows) {
     AttendPart<T, C, kFeatures, true>(p, at, g, part);
-  } else {
+  } else if constexpr (!kShares) {
     AttendPart<T, C, kFeatures, false>(p, at, g, part);
   }
 }

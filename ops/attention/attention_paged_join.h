@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a sequence's keys, joined in their order: a warp for a token's head.
+// The parts of a sequence's keys, joined: a block for a token's head. Each warp adds up every
+// fourth part, and the four sums come together in their order, so that the bits follow from the
+// number of parts alone.
 #pragma once
 
 #include "attention_paged_view.h"
@@ -10,54 +12,53 @@ namespace {
 
 __device__ inline float LargerOrNan(float a, float b) { return a <= b || b != b ? b : a; }
 
-// A block has a token, blockIdx.x, its warps four of the heads.
+// blockIdx: the token, and its head.
 template <typename T, int kFeatures = kPlainFeatures>
 __global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ PagedView p) {
+  __shared__ float values[4][kFeatures], sums[4];
   WaitForWork();
   if (p.cu_q && !AreInOrder<128>(p.cu_q, p.B, p.S)) return;
-  const int token = static_cast<int>(blockIdx.x),
-            h = static_cast<int>(blockIdx.y) * 4 + threadIdx.x / 32;
-  if (h >= p.H) return;
-  const int lane = threadIdx.x % 32, b = SequenceOf(p, token);
-  const int64_t length = p.LengthOf(b);
+  const int token = static_cast<int>(blockIdx.x), h = static_cast<int>(blockIdx.y);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int64_t length = p.LengthOf(SequenceOf(p, token));
   const bool has_parts = length > 0 && length <= p.places;  // else one
-  const int64_t count =
-      has_parts ? (static_cast<uint32_t>(length) + p.part - 1) / static_cast<uint32_t>(p.part) : 1;
-  const auto at = [&](int64_t part) { return (part * p.S + token) * p.H + h; };
+  const int count = has_parts ? static_cast<int>((static_cast<uint32_t>(length) + p.part - 1) /
+                                                 static_cast<uint32_t>(p.part))
+                              : 1;
+  const auto at = [&](int part) { return (int64_t{part} * p.S + token) * p.H + h; };
   const float sink = p.sinks ? p.sinks[h] * 1.44269504088896340736f : -INFINITY;
-  const auto lse_of = [&](int64_t part) {
-    return part < count ? p.parts_lse[at(part)] : -INFINITY;
-  };
-  float most = p.sinks ? sink : -INFINITY;
-  for (int64_t i = lane; i - lane < count; i += 32) {
-    float lse = lse_of(i);
+  float most = sink;
+  for (int i = lane; i - lane < count; i += 32) {
+    float lse = i < count ? p.parts_lse[at(i)] : -INFINITY;
     for (int by = 16; by > 0; by /= 2) lse = LargerOrNan(lse, __shfl_xor_sync(~0u, lse, by));
     most = LargerOrNan(most, lse);
   }
   const float base = most == -INFINITY ? 0 : most;
-  float sum = 0, values[kFeatures / 32] = {};
-  for (int64_t i = 0; i < count; i += 32) {
-    const float mine = PowerOfTwo(lse_of(i + lane) - base);
-    const int here = static_cast<int>(std::min<int64_t>(count - i, 32));
-#pragma unroll(kFeatures > 256 ? 1 : 2)
-    for (int n = 0; n < here; ++n) {  // in their order
-      const float weight = __shfl_sync(~0u, mine, n);
-      const float* part = p.parts + at(i + n) * p.E;
-      sum += weight;
+  float sum = 0, mine[kFeatures / 32] = {};
+#pragma unroll(kFeatures > 256 ? 2 : 4)
+  for (int i = warp; i < count; i += 4) {
+    const float weight = PowerOfTwo(p.parts_lse[at(i)] - base);
+    const float* part = p.parts + at(i) * p.E;
+    sum += weight;
 #pragma unroll
-      for (int k = 0; k < kFeatures / 32; ++k) {
-        const float value = lane + 32 * k < p.E ? part[lane + 32 * k] : 0;
-        if (weight != 0) values[k] = MulAdd(weight, value, values[k]);
-      }
+    for (int k = 0; k < kFeatures / 32; ++k) {
+      const float value = lane + 32 * k < p.E ? part[lane + 32 * k] : 0;
+      if (weight != 0) mine[k] = MulAdd(weight, value, mine[k]);
     }
   }
+  if (lane == 0) sums[warp] = sum;
+#pragma unroll
+  for (int k = 0; k < kFeatures / 32; ++k) values[warp][lane + 32 * k] = mine[k];
+  __syncthreads();
+  sum = sums[0] + sums[1] + sums[2] + sums[3];
   const float total = sum + (p.sinks ? PowerOfTwo(sink - base) : 0);
   const float share = sum == 0 ? 0 : 1 / total;
   T* to = static_cast<T*>(p.out) + p.At(p.out_steps, h, token);
-#pragma unroll
-  for (int k = 0; k < kFeatures / 32; ++k)
-    if (lane + 32 * k < p.E) to[lane + 32 * k] = Narrow<T>(share == 0 ? 0 : values[k] * share);
-  if (p.lse && lane == 0)
+  for (int e = threadIdx.x; e < p.E; e += 128) {
+    const float value = values[0][e] + values[1][e] + values[2][e] + values[3][e];
+    to[e] = Narrow<T>(share == 0 ? 0 : value * share);
+  }
+  if (p.lse && threadIdx.x == 0)
     p.lse[p.At(p.lse_steps, h, token)] = (base + log2f(total)) * 0.69314718055994530942f;
 }
 
@@ -77,6 +78,15 @@ inline int32_t TakeParts(AnyopCall* call, int64_t part, PagedView* p) {
   p->count = static_cast<int>(count), p->part = static_cast<int>(part);
   p->parts = parts, p->parts_lse = parts + rows * p->E;
   return kAnyopOk;
+}
+
+// Behind the kernel that made the parts.
+template <typename T, int kFeatures = kPlainFeatures>
+int32_t RunJoin(const PagedView& p, AnyopCall* call) {
+  if (p.count == 1) return kAnyopOk;
+  const Launch join = {dim3(static_cast<unsigned>(p.S), static_cast<unsigned>(p.H)), dim3(128), 0,
+                       true};
+  return join.Run(call, JoinParts<T, kFeatures>, p);
 }
 
 }  // namespace

@@ -417,10 +417,7 @@ int32_t RunLatentTiles(PagedView* p, int64_t split_size, const Limits& limits, A
   const Launch launch = {dim3(static_cast<unsigned>(p->tiles), static_cast<unsigned>(p->count)),
                          dim3(Tile::kThreads), Tile::kSharedBytes};
   if (const int32_t status = launch.Run(call, kernel, *p)) return status;
-  if (p->count == 1) return kAnyopOk;
-  const Launch join = {dim3(static_cast<unsigned>(p->S), static_cast<unsigned>(CeilDiv(p->H, 4))),
-                       dim3(128), 0, true};
-  return join.Run(call, JoinParts<T, Tile::kValues>, *p);
+  return RunJoin<T, Tile::kValues>(*p, call);
 }
 
 // Tiles of 64 rows where there are as many and the GPU has the memory.
