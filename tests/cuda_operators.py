@@ -14,7 +14,7 @@ from pathlib import Path
 import anyop
 import pytest
 from anyop import testing
-from anyop.testing.torch_memory import fits_torch, on_device
+from anyop.testing.torch_memory import fits_torch, on_device, takes_less
 
 sys.path.insert(0, str(Path(__file__).parent))
 from on_cuda import SUBJECTS, torch
@@ -68,13 +68,18 @@ def test_good_inputs(subject, choice):
         if not fits_torch(case):
             left_out += 1
             continue
-        kinds[case.what] += 1
         try:
             testing.check_case(there, case)
         except testing.CheckError as error:
+            if takes_less(error, "cuda"):
+                left_out += 1
+                continue
             failures.append(str(error))
+        kinds[case.what] += 1
     if failures:
         pytest.fail(f"{len(failures)} failures:\n" + "\n".join(failures[:8]), pytrace=False)
+    if not kinds:
+        pytest.skip(f"CUDA takes none of these {left_out} calls")
     assert kinds.total() >= (40 if choice.is_uniform else 10) and left_out < kinds.total()
 
 
@@ -83,7 +88,11 @@ def test_torch_ops_gives_the_same_bits(name):
     call = by_torch(name)
     for choice in testing.dtype_choices(SUBJECTS[name].metadata)[:8]:
         good = testing.Good(SUBJECTS[name], choice)
-        expected = on_cuda(by_anyop(name))(**good.arguments())
+        try:
+            expected = on_cuda(by_anyop(name))(**good.arguments())
+        except NotImplementedError as error:
+            assert takes_less(error, "cuda")
+            continue
         found = on_cuda(call)(**good.arguments())
         if expected is None:  # it writes an argument
             continue

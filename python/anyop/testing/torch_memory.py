@@ -26,6 +26,12 @@ def fits_torch(case: Case) -> bool:
     return not any(layout in _NEGATIVE for layout in case.layouts.values())
 
 
+def takes_less(error: object, device: str) -> bool:
+    """Whether a call is refused since the device's kernels take less than the operator, as their `when` says."""
+    text = str(error)
+    return f"has no kernel for {device} (" in text and f"; {device} takes " in text
+
+
 def fits_device(subject: Subject, case: Case) -> bool:
     """Whether another device than the CPU takes its layouts as well: there no input is copied."""
     kinds = {p["name"]: KINDS[p["layout"]] for p in subject.tensors + subject.results}
