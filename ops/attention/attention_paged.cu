@@ -77,8 +77,7 @@ int32_t RunPages(const PagedView& p, AnyopCall* call) {
                                       : std::max(PagedTile<T, C, kFeatures, true>::kSharedBytes,
                                                  PagedTile<T, C, kFeatures, false>::kSharedBytes);
   if (const int32_t status = AllowShared<kernel>(call, kBytes)) return status;
-  const Launch launch = {dim3(static_cast<unsigned>(p.tiles), static_cast<unsigned>(p.G),
-                              static_cast<unsigned>(p.count)),
+  const Launch launch = {dim3(static_cast<unsigned>(p.tiles) * p.G, static_cast<unsigned>(p.count)),
                          dim3(128), kBytes};
   if (const int32_t status = launch.Run(call, kernel, p)) return status;
   return RunJoin<T>(p, call);
@@ -109,9 +108,10 @@ int32_t AttendPaged(const AttentionPagedArgs& args, AnyopCall* call) {
   if (const int32_t status = CheckQueries(call, args)) return status;
   if (args.H == 0 || args.S == 0 || (args.E == 0 && !args.lse)) return kAnyopOk;
   constexpr int64_t kMost = 1 << 30;  // of rows and keys, for 32 bits
-  if (args.S > kMost / (args.H / args.G) || CountPlaces(args) > kMost || args.H > 65535)
+  if (args.S > kMost / args.H || args.B > kMost / args.G || CountPlaces(args) > kMost ||
+      args.H > 65535)
     return call->fail(call, kAnyopDeclined,
-                      "it takes fewer than 2^30 queries of a group and keys, and 2^16 heads");
+                      "it takes fewer than 2^30 heads of queries, and keys, and 2^16 heads");
   PagedView p = ViewOfPages(args);
   const bool is_bytes = args.k_cache->dtype_bits == 8;
   const AnyopDtype dtype = AnyopDtypeOf(args.q);

@@ -203,13 +203,16 @@ constexpr int kPagedBlocks = kFeatures == 256                   ? 1
 template <typename T, typename C, int kFeatures, bool kShares>
 __global__ __launch_bounds__(128, kPagedBlocks<T, C, kFeatures, kShares>) void AttendPages(
     const __grid_constant__ PagedView p) {
-  const int g = blockIdx.y, part = blockIdx.z;
+  // Groups of one page's keys are neighbours in memory, and their blocks in time.
+  const int tile = static_cast<int>(blockIdx.x) / p.G,
+            g = static_cast<int>(blockIdx.x) - tile * p.G;
+  const int part = blockIdx.y;
   LetNextStart();
   if (p.cu_q && !AreInOrder<128>(p.cu_q, p.B, p.S)) {
-    if (part == 0) FillPagesWithNan<T>(p, g, blockIdx.x, gridDim.x);
+    if (part == 0) FillPagesWithNan<T>(p, g, tile, p.tiles);
     return;
   }
-  PagedPlace at = FindPaged(p, blockIdx.x, kPagedRows);
+  PagedPlace at = FindPaged(p, tile, kPagedRows);
   if (at.is_wrong) at.T = 0;
   if (!at.is_there || (part > 0 && int64_t{part} * p.part >= at.T)) return;
   if (kShares || at.rows <= kSharedRows) {
