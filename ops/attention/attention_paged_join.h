@@ -26,8 +26,7 @@ __global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ PagedVi
                                                  static_cast<uint32_t>(p.part))
                               : 1;
   const auto at = [&](int part) { return (int64_t{part} * p.S + token) * p.H + h; };
-  const float sink = p.sinks ? p.sinks[h] * 1.44269504088896340736f : -INFINITY;
-  float most = sink;
+  float most = -INFINITY;
   for (int i = lane; i - lane < count; i += 32) {
     float lse = i < count ? p.parts_lse[at(i)] : -INFINITY;
     for (int by = 16; by > 0; by /= 2) lse = LargerOrNan(lse, __shfl_xor_sync(~0u, lse, by));
@@ -51,15 +50,14 @@ __global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ PagedVi
   for (int k = 0; k < kFeatures / 32; ++k) values[warp][lane + 32 * k] = mine[k];
   __syncthreads();
   sum = sums[0] + sums[1] + sums[2] + sums[3];
-  const float total = sum + (p.sinks ? PowerOfTwo(sink - base) : 0);
-  const float share = sum == 0 ? 0 : 1 / total;
+  const PagedEnd end = EndSum(p.sinks, h, most, sum);
   T* to = static_cast<T*>(p.out) + p.At(p.out_steps, h, token);
   for (int e = threadIdx.x; e < p.E; e += 128) {
     const float value = values[0][e] + values[1][e] + values[2][e] + values[3][e];
-    to[e] = Narrow<T>(share == 0 ? 0 : value * share);
+    to[e] = Narrow<T>(end.share == 0 ? 0 : value * end.share);
   }
   if (p.lse && threadIdx.x == 0)
-    p.lse[p.At(p.lse_steps, h, token)] = (base + log2f(total)) * 0.69314718055994530942f;
+    p.lse[p.At(p.lse_steps, h, token)] = end.lse * 0.69314718055994530942f;
 }
 
 // ---- host ----

@@ -112,27 +112,31 @@ struct PagedRow {
   }
 };
 
-// A row's greatest score and sum of weights, with a sink's where there is one part; what its values
-// are to be multiplied by. Writes its logarithm.
+// What a row's weighted values are to be multiplied by, and its logarithm as a multiple of ln 2
+// (-inf: there are no keys), from its greatest score and the sum of its weights.
+struct PagedEnd {
+  float share, lse;
+};
+__device__ inline PagedEnd EndSum(const float* sinks, int h, float max, float sum) {
+  float factor = 1, top = max, total = sum;
+  if (sinks) {
+    const float sink = sinks[h] * 1.44269504088896340736f;
+    top = sink <= max ? max : sink;  // NaN where the sink is
+    if (top != -INFINITY)
+      factor = PowerOfTwo(max - top), total = sum * factor + PowerOfTwo(sink - top);
+  }
+  return {sum == 0 ? 0 : factor / total, top + log2f(total)};
+}
+// The same, of the whole row or of a part, which has no sink. Writes the logarithm.
 __device__ inline float EndPagedRow(const PagedView& p, const PagedRow& row, float max, float sum) {
   const bool is_whole = p.count == 1;
-  float share = sum == 0 ? 0 : 1 / sum, top = max, total = sum;
-  if (is_whole && p.sinks) {
-    const float sink = p.sinks[row.h] * 1.44269504088896340736f;
-    top = sink <= max ? max : sink;
-    if (top != -INFINITY) {
-      const float factor = PowerOfTwo(max - top);
-      total = sum * factor + PowerOfTwo(sink - top);
-      share = sum == 0 ? 0 : factor / total;
-    }
-  }
-  const float lse = top + log2f(total);  // -inf: none
+  const PagedEnd end = EndSum(is_whole ? p.sinks : nullptr, row.h, max, sum);
   if (!is_whole) {
-    p.parts_lse[row.InParts(p)] = lse;
+    p.parts_lse[row.InParts(p)] = end.lse;
   } else if (p.lse) {
-    p.lse[p.At(p.lse_steps, row.h, row.token)] = lse * 0.69314718055994530942f;
+    p.lse[p.At(p.lse_steps, row.h, row.token)] = end.lse * 0.69314718055994530942f;
   }
-  return share;
+  return end.share;
 }
 // Where a row's values go.
 template <typename T>
