@@ -67,11 +67,11 @@ __device__ bool PlaceQueries(const GradientView& p, int64_t item, int rows, Grad
   return at.HasQueries(rows);
 }
 // The first keys, which most queries see under a causal bound, come first.
-template <bool kPacked>
-__device__ bool PlaceKeys(const GradientView& p, int64_t item, int rows, GradientPlace* place) {
-  const int64_t head = item / p.key_tiles;
+template <bool kPacked, typename Index>
+__device__ bool PlaceKeys(const GradientView& p, Index item, int rows, GradientPlace* place) {
+  const Index head = item / p.key_tiles;
   const int tile = static_cast<int>(item - head * p.key_tiles);
-  const int64_t b = head / p.G;
+  const Index b = head / p.G;
   *place = {RangeOf(p.a), tile, static_cast<int>(head - b * p.G), b};
   if (!kPacked) return true;
   const SequencePlace at = FindSequence(p.a.cu_k, p.a.cu_q, p.a.sequences, p.a.T, tile, rows);

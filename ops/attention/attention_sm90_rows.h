@@ -19,6 +19,40 @@ inline HopperFactors FactorsOf(const AttentionView& view) {
           static_cast<float>(cap * 2 * log2e)};
 }
 
+// Row `half` of a thread's sums times share, in pieces of 16 bytes: of 32 columns a lane has those
+// of its two in each eight, and gets eight in a row from the four lanes of its row.
+template <typename T, int kCount>
+__device__ void WriteRow(const float (&sums)[kCount], T* to, int half, float share, int features) {
+  const int lane = threadIdx.x % 4;
+  const bool odd = lane & 1, high = lane & 2;
+#pragma unroll
+  for (int j = 0; j < kCount / 16; ++j) {
+    uint32_t w[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* two = sums + 16 * j + 4 * i + 2 * half;
+      w[i] = share == 0 ? 0 : NarrowTwo(T(), two[0] * share, two[1] * share);
+    }
+    uint32_t a = __shfl_xor_sync(~0u, odd ? w[0] : w[1], 1);
+    uint32_t b = __shfl_xor_sync(~0u, odd ? w[2] : w[3], 1);
+    if (odd) {
+      w[0] = a, w[2] = b;
+    } else {
+      w[1] = a, w[3] = b;
+    }
+    a = __shfl_xor_sync(~0u, high ? w[0] : w[2], 2);
+    b = __shfl_xor_sync(~0u, high ? w[1] : w[3], 2);
+    if (high) {
+      w[0] = a, w[1] = b;
+    } else {
+      w[2] = a, w[3] = b;
+    }
+    const int column = 32 * j + 8 * lane;
+    if (to && column < features)
+      *reinterpret_cast<uint4*>(to + column) = make_uint4(w[0], w[1], w[2], w[3]);
+  }
+}
+
 // What a thread of a warpgroup has of its 64 queries: of rows `row` and row + 8.
 template <typename T, typename Tile>
 struct HopperRows {
@@ -124,37 +158,8 @@ struct HopperRows {
 #pragma unroll
     for (int i = 0; i < Tile::kE / 2; ++i) out[i] *= factor[i / 2 % 2];
   }
-  // Row `half` times share, in pieces of 16 bytes: of 32 columns a lane has those of its two in
-  // each eight, and gets eight in a row from the four lanes of its row.
   __device__ void Write(T* to, int half, float share, int features) {
-    const int lane = threadIdx.x % 4;
-    const bool odd = lane & 1, high = lane & 2;
-#pragma unroll
-    for (int j = 0; j < Tile::kE / 32; ++j) {
-      uint32_t w[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* two = out + 16 * j + 4 * i + 2 * half;
-        w[i] = share == 0 ? 0 : NarrowTwo(T(), two[0] * share, two[1] * share);
-      }
-      uint32_t a = __shfl_xor_sync(~0u, odd ? w[0] : w[1], 1);
-      uint32_t b = __shfl_xor_sync(~0u, odd ? w[2] : w[3], 1);
-      if (odd) {
-        w[0] = a, w[2] = b;
-      } else {
-        w[1] = a, w[3] = b;
-      }
-      a = __shfl_xor_sync(~0u, high ? w[0] : w[2], 2);
-      b = __shfl_xor_sync(~0u, high ? w[1] : w[3], 2);
-      if (high) {
-        w[0] = a, w[1] = b;
-      } else {
-        w[2] = a, w[3] = b;
-      }
-      const int column = 32 * j + 8 * lane;
-      if (to && column < features)
-        *reinterpret_cast<uint4*>(to + column) = make_uint4(w[0], w[1], w[2], w[3]);
-    }
+    WriteRow(out, to, half, share, features);
   }
 };
 
