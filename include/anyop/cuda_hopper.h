@@ -248,6 +248,42 @@ __device__ void WaitForStores() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
 }
 
+// Waits until they are written, so that what this thread releases next says so.
+__device__ inline void WaitForWrites() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// Bytes in a row, multiples of 16: to shared memory, and from there, as they are or added up as
+// floats.
+__device__ inline void LoadBytes(uint32_t to, const void* from, uint32_t barrier, uint32_t bytes) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+__device__ inline void StoreBytes(void* to, uint32_t from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+               "r"(bytes)
+               : "memory");
+}
+__device__ inline void AddFloats(float* to, uint32_t from, uint32_t bytes) {
+  asm volatile(
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+      "r"(from), "r"(bytes)
+      : "memory");
+}
+
+// ---- device: turns of blocks ----
+
+// Waits until *turn is mine, and sees what was written before it became so, TMA's too.
+__device__ inline void WaitForTurn(const int32_t* turn, int32_t mine) {
+  int32_t now;
+  do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
+  while (now != mine);
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+__device__ inline void PassTurn(int32_t* turn, int32_t next) {
+  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn), "r"(next) : "memory");
+}
+
 // ---- device: registers to shared memory ----
 
 // Four 8 x 8 matrices of 16 bits; lane l says where row l % 8 of matrix l / 8 lies.
@@ -294,7 +330,8 @@ __device__ void Pin(int (&sums)[kCount]) {
 // warpgroup holds of rows t / 32 * 16 + t % 32 / 4 (+ 8) columns 8 j + t % 4 * 2 (+ 1):
 // d[4 j + 2 * (+ 8) + (+ 1)]. add: 0 for the first. AddRegisters<type, transposed>(d, a, b, add): A
 // as pairs of 16 bits, in the order in which the thread holds 16 columns of sums; b as TileOf gives
-// it, or transposed, as PanelsOf.
+// it, or transposed, as PanelsOf. AddTransposed<type>(d, a, b, add): both are as PanelsOf gives
+// them.
 template <int kColumns>
 struct Product;
 
@@ -349,6 +386,14 @@ struct Product;
         ANYOP_WGMMA(N, "k32.f32.e5m2.e5m2", "f", R, a, b, c, ", 1, 1");                          \
       else                                                                                       \
         ANYOP_WGMMA(N, "k32.s32.s8.s8", "r", R, a, b, c, "");                                    \
+    }                                                                                            \
+    template <Operand kType>                                                                     \
+    __device__ static void AddTransposed(float (&d)[R], uint64_t tile_a, uint64_t tile_b,        \
+                                         int add) {                                              \
+      if constexpr (kType == Operand::kBFloat16)                                                 \
+        ANYOP_WGMMA(N, "k16.f32.bf16.bf16", "f", R, a, b, c, ", 1, 1, 1, 1");                    \
+      else                                                                                       \
+        ANYOP_WGMMA(N, "k16.f32.f16.f16", "f", R, a, b, c, ", 1, 1, 1, 1");                      \
     }                                                                                            \
     template <Operand kType, int kTransposed>                                                    \
     __device__ static void AddRegisters(float (&d)[R], const uint32_t* a_pairs, uint64_t tile_b, \
