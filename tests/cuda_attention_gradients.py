@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from cuda_attention import (
     FEATURES,
+    KERNELS,
     LENGTHS,
     exactly,
     forced,
@@ -59,33 +60,53 @@ def gradients_exactly(
     return slopes @ wide_k, *grouped, -(shares * delta).sum((0, 2, 3))
 
 
+def takes(kernel, features, dtype, options) -> bool:
+    """Whether a kernel takes such calls. What it declines goes to the next one, or is an error where tests say so."""
+    D, E = features
+    if kernel == "cuda":
+        return True
+    return (
+        dtype != torch.float32 and D <= 192 and E <= 128 and (D <= 128 or "softcap" not in options)
+    )
+
+
 def assert_near(found, exact, dtype, what):
-    """Within some roundings of the largest number: sums of weights and slopes that are rounded once."""
+    """Within some roundings of the largest number: sums of weights and slopes that are rounded once.
+
+    grad_sinks are sums of deltas, each made of a row of out, whose numbers all were rounded: twice as many.
+    """
     half = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-17}[dtype]
     for name, a, b in zip(("grad_q", "grad_k", "grad_v", "grad_sinks"), found, exact, strict=True):
         assert a.isfinite().all(), (what, name)
         if a.numel():
             worst = (a.double() - b).abs().max().item() / (0.1 + b.abs().max().item())
-            assert worst <= 4 * half, (what, name, worst)
+            assert worst <= (8 if name == "grad_sinks" else 4) * half, (what, name, worst)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("features", FEATURES, ids=str)
-def test_dense(features, dtype):
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_dense(kernel, features, dtype, monkeypatch):
+    monkeypatch.setenv("ANYOP_FALLBACK", "error")
     draw = random.Random(f"{features} {dtype}")
     D, E = features
     for case in range(12):
         S, T = draw.choice(LENGTHS), draw.choice(LENGTHS)
-        B, (H, G) = draw.choice([1, 2]), draw.choice([(1, 1), (4, 2), (6, 1), (3, 3)])
+        B, (H, G) = draw.choice([1, 2]), draw.choice([(1, 1), (4, 2), (6, 1), (3, 3), (8, 4)])
+        if case == 0:
+            S, T, B, H, G = 2100, 2100, 1, 8, 4  # a group's heads are divided
         q, grad = (
             normal(B, S, H, n, dtype=dtype, seed=i).transpose(1, 2) for i, n in ((0, D), (3, E))
         )
         k, v = normal(B, G, T, D, dtype=dtype, seed=1), normal(B, G, T, E, dtype=dtype, seed=2)
         grad_lse = normal(B, H, S, dtype=torch.float32) if draw.random() < 0.5 else None
         options = options_of(draw, S, T, H)
+        options["causal"] |= case == 0
         what = (case, (B, H, G, S, T, D, E), {k: str(v)[:9] for k, v in options.items()})
+        if not takes(kernel, features, dtype, options):
+            continue
         saved = anyop.attention_with_lse(q, k, v, **options)
-        with forced("cuda", "attention_backward"):
+        with forced(kernel, "attention_backward"):
             found = anyop.attention_backward(grad, q, k, v, *saved, grad_lse, **options)
             again = anyop.attention_backward(grad, q, k, v, *saved, grad_lse, **options)
         exact = gradients_exactly(grad, grad_lse, q, k, v, **options)
@@ -94,8 +115,10 @@ def test_dense(features, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_packed(dtype):
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_packed(kernel, dtype, monkeypatch):
     """Each sequence as alone, bit for bit, and as in float64."""
+    monkeypatch.setenv("ANYOP_FALLBACK", "error")
     draw = random.Random(f"{dtype}")
     for D, E in FEATURES[:5]:
         H, G = draw.choice([(1, 1), (4, 2), (6, 1)])
@@ -106,8 +129,15 @@ def test_packed(dtype):
         options = options_of(draw, 1, 1, H)
         del options["offset"]
         sinks = options.get("sinks")
+        if not takes(kernel, (D, E), dtype, options):
+            continue
         saved = anyop.attention_varlen_with_lse(q, k, v, cu_q, cu_k, **options)
-        found = anyop.attention_varlen_backward(grad, q, k, v, *saved, cu_q, cu_k, **options)
+
+        def grade(*args, options=options):
+            with forced(kernel, "attention_varlen_backward"):
+                return anyop.attention_varlen_backward(*args, **options)
+
+        found = grade(grad, q, k, v, *saved, cu_q, cu_k)
         assert not found[0][s:].any() and not found[1][t:].any() and not found[2][t:].any()
         total = torch.zeros(H, device="cuda", dtype=torch.float64)
         for i in range(7):
@@ -121,9 +151,7 @@ def test_packed(dtype):
             what = (D, E, i, S[i], T[i], {k: str(v)[:9] for k, v in options.items()})
             assert_near((*rows, exact[3]), exact, dtype, what)
             ends = [torch.tensor([0, n], device="cuda").int() for n in (S[i], T[i])]
-            alone = anyop.attention_varlen_backward(
-                grad[mine], q[mine], k[keys], v[keys], *(x[mine] for x in saved), *ends, **options
-            )
+            alone = grade(grad[mine], q[mine], k[keys], v[keys], *(x[mine] for x in saved), *ends)
             assert torch.equal(alone[0], found[0][mine]), what
             assert torch.equal(alone[1], found[1][keys]), what
             assert torch.equal(alone[2], found[2][keys]), what
@@ -131,11 +159,12 @@ def test_packed(dtype):
             assert_near((found[3],) * 4, (total,) * 4, dtype, "sinks of all sequences")
 
 
-def test_keys_that_no_query_sees_never_show():
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_keys_that_no_query_sees_never_show(kernel):
     q, k, v, grad = (normal(1, 2, 300, 64, seed=i) for i in range(4))
     options = {"causal": True, "window_left": 40}
     saved = anyop.attention_with_lse(q, k, v, **options)
-    with forced("cuda", "attention_backward"):
+    with forced(kernel, "attention_backward"):
         clean = anyop.attention_backward(grad, q, k, v, *saved, **options)
         k[:, :, 100], v[:, :, 100, 3] = float("nan"), float("inf")
         found = anyop.attention_backward(grad, q, k, v, *saved, **options)
@@ -144,24 +173,28 @@ def test_keys_that_no_query_sees_never_show():
     assert found[0][:, :, 100:141].isnan().all()
 
 
-def test_wrong_places_are_nan():
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_wrong_places_are_nan(kernel):
     q, k, v, grad = (normal(300, 2, 64, seed=i) for i in range(4))
     good = torch.tensor([0, 100, 300]).cuda().int()
     saved = anyop.attention_varlen_with_lse(q, k, v, good, good)
     for wrong in ([0, 500, 300], [0, 200, 100], [-5, 100, 300], [0, 2**30, 2**31 - 1]):
         bad = torch.tensor(wrong).cuda().int()
         for places in ((bad, good), (good, bad)):
-            found = anyop.attention_varlen_backward(grad, q, k, v, *saved, *places)
+            with forced(kernel, "attention_varlen_backward"):
+                found = anyop.attention_varlen_backward(grad, q, k, v, *saved, *places)
             assert all(x.isnan().all() for x in found), wrong
 
 
-def test_a_graph_is_replayed_with_other_lengths():
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_graph_is_replayed_with_other_lengths(kernel):
     q, k, v, grad = (normal(1000, 4, 128, seed=i) for i in range(4))
     ends = torch.tensor([0, 10, 10, 400, 1000], device="cuda").int()
 
     def call():
         saved = anyop.attention_varlen_with_lse(q, k, v, ends, ends, causal=True)
-        return anyop.attention_varlen_backward(grad, q, k, v, *saved, ends, ends, causal=True)
+        with forced(kernel, "attention_varlen_backward"):
+            return anyop.attention_varlen_backward(grad, q, k, v, *saved, ends, ends, causal=True)
 
     call()
     torch.cuda.synchronize()
@@ -176,7 +209,8 @@ def test_a_graph_is_replayed_with_other_lengths():
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
-def test_no_farther_from_float64_than_twice_what_torch_is(dtype):
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_no_farther_from_float64_than_twice_what_torch_is(kernel, dtype):
     """By torch's own attention in the same dtype, through autograd."""
     for (H, G), causal in itertools.product([(4, 4), (8, 2)], [False, True]):
         q, grad = (normal(2, H, 500, 128, dtype=dtype, seed=i) for i in (0, 3))
@@ -186,7 +220,7 @@ def test_no_farther_from_float64_than_twice_what_torch_is(dtype):
             *leaves, is_causal=causal, enable_gqa=True
         ).backward(grad)
         saved = anyop.attention_with_lse(q, k, v, causal=causal)
-        with forced("cuda", "attention_backward"):
+        with forced(kernel, "attention_backward"):
             found = anyop.attention_backward(grad, q, k, v, *saved, causal=causal)[:3]
         exact = gradients_exactly(grad, None, q, k, v, causal=causal)[:3]
         for mine, leaf, right in zip(found, leaves, exact, strict=True):
