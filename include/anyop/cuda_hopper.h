@@ -131,6 +131,11 @@ __device__ inline void ArriveForBytes(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
+// Arrives once this thread's copies until now (CopyAside) have come. Who reads them by wgmma needs
+// FenceForTma behind its wait.
+__device__ inline void ArriveWhenCopied(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
 // At block rank's barrier. Not .release.cluster, which is MEMBAR.ALL.GPU: it says no more than that
 // wgmma has read a stage; what st.shared wrote for the other block it does not cover.
 __device__ inline void ArriveAtPeer(uint32_t barrier, uint32_t rank) {
