@@ -93,14 +93,20 @@ struct RowPlace {
   static constexpr int64_t kNone = INT64_MIN;
   int64_t k, v;
 };
-__device__ inline KeyPlace PlaceOfKey(const PagedView& p, const PagedPlace& at, int t, int end) {
+// What the table or the indices say of key t < end; -1 behind the end.
+__device__ inline int EntryOfKey(const PagedView& p, const PagedPlace& at, int t, int end) {
+  if (t >= end) return -1;
+  const int64_t first = int64_t{at.b} * p.M;
+  return p.indices ? p.indices[first + t] : p.table[first + t / p.P];
+}
+__device__ inline KeyPlace PlaceOfEntry(const PagedView& p, int entry, int t, int end) {
   if (t >= end) return {-1, 0, false};
-  if (p.indices) {
-    const int row = p.indices[int64_t{at.b} * p.M + t];
-    return {row < 0 ? row : row / p.P, row < 0 ? 0 : row % p.P, row != -1};
-  }
-  const int page = t / p.P;
-  return {p.table[int64_t{at.b} * p.M + page], t - page * p.P, true};
+  if (p.indices && p.N == 1) return {entry < p.P ? entry >> 31 : 1, entry, entry != -1};
+  if (p.indices) return {entry < 0 ? entry : entry / p.P, entry < 0 ? 0 : entry % p.P, entry != -1};
+  return {entry, t % p.P, true};
+}
+__device__ inline KeyPlace PlaceOfKey(const PagedView& p, const PagedPlace& at, int t, int end) {
+  return PlaceOfEntry(p, EntryOfKey(p, at, t, end), t, end);
 }
 
 // Where a row's result goes: out, or the part's.
