@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Latent attention on Hopper: to pages, and to the rows that indices name.
+#include "anyop/ops/mla_decode.h"
+#include "anyop/ops/mla_sparse.h"
+#include "mla_sm90.h"
+#include "mla_view.h"
+
+namespace anyop::cuda {
+namespace {
+
+// Of which out is the result.
+int32_t AttendToLatentOnHopper(PagedView* p, const AnyopTensor& out, AnyopDtype dtype,
+                               int64_t split_size, AnyopCall* call) {
+  if (p->S == 0 || p->H == 0) return kAnyopOk;
+  if (!p->q_aligned || !p->k_aligned || !HasAlignedPages(out) || !(p->scale > 0))
+    return DeclineHopper(call);
+  if (dtype == kAnyopFloat16) return RunLatentOnHopper<__half>(p, split_size, dtype, call);
+  return RunLatentOnHopper<__nv_bfloat16>(p, split_size, dtype, call);
+}
+
+}  // namespace
+}  // namespace anyop::cuda
+
+extern "C" int32_t anyop_mla_decode_cuda_sm90(const MlaDecodeArgs* args, AnyopCall* call) {
+  using namespace anyop::cuda;
+  PagedView p = {};
+  if (!ViewLatent(*args, &p)) return DeclineLatent(call);
+  return AttendToLatentOnHopper(&p, *args->out, AnyopDtypeOf(args->q), args->split_size, call);
+}
+extern "C" int32_t anyop_mla_sparse_cuda_sm90(const MlaSparseArgs* args, AnyopCall* call) {
+  using namespace anyop::cuda;
+  PagedView p = {};
+  if (!ViewListed(*args, args->W, args->R, &p)) return DeclineLatent(call);
+  return AttendToLatentOnHopper(&p, *args->out, AnyopDtypeOf(args->q), 0, call);
+}
