@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times latent attention on CUDA beside FlashMLA: decoding, listed rows, rows into the cache.
 
-    python bench/cuda_latent.py [--only decode,sparse,append] [--rounds 15]
+    python bench/cuda_latent.py [--only decode,sparse,append] [--rounds 15] [--implementations cuda_sm90,cuda]
 
 As cuda_attention.py: graphs, results checked against float64, turns, idling, a flushed cache. FLOPs are 2 (W + R) for
 each query's head and row; bytes are those of the rows that a sequence reads. One line of JSON for each side goes to
@@ -30,6 +30,10 @@ DECODED = [(64, 8192, 128), (8, 65536, 128), (64, 8192, 16)]
 LISTED = [(4096, 128, 32768, 2048), (128, 128, 131072, 2048), (128, 16, 131072, 2048)]
 
 
+# sgl-flash-mla keeps Hopper's kernels apart.
+LEGACY: list[dict[str, bool]] = [{"use_legacy": True}, {}]
+
+
 def attend_exactly(q: Any, rows: Any) -> Any:
     """A token's first heads, (heads, W), to rows (T, W), in float64."""
     q, rows = q[:CHECKED].double(), rows.double()
@@ -39,14 +43,27 @@ def attend_exactly(q: Any, rows: Any) -> Any:
 def flash_mla(q: Any, cache: Any, table: Any, lengths: Any) -> dict[str, Callable]:
     """FlashMLA's decoding, where its package is there and takes the call."""
     module = imported("flash_mla", "sgl_flash_mla")
-    with contextlib.suppress(Exception):
-        plan, splits = module.get_mla_metadata(lengths, q.shape[1] * q.shape[2], 1)
-        call = partial(
-            module.flash_mla_with_kvcache, q, cache[:, :, None], table, lengths, R, plan, splits,
-            softmax_scale=SCALE, causal=True,
-        )  # fmt: skip
-        call()
-        return {"flash_mla": call}
+    for options in LEGACY:
+        with contextlib.suppress(Exception):
+            plan, splits = module.get_mla_metadata(lengths, q.shape[1] * q.shape[2], 1)
+            call = partial(
+                module.flash_mla_with_kvcache, q, cache[:, :, None], table, lengths, R, plan, splits,
+                softmax_scale=SCALE, causal=True, **options,
+            )  # fmt: skip
+            call()
+            return {"flash_mla": call}
+    return {}
+
+
+def flash_mla_sparse(q: Any, cache: Any, indices: Any) -> dict[str, Callable]:
+    """The same of its kernel for lists."""
+    module = imported("flash_mla", "sgl_flash_mla")
+    given = (q, cache.view(-1, 1, W), indices[:, None], SCALE)
+    for options in LEGACY:
+        with contextlib.suppress(Exception):
+            call = partial(module.flash_mla_sparse_fwd, *given, **options)
+            call()
+            return {"flash_mla": call}
     return {}
 
 
@@ -70,14 +87,7 @@ def sparse(anyop: Any) -> Iterator[Case]:
         cache, q = normal(rows // P, P, W), normal(T, H, W)
         indices = torch.randint(0, rows, (T, K), device="cuda", dtype=torch.int32)
         own = cache.flatten(0, 1)[indices[-1].long()]
-        peers: dict[str, Callable] = {}
-        module = imported("flash_mla", "sgl_flash_mla")
-        with contextlib.suppress(Exception):
-            call = partial(
-                module.flash_mla_sparse_fwd, q, cache.view(-1, 1, W), indices[:, None], SCALE
-            )
-            call()
-            peers["flash_mla"] = call
+        peers = flash_mla_sparse(q, cache, indices)
         shape = f"T{T} H{H} K{K} of {rows}"
         flops = 2.0 * T * K * H * (W + R)
         yield Case(

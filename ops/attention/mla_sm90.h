@@ -363,7 +363,7 @@ int32_t StartLatent(const CUtensorMap& map, const PagedView& p, int box, int mul
   const Launch launch = {dim3(static_cast<unsigned>(blocks)), dim3(Tile::kThreads),
                          Tile::kSharedBytes};
   if (const int32_t status = launch.Run(call, kernel, map, p, box)) return status;
-  return StartJoin<T, 512>(call, p);
+  return RunJoin<T, 512>(p, call);
 }
 
 template <typename T>
