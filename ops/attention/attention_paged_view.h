@@ -25,7 +25,7 @@ struct PagedView {
   int tiles, count, part;  // tiles of rows; parts, and keys of one
   int left, right;
   float scale, softcap;
-  bool q_aligned, k_aligned, v_aligned;
+  bool q_aligned, k_aligned, v_aligned, out_aligned;
 
   __device__ int64_t At(const Steps& steps, int h, int64_t token) const {
     const int b = static_cast<int>(token) / each;

@@ -12,8 +12,8 @@ namespace {
 int32_t AttendToLatentOnHopper(PagedView* p, const AnyopTensor& out, AnyopDtype dtype,
                                int64_t split_size, AnyopCall* call) {
   if (p->S == 0 || p->H == 0) return kAnyopOk;
-  if (!p->q_aligned || !p->k_aligned || !HasAlignedPages(out) || !(p->scale > 0))
-    return DeclineHopper(call);
+  if (!p->q_aligned || !p->k_aligned || !(p->scale > 0)) return DeclineHopper(call);
+  p->out_aligned = HasAlignedPages(out);
   if (dtype == kAnyopFloat16) return RunLatentOnHopper<__half>(p, split_size, dtype, call);
   return RunLatentOnHopper<__nv_bfloat16>(p, split_size, dtype, call);
 }

@@ -260,6 +260,14 @@ struct LatentHalf {
   // The first of the thread's two rows.
   __device__ void WriteFirst(const PagedRow& place, bool is_there, float share) {
     const PagedTarget<T> target(p, place);
+    if (!p.out_aligned) {
+#pragma unroll
+      for (int i = 0; i < 128; i += i % 2 ? 3 : 1) {
+        const int e = 256 * kHalf + i / 4 * 8 + Lane() % 4 * 2 + i % 2;
+        if (is_there && e < p.E) target.Write(e, share == 0 ? 0 : rows.out[i] * share);
+      }
+      return;
+    }
     if (!target.part) {
       rows.Write(is_there ? target.out + 256 * kHalf : nullptr, 0, share, p.E - 256 * kHalf);
       return;
