@@ -13,7 +13,7 @@ from .sections import BACKENDS, text_of
 from .source import Mistake, listed, nearest
 
 _TERM = re.compile(r"(\w+)(?:\(([\w*]*)\))?(?:%(\d+))?(!=|<=|>=|=|<|>)([\w|.-]+)", re.ASCII)
-_CALLS = ("dtype", "rank", "numel", "contiguous", "address")
+_CALLS = ("dtype", "rank", "numel", "contiguous", "address", "given")
 _FIX = 'write it like when = "dtype=float32|bfloat16 D<=1024 D%8=0"'
 
 
@@ -44,10 +44,10 @@ def _check_term(word: str, match: re.Match[str], params: list[Param], binding: B
         _check_known(argument, known, f"{name}({argument}) in when", "a tensor or a group")
     elif name == "address" and argument is not None:
         _check_known(argument, _tensors(params), f"address({argument}) in when", "a tensor")
-    elif name == "contiguous" and argument is not None:
-        _check_known(argument, _tensors(params), f"contiguous({argument}) in when", "a tensor")
+    elif name in ("contiguous", "given") and argument is not None:
+        _check_known(argument, _tensors(params), f"{name}({argument}) in when", "a tensor")
         if compare not in ("=", "!=") or modulo or value not in ("0", "1"):
-            raise Mistake(f"'{word}' in when", f"contiguous({argument})=1 or =0", _FIX)
+            raise Mistake(f"'{word}' in when", f"{name}({argument})=1 or =0", _FIX)
     elif argument is not None:
         raise Mistake(f"'{word}' in when", listed(f"{call}(...)" for call in _CALLS), _FIX)
     else:
@@ -55,9 +55,9 @@ def _check_term(word: str, match: re.Match[str], params: list[Param], binding: B
         sizes += [group for group in _groups(binding) if group == "rows"]
         _check_known(
             name,
-            sizes,
+            sizes if modulo else [*sizes, *(n for n in _numbers(params) if n not in sizes)],
             f"'{name}' in when",
-            "dtype, device, capability or a size",
+            "dtype, device, capability, a size or an argument",
             more=("dtype", "device", "capability"),
         )
     number = int(value) if re.fullmatch(r"-?\d{1,19}", value) else 2**63
@@ -86,6 +86,11 @@ def _check_known(
 
 def _tensors(params: list[Param]) -> list[str]:
     return [param.name for param in params if param.is_tensor and not param.is_list]
+
+
+def _numbers(params: list[Param]) -> list[str]:
+    """Arguments that are one number, yes or no."""
+    return [p.name for p in params if p.kind in ("int", "float", "bool") and not p.is_list]
 
 
 def _groups(binding: Binding) -> list[str]:

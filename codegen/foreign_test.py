@@ -200,7 +200,7 @@ cuda = { file = "scale.cu", arch = "90a+" } | arch '90a+' | quote it
 cuda = { file = "scale.cu", when = "capability>=9" } | 'capability>=9' in when | write it like
 cuda = { file = "scale.cu", when = "capability(x)>=9.0" } | 'capability(x)>=9.0' in when | write it like
 cpu = { file = "scale.cc", when = "D ~ 3" } | 'D' in when | a comparison
-cpu = { file = "scale.cc", when = "E=3" } | 'E' in when | a size (T, D or k)
+cpu = { file = "scale.cc", when = "E=3" } | 'E' in when | a size or an argument (T, D, k or eps)
 cpu = { file = "scale.cc", when = "dtyp=float32" } | 'dtyp' in when | did you mean 'dtype'?
 cpu = { file = "scale.cc", when = "dtype=float33" } | unknown dtype 'float33' | did you mean 'float32'?
 cpu = { file = "scale.cc", when = "dtype(y)=float32" } | dtype(y) in when | a tensor (x, weight, out or sums)
@@ -208,6 +208,10 @@ cpu = { file = "scale.cc", when = "dtype<float32" } | 'dtype<float32' in when | 
 cpu = { file = "scale.cc", when = "device=gpu" } | device 'gpu' in when | cpu, cuda or hip
 cpu = { file = "scale.cc", when = "rank(Y)=3" } | rank(Y) in when | a tensor or a group
 cpu = { file = "scale.cc", when = "contiguous(x)=2" } | 'contiguous(x)=2' in when | contiguous(x)=1 or =0
+cpu = { file = "scale.cc", when = "given(weights)=1" } | given(weights) in when | did you mean 'weight'?
+cpu = { file = "scale.cc", when = "given(weight)>0" } | 'given(weight)>0' in when | given(weight)=1 or =0
+cpu = { file = "scale.cc", when = "eps%2=0" } | 'eps' in when | a size or an argument (T, D or k)
+cpu = { file = "scale.cc", when = "eps=0.5" } | 'eps=0.5' in when | a whole number of 64 bits
 cpu = { file = "scale.cc", when = "D=9223372036854775808" } | in when | a whole number of 64 bits
 cpu = { file = "scale.cc", when = "D%0=1" } | 'D%0=1' in when | a whole number of 64 bits
 cpu = { file = "scale.cc", when = "D=many" } | 'D=many' in when | a whole number of 64 bits

@@ -25,6 +25,7 @@ constexpr Key kKeys[] = {
     {"numel", Key::kMust, "numel(X)<=4096"},
     {"contiguous", Key::kMust, "contiguous(x)=1"},
     {"address", Key::kMust, "address(x)%16=0"},
+    {"given", Key::kMust, "given(mask)=0"},
     {"capability", Key::kNever, "capability>=8.0"},
 };
 
@@ -41,7 +42,7 @@ class TermReader {
       if (term_->name == key.name) key_ = &key;
     }
     names_ = term_->name == "dtype" || term_->name == "device";
-    flag_ = term_->name == "contiguous";
+    flag_ = term_->name == "contiguous" || term_->name == "given";
     capability_ = term_->name == "capability";
     return ReadArgument() && ReadModulo() && ReadCompare() && ReadValue();
   }
@@ -50,11 +51,11 @@ class TermReader {
   bool UnknownKey() {
     std::vector<std::string> known;
     for (const Key& key : kKeys) known.push_back(key.name);
-    return text_->Bad(
-        start_,
-        "found " + Quoted(term_->name) +
-            ", expected dtype, device, rank, numel, contiguous, address, capability or a size" +
-            DidYouMean(term_->name, known));
+    return text_->Bad(start_, "found " + Quoted(term_->name) +
+                                  ", expected dtype, device, rank, numel, contiguous, address, "
+                                  "given, capability, a size or an "
+                                  "argument" +
+                                  DidYouMean(term_->name, known));
   }
 
   bool ReadArgument() {

@@ -25,8 +25,8 @@ struct Place {
 enum class Compare { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual };
 
 // One word of a condition: D>8192, D%8=0, dtype=float32|bfloat16, dtype(weight)!=float16,
-// device=cuda, rank(X)=2, numel(X)<=4096, contiguous(x)=1, capability>=8.0. Those of one condition
-// must all hold.
+// device=cuda, rank(X)=2, numel(X)<=4096, contiguous(x)=1, given(mask)=0, softcap=0,
+// capability>=8.0. Those of one condition must all hold.
 struct Term {
   std::string name;      // "D", "dtype", "rank"
   std::string argument;  // "X" of rank(X); empty without

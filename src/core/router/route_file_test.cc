@@ -130,7 +130,7 @@ TEST(ConditionsCompareAndCount) {
   CHECK(!anyop::ParseCondition("D>8 dtpye=int8", &terms, &error));
   CHECK_EQ(error,
            "column 5: found 'dtpye', expected dtype, device, rank, numel, contiguous, address, "
-           "capability or a size; "
+           "given, capability, a size or an argument; "
            "did you mean 'dtype'?");
   CHECK(!anyop::ParseCondition("D>8]", &terms, &error));
   CHECK(!anyop::ParseCondition("D>8\nD>9", &terms, &error));

@@ -2,6 +2,8 @@
 // Binds the words of a condition to one operator, and asks them of a call.
 #include "when.h"
 
+#include <cstdio>
+
 #include "capability.h"
 #include "device_below.h"
 #include "dtype.h"
@@ -68,6 +70,16 @@ int FindTensor(const Operator& op, const std::string& name) {
   return -1;
 }
 
+// One number that every call has, unless it is optional. -1: none.
+int FindArgument(const Operator& op, const std::string& name) {
+  for (size_t i = 0; i < op.params.size(); ++i) {
+    const Param& p = op.params[i];
+    const bool is_number = p.kind == kAnyopInt || p.kind == kAnyopFloat || p.kind == kAnyopBoolean;
+    if (is_number && !p.IsList() && name == p.name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
 std::string Names(const Operator& op) {
   std::string text = "it has ";
   const size_t begin = text.size();
@@ -77,6 +89,7 @@ std::string Names(const Operator& op) {
   for (const Param& p : op.params) {
     if (p.IsTensor()) add(p.name);
     if (p.IsTensor() && GroupName(p, &group) && group != last && !group.empty()) add(last = group);
+    if (FindArgument(op, p.name) >= 0 && FindSymbol(op, p.name) < 0) add(p.name);
   }
   return text;
 }
@@ -140,6 +153,9 @@ bool When::BindNumber(const Operator& op, const Term& term, Clause* clause, std:
   if (term.argument.empty()) {
     clause->index = FindSymbol(op, term.name);
     if (clause->index >= 0) return true;
+    clause->subject = Subject::kArgument;
+    clause->index = term.modulo ? -1 : FindArgument(op, term.name);
+    if (clause->index >= 0) return true;
     clause->subject = Subject::kNumelOfGroup;  // "rows" alone
     clause->index = term.name == "rows" ? FindGroup(op, "rows") : -1;
   } else if (is_rank || is_numel) {
@@ -148,9 +164,10 @@ bool When::BindNumber(const Operator& op, const Term& term, Clause* clause, std:
     if (clause->index >= 0) return true;
     clause->subject = is_rank ? Subject::kRankOfGroup : Subject::kNumelOfGroup;
     clause->index = FindGroup(op, term.argument);
-  } else if (term.name == "contiguous" || term.name == "address") {
-    const bool is_address = term.name == "address";
-    clause->subject = is_address ? Subject::kAddress : Subject::kContiguous;
+  } else if (term.name == "contiguous" || term.name == "address" || term.name == "given") {
+    clause->subject = term.name == "address" ? Subject::kAddress
+                      : term.name == "given" ? Subject::kGiven
+                                             : Subject::kContiguous;
     clause->index = FindTensor(op, term.argument);
   }
   if (clause->index >= 0) return true;
@@ -177,7 +194,10 @@ bool When::Value(const Clause& clause, const Facts& facts, int64_t* value) {
     default:
       break;
   }
-  if (facts.dtypes[clause.index] == kAnyopNoDtype) return false;
+  const bool is_given = facts.dtypes[clause.index] != kAnyopNoDtype;
+  *value = is_given;
+  if (clause.subject == Subject::kGiven) return true;
+  if (!is_given) return false;
   *value = clause.subject == Subject::kRank ? t.ndim : 1;
   if (clause.subject >= Subject::kContiguous) {  // as the kernel sees it, which may be expanded
     const uint32_t offset = facts.frame->op->params[static_cast<size_t>(clause.index)].offset;
@@ -190,31 +210,46 @@ bool When::Value(const Clause& clause, const Facts& facts, int64_t* value) {
   return true;
 }
 
+bool When::Argument(const Clause& clause, const Facts& facts, double* value) {
+  const Param& p = facts.frame->op->params[static_cast<size_t>(clause.index)];
+  const char* field = facts.frame->args + p.offset;
+  if (p.Is(kAnyopOptional) && !reinterpret_cast<const AnyopOptionalInt*>(field)->has) return false;
+  *value = p.kind == kAnyopFloat ? *reinterpret_cast<const double*>(field)
+                                 : static_cast<double>(*reinterpret_cast<const int64_t*>(field));
+  return true;
+}
+
 bool When::HoldsClause(const Clause& clause, const Facts& facts) {
   if (clause.subject == Subject::kDtype) {
     const uint8_t dtype = facts.dtypes[clause.index];
     if (dtype >= kAnyopNumDtypes) return false;
     return (clause.dtypes >> dtype & 1) == (clause.compare == Compare::kEqual);
   }
+  if (clause.subject == Subject::kArgument) {
+    double argument;
+    return Argument(clause, facts, &argument) && Compares(clause, argument);
+  }
   int64_t value;
-  return Value(clause, facts, &value) && Compares(clause, value);
+  if (!Value(clause, facts, &value)) return false;
+  return Compares(clause, clause.modulo ? value % clause.modulo : value);
 }
 
-bool When::Compares(const Clause& clause, int64_t value) {
-  const int64_t found = clause.modulo ? value % clause.modulo : value;
+template <typename T>
+bool When::Compares(const Clause& clause, T found) {
+  const T number = static_cast<T>(clause.number);
   switch (clause.compare) {
     case Compare::kEqual:
-      return found == clause.number;
+      return found == number;
     case Compare::kNotEqual:
-      return found != clause.number;
+      return found != number;
     case Compare::kLess:
-      return found < clause.number;
+      return found < number;
     case Compare::kLessEqual:
-      return found <= clause.number;
+      return found <= number;
     case Compare::kGreater:
-      return found > clause.number;
+      return found > number;
     default:
-      return found >= clause.number;
+      return found >= number;
   }
 }
 
@@ -223,7 +258,7 @@ When::Decided When::Decide(int capability) const {
   for (const Clause& clause : clauses_) {
     if (clause.subject != Subject::kCapability || capability <= 0) {
       decided = Decided::kMaybe;
-    } else if (!Compares(clause, capability)) {
+    } else if (!Compares(clause, int64_t{capability})) {
       return Decided::kNo;
     }
   }
@@ -244,7 +279,16 @@ std::string When::Failing(const Facts& facts) const {
     int64_t value;
     if (clause.subject == Subject::kDtype)
       return clause.text + ", and it is " + DtypeName(facts.dtypes[clause.index]);
+    if (clause.subject == Subject::kArgument) {
+      double argument;
+      if (!Argument(clause, facts, &argument)) return clause.text + ", and that is absent";
+      char shown[32];
+      std::snprintf(shown, sizeof shown, "%g", argument);
+      return clause.text + ", and " + subject + " is " + shown;
+    }
     if (!Value(clause, facts, &value)) return clause.text + ", and that is absent";
+    if (clause.subject == Subject::kGiven)
+      return clause.text + ", and it is " + (value ? "given" : "absent");
     if (clause.subject == Subject::kCapability)
       return clause.text + ", and it is " + CapabilityText(static_cast<int>(value));
     return clause.text + ", and " + subject + " is " + std::to_string(value);

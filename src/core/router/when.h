@@ -51,6 +51,8 @@ class When {
     kNumel,
     kContiguous,
     kAddress,
+    kGiven,
+    kArgument,
     kCapability
   };
   struct Clause {
@@ -64,9 +66,12 @@ class When {
   };
 
   static bool BindDtype(const Operator& op, const Term& term, Clause* clause, std::string* error);
-  static bool Compares(const Clause& clause, int64_t value);
+  template <typename T>
+  static bool Compares(const Clause& clause, T value);
   static bool BindNumber(const Operator& op, const Term& term, Clause* clause, std::string* error);
   static bool Value(const Clause& clause, const Facts& facts, int64_t* value);
+  // Of an argument that is no tensor; false where it is absent.
+  static bool Argument(const Clause& clause, const Facts& facts, double* value);
   static bool HoldsClause(const Clause& clause, const Facts& facts);
 
   std::string text_;
