@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which calls a Python kernel takes: conditions of arguments."""
+"""Which calls a Python kernel takes: conditions of arguments, and calls that it declines when it sees them."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
 
 import anyop
 import numpy as np
@@ -21,6 +25,43 @@ def register():
     for op, name in made:
         if name in anyop.backends(op):
             anyop.unregister(op, name)
+
+
+def test_a_call_that_is_declined_goes_on(register, capfd):
+    """To the next of the route; the reason is told once."""
+
+    def picky(x, weight, eps):
+        if len(x) == 5:
+            raise anyop.DeclinedError("takes other numbers of rows than 5")
+        return x * 0
+
+    register("rms_norm", "picky", picky)
+    x, weight = np.ones((5, 33), np.float32), np.ones(33, np.float32)
+    with anyop.use("picky"):
+        found = [anyop.rms_norm(x, weight) for _ in range(3)]
+        assert not anyop.rms_norm(x[:4], weight).any()
+        said = capfd.readouterr().err
+    assert all((one == anyop.rms_norm(x, weight)).all() for one in found)
+    why = "rms_norm: picky takes other numbers of rows than 5; cpu runs instead"
+    assert said.count(why) == 1 and "DeclinedError" not in said
+
+
+def test_a_call_that_is_declined_may_be_refused():
+    """In a process that allows no fallback, with the reason."""
+    code = """
+import anyop, numpy as np
+def never(x):
+    raise anyop.DeclinedError("takes nothing")
+anyop.register("silu", "never", never)
+with anyop.use("never"):
+    anyop.silu(np.ones(3))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True,
+        env={**os.environ, "ANYOP_FALLBACK": "error"},
+    )  # fmt: skip
+    said = "NotImplementedError: silu: never takes nothing; cpu would run instead, which"
+    assert said in ran.stderr, ran.stderr
 
 
 def test_conditions_of_arguments_that_are_no_tensors(register):

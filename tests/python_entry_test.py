@@ -210,6 +210,7 @@ def test_exception_classes():
         assert issubclass(error, RuntimeError) and error.__module__ == "anyop" and error.__doc__
         assert getattr(anyop, error.__name__) is error
     assert anyop.InternalError is not anyop.DeviceError
+    assert issubclass(anyop.DeclinedError, NotImplementedError) and anyop.DeclinedError.__doc__
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ namespace anyop {
 
 PyObject* internal_error = nullptr;
 PyObject* device_error = nullptr;
+PyObject* declined_error = nullptr;
 
 namespace {
 

@@ -19,9 +19,10 @@ PyObject* NewFunction(const Operator* op);
 // explain(function, positional, keywords): what the call would run, as JSON; nothing runs.
 PyObject* Explain(PyObject*, PyObject* args);
 
-// anyop.InternalError and anyop.DeviceError; made once by the module.
+// anyop.InternalError, anyop.DeviceError and anyop.DeclinedError; made once by the module.
 extern PyObject* internal_error;
 extern PyObject* device_error;
+extern PyObject* declined_error;
 
 // Raises the exception that stands for an AnyopStatus.
 void RaiseStatus(int32_t status, const char* message);

@@ -227,9 +227,9 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           nullptr,
                           nullptr};
 
-PyObject* AddException(PyObject* module, const char* name, const char* doc) {
+PyObject* AddException(PyObject* module, const char* name, PyObject* base, const char* doc) {
   const std::string full = std::string("anyop.") + name;
-  PyObject* made = PyErr_NewExceptionWithDoc(full.c_str(), doc, PyExc_RuntimeError, nullptr);
+  PyObject* made = PyErr_NewExceptionWithDoc(full.c_str(), doc, base, nullptr);
   return made && PyModule_AddObjectRef(module, name, made) == 0 ? made : nullptr;
 }
 
@@ -244,11 +244,15 @@ PyObject* MakeModule() {
   }
   Ref module(PyModule_Create(&definition));
   if (!module) return nullptr;
-  internal_error = AddException(module.get(), "InternalError",
+  internal_error = AddException(module.get(), "InternalError", PyExc_RuntimeError,
                                 "A fault of anyop's own or of a kernel; please report it.");
-  device_error = AddException(module.get(), "DeviceError",
+  device_error = AddException(module.get(), "DeviceError", PyExc_RuntimeError,
                               "A device reported an error; the text is the device's own.");
-  if (!internal_error || !device_error) return nullptr;
+  declined_error =
+      AddException(module.get(), "DeclinedError", PyExc_NotImplementedError,
+                   "Raised by a kernel in Python that leaves a call to the next of the "
+                   "route and has written nothing; the text says why.");
+  if (!internal_error || !device_error || !declined_error) return nullptr;
   if (PyModule_AddFunctions(module.get(), routing_methods)) return nullptr;
   if (PyModule_AddFunctions(module.get(), aten_routing_methods)) return nullptr;
   if (!MakeOwnerType()) return nullptr;

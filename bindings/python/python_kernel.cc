@@ -8,6 +8,7 @@
 
 #include "aten_plan.h"
 #include "deferred.h"
+#include "function.h"
 #include "gil.h"
 #include "kernel_values.h"
 #include "stack.h"
@@ -70,11 +71,13 @@ Ref TakeException(int32_t* status, std::string* words) {
   if (PyErr_GivenExceptionMatches(type, PyExc_TypeError)) *status = kAnyopTypeError;
   if (PyErr_GivenExceptionMatches(type, PyExc_NotImplementedError)) *status = kAnyopNotImplemented;
   if (PyErr_GivenExceptionMatches(type, PyExc_MemoryError)) *status = kAnyopOutOfMemory;
+  if (PyErr_GivenExceptionMatches(type, declined_error)) *status = kAnyopDeclined;
   const Ref name(Attribute(type, "__name__")), text(value ? PyObject_Str(value) : nullptr);
   const char* kind = name ? PyUnicode_AsUTF8AndSize(name.get(), nullptr) : nullptr;
   const char* said = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
   PyErr_Clear();
-  *words = std::string(kind ? kind : "error") + ": " + (said ? said : "");
+  *words = *status == kAnyopDeclined ? "" : std::string(kind ? kind : "error") + ": ";
+  *words += said ? said : "";
   return exception;
 }
 
@@ -122,10 +125,10 @@ int32_t FailWithError(const PythonKernel& kernel, const KernelValues& values, bo
   int32_t status;
   std::string text;
   Ref exception = TakeException(&status, &text);
-  text = kernel.name + ": " + text;
+  if (status != kAnyopDeclined) text = kernel.name + ": " + text;
   const bool interrupts = PyErr_GivenExceptionMatches(exception.get(), PyExc_KeyboardInterrupt);
   const bool as_itself =
-      is_pythons && exception &&
+      is_pythons && exception && status != kAnyopDeclined &&
       !(kernel.is_anyops && PyErr_GivenExceptionMatches(exception.get(), PyExc_Exception));
   if (exception) ClearFrames(exception.get(), values);
   if (values.Kept()) PyGC_Collect();

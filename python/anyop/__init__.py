@@ -15,6 +15,7 @@ from anyop._paths import cmake_dir, include_dir
 
 InternalError = _core.InternalError
 DeviceError = _core.DeviceError
+DeclinedError = _core.DeclinedError
 __version__ = _core.version
 get_num_threads = _core.get_num_threads
 set_num_threads = _core.set_num_threads
@@ -70,6 +71,7 @@ if _os.environ.get("TRITON_INTERPRET", "0") != "0":  # Triton's kernels take the
 
 __all__ = [
     "BuildError",
+    "DeclinedError",
     "DeviceError",
     "InternalError",
     "MissingToolError",
