@@ -81,3 +81,12 @@ assert state["aten"] == "ready", state
 def test_mistakes_are_said(capsys, words, says):
     code, _, err = run(capsys, *words)
     assert code == 1 and says in err and len(err.splitlines()) == 1
+
+
+def test_an_optional_tensor_may_be_left_out(capsys):
+    """Kernels without it could be neither explained nor tuned by shapes alone."""
+    _, with_it, _ = run(capsys, "rms_norm: rows=4 D=64 dtype=float32")
+    code, without, _ = run(capsys, "rms_norm: rows=4 D=64 dtype=float32 weight=None")
+    assert code == 0 and "weight float32 64" in with_it and "weight float32" not in without
+    code, _, wrong = run(capsys, "rms_norm: rows=4 D=64 x=None")
+    assert code == 1 and "'x=None' in" in wrong and "weight" in wrong

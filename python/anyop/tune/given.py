@@ -18,8 +18,8 @@ from anyop.tune.workload import Kind, Spec
 def given_shapes(text: str, device: str) -> Kind:
     """The kind that "rms_norm: rows=2048 D=4096 dtype=float32" says, as in [bench] of a schema.
 
-    X=8x128 is a group of sizes; device= and ints, floats, bools and texts of attributes may be said too. dtype is that
-    of the tensors, and of the result only where the operator must be told.
+    X=8x128 is a group of sizes, weight=None leaves an optional tensor out; device= and ints, floats, bools and texts
+    of attributes may be said too. dtype is that of the tensors, and of the result only where the operator must be told.
     """
     operator, _, words = text.partition(":")
     operator = operator.strip()
@@ -41,6 +41,10 @@ class _Said:
             for p in metadata["inputs"]
             if p["kind"] != "Tensor" and not (p["name"] == "dtype" and p["optional"])
         }
+        self.optional = [
+            p["name"] for p in metadata["inputs"] if p["kind"] == "Tensor" and p["optional"]
+        ]
+        self.absent: set[str] = set()
         self.sizes: dict[str, int] = {}
         self.groups: dict[str, list[int]] = {}
         self.given: dict[str, Any] = {}
@@ -50,9 +54,12 @@ class _Said:
         if not equals or not value:
             raise ValueError(f"'{word}' in '{self.text}': expected a name, = and a value")
         groups = self.symbols["groups"]
-        known = [*self.symbols["sizes"], *groups, *self.attributes, "dtype", "device"]
+        known = [*self.symbols["sizes"], *groups, *self.attributes, *self.optional]
+        known += ["dtype", "device"]
         if name in self.attributes:
             self.given[name] = _attribute(self.attributes[name], value, word)
+        elif name in self.optional and value == "None":
+            self.absent.add(name)
         elif name in ("device", "dtype"):
             setattr(self, name, value)
         elif name in self.symbols["sizes"]:
@@ -75,6 +82,7 @@ class _Said:
             "groups": self.groups,
             "attributes": self.given,
             "dtype": self.dtype,
+            "absent": self.absent,
         }
 
 
@@ -122,7 +130,9 @@ def kind_of(operator: str, device: str, stated: dict[str, Any], place: str) -> K
     inputs = {}
     for param in metadata["inputs"]:
         name = param["name"]
-        if param["kind"] == "Tensor":
+        if name in stated.get("absent", ()):
+            inputs[name] = None
+        elif param["kind"] == "Tensor":
             inputs[name] = _spec(param, names[name], point.sizes)
         else:
             inputs[name] = point.attributes.get(name, names.get(name) or param["default"])
