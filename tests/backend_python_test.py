@@ -388,6 +388,13 @@ def test_what_is_missing_is_said(register):
     with anyop.use("mine"):
         told = {c["name"]: c["why_not"] for c in anyop.explain("rms_norm", x, weight).candidates}
         assert told["one"] == why
+    register("rms_norm", good, needs="json.no_such_part:no-such-package", name="three")
+    with anyop.use("mine"):
+        told = {c["name"]: c["why_not"] for c in anyop.explain("rms_norm", x, weight).candidates}
+    assert told["three"] == (
+        "needs json.no_such_part, which is not installed (pip install no-such-package)"
+    )
+    assert python.missing(["json.decoder:no-such-package", "json.no_such_part"]) is None
     with pytest.raises(ValueError, match="there is no operator 'nothing'"):
         anyop.unregister("nothing", "one")
     with pytest.raises(ValueError, match="no implementation 'two'"):

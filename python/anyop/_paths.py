@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the installed package keeps what C and C++ programs need."""
 
+import importlib.machinery
 import importlib.util
 import os
 
@@ -34,8 +35,14 @@ def package_folders(package: str) -> list[str]:
 
 
 def is_installed(module: str) -> bool:
-    """Whether there is such a top-level module, likewise."""
-    spec = importlib.util.find_spec(module)
+    """Whether there is such a module, likewise: those around it are not imported."""
+    top, *inner = module.split(".")
+    spec, name = importlib.util.find_spec(top), top
+    for part in inner:
+        if spec is None or spec.submodule_search_locations is None:
+            return False
+        name = f"{name}.{part}"
+        spec = importlib.machinery.PathFinder.find_spec(name, [*spec.submodule_search_locations])
     return spec is not None and spec.origin is not None
 
 

@@ -106,11 +106,13 @@ def source_of(function: Callable) -> str:
 
 
 def missing(modules: Sequence[str]) -> str | None:
-    """Why modules cannot be imported: the first that is not installed."""
-    for name in modules:
-        package = name.partition(".")[0]
-        if sys.modules.get(package) is None and not is_installed(package):
-            return f"needs {package}, which is not installed (pip install {package})"
+    """Why modules cannot be imported: the first that is missing. "module:package" where pip calls it otherwise."""
+    for needed in modules:
+        name, _, package = needed.partition(":")
+        if not package:
+            name = package = name.partition(".")[0]
+        if sys.modules.get(name) is None and not is_installed(name):
+            return f"needs {name}, which is not installed (pip install {package})"
     return None
 
 
