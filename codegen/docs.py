@@ -179,11 +179,10 @@ def reference_page(operators: list[Operator], untested: Sequence[str] = ()) -> s
         lines += [*markdown_block(body.rstrip()), ""]
         lines.append(f"Kernels: {_backends(op, untested)}.")
         if op.tolerance:
-            lines.append(
-                "Tolerance: "
-                + ", ".join(f"{name} {value:g}" for name, value in op.tolerance.items())
-                + "."
-            )
+            limits = [f"{name} {value:g}" for name, value in op.tolerance.items()]
+            for backend, wider in op.tolerance_on.items():
+                limits += [f"on {backend} {name} {value:g}" for name, value in wider.items()]
+            lines.append(f"Tolerance: {', '.join(limits)}.")
         if op.backward:
             lines.append(f"Gradient: {markdown_code(op.backward.name)}.")
         if op.tangent:

@@ -53,6 +53,7 @@ def metadata(op: Operator) -> dict[str, Any]:
         "independent": op.independent,
         "aten_overloads": op.overloads,
         "tolerance": op.tolerance,
+        "tolerance_on": op.tolerance_on,
         "test": op.test,
         "bench": op.bench,
     }

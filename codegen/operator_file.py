@@ -26,6 +26,7 @@ from .sections import (
     read_autocast,
     read_backward,
     read_tolerance,
+    read_tolerance_on,
     section,
     text_of,
     texts_of,
@@ -66,6 +67,7 @@ class Operator:
     independent: list[str]  # sizes
     overloads: list[dict[str, Any]]  # of ATen, codegen/aten_overloads.py
     tolerance: dict[str, float]
+    tolerance_on: dict[str, dict[str, float]]  # by backend, where it is wider
     test: dict[str, Any]
     bench: dict[str, dict[str, Any]]
     fields: list[Field]
@@ -135,7 +137,8 @@ def read_operator(path: Path) -> Operator:
         flops=read_flops(source, binding),
         independent=read_independent(source, inputs, outputs, conditions, binding),
         overloads=read_overloads(source, inputs + outputs, binding, kernels),
-        tolerance=read_tolerance(source, inputs + outputs),
+        tolerance=(tolerance := read_tolerance(source, inputs + outputs)),
+        tolerance_on=read_tolerance_on(source, tolerance, {kernel.device for kernel in kernels}),
         test=read_test(source, inputs, outputs, binding),
         bench=read_bench(source, inputs, binding),
         fields=fields,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,19 +129,53 @@ def check_saved(name: str, known: list[str]) -> None:
 
 def read_tolerance(source: Source, params: list[Param]) -> dict[str, float]:
     """[tolerance]: for every floating dtype of what the operator writes, derived where not stated."""
-    table, tolerance = section(source, "tolerance"), {}
+    tolerance = {}
     possible = {name for param in params for name in param.possible}
-    for key, value in table.items():
+    for key, value in section(source, "tolerance").items():
+        if key in BACKENDS or isinstance(value, dict):
+            continue
         with source.at("tolerance", key):
-            if dtype_name(key) not in possible:
-                raise Mistake(
-                    f"tolerance of {key}",
-                    f"a dtype that an argument or result has ({listed(sorted(possible))})",
-                    "remove it",
-                )
-            if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
-                raise Mistake(f"tolerance {value!r}", "a number, 0 or more", "write it like 1e-6")
-            tolerance[key] = float(value)
+            tolerance[key] = _limit(key, value, possible)
     for name in defaults.compared(params):
         tolerance.setdefault(name, defaults.tolerance(name))
     return tolerance
+
+
+def read_tolerance_on(
+    source: Source, tolerance: dict[str, float], devices: set[str]
+) -> dict[str, dict[str, float]]:
+    """[tolerance.cuda] and the like: wider limits of what runs on a device, by backend."""
+    found: dict[str, dict[str, float]] = {}
+    for backend, table in section(source, "tolerance").items():
+        if backend not in BACKENDS and not isinstance(table, dict):
+            continue
+        with source.at("tolerance", backend):
+            if not isinstance(table, dict) or not table:
+                raise Mistake(
+                    f"tolerance of {backend} is {table!r}", "a table", "name dtypes in it"
+                )
+            if backend not in devices:
+                own = sorted(devices & BACKENDS.keys())
+                what = f"a backend with a kernel here ({listed(own)})"
+                raise Mistake(f"tolerance on {backend}", what, nearest(backend, own, "remove it"))
+        for key, value in table.items():
+            with source.at(f"tolerance.{backend}", key):
+                limit = _limit(key, value, tolerance)
+                if limit <= tolerance[key]:
+                    most = f"more than {tolerance[key]:g}, the limit everywhere"
+                    raise Mistake(f"tolerance {value!r} on {backend}", most, "remove it")
+            found.setdefault(backend, {})[key] = limit
+    return found
+
+
+def _limit(key: str, value: Any, possible: Collection[str]) -> float:
+    """Of one dtype."""
+    if dtype_name(key) not in possible:
+        raise Mistake(
+            f"tolerance of {key}",
+            f"a dtype that an argument or result has ({listed(sorted(possible))})",
+            "remove it",
+        )
+    if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
+        raise Mistake(f"tolerance {value!r}", "a number, 0 or more", "write it like 1e-6")
+    return float(value)

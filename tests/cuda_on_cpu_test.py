@@ -48,7 +48,7 @@ def has_rows(name: str) -> bool:
 @pytest.mark.parametrize("name", [name for name in DRAWN if has_rows(name)])
 def test_rows_of_every_width(name):
     subject = SUBJECTS[name]
-    there = replace(subject, function=on_fibers(subject.function))
+    there = replace(subject.on("cuda"), function=on_fibers(subject.function))
     drawer, tried = Drawer(subject.metadata), 0
     choices = testing.dtype_choices(subject.metadata)
     choices = [c for c in choices if c.is_uniform] or choices
@@ -168,7 +168,7 @@ DEAR = ("attention_backward", "attention_varlen_backward")  # products of tiles,
 @pytest.mark.parametrize("name", DRAWN)
 def test_standard_cases(name):
     subject = SUBJECTS[name]
-    there = replace(subject, function=on_fibers(subject.function))
+    there = replace(subject.on("cuda"), function=on_fibers(subject.function))
     failures, cases = [], 0
     choices = testing.dtype_choices(subject.metadata)
     uniform = [choice for choice in choices if choice.is_uniform]

@@ -17,7 +17,7 @@ if not torch.cuda.is_available():
     pytest.skip("there is no CUDA device that torch can use", allow_module_level=True)
 
 SUBJECTS: dict[str, Subject] = {
-    s.name: s
+    s.name: s.on("cuda")
     for s in testing.find_subjects(Path(__file__).parents[1] / "ops")
     if any(kernel["backend"] == "cuda" for kernel in s.metadata["kernels"])
 }

@@ -45,7 +45,7 @@ def drawn_cases(subject, inner: str) -> list:
 def test_standard_cases(subject, inner):
     if not has_kernel(subject, inner):
         pytest.skip(f"{subject.name} has no kernel of {inner}")
-    there = replace(subject, function=on_device(subject.function, "anyop"))
+    there = replace(subject.on(inner), function=on_device(subject.function, "anyop"))
     if "reference" in subject.__dict__:
         there.__dict__["reference"] = subject.reference  # loaded once
     cases, failures = drawn_cases(subject, inner), []

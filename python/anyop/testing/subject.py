@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,17 @@ class Subject:
         if not callable(function):
             raise LookupError(f"{self.name} has no reference: {path.name} has no such function")
         return function
+
+    def on(self, device: str) -> Subject:
+        """The same with the limits that [tolerance] states for kernels of that device: "cuda"."""
+        wider = self.metadata.get("tolerance_on", {}).get(device)
+        if not wider:
+            return self
+        limits = {**self.metadata["tolerance"], **wider}
+        made = replace(self, metadata={**self.metadata, "tolerance": limits})
+        if "reference" in self.__dict__:
+            made.__dict__["reference"] = self.reference  # loaded once
+        return made
 
     @property
     def inputs(self) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ def fits_device(subject: Subject, case: Case) -> bool:
 
 def through_torch(subject: Subject, device: str) -> Subject:
     """The operator as testing.check_case takes it, run on torch's tensors of that device."""
-    made = replace(subject, function=on_device(subject.function, device))
+    made = replace(subject.on(device), function=on_device(subject.function, device))
     if "reference" in subject.__dict__:
         made.__dict__["reference"] = subject.reference  # loaded once
     return made

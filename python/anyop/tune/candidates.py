@@ -107,7 +107,8 @@ class Judge:
     def _wrong(self, found: dict[str, np.ndarray]) -> str:
         """What is wrong with the values; empty when nothing is."""
         for name, array in found.items():
-            tolerance = self.draw.subject.metadata["tolerance"].get(array.dtype.name, 0.0)
+            limits = self.draw.subject.on(self.draw.kind.device).metadata["tolerance"]
+            tolerance = limits.get(array.dtype.name, 0.0)
             error = error_of(array, self.expected[name])
             if error <= tolerance:
                 continue
