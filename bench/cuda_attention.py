@@ -150,6 +150,11 @@ def varlen(anyop: Any) -> Iterator[Case]:
             fa3.flash_attn_varlen_func, q, k, v, cu_seqlens_q=ends, cu_seqlens_k=ends,
             max_seqlen_q=max(LENGTHS), max_seqlen_k=max(LENGTHS), causal=True,
         )  # fmt: skip
+    if fa4 := imported("flash_attn.cute"):
+        peers["fa4"] = partial(
+            fa4.flash_attn_varlen_func, q, k, v, cu_seqlens_q=ends, cu_seqlens_k=ends,
+            max_seqlen_q=max(LENGTHS), max_seqlen_k=max(LENGTHS), causal=True,
+        )  # fmt: skip
     if flashinfer := imported("flashinfer"):
         workspace = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
         wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(workspace, "NHD")

@@ -133,11 +133,7 @@ def append(anyop: Any) -> Iterator[Case]:
         )  # fmt: skip
 
 
+FAMILIES = {"decode": decode, "sparse": sparse, "append": append}
+
 if __name__ == "__main__":
-    sys.exit(
-        main(
-            {"decode": decode, "sparse": sparse, "append": append},
-            "cuda_latent",
-            __doc__.splitlines()[0],
-        )
-    )
+    sys.exit(main(FAMILIES, "cuda_latent", __doc__.splitlines()[0]))
