@@ -51,7 +51,7 @@ def changed(name: str, change):
 def test_wider_limits_hold_on_their_device_alone():
     """Off by 1e-3 in float16: right where [tolerance.cuda] says so, wrong on the CPU."""
     own = SUBJECTS["attention_backward"]
-    assert own.metadata["tolerance_on"] == {"cuda": {"float16": 1.2e-3, "bfloat16": 8.2e-3}}
+    assert own.metadata["tolerance_on"] == {"cuda": {"float16": 4e-3, "bfloat16": 3.2e-2}}
     there = own.on("cuda")
     assert own.on("cpu") is own.on("hip") is own and there.metadata["tolerance"]["float32"] == 5e-5
 
