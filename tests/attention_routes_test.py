@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import anyop
+import numpy
 import pytest
 from anyop.backend.python import load_source
 from anyop.command._probe import arguments
@@ -344,3 +345,43 @@ def test_what_flash_attention_4_refuses_is_declined(fa4, registered, capfd):
     said = "is not made for this flash-attn-4: _flash_attn_fwd has no softmax_scale"
     assert said in capfd.readouterr().err
     assert torch.equal(found, anyop.attention(q, k, v, causal=True))
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax", "paddle"])
+def test_gradients_come_without_what_nothing_depends_on(framework):
+    """Zeros for lse would keep each gradient from cuDNN; for out they are made, where it is lse that is used."""
+    module = pytest.importorskip(framework, reason=f"{framework} is not installed")
+    seen = []
+
+    def spy(grad_out, *rest, grad_q, grad_k, grad_v, grad_sinks):
+        seen.append((bool(grad_out.any()), rest[5] is not None))
+        raise anyop.DeclinedError("only looks")
+
+    arrays = [x.float().numpy() for x in operands(S=3, T=4)]
+    names, uses = ("attention", "attention_with_lse"), (lambda found: found, lambda found: found[1])
+    anyop.register("attention_backward", "spy", spy, framework="torch", priority=900)
+    try:
+        grads = [
+            gradients_by(module, arrays, getattr(anyop, n), use) for n, use in zip(names, uses)
+        ]
+    finally:
+        anyop.unregister("attention_backward", "spy")
+    assert seen == [(True, False), (False, True)]
+    q, k, v = map(torch.from_numpy, arrays)
+    hidden = torch.zeros(3, 4, dtype=torch.bool)
+    nothing, one = torch.zeros(2, 4, 3, 8), torch.ones(2, 4, 3)
+    for found, (grad, grad_lse) in zip(grads, [(nothing + 1, None), (nothing, one)]):
+        for a, b in zip(found, gradients(grad, grad_lse, q, k, v, None, hidden)):
+            torch.testing.assert_close(torch.as_tensor(a).double(), b, rtol=1e-4, atol=1e-5)
+
+
+def gradients_by(module, arrays, function, use):
+    """Of the sum of what `use` takes of the results, as NumPy's arrays."""
+    if module.__name__ == "jax":
+        of = module.grad(lambda *given: use(function(*given)).sum(), (0, 1, 2))
+        return [numpy.array(x) for x in of(*map(module.numpy.asarray, arrays))]
+    if module.__name__ == "paddle":
+        given = [module.to_tensor(x, stop_gradient=False) for x in arrays]
+        return [x.numpy() for x in module.grad(use(function(*given)).sum(), given)]
+    given = [module.from_numpy(x).requires_grad_() for x in arrays]
+    return [x.numpy() for x in module.autograd.grad(use(function(*given)).sum(), given)]

@@ -39,6 +39,10 @@ class Framework:
         """The tensor in another dtype."""
         raise NotImplementedError
 
+    def zeros_like(self, tensor: Any) -> Any:
+        """Zeros of its shape, dtype and device; for frameworks that leave out gradients of what nothing depends on."""
+        raise NotImplementedError
+
     def to_dtype(self, value: Any) -> Any:
         """A dtype argument, in any form, as the adapter passes it on; None: unknown."""
         name = value if isinstance(value, str) else getattr(value, "name", None)

@@ -32,9 +32,20 @@ class Gradient:
         takes = {name.removeprefix("grad_") for name in inputs if name.startswith("grad_")}
         gives = [name.removeprefix("grad_") for name in backward.names[backward.count :]]
         given = [p for p in backward.inputs if p["name"].removeprefix("grad_") in results]
-        # Where all are optional, those of results that nothing depends on are None rather than zeros.
-        self.takes_none = all(p["optional"] for p in given if p["name"].startswith("grad_"))
+        grads = [p for p in given if p["name"].startswith("grad_")]
+        self.optional = {results.index(p["name"][5:]) for p in grads if p["optional"]}
+        required = {results.index(p["name"][5:]) for p in grads} - self.optional
+        # Those of results that nothing depends on are None rather than zeros, where they are optional; zeros for the
+        # others are made like the results, which must be saved.
+        self.takes_none = not required or (
+            bool(self.optional) and required <= {*self.saved_results}
+        )
         self.grads = tuple(at for at, name in enumerate(results) if name in takes)
+        # Of each that is made so its place among grads, and that of the result among what is saved.
+        self.made_like = tuple(
+            (self.grads.index(at), len(self.saved_inputs) + self.saved_results.index(at))
+            for at in sorted(required if self.takes_none else ())
+        )
         self.no_grads = tuple(at for at in range(len(results)) if at not in self.grads)
         shares = forward.metadata["backward"].get("shares", {})
         # Of each input that has a gradient the number of the backward's result that it is.
@@ -63,6 +74,10 @@ class Gradient:
 
     def arguments(self, grads: tuple, saved: tuple, kept: tuple) -> tuple[Any, ...]:
         """The backward's inputs, in its order."""
+        for at, like in self.made_like:
+            if grads[at] is None:
+                zeros = self.forward.framework.zeros_like(saved[like])
+                grads = (*grads[:at], zeros, *grads[at + 1 :])
         return self.tidy(self.pick((*grads, *saved, *kept)))
 
     def mask(self, needed: Sequence[bool]) -> int:

@@ -227,8 +227,11 @@ def _saved(
     numbers = result_numbers(linear.site)
     by_number = {numbers[k]: ct for k, ct in zip(linear.floating, cotangents)}
     values, results = linear.values(arrays), linear.saved_results(arrays)
-    if gradient.takes_none:
-        by_number = {n: ct for n, ct in by_number.items() if type(ct) is not ad.Zero}
+    by_number = {
+        number: cotangent
+        for number, cotangent in by_number.items()
+        if number not in gradient.optional or type(cotangent) is not ad.Zero
+    }
     grads = tuple(
         ad.instantiate_zeros(by_number[number]) if number in by_number else None
         for number in gradient.grads

@@ -36,6 +36,10 @@ class PaddleFramework(Framework):
         """The tensor in another dtype."""
         return tensor.astype(dtype)
 
+    def zeros_like(self, tensor: Any) -> Any:
+        """Zeros of its shape, dtype and device."""
+        return paddle.zeros_like(tensor)
+
     def to_dtype(self, value: Any) -> str | None:
         """The name of a dtype in any form; None: unknown."""
         if isinstance(value, paddle.dtype):

@@ -77,6 +77,10 @@ class TorchFramework(Framework):
         """The tensor in another dtype."""
         return tensor.to(BY_NAME[dtype])
 
+    def zeros_like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Zeros of its shape, dtype and device."""
+        return torch.zeros_like(tensor)
+
     def to_dtype(self, value: Any) -> torch.dtype | None:
         """Torch's dtype."""
         return to_torch(value)
