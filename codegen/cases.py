@@ -11,19 +11,19 @@ from .binding import Binding
 from .dtypes import DTYPES, dtype_name
 from .expressions import Expr, letters, parse_expression, refuse_texts
 from .params import Param
-from .sections import check_keys, section, text_of, texts_of
+from .sections import BACKENDS, check_keys, section, text_of, texts_of
 from .source import Mistake, Source, listed, nearest
+
+_KEYS = ("sizes", "values", "range", "rank", "sorted", "distinct", "finite")
 
 
 def read_test(
     source: Source, inputs: list[Param], outputs: list[Param], binding: Binding
 ) -> dict[str, Any]:
-    """[test] with its expressions parsed: sizes, values, range, rank; sorted and distinct as they are."""
+    """[test] with its expressions parsed: sizes, values, range, rank; sorted, distinct and finite as they are."""
     table = section(source, "test")
     with source.at("test"):
-        check_keys(
-            table, ("sizes", "values", "range", "rank", "sorted", "distinct"), "key of [test]"
-        )
+        check_keys(table, _KEYS, "key of [test]")
     by_name = {param.name: param for param in inputs}
     attributes = [param.name for param in inputs if not param.is_tensor]
     ranged = [param.name for param in inputs if param.kind in ("Tensor", "int", "float")]
@@ -31,9 +31,10 @@ def read_test(
     result: dict[str, Any] = {}
     for key, entries in table.items():
         with source.at("test", key):
-            if key in ("sorted", "distinct"):
+            if key in ("sorted", "distinct", "finite"):
                 result[key] = texts_of(entries, key)
-                check_keys(dict.fromkeys(result[key]), ranged, f"name in {key} of [test]")
+                names = BACKENDS if key == "finite" else ranged
+                check_keys(dict.fromkeys(result[key]), names, f"name in {key} of [test]")
                 continue
             if not isinstance(entries, dict):
                 raise Mistake(f"{key} is {entries!r}", "a table", "write it like { D = [1, 2] }")

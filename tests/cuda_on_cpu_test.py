@@ -174,7 +174,7 @@ def test_standard_cases(name):
     uniform = [choice for choice in choices if choice.is_uniform]
     others = [choice for choice in choices if not choice.is_uniform]
     for choice in few(uniform, 8, name) + few(others, 4, name):
-        chosen = testing.standard_cases(subject, choice)
+        chosen = testing.standard_cases(there, choice)
         for case in few(chosen, 5 if name in DEAR else 16, f"{name} {choice}"):
             cases += 1
             try:

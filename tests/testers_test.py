@@ -69,6 +69,14 @@ def test_wider_limits_hold_on_their_device_alone():
         check_values(dataclasses.replace(own, function=off), case)
 
 
+def test_a_backend_that_gets_finite_values_gets_no_others():
+    """`finite` of [test] takes the case with infinities and NaN away there, and on the CPU it stays."""
+    own = SUBJECTS["attention_backward"]
+    for subject, expected in ((own, 1), (own.on("cpu"), 1), (own.on("cuda"), 0)):
+        cases = testing.good_cases(subject, testing.dtype_choices(own.metadata)[0])
+        assert sum(case.special for case in cases) == expected
+
+
 def memory_around(array: np.ndarray) -> np.ndarray:
     """All bytes of the memory that an array was placed in."""
     base = array

@@ -48,7 +48,7 @@ def test_standard_cases(subject, inner):
     there = replace(subject.on(inner), function=on_device(subject.function, "anyop"))
     if "reference" in subject.__dict__:
         there.__dict__["reference"] = subject.reference  # loaded once
-    cases, failures = drawn_cases(subject, inner), []
+    cases, failures = drawn_cases(there, inner), []
     for case in cases:
         try:
             testing.check_case(there, case)

@@ -70,7 +70,9 @@ def standard_cases(subject: Subject, choice: DtypeChoice) -> list[Case]:
 
 
 def has_special(subject: Subject, choice: DtypeChoice) -> bool:
-    """Whether infinities and NaN are tried: not where the caller asks for integers, which have none."""
+    """Whether infinities and NaN are tried: not where the caller asks for integers, which have none, or [test] says finite."""
+    if subject.metadata.get("finite"):
+        return False
     asked = [choice.names.get(param["name"]) for param in subject.attributes]
     floating = [name for name in choice.names.values() if name and "float" in name]
     return bool(floating) and all(name is None or "float" in name for name in asked)

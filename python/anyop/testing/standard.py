@@ -129,7 +129,7 @@ def try_device(subject: Subject, backward: Subject | None, caller: Caller, at: A
         if not all(caller.has_dtype(name) for name in choice.names.values() if name):
             continue
         row.dtypes += 1
-        for case in filter(partial(fits_device, subject), standard_cases(subject, choice)):
+        for case in filter(partial(fits_device, subject), standard_cases(there, choice)):
             at(f"{subject.name} on {caller.backend} [{choice}] {case.label}")
             checked = row.attempt(partial(check_case, there, case, compare))
             if checked:

@@ -40,12 +40,13 @@ class Subject:
         return function
 
     def on(self, device: str) -> Subject:
-        """The same with the limits that [tolerance] states for kernels of that device: "cuda"."""
-        wider = self.metadata.get("tolerance_on", {}).get(device)
-        if not wider:
+        """The same with what [tolerance] and [test] say of kernels of that device: "cuda"."""
+        wider = self.metadata.get("tolerance_on", {}).get(device, {})
+        finite = device in (self.metadata["test"] or {}).get("finite", ())
+        if not wider and not finite:
             return self
         limits = {**self.metadata["tolerance"], **wider}
-        made = replace(self, metadata={**self.metadata, "tolerance": limits})
+        made = replace(self, metadata={**self.metadata, "tolerance": limits, "finite": finite})
         if "reference" in self.__dict__:
             made.__dict__["reference"] = self.reference  # loaded once
         return made
