@@ -62,15 +62,14 @@ class Call : InCall {
       const Param& p = op_.params[op_.table->attributes[i - op_.num_sizes]];
       sizes_.SetSymbol(i, frame_->Field<int64_t>(p));
     }
-    for (uint32_t i = 0; i < op_.num_inputs; ++i) {
+    std::memset(dtypes_, kAnyopNoDtype, sizeof dtypes_);
+    for (uint64_t bits = op_.checked; bits; bits &= bits - 1) {
+      const auto i = static_cast<uint32_t>(__builtin_ctzll(bits));
       const Param& p = op_.params[i];
       if (!p.IsTensor()) {
-        if (p.dtype_set && p.kind == kAnyopScalarType) {
-          if (int32_t status = CheckAttribute(p)) return status;
-        }
+        if (int32_t status = CheckAttribute(p)) return status;
         continue;
       }
-      dtypes_[i] = kAnyopNoDtype;
       if (p.IsList() || !(frame_->given >> i & 1)) continue;
       AnyopTensor* tensor = &frame_->tensors[i];
       frame_->Field<AnyopTensor*>(p) = tensor;
@@ -288,7 +287,6 @@ class Call : InCall {
     const uint32_t end = op_.num_inputs + op_.num_outputs;
     for (uint32_t i = op_.num_inputs; i < end; ++i) {
       const Param& p = op_.params[i];
-      dtypes_[i] = kAnyopNoDtype;
       if (frame_->unwanted >> i & 1) continue;
       AnyopTensor* tensor = &frame_->tensors[i];
       frame_->Field<AnyopTensor*>(p) = tensor;

@@ -30,6 +30,35 @@ bool Allowed(const Operator& op, const Span& a, const Span& b) {
 
 }  // namespace
 
+Extent MeasureStrided(const AnyopTensor& t, int64_t item_bytes, Footprint* f) {
+  int64_t numel = 1, low = 0, end = 1;
+  bool dense = true, overflow = false, empty = false;
+  for (int i = t.ndim; i--;) {
+    const int64_t size = t.shape[i], stride = t.strides[i];
+    if (size <= 1) {
+      if (size < 0) return Extent::kNegativeSize;
+      empty |= size == 0;
+      continue;
+    }
+    dense &= stride == numel;
+    int64_t reach;
+    overflow |= __builtin_mul_overflow(size - 1, stride, &reach);
+    overflow |= stride < 0 ? __builtin_add_overflow(low, reach, &low)
+                           : __builtin_add_overflow(end, reach, &end);
+    overflow |= __builtin_mul_overflow(numel, size, &numel);
+  }
+  if (empty) {
+    *f = {0, 0, 0, true};
+    return Extent::kFits;
+  }
+  int64_t bytes;
+  overflow |= __builtin_mul_overflow(numel, item_bytes, &bytes);
+  overflow |= __builtin_mul_overflow(end, item_bytes, &bytes) ||
+              __builtin_mul_overflow(low, item_bytes, &bytes);
+  *f = {numel, low, end, dense};
+  return overflow ? Extent::kOverflow : Extent::kFits;
+}
+
 void Spans::Grow() {
   Span* more = arena_->Take<Span>(int64_t{capacity_} * 4);
   std::memcpy(more, data_, sizeof(Span) * static_cast<size_t>(count_));

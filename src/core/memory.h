@@ -54,34 +54,20 @@ struct Footprint {
   int64_t end;  // in elements, behind the last one
   bool dense;   // row-major without gaps
 };
-// Inline: part of every call.
+// Of any strides.
+Extent MeasureStrided(const AnyopTensor& t, int64_t item_bytes, Footprint* f);
+
+// Inline, for it is part of every call; what is row-major and has elements needs no more than this.
 inline Extent MeasureFootprint(const AnyopTensor& t, int64_t item_bytes, Footprint* f) {
-  int64_t numel = 1, low = 0, end = 1;
-  bool dense = true, overflow = false, empty = false;
+  int64_t numel = 1, bytes;
   for (int i = t.ndim; i--;) {
-    const int64_t size = t.shape[i], stride = t.strides[i];
-    if (size <= 1) {
-      if (size < 0) return Extent::kNegativeSize;
-      empty |= size == 0;
-      continue;
-    }
-    dense &= stride == numel;
-    int64_t reach;
-    overflow |= __builtin_mul_overflow(size - 1, stride, &reach);
-    overflow |= stride < 0 ? __builtin_add_overflow(low, reach, &low)
-                           : __builtin_add_overflow(end, reach, &end);
-    overflow |= __builtin_mul_overflow(numel, size, &numel);
+    const int64_t size = t.shape[i];
+    if (size == 1) continue;
+    if (size < 1 || t.strides[i] != numel || __builtin_mul_overflow(numel, size, &numel))
+      return MeasureStrided(t, item_bytes, f);
   }
-  if (empty) {
-    *f = {0, 0, 0, true};
-    return Extent::kFits;
-  }
-  int64_t bytes;
-  overflow |= __builtin_mul_overflow(numel, item_bytes, &bytes);
-  overflow |= __builtin_mul_overflow(end, item_bytes, &bytes) ||
-              __builtin_mul_overflow(low, item_bytes, &bytes);
-  *f = {numel, low, end, dense};
-  return overflow ? Extent::kOverflow : Extent::kFits;
+  *f = {numel, 0, numel, true};
+  return __builtin_mul_overflow(numel, item_bytes, &bytes) ? Extent::kOverflow : Extent::kFits;
 }
 
 // Whether two elements of a written tensor may share an address. Exact for dense layouts, else

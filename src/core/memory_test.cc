@@ -50,6 +50,30 @@ TEST(FootprintRefusesNegativeAndOverflow) {
   CHECK(MeasureFootprint(t, 1, &f) == Extent::kOverflow);
 }
 
+// The short way of what is row-major says what the long one does.
+TEST(FootprintIsTheSameBothWays) {
+  std::mt19937_64 random(2);
+  const int64_t sizes[] = {-1, 0, 1, 1, 2, 3, 5, int64_t{1} << 31, int64_t{1} << 61};
+  int dense = 0, overflows = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<int64_t> shape, strides(random() % 5);
+    for (size_t d = 0; d < strides.size(); ++d) shape.push_back(sizes[random() % 9]);
+    uint64_t step = 1;
+    for (size_t d = strides.size(); d--; step *= static_cast<uint64_t>(shape[d]))
+      strides[d] = static_cast<int64_t>(random() % 8 ? step : random() % 7 - 2);
+    const AnyopTensor t = Tensor(&shape, &strides);
+    Footprint a = {}, b = {};
+    const Extent extent = MeasureFootprint(t, 8, &a);
+    CHECK(extent == MeasureStrided(t, 8, &b));
+    overflows += extent == Extent::kOverflow;
+    if (extent != Extent::kFits) continue;
+    CHECK(a.numel == b.numel && a.low == b.low && a.end == b.end && a.dense == b.dense);
+    dense += a.dense && a.numel > 1;
+  }
+  CHECK(dense > 1000);
+  CHECK(overflows > 1000);
+}
+
 TEST(SelfOverlapIsNeverMissed) {
   std::mt19937 random(1);
   int found = 0, cautious = 0;

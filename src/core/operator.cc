@@ -64,7 +64,7 @@ class Reader {
     op->element_symbols = t.element_symbols;
     op->element_groups = t.element_groups;
     op->has_lists = op->has_expanded = op->has_views = false;
-    op->written = 0;
+    op->checked = op->written = 0;
     return true;
   }
 
@@ -110,6 +110,8 @@ class Reader {
       op->has_views |= (p.flags & (kAnyopExpanded | kAnyopCopied)) != 0;
       if (p.flags & (kAnyopOutput | kAnyopMutated)) op->written |= uint64_t{1} << index;
     }
+    const bool lists_dtypes = p.kind == kAnyopScalarType && p.dtype_set;
+    if (!p.Is(kAnyopOutput) && (p.IsTensor() || lists_dtypes)) op->checked |= uint64_t{1} << index;
     op->params.push_back(p);
     return true;
   }

@@ -84,6 +84,7 @@ struct Operator {
   bool has_lists;  // of tensors
   bool has_expanded;
   bool has_views;    // the kernel may get others than those given: expanded, or copied
+  uint64_t checked;  // inputs of which a call checks something: tensors, dtypes that are listed
   uint64_t written;  // parameters that the kernel writes and the caller may have given
   std::atomic<const Route*> route{nullptr};
   std::atomic<const Shortcut*> shortcut{nullptr};
