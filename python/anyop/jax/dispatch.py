@@ -72,10 +72,11 @@ class Eager:
         self.kind: type | None = None  # of arrays that have values
 
     def __call__(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        key = self._key(args, kwargs)
+        arrays: list[Any] = []
+        key = self._key(args, kwargs, arrays)
         site = None if key is None else self.sites.get(key)
         if site is not None:
-            return run(site, [value for value in args if type(value) is self.kind])
+            return run(site, arrays)
         found, site = call(self.operator, args, kwargs)
         if site is not None and key is not None:
             if len(self.sites) >= _KEPT_SITES:
@@ -85,13 +86,14 @@ class Eager:
             self.kind = type(next(filter(is_array, args), None))
         return found
 
-    def _key(self, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
-        """None for a call with traced arrays, with lists, or with arrays by keyword."""
+    def _key(self, args: tuple, kwargs: dict[str, Any], arrays: list[Any]) -> tuple | None:
+        """What is no array; arrays gets the others. None with traced arrays, lists, or arrays by keyword."""
         key: list[Any] = [now()]
         for value in args:
             kind = type(value)
             if kind is self.kind:
                 key.append(kind)
+                arrays.append(value)
             elif kind in _PLAIN:
                 key += (kind, value.hex() if kind is float else value)
             else:
