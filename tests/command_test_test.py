@@ -211,7 +211,7 @@ def test_bench(folder, library, tmp_path):
     (row,) = map(json.loads, file.read_text().splitlines())
     assert (row["operator"], row["case"], row["dtype"]) == ("odd.is_right", "small", "float32")
     assert row["bytes"] == 2 * 4 * 4096 and row["checked"] == "checked"
-    assert 100 < row["min_ns"] <= row["median_ns"] < 1e9 and 0 < row["copy_min_ns"] < 1e9
+    assert 0 < row["min_ns"] <= row["median_ns"] and row["copy_min_ns"] > 0
     assert row["bytes_per_s"] == pytest.approx(row["bytes"] / row["min_ns"] * 1e9, rel=0.01)
     assert row["versions"]["anyop"] == anyop.__version__ and row["cpus"] == os.cpu_count()
     assert "/" not in json.dumps(row).replace("GB/s", "")  # no path of this machine

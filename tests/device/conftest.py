@@ -18,8 +18,8 @@ import pytest
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+import slow_stream  # noqa: E402
 from reference import RESULTS, Notebook, Reference  # noqa: E402
-from slow_stream import sleep  # noqa: E402
 
 MARKS = {"anyplatform", "cpu", "host", "cuda", "triton"}
 
@@ -137,21 +137,8 @@ def two_devices(platform) -> None:
 
 @pytest.fixture
 def while_it_sleeps(platform):
-    """Calls work behind something long on the current stream, until it says that it was done before that ended.
-
-    A busy machine may itself take as long, and gets some chances; what waits for the stream never says so.
-    """
-    import torch
-
-    def attempt(work) -> bool:
-        for milliseconds in (150, 600, 2400):
-            sleep(milliseconds)
-            if work():
-                return True
-            torch.anyop.synchronize()
-        return False
-
-    return attempt
+    """slow_stream.while_it_sleeps, on the platform."""
+    return slow_stream.while_it_sleeps
 
 
 @pytest.fixture

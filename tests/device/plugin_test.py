@@ -129,12 +129,14 @@ def test_its_kernel_comes_before_the_cpus(chip):
     done = in_torch(
         chip,
         """
-from slow_stream import sleep
+from slow_stream import while_it_sleeps
 x, there = torch.randn(1000), torch.zeros(1000, device="anyop")
-sleep(100)
-there.copy_(x.pin_memory(), non_blocking=True)
-found = torch.relu(there)  # behind both, started without waiting
-assert not torch.anyop.current_stream().query()
+def work():
+    global found
+    there.copy_(x.pin_memory(), non_blocking=True)
+    found = torch.relu(there)  # behind both, started without waiting
+    return not torch.anyop.current_stream().query()
+assert while_it_sleeps(work)
 assert torch.equal(found.cpu(), torch.relu(x)) and found.is_anyop
 for other in (x.double(), x.view(20, 50).T):
     assert torch.equal(torch.relu(other.to("anyop")).cpu(), torch.relu(other))
@@ -159,12 +161,14 @@ def test_operators_run_its_kernel_or_the_cpus(chip):
         chip,
         """
 import anyop, anyop.torch
-from slow_stream import sleep
+from slow_stream import while_it_sleeps
 x, there = torch.randn(1000), torch.zeros(1000, device="anyop")
-sleep(100)
-there.copy_(x.pin_memory(), non_blocking=True)
-found = [anyop.relu(there), torch.ops.anyop.relu(there)]  # behind both, started without waiting
-assert not torch.anyop.current_stream().query()
+def work():
+    global found
+    there.copy_(x.pin_memory(), non_blocking=True)
+    found = [anyop.relu(there), torch.ops.anyop.relu(there)]  # behind both, started without waiting
+    return not torch.anyop.current_stream().query()
+assert while_it_sleeps(work)
 assert all(f.is_anyop and torch.equal(f.cpu(), torch.relu(x)) for f in found)
 assert anyop.explain("relu", there).backend == "mychip"
 for function in (anyop.relu, torch.ops.anyop.relu):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 
 from anyop.testing.device_table import Device
@@ -27,3 +28,18 @@ def sleep(milliseconds: int) -> None:
         return
     device, usleep = plugin(name)
     device.launch_host(stream.device_index, stream.stream_id, usleep, milliseconds * 1000)
+
+
+def while_it_sleeps(work: Callable[[], bool]) -> bool:
+    """Calls work behind something long on the current stream, until it says that it was done before that ended.
+
+    A busy machine may itself take as long, and gets some chances; what waits for the stream never says so.
+    """
+    import torch
+
+    for milliseconds in (150, 600, 2400):
+        sleep(milliseconds)
+        if work():
+            return True
+        torch.accelerator.synchronize()
+    return False
