@@ -96,7 +96,8 @@ Way ViewByGlue(const AnyopPaddleGlue& glue, const Source* source, PyObject* obje
 }
 
 int32_t NewByGlue(const AnyopPaddleGlue& glue, AnyopTensor* tensor, PyObject** object) {
-  char why[512] = "";
+  char why[512];
+  why[0] = 0;
   void* made = nullptr;
   const int32_t status = glue.new_tensor(tensor, &made, why, sizeof why);
   *object = static_cast<PyObject*>(made);

@@ -210,7 +210,8 @@ void* HoldTorchTensor(const TorchMode& mode, PyObject* object) {
 
 PyObject* NewTorchTensor(const TorchMode& mode, AnyopTensor* tensor) {
   void* impl = nullptr;
-  char why[512] = "";
+  char why[512];
+  why[0] = 0;
   if (const int32_t status = mode.glue->new_tensor(tensor, &impl, why, sizeof why)) {
     PyErr_SetString(status == kAnyopOutOfMemory ? PyExc_MemoryError : PyExc_TypeError, why);
     return nullptr;

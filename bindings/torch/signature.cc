@@ -37,6 +37,27 @@ std::string AllOptional(const Operator& op, const std::string& results) {
 
 }  // namespace
 
+std::string TorchName(const Operator& op) {
+  return op.table->name_space + std::string("::") + op.table->name;
+}
+
+std::string Kinds(const Operator& op, Form form) {
+  std::string kinds;
+  for (uint32_t i = 0; i < (form.destination ? op.params.size() : op.num_inputs); ++i) {
+    const Param& p = op.params[i];
+    if (p.IsList()) return "";
+    const char kind = p.IsTensor()              ? kAnyopTorchTensor
+                      : p.kind == kAnyopStr     ? kAnyopTorchString
+                      : p.kind == kAnyopFloat   ? kAnyopTorchFloat
+                      : p.kind == kAnyopBoolean ? kAnyopTorchBool
+                                                : kAnyopTorchInt;
+    kinds += p.Is(kAnyopOptional) ? static_cast<char>(kind - 'a' + 'A') : kind;
+  }
+  if (!form.destination && HasMask(op)) kinds += kAnyopTorchInt;
+  if (TakesScope(op)) kinds += 'S';
+  return kinds;
+}
+
 bool HasMask(const Operator& op) {
   for (uint32_t o = 0; o < op.num_outputs; ++o) {
     if (op.params[op.num_inputs + o].Is(kAnyopOptional)) return true;

@@ -13,6 +13,16 @@ namespace anyop::torch {
 // "rms_norm.out(Tensor x, ..., *, Tensor(out0!) out, str? use=None) -> ()".
 std::string Signature(const Operator& op, Form form);
 
+// "anyop::rms_norm", and the overload with which a form is recorded.
+std::string TorchName(const Operator& op);
+inline const char* RecordingOverload(Form form) {
+  return form.destination ? "out_autograd" : "autograd";
+}
+
+// What each argument of a form is to the glue: letters of AnyopTorchKind. Empty where one is a
+// list.
+std::string Kinds(const Operator& op, Form form);
+
 // Optional results are wanted or not: the functional form has a mask as its last argument.
 bool HasMask(const Operator& op);
 

@@ -48,8 +48,26 @@ bool OpenSpace(const char* name, Space* space) {
   return true;
 }
 
-bool Implement(const Operator& op, Form form, LibraryHandle key) {
+bool ImplementByGlue(const Operator& op, Form form, const char* key, const std::string& kinds) {
+  const std::string name = TorchName(op);
+  AnyopTorchBoxed kernel = {};
+  kernel.name = name.c_str();
+  kernel.overload = form.destination ? "out" : "";
+  kernel.key = key;
+  kernel.kinds = kinds.c_str();
+  kernel.recorded = RecordingOverload(form);
+  kernel.run = RunLent;
+  kernel.failed = FailRecording;
+  kernel.context = SlotFor(&op, form);
+  kernel.num_results = form.destination ? 0 : op.num_outputs;
+  return runtime.glue.load()->implement(&kernel) == 0;
+}
+
+bool Implement(const Operator& op, Form form, const Space& space, int k) {
   const Shim& shim = *runtime.shim;
+  const std::string kinds = runtime.glue.load() ? Kinds(op, form) : "";
+  if (!kinds.empty()) return ImplementByGlue(op, form, kKeys[k], kinds);
+  const LibraryHandle key = space.keys[k];
   const BoxedKernel kernel = TrampolineFor(&op, form);
   const std::string name = op.table->name + std::string(form.destination ? ".out" : "");
   return !(shim.library_impl ? shim.library_impl(key, name.c_str(), kernel, kBuiltFor)
@@ -69,7 +87,7 @@ const char* DefineForm(const Operator& op, bool destination, const Space& space)
       return "torch refused its schema, or another library has defined it";
     const int first = form.records ? kNumDevices : 0, end = form.records ? kNumKeys : kNumDevices;
     for (int k = first; k < end; ++k) {
-      if (!Implement(op, form, space.keys[k])) return "torch refused its kernel";
+      if (!Implement(op, form, space, k)) return "torch refused its kernel";
     }
   }
   return nullptr;

@@ -38,42 +38,44 @@ void TakeFromOptional(const Operator& op, Value* stack) {
   }
 }
 
-// Python's kernel, which records: an overload with the same arguments, defined by now. Its error
-// waits with the binding.
+// Python's kernel, which records, is an overload with the same arguments, defined by now.
+void DefineRecorder(Slot& slot) {
+  if (slot.can_record.load(std::memory_order_acquire)) return;
+  if (!DefineRecording(*slot.op, slot.form) ||
+      runtime.recorder(slot.op->name.c_str(), slot.form.destination))
+    Raise(kAnyopPending, (slot.op->name + ": torch could not define its gradient").c_str());
+  slot.can_record.store(true, std::memory_order_release);
+}
+
+// Its error waits with the binding.
 void Record(Slot& slot, Value* stack) {
   const Shim& shim = *runtime.shim;
-  const AnyopOp& table = *slot.op->table;
-  const std::string name = table.name_space + std::string("::") + table.name;
-  if (!slot.can_record.load(std::memory_order_acquire)) {
-    if (!DefineRecording(*slot.op, slot.form) ||
-        runtime.recorder(slot.op->name.c_str(), slot.form.destination))
-      return Raise(kAnyopPending,
-                   (slot.op->name + ": torch could not define its gradient").c_str());
-    slot.can_record.store(true, std::memory_order_release);
-  }
-  const char* overload = slot.form.destination ? "out_autograd" : "autograd";
+  const std::string name = TorchName(*slot.op);
+  DefineRecorder(slot);
+  const char* overload = RecordingOverload(slot.form);
   const int32_t failed = shim.call ? shim.call(name.c_str(), overload, stack, kBuiltFor)
                                    : shim.call_2_9(name.c_str(), overload, stack);
   if (!failed) return slot.form.destination ? void() : TakeFromOptional(*slot.op, stack);
-  const char* why = shim.error_text ? shim.error_text() : "torch could not record the call";
-  Raise(kAnyopPending, (slot.op->name + ": " + why).c_str());
+  FailRecording(&slot, shim.error_text ? shim.error_text() : "torch could not record the call");
 }
 
-void Run(Slot& slot, Value* stack, uint64_t num_arguments) {
+// Calls back with the values of a call that has run. Whether it ran: else it is to be recorded.
+template <typename Return>
+bool RunPlain(const Slot& slot, const Value* stack, uint64_t count, bool lent, Return take) {
   char error[sizeof Frame::error];
   int32_t status;
   {
-    Values values(slot.op, slot.form, stack, num_arguments);
+    Values values(slot.op, slot.form, stack, count, lent);
     status = values.Read();
     if (__builtin_expect(!values.IsPlain(), 0)) {
       values.LeaveStack();
-      return Record(slot, stack);
+      return false;
     }
     if (status == kAnyopOk) status = AnyopRunFrame(&values.frame);
     if (__builtin_expect(status == kAnyopOk, 1)) {
       values.MarkWritten();
-      values.Return(stack);
-      return;
+      take(values);
+      return true;
     }
     std::memcpy(error, values.frame.error, sizeof error);
   }
@@ -86,7 +88,8 @@ void Run(Slot& slot, Value* stack, uint64_t num_arguments) {
 // operator knows.
 extern "C" __attribute__((visibility("hidden"), used)) void AnyopTorchRunSlot(
     Value* stack, uint64_t num_arguments, uint64_t slot) {
-  Run(slots[slot], stack, num_arguments);
+  const auto take = [stack](Values& values) { values.Return(stack); };
+  if (!RunPlain(slots[slot], stack, num_arguments, false, take)) Record(slots[slot], stack);
 }
 
 #if defined(__x86_64__)
@@ -119,15 +122,39 @@ static BoxedKernel At(int slot) {
       const_cast<char*>(AnyopTorchTrampolines + int64_t{slot} * kTrampolineBytes));
 }
 
-BoxedKernel TrampolineFor(const Operator* op, Form form) {
+// -1 when all are taken.
+static int NumberOf(const Operator* op, Form form) {
   std::lock_guard<std::mutex> guard(lock);
   for (int i = 0; i < num_slots; ++i) {
-    if (slots[i].op == op && slots[i].form == form) return At(i);
+    if (slots[i].op == op && slots[i].form == form) return i;
   }
-  if (num_slots == kNumTrampolines) return nullptr;
+  if (num_slots == kNumTrampolines) return -1;
   slots[num_slots].op = op;
   slots[num_slots].form = form;
-  return At(num_slots++);
+  return num_slots++;
+}
+
+BoxedKernel TrampolineFor(const Operator* op, Form form) {
+  const int number = NumberOf(op, form);
+  return number < 0 ? nullptr : At(number);
+}
+
+void* SlotFor(const Operator* op, Form form) {
+  const int number = NumberOf(op, form);
+  return number < 0 ? nullptr : &slots[number];
+}
+
+void FailRecording(void* slot, const char* why) {
+  const std::string& name = static_cast<const Slot*>(slot)->op->name;
+  Raise(kAnyopPending, (name + ": " + why).c_str());
+}
+
+int32_t RunLent(void* context, const Value* values, uint64_t count, void** results) {
+  auto& slot = *static_cast<Slot*>(context);
+  const auto take = [results](Values& ran) { ran.ReturnImpls(results); };
+  if (__builtin_expect(RunPlain(slot, values, count, true, take), 1)) return 0;
+  DefineRecorder(slot);
+  return 1;
 }
 
 }  // namespace anyop::torch

@@ -13,6 +13,12 @@ constexpr int kNumTrampolines = 4096;
 // all are taken.
 BoxedKernel TrampolineFor(const Operator* op, Form form);
 
+// The same with the glue, which lends what lies on torch's stack: the context of RunLent, nullptr
+// when all are taken.
+void* SlotFor(const Operator* op, Form form);
+int32_t RunLent(void* slot, const Value* values, uint64_t count, void** results);
+[[noreturn]] void FailRecording(void* slot, const char* why);
+
 // Defines the overload with which a form is recorded, once. Whether it is there.
 bool DefineRecording(const Operator& op, Form form);
 

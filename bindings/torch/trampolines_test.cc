@@ -15,7 +15,7 @@ constexpr anyop::torch::Form kFunctional = {false, false}, kDestination = {true,
                              kRecorded = {false, true}, kDestinationRecorded = {true, true};
 
 TEST(SignaturesAreTorchs) {
-  using anyop::torch::Signature;
+  using anyop::torch::Kinds, anyop::torch::Signature;
   const anyop::Operator& norm = *anyop::FindOperator("rms_norm");
   const std::string inputs =
       "Tensor x, Tensor? weight=None, float eps=1e-6, *, float weight_offset=0.0, ScalarType? "
@@ -36,7 +36,13 @@ TEST(SignaturesAreTorchs) {
   CHECK_EQ(Signature(several, kDestination),
            std::string("topk.out(Tensor x, int k, bool largest=True, *, Tensor(out0!) values, "
                        "Tensor(out1!) indices, str? use=None) -> ()"));
+  CHECK_EQ(Kinds(norm, kFunctional), std::string("tTffIS"));
+  CHECK_EQ(Kinds(norm, kDestination), std::string("tTffItS"));
+  CHECK_EQ(Kinds(*anyop::FindOperator("gelu"), kFunctional), std::string("tsS"));
+  CHECK_EQ(Kinds(several, kDestinationRecorded), std::string("tibttS"));
+  CHECK_EQ(Kinds(*anyop::FindOperator("merge_states"), kFunctional), std::string());
   const anyop::Operator& optional = *anyop::FindOperator("rms_norm_backward");
+  CHECK_EQ(Kinds(optional, kFunctional), std::string("ttTffiS"));
   CHECK(anyop::torch::HasMask(optional) && !anyop::torch::HasMask(several));
   CHECK_EQ(Signature(optional, kFunctional),
            std::string("rms_norm_backward(Tensor grad_out, Tensor x, Tensor? weight=None, float "

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "dtype.h"
 #include "router.h"
@@ -46,16 +47,20 @@ bool Writes(const Param& p) { return p.flags & (kAnyopOutput | kAnyopMutated); }
 
 }  // namespace
 
-Values::Values(const Operator* op, Form form, const Value* stack, uint64_t count)
+Values::Values(const Operator* op, Form form, const Value* stack, uint64_t count, bool lent)
     : frame(op),
       shim_(*runtime.shim),
       glue_(runtime.glue.load(std::memory_order_acquire)),
       form_(form),
       count_(count),
       has_mask_(!form.destination && HasMask(*op)),
-      takes_scope_(count > NumGiven(*op, form) + has_mask_) {
-  std::copy_n(stack, count, stack_);
+      takes_scope_(count > NumGiven(*op, form) + has_mask_),
+      lent_(lent),
+      owns_stack_(!lent),
+      stack_(lent ? stack : copied_) {
+  if (!lent) std::copy_n(stack, count, copied_);
   std::fill_n(results_, op->num_outputs, nullptr);
+  std::fill_n(impls_, op->num_outputs, nullptr);
   if (op->has_lists) std::fill_n(listed_, op->params.size(), nullptr);
   frame.binding = this;
   frame.allocate = [](Frame* f, uint32_t output, AnyopTensor* tensor) {
@@ -66,7 +71,7 @@ Values::Values(const Operator* op, Form form, const Value* stack, uint64_t count
     return static_cast<Values*>(f->binding)->InputImpl(i);
   };
   frame.take_result = [](Frame* f, uint32_t output, void* impl) {
-    static_cast<Values*>(f->binding)->results_[output] = NewHandle(impl);
+    static_cast<Values*>(f->binding)->impls_[output] = impl;
   };
 }
 
@@ -75,11 +80,12 @@ void* Values::InputImpl(uint32_t i) const {
 }
 
 Values::~Values() {
-  const uint64_t given = NumGiven(*frame.op, form_);
+  const uint64_t given = owns_stack_ ? NumGiven(*frame.op, form_) : 0;
   for (uint64_t i = 0; i < given; ++i) LetGo(ParamAt(i), stack_[i]);
   if (takes_scope_ && stack_[count_ - 1]) LetGoScope();
   for (uint32_t o = 0; o < frame.op->num_outputs; ++o) {
     if (results_[o]) shim_.delete_tensor(results_[o]);
+    if (impls_[o]) glue_->release(impls_[o]);
   }
 }
 
@@ -105,7 +111,6 @@ void Values::LetGoElements(const Param& p, ListHandle list) {
 }
 
 void Values::LetGo(const Param& p, Value value) {
-  if (!owns_stack_) return;
   if (IsOptional(p)) {
     Value* inner = Pointed(value);
     if (!inner) return;
@@ -241,7 +246,10 @@ int32_t Values::ReadElement(const Param& p, Value value, void* to) {
 
 int32_t Values::ReadText(const char* name, StringHandle handle, AnyopString* text) {
   size_t size = 0;
-  if (shim_.string_size(handle, &size) || shim_.string_text(handle, &text->data))
+  if (lent_) {
+    const auto& given = *reinterpret_cast<const AnyopTorchText*>(handle);
+    text->data = given.data, size = given.bytes;
+  } else if (shim_.string_size(handle, &size) || shim_.string_text(handle, &text->data))
     return Fail(&frame, kAnyopInternalError, "torch gave no text for %s", name);
   text->count = static_cast<int64_t>(size);
   return std::strlen(text->data) == size
@@ -320,12 +328,13 @@ int32_t Values::SetStream() {
 int32_t Values::Allocate(uint32_t output, AnyopTensor* tensor) {
   if (!glue_) return AllocateByShim(output, tensor);
   void* impl = nullptr;
-  char why[512] = "";
+  char why[512];
+  why[0] = 0;
   if (int32_t status = glue_->new_tensor(tensor, &impl, why, sizeof why))
     return Fail(&frame, status, "%s", why);
-  results_[output] = NewHandle(impl);
+  impls_[output] = impl;
   frame.torch_result = [](Frame* f, uint32_t o) {
-    return ImplOf(static_cast<Values*>(f->binding)->results_[o]);
+    return static_cast<Values*>(f->binding)->impls_[o];
   };
   return kAnyopOk;
 }
@@ -368,11 +377,17 @@ void Values::Return(Value* stack) {
   if (form_.destination) return;
   const Operator& op = *frame.op;
   for (uint32_t o = 0; o < op.num_outputs; ++o) {
+    if (impls_[o]) results_[o] = NewHandle(impls_[o]);
     auto handle = reinterpret_cast<Value>(results_[o]);
-    results_[o] = nullptr;
+    results_[o] = nullptr, impls_[o] = nullptr;
     const bool optional = ParamAt(op.num_inputs + o).Is(kAnyopOptional);
     stack[o] = optional ? reinterpret_cast<Value>(handle ? new Value(handle) : nullptr) : handle;
   }
+}
+
+void Values::ReturnImpls(void** impls) {
+  if (form_.destination) return;
+  for (uint32_t o = 0; o < frame.op->num_outputs; ++o) impls[o] = std::exchange(impls_[o], nullptr);
 }
 
 }  // namespace anyop::torch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One boxed call: torch's values into a frame, results back. What lay on the stack is this call's
-// to let go of.
+// to let go of, unless the glue lends it.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ inline bool operator==(Form a, Form b) {
 
 class Values {
  public:
-  Values(const Operator* op, Form form, const Value* stack, uint64_t count);
+  Values(const Operator* op, Form form, const Value* stack, uint64_t count, bool lent = false);
   Values(const Values&) = delete;
   Values& operator=(const Values&) = delete;
   ~Values();
@@ -48,6 +48,8 @@ class Values {
   void MarkWritten();
   // Results to the stack, which own them from then on.
   void Return(Value* stack);
+  // The same as references to torch's TensorImpl. Only with the glue.
+  void ReturnImpls(void** impls);
 
   Frame frame;
 
@@ -76,14 +78,17 @@ class Values {
   const uint64_t count_;
   const bool has_mask_;     // behind the inputs of the functional form
   const bool takes_scope_;  // the last argument, a str? that is no parameter of the operator
-  bool owns_stack_ = true;
+  const bool lent_;         // the stack, by the glue: texts are its own
+  bool owns_stack_;
   bool plain_ = true;
   int32_t records_ = 0;
   const AnyopTensor* first_ = nullptr;
   TensorHandle* listed_[kMaxParams];  // by parameter: the tensors of a list; filled when the
                                       // operator has lists
-  TensorHandle results_[kMaxParams];
-  Value stack_[kMaxParams + 1];
+  TensorHandle results_[kMaxParams];  // without the glue
+  void* impls_[kMaxParams];           // with it
+  const Value* const stack_;
+  Value copied_[kMaxParams + 2];  // torch's stack, which results are written to
 };
 
 }  // namespace anyop::torch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one file that includes torch's headers, c10's alone: built once per torch version at first
-// need, or shipped.
+// The one file that includes torch's headers, c10's and the dispatcher's: built once per torch
+// version at first need, or shipped.
 #include "torch_glue.h"
 
 #include <c10/core/Allocator.h>
@@ -16,6 +16,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "torch_boxed.h"
 #include "torch_lend.h"
 
 // Of libtorch_cpu; the headers they stand in would cost seconds.
@@ -93,10 +94,12 @@ int32_t ThreadVerdict(int32_t* flags) {
 }
 
 // Bytes of the storage that the tensor needs.
-bool StorageHolds(const c10::TensorImpl& impl, size_t storage_bytes) {
+bool StorageHolds(const c10::TensorImpl& impl, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                  size_t storage_bytes) {
   if (impl.numel() == 0) return true;
   int64_t last = impl.storage_offset();
-  for (int64_t i = 0; i < impl.dim(); ++i) last += (impl.size(i) - 1) * impl.stride(i);
+  const int64_t *size = sizes.data(), *stride = strides.data();
+  for (size_t i = 0; i < sizes.size(); ++i) last += (size[i] - 1) * stride[i];
   return static_cast<uint64_t>(last + 1) * impl.itemsize() <= storage_bytes;
 }
 
@@ -110,7 +113,9 @@ int32_t ViewMemory(void* pointer, int32_t* flags, AnyopTensor* tensor) {
   while (place != std::end(kPlaces) && place->torch != device.type()) ++place;
   if (!impl.has_storage() || place == std::end(kPlaces)) return 1;
   c10::StorageImpl& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
-  if (__builtin_expect(!StorageHolds(impl, storage.nbytes()), 0)) *flags |= kAnyopTorchShortStorage;
+  const c10::IntArrayRef sizes = impl.sizes(), strides = impl.strides();
+  if (__builtin_expect(!StorageHolds(impl, sizes, strides, storage.nbytes()), 0))
+    *flags |= kAnyopTorchShortStorage;
   if ((*flags & kAnyopTorchWrites) && impl.is_inference() && !c10::InferenceMode::is_enabled())
     *flags |= kAnyopTorchFrozen;
   // A lazily copied storage becomes one of its own only when it is written.
@@ -121,14 +126,14 @@ int32_t ViewMemory(void* pointer, int32_t* flags, AnyopTensor* tensor) {
                       : nullptr;
   tensor->device_type = place->dlpack;
   tensor->device_id = device.has_index() ? device.index() : 0;
-  tensor->ndim = static_cast<int32_t>(impl.dim());
+  tensor->ndim = static_cast<int32_t>(sizes.size());
   tensor->dtype_code =
       found != std::end(kTypes) ? found->code : 3;  // 3: opaque, which nobody takes
   tensor->dtype_bits =
       found != std::end(kTypes) ? found->bits : static_cast<uint8_t>(impl.itemsize() * 8);
   tensor->dtype_lanes = 1;
-  tensor->shape = const_cast<int64_t*>(impl.sizes().data());
-  tensor->strides = const_cast<int64_t*>(impl.strides().data());
+  tensor->shape = const_cast<int64_t*>(sizes.data());
+  tensor->strides = const_cast<int64_t*>(strides.data());
   tensor->byte_offset = 0;
   return 0;
 }
@@ -272,6 +277,7 @@ const AnyopTorchGlue glue = {
     anyop::glue::Lend,
     anyop::glue::IsKept,
     anyop::glue::TakeBack,
+    anyop::glue::Implement,
 };
 
 }  // namespace

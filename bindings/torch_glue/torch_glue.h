@@ -2,7 +2,7 @@
 /* What the glue gives the bindings: torch's tensors read, made and marked in one call each. C ABI,
    no torch header.
 
-   A tensor is named by the address of its c10::TensorImpl. Nothing throws. */
+   A tensor is named by the address of its c10::TensorImpl. Nothing throws but kernels. */
 #ifndef ANYOP_TORCH_GLUE_H_
 #define ANYOP_TORCH_GLUE_H_
 
@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define ANYOP_TORCH_GLUE_VERSION 3u
+#define ANYOP_TORCH_GLUE_VERSION 4u
 
 /* How a call may go on; the worst of its tensors' verdicts holds. */
 typedef enum AnyopTorchVerdict {
@@ -39,6 +39,40 @@ static inline const char* AnyopTorchRefusal(int32_t flags) {
            "expected x.resolve_conj().resolve_neg()";
   return NULL;
 }
+
+/* What an argument is on the dispatcher's stack. An optional one has the capital letter. */
+typedef enum AnyopTorchKind {
+  kAnyopTorchTensor = 't', /* the address of a pointer to its c10::TensorImpl */
+  kAnyopTorchInt = 'i',    /* dtypes are torch's numbers */
+  kAnyopTorchBool = 'b',
+  kAnyopTorchFloat = 'f', /* the bits of a double */
+  kAnyopTorchString = 's' /* the address of an AnyopTorchText */
+} AnyopTorchKind;
+
+typedef struct AnyopTorchText {
+  const char* data;
+  uint64_t bytes;
+} AnyopTorchText;
+
+#define ANYOP_TORCH_MOST_VALUES 66 /* an operator's parameters, a mask and a scope */
+
+/* Runs a call. values: a word for each argument, of an optional one the word's address, 0 for None;
+   all of it the caller's. results: owned references, NULL for None. Not 0 when the call is to be
+   recorded, with its overload defined by then. Throws what is to be raised. */
+typedef int32_t (*AnyopTorchBoxedRun)(void* context, const uint64_t* values, uint64_t count,
+                                      void** results);
+
+typedef struct AnyopTorchBoxed {
+  const char* name;     /* with the namespace: "anyop::relu" */
+  const char* overload; /* "" or "out" */
+  const char* key;      /* "CPU" */
+  const char* kinds;    /* a letter for each argument */
+  const char* recorded; /* the overload that records */
+  AnyopTorchBoxedRun run;
+  void (*failed)(void* context, const char* why); /* throws: what records could not */
+  void* context;
+  uint32_t num_results;
+} AnyopTorchBoxed;
 
 typedef struct AnyopTorchGlue {
   uint32_t size;
@@ -75,6 +109,8 @@ typedef struct AnyopTorchGlue {
   int32_t (*is_kept)(void* lent);
   /* Who still refers to it finds no memory there. */
   void (*take_back)(void* lent);
+  /* Gives an overload its kernel at a key, for ever. 0 when done. */
+  int32_t (*implement)(const AnyopTorchBoxed* kernel);
 } AnyopTorchGlue;
 
 typedef const AnyopTorchGlue* (*AnyopTorchGlueFunction)(
