@@ -158,6 +158,20 @@ def test_the_reference_takes_the_rounded_sum(offset, dtype):
     assert far, "the sums of these rows need no rounding"
 
 
+def test_what_the_judge_asks_changes_nothing():
+    """isinstance asks a result for its __class__, whose code may change the results beside it."""
+    import junk_judge
+    import junk_objects
+    import junk_worker
+
+    calls = junk_worker.Calls("numpy", "asked")
+    drafts = (calls.draft(position) for position in range(2000))
+    draft = next(draft for draft in drafts if draft and junk_judge.judge(draft) == "right")
+    draft.action, draft.arguments["x"] = "change", np.ones((2, 3))
+    junk_objects._behave(draft, None, None, "__class__", [])
+    assert draft.arguments["x"].shape == (2, 3)
+
+
 SABOTAGE = """
 import sys
 sys.path.insert(0, {folder!r})

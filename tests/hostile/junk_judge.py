@@ -69,6 +69,7 @@ def judge(draft: Draft) -> str:
             raise Fault(f"a result was written although the call was refused: {error!r}") from None
         _check_memory(memory, (draft.may_change or writes) and began)
         return "refused"
+    draft.busy = True  # what is asked from here on is asked by the judge, and changes nothing
     if getattr(draft, "action", "") == "change":
         plain = _before_or_after(plain, _plain(draft))
     _check_returned(draft, found, plain, arguments)
