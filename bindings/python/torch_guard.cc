@@ -168,8 +168,8 @@ bool IsBelowDispatcher() { return below_dispatcher; }
 Way ReadTorchMode(TorchMode* mode) {
   const Guard& g = *guard.load(std::memory_order_acquire);
   mode->glue = g.glue;
+  mode->flags = 0;
   if (__builtin_expect(below_dispatcher, 0)) {
-    mode->flags = 0;
     mode->below = true;
     return Way::kPlain;
   }

@@ -137,7 +137,10 @@ void Values::LetGoScope() {
 int32_t Values::Read() {
   const Operator& op = *frame.op;
   const uint64_t given = NumGiven(op, form_);
-  if (form_.records) plain_ = glue_->thread_verdict(&records_) == kAnyopTorchPlain;
+  if (form_.records) {
+    records_ = kAnyopTorchObserved;
+    plain_ = glue_->thread_verdict(&records_) == kAnyopTorchPlain;
+  }
   for (uint32_t i = 0; i < given; ++i) {
     if (int32_t status = ReadArgument(i, ParamAt(i), stack_[i])) return status;
   }

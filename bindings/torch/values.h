@@ -81,7 +81,7 @@ class Values {
   const bool lent_;         // the stack, by the glue: texts are its own
   bool owns_stack_;
   bool plain_ = true;
-  int32_t records_ = 0;
+  int32_t records_ = 0;  // AnyopTorchFlag
   const AnyopTensor* first_ = nullptr;
   TensorHandle* listed_[kMaxParams];  // by parameter: the tensors of a list; filled when the
                                       // operator has lists

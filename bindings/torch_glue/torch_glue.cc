@@ -86,10 +86,11 @@ int32_t ThreadVerdict(int32_t* flags) {
   const auto local = c10::impl::tls_local_dispatch_key_set();
   const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
   const bool below_autograd = local.excluded_.has(DispatchKey::AutogradOther);
+  const bool observed = *flags & kAnyopTorchObserved;
   *flags = autograd.get_grad_mode() && !below_autograd ? kAnyopTorchRecords : 0;
   const bool quiet = Within(local.included_, c10::default_included_set) &&
                      Within(c10::default_excluded_set, local.excluded_) &&
-                     !at::impl::torch_function_mode_enabled() && !at::hasCallbacks();
+                     !at::impl::torch_function_mode_enabled() && (observed || !at::hasCallbacks());
   return quiet ? kAnyopTorchPlain : kAnyopTorchDispatch;
 }
 

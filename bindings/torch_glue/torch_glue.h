@@ -26,7 +26,8 @@ typedef enum AnyopTorchFlag {
   kAnyopTorchWrites = 2,       /* to view: the operator writes the tensor */
   kAnyopTorchShortStorage = 4, /* from view: the storage ends before the tensor does */
   kAnyopTorchFrozen = 8, /* from view: an inference tensor, to be written outside inference mode */
-  kAnyopTorchLazy = 16   /* from view_memory: a conj or neg view, whose memory is not its value */
+  kAnyopTorchLazy = 16,  /* from view_memory: a conj or neg view, whose memory is not its value */
+  kAnyopTorchObserved = 32 /* to thread_verdict: the dispatcher calls, and has told a profiler */
 } AnyopTorchFlag;
 
 /* What a message says of a tensor with these flags; NULL when it may be used. */
@@ -78,7 +79,8 @@ typedef struct AnyopTorchGlue {
   uint32_t size;
   uint32_t version;          /* ANYOP_TORCH_GLUE_VERSION */
   const char* torch_version; /* of the headers, as torch.__version__ says it */
-  /* This thread's state: kAnyopTorchPlain or kAnyopTorchDispatch; flags: kAnyopTorchRecords or 0.
+  /* This thread's state: kAnyopTorchPlain or kAnyopTorchDispatch; flags: kAnyopTorchObserved or 0
+     becomes kAnyopTorchRecords or 0.
      Dispatch when there is a mode, a transform, autocast, tracing or a profiler. */
   int32_t (*thread_verdict)(int32_t* flags);
   /* Fills tensor (sizes and strides point into impl) and returns a verdict; flags as above, both
