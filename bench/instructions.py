@@ -4,8 +4,9 @@
     python bench/instructions.py [--before FOLDER] [--only numpy torch]
 
 Needs Debian's valgrind. FOLDER holds the older package: <its build>/python, or site-packages. Times differ from run to
-run on a shared machine, these counts by less than 1 %. A call is the difference of two loops, divided. One line of
-JSON for each call goes to bench/results/instructions.jsonl.
+run on a shared machine, these counts by less than 1 %. A call is the difference of two loops, divided; what malloc
+does depends on what was freed before, up to 7 % of a call, so that it is the median over heaps in several states. One
+line of JSON for each call goes to bench/results/instructions.jsonl.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import argparse
 import ctypes
 import gc
 import os
+import random
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,7 +26,7 @@ from pathlib import Path
 
 from harness import ROOT, environment, write
 
-CALLS, WARM = 40, 25
+CALLS, WARM, HEAPS = 40, 25, 5
 AT_MOST = 1.01
 # Told to valgrind from inside the process.
 MARKS = """
@@ -69,6 +72,8 @@ def torch_calls(anyop) -> dict:
         "softmax by aten": lambda: anyop.softmax(x),
         "layer_norm by aten": lambda: anyop.layer_norm(x, w, w),
         "torch.ops.anyop.rms_norm": lambda: operator.rms_norm.default(x, w, 1e-6),
+        "torch.ops.anyop.l2_normalize": lambda: operator.l2_normalize.default(x, 1e-6),
+        "torch.ops.anyop.add": lambda: operator.add.default(x, x),
         "rms_norm and its gradient": lambda: torch.autograd.grad(anyop.rms_norm(gx, w), gx, seed),
         "aten.add": lambda add=anyop.aten.add: add(a, b),
         "aten.topk": lambda topk=anyop.aten.topk: topk(a, 2),
@@ -154,9 +159,13 @@ def count(group: str, package: str) -> dict[str, int]:
         )
         if said.returncode != 0:
             raise SystemExit(said.stderr[-3000:])
-        totals = [total(Path(f"{out}.{at + 1}")) for at in range(2 * len(said.stdout.splitlines()))]
-    pairs = zip(said.stdout.splitlines(), totals[::2], totals[1::2], strict=True)
-    return {name: round((many - few) / CALLS) for name, few, many in pairs}
+        names = said.stdout.splitlines()
+        totals = [total(Path(f"{out}.{at + 1}")) for at in range(2 * HEAPS * len(names))]
+    counts = [(many - few) / CALLS for few, many in zip(totals[::2], totals[1::2], strict=True)]
+    return {
+        name: round(statistics.median(counts[at * HEAPS :][:HEAPS]))
+        for at, name in enumerate(names)
+    }
 
 
 def total(path: Path) -> int:
@@ -164,7 +173,7 @@ def total(path: Path) -> int:
 
 
 def run_counted(group: str, marks: ctypes.CDLL) -> None:
-    """Under valgrind: a loop of CALLS and one of twice as many for each call, whose name is printed."""
+    """Under valgrind: a loop of CALLS and one of twice as many for each call and heap; the call's name is printed."""
     import anyop
 
     anyop.set_num_threads(1)
@@ -176,12 +185,17 @@ def run_counted(group: str, marks: ctypes.CDLL) -> None:
     gc.disable()
     marks.begin()
     for name, call in calls.items():
-        for repeat in (range(CALLS), range(2 * CALLS)):
-            call()
-            marks.zero()
-            for _ in repeat:
+        for heap in range(HEAPS):
+            blocks = [
+                bytearray(size) for size in random.Random(heap).choices(range(600, 9000), k=99)
+            ]
+            del blocks[::2]
+            for repeat in (range(CALLS), range(2 * CALLS)):
                 call()
-            marks.dump()
+                marks.zero()
+                for _ in repeat:
+                    call()
+                marks.dump()
         print(name)
 
 
