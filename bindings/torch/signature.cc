@@ -53,7 +53,7 @@ std::string Kinds(const Operator& op, Form form) {
                                                 : kAnyopTorchInt;
     kinds += p.Is(kAnyopOptional) ? static_cast<char>(kind - 'a' + 'A') : kind;
   }
-  if (!form.destination && HasMask(op)) kinds += kAnyopTorchInt;
+  if (!form.destination && HasMask(op)) kinds += char{kAnyopTorchInt};
   if (TakesScope(op)) kinds += 'S';
   return kinds;
 }
