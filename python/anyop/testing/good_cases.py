@@ -70,7 +70,7 @@ def standard_cases(subject: Subject, choice: DtypeChoice) -> list[Case]:
 
 
 def has_special(subject: Subject, choice: DtypeChoice) -> bool:
-    """Whether infinities and NaN are tried: not where the caller asks for integers, which have none, or [test] says finite."""
+    """Whether infinities and NaN are tried: not where the caller asks for integers, or [test] says finite."""
     if subject.metadata.get("finite"):
         return False
     asked = [choice.names.get(param["name"]) for param in subject.attributes]
