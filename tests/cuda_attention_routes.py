@@ -240,7 +240,12 @@ def test_tune_compares_them(route, tmp_path):
     kind = tune.given_shapes(f"attention: {sizes} {absent}", "cuda")
     notes: list[str] = []
     settings = tune.Settings(str(tmp_path / "routes.txt"), ("cuda", "cuda_sm90", route), 0.05)
-    found = tune.tune([kind], settings, lambda event: notes.append(event.get("note", "")))
+    try:
+        found = tune.tune([kind], settings, lambda event: notes.append(event.get("note", "")))
+    except ValueError as error:
+        if any("need OpenBLAS" in note for note in notes):
+            pytest.skip("the judge's own products need OpenBLAS, which is not here")
+        pytest.fail(f"{error}: {notes}")
     (measured,) = found.measured["attention", "cuda"]
     print({c.name: c.median_ns / 1e3 for c in measured.right})
     assert route in {c.name for c in measured.right}, notes
