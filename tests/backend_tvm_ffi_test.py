@@ -15,7 +15,7 @@ import anyop
 import numpy as np
 import pytest
 from anyop.backend.tvm_ffi import register_tvm_ffi
-from anyop.builder import build
+from anyop.builder.build import build
 
 if importlib.util.find_spec("tvm_ffi") is None or shutil.which("g++") is None:
     pytest.skip("tvm-ffi or g++ is not installed", allow_module_level=True)

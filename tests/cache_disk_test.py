@@ -162,7 +162,7 @@ def test_where_the_cache_is(changes, place, tmp_path):
     env = sb.environment(
         tmp_path, **{name: value and value.format(**words) for name, value in changes.items()}
     )
-    process = sb.python("from anyop.cache import cache_dir; print(cache_dir())", env=env)
+    process = sb.python("from anyop.cache.place import cache_dir; print(cache_dir())", env=env)
     output, errors = process.communicate(timeout=60)
     assert output.strip() == place.format(**words), errors
 

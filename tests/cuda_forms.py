@@ -16,7 +16,7 @@ from pathlib import Path
 
 import anyop
 import pytest
-from anyop.builder import build
+from anyop.builder.build import build
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not torch.cuda.is_available():

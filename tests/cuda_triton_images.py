@@ -15,7 +15,7 @@ import sys
 import anyop
 import pytest
 from anyop import testing
-from anyop.builder import build
+from anyop.builder.build import build
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyop
 import numpy as np
 import pytest
-from anyop.builder import build
+from anyop.builder.build import build
 from anyop.codegen.generate import generate
 from anyop.codegen.source import SchemaErrors
 

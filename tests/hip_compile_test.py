@@ -12,7 +12,7 @@ from pathlib import Path
 
 import anyop
 import pytest
-from anyop.builder import build
+from anyop.builder.build import build
 from anyop.builder.elf import Elf
 from anyop.codegen.generate import generate
 

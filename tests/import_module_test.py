@@ -10,7 +10,7 @@ from pathlib import Path
 import anyop
 import numpy as np
 import pytest
-from anyop.builder import build
+from anyop.builder.build import build
 from anyop.builder.import_module import import_module
 from anyop.codegen.folders import read_folders
 

@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from anyop.builder import build
+from anyop.builder.build import build
 from anyop.builder.wheel import build_wheel
 from anyop.codegen.generate import generate
 from anyop.codegen.source import SchemaErrors

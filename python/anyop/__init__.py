@@ -22,11 +22,11 @@ set_num_threads = _core.set_num_threads
 
 # Imported when they are first asked for: who only calls operators does not pay for the builder or for routes.
 _LATER = {
-    "BuildError": "anyop.builder",
-    "MissingToolError": "anyop.builder",
+    "BuildError": "anyop.builder.errors",
+    "MissingToolError": "anyop.builder.errors",
     "aten": "anyop.aten",
     "backends": "anyop._routes",
-    "build": "anyop.builder",
+    "build": "anyop.builder.build",
     "explain": "anyop._routes",
     "is_deterministic": "anyop._routes",
     "jit": "anyop.jit",

@@ -17,7 +17,8 @@ from anyop import _anyop
 from anyop.builder.folder import hash_texts
 from anyop.builder.toolchains import choose_toolchain
 from anyop.builder.tools import find_command, named_flags
-from anyop.cache import Manifest, Request, obtain
+from anyop.cache.lookup import Request, obtain
+from anyop.cache.manifest import Manifest
 
 
 class NotBuilt(Exception):

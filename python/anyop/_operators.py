@@ -163,7 +163,7 @@ def _libraries(path: str) -> list[str]:
         raise ValueError(
             f"{path} holds no library of operators (*.so) and no operator files (<op>.toml)"
         )
-    from anyop.builder import build
+    from anyop.builder.build import build
 
     return [build(path)]
 

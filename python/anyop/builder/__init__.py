@@ -1,7 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns folders of operators into libraries: anyop.build, anyop.jit and the command `anyop build`."""
-
-from anyop.builder.build import build
-from anyop.builder.errors import BuildError, MissingToolError
-
-__all__ = ["BuildError", "MissingToolError", "build"]

@@ -20,7 +20,8 @@ from anyop.builder.folder import (
 )
 from anyop.builder.toolchains import CPU_FLAGS, choose_toolchain
 from anyop.builder.tools import find_command, named_flags
-from anyop.cache import Manifest, Request, obtain
+from anyop.cache.lookup import Request, obtain
+from anyop.cache.manifest import Manifest
 
 _NO_BUILD = {
     "-c", "-E", "-S", "-M", "-MM", "-o", "-###", "-fsyntax-only", "--help", "--version", "-dumpversion",

@@ -9,9 +9,3 @@ A key is a hash of the inputs that are known before the build. What the build fo
 compilers it ran) is in the manifest with the hash of each file's contents; variants of one key differ in these.
 Reading takes no lock, writes nothing and needs no compiler.
 """
-
-from anyop.cache.lookup import Request, find, obtain
-from anyop.cache.manifest import Manifest, Tool
-from anyop.cache.place import cache_dir
-
-__all__ = ["Manifest", "Request", "Tool", "cache_dir", "find", "obtain"]

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.version:
         raise ValueError("--version is of a wheel; give --wheel too")
-    from anyop.builder import build
+    from anyop.builder.build import build
 
     print(build(options.folder, out=options.out, **chosen))
     return 0
