@@ -54,7 +54,9 @@ def made_up(folder: Path) -> str:
         text = re.sub(r'(?m)^schema = "(\w+)\(', rf'schema = "grown::\1_{number}(', text)
         text = re.sub(r"(?ms)^\[kernels\].*?(?=^\[|\Z)", "[kernels]\n", text)
         text = re.sub(
-            r"(?ms)^\[(backward|tangent|bench|test|launch[.\w]*)\].*?(?=^\[|\Z)", "", text
+            r"(?ms)^\[(backward|tangent|bench|test|(tolerance|launch)[.\w]*)\].*?(?=^\[|\Z)",
+            "",
+            text,
         )
         text = re.sub(r"(?m)^(deterministic|aten_overloads|aten) = .*\n", "", text)
         (folder / f"{files[number % len(files)].stem}_{number}.toml").write_text(text)

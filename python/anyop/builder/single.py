@@ -10,8 +10,8 @@ from anyop.builder.elf import seal
 from anyop.builder.ninja import Step, run_ninja, write_ninja
 from anyop.builder.toolchains import choose_toolchain
 from anyop.builder.tools import describe, need_command, need_ninja
-from anyop.cache.manifest import Manifest
 from anyop.cache.dependencies import record
+from anyop.cache.manifest import Manifest
 from anyop.cache.store import timeout_seconds
 from anyop.codegen.c_text import c_include
 
