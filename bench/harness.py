@@ -19,22 +19,26 @@ sys.path.insert(0, str(ROOT))
 
 
 def take_turns(
-    sides: dict[str, Callable], rounds: int, calls: int = 1, pause_s: float = 0.0
+    sides: dict[str, Callable], rounds: int, calls: int | dict[str, int] = 1, pause_s: float = 0.0
 ) -> dict[str, list[float]]:
-    """Nanoseconds of one call, for each side and round. Which side goes first alternates from round to round."""
+    """Nanoseconds of one call, for each side and round. Which side goes first alternates from round to round.
+
+    calls: in a row, which make one time; a dict has a number for each side.
+    """
     times_ns: dict[str, list[float]] = {name: [] for name in sides}
     order = list(sides)
     gc.collect()
     gc.disable()
     for _ in range(rounds):
         for name in order:
-            side, repeat = sides[name], range(calls)
+            side, count = sides[name], calls[name] if isinstance(calls, dict) else calls
+            repeat = range(count)
             time.sleep(pause_s)
             side()
             begin_ns = time.perf_counter_ns()
             for _ in repeat:
                 side()
-            times_ns[name].append((time.perf_counter_ns() - begin_ns) / calls)
+            times_ns[name].append((time.perf_counter_ns() - begin_ns) / count)
         order.reverse()
     gc.enable()
     return times_ns

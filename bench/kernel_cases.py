@@ -48,6 +48,35 @@ def norms(x, y, w, b) -> Iterator[Case]:
                lambda *t: anyop.fused_add_layer_norm(*t, EPS),
                lambda x, y, w, b: (layer(s := x + y, w, b), s), 4, 2)  # fmt: skip
     yield Case("l2_normalize", (x,), anyop.l2_normalize, lambda x: F.normalize(x, dim=-1))
+    yield from norm_forms(x, w, b)
+
+
+def norm_forms(x, w, b) -> Iterator[Case]:
+    """Weights around 1, results and weights of another type, and forms that keep something for their gradients."""
+    D, dims = x.shape[-1], (x.shape[-1],)
+    other = torch.float32 if x.dtype != torch.float32 else torch.bfloat16
+    name = str(other).removeprefix("torch.")
+    for operator, own, rest in (
+        ("rms_norm", F.rms_norm, (w,)),
+        ("layer_norm", F.layer_norm, (w, b)),
+    ):
+        ours = getattr(anyop, operator)
+        yield Case(f"{operator} offset", (x, *rest),
+                   lambda *t, f=ours: f(*t, EPS, weight_offset=1.0),
+                   lambda x, w, *b, f=own: f(x, dims, w + 1, *b, EPS))  # fmt: skip
+        yield Case(f"{operator} to {name}", (x, *rest), lambda *t, f=ours: f(*t, EPS, dtype=name),
+                   lambda *t, f=own: f(t[0], dims, *t[1:], EPS).to(other), tolerance=2)  # fmt: skip
+        if x.dtype in (torch.float16, torch.bfloat16):  # which torch takes for layer_norm alone
+            yield Case(f"{operator} of float32 weights", (x, *(t.float() for t in rest)),
+                       lambda *t, f=ours: f(*t, EPS),
+                       lambda *t, f=own: f(t[0].to(t[1].dtype), dims, *t[1:], EPS).to(t[0].dtype)
+                       if f is F.rms_norm else f(t[0], dims, *t[1:], EPS))  # fmt: skip
+    rms = lambda x, w: aten._fused_rms_norm(x, [D], w, EPS)  # noqa: E731
+    yield Case("native_rms_norm", (x, w), lambda *t: anyop.native_rms_norm(*t, EPS), rms)
+    yield Case("native_layer_norm", (x, w, b), lambda *t: anyop.native_layer_norm(*t, EPS), saved)
+    yield Case("rms_norm_from_output", (x, w), lambda *t: anyop.rms_norm_from_output(*t, EPS), rms)
+    yield Case("layer_norm_from_output", (x, w, b),
+               lambda *t: anyop.layer_norm_from_output(*t, EPS), lambda *t: saved(*t)[::2])  # fmt: skip
 
 
 def saved(x, w, b):
@@ -88,15 +117,17 @@ def norm_gradients(x, y, w, b) -> Iterator[Case]:
     yield Case("fused_add_layer_norm_backward", (x, y, w, b),
                lambda s, g, w, b: anyop.fused_add_layer_norm_backward(s, g, s, w, EPS),
                lambda s, g, w, b: added(layer(g, s, w, b), s), 3, 2)  # fmt: skip
+    # A result in 16 bits is half a step from what torch keeps; columns add as many as there are rows.
+    limit = max(8, len(x) ** 0.5 / 2)
     out, scale = anyop.rms_norm_from_output(x, w, EPS)
     yield Case("rms_norm_from_output_backward", (y, out, scale, w, x),
                lambda g, out, scale, w, x: anyop.rms_norm_from_output_backward(g, out, scale, w),
-               lambda g, out, scale, w, x: rms(g, x, w), 3, 8)  # fmt: skip
+               lambda g, out, scale, w, x: rms(g, x, w), 3, limit)  # fmt: skip
     out, scale = anyop.layer_norm_from_output(x, w, b, EPS)
     yield Case("layer_norm_from_output_backward", (y, out, scale, w, b, x),
                lambda g, out, scale, w, b, x:
                    anyop.layer_norm_from_output_backward(g, out, scale, w, b),
-               lambda g, out, scale, w, b, x: layer(g, x, w, b), 3, 8)  # fmt: skip
+               lambda g, out, scale, w, b, x: layer(g, x, w, b), 3, limit)  # fmt: skip
 
     def normalize(g, x):
         norm = x.norm(dim=-1, keepdim=True).clamp_min(1e-12)
@@ -119,8 +150,8 @@ def softmaxes(x, y, *_) -> Iterator[Case]:
         yield Case("log_softmax_backward" + more, (y, logs),
                    lambda g, y, d=dim: anyop.log_softmax_backward(g, y, d),
                    lambda g, y, d=dim: aten._log_softmax_backward_data(g, y, d, y.dtype), 3)  # fmt: skip
-    # As scores: 4 heads of rows that see D columns, and a triangle of as many numbers.
-    scores = x.view(1, 4, -1, x.shape[-1])
+    # As scores: 4 heads, or 1, of rows that see D columns, and a triangle of as many numbers.
+    scores = x.view(1, 4 if len(x) % 4 == 0 else 1, -1, x.shape[-1])
     mask = torch.rand(1, 1, *scores.shape[2:]) < 0.2
     infinity = float("-inf")
     yield Case("scaled_softmax", (scores,), lambda x: anyop.scaled_softmax(x, 0.5),
@@ -132,7 +163,7 @@ def softmaxes(x, y, *_) -> Iterator[Case]:
     yield Case("scaled_softmax_backward", (y, x.softmax(-1)),
                lambda g, y: anyop.scaled_softmax_backward(g, y, 0.5),
                lambda g, y: aten._softmax_backward_data(g, y, -1, y.dtype).mul_(0.5), 3)  # fmt: skip
-    S = 1024 if x.numel() > 1 << 20 else 512
+    S = next(s for s in (1024, 512, 64) if s * s <= x.numel())
     square, grad = (t.reshape(-1)[: t.numel() // S // S * S * S].view(-1, S, S) for t in (x, y))
     above = torch.ones(S, S, dtype=torch.bool).triu(1)
     out = square.masked_fill(above, infinity).softmax(-1)
@@ -163,7 +194,7 @@ def gated_gradient(own, backward):
 
 
 def activations(x, y, w, b) -> Iterator[Case]:
-    out, pairs, half = x.relu(), x.view(-1, 2 * x.shape[-1]), y[: x.shape[0] // 2]
+    out, pairs = x.relu(), torch.cat([x, y], -1)
     yield Case("relu", (x,), anyop.relu, torch.relu)
     yield Case("relu_backward", (y, out), anyop.relu_backward,
                lambda g, out: aten.threshold_backward(g, out, 0), 3)  # fmt: skip
@@ -181,13 +212,13 @@ def activations(x, y, w, b) -> Iterator[Case]:
                    lambda g, x, b, f=form: anyop.bias_gelu_backward(g, x, b, f),
                    lambda g, x, b, back=back: (r := back(g, x + b), r.sum(0)), 3, 2)  # fmt: skip
         yield Case(f"gelu_and_mul {form}", (pairs,), lambda x, f=form: anyop.gelu_and_mul(x, f),
-                   gated(own), 1.5, 2)  # fmt: skip
-        yield Case(f"gelu_and_mul_backward {form}", (half, pairs),
+                   gated(own), 3, 2)  # fmt: skip
+        yield Case(f"gelu_and_mul_backward {form}", (y, pairs),
                    lambda g, x, f=form: anyop.gelu_and_mul_backward(g, x, f),
-                   gated_gradient(own, back), 2.5, 2)  # fmt: skip
-    yield Case("silu_and_mul", (pairs,), anyop.silu_and_mul, gated(F.silu), 1.5, 2)
-    yield Case("silu_and_mul_backward", (half, pairs), anyop.silu_and_mul_backward,
-               gated_gradient(F.silu, aten.silu_backward), 2.5, 2)  # fmt: skip
+                   gated_gradient(own, back), 5, 2)  # fmt: skip
+    yield Case("silu_and_mul", (pairs,), anyop.silu_and_mul, gated(F.silu), 3, 2)
+    yield Case("silu_and_mul_backward", (y, pairs), anyop.silu_and_mul_backward,
+               gated_gradient(F.silu, aten.silu_backward), 5, 2)  # fmt: skip
 
 
 def arithmetic(x, y, w, b) -> Iterator[Case]:
@@ -197,6 +228,11 @@ def arithmetic(x, y, w, b) -> Iterator[Case]:
         yield Case(f"{name} row", (x, w), ours, torchs)
         yield Case(f"{name} column", (x, column), ours, torchs)
     yield Case("add transposed", (x, y.t().contiguous().t()), anyop.add, torch.add, 3)
+    yield Case("add alpha", (x, y), lambda x, y: anyop.add(x, y, alpha=0.5),
+               lambda x, y: torch.add(x, y, alpha=0.5), 3)  # fmt: skip
+    yield Case("add_backward row", (x, w, y), anyop.add_backward,
+               lambda x, w, g: (g.clone(), g.sum(0)), 2, 2)  # fmt: skip
+    yield from cross_types(x, y, w)
     yield Case("mul_backward", (x, y, w), lambda x, y, w: anyop.mul_backward(x, w, y),
                lambda x, y, w: (y * w, (y * x).sum(0)), 3, 2)  # fmt: skip
     for name in ("float32", "bfloat16", "float16", "float64", "int32"):
@@ -206,15 +242,40 @@ def arithmetic(x, y, w, b) -> Iterator[Case]:
                        lambda x, t=target: x.to(t), 1 + target.itemsize / x.element_size())  # fmt: skip
     tokens = x.view(-1, min(128, x.shape[0]), x.shape[1])
     mask = torch.rand(tokens.shape[:2]) < 0.7
+    mask[:, 0] = True
     yield Case("masked_mean", (tokens, mask), anyop.masked_mean,
                lambda x, m: (x * m[..., None]).sum(1) / m.sum(1, keepdim=True), 1, 4)  # fmt: skip
-    yield Case("masked_mean_backward", (tokens[:, 0], mask), anyop.masked_mean_backward,
+    yield Case("masked_mean_backward", (tokens[:, 0].contiguous(), mask), anyop.masked_mean_backward,
                lambda g, m: (g / m.sum(1, keepdim=True))[:, None] * m[..., None], 1, 2)  # fmt: skip
+
+
+def cross_types(x, y, w) -> Iterator[Case]:
+    """Operands of two types, as torch promotes them."""
+    other = torch.float32 if x.dtype != torch.float32 else torch.bfloat16
+    name = str(other).removeprefix("torch.")
+    cast, counts, most = y.to(other), (y * 8).int(), max(x.element_size(), other.itemsize)
+    moved = 1 + (most + other.itemsize) / x.element_size()
+    for operator, ours, torchs in (("add", anyop.add, torch.add), ("mul", anyop.mul, torch.mul)):
+        yield Case(f"{operator} {name}", (x, cast), ours, torchs, moved)
+        yield Case(f"{operator} int32", (x, counts), ours, torchs, 2 + 4 / x.element_size())
+    yield Case("cast_backward", (cast, x), anyop.cast_backward, lambda g, x: g.to(x.dtype),
+               1 + other.itemsize / x.element_size())  # fmt: skip
+    if x.dtype == torch.float32:  # once a shape
+        for name in ("int32", "int64"):
+            pair = tuple((t * 8).to(getattr(torch, name)) for t in (x, y))
+            yield Case(f"add of {name}", pair, anyop.add, torch.add, 3 * pair[0].element_size() / 4)
 
 
 def turned(x, cos, sin):
     left, right = x.chunk(2, -1)
     return x * cos[:, None] + torch.cat([-right, left], -1) * sin[:, None]
+
+
+def paired(x, cos, sin):
+    """Neighbours are a pair, and alike in the table."""
+    c, s = (t[:, None, ::2] for t in (cos, sin))
+    left, right = x[..., ::2], x[..., 1::2]
+    return torch.stack([left * c - right * s, right * c + left * s], -1).flatten(-2)
 
 
 def normed(x, w):
@@ -232,6 +293,14 @@ def ropes(x, y, w, b) -> Iterator[Case]:
                lambda g, c, s: turned(g, c, -s), tolerance=4)  # fmt: skip
     yield Case("rope_qk", (q, k, cos, sin), anyop.rope_qk,
                lambda q, k, c, s: (turned(q, c, s), turned(k, c, s)), 2.5, 4)  # fmt: skip
+    yield Case("rope_qk_backward", (q, k, cos, sin), anyop.rope_qk_backward,
+               lambda q, k, c, s: (turned(q, c, -s), turned(k, c, -s)), 2.5, 4)  # fmt: skip
+    twice = (t[:, :64].repeat_interleave(2, -1) for t in (cos, sin))
+    yield Case("rope interleaved", (q, *twice),
+               lambda *t: anyop.rope(*t, interleaved=True), paired, tolerance=4)  # fmt: skip
+    at = torch.randperm(T)[None]
+    yield Case("rope at positions", (q, cos, sin, at), anyop.rope,
+               lambda x, c, s, at: turned(x, c[at[0]], s[at[0]]), tolerance=4)  # fmt: skip
     yield Case("qk_norm_rope", (q, k, u, u, cos, sin), anyop.qk_norm_rope,
                lambda q, k, w, u, c, s: (turned(normed(q, w), c, s), turned(normed(k, u), c, s)),
                2.5, 8)  # fmt: skip
@@ -259,7 +328,7 @@ def quantised(v, group):
 
 def quantisers(x, y, w, b) -> Iterator[Case]:
     """A step of float8 is an eighth."""
-    pairs, half = x.view(-1, 2 * x.shape[-1]), x.element_size()
+    pairs, half = torch.cat([x, y], -1), x.element_size()
     for n in (x.shape[-1], 128):
         yield Case(f"quant_fp8 {n}", (x,), lambda x, n=n: anyop.quant_fp8(x, group=n),
                    lambda x, n=n: quantised(x, n), 1 + 1 / half)  # fmt: skip
@@ -268,7 +337,7 @@ def quantisers(x, y, w, b) -> Iterator[Case]:
                    lambda x, w, n=n: quantised(normed(x, w), n), 1 + 1 / half)  # fmt: skip
         yield Case(f"silu_and_mul_quant {n}", (pairs,),
                    lambda x, n=n: anyop.silu_and_mul_quant(x, group=n),
-                   lambda x, n=n: quantised(gated(F.silu)(x), n), 1 + 0.5 / half)  # fmt: skip
+                   lambda x, n=n: quantised(gated(F.silu)(x), n), 2 + 1 / half)  # fmt: skip
     yield Case(f"fused_add_rms_norm_quant {n}", (x, y, w),
                lambda x, y, w, n=n: anyop.fused_add_rms_norm_quant(x, y, w, None, EPS, group=n),
                lambda x, y, w, n=n: ((r := quantised(normed(s := x + y, w), n))[0], s, r[1]),
@@ -288,6 +357,8 @@ def tables(x, y, w, b) -> Iterator[Case]:
     for k in (8, 64):
         yield Case(f"topk {k}", (x,), lambda x, k=k: anyop.topk(x, k)[0],
                    lambda x, k=k: torch.topk(x, k)[0], 1)  # fmt: skip
+    yield Case("topk 8 smallest", (x,), lambda x: anyop.topk(x, 8, largest=False)[0],
+               lambda x: torch.topk(x, 8, largest=False)[0], 1)  # fmt: skip
     yield Case("sort", (x,), lambda x: anyop.sort(x)[0],
                lambda x: torch.sort(x, stable=True)[0], 1)  # fmt: skip
     values, at = torch.topk(x, 8)
