@@ -8,6 +8,13 @@
 
 namespace anyop::cpu {
 
+// Asks for memory that is read (or written) soon, into the second cache. Processors do so
+// themselves within a page of 4 KiB, and not for rows that begin anew.
+template <bool kWritten = false>
+inline void Fetch(const char* from, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, kWritten, 2);
+}
+
 // The rows of a tensor whose last dimension is contiguous (layout "rows"); what lies before it has
 // any strides.
 class Rows {
@@ -36,6 +43,12 @@ class Rows {
     return data_ + (even_ ? row * step_ : Offset(row)) * item_bytes_;
   }
 
+  // n elements of a row, which there need not be.
+  template <bool kWritten = false>
+  void Fetch(int64_t row, int64_t begin, int64_t n) const {
+    cpu::Fetch<kWritten>((*this)[row] + begin * item_bytes_, n * item_bytes_);
+  }
+
  private:
   int64_t Offset(int64_t row) const {
     int64_t offset = 0;
@@ -56,22 +69,27 @@ class Rows {
 
 // A row as float, or as double: in place when it has that type. As float, 16-bit floats are
 // converted, the whole row at once when it has at most kShortRow elements; as double, any others.
-template <typename Wide>
+// ahead: bytes to what is read next, most often the next row.
+template <typename Wide, int64_t kShortRow = 8192>
 class RowReader {
  public:
-  RowReader(AnyopDtype dtype, const char* row, int64_t n) : dtype_(dtype), row_(row) {
+  RowReader(AnyopDtype dtype, const char* row, int64_t n)
+      : RowReader(dtype, row, n, n * (dtype == kDtype<Wide> ? int64_t{sizeof(Wide)} : 2)) {}
+  RowReader(AnyopDtype dtype, const char* row, int64_t n, int64_t ahead)
+      : dtype_(dtype), row_(row) {
     if (dtype == kDtype<Wide>) {
       wide_ = reinterpret_cast<const Wide*>(row);
+      if (n <= kPage) Fetch(row + ahead, n * int64_t{sizeof(Wide)});
     } else if (kDtype<Wide> == kAnyopFloat32 && n <= kShortRow) {
       Convert(0, n);
       wide_ = buffer_;
-      ahead_ = row + n * 2;
+      ahead_ = row + ahead;
     }
   }
   // An optional tensor of one row; without it, `fallback` in every place.
   RowReader(const AnyopTensor* tensor, Wide fallback, int64_t n)
       : RowReader(tensor ? AnyopDtypeOf(tensor) : kDtype<Wide>,
-                  tensor ? static_cast<char*>(tensor->data) : nullptr, n) {
+                  tensor ? static_cast<char*>(tensor->data) : nullptr, tensor ? n : 0) {
     ahead_ = nullptr;
     if (tensor) return;
     for (int64_t i = 0; i < kBlock; ++i) buffer_[i] = fallback;
@@ -80,16 +98,14 @@ class RowReader {
 
   // Elements [begin, begin + n), n at most kBlock.
   const Wide* Read(int64_t begin, int64_t n) {
-    if (ahead_) {
-      for (int64_t i = 0; i < n * 2; i += 64) __builtin_prefetch(ahead_ + begin * 2 + i, 0, 2);
-    }
+    if (ahead_) Fetch(ahead_ + begin * 2, n * 2);
     if (wide_) return wide_ + begin;
     if (!repeats_) Convert(begin, n);
     return buffer_;
   }
 
  private:
-  static constexpr int64_t kShortRow = 8192;
+  static constexpr int64_t kPage = 4096 / sizeof(Wide);
 
   void Convert(int64_t begin, int64_t n) {
     if constexpr (kDtype<Wide> == kAnyopFloat32) {
@@ -104,8 +120,8 @@ class RowReader {
   const char* row_;
   const Wide* wide_ = nullptr;
   bool repeats_ = false;
-  // What lies behind the row, most often the next one: fetched meanwhile, because converting a
-  // whole row at once would leave the memory idle until then.
+  // Fetched meanwhile, because converting a whole row at once would leave the memory idle until
+  // then.
   const char* ahead_ = nullptr;
   alignas(64) Wide buffer_[kDtype<Wide> == kAnyopFloat32 ? kShortRow : kBlock];
 };
@@ -113,7 +129,9 @@ class RowReader {
 template <typename Wide>
 class RowWriter {
  public:
-  RowWriter(AnyopDtype dtype, char* row) : dtype_(dtype), row_(row) {}
+  // ahead: bytes to what is written some calls later.
+  RowWriter(AnyopDtype dtype, char* row, int64_t ahead = 4 * kBlock)
+      : dtype_(dtype), row_(row), ahead_(ahead) {}
 
   // Where n results from `begin` on may be put; Write then brings them into the row.
   Wide* Target(int64_t begin) {
@@ -123,8 +141,7 @@ class RowWriter {
     if (dtype_ == kDtype<Wide>) return;
     if constexpr (kDtype<Wide> == kAnyopFloat32) {
       char* to = row_ + begin * 2;
-      for (int64_t i = 0; i < n * 2; i += 64)
-        __builtin_prefetch(to + 4 * kBlock + i, 1, 2);  // as in RowReader
+      Fetch<true>(to + ahead_, n * 2);  // as in RowReader
       Narrow(Types<float16, bfloat16>(), buffer_, n, dtype_, to);
     } else {
       const int64_t item_bytes = dtype_ == kAnyopFloat32 ? 4 : 2;
@@ -135,6 +152,7 @@ class RowWriter {
  private:
   AnyopDtype dtype_;
   char* row_;
+  int64_t ahead_;
   alignas(64) Wide buffer_[kBlock];
 };
 

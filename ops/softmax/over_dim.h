@@ -66,11 +66,11 @@ inline void SoftmaxTile(const OverDim* work, int64_t unit) {
   Wide most[kBlock], part[kBlock], sum[kBlock];
   for (int64_t j = 0; j < n; ++j) most[j] = -Bits<Wide>::kInfinity, part[j] = sum[j] = 0;
   for (int64_t c = 0; c < work->C; ++c) {
-    RowReader<Wide> in(work->dtype, work->x + begin + c * step, n);
+    RowReader<Wide, kBlock> in(work->dtype, work->x + begin + c * step, n, step);
     Apply(n, [](Wide m, Wide v) { return Max(m, v); }, most, most, in.Read(0, n));
   }
   for (int64_t c = 0; c < work->C; ++c) {
-    RowReader<Wide> in(work->dtype, work->x + begin + c * step, n);
+    RowReader<Wide, kBlock> in(work->dtype, work->x + begin + c * step, n, step);
     const auto add = [](Wide s, Wide v, Wide m) {
       return s + Exp2Negative((v - m) * kLog2E<Wide>);
     };
@@ -81,8 +81,8 @@ inline void SoftmaxTile(const OverDim* work, int64_t unit) {
   }
   Apply(n, [](Wide s) { return kLog ? Log(s) : 1 / s; }, sum, sum);
   for (int64_t c = 0; c < work->C; ++c) {
-    RowReader<Wide> in(work->dtype, work->x + begin + c * step, n);
-    RowWriter<Wide> to(work->dtype, work->out + begin + c * step);
+    RowReader<Wide, kBlock> in(work->dtype, work->x + begin + c * step, n, step);
+    RowWriter<Wide> to(work->dtype, work->out + begin + c * step, step);
     const auto result = [](Wide v, Wide m, Wide s) {
       return kLog ? v - m - s : Exp2Negative((v - m) * kLog2E<Wide>) * s;
     };
