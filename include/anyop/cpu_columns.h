@@ -44,6 +44,7 @@ inline void AddParts(const ColumnParts& parts, int64_t first, int64_t begin, int
 class ColumnSums {
  public:
   static constexpr int64_t kPartRows = 32;
+  static constexpr int64_t kGroupRows = 4;  // what kernels may handle side by side
 
   // width: numbers that a row adds to; 0 when no sum is wanted.
   ColumnSums(AnyopCall* call, AnyopDtype dtype, int64_t rows, int64_t width)
@@ -65,11 +66,12 @@ class ColumnSums {
     return sums;
   }
 
-  // Runs `run(args, begin, end)` over rows of D elements, each part on one thread.
+  // Runs `run(args, begin, end)` over rows of D elements, each part on one thread; without sums,
+  // each group.
   template <typename Args, typename Run>
   void RunParts(AnyopCall* call, const Args* args, int64_t rows, int64_t D, Run run) const {
     if (D == 0) return;
-    const int64_t step = parts_.width > 0 ? kPartRows : 1;
+    const int64_t step = parts_.width > 0 ? kPartRows : kGroupRows;
     ParallelFor(call, (rows + step - 1) / step, kGrain / (D * step) + 1,
                 [&](int64_t begin, int64_t end) {
                   run(args, begin * step, end * step < rows ? end * step : rows);

@@ -40,6 +40,34 @@ def test_sizes_around_parts_and_blocks(dtype, rows, D, with_weight):
         assert (np.abs(result.astype(float) - expected) <= limit * (1 + np.abs(expected))).all()
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("sums", [False, True])
+def test_rows_side_by_side_have_the_bits_of_one_thread(dtype, sums):
+    """Four rows are handled at once, what is left one by one: where threads begin must not change which."""
+    random = np.random.default_rng(0)
+    grad, x = (random.standard_normal((399, 1100)).astype(np.dtype(dtype)) for _ in range(2))
+    unwanted = {} if sums else {"grad_weight": False, "grad_bias": False}
+    before, found = anyop.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3, 7):
+            anyop.set_num_threads(threads)
+            results = anyop.layer_norm_backward(grad, x, **unwanted)
+            found.append([r.tobytes() for r in results if r is not None])
+    finally:
+        anyop.set_num_threads(before)
+    assert len(found[0]) == (3 if sums else 1) and all(f == found[0] for f in found)
+
+
+def test_tiny_values_without_eps():
+    """The inverse deviation, 1e20, has a cube that float32 does not hold."""
+    random = np.random.default_rng(0)
+    grad, x = (random.standard_normal((5, 70)).astype("f4") for _ in range(2))
+    x *= np.float32(1e-18)
+    found = anyop.layer_norm_backward(grad, x, None, 0.0)[0]
+    expected = reference(grad.astype(float), x.astype(float), None, 0.0)[0]
+    assert (np.abs(found - expected) <= 1e-5 * np.abs(expected).max()).all()
+
+
 def test_every_choice_of_gradients():
     random = np.random.default_rng(0)
     grad, x, weight = (random.standard_normal(s).astype("f4") for s in [(70, 9), (70, 9), (9,)])
