@@ -4,6 +4,8 @@
 #ifndef ANYOP_CPU_MAP_H_
 #define ANYOP_CPU_MAP_H_
 
+#include <type_traits>
+
 #include "anyop/cpu_convert.h"
 #include "anyop/cpu_walk.h"
 
@@ -110,6 +112,34 @@ __attribute__((noinline)) void MapOneByOne(const Plan<N>& plan, int64_t begin, i
   }
 }
 
+// Whether the second input has one value for each run of the others, such as a column: all of type
+// E, and runs long enough for vectors.
+template <typename E>
+inline bool RepeatsSecond(const Plan<2>& plan) {
+  const Walk &out = plan.out, &first = plan.in[0], &second = plan.in[1];
+  return out.dtype == kDtype<E> && plan.HasOneType() && second.stride_bytes[0] == 0 &&
+         second.size[0] >= 64 && out.stride_bytes[0] == out.item_bytes &&
+         first.stride_bytes[0] == first.item_bytes && out.size[0] >= 64 && first.size[0] >= 64;
+}
+// Elements [begin, end) of out = f(in[0], in[1]) then: the value stays in a register, where blocks
+// would be filled with it.
+template <typename E, typename F>
+inline void MapByValues(const Plan<2>& plan, int64_t begin, int64_t end, F f) {
+  using Wide = typename WideOf<E>::Type;
+  Cursor out(plan.out, begin), first(plan.in[0], begin), second(plan.in[1], begin);
+  for (int64_t n, i = begin; i < end; i += n) {
+    n = second.Run(first.Run(out.Run(end - i)));
+    const Wide value = Load<Wide>(*reinterpret_cast<const E*>(second.at()));
+    const auto with_value = [f, value](const auto& x) {
+      return f(x, value - std::decay_t<decltype(x)>{});  // in all lanes; -0 stays -0
+    };
+    Apply(n, with_value, reinterpret_cast<E*>(out.at()), reinterpret_cast<const E*>(first.at()));
+    out.Advance(n);
+    first.Advance(n);
+    second.Advance(n);
+  }
+}
+
 // Elements [begin, end) of out = f(in...), with loops over E. From and To: the other types that
 // inputs and output may have.
 template <typename E, typename To, int N, typename F, typename... In>
@@ -140,6 +170,9 @@ inline void Map(const Plan<2>& plan, int64_t begin, int64_t end, F f) {
     if (TakesOneByOne<E>(plan))
       return MapOneByOne<E>(plan, begin, end, f, Cursor(plan.in[0], begin),
                             Cursor(plan.in[1], begin));
+  }
+  if constexpr (weight == kLight) {
+    if (RepeatsSecond<E>(plan)) return MapByValues<E>(plan, begin, end, f);
   }
   MapBlocks<E, To>(plan, begin, end, f, Blocks<E, From>(plan.in[0], begin),
                    Blocks<E, From>(plan.in[1], begin));

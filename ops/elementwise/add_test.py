@@ -4,6 +4,7 @@
 import itertools
 
 import anyop
+import ml_dtypes  # noqa: F401  bfloat16
 import numpy as np
 import pytest
 
@@ -65,6 +66,24 @@ def test_broadcast_views_of_every_kind():
         np.testing.assert_array_equal(anyop.add(x, y, out=out), expected)
         compared += 1
     assert compared >= 15
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("columns", [63, 64, 65, 3001])
+def test_a_column(dtype, columns):
+    """One value a row stays in a register: zeros keep their sign, NaN and infinity stay, threads begin inside a row."""
+    x = (np.arange(30 * columns).reshape(30, columns) % 17 - 8).astype(np.dtype(dtype))
+    column = np.arange(30)[:, None].astype(x.dtype)
+    if x.dtype.kind != "i":
+        x[::2] = -0.0
+        column[:4, 0] = [-0.0, np.nan, np.inf, -0.0]
+    for found, expected in ((anyop.add(x, column), x + column), (anyop.mul(x, column), x * column)):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found.astype(float), expected.astype(float))
+        np.testing.assert_array_equal(
+            np.signbit(found.astype(float))[column[:, 0] == 0],
+            np.signbit(expected.astype(float))[column[:, 0] == 0],
+        )
 
 
 def test_a_fraction_is_refused_for_integers():
