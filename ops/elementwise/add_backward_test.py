@@ -2,6 +2,7 @@
 """add_backward in float64; every way to broadcast, in exact numbers."""
 
 import anyop
+import ml_dtypes  # noqa: F401  bfloat16
 import numpy as np
 import pytest
 
@@ -24,7 +25,7 @@ SHAPES += [((2, 3, 4, 5, 6), (3, 1, 5, 1)), ((0, 3), (3,)), ((3, 0), (3, 1)), ((
 
 
 @pytest.mark.parametrize(("left", "right"), SHAPES)
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_broadcast_exactly(left, right, dtype):
     """Small integers, mostly 0: sums have no rounding, whatever their order."""
     random = np.random.default_rng(0)

@@ -142,10 +142,41 @@ inline void WriteRun(const double* sums, int64_t n, const AnyopTensor* to, int64
   Narrow(Types<float16, bfloat16>(), single, n, dtype, out);
 }
 
+// As many additions in a row are made in float32, see FoldBlock; then the sum goes to `sums`.
+inline bool Flushes(int64_t term, bool is_last) { return term % 64 == 63 || is_last; }
+template <typename Wide>
+inline void Flush(int64_t n, Wide* sum, double* sums) {
+  Apply(n, [](double s, Wide p) { return s + static_cast<double>(p); }, sums, sums, sum);
+  for (int64_t j = 0; j < n; ++j) sum[j] = 0;
+}
+
+// Adds four runs of n elements from `at` on, one after the other: sums are read and written once.
+template <typename T, typename Wide>
+inline void AddFour(const AnyopTensor* from, const int64_t (&at)[4], int64_t n, Wide* sum) {
+  const T* g = static_cast<const T*>(from->data);
+  const auto add = [](const auto& s, const auto& a, const auto& b, const auto& c, const auto& d) {
+    return s + a + b + c + d;
+  };
+  const Wide* before = sum;
+  if constexpr (sizeof(T) == 2) {
+    ApplyInRegisters(n, add, sum, before, g + at[0], g + at[1], g + at[2], g + at[3]);
+  } else {
+    Apply(n, add, sum, before, g + at[0], g + at[1], g + at[2], g + at[3]);
+  }
+}
+template <typename Wide>
+inline void AddFour(const AnyopTensor* from, const int64_t (&at)[4], int64_t n, Wide* sum) {
+  const AnyopDtype dtype = AnyopDtypeOf(from);
+  if constexpr (sizeof(Wide) == 4) {
+    if (dtype == kAnyopFloat16) return AddFour<float16>(from, at, n, sum);
+    if (dtype == kAnyopBFloat16) return AddFour<bfloat16>(from, at, n, sum);
+  }
+  AddFour<Wide, Wide>(from, at, n, sum);
+}
+
 // One part of one unit: up to kBlock sums, of which as many as `SizeOfUnit`.
 template <typename Wide>
 inline void AddUnit(const SumTo& s, int64_t unit, int64_t part, double* sums) {
-  constexpr int64_t kFlush = 64;  // additions in a row in float32, see FoldBlock
   alignas(64) Wide grads[kBlock], factors[kBlock], sum[kBlock];
   alignas(64) char raw[kBlock * 8];
   const int64_t pieces = s.inner_kept ? 1 : s.blocks;  // of one run, one after the other
@@ -157,6 +188,14 @@ inline void AddUnit(const SumTo& s, int64_t unit, int64_t part, double* sums) {
     const int64_t first = (s.inner_kept ? unit % s.blocks : t % pieces) * kBlock;
     const int64_t n = s.inner - first < kBlock ? s.inner - first : kBlock, run = t / pieces;
     const int64_t at = s.kept.Offset(0, k) + s.summed.Offset(0, run) + first;
+    if (s.inner_kept && !s.factor && (t - begin) % 4 == 0 && t + 4 <= end) {
+      int64_t four[4] = {at};
+      for (int i = 1; i < 4; ++i) four[i] = at + s.summed.Offset(0, t + i) - s.summed.Offset(0, t);
+      AddFour(s.grad, four, n, sum);
+      t += 3;
+      if (Flushes(t - begin, t + 1 == end)) Flush(n, sum, sums);
+      continue;
+    }
     const Wide* g = ReadRun(s.grad, at, 1, n, grads, raw);
     const Wide* f = nullptr;
     if (s.factor) {
@@ -174,9 +213,7 @@ inline void AddUnit(const SumTo& s, int64_t unit, int64_t part, double* sums) {
     } else {
       Apply(n, [](Wide s, Wide g) { return s + g; }, sum, sum, g);
     }
-    if ((t - begin) % kFlush < kFlush - 1 && t + 1 < end) continue;
-    Apply(n, [](double s, Wide p) { return s + static_cast<double>(p); }, sums, sums, sum);
-    for (int64_t j = 0; j < n; ++j) sum[j] = 0;
+    if (Flushes(t - begin, t + 1 == end)) Flush(n, sum, sums);
   }
   for (int64_t j = 0; j < width; ++j) sums[j] *= s.scale;
 }
