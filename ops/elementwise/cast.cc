@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// cast on the CPU: one read and one write an element; small types pass through int32 or float32 in
-// the cache.
+// cast and its gradient on the CPU: one read and one write an element; small types pass through
+// int32 or float32 in the cache.
 #include "anyop/ops/cast.h"
 
 #include "anyop/cpu_map.h"
+#include "anyop/ops/cast_backward.h"
 
 namespace anyop::cpu {
 namespace {
@@ -122,4 +123,8 @@ void Run(const Plan<1>& plan, int64_t begin, int64_t end) {
 extern "C" int32_t anyop_cast_cpu(const CastArgs* args, AnyopCall* call) {
   using namespace anyop::cpu;
   return RunMap(call, Plan<1>(args->out, {args->x}), Run);
+}
+extern "C" int32_t anyop_cast_backward_cpu(const CastBackwardArgs* args, AnyopCall* call) {
+  using namespace anyop::cpu;
+  return RunMap(call, Plan<1>(args->grad_x, {args->grad_out}), Run);
 }
