@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times the CPU kernels against torch's best expression of each and against a copy, in one run.
 
-    python bench/kernels.py [--seconds 0.06] [--only rms_norm,add] [--dtypes float32,bfloat16] [--shapes 64x4096] \
+    python bench/kernels.py [--seconds 0.05] [--only rms_norm,add] [--dtypes float32,bfloat16] [--shapes 64x4096] \
                             [--threads 1,2]
 
 What is timed stands in bench/kernel_cases.py. Each result is first compared with torch in float64; then both sides take
@@ -119,7 +119,7 @@ def show(row: dict) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=0.06, help="for each case; of both sides")
+    parser.add_argument("--seconds", type=float, default=0.05, help="for each case; of both sides")
     parser.add_argument("--only", default="", metavar="OP,OP", help="default: all operators")
     parser.add_argument("--dtypes", default="float32,bfloat16,float16")
     parser.add_argument("--shapes", default="1x4096,64x4096,2048x1024")
