@@ -150,6 +150,16 @@ def test_a_cpp_program_reaches_its_own_operators(project):
     assert run.returncode == 1 and "libacme.so is cut off" in run.stderr
 
 
+@pytest.mark.parametrize("there", ["C", "CXX"])
+def test_a_project_of_one_language_is_refused(project, there):
+    """CMake would leave out what is in the other: a library without operators, and not a word."""
+    text = PROJECT.replace("LANGUAGES C CXX", f"LANGUAGES {there}")
+    (project / "CMakeLists.txt").write_text(text)
+    found = configure(project)
+    cure = {"C": "enable_language(CXX)", "CXX": "enable_language(C)"}[there]
+    assert found.returncode != 0 and cure in " ".join(found.stderr.split()), found.stderr
+
+
 def test_one_folder_is_all_it_takes(project):
     configured = configure(project)
     assert configured.returncode == 0, configured.stderr
