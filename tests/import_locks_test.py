@@ -16,6 +16,9 @@ import anyop
 
 ROOT = Path(anyop.__file__).parent
 BINDINGS = Path(__file__).parents[1] / "bindings"
+# What users import by itself, perhaps while another thread's first call imports the package around it.
+PUBLIC = {f"anyop.torch.{name}" for name in ("apex", "attention", "deep_gemm", "device")}
+PUBLIC |= {"anyop.torch.flashinfer", "anyop.torch.nn", "anyop.jax.aten", "anyop.backend.tvm_ffi"}
 # What one thread alone runs: commands, and the tests and timings behind them.
 COMMANDS = ("anyop.command", "anyop.testing", "anyop.tune")
 
@@ -33,6 +36,16 @@ def named(nodes: Iterable[ast.AST]) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{name.name}" for name in node.names)
+        elif isinstance(node, (ast.If, ast.Try)) and not is_for_types(node):
+            handlers = [
+                inner for handler in getattr(node, "handlers", ()) for inner in handler.body
+            ]
+            yield from named([*node.body, *handlers, *node.orelse])
+
+
+def is_for_types(node: ast.AST) -> bool:
+    """if TYPE_CHECKING: is for no thread."""
+    return isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
 
 
 def entered(trees: dict[str, ast.Module]) -> set[str]:
@@ -50,6 +63,24 @@ def entered(trees: dict[str, ast.Module]) -> set[str]:
     return found
 
 
+def test_what_anyop_imports_waits_for_nobody():
+    """Python lets a thread that imports anyop.cache pass by one that is importing anyop: it may come to these first."""
+    paths = {module_name(path): path for path in ROOT.glob("*.py")}
+    todo, seen = {"anyop", "anyop._routes"}, set()  # the second where ANYOP_LOG_DISPATCH is set
+    while todo:
+        seen.add(module := todo.pop())
+        tree = ast.parse(paths[module].read_text(encoding="utf-8"))
+        todo |= {*named(tree.body)} & paths.keys() - seen
+        if module == "anyop":
+            continue
+        for node in ast.walk(tree):
+            waits = isinstance(node, ast.ImportFrom) and node.module == "anyop"
+            if isinstance(node, ast.Import):
+                waits = any(name.name.partition(".")[0] == "anyop" for name in node.names)
+            assert not waits, f"{module}, line {node.lineno}: from anyop.x import y, import_module"
+    assert seen > {"anyop._load", "anyop._operators", "anyop._paths"}
+
+
 def test_no_circle_of_imports():
     paths = {module_name(path): path for path in ROOT.rglob("*.py")}
     trees = {
@@ -57,7 +88,8 @@ def test_no_circle_of_imports():
         for module, path in paths.items()
         if not module.startswith(COMMANDS)
     }
-    inside = entered(trees)
+    assert trees.keys() >= PUBLIC
+    inside = entered(trees) | PUBLIC
     assert "anyop.cache.place" in inside and "anyop.builder.folder" in inside
     waits_for = {}
     for module, tree in trees.items():

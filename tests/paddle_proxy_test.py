@@ -84,6 +84,13 @@ def modules():
     from anyop.torch import nn
     return nn.Linear.__mro__[1].__module__
 
+def later():
+    from anyop.torch import attention
+    return attention.torch.nn.Linear.__module__
+
+def listed():
+    return [name for name in dir(importlib.import_module("anyop.torch")) if name[0] != "_"]
+
 def scoped():
     import scoped_package
     return scoped_package.result
@@ -95,6 +102,8 @@ if _frameworks.real_torch() is not None:
     ask("torch out", torch_out)
     ask("mixed", mixed)
 ask("modules", modules)
+ask("later", later)
+ask("listed", listed)
 if "scope" in steps:
     ask("scoped", scoped)
 print(json.dumps(answers))
@@ -158,6 +167,12 @@ def test_what_anyop_torch_means(answers):
     assert modules["no torch,paddle,proxy,anyop.torch"].startswith(PADDLE_HAS_NONE)
     for order in ("torch,anyop.torch,paddle,proxy", "paddle,proxy,anyop.torch,forced"):
         assert modules[order].startswith("torch.nn"), order
+        assert answered(answers, order)["later"].startswith("torch.nn"), order
+
+
+def test_dir_is_no_error(answers):
+    assert answered(answers, "paddle,proxy,anyop.torch")["listed"] == "[]"
+    assert "nn" in answered(answers, "paddle,proxy,anyop.torch,forced")["listed"]
 
 
 def test_a_proxy_for_one_package(answers):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads the extension module, and says clearly why where it cannot be."""
 
+import importlib
 import sys
 
 
@@ -13,9 +14,8 @@ def _load():
                 "anyop has no build for free-threaded Python yet; use a Python with the GIL "
                 f"(this is {sys.version.split()[0]} free-threaded)"
             )
-    from anyop import _anyop
-
-    return _anyop
+    # Not `from anyop import _anyop`, which waits for a thread that imports anyop, and that waits for this module.
+    return importlib.import_module("anyop._anyop")
 
 
 def _register_tvm_ffi(core):

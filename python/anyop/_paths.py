@@ -5,9 +5,9 @@ import importlib.machinery
 import importlib.util
 import os
 
-from anyop import _anyop
+from anyop._anyop import __file__ as _library
 
-_installed = os.path.dirname(os.path.abspath(_anyop.__file__))
+_installed = os.path.dirname(os.path.abspath(_library))
 
 
 def include_dir() -> str:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from anyop import _operators
 from anyop._load import core
+from anyop._operators import find
 
 
 def load_routes(path: str | os.PathLike | None) -> None:
@@ -102,7 +102,7 @@ def explain(op: str, *args: Any, **kwargs: Any) -> Route:
 
     It is decided by what decides calls; no backend is built for it. Raises what the call would raise for bad arguments.
     """
-    function = _operators.find(op)
+    function = find(op)
     positional, named = tuple(map(_plain, args)), {n: _plain(v) for n, v in kwargs.items()}
     before = explaining.set(True)
     try:

@@ -11,6 +11,9 @@ from typing import Any
 from anyop import _frameworks
 
 OLDEST = (2, 9)
+# Imported when they are first asked for, and not by this package: a thread that imports anyop.torch.nn itself holds its
+# lock while it waits for the package (tests/import_locks_test.py).
+_LATER = ("apex", "attention", "nn")
 
 
 def _import_torch() -> None:
@@ -35,7 +38,7 @@ if _is_paddle:  # what code written for torch gets under Paddle's proxy
     from anyop.paddle import slow_call
 
     def __getattr__(name: str) -> Any:
-        if name in ("apex", "attention", "nn", "replace"):
+        if name in (*_LATER, "overlay", "replace"):
             raise ImportError(
                 f"anyop.torch.{name} is for PyTorch, and torch is Paddle here (its torch proxy, or "
                 "ANYOP_FRAMEWORK=paddle): call anyop.<op> on Paddle's tensors, as anyop.paddle does; "
@@ -52,21 +55,20 @@ else:
 
     _install.install_all()
 
-    from anyop.torch import nn
     from anyop.torch.overlaying import overlay
     from anyop.torch.replacing import replace
 
     def __getattr__(name: str) -> Any:
-        if name not in _FEW_NEED:
+        if name not in _LATER:
             raise AttributeError(f"module {__name__} has no attribute {name}")
-        return importlib.import_module(f"anyop.torch.{name}")
+        with _frameworks.no_proxy():  # which may have come since
+            return importlib.import_module(f"anyop.torch.{name}")
 
-    _FEW_NEED = ("apex", "attention")
-    __all__ = ["apex", "attention", "nn", "overlay", "replace", "slow_call"]
+    __all__ = [*_LATER, "overlay", "replace", "slow_call"]
 
 
 def __dir__() -> list[str]:
     """What users call, without the modules behind it."""
-    users = {name for name in ("device", *__all__) if name in globals() or name in _FEW_NEED}
+    users = {name for name in ("device", *__all__) if name in globals() or name in _LATER}
     own = {name for name in globals() if name[:2] == "__" and name != "__getattr__"}
     return sorted((users - {"slow_call"}) | own)

@@ -11,19 +11,19 @@ import torch
 
 import anyop
 from anyop._routes import implementations, unrecorded
-from anyop.torch import hugging_face, nn
+from anyop.torch import hugging_face, layers
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 LAYERS = {  # class of torch.nn: class with the same attributes, operator
-    torch.nn.Linear: (nn.Linear, "linear"),
-    torch.nn.RMSNorm: (nn.RMSNorm, "rms_norm"),
-    torch.nn.LayerNorm: (nn.LayerNorm, "layer_norm"),
-    torch.nn.Embedding: (nn.Embedding, "embedding"),
-    torch.nn.SiLU: (nn.SiLU, "silu"),
-    torch.nn.GELU: (nn.GELU, "gelu"),
-    torch.nn.ReLU: (nn.ReLU, "relu"),
-    torch.nn.Softmax: (nn.Softmax, "softmax"),
-    torch.nn.LogSoftmax: (nn.LogSoftmax, "log_softmax"),
+    torch.nn.Linear: (layers.Linear, "linear"),
+    torch.nn.RMSNorm: (layers.RMSNorm, "rms_norm"),
+    torch.nn.LayerNorm: (layers.LayerNorm, "layer_norm"),
+    torch.nn.Embedding: (layers.Embedding, "embedding"),
+    torch.nn.SiLU: (layers.SiLU, "silu"),
+    torch.nn.GELU: (layers.GELU, "gelu"),
+    torch.nn.ReLU: (layers.ReLU, "relu"),
+    torch.nn.Softmax: (layers.Softmax, "softmax"),
+    torch.nn.LogSoftmax: (layers.LogSoftmax, "log_softmax"),
 }
 # Attributes that say what no operator does.
 UNSUPPORTED: dict[type, dict[str, Any]] = {

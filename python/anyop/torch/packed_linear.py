@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 import anyop
-from anyop.torch import nn
+from anyop.torch import layers
 
 MOST_ROWS = 128  # beyond them plain weights are as fast
 
 
-class PackedLinear(nn.Linear):
+class PackedLinear(layers.Linear):
     """Linear for a weight that stays as it is: bfloat16 on the CPU, at most 128 rows, no gradient recorded.
 
     Such calls read a packed copy of the weight, made by the first of them and again when the weight was changed:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import torch
 
-from anyop.torch import nn
+from anyop.torch import layers
 from anyop.torch.matching import Refusal, match
 from anyop.torch.packed_linear import PackedLinear, may_pack
 
@@ -53,7 +53,7 @@ def replace(
         if isinstance(found, Refusal):
             left[original.__name__, found.reason] += 1
         elif found is not None:
-            if pack and found is nn.Linear and may_pack(module):
+            if pack and found is layers.Linear and may_pack(module):
                 found = PackedLinear
             object.__setattr__(module, "__class__", found)
             swapped.append((module, original, found))
