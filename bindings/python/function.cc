@@ -192,15 +192,22 @@ bool Missing(const Operator& op, const Param& p) {
 
 // slow_call of an adapter's module; a borrowed reference, nullptr with an error set.
 PyObject* SlowCall(Entry* e, const char* adapter) {
-  auto* slow = e->slow;
-  while (slow->adapter && slow->adapter != adapter) ++slow;
+  auto find = [&] {
+    auto* slow = e->slow;
+    while (slow->adapter && slow->adapter != adapter) ++slow;
+    return slow;
+  };
+  if (auto* slow = find(); slow->adapter) return slow->slow_call;
+  // Its package first: where another thread imports that, the entries are there at its end.
+  const std::string package(adapter, std::strrchr(adapter, '.'));
+  const Ref whole(PyImport_ImportModule(package.c_str()));
+  const Ref module(whole ? PyImport_ImportModule(adapter) : nullptr);
+  Ref made(module ? PyObject_GetAttrString(module.get(), "slow_call") : nullptr);
+  if (!made) return nullptr;
+  auto* slow = find();  // once more: another thread may have filled places meanwhile
   if (!slow->adapter) {
-    // Its package first: where another thread imports that, the entries are there at its end.
-    const std::string package(adapter, std::strrchr(adapter, '.'));
-    const Ref whole(PyImport_ImportModule(package.c_str()));
-    const Ref module(whole ? PyImport_ImportModule(adapter) : nullptr);
-    slow->slow_call = module ? PyObject_GetAttrString(module.get(), "slow_call") : nullptr;
-    if (slow->slow_call) slow->adapter = adapter;
+    slow->slow_call = made.Release();
+    slow->adapter = adapter;
   }
   return slow->slow_call;
 }

@@ -3,6 +3,7 @@
 
 import json
 import os
+import threading
 import types
 from collections.abc import Callable
 
@@ -16,12 +17,13 @@ class Namespace(types.SimpleNamespace):
     def __getattr__(self, name: str):
         if name.startswith("__"):
             raise AttributeError(name)
-        space = next((key for key, value in ops.__dict__.items() if value is self), None)
+        spaces = list(ops.__dict__.items())  # another thread may load more meanwhile
+        space = next((key for key, value in spaces if value is self), None)
         if space is None:
             raise AttributeError(_no_namespace(name))
         from anyop._nearest import did_you_mean
 
-        near = did_you_mean(name, self.__dict__)
+        near = did_you_mean(name, list(self.__dict__))
         raise AttributeError(f"no operator is named {space}.{name}{near}")
 
 
@@ -29,6 +31,8 @@ ops = Namespace()  # ops.acme.rms_norm; anyop's own are there too, as ops.anyop
 on_new_operators: list[
     Callable[[list[str]], None]
 ] = []  # adapters: called with the names that load() brings
+# Held while operators come: a thread that finds them there finds them in every adapter. Nothing is built under it.
+_coming = threading.RLock()
 _package: dict | None = None
 _loaded: dict[str, str] = {}  # path of a library -> hash of what was loaded
 
@@ -57,17 +61,24 @@ def list_ops(namespace: str | None = None) -> list[str]:
     """
     if namespace is not None and namespace not in ops.__dict__:
         raise ValueError("anyop.list_ops: " + _no_namespace(namespace))
-    spaces = ops.__dict__ if namespace is None else {namespace: ops.__dict__[namespace]}
-    return [
-        _short(space, name) for space, names in sorted(spaces.items()) for name in names.__dict__
-    ]
+    spaces = list(ops.__dict__.items())  # copies: another thread may load more meanwhile
+    if namespace is not None:
+        spaces = [(namespace, ops.__dict__[namespace])]
+    return [_short(space, name) for space, names in sorted(spaces) for name in list(names.__dict__)]
+
+
+def install(adapter: Callable[[list[str]], None]) -> None:
+    """Call an adapter with the operators that are there, and with those that load() brings from now on."""
+    with _coming:
+        adapter(list_ops())
+        on_new_operators.append(adapter)
 
 
 def _no_namespace(name: str) -> str:
     """What to say of it, with the nearest one that there is."""
     from anyop._nearest import did_you_mean
 
-    near = did_you_mean(name, ops.__dict__)
+    near = did_you_mean(name, list(ops.__dict__))
     return f"no operators of a namespace '{name}' are loaded; there are {', '.join(ops.__dict__)}{near}"
 
 
@@ -118,18 +129,20 @@ def load(path: str | os.PathLike) -> list[str]:
     """
     path = os.path.abspath(os.fsdecode(path))
     check_utf8(path, "the path")
-    before = set(list_ops())
-    rows = []
-    for file in _libraries(path):
-        _check_machine(file)
-        digest = _check_same(file)
-        rows += core.load_library(file)
-        _loaded[file] = digest
-    _refresh()
-    new = [name for name in list_ops() if name not in before]
-    if new:
-        for callback in on_new_operators:
-            callback(new)
+    files = _libraries(path)
+    with _coming:
+        before = set(list_ops())
+        rows = []
+        for file in files:
+            _check_machine(file)
+            digest = _check_same(file)
+            rows += core.load_library(file)
+            _loaded[file] = digest
+        _refresh()
+        new = [name for name in list_ops() if name not in before]
+        if new:
+            for callback in on_new_operators:
+                callback(new)
     return [_short(*row) for row in rows]
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import functools
 import os
 import re
+import threading
 import types
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,6 +21,8 @@ from anyop.builder.folder import SUFFIXES, hash_texts, library_name
 
 _NAME = re.compile(r"(?:(\w+)(?:::|\.))?(\w+)\s*\(")
 _loaded: dict[str, tuple[str, str]] = {}  # namespace -> key and library of what is there
+# By name: of two threads with one text, the second finds what the first has loaded.
+_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
 def load(
@@ -66,17 +70,16 @@ def load(
         write = functools.partial(request.write, namespace=namespace)
         return build_inputs(name, [*texts, namespace], choices, write)
 
-    is_ours = _loaded[name][0] == key if name in _loaded else _is_free(name)
-    namespace = name if is_ours else f"{name}_{key[:8]}"
-    library = build(namespace)
-    if _loaded.get(namespace, (key, library)) != (
-        key,
-        library,
-    ):  # the same text, but another header
-        namespace = f"{name}_{hash_texts([key, library])[:8]}"
+    with _locks[name]:
+        is_ours = _loaded[name][0] == key if name in _loaded else _is_free(name)
+        namespace = name if is_ours else f"{name}_{key[:8]}"
         library = build(namespace)
-    _operators.load(library)
-    _loaded[namespace] = key, library
+        there = _loaded.get(namespace, (key, library))
+        if there != (key, library):  # the same text, but another header
+            namespace = f"{name}_{hash_texts([key, library])[:8]}"
+            library = build(namespace)
+        _operators.load(library)
+        _loaded[namespace] = key, library
     return request.result(namespace, library)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import jax
 
-import anyop
 from anyop import _operators
 from anyop._load import core
 from anyop.adapter import gradient
@@ -21,8 +20,7 @@ def install_all() -> None:
     """Once, when anyop.jax is imported."""
     for platform, handler in core.jax_handlers().items():
         jax.ffi.register_ffi_target(TARGET, handler, platform=platform)
-    install(anyop.list_ops())
-    _operators.on_new_operators.append(install)
+    _operators.install(install)
 
 
 def install(names: list[str]) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import anyop
 from anyop import _operators
 from anyop.adapter import gradient
 from anyop.adapter.operators import Operator
@@ -16,8 +15,7 @@ _operators_by_name: dict[str, Operator] = {}
 def install_all() -> None:
     """Once, when anyop.paddle is imported."""
     scope.install()
-    install(anyop.list_ops())
-    _operators.on_new_operators.append(install)
+    _operators.install(install)
 
 
 def install(names: list[str]) -> None:

@@ -32,11 +32,10 @@ def install_all() -> None:
     collects = gc.isenabled()
     gc.disable()  # nothing of it is garbage, and looking through all of torch's objects takes 90 ms
     try:
-        install(anyop.list_ops())
+        _operators.install(install)
     finally:
         if collects:
             gc.enable()
-    _operators.on_new_operators.append(install)
 
 
 def install(names: list[str]) -> None:
