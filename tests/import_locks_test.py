@@ -81,6 +81,12 @@ def test_what_anyop_imports_waits_for_nobody():
     assert seen > {"anyop._load", "anyop._operators", "anyop._paths"}
 
 
+def test_tune_imports_the_whole_of_testing_first():
+    """Its modules enter anyop.testing by modules: another thread may be importing the package around them."""
+    tree = ast.parse((ROOT / "tune" / "__init__.py").read_text(encoding="utf-8"))
+    assert next(named(tree.body)) == "anyop.testing"
+
+
 def test_no_circle_of_imports():
     paths = {module_name(path): path for path in ROOT.rglob("*.py")}
     trees = {

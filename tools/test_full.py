@@ -25,7 +25,7 @@ PYTHON_TESTS += [
 ]
 
 # What ThreadSanitizer sees: anyop's own code under several threads, and processes that end meanwhile.
-THREADS = ["threads", "torch_threads", "unregister", "exit_threads"]
+THREADS = ["threads", "torch_threads", "unregister", "exit_threads", "load_threads", "first_use"]
 THREADS = [f"tests/{stem}_test.py" for stem in THREADS]
 
 # Python itself leaks at exit, by design; what operators leak is a test of its own. A size that
