@@ -293,8 +293,6 @@ def prepare() -> list[list]:
 
 def main() -> None:
     works = prepare()
-    if draw.random() < 0.5:
-        pass
     gate, wrong = threading.Barrier(THREADS), []
 
     def run(work: list) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first calls of a process, made by eight threads at once: none raises, hangs, or gives wrong values.
 
-In short one process for each framework; with ANYOP_TEST_FULL=1 fifty, and fifty with all frameworks in one.
+In short one process with NumPy and one with torch; with ANYOP_TEST_FULL=1 fifty for each framework, and fifty with all
+in one.
 """
 
 import importlib.util
@@ -14,7 +15,7 @@ import pytest
 from drawn import FULL, seed
 
 PROGRAM = Path(__file__).with_name("first_use_program.py")
-FRAMEWORKS = ["numpy", "torch", "jax", "paddle", "tvm_ffi"]
+FRAMEWORKS = ["numpy", "torch", *(["jax", "paddle", "tvm_ffi"] if FULL else [])]
 ROUNDS = 50 if FULL else 1
 BACKWARD = '\n[backward]\nname = "scale_backward"\nsaves = []\n'
 FILES = {
