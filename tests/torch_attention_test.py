@@ -10,6 +10,7 @@ import warnings
 import anyop
 import anyop.torch
 import pytest
+import serving
 import torch
 
 with warnings.catch_warnings():
@@ -18,26 +19,9 @@ with warnings.catch_warnings():
 
 from transformers import masking_utils
 
-SIZES = {
-    "vocab_size": 200,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-}
-KINDS = {
-    "causal": lambda: transformers.LlamaConfig(**SIZES),
-    "window": lambda: transformers.MistralConfig(**SIZES, sliding_window=9),
-    "softcap": lambda: transformers.Gemma2Config(
-        **SIZES, sliding_window=8, attn_logit_softcapping=5.0, query_pre_attn_scalar=16
-    ),
-    "sinks": lambda: transformers.GptOssConfig(
-        **SIZES, sliding_window=8, num_local_experts=4, num_experts_per_tok=2
-    ),
+KINDS = serving.KINDS | {
     "chunks": lambda: transformers.Llama4TextConfig(
-        **SIZES, attention_chunk_size=8, num_local_experts=2, num_experts_per_tok=1
+        **serving.SIZES, attention_chunk_size=8, num_local_experts=2, num_experts_per_tok=1
     ),
 }
 TOKENS = torch.randint(3, 200, (2, 33), generator=torch.Generator().manual_seed(1))
@@ -175,7 +159,7 @@ def test_compiled():
 
 
 def test_dropout_is_refused():
-    ours = model(transformers.LlamaConfig(**SIZES, attention_dropout=0.1), "anyop").train()
+    ours = model(transformers.LlamaConfig(**serving.SIZES, attention_dropout=0.1), "anyop").train()
     with pytest.raises(ValueError, match=r"has no dropout, and the model asks for 0\.1: set its"):
         ours(TOKENS)
 
