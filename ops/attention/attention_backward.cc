@@ -5,7 +5,8 @@
 // weights, and adds up the gradients of the group's keys and values in its lane of the workspace,
 // in the same order for any number of threads. Five products of matrices a block: scores,
 // gradients of the weights, and the three results. All is float32 for float16 and bfloat16 (rounded
-// once, at the end), else of q's type. No more than kScores scores exist for each thread, but
+// once, at the end), else of q's type; bfloat16 by pairs (paired_gradient.h) where the CPU has
+// them. No more than kScores scores exist for each thread, but
 // those of kLeastRows queries. lse is float32: float64 divides weights by their sum, where that is
 // 1 but for the rounding of lse.
 #include "anyop/ops/attention_backward.h"
@@ -20,6 +21,7 @@
 #include "../linear/multiply.h"
 #include "anyop/ops/attention_varlen_backward.h"
 #include "attention_packed.h"
+#include "paired_gradient.h"
 #include "softmax_block.h"
 #include "softmax_gradient.h"
 
@@ -28,6 +30,7 @@ namespace {
 
 constexpr int64_t kScores = 65536;
 constexpr int64_t kLeastRows = 8, kMostRows = 128;
+constexpr int64_t kPairedFrom = 32;      // queries of a group that are worth panels of its keys
 constexpr int64_t kTooMany = INT64_MAX;  // bytes
 
 template <typename T>
@@ -40,6 +43,8 @@ class AttentionGradient {
         rows_(std::min(args.S, std::clamp(kScores / args.T, kLeastRows, kMostRows))),
         window_(WindowOf(args)),
         cuts_(window_.Cuts(args.S)),
+        paired_(AnyopDtypeOf(args.q) == kAnyopBFloat16 && args.D > 0 && args.E > 0 &&
+                group_ * args.S >= kPairedFrom && HasBF16Dots()),
         form_{static_cast<T>(ScaleOf(args)), static_cast<T>(args.softcap)} {}
 
   // Of the memory that Run needs. Keys without features may be any number: more than these would
@@ -66,6 +71,7 @@ class AttentionGradient {
   // q, grad, grad_q: of a block of queries; weights, slopes: rows by keys; the others: of all keys.
   struct Lane {
     T *q, *grad, *out, *grad_q, *weights, *slopes, *caps, *bias, *k, *v, *clean, *grad_k, *grad_v;
+    uint16_t* pairs;
   };
 
   // Divides memory, which may be nullptr to learn how much is needed.
@@ -78,21 +84,27 @@ class AttentionGradient {
     };
     const int64_t T_ = args_.T, D = args_.D, E = args_.E;
     const int64_t scores = rows_ * T_;
-    const Lane lane = {take(rows_ * D),
-                       take(rows_ * E),
-                       take(E),
-                       take(rows_ * D),
-                       take(scores),
-                       take(scores),
-                       take(args_.softcap > 0 ? scores : 0),
-                       take(T_),
-                       take(T_ * D),
-                       take(T_ * E),
-                       take(cuts_ ? T_ * D : 0),
-                       take(T_ * D),
-                       take(T_ * E)};
+    const Lane lane = {
+        take(rows_ * D),
+        take(rows_ * E),
+        take(E),
+        take(rows_ * D),
+        take(scores),
+        take(scores),
+        take(args_.softcap > 0 ? scores : 0),
+        take(T_),
+        take(paired_ ? 0 : T_ * D),
+        take(paired_ ? 0 : T_ * E),
+        take(cuts_ && !paired_ ? T_ * D : 0),
+        take(T_ * D),
+        take(T_ * E),
+        reinterpret_cast<uint16_t*>(take(paired_ ? PairsAt(nullptr).CountElements() / 2 : 0))};
     *size = used;
     return lane;
+  }
+
+  PairedGradient PairsAt(uint16_t* memory) const {
+    return PairedGradient({rows_, args_.T, args_.D, args_.E}, memory);
   }
 
   // Rows of one head, where they lie when the BLAS can read them there.
@@ -122,21 +134,27 @@ class AttentionGradient {
   // Keys and values of a group; clean: keys without what is not finite, for products with weights
   // of 0.
   struct Group {
-    int64_t b;
     BlasView<T> k, v, clean;
   };
 
   void RunTask(int64_t b, int64_t g, const Lane& lane) const {
-    Group group = {
-        b, Read(*args_.k, b, g, 0, args_.T, lane.k), Read(*args_.v, b, g, 0, args_.T, lane.v), {}};
-    group.clean = cuts_ ? Clean(group.k, lane.clean) : group.k;
+    Group group = {};
+    if (paired_) {
+      PairsAt(lane.pairs).SetGroup(PairsOf(*args_.k, b, g, 0), PairsOf(*args_.v, b, g, 0), cuts_);
+    } else {
+      group.k = Read(*args_.k, b, g, 0, args_.T, lane.k);
+      group.v = Read(*args_.v, b, g, 0, args_.T, lane.v);
+      group.clean = cuts_ ? Clean(group.k, lane.clean) : group.k;
+    }
     std::fill(lane.grad_k, lane.grad_k + args_.T * args_.D, T(0));
     std::fill(lane.grad_v, lane.grad_v + args_.T * args_.E, T(0));
     for (int64_t h = g * group_; h < (g + 1) * group_; ++h) {
       for (int64_t s = 0; s < args_.S; s += rows_) {
-        const int64_t rows = std::min(rows_, args_.S - s), first = window_.First(s);
+        const int64_t rows = std::min(rows_, args_.S - s), seen = window_.First(s);
+        const int64_t first = paired_ ? seen / kPanelColumns * kPanelColumns : seen;
         const int64_t keys = std::max<int64_t>(window_.End(s + rows - 1) - first, 0);
-        RunRows({b, h, s, rows, first, keys}, group, lane);
+        const Block block = {b, h, s, rows, first, keys};
+        paired_ ? RunPaired(block, lane) : RunRows(block, group, lane);
       }
     }
     if (args_.grad_k) Write(lane.grad_k, *args_.grad_k, b, g, 0, args_.T);
@@ -181,6 +199,38 @@ class AttentionGradient {
     if (!args_.grad_q) return;
     Product({rows, D, keys}, slopes, group.clean.Part(block.first, 0), 0, lane.grad_q, D);
     Write(lane.grad_q, *args_.grad_q, block.b, block.h, block.s, rows);
+  }
+
+  static PairedGradient::Rows PairsOf(const AnyopTensor& x, int64_t b, int64_t h, int64_t row) {
+    return {static_cast<const uint16_t*>(x.data) + b * x.strides[0] + h * x.strides[1] +
+                row * x.strides[2],
+            x.strides[2]};
+  }
+
+  // The same by pairs of bfloat16; keys from a whole panel on.
+  void RunPaired(const Block& block, const Lane& lane) const {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      const PairedGradient pairs = PairsAt(lane.pairs);
+      const PairedGradient::Block at = {block.rows, block.first, block.keys};
+      const auto q = PairsOf(*args_.q, block.b, block.h, block.s);
+      const auto grad = PairsOf(*args_.grad_out, block.b, block.h, block.s);
+      const BlasView<T> wide =
+          Read(*args_.grad_out, block.b, block.h, block.s, block.rows, lane.grad);
+      pairs.SetScores(q, at, lane.weights);
+      for (int64_t row = 0; row < block.rows; ++row) SetWeights(block, row, lane);
+      if (args_.grad_v) {
+        pairs.Split(lane.weights, at);
+        pairs.AddToKeys(grad, args_.E, at, lane.grad_v);
+      }
+      if (!args_.grad_q && !args_.grad_k) return;
+      pairs.SetWeightGradients(grad, at, lane.slopes);
+      for (int64_t row = 0; row < block.rows; ++row) SetSlopes(block, row, wide, lane);
+      pairs.Split(lane.slopes, at);
+      if (args_.grad_k) pairs.AddToKeys(q, args_.D, at, lane.grad_k);
+      if (!args_.grad_q) return;
+      pairs.SetQueryGradients(at, lane.grad_q);
+      Write(lane.grad_q, *args_.grad_q, block.b, block.h, block.s, block.rows);
+    }
   }
 
   static BlasView<T> Turned(const BlasView<T>& x) { return {x.data, !x.trans, x.ld}; }
@@ -269,7 +319,8 @@ class AttentionGradient {
   const Blas* blas_;
   int64_t group_, rows_;
   KeyWindow window_;
-  bool cuts_;  // a query does not see every key
+  bool cuts_;    // a query does not see every key
+  bool paired_;  // products by pairs of bfloat16
   ScoreForm<T> form_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each thread takes some panels. A step adds the products of a pair of terms of 6 rows of a and of
-// the 64 columns to 384 sums, which 24 registers hold: 4 loads of the panel and 6 pairs of a, each
-// repeated in a register, for 24 instructions.
+// Each thread takes some panels, or has its own blocks. A step adds the products of a pair of terms
+// of 6 rows of a and of the 64 columns to 384 sums, which 24 registers hold: 4 loads of the panel
+// and 6 pairs of a, each repeated in a register, for 24 instructions.
 #include "panels.h"
 
 #include <algorithm>
@@ -47,36 +47,63 @@ ANYOP_DOTS_TARGET inline void Step(const uint16_t* x, int64_t x_step, const uint
   }
 }
 
-// to[kCount][64] = or += rows of x by K terms of a panel.
+// Sums of rows of 64.
+struct PanelSums {
+  float* data;
+  int64_t step;
+};
+
+// sums[kCount][64] = or += rows of x by K terms of a panel.
 template <int kCount>
-ANYOP_DOTS_TARGET void Add(const uint16_t* x, int64_t x_step, const uint16_t* panel, int64_t K,
-                           bool first, float* to) {
+ANYOP_DOTS_TARGET void Add(const PairRows& x, const uint16_t* panel, int64_t K, bool first,
+                           const PanelSums& to) {
+  const int64_t x_step = x.row_step, pair_step = x.pair_step;
   Sums sums[kCount][kVectors];
 #pragma GCC unroll 8
   for (int m = 0; m < kCount; ++m) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v)
-      sums[m][v] = first ? Sums{} : *reinterpret_cast<StoredSums*>(to + m * kColumns + v * 16);
+      sums[m][v] = first ? Sums{} : *reinterpret_cast<StoredSums*>(to.data + m * to.step + v * 16);
   }
   int64_t k = 0;
-  for (; k + 2 <= K; k += 2, panel += kPair) Step<kCount, true>(x + k, x_step, panel, sums);
-  if (k < K) Step<kCount, false>(x + k, x_step, panel, sums);
+  const uint16_t* at = x.data;
+  for (; k + 2 <= K; k += 2, at += pair_step, panel += kPair)
+    Step<kCount, true>(at, x_step, panel, sums);
+  if (k < K) Step<kCount, false>(at, x_step, panel, sums);
 #pragma GCC unroll 8
   for (int m = 0; m < kCount; ++m) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v)
-      *reinterpret_cast<StoredSums*>(to + m * kColumns + v * 16) = sums[m][v];
+      *reinterpret_cast<StoredSums*>(to.data + m * to.step + v * 16) = sums[m][v];
   }
 }
 
-void AddRows(const uint16_t* x, int64_t x_step, int64_t M, const uint16_t* panel, int64_t K,
-             bool first, float* sums) {
-  constexpr void (*kAdd[])(const uint16_t*, int64_t, const uint16_t*, int64_t, bool, float*) = {
+void AddRows(const PairRows& x, int64_t M, const uint16_t* panel, int64_t K, bool first,
+             const PanelSums& sums) {
+  constexpr void (*kAdd[])(const PairRows&, const uint16_t*, int64_t, bool, const PanelSums&) = {
       Add<1>, Add<2>, Add<3>, Add<4>, Add<5>, Add<6>};
   const int64_t blocks = (M + kTogether - 1) / kTogether;
   for (int64_t i = 0; i < blocks; ++i) {
     const int64_t m = M * i / blocks, end = M * (i + 1) / blocks;
-    kAdd[end - m - 1](x + m * x_step, x_step, panel, K, first, sums + m * kColumns);
+    kAdd[end - m - 1]({x.data + m * x.row_step, x.row_step, x.pair_step}, panel, K, first,
+                      {sums.data + m * sums.step, sums.step});
+  }
+}
+
+// The same of fewer than 64 columns, whose sums may lie side by side with others.
+void AddSome(const PairRows& x, int64_t M, int64_t columns, const uint16_t* panel, int64_t K,
+             bool first, const PanelSums& sums) {
+  const auto bytes = static_cast<size_t>(columns) * sizeof(float);
+  for (int64_t m = 0; m < M; m += kTogether) {
+    const int64_t count = std::min(kTogether, M - m);
+    alignas(64) float whole[kTogether * kColumns] = {};
+    float* own = sums.data + m * sums.step;
+    for (int64_t i = 0; !first && i < count; ++i)
+      std::memcpy(whole + i * kColumns, own + i * sums.step, bytes);
+    AddRows({x.data + m * x.row_step, x.row_step, x.pair_step}, count, panel, K, first,
+            {whole, kColumns});
+    for (int64_t i = 0; i < count; ++i)
+      std::memcpy(own + i * sums.step, whole + i * kColumns, bytes);
   }
 }
 
@@ -132,6 +159,39 @@ ANYOP_DOTS_TARGET void MakePanel(const uint16_t* b, int64_t b_step, int64_t K, i
   }
 }
 
+// Four pairs of four rows to four pairs of columns of a panel.
+inline void TurnFour(const uint16_t* from, int64_t step, uint16_t* to) {
+  typedef int Four __attribute__((vector_size(16)));
+  typedef int StoredFour __attribute__((vector_size(16), aligned(2), may_alias));
+  Four row[4];
+  for (int i = 0; i < 4; ++i) row[i] = *reinterpret_cast<const StoredFour*>(from + i * step);
+  const Four a = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+  const Four b = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+  const Four c = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+  const Four d = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+  const Four pair[4] = {
+      __builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
+      __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
+  for (int i = 0; i < 4; ++i) *reinterpret_cast<StoredFour*>(to + i * kPair) = pair[i];
+}
+
+// A panel of `columns` rows of b; zeros where b has no element.
+void TurnPanel(const uint16_t* b, int64_t step, int64_t K, int64_t columns, uint16_t* to) {
+  const int64_t whole = K / 8 * 8;
+  if (columns < kColumns) std::memset(to, 0, static_cast<size_t>(PanelStep(K)) * sizeof *to);
+  int64_t n = 0;
+  for (; n + 4 <= columns; n += 4) {
+    for (int64_t k = 0; k < whole; k += 8)
+      TurnFour(b + n * step + k, step, to + k * kColumns + 2 * n);
+  }
+  for (int64_t row = 0; row < columns; ++row) {
+    for (int64_t k = row < n ? whole : 0; k < K; k += 2) {
+      uint16_t* pair = to + k * kColumns + 2 * row;
+      pair[0] = b[row * step + k], pair[1] = k + 1 < K ? b[row * step + k + 1] : uint16_t{0};
+    }
+  }
+}
+
 class Product {
  public:
   explicit Product(const GemmProblem& problem)
@@ -182,7 +242,8 @@ class Product {
 
   void AddTerms(int64_t m, int64_t M, int64_t k, int64_t K, const uint16_t* panel,
                 float* sums) const {
-    AddRows(a_ + m * p_.a.row_stride + k, p_.a.row_stride, M, panel, K, k == 0, sums);
+    AddRows({a_ + m * p_.a.row_stride + k, p_.a.row_stride, 2}, M, panel, K, k == 0,
+            {sums, kColumns});
   }
 
   // The results of two panels.
@@ -247,5 +308,33 @@ bool PackedPanels(AnyopCall* call, const GemmProblem& p) {
   return false;
 #endif
 }
+
+#ifdef ANYOP_DOTS_TARGET
+void MakePanels(const uint16_t* b, int64_t step, int64_t K, int64_t N, uint16_t* to) {
+  for (int64_t n = 0; n < N; n += kColumns, to += PanelStep(K))
+    MakePanel(b + n, step, K, N - n, to);
+}
+
+void MakeTurnedPanels(const uint16_t* b, int64_t step, int64_t K, int64_t N, uint16_t* to) {
+  for (int64_t n = 0; n < N; n += kColumns, to += PanelStep(K))
+    TurnPanel(b + n * step, step, K, std::min(kColumns, N - n), to);
+}
+
+void AddPanels(const PairRows& a, const uint16_t* panels, int64_t panel_step, int64_t M, int64_t N,
+               int64_t K, bool first, float* c, int64_t ldc) {
+  for (int64_t n = 0; n < N; n += kColumns, panels += panel_step) {
+    if (N - n >= kColumns) {
+      AddRows(a, M, panels, K, first, {c + n, ldc});
+    } else {
+      AddSome(a, M, N - n, panels, K, first, {c + n, ldc});
+    }
+  }
+}
+#else
+void MakePanels(const uint16_t*, int64_t, int64_t, int64_t, uint16_t*) {}
+void MakeTurnedPanels(const uint16_t*, int64_t, int64_t, int64_t, uint16_t*) {}
+void AddPanels(const PairRows&, const uint16_t*, int64_t, int64_t, int64_t, int64_t, bool, float*,
+               int64_t) {}
+#endif
 
 }  // namespace anyop
