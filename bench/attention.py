@@ -24,6 +24,7 @@ from harness import environment, spread, take_turns, write
 # Read by glibc when a process starts.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 NOISE = 0.05  # of a ratio, that is forgiven
+LONGEST_NS = 2e9  # of the turns of a side, but for three
 CALL_NS = 1e6  # of calls in a row that make one time: less than a turn on a shared processor
 
 
@@ -56,8 +57,9 @@ def measure(case: Case, threads: int, rounds: int) -> dict:
         "anyop": lambda: case.ours(*case.tensors),
         "torch": lambda: case.torchs(*case.tensors),
     }
-    once = min(min(times) for times in take_turns(sides, 3).values())
-    times = take_turns(sides, rounds, max(1, int(CALL_NS / once)))
+    once = [times[0] for times in take_turns(sides, 1).values()]
+    rounds = min(rounds, max(3, int(LONGEST_NS / max(once))))
+    times = take_turns(sides, rounds, max(1, int(CALL_NS / min(once))))
     found = {side: spread(t) for side, t in times.items()}
     ratios = {
         name: round(found["torch"][key] / found["anyop"][key], 3)

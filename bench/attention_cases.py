@@ -89,6 +89,7 @@ SHAPES = (
     Dense(1, 1, 32, 8, 128, T=128, gradient=False),
     Dense(1, 1, 32, 8, 128, T=1024, gradient=False),
     Dense(1, 1, 32, 8, 128, T=4096, gradient=False),
+    Dense(1, 1, 32, 1, 128, T=4096, gradient=False),
     Dense(4, 1, 32, 32, 128, T=1024, gradient=False),
 )
 
@@ -210,7 +211,8 @@ def paged(draw: Draw) -> Iterator[Case]:
 
 
 def latent(draw: Draw) -> Iterator[Case]:
-    for B, L, P, H, W, R in ((4, 1024, 64, 16, 576, 512), (1, 2048, 64, 128, 576, 512)):
+    P, W, R = 64, 576, 512
+    for B, L, H in ((4, 1024, 16), (1, 4096, 16), (1, 2048, 128)):
         pages, scale = L // P, 192**-0.5
         table = torch.randperm(B * pages).view(B, pages).int()
         lengths, places = torch.full((B,), L, dtype=torch.int32), table.long()
