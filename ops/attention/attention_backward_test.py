@@ -4,7 +4,15 @@
 import anyop
 import numpy as np
 import pytest
-from attention_test import NONE, OPTIONS, reference_with_lse, scores_of, seen_by_place
+from attention_test import (
+    NONE,
+    OPTIONS,
+    bfloat16,
+    half_unit,
+    reference_with_lse,
+    scores_of,
+    seen_by_place,
+)
 
 
 def reference(
@@ -131,20 +139,39 @@ def test_slopes_of_pairs_of_options(first):
             np.testing.assert_allclose((found[3] * step).sum(), slope, rtol=2e-6, atol=2e-6)
 
 
-def test_what_lies_outside_never_shows():
+@pytest.mark.parametrize("dtype", [np.float32, "bfloat16"])
+@pytest.mark.parametrize("S", [30, 200])
+def test_what_lies_outside_never_shows(S, dtype):
+    dtype = bfloat16() if dtype == "bfloat16" else dtype
     generator = np.random.default_rng(0)
-    grad, q, k, v = (generator.standard_normal((1, 2, 30, 8)).astype(np.float32) for _ in range(4))
-    options = {"window_left": 1, "window_right": 0}
+    grad, q, k, v = (generator.standard_normal((1, 2, S, 8)).astype(dtype) for _ in range(4))
+    options, place = {"window_left": 1, "window_right": 0}, S // 2
     out, lse = anyop.attention_with_lse(q, k, v, **options)
     expected = anyop.attention_backward(grad, q, k, v, out, lse, **options)
-    k[:, :, 15], v[:, :, 15] = np.nan, np.inf
+    k[:, :, place], v[:, :, place] = np.nan, np.inf
     out, lse = anyop.attention_with_lse(q, k, v, **options)
     found = anyop.attention_backward(grad, q, k, v, out, lse, **options)
-    queries = [s for s in range(30) if s not in (15, 16)]
+    queries = [s for s in range(S) if s not in (place, place + 1)]
     np.testing.assert_array_equal(found[0][:, :, queries], expected[0][:, :, queries])
-    keys = [t for t in range(30) if not 14 <= t <= 16]
+    keys = [t for t in range(S) if not place - 1 <= t <= place + 1]
     np.testing.assert_array_equal(found[1][:, :, keys], expected[1][:, :, keys])
     np.testing.assert_array_equal(found[2][:, :, keys], expected[2][:, :, keys])
+
+
+def test_bfloat16_is_rounded_once():
+    """Half a unit of the result and a little: weights and slopes are not rounded to bfloat16."""
+    dtype, generator = bfloat16(), np.random.default_rng(0)
+    shapes = (1, 4, 150, 40), (1, 4, 150, 65), (1, 2, 170, 65), (1, 2, 170, 40)
+    grad, q, k, v = (generator.standard_normal(shape).astype(dtype) for shape in shapes)
+    for options in ({"causal": True}, {"softcap": 2.0, "window_left": 70}):
+        out, lse = anyop.attention_with_lse(q, k, v, **options)
+        wide = (x.astype(float) for x in (grad, q, k, v, out, lse))
+        exact = reference(*wide, None, **NONE | options)
+        for result, expected in zip(
+            anyop.attention_backward(grad, q, k, v, out, lse, **options)[:3], exact, strict=False
+        ):
+            beyond = np.abs(result.astype(float) - expected) - half_unit(expected)
+            assert (beyond <= 2e-4).all(), beyond.max()
 
 
 def test_bad_softcap():

@@ -6,7 +6,8 @@
 // workspace, the scaled queries, one block of scores, sums and maxima; it goes once over the keys
 // that one of its queries may see.
 // Keys and values are read where they lie, converted block by block, or gathered from the pages of
-// a cache. Scores, weights and sums are float32 for float16 and bfloat16 (rounded once, at the
+// a cache; bfloat16 is multiplied by pairs (paired_block.h) where the CPU can and there are rows
+// enough. Scores, weights and sums are float32 for float16 and bfloat16 (rounded once, at the
 // end), else of q's type. Scores lie key by key (see softmax_block.cc) where there are rows enough
 // to fill vectors. No more than kRows x kKeys of them exist for each thread.
 #pragma once
@@ -21,6 +22,7 @@
 #include "../linear/multiply.h"
 #include "attention_problem.h"
 #include "latent_row.h"
+#include "paired_block.h"
 #include "softmax_block.h"
 
 namespace anyop {
@@ -38,17 +40,24 @@ class Attention {
   static constexpr int64_t kRows = 128;      // queries in a task, at most
   static constexpr int64_t kKeys = 1024;     // keys at a time, at most
   static constexpr int64_t kByKeyFrom = 16;  // rows that fill a vector
+  // Rows that are worth panels of keys and values; those of pages are copied anyway.
+  static constexpr int64_t kPairedFrom = 64, kPairedFromOfPages = 32;
+  static constexpr int64_t kPairedNumbers = 65536;  // of keys, or values, of a block by pairs
   static constexpr double kLog2E = 1.44269504088896340736, kLn2 = 0.69314718055994530942;
 
  public:
   Attention(const AttentionProblem& args, const Blas* blas) : args_(args), blas_(blas) {
     const int64_t group = args.H / args.G, widest = std::max<int64_t>({args.D, args.E, 1});
+    const bool pairs = TakesPairs();
     int64_t rows = kRows;
-    while (rows > 32 && rows * 64 * widest > kInPlace) rows /= 2;
+    while (!pairs && rows > 32 && rows * 64 * widest > kInPlace) rows /= 2;
     block_rows_ = EvenBlock(args.S, rows);
     block_heads_ = EvenBlock(group, std::max<int64_t>(1, rows / std::max<int64_t>(args.S, 1)));
     rows_ = block_rows_ * block_heads_;
-    const int64_t keys = std::clamp<int64_t>(kInPlace / (rows_ * widest) / 16 * 16, 32, kKeys);
+    paired_ = pairs && rows_ >= (args.pages.table ? kPairedFromOfPages : kPairedFrom);
+    const int64_t keys =
+        paired_ ? std::clamp<int64_t>(kPairedNumbers / widest / 64 * 64, 64, 256)
+                : std::clamp<int64_t>(kInPlace / (rows_ * widest) / 16 * 16, 32, kKeys);
     keys_ = std::min(args.T, RoundUp(EvenBlock(args.T, keys), 16));
     const PagedCache& pages = args.pages;
     one_tensor_ = pages.table && args.k == args.v && !pages.k_scale && !pages.v_scale;
@@ -97,6 +106,7 @@ class Attention {
     T* visible;
     T* hidden;
     T* clean;  // values without what is not finite
+    uint16_t* pairs;
   };
   // Queries s to s + block of heads h to h + heads, row by row of head after head.
   struct Task {
@@ -115,12 +125,20 @@ class Attention {
       return at;
     };
     const int64_t bias = !biased_ ? 0 : own_bias_ ? rows_ * keys_ : keys_;
-    const Lane lane = {take(rows_ * args_.D), take(rows_ * args_.D),
-                       take(keys_ * args_.D), take(one_tensor_ ? 0 : keys_ * args_.E),
-                       take(rows_ * keys_),   take(bias),
-                       take(rows_ * args_.E), take(rows_),
-                       take(rows_),           take(rows_),
-                       take(rows_),           take(cuts_ ? keys_ * args_.E : 0)};
+    const Lane lane = {
+        take(rows_ * args_.D),
+        take(rows_ * args_.D),
+        take(keys_ * args_.D),
+        take(one_tensor_ && !paired_ ? 0 : keys_ * args_.E),
+        take(rows_ * keys_),
+        take(bias),
+        take(rows_ * args_.E),
+        take(rows_),
+        take(rows_),
+        take(rows_),
+        take(rows_),
+        take(cuts_ ? keys_ * args_.E : 0),
+        reinterpret_cast<uint16_t*>(take(paired_ ? PairsAt(nullptr).CountElements() / 2 : 0))};
     *size = used;
     return lane;
   }
@@ -144,15 +162,9 @@ class Attention {
   }
 
   void RunTask(const Task& task, const Lane& lane) const {
-    const int64_t D = args_.D, rows = task.rows();
-    const bool by_key = rows >= kByKeyFrom;
-    T* q = by_key ? lane.q_rows : lane.q;
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t at = At(*args_.q, task.b, task.Head(row), task.Query(row));
-      Widen(AnyopDtypeOf(args_.q), args_.q->data, at, 1, D, q + row * D);
-    }
-    Scale(scale_, rows * D, q);
-    if (by_key) Transpose(q, rows, D, lane.q);
+    const int64_t rows = task.rows();
+    const bool by_key = !paired_ && rows >= kByKeyFrom;
+    paired_ ? SetPairedQueries(task, lane) : SetQueries(task, by_key, lane);
     const KeyWindow& window = args_.window;
     const int64_t first = window.First(task.s), end = window.End(task.s + task.block - 1);
     for (int64_t t = first; t < end; t += keys_)
@@ -162,6 +174,17 @@ class Attention {
       std::fill(lane.max, lane.max + rows, -std::numeric_limits<T>::infinity());
     }
     for (int64_t row = 0; row < rows; ++row) WriteRow(task, row, lane);
+  }
+
+  void SetQueries(const Task& task, bool by_key, const Lane& lane) const {
+    const int64_t D = args_.D, rows = task.rows();
+    T* q = by_key ? lane.q_rows : lane.q;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t at = At(*args_.q, task.b, task.Head(row), task.Query(row));
+      Widen(AnyopDtypeOf(args_.q), args_.q->data, at, 1, D, q + row * D);
+    }
+    Scale(scale_, rows * D, q);
+    if (by_key) Transpose(q, rows, D, lane.q);
   }
 
   // Keys t to t + count; the first of the task or not; how their scores lie.
@@ -189,6 +212,7 @@ class Attention {
         cut || cut_left ? lane.visible : nullptr, cut_left ? lane.hidden : nullptr, lane.max,
         lane.sum, lane.out, E, keys.first});
     if (E == 0) return;
+    if (paired_) return AddPairedValues(task, keys, cut || cut_left, lane);
     const BlasView<T> weights = {lane.scores, keys.by_key, keys.by_key ? rows : keys.count};
     // Of one tensor they were gathered for the scores.
     const BlasView<T> v = one_tensor_ ? BlasView<T>{lane.k, false, args_.D}
@@ -229,6 +253,7 @@ class Attention {
       std::fill(lane.scores, lane.scores + rows * keys, T(0));
       return;
     }
+    if (paired_) return SetPairedScores(task, block, lane);
     const BlasView<T> k = Rows(*args_.k, task, block.t, keys, D, lane.k);
     if (block.by_key) {
       Multiply<T>(*blas_, {keys, rows, D}, k, {lane.q, false, rows}, 0, lane.scores, rows);
@@ -237,6 +262,56 @@ class Attention {
                   keys);
     }
     if (args_.softcap > 0) Cap(static_cast<T>(args_.softcap * kLog2E), rows * keys, lane.scores);
+  }
+
+  // ---- by pairs of bfloat16 ----
+
+  bool TakesPairs() const {
+    const auto is_bf16 = [](const AnyopTensor* x) { return AnyopDtypeOf(x) == kAnyopBFloat16; };
+    return sizeof(T) == sizeof(float) && is_bf16(args_.q) && is_bf16(args_.k) && args_.D > 0 &&
+           !args_.pages.k_scale && !args_.pages.v_scale && HasBF16Dots();
+  }
+  PairedBlock PairsAt(uint16_t* memory) const {
+    return PairedBlock({rows_, keys_, args_.D, args_.E, cuts_ || args_.pages.table}, memory);
+  }
+  void SetPairedQueries(const Task& task, const Lane& lane) const {
+    const PairedBlock pairs = PairsAt(lane.pairs);
+    for (int64_t row = 0; row < task.rows(); ++row) {
+      const int64_t at = At(*args_.q, task.b, task.Head(row), task.Query(row));
+      pairs.SetQuery(row, static_cast<const uint16_t*>(args_.q->data) + at);
+    }
+  }
+  PairedBlock::Rows PairedRows(const AnyopTensor& x, const Task& task, const Keys& keys,
+                               int64_t length, const PairedBlock& pairs) const {
+    const auto* data = static_cast<const uint16_t*>(x.data);
+    if (!args_.pages.table) return {data + At(x, task.b, task.g, keys.t), x.strides[2]};
+    return pairs.Gather(keys.count, length, [&](int64_t i) {
+      return data + args_.pages.RowOf(x, keys.t + i) + task.g * x.strides[2];
+    });
+  }
+  void SetPairedScores(const Task& task, const Keys& keys, const Lane& lane) const {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      const PairedBlock pairs = PairsAt(lane.pairs);
+      pairs.SetScores(PairedRows(*args_.k, task, keys, args_.D, pairs), task.rows(), keys.count,
+                      lane.scores);
+      Scale(scale_, task.rows() * keys.count, lane.scores);
+      if (args_.softcap > 0)
+        Cap(static_cast<T>(args_.softcap * kLog2E), task.rows() * keys.count, lane.scores);
+    }
+  }
+  void AddPairedValues(const Task& task, const Keys& keys, bool cut, const Lane& lane) const {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      const PairedBlock pairs = PairsAt(lane.pairs);
+      PairedBlock::Rows v =
+          one_tensor_ ? pairs.Gathered(args_.D) : PairedRows(*args_.v, task, keys, args_.E, pairs);
+      const bool clean = cut && !pairs.IsFinite(v, keys.count);
+      if (clean) v = pairs.Clean(v, keys.count);
+      pairs.AddValues(lane.scores, v, task.rows(), keys.count, keys.first, lane.out);
+      if (clean) {
+        AddBadValues(Rows(*args_.v, task, keys.t, keys.count, args_.E, lane.v),
+                     {lane.scores, false, keys.count}, task.rows(), keys.count, lane);
+      }
+    }
   }
 
   // Where they lie when the BLAS can read them there.
@@ -336,6 +411,7 @@ class Attention {
   bool biased_, own_bias_;  // by a mask or slopes, which differ between the rows of a task
   bool cuts_;               // a query does not see every key
   bool one_tensor_;         // of keys and values
+  bool paired_;             // products by pairs of bfloat16
   T scale_;
 };
 

@@ -8,6 +8,16 @@ import numpy as np
 import pytest
 
 
+def bfloat16():
+    """NumPy's type, where it has one."""
+    return pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'").bfloat16
+
+
+def half_unit(exact):
+    """What rounding to bfloat16 may be off by."""
+    return np.ldexp(1.0, np.frexp(exact)[1] - 9)
+
+
 def seen_by_place(S, T, causal, offset, window_left, window_right):
     """Which keys lie where a query may see them, (S, T)."""
     ahead = np.arange(T) - np.arange(S)[:, None] - offset
@@ -175,10 +185,11 @@ def test_large_scores(S, size):
     np.testing.assert_allclose(lse, abs(size), rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, "bfloat16"])
 @pytest.mark.parametrize("S", [3, 70])
 def test_what_lies_outside_never_shows(S, dtype):
     """NaN and infinities in keys and values that other queries of the same block do see."""
+    dtype = bfloat16() if dtype == "bfloat16" else dtype
     generator = np.random.default_rng(0)
     q, k, v = (generator.standard_normal((1, 2, n, 8)).astype(dtype) for n in (S, S, S))
     given = NONE | {"window_left": 1, "window_right": 0}
@@ -192,9 +203,26 @@ def test_what_lies_outside_never_shows(S, dtype):
         outside = [s for s in range(S) if s not in (place, place + 1)]
         np.testing.assert_array_equal(found[:, :, outside], expected[:, :, outside])
         found = anyop.attention(q, k, worse_v, **given)
-        assert not np.isfinite(found[0, 1, place : place + 2, 2]).any()
+        assert not np.isfinite(found[0, 1, place : place + 2, 2].astype(float)).any()
         found[0, 1, place : place + 2, 2] = 0
-        assert np.isfinite(found).all()
+        assert np.isfinite(found.astype(float)).all()
+
+
+@pytest.mark.parametrize("sizes", [(1, 4, 2, 300, 600, 65, 40), (2, 2, 2, 70, 90, 64, 64)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_bfloat16_is_rounded_once(sizes, causal):
+    """Half a unit of the result and a little: weights are not rounded to bfloat16."""
+    B, H, G, S, T, D, E = sizes
+    dtype, generator = bfloat16(), np.random.default_rng(S)
+    shapes = (B, H, S, D), (B, G, T, D), (B, G, T, E)
+    q, k, v = (generator.standard_normal(shape).astype(dtype) for shape in shapes)
+    exact, total = reference_with_lse(
+        *(x.astype(float) for x in (q, k, v)), **NONE | {"causal": causal}
+    )
+    out, lse = anyop.attention_with_lse(q, k, v, causal=causal)
+    beyond = np.abs(out.astype(float) - exact) - half_unit(exact)
+    assert (beyond <= 1e-4).all(), beyond.max()
+    np.testing.assert_allclose(lse, total, rtol=1e-5, atol=1e-5)
 
 
 def test_a_query_that_sees_nothing():

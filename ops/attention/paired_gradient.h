@@ -10,7 +10,7 @@
 
 #include "../linear/dots.h"
 #include "../linear/panels.h"
-#include "softmax_gradient.h"
+#include "softmax_block.h"
 
 namespace anyop {
 

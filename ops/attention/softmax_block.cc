@@ -178,6 +178,23 @@ bool IsFinite(const T* x, int64_t n) {
 }
 ANYOP_CPU_CLONES bool IsFiniteFloat(const float* x, int64_t n) { return IsFinite(x, n); }
 
+ANYOP_CPU_CLONES bool IsFiniteBF16(const uint16_t* x, int64_t n) {
+  uint16_t bad = 0;
+#pragma omp simd reduction(| : bad)
+  for (int64_t i = 0; i < n; ++i) bad |= (x[i] & 0x7f80) == 0x7f80;
+  return bad == 0;
+}
+
+ANYOP_CPU_CLONES void Split(const float* x, int64_t n, uint16_t* high, uint16_t* low) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t bits = cpu::BitsOf(x[i]);
+    const float rest = x[i] - cpu::FloatOf(bits & 0xffff0000u);
+    high[i] = static_cast<uint16_t>(bits >> 16);
+    low[i] = static_cast<uint16_t>(rest == rest ? cpu::BitsOf(rest) >> 16 : 0);
+  }
+}
+
 ANYOP_CPU_CLONES void ScaleFloat(float factor, int64_t n, float* x) { Multiply(factor, n, x); }
 
 typedef float Float4 __attribute__((vector_size(16), aligned(4), may_alias));
@@ -213,6 +230,9 @@ void Cap(double cap, int64_t n, double* x) { CapScores(cap, n, x); }
 
 bool AllFinite(const float* x, int64_t n) { return IsFiniteFloat(x, n); }
 bool AllFinite(const double* x, int64_t n) { return IsFinite(x, n); }
+bool AllFiniteBF16(const uint16_t* x, int64_t n) { return IsFiniteBF16(x, n); }
+
+void SplitBF16(const float* x, int64_t n, uint16_t* high, uint16_t* low) { Split(x, n, high, low); }
 
 void Scale(float factor, int64_t n, float* x) { ScaleFloat(factor, n, x); }
 void Scale(double factor, int64_t n, double* x) { Multiply(factor, n, x); }

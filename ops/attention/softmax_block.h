@@ -41,6 +41,11 @@ void Cap(double cap, int64_t n, double* x);
 // Neither NaN nor infinity.
 bool AllFinite(const float* x, int64_t n);
 bool AllFinite(const double* x, int64_t n);
+bool AllFiniteBF16(const uint16_t* x, int64_t n);
+
+// x as the sum of two numbers of bfloat16, but for 2^-15 of it: both are cut off. What is not
+// finite is high's alone.
+void SplitBF16(const float* x, int64_t n, uint16_t* high, uint16_t* low);
 
 // x *= factor.
 void Scale(float factor, int64_t n, float* x);

@@ -65,16 +65,6 @@ ANYOP_CPU_CLONES double DotDouble(const double* a, const double* b, int64_t n) {
   return SumOfProducts(a, b, n);
 }
 
-ANYOP_CPU_CLONES void Split(const float* x, int64_t n, uint16_t* high, uint16_t* low) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) {
-    const uint32_t bits = cpu::BitsOf(x[i]);
-    const float rest = x[i] - cpu::FloatOf(bits & 0xffff0000u);
-    high[i] = static_cast<uint16_t>(bits >> 16);
-    low[i] = static_cast<uint16_t>(rest == rest ? cpu::BitsOf(rest) >> 16 : 0);
-  }
-}
-
 }  // namespace
 
 void WeightsOf(float* x, int64_t n, ScoreForm<float> form, const float* bias, float lse,
@@ -95,7 +85,5 @@ void SlopesOf(const double* weight, int64_t n, ScoreForm<double> form, const dou
 }
 double DotOf(const float* a, const float* b, int64_t n) { return DotFloat(a, b, n); }
 double DotOf(const double* a, const double* b, int64_t n) { return DotDouble(a, b, n); }
-
-void SplitBF16(const float* x, int64_t n, uint16_t* high, uint16_t* low) { Split(x, n, high, low); }
 
 }  // namespace anyop

@@ -30,8 +30,4 @@ void SlopesOf(const double* weight, int64_t n, ScoreForm<double> form, const dou
 double DotOf(const float* a, const float* b, int64_t n);
 double DotOf(const double* a, const double* b, int64_t n);
 
-// x as the sum of two numbers of bfloat16, but for 2^-15 of it: both are cut off. What is not
-// finite is high's alone.
-void SplitBF16(const float* x, int64_t n, uint16_t* high, uint16_t* low);
-
 }  // namespace anyop

@@ -159,30 +159,53 @@ ANYOP_DOTS_TARGET void MakePanel(const uint16_t* b, int64_t b_step, int64_t K, i
   }
 }
 
-// Four pairs of four rows to four pairs of columns of a panel.
-inline void TurnFour(const uint16_t* from, int64_t step, uint16_t* to) {
-  typedef int Four __attribute__((vector_size(16)));
-  typedef int StoredFour __attribute__((vector_size(16), aligned(2), may_alias));
-  Four row[4];
-  for (int i = 0; i < 4; ++i) row[i] = *reinterpret_cast<const StoredFour*>(from + i * step);
-  const Four a = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
-  const Four b = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
-  const Four c = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
-  const Four d = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
-  const Four pair[4] = {
-      __builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
-      __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
-  for (int i = 0; i < 4; ++i) *reinterpret_cast<StoredFour*>(to + i * kPair) = pair[i];
+typedef int Four __attribute__((vector_size(16)));
+typedef int StoredFour __attribute__((vector_size(16), aligned(2), may_alias));
+typedef int Eight __attribute__((vector_size(32)));
+
+// Four pairs of rows i, i + 4, i + 8 and i + 12.
+ANYOP_DOTS_TARGET inline Pairs JoinRows(const uint16_t* from, int64_t step) {
+  const auto row = [&](int64_t i) -> Four {
+    return *reinterpret_cast<const StoredFour*>(from + i * step);
+  };
+  const Eight low = __builtin_shufflevector(row(0), row(4), 0, 1, 2, 3, 4, 5, 6, 7);
+  const Eight high = __builtin_shufflevector(row(8), row(12), 0, 1, 2, 3, 4, 5, 6, 7);
+  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+ANYOP_DOTS_TARGET inline Pairs AlternateLow(Pairs a, Pairs b) {  // in each quarter
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+}
+ANYOP_DOTS_TARGET inline Pairs AlternateHigh(Pairs a, Pairs b) {
+  return __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+}
+ANYOP_DOTS_TARGET inline Pairs FirstTwo(Pairs a, Pairs b) {
+  return __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+}
+ANYOP_DOTS_TARGET inline Pairs LastTwo(Pairs a, Pairs b) {
+  return __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+}
+
+// Four pairs of sixteen rows to four pairs of sixteen columns of a panel.
+ANYOP_DOTS_TARGET inline void TurnSixteen(const uint16_t* from, int64_t step, uint16_t* to) {
+  Pairs row[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) row[i] = JoinRows(from + i * step, step);
+  const Pairs a = AlternateLow(row[0], row[1]), b = AlternateLow(row[2], row[3]);
+  const Pairs c = AlternateHigh(row[0], row[1]), d = AlternateHigh(row[2], row[3]);
+  const Pairs pair[4] = {FirstTwo(a, b), LastTwo(a, b), FirstTwo(c, d), LastTwo(c, d)};
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) Put(reinterpret_cast<Terms>(pair[i]), to + i * kPair);
 }
 
 // A panel of `columns` rows of b; zeros where b has no element.
-void TurnPanel(const uint16_t* b, int64_t step, int64_t K, int64_t columns, uint16_t* to) {
+ANYOP_DOTS_TARGET void TurnPanel(const uint16_t* b, int64_t step, int64_t K, int64_t columns,
+                                 uint16_t* to) {
   const int64_t whole = K / 8 * 8;
   if (columns < kColumns) std::memset(to, 0, static_cast<size_t>(PanelStep(K)) * sizeof *to);
   int64_t n = 0;
-  for (; n + 4 <= columns; n += 4) {
+  for (; n + 16 <= columns; n += 16) {
     for (int64_t k = 0; k < whole; k += 8)
-      TurnFour(b + n * step + k, step, to + k * kColumns + 2 * n);
+      TurnSixteen(b + n * step + k, step, to + k * kColumns + 2 * n);
   }
   for (int64_t row = 0; row < columns; ++row) {
     for (int64_t k = row < n ? whole : 0; k < K; k += 2) {
