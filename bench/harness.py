@@ -19,8 +19,9 @@ sys.path.insert(0, str(ROOT))
 
 
 def take_turns(
-    sides: dict[str, Callable], rounds: int, calls: int | dict[str, int] = 1, pause_s: float = 0.0
-) -> dict[str, list[float]]:
+    sides: dict[str, Callable], rounds: int, calls: int | dict[str, int] = 1, pause_s: float = 0.0,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> dict[str, list[float]]:  # fmt: skip
     """Nanoseconds of one call, for each side and round. Which side goes first alternates from round to round.
 
     calls: in a row, which make one time; a dict has a number for each side.
@@ -35,10 +36,10 @@ def take_turns(
             repeat = range(count)
             time.sleep(pause_s)
             side()
-            begin_ns = time.perf_counter_ns()
+            begin_ns = clock()
             for _ in repeat:
                 side()
-            times_ns[name].append((time.perf_counter_ns() - begin_ns) / count)
+            times_ns[name].append((clock() - begin_ns) / count)
         order.reverse()
     gc.enable()
     return times_ns
