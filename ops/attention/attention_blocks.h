@@ -49,7 +49,7 @@ class Attention {
   Attention(const AttentionProblem& args, const Blas* blas) : args_(args), blas_(blas) {
     const int64_t group = args.H / args.G, widest = std::max<int64_t>({args.D, args.E, 1});
     const bool pairs = TakesPairs();
-    int64_t rows = kRows;
+    int64_t rows = pairs && widest > 256 ? kRows / 2 : kRows;  // more tasks of latent rows
     while (!pairs && rows > 32 && rows * 64 * widest > kInPlace) rows /= 2;
     block_rows_ = EvenBlock(args.S, rows);
     block_heads_ = EvenBlock(group, std::max<int64_t>(1, rows / std::max<int64_t>(args.S, 1)));
