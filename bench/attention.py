@@ -13,18 +13,14 @@ goes to bench/results/attention.jsonl.
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import time
 
 import anyop
 import anyop.torch
 import torch
 from attention_cases import Case, cases
-from harness import environment, spread, take_turns, write
+from harness import beside_torch_options, environment, spread, take_turns, write
 
-# Read by glibc when a process starts.
-KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 NOISE = 0.05  # of a ratio, that is forgiven
 LONGEST_NS = 2e9  # of the turns of a side, but for three
 CALL_NS = 1e6  # of calls in a row that make one time: less than a turn on a shared processor
@@ -88,14 +84,8 @@ def show(row: dict) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--only", default="", metavar="OP,OP", help="default: all operators")
     parser.add_argument("--sizes", default="", help="cases whose sizes begin so")
-    parser.add_argument("--dtypes", default="float32,bfloat16,float16")
-    parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--dry", action="store_true", help="write no results")
-    options = parser.parse_args()
-    if any(os.environ.get(k) != v for k, v in KEEP_MEMORY.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | KEEP_MEMORY)
+    options = beside_torch_options(parser)
     print(f"{'':62}{'anyop us':>10}{'torch us':>10}{'ratio':>7}{'median':>7}")
     only = set(filter(None, options.only.split(",")))
     with torch.no_grad():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import os
@@ -16,6 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+# Read by glibc when a process starts.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 
 
 def take_turns(
@@ -61,6 +64,18 @@ def device_turns(sides: dict[str, Callable], rounds: int, calls: int) -> dict[st
             pairs[name].append((begin, end))
         torch.cuda.synchronize()
     return {n: [b.elapsed_time(e) * 1e6 / calls for b, e in events] for n, events in pairs.items()}
+
+
+def beside_torch_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Of a program that times operators beside torch on the CPU, in a process that keeps the memory it has."""
+    parser.add_argument("--only", default="", metavar="OP,OP", help="default: all operators")
+    parser.add_argument("--dtypes", default="float32,bfloat16,float16")
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--dry", action="store_true", help="write no results")
+    options = parser.parse_args()
+    if any(os.environ.get(k) != v for k, v in KEEP_MEMORY.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | KEEP_MEMORY)
+    return options
 
 
 def spread(times_ns: list[float]) -> dict[str, float]:

@@ -16,19 +16,15 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
-import os
-import sys
 import time
 
 import anyop
 import anyop.torch
 import numpy as np
 import torch
-from harness import environment, spread, take_turns, write
+from harness import beside_torch_options, environment, spread, take_turns, write
 from kernel_cases import Case, cases
 
-# Read by glibc when a process starts.
-KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 # torch's time over anyop's, at least; of all others 1. A share of NOISE is forgiven.
 FIGURES = {"rms_norm_backward": 3, "layer_norm_backward": 3, "fused_add_rms_norm_backward": 3,
            "fused_add_layer_norm_backward": 3}  # fmt: skip
@@ -120,14 +116,8 @@ def show(row: dict) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=0.05, help="for each case; of both sides")
-    parser.add_argument("--only", default="", metavar="OP,OP", help="default: all operators")
-    parser.add_argument("--dtypes", default="float32,bfloat16,float16")
     parser.add_argument("--shapes", default="1x4096,64x4096,2048x1024")
-    parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--dry", action="store_true", help="write no results")
-    options = parser.parse_args()
-    if any(os.environ.get(k) != v for k, v in KEEP_MEMORY.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | KEEP_MEMORY)
+    options = beside_torch_options(parser)
     print(f"{'case':45}{'dtype':9}{'shape':>10}{'thr':>3}{'anyop us':>10}{'median':>10}"
           f"{'torch us':>10}{'ratio':>7}{'median':>7}")  # fmt: skip
     only = set(filter(None, options.only.split(",")))

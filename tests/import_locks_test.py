@@ -2,8 +2,7 @@
 """Threads may import any two modules of anyop at once: neither waits for the other.
 
 CPython locks a module while it is imported, and holds that lock while it imports the package around it and all that
-stands at the module's top. Two threads on one circle of these may end in ``_DeadlockError``: one in some thousand
-runs of ``anyop doctor`` did.
+stands at the module's top. Two threads on one circle of these may end in ``_DeadlockError``.
 """
 
 import ast

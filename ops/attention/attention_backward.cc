@@ -201,7 +201,7 @@ class AttentionGradient {
     Write(lane.grad_q, *args_.grad_q, block.b, block.h, block.s, rows);
   }
 
-  static PairedGradient::Rows PairsOf(const AnyopTensor& x, int64_t b, int64_t h, int64_t row) {
+  static BFloat16Rows PairsOf(const AnyopTensor& x, int64_t b, int64_t h, int64_t row) {
     return {static_cast<const uint16_t*>(x.data) + b * x.strides[0] + h * x.strides[1] +
                 row * x.strides[2],
             x.strides[2]};

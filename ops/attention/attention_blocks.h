@@ -281,8 +281,8 @@ class Attention {
       pairs.SetQuery(row, static_cast<const uint16_t*>(args_.q->data) + at);
     }
   }
-  PairedBlock::Rows PairedRows(const AnyopTensor& x, const Task& task, const Keys& keys,
-                               int64_t length, const PairedBlock& pairs) const {
+  BFloat16Rows PairedRows(const AnyopTensor& x, const Task& task, const Keys& keys, int64_t length,
+                          const PairedBlock& pairs) const {
     const auto* data = static_cast<const uint16_t*>(x.data);
     if (!args_.pages.table) return {data + At(x, task.b, task.g, keys.t), x.strides[2]};
     return pairs.Gather(keys.count, length, [&](int64_t i) {
@@ -302,7 +302,7 @@ class Attention {
   void AddPairedValues(const Task& task, const Keys& keys, bool cut, const Lane& lane) const {
     if constexpr (sizeof(T) == sizeof(float)) {
       const PairedBlock pairs = PairsAt(lane.pairs);
-      PairedBlock::Rows v =
+      BFloat16Rows v =
           one_tensor_ ? pairs.Gathered(args_.D) : PairedRows(*args_.v, task, keys, args_.E, pairs);
       const bool clean = cut && !pairs.IsFinite(v, keys.count);
       if (clean) v = pairs.Clean(v, keys.count);

@@ -10,24 +10,19 @@
 
 #include "../linear/dots.h"
 #include "../linear/panels.h"
+#include "paired_rows.h"
 #include "softmax_block.h"
 
 namespace anyop {
 
-class PairedBlock {
+class PairedBlock : public PairedMemory {
  public:
   struct Sizes {
     int64_t rows, keys, D, E;  // at most
     bool gathers;              // rows from pages, or to be cleaned
   };
-  // Rows of bfloat16.
-  struct Rows {
-    const uint16_t* data;
-    int64_t step;
-  };
 
-  // Divides memory, which may be nullptr to learn how much is needed.
-  PairedBlock(const Sizes& sizes, uint16_t* memory) : s_(sizes), memory_(memory) {
+  PairedBlock(const Sizes& sizes, uint16_t* memory) : PairedMemory(memory), s_(sizes) {
     const auto [rows, keys, D, E, gathers] = s_;
     queries_ = Take(rows * D);
     gathered_ = Take(gathers ? keys * std::max(D, E) : 0);
@@ -36,7 +31,6 @@ class PairedBlock {
     high_ = Take(rows * keys);
     low_ = Take(rows * keys);
   }
-  int64_t CountElements() const { return used_; }
 
   void SetQuery(int64_t row, const uint16_t* q) const {
     std::memcpy(queries_ + row * s_.D, q, static_cast<size_t>(s_.D) * sizeof *q);
@@ -44,39 +38,33 @@ class PairedBlock {
 
   // count rows of `length` numbers, where row_of(i) is.
   template <typename RowOf>
-  Rows Gather(int64_t count, int64_t length, const RowOf& row_of) const {
+  BFloat16Rows Gather(int64_t count, int64_t length, const RowOf& row_of) const {
     const auto bytes = static_cast<size_t>(length) * sizeof(uint16_t);
     for (int64_t i = 0; i < count; ++i) std::memcpy(gathered_ + i * length, row_of(i), bytes);
     return Gathered(length);
   }
   // The same rows again.
-  Rows Gathered(int64_t length) const { return {gathered_, length}; }
+  BFloat16Rows Gathered(int64_t length) const { return {gathered_, length}; }
 
-  bool IsFinite(const Rows& v, int64_t keys) const {
+  bool IsFinite(const BFloat16Rows& v, int64_t keys) const {
     bool finite = true;
     for (int64_t t = 0; t < keys; ++t) finite &= AllFiniteBF16(v.data + t * v.step, s_.E);
     return finite;
   }
   // Values without what is not finite, where rows are gathered.
-  Rows Clean(const Rows& v, int64_t keys) const {
-    for (int64_t t = 0; t < keys; ++t) {
-      for (int64_t e = 0; e < s_.E; ++e) {
-        const uint16_t bits = v.data[t * v.step + e];
-        gathered_[t * s_.E + e] = (bits & 0x7f80) != 0x7f80 ? bits : uint16_t{0};
-      }
-    }
-    return {gathered_, s_.E};
+  BFloat16Rows Clean(const BFloat16Rows& v, int64_t keys) const {
+    return CleanRows(v, keys, s_.E, gathered_);
   }
 
   // scores[rows, keys] = q k^T.
-  void SetScores(const Rows& k, int64_t rows, int64_t keys, float* scores) const {
+  void SetScores(const BFloat16Rows& k, int64_t rows, int64_t keys, float* scores) const {
     MakeTurnedPanels(k.data, k.step, s_.D, keys, key_panels_);
     AddPanels({queries_, s_.D, 2}, key_panels_, PanelStep(s_.D), rows, keys, s_.D, true, scores,
               keys);
   }
   // out[rows, E] = or += weights[rows, keys] v.
-  void AddValues(const float* weights, const Rows& v, int64_t rows, int64_t keys, bool first,
-                 float* out) const {
+  void AddValues(const float* weights, const BFloat16Rows& v, int64_t rows, int64_t keys,
+                 bool first, float* out) const {
     MakePanels(v.data, v.step, keys, s_.E, value_panels_);
     SplitBF16(weights, rows * keys, high_, low_);
     for (const uint16_t* part : {high_, low_}) {
@@ -86,15 +74,7 @@ class PairedBlock {
   }
 
  private:
-  uint16_t* Take(int64_t count) {
-    uint16_t* at = memory_ ? memory_ + used_ : nullptr;
-    used_ += (count + 31) / 32 * 32;
-    return at;
-  }
-
   Sizes s_;
-  uint16_t* memory_;
-  int64_t used_ = 0;
   uint16_t *queries_, *gathered_, *key_panels_, *value_panels_, *high_, *low_;
 };
 

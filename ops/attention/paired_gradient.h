@@ -10,29 +10,22 @@
 
 #include "../linear/dots.h"
 #include "../linear/panels.h"
+#include "paired_rows.h"
 #include "softmax_block.h"
 
 namespace anyop {
 
-inline bool IsFiniteBF16(uint16_t bits) { return (bits & 0x7f80) != 0x7f80; }
-
-class PairedGradient {
+class PairedGradient : public PairedMemory {
  public:
   struct Sizes {
     int64_t rows, T, D, E;  // rows of a block of queries at most
-  };
-  // Rows of bfloat16.
-  struct Rows {
-    const uint16_t* data;
-    int64_t step;
   };
   // Rows of a block and the keys that it goes over; the first is a multiple of kPanelColumns.
   struct Block {
     int64_t rows, first, keys;
   };
 
-  // Divides memory, which may be nullptr to learn how much is needed.
-  PairedGradient(const Sizes& sizes, uint16_t* memory) : s_(sizes), memory_(memory) {
+  PairedGradient(const Sizes& sizes, uint16_t* memory) : PairedMemory(memory), s_(sizes) {
     const auto [rows, T, D, E] = s_;
     turned_keys_ = Take(CountPanels(D, T));
     turned_values_ = Take(CountPanels(E, T));
@@ -43,27 +36,20 @@ class PairedGradient {
     seen_ = Take(CountPanels(rows, T));
     queries_ = Take(CountPanels(rows, std::max(D, E)));
   }
-  int64_t CountElements() const { return used_; }
 
   // clean: what is not finite in keys must not meet slopes of 0.
-  void SetGroup(const Rows& k, const Rows& v, bool clean) const {
+  void SetGroup(const BFloat16Rows& k, const BFloat16Rows& v, bool clean) const {
     MakeTurnedPanels(k.data, k.step, s_.D, s_.T, turned_keys_);
     MakeTurnedPanels(v.data, v.step, s_.E, s_.T, turned_values_);
-    if (!clean) return MakePanels(k.data, k.step, s_.T, s_.D, keys_);
-    for (int64_t t = 0; t < s_.T; ++t) {
-      for (int64_t d = 0; d < s_.D; ++d) {
-        const uint16_t bits = k.data[t * k.step + d];
-        clean_[t * s_.D + d] = IsFiniteBF16(bits) ? bits : uint16_t{0};
-      }
-    }
-    MakePanels(clean_, s_.D, s_.T, s_.D, keys_);
+    const BFloat16Rows keys = clean ? CleanRows(k, s_.T, s_.D, clean_) : k;
+    MakePanels(keys.data, keys.step, s_.T, s_.D, keys_);
   }
 
   // to[rows, keys] = q k^T, and grad v^T.
-  void SetScores(const Rows& q, const Block& b, float* to) const {
+  void SetScores(const BFloat16Rows& q, const Block& b, float* to) const {
     AddTurned(q, turned_keys_, s_.D, b, to);
   }
-  void SetWeightGradients(const Rows& grad, const Block& b, float* to) const {
+  void SetWeightGradients(const BFloat16Rows& grad, const Block& b, float* to) const {
     AddTurned(grad, turned_values_, s_.E, b, to);
   }
 
@@ -72,7 +58,7 @@ class PairedGradient {
     SplitBF16(scores, b.rows * b.keys, high_, low_);
   }
   // to[keys, width] += scores^T x[rows, width].
-  void AddToKeys(const Rows& x, int64_t width, const Block& b, float* to) const {
+  void AddToKeys(const BFloat16Rows& x, int64_t width, const Block& b, float* to) const {
     MakePanels(x.data, x.step, b.rows, width, queries_);
     const int64_t step = PanelStep(b.rows);
     for (const uint16_t* part : {high_, low_}) {
@@ -93,13 +79,7 @@ class PairedGradient {
   }
 
  private:
-  uint16_t* Take(int64_t count) {
-    uint16_t* at = memory_ ? memory_ + used_ : nullptr;
-    used_ += (count + 31) / 32 * 32;
-    return at;
-  }
-
-  void AddTurned(const Rows& x, const uint16_t* panels, int64_t width, const Block& b,
+  void AddTurned(const BFloat16Rows& x, const uint16_t* panels, int64_t width, const Block& b,
                  float* to) const {
     const int64_t step = PanelStep(width);
     AddPanels({x.data, x.step, 2}, panels + b.first / kPanelColumns * step, step, b.rows, b.keys,
@@ -107,8 +87,6 @@ class PairedGradient {
   }
 
   Sizes s_;
-  uint16_t* memory_;
-  int64_t used_ = 0;
   uint16_t *turned_keys_, *turned_values_, *keys_, *clean_;  // of the group
   uint16_t *high_, *low_, *seen_, *queries_;                 // of a block
 };

@@ -4,30 +4,5 @@
 They stand in anyop.torch.layers, for anyop.torch may not import what users import by itself.
 """
 
-from anyop.torch.layers import (
-    GELU,
-    Attention,
-    Embedding,
-    LayerNorm,
-    Linear,
-    LogSoftmax,
-    ReLU,
-    RMSNorm,
-    SiLU,
-    SiluAndMul,
-    Softmax,
-)
-
-__all__ = [
-    "GELU",
-    "Attention",
-    "Embedding",
-    "LayerNorm",
-    "Linear",
-    "LogSoftmax",
-    "RMSNorm",
-    "ReLU",
-    "SiLU",
-    "SiluAndMul",
-    "Softmax",
-]
+from anyop.torch.layers import *  # noqa: F403
+from anyop.torch.layers import __all__ as __all__
