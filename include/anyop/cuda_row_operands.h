@@ -38,15 +38,6 @@ struct RowsAt<false> {
     return true;
   }
   __device__ AnyopDtype dtype() const { return kAnyopNoDtype; }
-  // row.Write of it; other results of an operator may have a Write of their own.
-  template <typename Row, typename F, typename... Held>
-  __device__ void Write(const Row& row, const F& f, const Held&... held) const {
-    row.Write(*this, f, held...);
-  }
-  template <typename Row, typename W, typename F, typename... Held>
-  __device__ void WriteTimes(const Row& row, W times, const F& f, const Held&... held) const {
-    row.Write(*this, [=](auto... v) { return f(v...) * times; }, held...);
-  }
 };
 
 template <>
@@ -66,14 +57,6 @@ struct RowsAt<true> {
     return kind == kDtypeOf<T>;
   }
   __device__ AnyopDtype dtype() const { return kind; }
-  template <typename Row, typename F, typename... Held>
-  __device__ void Write(const Row& row, const F& f, const Held&... held) const {
-    row.Write(*this, f, held...);
-  }
-  template <typename Row, typename W, typename F, typename... Held>
-  __device__ void WriteTimes(const Row& row, W times, const F& f, const Held&... held) const {
-    row.Write(*this, [=](auto... v) { return f(v...) * times; }, held...);
-  }
 };
 
 // NULL: an operand that is not there.

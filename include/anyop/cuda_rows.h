@@ -89,6 +89,17 @@ class RowTeam {
   __device__ W Greatest(W v) {
     return Join(v, static_cast<W>(-INFINITY), [](W a, W b) { return fmax(a, b); });
   }
+  // Of the first `lanes` threads (a power of two up to 32) of each such run in the warp.
+  template <typename F>
+  __device__ W JoinLanes(W v, int lanes, const F& join) const {
+    if (lanes == 32) {
+#pragma unroll
+      for (int step = 16; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
+      return v;
+    }
+    for (int step = lanes / 2; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
+    return v;
+  }
   // By any join of two; `none` is what changes nothing.
   template <typename F>
   __device__ W Join(W v, W none, const F& join) {
@@ -120,19 +131,24 @@ class RowTeam {
     for (int i = 0; i < kCount; ++i) *values[i] = Collect(W(0), i, add);
     turn_ ^= 1;
   }
+  // A sum, and a join of two as above.
+  template <typename F>
+  __device__ void TotalAnd(W& sum, W& other, W none, const F& join) {
+    const auto add = [](W a, W b) { return a + b; };
+    if (InWarp()) {
+      sum = JoinLanes(sum, lanes_, add);
+      other = JoinLanes(other, lanes_, join);
+      return;
+    }
+    Publish(sum, 0, add);
+    Publish(other, 1, join);
+    __syncthreads();
+    sum = Collect(W(0), 0, add);
+    other = Collect(none, 1, join);
+    turn_ ^= 1;
+  }
 
  protected:
-  // Of the first `lanes` threads (a power of two up to 32) of each such run in the warp.
-  template <typename F>
-  __device__ W JoinLanes(W v, int lanes, const F& join) const {
-    if (lanes == 32) {
-#pragma unroll
-      for (int step = 16; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
-      return v;
-    }
-    for (int step = lanes / 2; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
-    return v;
-  }
   __device__ bool InWarp() const { return lanes_ <= 32; }
   __device__ int lane() const {
     const int thread = static_cast<int>(threadIdx.x);

@@ -9,6 +9,39 @@
 namespace anyop::cuda {
 namespace {
 
+// norm_rows.h's Norm around 0, whose result is quantised: where the threads of a row find its
+// greatest, they find it beside the sum of squares.
+template <typename T, typename TW, bool kAdds, bool kAny>
+struct NormQuant {
+  static constexpr int kHeld = kAdds ? 2 : 1, kVectors = kAdds ? 2 : 4;
+  static constexpr bool kKeepsValues = true;
+  RowsAt<kAny> x, residual, sum;
+  QuantizedRows<kAny> out;
+  ColumnsAt<TW, kAny> weight;
+  float eps, inverse_D;
+
+  template <typename Row>
+  __device__ void operator()(Row& row) const {
+    if constexpr (kAdds) {
+      const auto first = row.Read(x), second = row.Read(residual);
+      Scale(row, row.WriteAndHold(sum, [](float v, float r) { return v + r; }, first, second));
+    } else {
+      Scale(row, row.Read(x));
+    }
+  }
+
+ private:
+  template <typename Row, typename Held>
+  __device__ void Scale(Row& row, const Held& v) const {
+    const auto w = row.Columns(weight);
+    const auto product = [](float v, float w) { return v * w; };
+    const auto square = [](float sum, float v) { return MulAdd(v, v, sum); };
+    float squares;
+    const auto known = out.SumAndValues(row, &squares, square, product, v, w);
+    out.WriteTimes(row, ReciprocalRoot(MulAdd(squares, inverse_D, eps)), known, product, v, w);
+  }
+};
+
 // residual, sum: NULL where the operator has none.
 template <bool kAdds, typename Args>
 int32_t RunNormQuant(const Args* args, AnyopCall* call, const AnyopTensor* residual,
@@ -22,15 +55,12 @@ int32_t RunNormQuant(const Args* args, AnyopCall* call, const AnyopTensor* resid
     using TW = decltype(weight_zero);
     const RowsFit fit = FitRows<T>(shape, {args->x, residual}, {sum}, {args->weight});
     return RunQuantized<T, true>(call, shape, fit, to(std::true_type()), [&](auto any) {
-      return Norm<T, TW, false, kAdds, any, QuantizedRows<any>>{
+      return NormQuant<T, TW, kAdds, any>{
           PlaceRows<any>(args->x),
           PlaceRows<any>(residual),
           PlaceRows<any>(sum),
           to(any),
           PlaceColumns<TW, any>(args->weight, args->weight_offset, 1),
-          {nullptr, 0},
-          nullptr,
-          nullptr,
           EpsilonOf<T>(args->eps),
           1 / static_cast<float>(args->D)};
     });

@@ -9,13 +9,12 @@ namespace anyop::cuda {
 namespace {
 
 // kCenter: around the mean, as layer_norm does. kAdds: of the sum with a residual, which is
-// written. Out: rows, or what quantises them.
-template <typename T, typename TW, bool kCenter, bool kAdds, bool kAny, typename Out = RowsAt<kAny>>
+// written.
+template <typename T, typename TW, bool kCenter, bool kAdds, bool kAny>
 struct Norm {
   using W = Wide<T>;
   static constexpr int kHeld = kAdds ? 2 : 1, kVectors = kAdds ? 2 : 4;
-  RowsAt<kAny> x, residual, sum;
-  Out out;
+  RowsAt<kAny> x, residual, sum, out;
   ColumnsAt<TW, kAny> weight;
   ColumnsAt<TW, kAny, false> bias;
   float *mean, *rstd;  // of each row; NULL where nobody asks
@@ -44,9 +43,9 @@ struct Norm {
     if (rstd && row.IsFirst()) rstd[row.index()] = static_cast<float>(scale);
     if constexpr (kCenter) {
       const auto result = [=](W v, W w, W b) { return MulAdd((v - middle) * scale, w, b); };
-      out.Write(row, result, v, w, row.Columns(bias));
+      row.Write(out, result, v, w, row.Columns(bias));
     } else {
-      out.WriteTimes(row, scale, [](W v, W w) { return v * w; }, v, w);
+      row.Write(out, [=](W v, W w) { return v * w * scale; }, v, w);
     }
   }
 };

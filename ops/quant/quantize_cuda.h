@@ -91,6 +91,7 @@ class ValuesRow : public RegisterRow<T, kVectors> {
   using Base = RegisterRow<T, kVectors>;
   static constexpr int kPer = Base::kPer, kCount = kVectors;
   struct Values {
+    static constexpr int kCount = kVectors;
     float at[kVectors][kPer];
   };
 
@@ -133,10 +134,11 @@ template <typename Base, Scales kOf>
 struct ScaledRow : Base {
   static constexpr Scales kScales = kOf;
   using Base::Base;
-  // Registers for rows on their way are worth more than those for weights.
+  // Registers for values are worth more than those for weights.
   template <typename ColumnsType>
-  __device__ LateColumns<ColumnsType> Columns(const ColumnsType& from) const {
-    return {from};
+  __device__ auto Columns(const ColumnsType& from) const {
+    if constexpr (kOf == Scales::kOfRow) return Base::Columns(from);
+    if constexpr (kOf != Scales::kOfRow) return LateColumns<ColumnsType>{from};
   }
 };
 template <typename Row, typename = void>
@@ -147,6 +149,15 @@ template <typename Row, typename = void>
 constexpr bool kMakesValues = false;
 template <typename Row>
 constexpr bool kMakesValues<Row, std::void_t<typename Row::Values>> = true;
+
+// What a row's threads have found before they write it.
+template <typename Values, Scales kOfWhat>
+struct KnownValues {
+  static constexpr Scales kOf = kOfWhat;
+  Values values;
+  float most[Values::kCount];  // of each vector's group; [0]: of the row
+};
+struct NothingKnown {};
 
 // The results, instead of rows. kAny: as of RowsAt; else aligned to 8 bytes.
 template <bool kAny>
@@ -182,11 +193,43 @@ struct QuantizedRows {
   // Quantises f(elements...).
   template <typename Row, typename F, typename... Held>
   __device__ void Write(Row& row, const F& f, const Held&... held) const {
-    WriteTimes(row, 1, f, held...);
+    if constexpr (kMakesValues<Row>) {
+      auto known = ValuesOf(row, f, held...);
+      if constexpr (known.kOf == Scales::kOfRow)
+        known.most[0] = row.Join(known.most[0], 0.0f, GreaterMagnitude());
+      WriteTimes(row, 1, known, f, held...);
+    } else {
+      WriteTimes(row, 1, NothingKnown(), f, held...);
+    }
   }
-  // Quantises f(elements...) * times.
-  template <typename Row, typename F, typename... Held>
-  __device__ void WriteTimes(Row& row, float times, const F& f, const Held&... held) const {
+  // The sum over the row of add(sum, v), and with it, where they are kept, f(v, w) and the greatest
+  // of them: the threads meet once.
+  template <typename Row, typename Add, typename F, typename V, typename W>
+  __device__ auto SumAndValues(Row& row, float* sum, const Add& add, const F& f, const V& v,
+                               const W& w) const {
+    if constexpr (kMakesValues<Row>) {
+      float all = 0;
+      const auto made = [&](float v, float w) {
+        all = add(all, v);
+        return f(v, w);
+      };
+      auto known = ValuesOf(row, made, v, w);
+      if constexpr (known.kOf == Scales::kOfRow) {
+        row.TotalAnd(all, known.most[0], 0.0f, GreaterMagnitude());
+      } else {
+        all = row.Total(all);
+      }
+      *sum = all;
+      return known;
+    } else {
+      *sum = row.Sum(add, v);
+      return NothingKnown();
+    }
+  }
+  // Quantises f(elements...) * times; `known`: of SumAndValues.
+  template <typename Row, typename Known, typename F, typename... Held>
+  __device__ void WriteTimes(Row& row, float times, const Known& known, const F& f,
+                             const Held&... held) const {
     const GreaterMagnitude greater;
     const int64_t index = row.index() < rows ? row.index() : 0;  // behind them nothing is written
     auto* to = reinterpret_cast<uint8_t*>(out.At(index));
@@ -207,32 +250,19 @@ struct QuantizedRows {
       return finds ? scale.factor * times : scale.factor;
     };
     const auto factor_of_row = [&](float most) {
-      if (finds) most = row.Join(most, 0.0f, greater);
+      if (finds && !kMakesValues<Row>) most = row.Join(most, 0.0f, greater);
       const Scale scale = scale_of(0, most);
       if (found && row.IsFirst()) *found = scale.value;
       return finds ? scale.factor * times : scale.factor;
     };
     if constexpr (kMakesValues<Row>) {
-      const auto y = row.Make(f, held...);
-      const auto most_of = [&](float most, int i) {
-#pragma unroll
-        for (int k = 0; k < Row::kPer; ++k) most = greater(most, y.at[i][k]);
-        return most;
-      };
-      float most = 0, factor = 0;
-      if (whole) {
-#pragma unroll
-        for (int i = 0; finds && i < Row::kCount; ++i) most = most_of(most, i);
-        factor = factor_of_row(most);
-      }
+      float factor = whole ? factor_of_row(known.most[0]) : 0;
 #pragma unroll
       for (int i = 0; i < Row::kCount; ++i) {
-        if (finds && !whole)
-          most = row.JoinGroup(most_of(0, i), static_cast<int>(group) / Row::kPer, greater);
         const int64_t d = row.ColumnOf(i);
         if (!row.Has(i)) continue;
-        if (!whole) factor = factor_at(static_cast<Column>(d), most);
-        Store<Row::kPer>(to + d, factor, y.at[i]);
+        if (!whole) factor = factor_at(static_cast<Column>(d), known.most[i]);
+        Store<Row::kPer>(to + d, factor, known.values.at[i]);
       }
     } else {
       const auto put = [&](int64_t d, float factor, const auto&... v) {
@@ -266,6 +296,21 @@ struct QuantizedRows {
 
  private:
   using Column = typename std::conditional<kAny, int64_t, int>::type;
+  // f(elements...), and the greatest that this thread has of the row, or that groups have.
+  template <typename Row, typename F, typename... Held>
+  __device__ auto ValuesOf(Row& row, const F& f, const Held&... held) const {
+    KnownValues<typename Row::Values, kScalesOf<Row>> known{row.Make(f, held...), {}};
+    const GreaterMagnitude greater;
+    const int lanes = static_cast<int>(group) / Row::kPer;
+#pragma unroll
+    for (int i = 0; i < Row::kCount; ++i) {
+      float& most = known.most[known.kOf == Scales::kOfRow ? 0 : i];
+#pragma unroll
+      for (int k = 0; k < Row::kPer; ++k) most = greater(most, known.values.at[i][k]);
+      if (known.kOf == Scales::kOfGroups) most = row.JoinGroup(most, lanes, greater);
+    }
+    return known;
+  }
   __device__ Column GroupOf(Column d) const {
     if (kAny && D >= INT64_C(0x7fffffff)) return d / static_cast<Column>(group);
     return static_cast<Column>(of_group.Divide(static_cast<uint32_t>(d)));
@@ -316,8 +361,8 @@ constexpr int ValuesBlocks(int of_thread) { return of_thread == 1 ? 8 : of_threa
 template <typename T, int kVectors, Scales kScales, typename Op>
 __global__ void __launch_bounds__(ValuesThreads(kVectors), ValuesBlocks(kVectors))
     RunValues(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes) {
-  using Row =
-      std::conditional_t<kKeepsValues<Op>, ValuesRow<T, kVectors>, RegisterRow<T, kVectors>>;
+  using Row = std::conditional_t<kKeepsValues<Op> && kScales != Scales::kGiven,
+                                 ValuesRow<T, kVectors>, RegisterRow<T, kVectors>>;
   WalkRows<ScaledRow<Row, kScales>>(op, rows, D, lanes, blockIdx.x, gridDim.x);
 }
 
