@@ -230,7 +230,7 @@ template <int kIn, int kOut>
 struct PlaneOperands {
   char* data[kIn + kOut];
   int32_t of_row[kIn + kOut], of_item[kIn + kOut];  // steps, in bytes
-  bool repeats[kIn], fits;
+  bool repeats[kIn], some_repeats = false, fits;
   uint32_t items;
   Divisor row;
 
@@ -245,6 +245,7 @@ struct PlaneOperands {
       of_row[o] = static_cast<int32_t>(bytes);
       of_item[o] = p.repeats[o] ? 0 : 16;
       if (o < kIn) repeats[o] = p.repeats[o];
+      some_repeats = some_repeats || p.repeats[o];
     }
   }
   __device__ char* At(int o, uint32_t row_at, uint32_t at) const {
@@ -260,10 +261,15 @@ __global__ void __launch_bounds__(kMapThreads)
   const uint32_t row = p.row.Divide(item), at = item - row * p.row.value;
   uint4 bits[kIn], out[kOut];
   Item<T> in[kIn];
+  if (p.some_repeats) {
 #pragma unroll
-  for (int o = 0; o < kIn; ++o) bits[o] = LoadItem<T>(p.At(o, row, at), p.repeats[o]);
+    for (int o = 0; o < kIn; ++o) bits[o] = LoadItem<T>(p.At(o, row, at), p.repeats[o]);
 #pragma unroll
-  for (int o = 0; o < kIn; ++o) in[o] = Repeated<T>(bits[o], p.repeats[o]);
+    for (int o = 0; o < kIn; ++o) in[o] = Repeated<T>(bits[o], p.repeats[o]);
+  } else {
+#pragma unroll
+    for (int o = 0; o < kIn; ++o) in[o] = *reinterpret_cast<const Item<T>*>(p.At(o, row, at));
+  }
   MapItem<T>(f, in, out);
 #pragma unroll
   for (int o = 0; o < kOut; ++o) *reinterpret_cast<uint4*>(p.At(kIn + o, row, at)) = out[o];
