@@ -126,6 +126,32 @@ __global__ __launch_bounds__(kAppendThreads) void Append(const __grid_constant__
   }
 }
 
+// Rows that stay as they are, in pieces of 16 bytes; all steps are in bytes.
+__global__ __launch_bounds__(kAppendThreads) void Copy(const __grid_constant__ AppendView p) {
+  if (p.slots.First() >= p.slots.T) return;
+  const int64_t per_head = p.keys.pieces + p.values.pieces, work = p.G * per_head;
+  for (int64_t i = threadIdx.x; i < work; i += blockDim.x) {
+    const int64_t g = Divide(i, per_head);
+    int64_t piece = i - g * per_head;
+    const bool is_key = piece < p.keys.pieces;
+    const AppendHalf& half = is_key ? p.keys : p.values;
+    if (!is_key) piece -= p.keys.pieces;
+    const char* from = static_cast<const char*>(half.rows) + g * half.head_step + piece * 16;
+    char* to = static_cast<char*>(half.cache) + g * half.cache_head_step + piece * 16;
+    uint4 bits[kTokens];
+#pragma unroll
+    for (int n = 0; n < kTokens; ++n)
+      bits[n] = *reinterpret_cast<const uint4*>(from + p.slots.TokenOf(n) * half.token_step);
+#pragma unroll
+    for (int n = 0; n < kTokens; ++n) {
+      const int64_t slot = p.slots.Of(n);
+      if (slot == Slots::kNone) continue;
+      *reinterpret_cast<uint4*>(to + p.slots.RowOf(slot, half.page_step, half.place_step)) =
+          bits[n];
+    }
+  }
+}
+
 bool AllMultiples(const AnyopTensor& x, int64_t per) {
   bool whole = x.shape[x.ndim - 1] % per == 0;
   for (int d = 0; d + 1 < x.ndim; ++d) whole &= x.strides[d] % per == 0 || x.shape[d] <= 1;
@@ -149,6 +175,13 @@ AppendHalf HalfOf(const AnyopTensor& cache, const AnyopTensor& rows, const Anyop
           AllMultiples(cache, per)};
 }
 
+AppendHalf InBytes(AppendHalf half, int64_t size) {
+  for (int64_t* step : {&half.page_step, &half.place_step, &half.cache_head_step, &half.token_step,
+                        &half.head_step})
+    *step *= size;
+  return half;
+}
+
 template <typename From, int kPer>
 int32_t RunPieces(const AppendKvArgs& args, AnyopCall* call) {
   const AppendView view = {HalfOf(*args.k_cache, *args.k, args.k_scale, kPer),
@@ -156,6 +189,14 @@ int32_t RunPieces(const AppendKvArgs& args, AnyopCall* call) {
                            args.G, AnyopDtypeOf(args.k_cache)};
   const int64_t work = args.G * (view.keys.pieces + view.values.pieces);
   if (args.T == 0 || work == 0 || view.slots.places == 0) return kAnyopOk;
+  const auto copies = [&](const AppendHalf& half) {
+    return !half.scale && half.read_aligned && half.write_aligned;
+  };
+  if (kPer > 1 && view.to == AnyopDtypeOf(args.k) && copies(view.keys) && copies(view.values)) {
+    const AppendView bytes = {InBytes(view.keys, sizeof(From)), InBytes(view.values, sizeof(From)),
+                              view.slots, view.G, view.to};
+    return LaunchOfTokens(view.slots, work, kAppendThreads).Run(call, Copy, bytes);
+  }
   return LaunchOfTokens(view.slots, work, kAppendThreads).Run(call, Append<From, kPer>, view);
 }
 

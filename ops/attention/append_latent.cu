@@ -53,36 +53,48 @@ __global__ __launch_bounds__(kLatentThreads) void AppendLatent(
   }
 }
 
-template <typename From>
+// kCount elements, at once where all rows are multiples of their bytes.
+template <int kCount, bool kWhole, typename From>
+__device__ void ReadSome(const From* from, float (&numbers)[kCount]) {
+  Vector<From, kCount> some;
+  if constexpr (kWhole) some = *reinterpret_cast<const Vector<From, kCount>*>(from);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) numbers[i] = Widen(kWhole ? some.at[i] : from[i]);
+}
+template <bool kWhole>
+__device__ void WriteWord(uint8_t* to, uint32_t word) {
+  if constexpr (kWhole) {
+    *reinterpret_cast<uint32_t*>(to) = word;
+  } else {
+    for (int i = 0; i < 4; ++i) to[i] = static_cast<uint8_t>(word >> 8 * i);
+  }
+}
+
+// A thread has four numbers of a token, a warp a scale.
+template <typename From, bool kWhole>
 __global__ __launch_bounds__(128) void AppendLatentBytes(const __grid_constant__ LatentView p) {
   if (p.slots.First() >= p.slots.T) return;
   const int64_t t = p.slots.First(), slot = p.slots.Of(0);
   if (slot == Slots::kNone) return;
   const int g = static_cast<int>(threadIdx.x) / 32, lane = threadIdx.x % 32;
   const int first = g * kLatentGroup + 4 * lane;
-  const From* latent = static_cast<const From*>(p.latent) + t * p.latent_step + first;
-  float numbers[4];
+  float numbers[4], key[2] = {};
+  ReadSome<4, kWhole>(static_cast<const From*>(p.latent) + t * p.latent_step + first, numbers);
+  if (g == 0)
+    ReadSome<2, kWhole>(static_cast<const From*>(p.rope) + t * p.rope_step + 2 * lane, key);
   unsigned most = 0;  // of magnitudes, by bits: NaN is the greatest
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    numbers[i] = Widen(latent[i]);
-    most = std::max(most, __float_as_uint(numbers[i]) & 0x7fffffffu);
-  }
+  for (const float v : numbers) most = std::max(most, __float_as_uint(v) & 0x7fffffffu);
+#pragma unroll
   for (int by = 16; by > 0; by /= 2) most = std::max(most, __shfl_xor_sync(~0u, most, by));
   const Scale scale = Scale::Of(__uint_as_float(most), kGreatestE4M3, 1 / kGreatestE4M3);
   uint8_t* to = static_cast<uint8_t*>(p.cache) + p.RowOf(slot);
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    to[first + i] = static_cast<uint8_t>(ToE4M3(numbers[i] * scale.factor));
-  if (lane < 4)
-    to[kLatentScalesAt + 4 * g + lane] =
-        static_cast<uint8_t>(__float_as_uint(scale.value) >> 8 * lane);
-  if (threadIdx.x >= 64) return;
-  const auto* rope = static_cast<const From*>(p.rope) + t * p.rope_step;
-  // Two at once: ptxas 13.0 takes a byte of one bfloat16 for a conversion (F2I.U8.F16).
-  const uint32_t key = NarrowTwo(__nv_bfloat16(), Widen(rope[threadIdx.x]), 0);
-  uint8_t* at = to + kLatentKeyAt + 2 * threadIdx.x;
-  at[0] = static_cast<uint8_t>(key), at[1] = static_cast<uint8_t>(key >> 8);
+  const float f = scale.factor;
+  WriteWord<kWhole>(to + first,
+                    FourE4M3(numbers[0] * f, numbers[1] * f, numbers[2] * f, numbers[3] * f));
+  if (lane == 0) WriteWord<kWhole>(to + kLatentScalesAt + 4 * g, __float_as_uint(scale.value));
+  if (g == 0)
+    WriteWord<kWhole>(to + kLatentKeyAt + 4 * lane, NarrowTwo(__nv_bfloat16(), key[0], key[1]));
 }
 
 template <typename Args>
@@ -136,6 +148,15 @@ extern "C" int32_t anyop_append_latent_fp8_cuda(const AppendLatentFp8Args* args,
   if (args->T == 0 || p.slots.places == 0) return kAnyopOk;
   p.slots.each = 1;
   return WithLatentType(AnyopDtypeOf(args->latent), [&](auto from) {
-    return LaunchOfTokens(p.slots, 128, 128).Run(call, AppendLatentBytes<decltype(from)>, p);
+    using From = decltype(from);
+    const auto whole = [](const void* data, int64_t step, int64_t per, uintptr_t bytes) {
+      return step % per == 0 && IsAligned(static_cast<const char*>(data), bytes);
+    };
+    const Launch launch = LaunchOfTokens(p.slots, 128, 128);
+    if (whole(p.cache, p.page_step, 4, 4) && p.place_step % 4 == 0 &&
+        whole(p.latent, p.latent_step, 4, 4 * sizeof(From)) &&
+        whole(p.rope, p.rope_step, 2, 2 * sizeof(From)))
+      return launch.Run(call, AppendLatentBytes<From, true>, p);
+    return launch.Run(call, AppendLatentBytes<From, false>, p);
   });
 }

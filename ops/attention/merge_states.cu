@@ -25,10 +25,27 @@ struct Parts {
   bool aligned;
 };
 
+// A piece as it lies in memory: what waits takes half of the registers of numbers.
+template <typename T, int kPer>
+using Bits = std::conditional_t<kPer == 1, T, uint4>;
+template <int kPer, typename T>
+__device__ Bits<T, kPer> ReadBits(const T* from, bool aligned) {
+  if constexpr (kPer == 1) return *from;
+  if constexpr (kPer > 1) return LoadAt(from, aligned);
+}
+template <typename T, int kPer>
+__device__ Piece<Wide<T>, kPer> WidenBits(const Bits<T, kPer>& bits) {
+  if constexpr (kPer == 1) {
+    return {{Widen(bits)}};
+  } else {
+    const Unpacked<T> wide = Unpack<T>(bits);
+    return reinterpret_cast<const Piece<Wide<T>, kPer>&>(wide);
+  }
+}
+
 // A thread has kPieces pieces of a row, p.pieces apart, so that neighbours read side by side.
 template <typename T, int kPer, int kPieces, int kParts>
-__global__ __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 3) void Merge(
-    const __grid_constant__ Parts<kParts> p) {
+__global__ __launch_bounds__(kThreads, 4) void Merge(const __grid_constant__ Parts<kParts> p) {
   using W = Wide<T>;
   constexpr int kAtOnce = 4 / kPieces;  // parts that are read at once
   const int64_t step = int64_t{gridDim.x} * kThreads;
@@ -37,7 +54,7 @@ __global__ __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 3) void Merge(
     const int64_t row =
         i <= UINT32_MAX ? static_cast<uint32_t>(i) / static_cast<uint32_t>(p.pieces) : i / p.pieces;
     const int64_t piece = i - row * p.pieces, at = row * p.E + piece * kPer;
-    Piece<W, kPer> parts[kAtOnce][kPieces] = {};  // the first ones before their weights are known
+    Bits<T, kPer> parts[kAtOnce][kPieces] = {};  // the first ones before their weights are known
     W lses[kAtOnce];
     const auto read_lses = [&](int from) {
 #pragma unroll
@@ -50,7 +67,7 @@ __global__ __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 3) void Merge(
 #pragma unroll
         for (int m = 0; m < kPieces; ++m)
           if (p.E > 0 && from + n < p.count)
-            parts[n][m] = ReadPiece<kPer>(
+            parts[n][m] = ReadBits<kPer>(
                 static_cast<const T*>(p.outs[from + n]) + at + m * p.pieces * kPer, p.aligned);
     };
     W most = -W(INFINITY), total = 0;
@@ -70,10 +87,11 @@ __global__ __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 3) void Merge(
         const W weight = Exponential(lses[n] - most);
         total += weight;
 #pragma unroll
-        for (int m = 0; m < kPieces; ++m)
+        for (int m = 0; m < kPieces; ++m) {
+          const Piece<W, kPer> part = WidenBits<T, kPer>(parts[n][m]);
 #pragma unroll
-          for (int k = 0; k < kPer; ++k)
-            sums[m].at[k] = MulAdd(weight, parts[n][m][k], sums[m].at[k]);
+          for (int k = 0; k < kPer; ++k) sums[m].at[k] = MulAdd(weight, part[k], sums[m].at[k]);
+        }
       }
     }
     const W share = most == -W(INFINITY) && total == 0 ? W(0) : 1 / total;
