@@ -42,6 +42,8 @@ def cases_of(subject: Subject, caller: Caller | None = None) -> list[Case]:
         for choice in testing.dtype_choices(subject.metadata)
         if caller is None or all(caller.has_dtype(name) for name in choice.names.values() if name)
     ]
+    if not choices:
+        pytest.skip(f"{caller.name} has no dtypes of {subject.name}")
     found: dict[Any, Case] = {}
     for case in testing.good_cases(subject, choices[0]):
         found.setdefault(case.what, case)
@@ -69,6 +71,20 @@ def arguments_of(subject: Subject, case: Case) -> dict[str, Any]:
     """Arrays one behind the other, as other frameworks hold them."""
     given = testing.build(subject, case).arguments
     return {k: np.array(v, order="C") if isinstance(v, np.ndarray) else v for k, v in given.items()}
+
+
+def flat(values: Any) -> list[np.ndarray]:
+    """The arrays among them, also those of lists."""
+    found = []
+    for value in values:
+        found += (
+            flat(value)
+            if isinstance(value, list)
+            else [value]
+            if isinstance(value, np.ndarray)
+            else []
+        )
+    return found
 
 
 def listed(results: Any) -> list[Any]:
@@ -129,7 +145,7 @@ def test_jax_compiled(name):
     def run(subject, jax, caller, device):
         cases = cases_of(subject, caller)
         given = [arguments_of(subject, case) for case in cases]
-        arrays = [{k: v for k, v in one.items() if isinstance(v, np.ndarray)} for one in given]
+        arrays = [{k: v for k, v in one.items() if flat([v])} for one in given]
 
         def program(every):
             return [
@@ -210,8 +226,10 @@ def function_in_cpp(subject: Subject, case: Case) -> str:
         if param["kind"] != "Tensor":
             words.append(value_in_cpp(param, given.get(name, param["default"])))
         elif name in given:
-            words.append(view_in_cpp(at, case.choice.names[name], given[name].shape))
-            at += 1
+            arrays, dtype = flat([given[name]]), case.choice.names[name]
+            views = [view_in_cpp(at + n, dtype, array.shape) for n, array in enumerate(arrays)]
+            words.append(f"{{{', '.join(views)}}}" if param["list"] else views[0])
+            at += len(arrays)
         else:
             words.append("Tensor()")
     dtypes = result_dtypes(subject.metadata, case.names)
@@ -229,7 +247,8 @@ def function_in_cpp(subject: Subject, case: Case) -> str:
 def long_case(subject: Subject) -> Case:
     choice = testing.dtype_choices(subject.metadata)[0]
     cases = [row_case(subject, choice, columns, 40) for columns in (1000, 64)]
-    return next(c for c in cases if c and largest(subject, c.point) <= MOST)
+    fitting = [case for case in cases if case and largest(subject, case.point) <= MOST]
+    return fitting[0] if fitting else testing.Good(subject, choice).case
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +274,7 @@ def test_typed_cpp_functions(name, program):
     subject = SUBJECTS[name]
     case = long_case(subject)
     given, memory = arguments_of(subject, case), DeviceMemory(DEVICE)
-    values = [memory.there(v) for v in given.values() if isinstance(v, np.ndarray)]
+    values = [memory.there(array) for array in flat(given.values())]
     dtypes = result_dtypes(subject.metadata, case.names)
     results = {
         name: torch.empty(shape, dtype=getattr(torch, dtypes[name][0]), device=DEVICE)
@@ -263,7 +282,7 @@ def test_typed_cpp_functions(name, program):
     }
     late = [torch.zeros_like(value) for value in values]
     data = (ctypes.c_void_p * 32)(*(t.data_ptr() for t in [*late, *results.values()]))
-    expected = expected_of(subject, given)  # loads the kernel, too
+    expected = expected_of(subject, given) if results else []
 
     def clear() -> None:
         for tensor in [*late, *results.values()]:

@@ -42,10 +42,14 @@ def test_tensors_of_two_kinds_of_device_are_refused():
 
 
 def test_an_operator_without_a_cuda_kernel_runs_another_backend():
-    x, weight = torch.randn(3, 4, device="cuda"), torch.randn(5, 4, device="cuda")
-    found = anyop.explain("linear", x, weight)
-    assert found.chosen in ("triton", "aten") and found.fallback
-    torch.testing.assert_close(anyop.linear(x, weight), x @ weight.T)
+    x = torch.randn(2, 5, 5, 3, device="cuda", dtype=torch.float64)
+    weight = torch.randn(4, 3, 3, 3, device="cuda", dtype=torch.float64)
+    found = anyop.explain("conv_bias_act", x, weight)
+    assert found.chosen == "aten" and found.fallback
+    expected = (
+        torch.conv2d(x.permute(0, 3, 1, 2), weight.permute(0, 3, 1, 2)).permute(0, 2, 3, 1).relu()
+    )
+    torch.testing.assert_close(anyop.conv_bias_act(x, weight), expected)
 
 
 def test_bad_arguments_are_refused_as_on_the_cpu():

@@ -31,9 +31,8 @@ def test_a_recorded_workload_is_tuned_on_the_device(tmp_path):
     path = str(tmp_path / "routes.txt")
     found = tune.tune(kinds, tune.Settings(path, ("cuda", "aten"), 0.05), said.append)
     notes = [event["note"] for event in said if "note" in event]
-    assert all("is faster among all calls" in note for note in notes), (
-        notes
-    )  # only what a busy machine may cause
+    busy = ("is faster among all calls", "others run on this machine")
+    assert all(any(text in note for text in busy) for note in notes), notes
     (norm,) = found.measured["rms_norm", "cuda"]
     assert {c.name for c in norm.right} == {"cuda", "aten"} and norm.kind.count == 3
     assert found.totals["tuned"] <= 1.1 * found.totals["aten"]

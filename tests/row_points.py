@@ -22,8 +22,19 @@ def columns_of(symbols: dict[str, Any]) -> str | None:
     return "D" if "D" in letters else letters[-1] if letters else None
 
 
+def is_counted(subject: Subject) -> bool:
+    """Whether its columns number places that are all different, as slots of a cache: their range has no more."""
+    distinct = (subject.metadata["test"] or {}).get("distinct", ())
+    letter = columns_of(subject.metadata["symbols"])
+    return any(
+        letter in letters_of(p["shape"]["before"]) for p in subject.tensors if p["name"] in distinct
+    )
+
+
 def row_point(subject: Subject, columns: int, rows: int, turned: bool = False) -> Point | None:
     """Sizes with these rows; turned: dim=0, for operators that take a dim. None where conditions forbid them."""
+    if is_counted(subject):
+        return None
     drawer = Drawer(subject.metadata)
     symbols, letter = drawer.symbols, columns_of(drawer.symbols)
     letters = {letter: columns} if letter else {}
@@ -81,7 +92,8 @@ def is_of_any_length(subject: Subject) -> bool:
     letter, symbols = columns_of(subject.metadata["symbols"]), subject.metadata["symbols"]
     kernels = [k for k in subject.metadata["kernels"] if k["backend"] == "cuda"]
     bounds = [kernel["when"] or "" for kernel in kernels]
-    return not symbols["texts"] and not any(f"{letter}<=" in when for when in bounds)
+    bound = any(f"{letter}<=" in when for when in bounds)
+    return not symbols["texts"] and not bound and not is_counted(subject)
 
 
 def is_by_rows(subject: Subject) -> bool:
