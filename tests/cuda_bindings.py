@@ -247,7 +247,11 @@ def function_in_cpp(subject: Subject, case: Case) -> str:
 def long_case(subject: Subject) -> Case:
     choice = testing.dtype_choices(subject.metadata)[0]
     cases = [row_case(subject, choice, columns, 40) for columns in (1000, 64)]
-    fitting = [case for case in cases if case and largest(subject, case.point) <= MOST]
+    fitting = [
+        case
+        for case in cases
+        if case and largest(subject, case.point) <= MOST and is_served(subject, case)
+    ]
     return fitting[0] if fitting else testing.Good(subject, choice).case
 
 

@@ -70,31 +70,39 @@ __device__ void WriteWord(uint8_t* to, uint32_t word) {
   }
 }
 
-// A thread has four numbers of a token, a warp a scale.
+// A thread has four numbers of each token, a warp a scale.
 template <typename From, bool kWhole>
 __global__ __launch_bounds__(128) void AppendLatentBytes(const __grid_constant__ LatentView p) {
   if (p.slots.First() >= p.slots.T) return;
-  const int64_t t = p.slots.First(), slot = p.slots.Of(0);
-  if (slot == Slots::kNone) return;
   const int g = static_cast<int>(threadIdx.x) / 32, lane = threadIdx.x % 32;
   const int first = g * kLatentGroup + 4 * lane;
-  float numbers[4], key[2] = {};
-  ReadSome<4, kWhole>(static_cast<const From*>(p.latent) + t * p.latent_step + first, numbers);
-  if (g == 0)
-    ReadSome<2, kWhole>(static_cast<const From*>(p.rope) + t * p.rope_step + 2 * lane, key);
-  unsigned most = 0;  // of magnitudes, by bits: NaN is the greatest
+  float numbers[kTokens][4], keys[kTokens][2] = {};
 #pragma unroll
-  for (const float v : numbers) most = std::max(most, __float_as_uint(v) & 0x7fffffffu);
+  for (int n = 0; n < kTokens; ++n) {
+    const int64_t t = p.slots.TokenOf(n);
+    ReadSome<4, kWhole>(static_cast<const From*>(p.latent) + t * p.latent_step + first, numbers[n]);
+    if (g == 0)
+      ReadSome<2, kWhole>(static_cast<const From*>(p.rope) + t * p.rope_step + 2 * lane, keys[n]);
+  }
 #pragma unroll
-  for (int by = 16; by > 0; by /= 2) most = std::max(most, __shfl_xor_sync(~0u, most, by));
-  const Scale scale = Scale::Of(__uint_as_float(most), kGreatestE4M3, 1 / kGreatestE4M3);
-  uint8_t* to = static_cast<uint8_t*>(p.cache) + p.RowOf(slot);
-  const float f = scale.factor;
-  WriteWord<kWhole>(to + first,
-                    FourE4M3(numbers[0] * f, numbers[1] * f, numbers[2] * f, numbers[3] * f));
-  if (lane == 0) WriteWord<kWhole>(to + kLatentScalesAt + 4 * g, __float_as_uint(scale.value));
-  if (g == 0)
-    WriteWord<kWhole>(to + kLatentKeyAt + 4 * lane, NarrowTwo(__nv_bfloat16(), key[0], key[1]));
+  for (int n = 0; n < kTokens; ++n) {
+    const int64_t slot = p.slots.Of(n);
+    if (slot == Slots::kNone) continue;
+    const float (&v)[4] = numbers[n];
+    unsigned most = 0;  // of magnitudes, by bits: NaN is the greatest
+#pragma unroll
+    for (int i = 0; i < 4; ++i) most = std::max(most, __float_as_uint(v[i]) & 0x7fffffffu);
+#pragma unroll
+    for (int by = 16; by > 0; by /= 2) most = std::max(most, __shfl_xor_sync(~0u, most, by));
+    const Scale scale = Scale::Of(__uint_as_float(most), kGreatestE4M3, 1 / kGreatestE4M3);
+    uint8_t* to = static_cast<uint8_t*>(p.cache) + p.RowOf(slot);
+    const float f = scale.factor;
+    WriteWord<kWhole>(to + first, FourE4M3(v[0] * f, v[1] * f, v[2] * f, v[3] * f));
+    if (lane == 0) WriteWord<kWhole>(to + kLatentScalesAt + 4 * g, __float_as_uint(scale.value));
+    if (g == 0)
+      WriteWord<kWhole>(to + kLatentKeyAt + 4 * lane,
+                        NarrowTwo(__nv_bfloat16(), keys[n][0], keys[n][1]));
+  }
 }
 
 template <typename Args>
@@ -144,9 +152,8 @@ extern "C" int32_t anyop_append_latent_cuda(const AppendLatentArgs* args, AnyopC
 
 extern "C" int32_t anyop_append_latent_fp8_cuda(const AppendLatentFp8Args* args, AnyopCall* call) {
   using namespace anyop::cuda;
-  LatentView p = ViewOf(*args);
+  const LatentView p = ViewOf(*args);
   if (args->T == 0 || p.slots.places == 0) return kAnyopOk;
-  p.slots.each = 1;
   return WithLatentType(AnyopDtypeOf(args->latent), [&](auto from) {
     using From = decltype(from);
     const auto whole = [](const void* data, int64_t step, int64_t per, uintptr_t bytes) {
