@@ -111,11 +111,16 @@ def cmake_lists(made: Generated, out: Path) -> str:
         ]
         lists[f"ANYOP_KERNELS_{backend.upper()}"] = list(dict.fromkeys(files))
     own = [k for op in operators for k in op.kernels if k.device == "cuda" and k.is_compiled]
-    archs = dict.fromkeys(k.arch for k in own if k.arch and not k.arch.endswith("+"))
+    archs = dict.fromkeys(k.arch for k in own if k.arch and not k.arch.endswith(("+", "*")))
     lists["ANYOP_CUDA_ARCHS"] = list(archs)
     for arch in archs:  # files that are compiled for one architecture alone
         files = [file for k in own if k.arch == arch for file in k.sources]
         lists[f"ANYOP_CUDA_FILES_{arch}"] = list(dict.fromkeys(files))
+    once = dict.fromkeys(k.arch[:-1] for k in own if k.arch and k.arch.endswith("*"))
+    lists["ANYOP_CUDA_ONCE"] = list(once)
+    for number in once:  # files that are read once for all architectures, as for this one
+        files = [file for k in own if k.arch == f"{number}*" for file in k.sources]
+        lists[f"ANYOP_CUDA_ONCE_{number}"] = list(dict.fromkeys(files))
     lists["ANYOP_BUNDLED"] = list(made.bundled.values())
     texts = [kernel.files for op in operators for kernel in op.kernels if kernel.foreign]
     lists["ANYOP_EMBEDDED_TEXTS"] = list(dict.fromkeys(file for files in texts for file in files))

@@ -239,7 +239,7 @@ def _special_of(backend: str) -> str | None:
 
 def _arch(device: str, entry: dict[str, Any]) -> str | None:
     arch = entry.get("arch")
-    wanted = r"[1-9]\d{1,2}[af]?|[1-9]\d{1,2}\+" if device == "cuda" else r"\d+\w*\+?"
+    wanted = r"[1-9]\d{1,2}[af+*]?" if device == "cuda" else r"\d+\w*\+?"
     if arch is not None and not (isinstance(arch, str) and re.fullmatch(wanted, arch, re.ASCII)):
         raise Mistake(f"arch {arch!r}", 'text such as "80+" or "90a"', "quote it")
     return arch
@@ -247,9 +247,9 @@ def _arch(device: str, entry: dict[str, Any]) -> str | None:
 
 def _capability(arch: str) -> str:
     """The GPUs that code for an architecture of CUDA's runs on, for `when`; no PTX is made for one that is named."""
-    number = int(arch.rstrip("af+"))
+    number = int(arch.rstrip("af+*"))
     least = f"capability>={number // 10}.{number % 10}"
-    if arch.endswith("+"):
+    if arch.endswith(("+", "*")):
         return least
     if arch.endswith("a"):
         return least.replace(">=", "=")

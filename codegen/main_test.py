@@ -93,6 +93,7 @@ def test_cmake_lists(generated, samples):
         "ANYOP_KERNELS_CUDA",
         "ANYOP_KERNELS_HIP",
         "ANYOP_CUDA_ARCHS",
+        "ANYOP_CUDA_ONCE",
         "ANYOP_LINKED",
         "ANYOP_EMBEDDED",
         "ANYOP_BUNDLED",
@@ -107,6 +108,23 @@ def test_cmake_lists(generated, samples):
     assert [Path(p.strip('"')).name for p in lists["ANYOP_KERNELS_CUDA"]] == ["matmul.cu"]
     shared = [path for path in lists["ANYOP_KERNELS_CPU"] if path.endswith('/gemm.cc"')]
     assert len(shared) == 2, "one of each of the two families that name it"
+
+
+def test_cmake_knows_what_is_read_once(tmp_path):
+    """Of the file that two operators share, the word of one is enough."""
+    for name, arch in (("one", "80*"), ("two", "80*"), ("three", "90a"), ("four", "80+")):
+        (tmp_path / f"{name}.toml").write_text(
+            f'schema = "acme::{name}(Tensor x) -> Tensor"\nshapes = {{ x = "*", out = "*" }}\n'
+            f'[kernels]\ncuda = {{ file = "{"both" if arch == "80*" else name}.cu", arch = "{arch}" }}\n'
+        )
+    for file in ("both", "three", "four"):
+        (tmp_path / f"{file}.cu").write_text("")
+    assert main(["--out", str(tmp_path / "out"), str(tmp_path)]) == 0
+    text = (tmp_path / "out" / "operators.cmake").read_text()
+    blocks = [block.split() for block in text.replace("\n)", "").split("set(")[1:]]
+    lists = {name: [Path(item.strip('"')).name for item in items] for name, *items in blocks}
+    assert lists["ANYOP_CUDA_ONCE"] == ["80"] and lists["ANYOP_CUDA_ONCE_80"] == ["both.cu"]
+    assert lists["ANYOP_CUDA_ARCHS"] == ["90a"] and lists["ANYOP_CUDA_FILES_90a"] == ["three.cu"]
 
 
 def test_cmake_reads_odd_paths(tmp_path):

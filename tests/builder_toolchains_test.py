@@ -95,6 +95,26 @@ def test_a_named_compiler_compiles_the_kernels(vendor, cache_folder, tmp_path, m
 
 
 @sb.needs_compiler
+@pytest.mark.parametrize("arch", ["80+", "80*"])
+def test_a_file_is_read_once_where_it_says_so(vendor, tmp_path, monkeypatch, arch):
+    folder, table = write_cuda(tmp_path / "ops"), tmp_path / "table.toml"
+    text = (folder / "scale.toml").read_text()
+    assert text.count('"scale.cu"') == 1
+    kernel = f'{{ file = "scale.cu", arch = "{arch}" }}'
+    (folder / "scale.toml").write_text(text.replace('"scale.cu"', kernel))
+    named = 'arch = "--gpu={read},{arch}"\nnewer = "--newer={read}"'
+    table.write_text(
+        table.read_text().replace('arch = "--gpu={arch}"', named).replace('newer = ""\n', "")
+    )
+    sb.build(folder, toolchains={"cuda": "vendor"}, arch="80,90")
+    (line,) = [line for line in vendor.read_text().splitlines() if " -o " in line]
+    once = "--gpu=80,80 --gpu=80,90 --newer=80 -DANYOP_READ_ONCE=1"
+    assert (once in line) == (arch == "80*"), line
+    assert ("--gpu=80,80 --gpu=90,90 --newer=90" in line) == (arch == "80+"), line
+    assert ("ANYOP_READ_ONCE" in line) == (arch == "80*")
+
+
+@sb.needs_compiler
 def test_device_compilers_run_on_half_the_cores(vendor, cache_folder, tmp_path, monkeypatch):
     """Each takes gigabytes: of two cores one, while the tables compile on the other."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
@@ -219,7 +239,8 @@ def test_the_table_itself_is_right():
 @pytest.mark.parametrize(
     ("stated", "wanted", "found"),
     [(None, ["90a", "80"], ["80", "90a"]), ("80+", ["70", "90", "80"], ["80", "90"]), ("90+", ["80"], ["90"]),
-     ("90a", ["80", "90"], ["90a"]), ("90+", ["90a", "100"], ["90a", "100"])],
+     ("90a", ["80", "90"], ["90a"]), ("90+", ["90a", "100"], ["90a", "100"]),
+     ("80*", ["70", "90", "80"], ["80", "90"]), ("80*", ["70"], ["80"])],
 )  # fmt: skip
 def test_the_architectures_of_a_kernel(stated, wanted, found):
     assert fitting_archs(stated, wanted) == found

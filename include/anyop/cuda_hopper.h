@@ -14,6 +14,10 @@
 
 #include "anyop/cuda_mma.h"
 
+#if ANYOP_READ_ONCE
+#error "code for Hopper in a file that is read once for all GPUs: say arch = \"80+\""
+#endif
+
 namespace anyop::cuda {
 
 // ---- host: tensor maps ----

@@ -10,6 +10,14 @@
 
 namespace anyop::cuda {
 
+// Of a file that is read once for all GPUs (arch = "80*"): it has nothing that Hopper brought, and
+// so no wait for the kernel before.
+#if ANYOP_READ_ONCE
+constexpr bool kReadOnce = true;
+#else
+constexpr bool kReadOnce = false;
+#endif
+
 inline cudaStream_t StreamOf(const AnyopCall* call) {
   return static_cast<cudaStream_t>(call->stream);
 }
@@ -60,7 +68,7 @@ struct Launch {
     config.dynamicSmemBytes = shared_bytes;
     config.stream = StreamOf(call);
     config.attrs = attributes;
-    if (overlaps) {
+    if (overlaps && !kReadOnce) {
       cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
       attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
       attribute.val.programmaticStreamSerializationAllowed = 1;

@@ -5,6 +5,10 @@
 
 #include "anyop/cuda_rows.h"
 
+#if ANYOP_READ_ONCE
+#error "code for Hopper in a file that is read once for all GPUs: say arch = \"80+\""
+#endif
+
 namespace anyop::cuda {
 
 // ---- barriers in shared memory that count arrivals and bytes, from Hopper on ----

@@ -160,12 +160,18 @@ class Plan:
         archs = fitting_archs(
             kernel.arch, self.choices.archs.get(backend) or list(chain.default_arch)
         )
+        once = kernel.arch[:-1] if kernel.arch and kernel.arch.endswith("*") else None
+        read = {arch: once if once and arch.isdigit() else arch for arch in archs}
         flags = [
-            chain.arch.format(arch=arch, number=arch.rstrip("af")) for arch in archs if chain.arch
+            chain.arch.format(arch=arch, number=arch.rstrip("af"), read=read[arch])
+            for arch in archs
+            if chain.arch
         ]
         if chain.newer and archs and archs[-1].isdigit():
-            flags.append(chain.newer.format(arch=archs[-1]))
-            self.built_for.add(f"compute_{archs[-1]}")
+            flags.append(chain.newer.format(arch=archs[-1], read=read[archs[-1]]))
+            self.built_for.add(f"compute_{read[archs[-1]]}")
+        if once:
+            flags.append("-DANYOP_READ_ONCE=1")
         if backend == "cuda" and chain.arch:
             self.built_for.update(f"sm_{arch}" for arch in archs)
         host = ["-ccbin", compiler_of(self.commands["host"])] if chain.name == "nvcc" else []
@@ -194,10 +200,10 @@ class Plan:
 
 
 def fitting_archs(stated: str | None, wanted: list[str]) -> list[str]:
-    """Of the wanted architectures those of the kernel: "80+" is at least 80, "90a" is that one and no other."""
+    """Of the wanted architectures the kernel's: "80+" and "80*" are at least 80, "90a" is that one and no other."""
     if stated is None:
         return sorted(wanted, key=_number)
-    if stated.endswith("+"):
+    if stated.endswith(("+", "*")):
         least = _number(stated[:-1])
         return sorted((arch for arch in wanted if _number(arch) >= least), key=_number) or [
             stated[:-1]

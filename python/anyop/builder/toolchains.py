@@ -32,8 +32,8 @@ _FIELDS: dict[str, object] = {
     "places": (),  # folders beside PATH; $NAME is an environment variable
     "environment": (),  # NAME=value
     "compile": (),  # flags
-    "arch": "",  # a flag for each architecture; {arch} is 90a, {number} 90
-    "newer": "",  # a flag for the highest architecture: code that later ones can compile
+    "arch": "",  # a flag for each architecture; {arch} is 90a, {number} 90, {read} what the source is read for
+    "newer": "",  # a flag for the highest architecture, or {read}: code that later ones can compile
     "default_arch": (),
     "link": (),  # flags of the link; {folder} is the folder above the program's
     "programs": (),  # files that make up the compiler, relative to the program: their contents count
@@ -68,8 +68,8 @@ _CUDA = Toolchain(
         "-DANYOP_WITH_CUDA=1",
         "-Xcompiler=-fPIC,-fvisibility=hidden",
     ),
-    arch="-gencode=arch=compute_{arch},code=sm_{arch}",
-    newer="-gencode=arch=compute_{arch},code=compute_{arch}",
+    arch="-gencode=arch=compute_{read},code=sm_{arch}",
+    newer="-gencode=arch=compute_{read},code=compute_{read}",
     default_arch=("80", "90"),
     link=("-L{folder}/lib64", "-L{folder}/lib", "-lcudart_static", "-lrt", "-lpthread", "-ldl"),
     programs=("nvcc.profile", "cudafe++", "fatbinary", "ptxas", "../nvvm/bin/cicc"),
@@ -200,9 +200,9 @@ def _mistake(key: str, item: object) -> str | None:
         return "a list of programs, one at least"
     if key in ("arch", "newer"):
         try:
-            str(item).format(arch="", number="")
+            str(item).format(arch="", number="", read="")
         except (ValueError, LookupError, AttributeError):
-            return "a flag, in which {arch} and {number} stand for the architecture"
+            return "a flag, in which {arch}, {number} and {read} stand for the architecture"
     return None
 
 
