@@ -325,12 +325,14 @@ class RegisterRow
   template <bool kAny>
   __device__ static void WritePieceAt(const RowsAt<kAny>& out, char* row, int64_t at,
                                       const Unpacked<T>& v) {
-    if (out.template IsOf<T>()) {
+    if (!kAny || out.template IsOf<T>()) {
       StoreAt(reinterpret_cast<T*>(row) + at, out.aligned, Pack<T>(v));
-      return;
-    }
+    } else {
+      Piece<W, kPer> piece;
 #pragma unroll
-    for (int k = 0; k < kPer; ++k) WriteFloating<W>(row, at + k, out.dtype(), v.at[k]);
+      for (int k = 0; k < kPer; ++k) piece.at[k] = v.at[k];
+      WriteConverted(row, at, 1, out.dtype(), piece);
+    }
   }
 
   int vectors_, mine_ = 0, begin_ = 0;

@@ -169,27 +169,32 @@ int32_t RunFitted(AnyopCall* call, RowShape shape, RowsFit fit, const Make& make
       bool fits = false;
       int32_t status = kAnyopOk;
       if (kPlain || fit.plain) {
-        status = LaunchHeld<T, false>(call, shape, make(std::false_type()), &fits);
+        status = LaunchHeld<T, false>(call, shape, make(T(), std::false_type()), &fits);
       } else if constexpr (!kPlain) {
-        status = LaunchHeld<T, true>(call, shape, make(std::true_type()), &fits);
+        status = LaunchHeld<T, true>(call, shape, make(T(), std::true_type()), &fits);
       }
       if (fits || status) return status;
     }
   }
-  const auto op = make(std::true_type());
-  using Op = std::remove_const_t<decltype(op)>;
   const int64_t pieces = fit.columns ? 1 : fit.vectors ? shape.D / kPerVector<T> : shape.D;
   const RowThreads threads(pieces, 4, 1024);  // side by side: a thread for each
   const Launch launch = threads.LaunchFor(shape.rows);
+  const auto run = [&](auto* kernel, const auto& op) {
+    return launch.Run(call, kernel, op, shape.rows, shape.D, threads.lanes);
+  };
   if constexpr (sizeof(T) < 8) {
-    if (fit.vectors)
-      return launch.Run(call, RunInStreams<T, kPerVector<T>, Op>, op, shape.rows, shape.D,
-                        threads.lanes);
+    if (fit.vectors) {
+      const auto op = make(T(), std::true_type());
+      return run(RunInStreams<T, kPerVector<T>, std::remove_const_t<decltype(op)>>, op);
+    }
   }
-  return launch.Run(call, RunInStreams<T, 1, Op>, op, shape.rows, shape.D, threads.lanes);
+  // Elements of any dtype: one kernel for all that are summed alike.
+  const auto op = make(Wide<T>(), std::true_type());
+  return run(RunInStreams<Wide<T>, 1, std::remove_const_t<decltype(op)>>, op);
 }
 
-// Runs make(kAny), an operator, over rows of D elements of T. NULL tensors are left out.
+// Runs make(zero, kAny), an operator on rows of zero's type, over rows of D elements of T; of
+// Wide<T>, where elements are read one by one, whatever their dtype. NULL tensors are left out.
 template <typename T, typename Make, size_t kRead, size_t kWritten>
 int32_t RunRows(AnyopCall* call, RowShape shape, const AnyopTensor* const (&read)[kRead],
                 const AnyopTensor* const (&written)[kWritten], const Make& make) {

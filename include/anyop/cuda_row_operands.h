@@ -129,14 +129,48 @@ struct ColumnsAt {
   }
   __device__ bool aligned() const { return !kAny || reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 };
-template <typename T, bool kAny>
-ColumnsAt<T, kAny, false> PlaceColumns(const AnyopTensor* tensor) {
-  return {tensor ? static_cast<const T*>(tensor->data) : nullptr, 0};
+// Elements of any floating dtype, most of them T: what kernels with kAny read, so that there need
+// not be one for each type of columns.
+template <typename T>
+struct AnyFloating {};
+template <typename T, typename Columns, bool kAny>
+using ColumnOf = std::conditional_t<kAny, AnyFloating<T>, Columns>;
+
+template <typename T, bool kAdds>
+struct ColumnsAt<AnyFloating<T>, true, kAdds> {
+  using Type = AnyFloating<T>;
+  static constexpr bool kAnywhere = true;
+  const char* data;
+  Wide<T> add;
+  AnyopDtype kind;
+
+  template <typename W>
+  __device__ W Plus(W v) const {
+    return kAdds ? v + static_cast<W>(add) : v;
+  }
+  __device__ bool aligned() const { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+};
+
+// Columns: of the tensor's own type. T: the kernel's.
+template <typename T, typename Columns, bool kAny, bool kAdds = true>
+auto PlaceColumns(const AnyopTensor* tensor, double add) {
+  using At = ColumnsAt<ColumnOf<T, Columns, kAny>, kAny, kAdds>;
+  const auto rounded = static_cast<Wide<Columns>>(add);
+  if constexpr (kAny) {
+    return tensor ? At{static_cast<const char*>(tensor->data), static_cast<Wide<T>>(rounded),
+                       AnyopDtypeOf(tensor)}
+                  : At{nullptr, static_cast<Wide<T>>(rounded), kAnyopNoDtype};
+  } else {
+    return At{tensor ? static_cast<const Columns*>(tensor->data) : nullptr, rounded};
+  }
 }
-template <typename T, bool kAny>
-ColumnsAt<T, kAny> PlaceColumns(const AnyopTensor* tensor, double offset, double absent) {
-  const auto* data = tensor ? static_cast<const T*>(tensor->data) : nullptr;
-  return {data, static_cast<Wide<T>>(tensor ? offset : absent + offset)};
+template <typename T, typename Columns, bool kAny>
+auto PlaceColumns(const AnyopTensor* tensor) {
+  return PlaceColumns<T, Columns, kAny, false>(tensor, 0);
+}
+template <typename T, typename Columns, bool kAny>
+auto PlaceColumns(const AnyopTensor* tensor, double offset, double absent) {
+  return PlaceColumns<T, Columns, kAny, true>(tensor, tensor ? offset : absent + offset);
 }
 
 // Rows of flags: bool, or any byte but 0; those of a mask may be repeated.
@@ -322,28 +356,72 @@ __device__ Piece<W, kPer> ReadColumns(const Columns& columns, int64_t at) {
   return piece;
 }
 
+// Of another dtype than the kernel's: as WriteConverted, apart from the loops.
+template <typename W, int kPer>
+__device__ __attribute__((noinline)) Piece<W, kPer> ReadConverted(const char* data, int64_t at,
+                                                                  AnyopDtype dtype) {
+  Piece<W, kPer> piece;
+  if (dtype == kAnyopFloat32) {
+    const auto* from = reinterpret_cast<const float*>(data) + at;
+    const bool aligned = reinterpret_cast<uintptr_t>(from) % 16 == 0;
+#pragma unroll
+    for (int k = 0; k < kPer; k += 4) {
+      const Piece<float, 4> some = ReadPiece<4>(from + k, aligned);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) piece.at[k + j] = some.at[j];
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < kPer; ++k) piece.at[k] = ReadFloating<W>(data, at + k, dtype);
+  }
+  return piece;
+}
+template <int kPer, typename W, typename T, bool kAdds>
+__device__ Piece<W, kPer> ReadColumns(const ColumnsAt<AnyFloating<T>, true, kAdds>& columns,
+                                      int64_t at) {
+  Piece<W, kPer> piece = {};
+  if (columns.data) {
+    if constexpr (kPer == 1) {
+      piece.at[0] = ReadFloating<W>(columns.data, at, columns.kind);
+    } else if (columns.kind == kDtypeOf<T>) {
+      piece = ReadPiece<kPer>(reinterpret_cast<const T*>(columns.data) + at, columns.aligned());
+    } else {
+      piece = ReadConverted<W, kPer>(columns.data, at, columns.kind);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kPer; ++k) piece.at[k] = columns.Plus(piece.at[k]);
+  return piece;
+}
+
 // kPer elements of a row: 16 bytes of T, or one of any dtype.
 template <typename T, int kPer>
-__device__ Piece<Wide<T>, kPer> ReadPieceOf(const RowsAt<true>& rows, int64_t row, int64_t at) {
-  const char* from = rows.At(row);
+__device__ Piece<Wide<T>, kPer> ReadPieceOf(const RowsAt<true>& rows, const char* from,
+                                            int64_t at) {
   if constexpr (kPer == 1) {
     return {{ReadFloating<Wide<T>>(from, at * rows.step, rows.dtype())}};
   } else {
     return ReadPiece<kPer>(reinterpret_cast<const T*>(from) + at, rows.aligned);
   }
 }
+// Of another dtype than the kernel's: rare, and apart from the loops. As many copies as these have
+// turns took most of a compiler's time.
+template <typename W, int kPer>
+__device__ __attribute__((noinline)) void WriteConverted(char* data, int64_t at, int64_t step,
+                                                         AnyopDtype dtype, Piece<W, kPer> v) {
+#pragma unroll
+  for (int k = 0; k < kPer; ++k) WriteFloating<W>(data, (at + k) * step, dtype, v.at[k]);
+}
 template <typename T, int kPer>
 __device__ void WritePieceOf(const RowsAt<true>& rows, char* row, int64_t at,
                              const Piece<Wide<T>, kPer>& v) {
-  if constexpr (kPer > 1) {
-    if (rows.IsOf<T>()) {
-      WritePiece<kPer>(reinterpret_cast<T*>(row) + at, rows.aligned, v);
-      return;
-    }
+  if constexpr (kPer == 1) {
+    WriteFloating<Wide<T>>(row, at * rows.step, rows.dtype(), v.at[0]);
+  } else if (rows.IsOf<T>()) {
+    WritePiece<kPer>(reinterpret_cast<T*>(row) + at, rows.aligned, v);
+  } else {
+    WriteConverted(row, at, rows.step, rows.dtype(), v);
   }
-#pragma unroll
-  for (int k = 0; k < kPer; ++k)
-    WriteFloating<Wide<T>>(row, (at + k) * rows.step, rows.dtype(), v.at[k]);
 }
 
 }  // namespace anyop::cuda

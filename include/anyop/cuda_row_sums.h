@@ -133,7 +133,8 @@ __device__ void AddRows(const Op& op, int64_t rows, int64_t d, const Wide<T>* no
   for (int64_t row = int64_t{blockIdx.y} * kRowLanes + threadIdx.y; row < rows; row += step) {
     Piece<W, kPer> v[Op::kInputs];
 #pragma unroll
-    for (int n = 0; n < Op::kInputs; ++n) v[n] = ReadPieceOf<T, kPer>(op.in[n], row, d);
+    for (int n = 0; n < Op::kInputs; ++n)
+      v[n] = ReadPieceOf<T, kPer>(op.in[n], op.in[n].At(row), d);
     add(Notes<W>{{notes[row], notes[rows + row]}}, v, columns...);
   }
 }
@@ -300,9 +301,10 @@ struct SummingCall {
       if (!notes) return kAnyopOutOfMemory;
     }
     const RowThreads threads(shape.D / kPer, 4, 1024);
-    if (int32_t status =
-            threads.LaunchFor(shape.rows)
-                .Run(call, NoteRows<T, kPer, Op>, op, shape.rows, shape.D, threads.lanes, notes))
+    using Element = std::conditional_t<kPer == 1, W, T>;  // one by one: of any dtype
+    if (int32_t status = threads.LaunchFor(shape.rows)
+                             .Run(call, NoteRows<Element, kPer, Op>, op, shape.rows, shape.D,
+                                  threads.lanes, notes))
       return status;
     if (!notes) return kAnyopOk;
     // Enough blocks for the device, no more parts than needed for that.
@@ -315,14 +317,14 @@ struct SummingCall {
     const Launch launch{dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(count)),
                         dim3(32, kRowLanes)};
     const W* noted = notes;
-    if (int32_t status =
-            launch.Run(call, SumDownColumns<T, kPer, Op>, op, shape.rows, shape.D, noted, parts))
+    if (int32_t status = launch.Run(call, SumDownColumns<Element, kPer, Op>, op, shape.rows,
+                                    shape.D, noted, parts))
       return status;
     return Add(parts, count, false);
   }
 };
 
-// Runs make(kAny) as RunRows does, and writes the sums over rows to `sums`.
+// Runs make(zero, kAny) as RunRows does, and writes the sums over rows to `sums`.
 template <typename T, typename Make, size_t kRead, size_t kWritten, size_t kColumns, size_t kSums>
 int32_t RunRowsAndSums(AnyopCall* call, RowShape shape, const AnyopTensor* const (&read)[kRead],
                        const AnyopTensor* const (&written)[kWritten],
@@ -342,19 +344,19 @@ int32_t RunRowsAndSums(AnyopCall* call, RowShape shape, const AnyopTensor* const
   const int64_t vectors = shape.D / kPerVector<T>;
   if constexpr (sizeof(T) < 8) {  // as in RunRows
     if (fit.vectors && fit.one_stride && vectors <= 32)
-      return fit.plain ? run.RunInLanes(make(std::false_type()))
-                       : run.RunInLanes(make(std::true_type()));
+      return fit.plain ? run.RunInLanes(make(T(), std::false_type()))
+                       : run.RunInLanes(make(T(), std::true_type()));
     if (fit.vectors && fit.one_stride) {
       bool fits = false;
-      const int32_t status = fit.plain ? run.RunInRing(make(std::false_type()), &fits)
-                                       : run.RunInRing(make(std::true_type()), &fits);
+      const int32_t status = fit.plain ? run.RunInRing(make(T(), std::false_type()), &fits)
+                                       : run.RunInRing(make(T(), std::true_type()), &fits);
       if (fits || status) return status;
     }
   }
   if constexpr (sizeof(T) < 8) {
-    if (fit.vectors) return run.template RunInStreams<kPerVector<T>>(make(std::true_type()));
+    if (fit.vectors) return run.template RunInStreams<kPerVector<T>>(make(T(), std::true_type()));
   }
-  return run.template RunInStreams<1>(make(std::true_type()));
+  return run.template RunInStreams<1>(make(Wide<T>(), std::true_type()));
 }
 
 }  // namespace anyop::cuda

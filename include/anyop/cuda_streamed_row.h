@@ -8,14 +8,14 @@
 namespace anyop::cuda {
 
 // A row that is read each time: in pieces of 16 bytes, or by elements of any dtype.
-template <bool kAny>
 struct StreamedRow {
-  const RowsAt<kAny>& rows;
-};
-template <typename T>
-struct StreamedSigned {
   const RowsAt<true>& rows;
-  Wide<T> sign;
+  const char* row;
+};
+template <typename W>
+struct StreamedSigned {
+  StreamedRow held;
+  W sign;
 };
 template <typename Held, typename FlagsHeld, typename W>
 struct StreamedReplaced {
@@ -45,16 +45,16 @@ class StreamRow : public RowTeam<Wide<T>> {
     if (this->inside_) mine_ = (n + kPer - 1) / kPer;
   }
 
-  __device__ StreamedRow<true> Read(const RowsAt<true>& from) const { return {from}; }
+  __device__ StreamedRow Read(const RowsAt<true>& from) const {
+    return {from, from.At(this->index_)};
+  }
   __device__ StreamedFlags Read(const FlagsAt& from) const { return {from}; }
   __device__ BehindFlags Behind(int64_t n) const { return {n}; }
   template <typename Held>
   __device__ const Held& Again(const Held& row) const {
     return row;
   }
-  __device__ StreamedSigned<T> Signed(const StreamedRow<true>& row, W sign) const {
-    return {row.rows, sign};
-  }
+  __device__ StreamedSigned<W> Signed(const StreamedRow& row, W sign) const { return {row, sign}; }
   template <typename Held, typename FlagsHeld>
   __device__ StreamedReplaced<Held, FlagsHeld, W> Replace(const Held& held, const FlagsHeld& flags,
                                                           W value) const {
@@ -143,15 +143,15 @@ class StreamRow : public RowTeam<Wide<T>> {
   }
   // A thread reads again what it wrote itself.
   template <typename F, typename... Held>
-  __device__ StreamedRow<true> WriteAndHold(const RowsAt<true>& out, const F& f,
-                                            const Held&... held) const {
+  __device__ StreamedRow WriteAndHold(const RowsAt<true>& out, const F& f,
+                                      const Held&... held) const {
     Write(out, f, held...);
-    return {out};
+    return Read(out);
   }
 
  protected:
-  __device__ Piece<W, kPer> Elements(const StreamedRow<true>& held, int64_t at) const {
-    return ReadPieceOf<T, kPer>(held.rows, this->index_, at * kPer);
+  __device__ Piece<W, kPer> Elements(const StreamedRow& held, int64_t at) const {
+    return ReadPieceOf<T, kPer>(held.rows, held.row, at * kPer);
   }
   template <typename ColumnsType>
   __device__ Piece<W, kPer> Elements(const StreamedColumns<ColumnsType>& held, int64_t at) const {
@@ -160,10 +160,10 @@ class StreamRow : public RowTeam<Wide<T>> {
   __device__ Flags<kPer> Elements(const StreamedFlags& held, int64_t at) const {
     return ReadFlags<kPer>(held.flags, held.flags.At(this->index_), at * kPer);
   }
-  __device__ Piece<W, kPer> Elements(const StreamedSigned<T>& held, int64_t at) const {
-    Piece<W, kPer> v = Elements(StreamedRow<true>{held.rows}, at);
+  __device__ Piece<W, kPer> Elements(const StreamedSigned<W>& signed_row, int64_t at) const {
+    Piece<W, kPer> v = Elements(signed_row.held, at);
 #pragma unroll
-    for (int k = 0; k < kPer; ++k) v.at[k] *= held.sign;
+    for (int k = 0; k < kPer; ++k) v.at[k] *= signed_row.sign;
     return v;
   }
   __device__ BehindFlags Elements(const BehindFlags& held, int64_t at) const {

@@ -342,9 +342,9 @@ class NotingRow : public StreamRow<T, kPiece> {
   __device__ NotingRow(int lanes, Partials<W>& partials, int64_t D, W* notes, int64_t rows)
       : Base(lanes, partials, D), notes_(notes), rows_(rows) {}
 
-  __device__ Inputs<StreamedRow<true>, kInputs> ReadAll(const RowsAt<true> (&in)[kInputs]) const {
-    if constexpr (kInputs == 2) return {{{in[0]}, {in[1]}}};
-    if constexpr (kInputs == 3) return {{{in[0]}, {in[1]}, {in[2]}}};
+  __device__ Inputs<StreamedRow, kInputs> ReadAll(const RowsAt<true> (&in)[kInputs]) const {
+    if constexpr (kInputs == 2) return {{this->Read(in[0]), this->Read(in[1])}};
+    if constexpr (kInputs == 3) return {{this->Read(in[0]), this->Read(in[1]), this->Read(in[2])}};
   }
   __device__ Notes<W> Note(W first, W second = 0) const {
     if (notes_ && this->IsFirst()) {
@@ -359,8 +359,7 @@ class NotingRow : public StreamRow<T, kPiece> {
     for (int64_t at = this->lane(); at < this->mine_; at += this->lanes_)
       EachOf(f, this->Elements(some, at)...);
   }
-  __device__ W About(const RowsAt<true> (&)[kInputs], int, const StreamedRow<true>& row,
-                     W inverse_D) {
+  __device__ W About(const RowsAt<true> (&)[kInputs], int, const StreamedRow& row, W inverse_D) {
     return this->Sum([](W sum, W v) { return sum + v; }, row) * inverse_D;
   }
   template <int kCount>
@@ -369,7 +368,7 @@ class NotingRow : public StreamRow<T, kPiece> {
   }
   template <typename Op, typename F, typename... Columns>
   __device__ void WriteAndAdd(const Op&, const RowsAt<true>& out, NoSums&, const Notes<W>&,
-                              const F& f, const Inputs<StreamedRow<true>, kInputs>& in,
+                              const F& f, const Inputs<StreamedRow, kInputs>& in,
                               const Columns&... columns) const {
     if (!out.exists() || !this->inside_) return;
     char* row = out.At(this->index_);

@@ -29,9 +29,9 @@ extern "C" int32_t anyop_l2_normalize_cuda(const L2NormalizeArgs* args, AnyopCal
   using namespace anyop::cuda;
   return WithFloating(AnyopDtypeOf(args->x), [&](auto zero) {
     using T = decltype(zero);
-    return RunRows<T>(call, {args->rows, args->D}, {args->x}, {args->out}, [&](auto any) {
-      return Normalize<T, any>{PlaceRows<any>(args->x), PlaceRows<any>(args->out),
-                               EpsilonOf<T>(args->eps)};
+    return RunRows<T>(call, {args->rows, args->D}, {args->x}, {args->out}, [&](auto of, auto any) {
+      return Normalize<decltype(of), any>{PlaceRows<any>(args->x), PlaceRows<any>(args->out),
+                                          EpsilonOf<T>(args->eps)};
     });
   });
 }

@@ -35,10 +35,11 @@ extern "C" int32_t anyop_l2_normalize_backward_cuda(const L2NormalizeBackwardArg
   using namespace anyop::cuda;
   return WithFloating(AnyopDtypeOf(args->x), [&](auto zero) {
     using T = decltype(zero);
-    return RunRows<T>(
-        call, {args->rows, args->D}, {args->grad_out, args->x}, {args->grad_x}, [&](auto any) {
-          return NormalizeGradient<T, any>{PlaceRows<any>(args->grad_out), PlaceRows<any>(args->x),
-                                           PlaceRows<any>(args->grad_x), EpsilonOf<T>(args->eps)};
-        });
+    return RunRows<T>(call, {args->rows, args->D}, {args->grad_out, args->x}, {args->grad_x},
+                      [&](auto of, auto any) {
+                        return NormalizeGradient<decltype(of), any>{
+                            PlaceRows<any>(args->grad_out), PlaceRows<any>(args->x),
+                            PlaceRows<any>(args->grad_x), EpsilonOf<T>(args->eps)};
+                      });
   });
 }

@@ -72,12 +72,13 @@ int32_t RunFromOutput(const Args* args, AnyopCall* call, const AnyopTensor* bias
   const auto run = [&](auto zero, auto weight_zero) {
     using T = decltype(zero);
     using TW = decltype(weight_zero);
-    const auto make = [&](auto any) {
-      return OutputGradient<T, TW, kCenter, any>{
+    const auto make = [&](auto of, auto any) {
+      using Row = decltype(of);
+      return OutputGradient<Row, ColumnOf<Row, TW, any>, kCenter, any>{
           {PlaceRows<any>(args->grad_out), PlaceRows<any>(args->out)},
           PlaceRows<any>(grad_x),
-          PlaceColumns<TW, any>(args->weight, args->weight_offset, 1),
-          PlaceColumns<TW, any>(bias, 0, 0),
+          PlaceColumns<Row, TW, any>(args->weight, args->weight_offset, 1),
+          PlaceColumns<Row, TW, any>(bias, 0, 0),
           static_cast<const float*>(args->rstd->data),
           args->rows,
           1 / static_cast<float>(args->D ? args->D : 1)};

@@ -106,11 +106,12 @@ int32_t RunSumming(const GradientCall& c, const Make& make) {
 template <bool kCenter, int kInputs, typename T, typename TW>
 int32_t RunGradientOf(const GradientCall& c) {
   const Wide<T> eps = EpsilonOf<T>(c.eps), inverse_D = 1 / static_cast<Wide<T>>(c.D ? c.D : 1);
-  return RunSumming<T, kCenter>(c, [&](auto any) {
-    NormGradient<T, TW, kCenter, kInputs, any> op = {
+  return RunSumming<T, kCenter>(c, [&](auto zero, auto any) {
+    using Row = decltype(zero);
+    NormGradient<Row, ColumnOf<Row, TW, any>, kCenter, kInputs, any> op = {
         {PlaceRows<any>(c.grad_out), PlaceRows<any>(c.x)},
         PlaceRows<any>(c.grad_x),
-        PlaceColumns<TW, any>(c.weight, c.weight_offset, 1),
+        PlaceColumns<Row, TW, any>(c.weight, c.weight_offset, 1),
         eps,
         inverse_D};
     if constexpr (kInputs == 3) op.in[2] = PlaceRows<any>(c.added);

@@ -54,13 +54,14 @@ int32_t RunNormQuant(const Args* args, AnyopCall* call, const AnyopTensor* resid
     using T = decltype(zero);
     using TW = decltype(weight_zero);
     const RowsFit fit = FitRows<T>(shape, {args->x, residual}, {sum}, {args->weight});
-    return RunQuantized<T, true>(call, shape, fit, to(std::true_type()), [&](auto any) {
-      return NormQuant<T, TW, kAdds, any>{
+    return RunQuantized<T, true>(call, shape, fit, to(std::true_type()), [&](auto of, auto any) {
+      using Row = decltype(of);
+      return NormQuant<Row, ColumnOf<Row, TW, any>, kAdds, any>{
           PlaceRows<any>(args->x),
           PlaceRows<any>(residual),
           PlaceRows<any>(sum),
           to(any),
-          PlaceColumns<TW, any>(args->weight, args->weight_offset, 1),
+          PlaceColumns<Row, TW, any>(args->weight, args->weight_offset, 1),
           EpsilonOf<T>(args->eps),
           1 / static_cast<float>(args->D)};
     });

@@ -78,17 +78,19 @@ int32_t RunNormOf(const NormCall& c) {
     if (int32_t status = RunFill(c.call, data(c.mean), c.rows, 0)) return status;
     return RunFill(c.call, data(c.rstd), c.rows, static_cast<float>(1 / sqrt(c.eps)));
   }
-  const auto make = [&](auto any) {
-    return Norm<T, TW, kCenter, kAdds, any>{PlaceRows<any>(c.x),
-                                            PlaceRows<any>(c.residual),
-                                            PlaceRows<any>(c.sum),
-                                            PlaceRows<any>(c.out),
-                                            PlaceColumns<TW, any>(c.weight, c.weight_offset, 1),
-                                            PlaceColumns<TW, any>(c.bias),
-                                            data(c.mean),
-                                            data(c.rstd),
-                                            EpsilonOf<T>(c.eps),
-                                            1 / static_cast<Wide<T>>(c.D)};
+  const auto make = [&](auto zero, auto any) {
+    using Row = decltype(zero);
+    return Norm<Row, ColumnOf<Row, TW, any>, kCenter, kAdds, any>{
+        PlaceRows<any>(c.x),
+        PlaceRows<any>(c.residual),
+        PlaceRows<any>(c.sum),
+        PlaceRows<any>(c.out),
+        PlaceColumns<Row, TW, any>(c.weight, c.weight_offset, 1),
+        PlaceColumns<Row, TW, any>(c.bias),
+        data(c.mean),
+        data(c.rstd),
+        EpsilonOf<T>(c.eps),
+        1 / static_cast<Wide<T>>(c.D)};
   };
   return RunRows<T>(c.call, {c.rows, c.D}, {c.x, c.residual}, {c.out, c.sum}, {c.weight, c.bias},
                     make);

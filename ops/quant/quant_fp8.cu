@@ -29,7 +29,7 @@ extern "C" int32_t anyop_quant_fp8_cuda(const QuantFp8Args* args, AnyopCall* cal
     using T = decltype(zero);
     const RowShape shape = {args->rows, args->D};
     const RowsFit fit = FitRows<T>(shape, {args->x}, {nullptr});
-    return RunQuantized<T, false>(call, shape, fit, to(std::true_type()), [&](auto any) {
+    return RunQuantized<T, false>(call, shape, fit, to(std::true_type()), [&](auto, auto any) {
       return QuantFp8<any>{PlaceRows<any>(args->x), to(any)};
     });
   });

@@ -366,15 +366,15 @@ __global__ void __launch_bounds__(ValuesThreads(kVectors), ValuesBlocks(kVectors
   WalkRows<ScaledRow<Row, kScales>>(op, rows, D, lanes, blockIdx.x, gridDim.x);
 }
 
-// Runs make(kAny), an operator that writes `to`, over rows that fit as `fit` says. kWhole: it joins
-// all of a row besides.
+// Runs make(zero, kAny), an operator that writes `to`, over rows that fit as `fit` says. kWhole: it
+// joins all of a row besides.
 template <typename T, bool kWhole, typename Make>
 int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const QuantizedRows<true>& to,
                      const Make& make) {
   if (shape.rows == 0 || shape.D == 0) return kAnyopOk;
   constexpr int kPer = kPerVector<T>;
   const int64_t vectors = shape.D / kPer, of_group = to.group / kPer;
-  using Plain = decltype(make(std::false_type()));
+  using Plain = decltype(make(T(), std::false_type()));
   const bool in_fours = vectors <= int64_t{4} * ValuesThreads(4);
   const int of_thread = vectors <= 32 ? 1 : in_fours ? kVectorsOf<Plain> : vectors <= 2048 ? 2 : 8;
   const bool finds = !to.given.rows.data;
@@ -387,7 +387,7 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
     fits = fits && of_group > 0 && of_group <= 32 && (of_group & (of_group - 1)) == 0 &&
            held.lanes % of_group == 0;
   if (fits && fit.plain && to.plain) {
-    const auto op = make(std::false_type());
+    const auto op = make(T(), std::false_type());
     using Op = std::remove_const_t<decltype(op)>;
     if constexpr (!kWhole) {
       constexpr int64_t kSlice = 4 * MaxThreads(4);
@@ -411,7 +411,7 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
     }
     if (vectors <= kMaxHeld) return run(RunInRegisters<T, 8, Op>, held, op);
   }
-  const auto op = make(std::true_type());
+  const auto op = make(T(), std::true_type());
   using Op = std::remove_const_t<decltype(op)>;
   // Threads share rows as above: the same bits wherever results go.
   if (fits && vectors <= kMaxHeld) return run(RunInRegisters<T, 8, Op>, held, op);
@@ -421,7 +421,8 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
                                         : shape.D,
                            4, 1024);  // side by side: a thread for each
   if (in_vectors) return run(RunInStreams<T, kPer, Op>, threads, op);
-  return run(RunInStreams<T, 1, Op>, threads, op);
+  const auto each = make(Wide<T>(), std::true_type());  // of any dtype
+  return run(RunInStreams<Wide<T>, 1, std::remove_const_t<decltype(each)>>, threads, each);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ extern "C" int32_t anyop_silu_and_mul_quant_cuda(const SiluAndMulQuantArgs* args
     using T = decltype(zero);
     const RowShape shape = {args->rows, args->D};
     const RowsFit fit = FitRows<T>(shape, {&gate.tensor, &value.tensor}, {nullptr});
-    return RunQuantized<T, false>(call, shape, fit, to(std::true_type()), [&](auto any) {
+    return RunQuantized<T, false>(call, shape, fit, to(std::true_type()), [&](auto, auto any) {
       return SiluAndMulQuant<any>{PlaceRows<any>(&gate.tensor), PlaceRows<any>(&value.tensor),
                                   to(any)};
     });

@@ -69,8 +69,9 @@ int32_t RunSoftmax(const Args* args, AnyopCall* call) {
   const DimLast x(args->x, args->dim), out(args->out, args->dim);
   return WithFloating(AnyopDtypeOf(args->x), [&](auto zero) {
     using T = decltype(zero);
-    return RunRows<T>(call, x.rows(), {&x.tensor}, {&out.tensor}, [&](auto any) {
-      return Softmax<T, kLog, any>{PlaceRows<any>(&x.tensor), PlaceRows<any>(&out.tensor)};
+    return RunRows<T>(call, x.rows(), {&x.tensor}, {&out.tensor}, [&](auto of, auto any) {
+      return Softmax<decltype(of), kLog, any>{PlaceRows<any>(&x.tensor),
+                                              PlaceRows<any>(&out.tensor)};
     });
   });
 }
@@ -81,12 +82,12 @@ int32_t RunSoftmaxGradient(const Args* args, AnyopCall* call) {
       grad_x(args->grad_x, args->dim);
   return WithFloating(AnyopDtypeOf(args->out), [&](auto zero) {
     using T = decltype(zero);
-    return RunRows<T>(call, out.rows(), {&grad.tensor, &out.tensor}, {&grad_x.tensor},
-                      [&](auto any) {
-                        return SoftmaxGradient<T, kLog, any>{PlaceRows<any>(&grad.tensor),
-                                                             PlaceRows<any>(&out.tensor),
-                                                             PlaceRows<any>(&grad_x.tensor)};
-                      });
+    return RunRows<T>(
+        call, out.rows(), {&grad.tensor, &out.tensor}, {&grad_x.tensor}, [&](auto of, auto any) {
+          return SoftmaxGradient<decltype(of), kLog, any>{PlaceRows<any>(&grad.tensor),
+                                                          PlaceRows<any>(&out.tensor),
+                                                          PlaceRows<any>(&grad_x.tensor)};
+        });
   });
 }
 

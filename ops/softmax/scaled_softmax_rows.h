@@ -116,14 +116,14 @@ int32_t RunScaledSoftmax(AnyopCall* call, RowShape shape, const AnyopTensor* x,
                          const AnyopTensor* mask, double scale, const AnyopTensor* out) {
   return WithFloating(AnyopDtypeOf(x), [&](auto zero) {
     using T = decltype(zero);
-    return RunRows<T>(call, shape, {x}, {out}, [&](auto any) {
-      return ScaledSoftmax<T, kOut, any>{PlaceRows<any>(x),
-                                         PlaceRows<any>(out),
-                                         PlaceFlags(mask),
-                                         RowOrder(PlaceFlags(mask)),
-                                         Exponent<Wide<T>>(scale),
-                                         Diagonal(shape),
-                                         shape.rows};
+    return RunRows<T>(call, shape, {x}, {out}, [&](auto of, auto any) {
+      return ScaledSoftmax<decltype(of), kOut, any>{PlaceRows<any>(x),
+                                                    PlaceRows<any>(out),
+                                                    PlaceFlags(mask),
+                                                    RowOrder(PlaceFlags(mask)),
+                                                    Exponent<Wide<T>>(scale),
+                                                    Diagonal(shape),
+                                                    shape.rows};
     });
   });
 }
@@ -133,10 +133,10 @@ int32_t RunScaledSoftmaxGradient(AnyopCall* call, RowShape shape, const AnyopTen
                                  const AnyopTensor* out, double scale, const AnyopTensor* grad_x) {
   return WithFloating(AnyopDtypeOf(out), [&](auto zero) {
     using T = decltype(zero);
-    return RunRows<T>(call, shape, {grad_out, out}, {grad_x}, [&](auto any) {
-      return ScaledSoftmaxGradient<T, kOut, any>{PlaceRows<any>(grad_out), PlaceRows<any>(out),
-                                                 PlaceRows<any>(grad_x),
-                                                 static_cast<Wide<T>>(scale), Diagonal(shape)};
+    return RunRows<T>(call, shape, {grad_out, out}, {grad_x}, [&](auto of, auto any) {
+      return ScaledSoftmaxGradient<decltype(of), kOut, any>{
+          PlaceRows<any>(grad_out), PlaceRows<any>(out), PlaceRows<any>(grad_x),
+          static_cast<Wide<T>>(scale), Diagonal(shape)};
     });
   });
 }
