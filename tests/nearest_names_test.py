@@ -5,6 +5,7 @@ names, in variables and route files, on the command line.
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -72,6 +73,36 @@ def test_names_that_tools_ask_for_are_plain():
     assert getattr(anyop.ops, "no_such_space", None) is None
     with pytest.raises(AttributeError, match="no operators of a namespace 'nobodys' are loaded"):
         _ = anyop.ops.nobodys.x
+
+
+PACKAGES = {
+    "testing.obsreve": "did you mean 'observe'?", "testing.rms_norm": "it is anyop.rms_norm",
+    "tune.merged_": "did you mean 'merged'?", "torch.rplace": "did you mean 'replace'?",
+    "torch.atention": "did you mean 'attention'?", "torch.flashinfr": "did you mean 'flashinfer'?",
+    "torch.rms_norm": "it is anyop.rms_norm", "jax.slow_cal": "did you mean 'slow_call'?",
+    "jax.softmax": "it is anyop.softmax", "paddle.slow_cal": "did you mean 'slow_call'?",
+    "paddle.softmax": "it is anyop.softmax",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PACKAGES)
+def test_in_packages(place):
+    package, name = place.split(".")
+    pytest.importorskip(package if package in ("torch", "jax", "paddle") else "anyop")
+    module = importlib.import_module(f"anyop.{package}")
+    with pytest.raises(AttributeError) as error:
+        getattr(module, name)
+    assert (
+        str(error.value) == f"module 'anyop.{package}' has no attribute '{name}'; {PACKAGES[place]}"
+    )
+    assert not hasattr(module, "__wrapped__") and not hasattr(module, "_slow_cal")
+
+
+def test_modules_of_anyop_torch_that_nobody_imported():
+    pytest.importorskip("torch", reason="torch is not installed")
+    text = "import anyop.torch\nanyop.torch.deep_gemm"
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert ran.stderr.endswith("has no attribute 'deep_gemm': import anyop.torch.deep_gemm\n")
 
 
 # ---- torch ----

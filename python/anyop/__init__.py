@@ -45,13 +45,10 @@ _PARTS = ("cache", "doctor", "jax", "paddle", "testing", "torch", "tune")
 
 def __getattr__(name: str):
     if name not in _LATER:
-        text = f"module 'anyop' has no attribute {name!r}"
         if name in _PARTS:
-            text += f": import anyop.{name}"
-        elif not name.startswith("_"):  # which Python and tools ask for
-            nearest = _importlib.import_module("anyop._nearest")
-            text += nearest.did_you_mean(name, [*__dir__(), *_PARTS])
-        raise AttributeError(text)
+            raise AttributeError(f"module 'anyop' has no attribute {name!r}: import anyop.{name}")
+        nearest = _importlib.import_module("anyop._nearest")
+        raise nearest.no_attribute("anyop", name, [*__dir__(), *_PARTS])
     module = _importlib.import_module(_LATER[name])
     globals()[name] = module if _LATER[name] == f"anyop.{name}" else getattr(module, name)
     return globals()[name]

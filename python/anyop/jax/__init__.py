@@ -33,3 +33,9 @@ from anyop.jax.primitive import TARGET  # noqa: E402
 _install.install_all()
 
 __all__ = ["TARGET", "slow_call"]
+
+
+def __getattr__(name: str) -> object:
+    from anyop._nearest import no_attribute
+
+    raise no_attribute(__name__, name, __all__)

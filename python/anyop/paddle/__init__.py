@@ -30,3 +30,9 @@ from anyop.paddle.dispatch import slow_call  # noqa: E402
 _install.install_all()
 
 __all__ = ["slow_call"]
+
+
+def __getattr__(name: str) -> object:
+    from anyop._nearest import no_attribute
+
+    raise no_attribute(__name__, name, __all__)

@@ -41,3 +41,9 @@ __all__ = [
     "refusals",
     "standard_cases",
 ]
+
+
+def __getattr__(name: str) -> object:
+    from anyop._nearest import no_attribute
+
+    raise no_attribute(__name__, name, __all__)

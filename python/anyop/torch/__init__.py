@@ -14,6 +14,8 @@ OLDEST = (2, 9)
 # Imported when they are first asked for, and not by this package: a thread that imports anyop.torch.nn itself holds its
 # lock while it waits for the package (tests/import_locks_test.py).
 _LATER = ("apex", "attention", "nn")
+# Imported by users alone, by their whole names.
+_PARTS = ("deep_gemm", "device", "flashinfer")
 
 
 def _import_torch() -> None:
@@ -31,6 +33,16 @@ def _import_torch() -> None:
         )
 
 
+def _unknown(name: str) -> AttributeError:
+    if name in _PARTS:
+        return AttributeError(
+            f"module {__name__!r} has no attribute {name!r}: import anyop.torch.{name}"
+        )
+    from anyop._nearest import no_attribute
+
+    return no_attribute(__name__, name, [*__all__, *_PARTS])
+
+
 _is_paddle = _frameworks.torch_is_paddle()
 _frameworks.hide_from_proxy(__name__)  # what this package imports from here on is PyTorch's
 
@@ -38,13 +50,13 @@ if _is_paddle:  # what code written for torch gets under Paddle's proxy
     from anyop.paddle import slow_call
 
     def __getattr__(name: str) -> Any:
-        if name in (*_LATER, "overlay", "replace"):
+        if name in (*_LATER, *_PARTS, "overlay", "replace"):
             raise ImportError(
                 f"anyop.torch.{name} is for PyTorch, and torch is Paddle here (its torch proxy, or "
                 "ANYOP_FRAMEWORK=paddle): call anyop.<op> on Paddle's tensors, as anyop.paddle does; "
                 "ANYOP_FRAMEWORK=torch takes PyTorch"
             )
-        raise AttributeError(f"module {__name__} has no attribute {name}")
+        raise _unknown(name)
 
     __all__ = ["slow_call"]
 else:
@@ -60,7 +72,7 @@ else:
 
     def __getattr__(name: str) -> Any:
         if name not in _LATER:
-            raise AttributeError(f"module {__name__} has no attribute {name}")
+            raise _unknown(name)
         with _frameworks.no_proxy():  # which may have come since
             return importlib.import_module(f"anyop.torch.{name}")
 

@@ -26,3 +26,9 @@ __all__ = [
     "read_record",
     "tune",
 ]
+
+
+def __getattr__(name: str) -> object:
+    from anyop._nearest import no_attribute
+
+    raise no_attribute(__name__, name, __all__)
