@@ -271,8 +271,8 @@ PyObject* CallThroughAdapter(Entry* e, const Borrowed& borrowed, PyObject* const
   return Results(e, arguments, &frame, &borrowed);
 }
 
-// What anyop.adapter.constants puts in the place of numbers and of NumPy's arrays beside traced
-// ones: a list by parameter; nullptr without an error where it has nothing to put.
+// What anyop.adapter.constants puts in the place of numbers and of NumPy's arrays beside JAX's:
+// a list by parameter; nullptr without an error where it has nothing to put.
 Ref Replaced(const Entry& e, PyObject* const* arguments) {
   const Ref module(PyImport_ImportModule("anyop.adapter.constants"));
   const Ref replace(module ? PyObject_GetAttrString(module.get(), "replaced") : nullptr);

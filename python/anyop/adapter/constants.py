@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants where a tensor is expected: a Python number beside a tensor, NumPy's array beside JAX's traced ones.
+"""Constants where a tensor is expected: a Python number beside a tensor, NumPy's array beside JAX's.
 
 The C function asks when a call has failed with a TypeError; it runs once more with what is found here.
 """
@@ -46,7 +46,7 @@ def replaced(op: str, inputs: list[Any]) -> list[Any] | None:
         for at, p in enumerate(params)
         if p["kind"] == "Tensor" and not p["list"] and not p["mutated"]
     ]
-    return found if _traced_replaced(found, plain) or changed else None
+    return found if _arrays_replaced(found, plain) or changed else None
 
 
 def numbers_replaced(
@@ -118,13 +118,16 @@ def torch_number(torch: Any, value: Any, like: Any, dtype: str) -> Any:
         return torch.full((), value, dtype=kind, device=like.device)
 
 
-def _traced_replaced(values: list[Any], places: Sequence[int]) -> bool:
-    """Puts JAX's arrays for NumPy's that stand beside traced ones, as jax.numpy does; whether there were any."""
+def _arrays_replaced(values: list[Any], places: Sequence[int]) -> bool:
+    """Puts JAX's arrays for NumPy's that stand beside them, as jax.numpy does; whether there were any.
+
+    They are bound to no device, so that the program runs where the others lie.
+    """
     jax, numpy = sys.modules.get("jax"), sys.modules.get("numpy")
     if not (jax and numpy):
         return False
     # No generator: it would turn a StopIteration of an odd object's __class__ into another error.
-    if not any([isinstance(values[at], jax.core.Tracer) for at in places]):  # noqa: C419
+    if not any([isinstance(values[at], jax.Array) for at in places]):  # noqa: C419
         return False
     changed = False
     for at in places:
