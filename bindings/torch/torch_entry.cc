@@ -151,7 +151,7 @@ const char* AnyopRegisterTorch(const AnyopTorchGlue* glue, AnyopTorchRaise raise
 
 const AnyopTorchGlue* AnyopOpenTorchGlue(const char* path, const char* torch_version,
                                          const char** why) {
-  static thread_local char problem[512];
+  static thread_local char problem[1024];
   *why = problem;
   void* library =
       AnyopOpenLibraryFile(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE, problem, sizeof problem);

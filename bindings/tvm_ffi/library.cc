@@ -16,7 +16,7 @@
 namespace anyop::ffi {
 namespace {
 
-char problem[512];
+char problem[1024];
 
 template <typename... Values>
 const char* Problem(const char* format, Values... values) {

@@ -27,7 +27,7 @@ int32_t RunDense(const Args* args, AnyopCall* call, const AnyopTensor* gelu_in,
   int64_t shape[2] = {M, H}, strides[2] = {H, 1};
   if (!hidden) {
     scratch.data = call->workspace(call, M * H * SizeOf(dtype));
-    if (!scratch.data && M * H)
+    if (!scratch.data && M > 0 && H > 0)
       return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
     scratch.ndim = 2, scratch.shape = shape, scratch.strides = strides;
     work.out = &scratch;

@@ -61,7 +61,7 @@ int32_t Run(const DenseGeluDenseBackwardArgs* args, AnyopCall* call, cpu::Activa
   char* g = nullptr;
   if (args->grad_x || args->grad_weight1) {
     g = static_cast<char*>(call->workspace(call, M * H * SizeOf(dtype)));
-    if (!g && M * H) return NoMemory(call);
+    if (!g && M > 0 && H > 0) return NoMemory(call);
   }
   if (status == kAnyopOk && (g || args->grad_bias1)) status = BeforeGelu(args, call, activation, g);
   if (status == kAnyopOk && args->grad_x)
