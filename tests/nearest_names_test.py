@@ -98,6 +98,12 @@ def test_in_packages(place):
     assert not hasattr(module, "__wrapped__") and not hasattr(module, "_slow_cal")
 
 
+def test_python_proposes_nothing_more():
+    text = "import anyop\nanyop.lod"
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert ran.stderr.endswith("has no attribute 'lod'; did you mean 'load'?\n"), ran.stderr
+
+
 def test_modules_of_anyop_torch_that_nobody_imported():
     pytest.importorskip("torch", reason="torch is not installed")
     text = "import anyop.torch\nanyop.torch.deep_gemm"

@@ -25,4 +25,4 @@ def no_attribute(package: str, name: str, known: Iterable[str]) -> AttributeErro
 
         is_operator = name in anyop.ops.anyop.__dict__
         text += f"; it is anyop.{name}" if is_operator else did_you_mean(name, known)
-    return AttributeError(text)
+    return AttributeError(text, name=name)  # no object: Python would propose a second name
