@@ -79,7 +79,7 @@ class RowReader {
       : dtype_(dtype), row_(row) {
     if (dtype == kDtype<Wide>) {
       wide_ = reinterpret_cast<const Wide*>(row);
-      if (n <= kPage) Fetch(row + ahead, n * int64_t{sizeof(Wide)});
+      if (n <= kPage && ahead >= kNear) Fetch(row + ahead, n * int64_t{sizeof(Wide)});
     } else if (kDtype<Wide> == kAnyopFloat32 && n <= kShortRow) {
       Convert(0, n);
       wide_ = buffer_;
@@ -89,7 +89,7 @@ class RowReader {
   // An optional tensor of one row; without it, `fallback` in every place.
   RowReader(const AnyopTensor* tensor, Wide fallback, int64_t n)
       : RowReader(tensor ? AnyopDtypeOf(tensor) : kDtype<Wide>,
-                  tensor ? static_cast<char*>(tensor->data) : nullptr, tensor ? n : 0) {
+                  tensor ? static_cast<char*>(tensor->data) : nullptr, tensor ? n : 0, 0) {
     ahead_ = nullptr;
     if (tensor) return;
     for (int64_t i = 0; i < kBlock; ++i) buffer_[i] = fallback;
@@ -106,6 +106,7 @@ class RowReader {
 
  private:
   static constexpr int64_t kPage = 4096 / sizeof(Wide);
+  static constexpr int64_t kNear = 512;  // bytes; what is nearer, processors fetch by themselves
 
   void Convert(int64_t begin, int64_t n) {
     if constexpr (kDtype<Wide> == kAnyopFloat32) {
