@@ -69,15 +69,14 @@ def _function(operator: Operator, gradient: Gradient) -> type[torch.autograd.Fun
     run, save = operator.caller(), _saver(gradient)
     keep, arguments = gradient.keep, gradient.arguments
     give, place = _giver(gradient), gradient.place
-    run_back = _Callers(gradient)
+    run_back, now = _Callers(gradient), _scope.now
     grads_of, takes_none = picker(gradient.grads), gradient.takes_none
 
     class Recorded(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *inputs: Any) -> Any:
             found = run(inputs)
-            ctx.kept = keep(inputs)
-            ctx.scope = _scope.now()
+            ctx.kept = keep(inputs), now()  # in one: torch's contexts take their time for each
             if takes_none:
                 ctx.set_materialize_grads(False)
             save(ctx, inputs, found)
@@ -86,9 +85,10 @@ def _function(operator: Operator, gradient: Gradient) -> type[torch.autograd.Fun
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             needed = ctx.needs_input_grad
-            values = arguments(grads_of(grads), ctx.saved_tensors, ctx.kept)
-            if ctx.scope is not None or _scope.active:
-                with _scope.resumed(ctx.scope):
+            kept, scope = ctx.kept
+            values = arguments(grads_of(grads), ctx.saved_tensors, kept)
+            if scope is not None or _scope.active:
+                with _scope.resumed(scope):
                     found = run_back[needed](values)
             else:
                 found = run_back[needed](values)
