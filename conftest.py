@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """For all tests: refuses another build than ANYOP_TEST_PACKAGE names; prints what tests cost and whose they are.
 
-Costs are CPU seconds of the test's process and of the processes that it waited for, so that a busy machine does not
-change them.
+Costs are CPU seconds of the test's process and of the processes that it waited for, prepared ones too, so that a busy
+machine does not change them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,20 @@ from pathlib import Path
 
 import pytest
 
+# Threads of torch, Paddle and OpenBLAS that have nothing to do sleep at once: those of several processes of tests would
+# spin on each other's processors, for most of the time of many tests. Read when these are loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # 2**4 ticks of the clock, the least
+
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
 # What lies beside an operator's test can be imported, as under `anyop test`.
 sys.path += map(str, (Path(__file__).parent / "ops").iterdir())
+import prepared
 from drawn import FULL, drawn, part
 
 LEAST_OPERATORS = 10  # that a function of tests has, from which on it is drawn
-PARTS = 4
-MOST_CASES = 120  # of such a function, however many operators there are
+PARTS = 6
+MOST_CASES = 80  # of such a function, however many operators there are
 BUDGET_S = 2  # of CPU time, for an operator through all frameworks; printed, never asserted
 _CLOCK = pytest.StashKey[float]()
 _costs: Counter = Counter()  # CPU seconds by test
@@ -42,7 +48,7 @@ def pytest_configure() -> None:
 
 
 def cpu_seconds() -> float:
-    return sum(os.times()[:4])
+    return sum(os.times()[:4]) + prepared.cpu_seconds()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -79,7 +85,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if FULL or config.option.keyword or any("::" in argument for argument in config.args):
         return
-    left = marked_left(items) | operators_left(items)
+    left = marked_left(items) | together_left(items) | operators_left(items)
     if left:
         items[:] = [item for item in items if item not in left]
         config.hook.pytest_deselected(items=list(left))
@@ -90,7 +96,8 @@ def marked_left(items: list[pytest.Item]) -> set[pytest.Item]:
     groups: dict[str, list[pytest.Item]] = defaultdict(list)
     parts = {}
     for item in items:
-        if mark := item.get_closest_marker("drawn"):
+        mark = item.get_closest_marker("drawn")
+        if mark and "together" not in mark.kwargs:
             name = mark.kwargs.get("group") or item.nodeid.partition("[")[0]
             groups[name].append(item)
             parts[name] = mark.args[0]
@@ -99,6 +106,20 @@ def marked_left(items: list[pytest.Item]) -> set[pytest.Item]:
         kept = set(drawn(group, parts[name], name))
         groups[name] = [item for item in group if item not in kept]
     return set(itertools.chain.from_iterable(groups.values()))
+
+
+def together_left(items: list[pytest.Item]) -> set[pytest.Item]:
+    """drawn(parts, together=name): the tests of one name have dear things in common; of such names all but one part."""
+    names: dict[int, dict[str, set[pytest.Item]]] = defaultdict(lambda: defaultdict(set))
+    for item in items:
+        mark = item.get_closest_marker("drawn")
+        if mark and "together" in mark.kwargs:
+            names[mark.args[0]][mark.kwargs["together"]].add(item)
+    left: set[pytest.Item] = set()
+    for parts, tests in names.items():
+        kept = drawn(sorted(tests), parts, "together")
+        left = left.union(*(tests[name] for name in tests if name not in kept))
+    return left
 
 
 def operators_left(items: list[pytest.Item]) -> set[pytest.Item]:

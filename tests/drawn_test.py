@@ -15,22 +15,29 @@ sys.path.insert(0, str(Path(__file__).parent))
 import drawn as draw
 
 
-def test_what_is_marked_is_drawn_by_function_or_group(monkeypatch):
-    """One part of each, never none; whoever looks at several commits sees all."""
+class Item:
+    """A test, with what its mark says."""
+
+    def __init__(self, name: str, *parts: int, **group: str):
+        self.nodeid = name
+        self.mark = SimpleNamespace(args=parts, kwargs=group) if parts else None
+
+    def get_closest_marker(self, name: str):
+        return self.mark
+
+
+@pytest.fixture
+def conftest(monkeypatch):
     path = Path(__file__).parents[1] / "conftest.py"
     spec = importlib.util.spec_from_file_location("root_conftest", path)
-    conftest = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(conftest)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     monkeypatch.setattr(draw, "FULL", False)
+    return module
 
-    class Item:
-        def __init__(self, name: str, *parts: int, **group: str):
-            self.nodeid = name
-            self.mark = SimpleNamespace(args=parts, kwargs=group) if parts else None
 
-        def get_closest_marker(self, name: str):
-            return self.mark
-
+def test_what_is_marked_is_drawn_by_function_or_group(conftest, monkeypatch):
+    """One part of each, never none; whoever looks at several commits sees all."""
     few = [Item(f"a.py::test_few[{number}]", 3) for number in range(7)]
     heavy = [Item(f"{file}.py::test", 2, group="heavy") for file in "bcde"]
     seen = set()
@@ -44,6 +51,21 @@ def test_what_is_marked_is_drawn_by_function_or_group(monkeypatch):
         seen.update(kept)
     draw.seed.cache_clear()
     assert seen == {one.nodeid for one in [*few, *heavy]}
+
+
+def test_what_belongs_together_is_drawn_as_a_whole(conftest, monkeypatch):
+    files = {name: [Item(f"{name}.py::{k}", 3, together=name) for k in "xyz"] for name in "abcdefg"}
+    items, seen = [item for tests in files.values() for item in tests], set()
+    for seed in range(40):
+        draw.seed.cache_clear()
+        monkeypatch.setenv("ANYOP_TEST_SEED", str(seed))
+        left = conftest.together_left([Item("h.py::x"), Item("h.py::y", 3), *items])
+        assert not conftest.marked_left(items) and len(left) in (12, 15)
+        kept = {item.nodeid[0] for item in items if item not in left}
+        assert all(left.isdisjoint(files[name]) for name in kept)
+        seen |= kept
+    draw.seed.cache_clear()
+    assert seen == set(files)
 
 
 @pytest.fixture
