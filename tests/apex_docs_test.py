@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import prepared
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -17,8 +17,13 @@ PAGE = (Path(__file__).parents[1] / "docs" / "apex.md").read_text()
 
 def test_code_of_the_page():
     (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
-    done = subprocess.run(
-        [sys.executable, "-c", block], capture_output=True, text=True, timeout=300, check=False
+    done = prepared.run(
+        "torch",
+        [sys.executable, "-c", block],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == re.findall(r"^# (.*)$", block, re.M)

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 
+import prepared
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -14,8 +14,8 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 def run(program, cwd=None):
     """What the program prints; it must end well."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
+    done = prepared.run(
+        "torch", [sys.executable, "-c", textwrap.dedent(program)],
         capture_output=True, text=True, cwd=cwd, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

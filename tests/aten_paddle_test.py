@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
 
 import anyop
 import numpy as np
+import prepared
 import pytest
 
 paddle = pytest.importorskip("paddle", reason="PaddlePaddle is not installed")
@@ -215,7 +215,7 @@ except ImportError:
 else:
     assert jax.jit(anyop.aten.relu)(jax.numpy.full(2, -1.0)).tolist() == [0, 0]
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
+    done = prepared.run(
+        "paddle", [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from contextlib import contextmanager
 
 import anyop
 import numpy as np
+import prepared
 import pytest
 from anyop._load import core
 
@@ -191,6 +191,8 @@ def test_two_results_that_are_one_tensor_are_two():
 
 
 HOSTILE = """
+import warnings
+warnings.simplefilter("ignore")
 import anyop
 import numpy as np
 import torch
@@ -236,8 +238,12 @@ with anyop.use("aten"):
 
 def test_what_torch_keeps_and_cannot_copy():
     """A torch caller's result is torch's own; a copy that fails is an error; what is kept finds no memory."""
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", HOSTILE], capture_output=True, text=True, timeout=120
+    run = prepared.run(
+        "torch",
+        [sys.executable, "-c", HOSTILE],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == [

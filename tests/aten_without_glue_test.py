@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
+import prepared
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -30,7 +30,9 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setenv("ANYOP_TORCH_ATEN_GLUE", "0")
 
     def run(text: str) -> None:
-        done = subprocess.run([sys.executable, "-c", HEAD + text], capture_output=True, text=True)
+        done = prepared.run(
+            "torch", [sys.executable, "-c", HEAD + text], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         assert "goes without its glue" in done.stderr
 

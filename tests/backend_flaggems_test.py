@@ -17,6 +17,7 @@ from pathlib import Path
 
 import anyop
 import numpy as np
+import prepared
 import pytest
 from anyop._load import core
 
@@ -254,7 +255,8 @@ def test_the_compiled_library(tmp_path):
         "-lm",
     ]
     subprocess.run(command, check=True)
-    ran = subprocess.run(
+    ran = prepared.run(
+        "torch",
         [sys.executable, "-c", WITH_LIBRARY],
         capture_output=True,
         text=True,

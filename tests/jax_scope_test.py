@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import threading
 from collections import Counter
 
 import anyop
 import numpy as np
+import prepared
 import pytest
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
@@ -195,8 +195,8 @@ print(np.unique(program.call(x, w)).tolist())
 
 
 def run(program, *arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)],
+    return prepared.run(
+        "jax", [sys.executable, "-c", program, *map(str, arguments)],
         capture_output=True, text=True, timeout=300, env=os.environ | environment,
     )  # fmt: skip
 

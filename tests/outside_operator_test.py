@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import anyop
+import prepared
 import pytest
 
 SCHEMA = """\
@@ -166,8 +167,8 @@ def test_one_folder_is_all_it_takes(project):
     built = cmake(project, "--build", "build")
     assert built.returncode == 0, built.stdout + built.stderr
     library = project / "build" / "libacme.so"
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(library)], capture_output=True, text=True
+    run = prepared.run(
+        "torch", [sys.executable, "-c", PROGRAM, str(library)], capture_output=True, text=True
     )
     assert run.stdout == "right\n", run.stderr
     symbols = subprocess.run(

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import numpy as np
+import prepared
 import pytest
 
 paddle = pytest.importorskip("paddle", reason="PaddlePaddle is not installed")
@@ -127,7 +127,7 @@ with paddle.static.program_guard(paddle.static.Program()):
 def test_tensors_without_memory_in_a_static_graph():
     """Paddle itself ends the process where a distributed tensor reaches its node."""
     words = [sys.executable, "-c", DISTRIBUTED]
-    process = subprocess.run(words, capture_output=True, text=True)
+    process = prepared.run("paddle", words, capture_output=True, text=True)
     assert process.stdout.split() == ["distributed", "sparse", "nothing"], process.stderr[-2000:]
 
 
@@ -228,7 +228,7 @@ del foreign, other
 def test_values_that_no_graph_may_take_are_refused():
     """Of another program: Paddle took it, and ended the process when that program was freed."""
     words = [sys.executable, "-c", OTHER_PROGRAMS]
-    process = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    process = prepared.run("paddle", words, capture_output=True, text=True, timeout=300)
     assert process.returncode == 0, process.stderr[-3000:]
     said = process.stdout.splitlines()
     assert said[0].startswith("foreign ValueError mul: y is a value of another program"), said

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import prepared
 import pytest
 
 pytest.importorskip("paddle", reason="PaddlePaddle is not installed")
@@ -22,8 +24,11 @@ SUITE = [
 ]  # fmt: skip
 
 
-def run(*command, **environment):
-    return subprocess.run(
+with_paddle = functools.partial(prepared.run, "paddle")
+
+
+def run(*command, start=subprocess.run, **environment):
+    return start(
         [sys.executable, *command],
         env=os.environ | environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
@@ -80,7 +85,8 @@ def test_no_wait_for_paddles_lock(glue, tmp_path):
     """Paddle frees what came by DLPack with a lock held; who waits for that with Python's lock waits for ever."""
     program = tmp_path / "locked.py"  # a file: Paddle reads the source of what it makes a graph of
     program.write_text(LOCKED)
-    done = run(str(program), ANYOP_PADDLE_GLUE=glue)
+    code = f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')"
+    done = run("-c", code, start=with_paddle, ANYOP_PADDLE_GLUE=glue)
     assert done.returncode == 0 and "all came back" in done.stdout, done.stderr[-2000:]
 
 
@@ -96,7 +102,9 @@ print("problem:", _paddle_glue.problem)
 
 
 def test_without_a_compiler(tmp_path):
-    done = run("-c", COMPILERS, CXX="/nonexistent/g++", ANYOP_CACHE_DIR=str(tmp_path))
+    done = run(
+        "-c", COMPILERS, start=with_paddle, CXX="/nonexistent/g++", ANYOP_CACHE_DIR=str(tmp_path)
+    )
     assert done.returncode == 0, done.stderr
     assert "problem: CXX is '/nonexistent/g++', which is no program" in done.stdout
     assert not list((tmp_path / "entries").iterdir())
@@ -113,7 +121,7 @@ try:
 except ValueError as error:
     print(error)
 """
-    done = run("-c", code)
+    done = run("-c", code, start=with_paddle)
     assert done.returncode == 0, done.stderr
     assert "is for Paddle 3." in done.stdout and "and Paddle 3.9.0 is loaded" in done.stdout
 

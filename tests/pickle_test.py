@@ -5,11 +5,11 @@ import copy
 import io
 import multiprocessing
 import pickle
-import subprocess
 import sys
 
 import anyop
 import numpy as np
+import prepared
 import pytest
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
@@ -109,5 +109,5 @@ def test_saved_here_and_loaded_in_another_process(torch, tmp_path):
         f"import torch; d = torch.load({str(path)!r}, weights_only=False); import anyop;"
         "print(d['act'] is anyop.relu, torch.equal(d['act'](d['x']), d['x'].clamp_min(0)))"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    run = prepared.run("torch", [sys.executable, "-c", program], capture_output=True, text=True)
     assert run.stdout == "True True\n", run.stderr

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import anyop
+import prepared
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -56,8 +57,13 @@ print("as it says")
     program = program.replace(
         "try:\n    anyop.ops.acme.scale(\n", "try:\n  anyop.ops.acme.scale(\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=300
+    done = prepared.run(
+        "torch",
+        [sys.executable, "-c", program],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0 and "as it says" in done.stdout, done.stderr + program
 

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import anyop.torch
 import numpy as np
+import prepared
 import pytest
 import torch
 import torch._dynamo
@@ -173,4 +173,4 @@ def test_dynamo_is_not_imported_before_it_is_needed():
         "assert f(torch.tensor([-1.0, 2.0])).tolist() == [1.0, 3.0]\n"
         "assert 'torch._dynamo' in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+    prepared.run("torch", [sys.executable, "-c", program], check=True, timeout=300)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -10,15 +11,16 @@ import sys
 from pathlib import Path
 
 import anyop
+import prepared
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 FOLDER = Path(__file__).parent / "third_party"
 
 
-def run(program, *arguments, **environment):
+def run(program, *arguments, start=subprocess.run, **environment):
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.run(
+    return start(
         command, capture_output=True, text=True, timeout=300, env={**os.environ, **environment}
     )
 
@@ -36,7 +38,7 @@ def test_without_torch_it_says_how_to_install_it():
 @pytest.mark.parametrize("version", ["2.8.1+cu128", "1.13.0a0", "2.8.0.dev1"])
 def test_an_old_torch_is_refused_by_version(version):
     program = f"import torch; torch.__version__ = {version!r}\nimport anyop.torch"
-    found = run(program)
+    found = run(program, start=functools.partial(prepared.run, "torch"))
     assert found.returncode == 1
     assert (
         f"ImportError: anyop.torch needs torch 2.9 or newer; this is torch {version}"
@@ -71,6 +73,7 @@ def library(tmp_path_factory):
     return folder / "libodd.so"
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("loaded", ["before", "after"])
 def test_operators_of_other_libraries(library, loaded):
     """Lists, changed arguments and optional results: opcheck, compiled code, versions, gradients refused."""

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import anyop
 import anyop.torch
+import prepared
 import pytest
 import torch
 from drawn import FULL
@@ -106,7 +106,8 @@ def exit_codes(call, imports, runs):
     program = DAEMONS.format(call=call, imports=imports)
 
     def run(_):
-        return subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=240)
+        command = [sys.executable, "-c", program]
+        return prepared.run("torch", command, capture_output=True, timeout=240)
 
     with ThreadPoolExecutor(2) as two:
         return [done.returncode for done in two.map(run, range(runs))]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests of the guards once more, where there is no compiler for the glue: torch's attributes tell the same."""
+"""The tests of the guards once more, where there is no compiler for the glue: torch's attributes tell the same.
+
+One file of them, drawn by the commit; all with ANYOP_TEST_FULL=1.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import prepared
 import pytest
+from drawn import few
 
 TESTS = Path(__file__).resolve().parent
 FILES = ["python_torch_test.py", "torch_hazards_test.py", "torch_modes_test.py"]
 
 
 def ask(program: str, **more: str) -> str:
-    done = subprocess.run(
+    done = prepared.run(
+        "torch",
         [sys.executable, "-c", program],
         env=os.environ | more,
         capture_output=True,
@@ -27,7 +33,8 @@ def ask(program: str, **more: str) -> str:
 
 
 def test_guards_by_attribute():
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *FILES]
+    files = few(FILES, 1, "guards by attribute")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *files]
     environment = os.environ | {"ANYOP_TORCH_GLUE": "0"}
     done = subprocess.run(command, cwd=TESTS, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]
@@ -54,7 +61,13 @@ print(_torch_glue.problem)
     assert why in ask(program, ANYOP_CACHE_DIR=str(tmp_path), **change)
 
 
-def test_threads_that_come_first_together_all_get_it(tmp_path):
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Of its own; the glue is built into it by the first test below, else by the second."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def test_threads_that_come_first_together_all_get_it(cache):
     program = """
 import threading, torch, anyop
 from anyop import _torch_glue
@@ -67,16 +80,16 @@ threads = [threading.Thread(target=work) for _ in range(4)]
 [thread.join() for thread in threads]
 print(len(found), len(set(found)), None not in found)
 """
-    assert ask(program, ANYOP_CACHE_DIR=str(tmp_path)) == "4 1 True"
+    assert ask(program, ANYOP_CACHE_DIR=str(cache)) == "4 1 True"
 
 
-def test_a_broken_one_in_the_cache_is_built_anew(tmp_path):
+def test_a_broken_one_in_the_cache_is_built_anew(cache):
     program = (
         "import torch; from anyop import _torch_glue as g; print(g.load() is not None, g.path)"
     )
-    built, path = ask(program, ANYOP_CACHE_DIR=str(tmp_path)).split()
-    assert built == "True" and tmp_path in Path(path).parents
+    built, path = ask(program, ANYOP_CACHE_DIR=str(cache)).split()
+    assert built == "True" and cache in Path(path).parents
     Path(path).write_bytes(b"not a library")
-    built, again = ask(program, ANYOP_CACHE_DIR=str(tmp_path)).split()
+    built, again = ask(program, ANYOP_CACHE_DIR=str(cache)).split()
     assert built == "True" and again != path and not Path(path).exists()
-    assert ask(program, ANYOP_CACHE_DIR=str(tmp_path)) == f"True {again}"
+    assert ask(program, ANYOP_CACHE_DIR=str(cache)) == f"True {again}"

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import prepared
 import pytest
 
 pytestmark = pytest.mark.anyplatform
@@ -137,8 +138,8 @@ def test_below_the_oldest_torch_every_way_in_names_it(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     entry = Path(__file__).resolve().parents[2] / "python" / "anyop_device"
     variables = {"ANYOP_CACHE_DIR": str(tmp_path), "ANYOP_TORCH_DEVICE": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", OLD_TORCH, entry], capture_output=True, text=True, timeout=300,
+    done = prepared.run(
+        "torch", [sys.executable, "-c", OLD_TORCH, entry], capture_output=True, text=True, timeout=300,
         env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **variables},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import prepared
 import pytest
 
 HERE = Path(__file__).parent
@@ -143,10 +143,11 @@ def while_it_sleeps(platform):
 
 @pytest.fixture
 def program(platform):
-    """Runs text in a Python of its own that has loaded the device; its output, or its process when told."""
+    """Runs text in a process of its own that has loaded the device; its output, or its process when told."""
 
-    def run(text: str, whole: bool = False, seconds: float = 120, **environment: str):
-        process = subprocess.run(
+    def run(text: str, whole: bool = False, seconds: float = 120, **variables: str):
+        process = prepared.run(
+            "torch",
             [sys.executable, "-c", f"import anyop.torch.device, torch\n{text}"],
             capture_output=True,
             text=True,
@@ -155,7 +156,7 @@ def program(platform):
                 **os.environ,
                 "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}",  # slow_stream
                 "ANYOP_DEVICE_PLATFORM": platform,
-                **environment,
+                **variables,
             },
         )
         if whole:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
+import prepared
 import pytest
 from distributed_launch import judge, launch
 
@@ -22,6 +22,7 @@ def reports(loaded, tmp_path_factory):
     return launch(loaded, "gloo", tmp_path_factory.mktemp("gloo"))
 
 
+@pytest.mark.drawn(2, together="two processes: torch.distributed")
 @pytest.mark.parametrize("module", ["collectives", "models", "rules"])
 def test_two_processes(platform, module, request):
     """Every check of distributed_collectives.py, distributed_models.py, distributed_rules.py."""
@@ -73,8 +74,13 @@ dist.all_reduce(torch.ones(1 << 22, device="anyop"), async_op=True)  # still in 
         "ANYOP_DEVICE_PLATFORM": platform,
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
     }
-    process = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=120, env=environment
+    process = prepared.run(
+        "torch",
+        [sys.executable, "-c", text],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
     )
     assert process.returncode == 0, process.stderr[-3000:]
     assert process.stdout.endswith("[0.0, 1.0, 2.0] gloo\n")  # torch 2.9's gloo prints, too

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import prepared
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -27,7 +28,8 @@ expected = gradient("cpu")
 
 def run(text: str, platform: str) -> subprocess.CompletedProcess:
     """A process that has done a backward on the CPU; text goes on from there."""
-    return subprocess.run(
+    return prepared.run(
+        "torch",
         [sys.executable, "-c", FIRST + text],
         capture_output=True,
         text=True,

@@ -7,9 +7,9 @@ On platform cuda that is CUDA, whose backward runs there as ever.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
+import prepared
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -78,7 +78,8 @@ print("the same", all(torch.equal(a, b) for a, b in zip(train(), plain)), torch.
 
 
 def test_on_torchs_own_device(inner):
-    done = subprocess.run(
+    done = prepared.run(
+        "torch",
         [sys.executable, "-c", PROGRAM, inner],
         capture_output=True,
         text=True,

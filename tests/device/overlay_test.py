@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 
 import anyop
+import prepared
 import pytest
 
 pytestmark = pytest.mark.cpu
@@ -154,8 +154,8 @@ with anyop.torch.overlay(["mm", "std"], "cpu", route="native, boxed"):
 anyop.torch.overlay("mm", "cpu", route="native")  # stays on
 print((a @ a).tolist())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240,
+    done = prepared.run(
+        "torch", [sys.executable, "-c", program], capture_output=True, text=True, timeout=240,
         env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

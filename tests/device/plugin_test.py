@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import anyop
+import prepared
 import pytest
 from anyop import command
 
@@ -109,7 +110,8 @@ except NotImplementedError as error:
 def in_torch(library, text: str, **environment: str) -> subprocess.CompletedProcess:
     """A process whose PyTorch device is the plugin; it logs what runs."""
     pytest.importorskip("torch", reason="torch is not installed")
-    return subprocess.run(
+    return prepared.run(
+        "torch",
         [sys.executable, "-c", f"import anyop.torch.device, torch\n{text}"],
         capture_output=True,
         text=True,

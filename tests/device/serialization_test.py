@@ -6,9 +6,9 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import subprocess
 import sys
 
+import prepared
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -79,7 +79,8 @@ except RuntimeError as error:
     print("refused", error)
 """
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    found = subprocess.run(
+    found = prepared.run(
+        "torch",
         [sys.executable, "-c", text],
         capture_output=True,
         text=True,

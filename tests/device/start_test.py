@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
+import prepared
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -62,8 +62,8 @@ print("all")
 def run(text: str, *arguments: str, **variables: str) -> str:
     """Output of a Python of its own."""
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **variables}
-    done = subprocess.run(
-        [sys.executable, "-c", text, *arguments],
+    done = prepared.run(
+        "torch", [sys.executable, "-c", text, *arguments],
         env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
@@ -115,13 +115,19 @@ assert torch.anyop.is_available() and not torch.anyop._is_in_bad_fork()
 """)
 
 
+WRITES = """
+import sys
+sys.dont_write_bytecode, sys.pycache_prefix = False, sys.argv[1]
+"""
+
+
 def test_what_it_costs(platform, report, tmp_path):
     """Processor time is told, as it is the machine's; calls of functions, which are the program's, are bounded.
 
     The first run warms the files' cache and Python's. CUDA starts at the first tensor, not at the import.
     """
     runs = [
-        [float(word) for word in run("""
+        [float(word) for word in run(WRITES + """
 import time, torch
 clock = [time.process_time()]
 def tick(): clock.append(time.process_time())
@@ -138,7 +144,7 @@ tick()
 torch.ones(2, device="anyop").sum().item()
 tick()
 print(count, *(b - a for a, b in zip(clock, clock[1:])))
-""", PYTHONDONTWRITEBYTECODE="", PYTHONPYCACHEPREFIX=str(tmp_path)).split()]
+""", str(tmp_path)).split()]
         for _ in range(4)
     ]  # fmt: skip
     count, *parts, first = min(runs, key=lambda found: sum(found[1:-1]))
@@ -149,15 +155,15 @@ print(count, *(b - a for a, b in zip(clock, clock[1:])))
         f"import anyop.torch.device, library in the cache: {sum(parts) * 1e3:.0f} ms beyond torch ({shown})"
     )
     report.append(f"the first tensor on {platform}: {first * 1e3:.0f} ms")
-    calls = int(run("""
-import sys, torch
+    calls = int(run(WRITES + """
+import torch
 seen = [0]
 def count(frame, event, what): seen[0] += "return" not in event
 sys.setprofile(count)
 import anyop.torch.device
 sys.setprofile(None)
 print(seen[0])
-""", PYTHONDONTWRITEBYTECODE="", PYTHONPYCACHEPREFIX=str(tmp_path)))  # fmt: skip
+""", str(tmp_path)))  # fmt: skip
     report.append(f"import anyop.torch.device calls {calls:,} functions beyond torch")
     assert (
         count > 1000 and 1000 < calls < 500_000
