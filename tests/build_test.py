@@ -24,6 +24,7 @@ PARTS = [
     "bindings",
     "python",
 ]
+pytestmark = pytest.mark.drawn(3, together="a tree that is built anew")
 # Those of one kernel each; mul is in formulas of tangents.
 OPERATORS = [
     "norm/l2_normalize*",

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent / "builder"))
 import small_builds as sb
 
 cache_folder = sb.cache_folder
-pytestmark = sb.needs_compiler
+pytestmark = [sb.needs_compiler, pytest.mark.drawn(2, group="the builder")]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent / "builder"))
 import small_builds as sb
 
 cache_folder = sb.cache_folder
-pytestmark = sb.needs_compiler
+pytestmark = [sb.needs_compiler, pytest.mark.drawn(2, group="the builder")]
 NVCC = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
 needs_nvcc = pytest.mark.skipif(not NVCC, reason="there is no nvcc")
 CUDA = """\

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent / "builder"))
 import small_builds as sb
 
 cache_folder = sb.cache_folder
-pytestmark = sb.needs_compiler
+pytestmark = [sb.needs_compiler, pytest.mark.drawn(2, group="the builder")]
 NAMES = [
     "with space", "it's", 'say "so"', "$HOME", "a;touch pwn", "$(touch pwn)", "`touch pwn`", "häuser 日本",
     "-O3", "@file", "a\\b", "a:b,c#d&e|f>g 100% *{h}~",

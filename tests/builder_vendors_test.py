@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "builder"))
 import small_builds as sb
 
-pytestmark = sb.needs_compiler
+pytestmark = [sb.needs_compiler, pytest.mark.drawn(2, group="the builder")]
 # Names that would be one function for both, if the libraries exported them: plain, inline, template, in a namespace.
 LINES = """\
 struct Helper {{

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds that are killed, at 60 moments, in short 30, and before every change of the file system: the next is right."""
+"""Builds that are killed, at 60 moments, in short 15, and before every change of the file system: the next is right."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ import anyop
 from anyop.cache import store
 from anyop.cache.lookup import Request, check_entry, find
 from anyop.cache.manifest import Manifest, read_manifest
-from drawn import FULL
+from drawn import FULL, part
 
 sys.path.insert(0, str(Path(__file__).parent / "builder"))
 import small_builds as sb
 
 cache_folder = sb.cache_folder
 KILLS, LANES, STEP_SECONDS = 60, 15, 0.1
-EACH = 1 if FULL else 2  # step between those that are tried
+EACH = 1 if FULL else 4  # step between those that are tried
 BUILD = "import sys, anyop; print('go', flush=True); anyop.build(sys.argv[1]); print('done', flush=True)"
 
 
 @sb.needs_compiler
 def test_kills_at_steps_of_a_tenth_of_a_second(tmp_path, capsys, monkeypatch):
-    """Each lane has a cache of its own and kills four builds in it, in short two, one after the other, at moments that
+    """Each lane has a cache of its own and kills four builds in it, in short one, one after the other, at moments that
     are spread over the whole build.
 
     The compiler waits before and after its work, so that a build takes four to six seconds and little of the processor.
@@ -44,7 +44,9 @@ def test_kills_at_steps_of_a_tenth_of_a_second(tmp_path, capsys, monkeypatch):
     def lane(number: int) -> None:
         cache = tmp_path / f"cache{number}"
         env = sb.environment(cache, CXX=str(slow))
-        for step in range(number + LANES * (number % EACH), KILLS, LANES * EACH):
+        for step in range(
+            number + LANES * ((number + part(EACH, "kills")) % EACH), KILLS, LANES * EACH
+        ):
             where[kill_at(folder, env, step)] += 1
             assert all_whole(cache), f"killed at {step * STEP_SECONDS:.1f} s"
         assert sb.call(folder, sb.environment(cache)) == "6.0"

@@ -22,6 +22,7 @@ pytest.importorskip("safetensors", reason="the example reads weights with safete
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import anyop  # noqa: E402
+from drawn import few  # noqa: E402
 
 from examples.sentence_search import InputError, index  # noqa: E402
 from examples.sentence_search.folder import model_folder, packaged_model  # noqa: E402
@@ -104,6 +105,7 @@ def test_packaged_model_equals_transformers():
     except InputError as error:
         pytest.skip(str(error))
     texts = sentences(200)
+    texts = texts[: len(SPECIAL_SENTENCES)] + few(texts[len(SPECIAL_SENTENCES) :], 46, "sentences")
     found, tokens = embed(folder, texts)
     assert sum(text.truncated for text in tokens) == 3
     assert max(len(text.ids) for text in tokens) == 256

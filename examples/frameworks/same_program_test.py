@@ -20,6 +20,9 @@ PYTHON = ["numpy", "cupy", "torch", "jax", "paddle"]
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
+SAME_PROGRAM = pytest.mark.drawn(3, together="examples/frameworks")
+
+
 def run(*command: object) -> str:
     words = [str(word) for word in command]
     found = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
@@ -34,6 +37,7 @@ def expected() -> str:
     return "".join(" ".join(f"{value:.4f}" for value in row) + "\n" for row in y)
 
 
+@SAME_PROGRAM
 @pytest.mark.parametrize("framework", PYTHON)
 def test_program_prints_the_numbers(framework):
     pytest.importorskip(framework, reason=f"{framework} is not installed")
@@ -49,6 +53,7 @@ def compiled(tmp_path_factory) -> Path:
     return build
 
 
+@SAME_PROGRAM
 @pytest.mark.parametrize("program", ["rows", "rows_in_c"])
 def test_compiled_program_prints_the_numbers(compiled, program):
     assert run(compiled / program) == expected()
@@ -69,6 +74,7 @@ def test_page_shows_the_programs_and_what_they_print():
     assert blocks("frameworks.md", "text") == [expected()]
 
 
+@SAME_PROGRAM
 def test_code_of_the_page_on_cpp_runs(tmp_path):
     program, _ = blocks(
         "cpp.md", "cpp"

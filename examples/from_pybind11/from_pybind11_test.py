@@ -68,6 +68,9 @@ for wrong in ((x, bias[1:]), (x.double(), bias), (x, bias.double()), (x, bias[No
 """
 
 
+FROM_PYBIND11 = pytest.mark.drawn(3, together="examples/from_pybind11")
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Runs a program behind BUILD, with a cache for these tests."""
@@ -101,21 +104,25 @@ def test_the_page_shows_the_files():
         assert block in (HERE / path).read_text(), path
 
 
+@FROM_PYBIND11
 def test_standard_cases(run):
     cases, values, refusals = map(int, run(STANDARD).split())
     assert cases > 10 and values > 1000 and refusals > 10
 
 
+@FROM_PYBIND11
 def test_from_torch(run):
     pytest.importorskip("torch", reason="torch is not installed")
     run(TORCH)
 
 
+@FROM_PYBIND11
 def test_from_jax(run):
     pytest.importorskip("jax", reason="JAX is not installed")
     run(JAX)
 
 
+@FROM_PYBIND11
 def test_the_export_of_tvm_ffi(run, tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     tvm_ffi = pytest.importorskip("tvm_ffi", reason="tvm-ffi is not installed")

@@ -18,7 +18,7 @@ from .frameworks import PACKAGES
 from .tiny_bert import write_tiny_bert
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = pytest.mark.drawn(2, group="sentence_search")  # several frameworks in turn, or a compiler
+HEAVY = pytest.mark.drawn(4, group="sentence_search")  # several frameworks in turn, or a compiler
 COMMAND = [sys.executable, "-m", "examples.sentence_search"]
 TEXTS = {
     "time.txt": "measure the time of small code",
@@ -277,11 +277,12 @@ def test_reader_that_stops_early_is_no_error(home):
     assert "Traceback" not in found.stderr and "Exception" not in found.stderr
 
 
+@HEAVY
 @pytest.mark.parametrize(
     ("framework", "flags", "timed"),
     [
         ("torch", [], "attention"),
-        pytest.param("torch", ["--compile"], "model", marks=HEAVY),
+        ("torch", ["--compile"], "model"),
         ("jax", [], "model"),
         ("paddle", [], "attention"),
     ],

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.anyplatform
+pytestmark = [pytest.mark.anyplatform, pytest.mark.drawn(2, group="compiled for the device")]
 
 
 def test_random_numbers_are_those_of_the_seed_and_of_compiled_code_on_the_inner_device(

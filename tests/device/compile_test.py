@@ -9,7 +9,7 @@ import pytest
 from slow_stream import sleep
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.anyplatform
+pytestmark = [pytest.mark.anyplatform, pytest.mark.drawn(2, group="compiled for the device")]
 
 
 def at(device: str, *size: int):

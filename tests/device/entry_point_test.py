@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.anyplatform
+pytestmark = [pytest.mark.anyplatform, pytest.mark.drawn(2, group="entry point")]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 if sys.version_info >= (3, 11):

@@ -101,6 +101,7 @@ def test_routes_that_are_used_are_named(example):
     )
 
 
+@pytest.mark.drawn(2, together="two processes: a model")
 @pytest.mark.anyplatform
 def test_two_processes_train_as_one(platform, arguments):
     if platform == "cuda" and torch.cuda.device_count() < 2:

@@ -28,7 +28,7 @@ def library(tmp_path_factory):
 
 
 @pytest.mark.parametrize("what", ["import", "numpy", "numpy torch", "tvm_ffi", "jax", "c_abi"])
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(3)
 def test_every_allocation_fails_once(library, what):
     framework = what.split()[-1]
     if framework in ("torch", "tvm_ffi", "jax") and importlib.util.find_spec(framework) is None:
