@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process's threads: how many, beside which others, after a fork, and what sets them."""
 
+import functools
 import os
 import subprocess
 import sys
 
+import prepared
 import pytest
 
 PRELUDE = """
@@ -33,10 +35,12 @@ def work():
 """
 
 
-def run(program: str, seconds: float = 120, good: bool = True, **environment: str) -> str:
+def run(
+    program: str, seconds: float = 120, good: bool = True, start=subprocess.run, **environment: str
+) -> str:
     """Run a program in a process of its own; what it printed."""
     variables = {**os.environ, **environment}
-    process = subprocess.run(
+    process = start(
         [sys.executable, "-c", PRELUDE + program],
         env=variables,
         capture_output=True,
@@ -199,4 +203,5 @@ for thread in threads:
     thread.join()
 print(errors)
 """
-    assert run(program) == "[]"
+    with_it = functools.partial(prepared.run, setup.split()[1])
+    assert run(program, start=with_it) == "[]"
