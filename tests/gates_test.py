@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,6 +43,15 @@ def test_lengths_of_functions():
     assert dict(lengths.functions_of_c(text)) == {"Short": 3, "Long": 76, "Member": 72}
     python = "def f():\n    def g():\n        pass\n\n    return g\n"
     assert dict(lengths.functions_of_python(python)) == {"f": 5, "g": 2}
+
+
+def test_mypy_is_strict_for_what_the_docs_import():
+    texts = [path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))]
+    found = re.findall(r"\b(?:import|from) (anyop(?:\.\w+)*)", "\n".join(texts))
+    overrides = (ROOT / "pyproject.toml").read_text().partition("# What users import.")[2]
+    strict = re.findall(r'"([^"]+)"', overrides.partition("]\n")[2].partition("\n]\n")[0])
+    assert {"anyop", "anyop.torch.device"} <= set(found)
+    assert not [name for name in set(found) if not any(fnmatch(name, each) for each in strict)]
 
 
 def test_exceptions_of_lengths_only_shrink(tmp_path):

@@ -120,7 +120,7 @@ class Device:
             place = Pointer()
             if library.AnyopLoadDevice(os.path.abspath(name).encode(), ctypes.byref(place)):
                 raise ValueError(library.AnyopLastError().decode())
-            address = place.value
+            address = place.value or 0  # never NULL there
         else:
             address = library.AnyopFindDeviceByName(name.encode())
             if not address:

@@ -70,7 +70,7 @@ def _is_recorded() -> bool:
     """What is read from tensors now would stand in a graph, or cannot be read."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return True
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
 def _pattern_of(made: Tensor, offset: int, window: int | None) -> Pattern | None:

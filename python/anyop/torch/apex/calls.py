@@ -11,7 +11,8 @@ import torch
 
 def exporting() -> bool:
     """Whether a graph of standard operators is being made: ONNX, TorchScript."""
-    return torch.onnx.is_in_onnx_export() or torch.jit.is_tracing() or torch.jit.is_scripting()
+    onnx = torch.onnx.is_in_onnx_export()
+    return bool(onnx or torch.jit.is_tracing() or torch.jit.is_scripting())
 
 
 def in_lower_dtype(function: Callable[..., Any], *args: Any) -> Any:

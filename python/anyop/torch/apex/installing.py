@@ -8,7 +8,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 
 _ROOT = __package__
 _TREE = (
@@ -168,7 +168,7 @@ def _missing(name: str) -> ImportError:
 
 def _only_asked() -> bool:
     """Whether importlib.util.find_spec asks, which is answered, rather than an import, which fails."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame and frame.f_globals.get("__name__") == "importlib._bootstrap":
         frame = frame.f_back
-    return bool(frame) and frame.f_globals.get("__name__") == "importlib.util"
+    return frame is not None and frame.f_globals.get("__name__") == "importlib.util"

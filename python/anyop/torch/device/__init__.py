@@ -21,22 +21,22 @@ _KINDS = ("boxed", "native", "cpu_fallback", "other")
 
 def platform() -> str:
     """What the devices are: "host", "cuda", or the name of a vendor's plugin."""
-    return _ops.platform.default()
+    return str(_ops.platform.default())
 
 
 def registered_ops() -> list[str]:
     """ATen's overloads that have a kernel of the device, such as "add.Tensor" and "mm"."""
-    return _ops.registered_ops.default()
+    return [*_ops.registered_ops.default()]
 
 
 def backend_available(backend: str) -> bool:
     """Whether operators can be routed to it: boxed, native, triton, flaggems, cpu_fallback."""
-    return _ops.backend_available.default(backend)
+    return bool(_ops.backend_available.default(backend))
 
 
 def route(op: str) -> str:
     """The backends that serve an overload, such as "add.Tensor". Raises ValueError for one the device does not have."""
-    return _ops.route.default(_short(op))
+    return str(_ops.route.default(_short(op)))
 
 
 def set_route(op: str, backends: str) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from anyop.torch.apex.extensions import fused_layer_norm_cuda
@@ -11,7 +13,8 @@ from anyop.torch.apex.extensions import fused_layer_norm_cuda
 def ln_fwd(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> list[Tensor]:
     """The result in gamma's dtype, the mean and 1 / the deviation of each row."""
     shape = tuple(gamma.shape)
-    return fused_layer_norm_cuda.forward_affine_mixed_dtypes(x, shape, gamma, beta, epsilon)
+    norm: Callable[..., list[Tensor]] = fused_layer_norm_cuda.forward_affine_mixed_dtypes
+    return norm(x, shape, gamma, beta, epsilon)
 
 
 def ln_bwd(
