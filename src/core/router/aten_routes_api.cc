@@ -109,7 +109,8 @@ int32_t AnyopHasKernel(const AnyopOperator* op, int32_t device_type) {
   const auto* found = reinterpret_cast<const anyop::Operator*>(op);
   const anyop::Reading reading;
   const anyop::Route* route = found->route.load(std::memory_order_acquire);
-  const auto& there = route->candidates[device_type];
+  if (!route->Names(device_type)) return 0;
+  const auto& there = route->On(device_type).candidates;
   return std::any_of(there.begin(), there.end(), [](const auto* i) { return i->device_type != 0; });
 }
 

@@ -58,7 +58,7 @@ class Chooser {
     if (LearnCapabilities(type_)) PublishWhatIsKnown();
     route_ = op_.route.load(std::memory_order_acquire);
     chosen_ = nullptr;
-    const Variants* variants = &route_->On(type_);
+    const Variants* variants = &route_->On(type_).variants;
     const Scope* scope = frame_->scope ? frame_->scope : route_->scoped ? CurrentScope() : nullptr;
     if (scope) {
       const Variants* own = VariantsInScope(&op_, *route_, *scope, type_);

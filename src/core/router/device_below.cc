@@ -76,7 +76,9 @@ bool IsNearer(const Implementation& a, const Implementation& b) {
 bool RunsOnCpu(const Operator& op, int device_type) {
   if (device_type != kFrameworkDevice) return device_type == 1;
   const Reading reading;
-  const auto& there = op.route.load(std::memory_order_acquire)->candidates[kFrameworkDevice];
+  const Route* route = op.route.load(std::memory_order_acquire);
+  if (!route->Names(kFrameworkDevice)) return false;
+  const auto& there = route->On(kFrameworkDevice).candidates;
   return !there.empty() && std::all_of(there.begin(), there.end(), [](const auto* i) {
     return RunsAs(*i, kFrameworkDevice) == 1;
   });

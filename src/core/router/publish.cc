@@ -164,7 +164,8 @@ uint32_t NamedDevices(const Router& router, const State& state) {
 std::string Key(const Route& route) {
   std::string key = std::to_string(reinterpret_cast<uintptr_t>(route.shortcut));
   for (int device = 0; device < kMaxDeviceTypes; ++device) {
-    for (const Variant& variant : route.variants[device]) {
+    if (device != kUnnamed && !route.Names(device)) continue;
+    for (const Variant& variant : route.On(device).variants) {
       key += ";" + std::to_string(device) + "," + variant.reason + "," + variant.when.text();
       for (const Turn& turn : variant.order) {
         key += "," + std::to_string(reinterpret_cast<uintptr_t>(turn.implementation));
@@ -178,16 +179,17 @@ std::string Key(const Route& route) {
 
 void Fill(const Router& router, const State& state, Route* route) {
   route->named_devices = NamedDevices(router, state);
+  route->devices.reserve(1 + static_cast<size_t>(__builtin_popcount(route->named_devices)));
   for (int device = 0; device < kMaxDeviceTypes; ++device) {
-    if (device != kUnnamed && !(route->named_devices >> device & 1)) continue;
-    auto& candidates = route->candidates[device];
+    if (device != kUnnamed && !route->Names(device)) continue;
+    auto& [candidates, variants] = route->devices.emplace_back();
     for (const Implementation* i : state.implementations) {
       if (Serves(*i, device) && Refusal(router, *i).empty()) candidates.push_back(i);
     }
     if (device == kFrameworkDevice)
       std::stable_sort(candidates.begin(), candidates.end(),
                        [](const auto* a, const auto* b) { return IsNearer(*a, *b); });
-    route->variants[device] = MakeVariants(router, state, candidates, device);
+    variants = MakeVariants(router, state, candidates, device);
   }
 }
 
@@ -209,44 +211,70 @@ const Turn* FindReady(const Variants& variants, int capability) {
   return is_meant && ready && !i.forget && always ? &first.order[at] : nullptr;
 }
 
+bool IsAlike(const Shortcut& a, const Shortcut& b) {
+  const auto is_alike = [](const Ready& x, const Ready& y) {
+    return x.run == y.run && x.context == y.context && x.choice == y.choice;
+  };
+  return a.runs_as == b.runs_as && a.scoped == b.scoped &&
+         std::equal(std::begin(a.ready), std::end(a.ready), std::begin(b.ready), is_alike);
+}
+
 // The one of that kind.
-const Shortcut* FindShortcut(State* state, const Shortcut& like) {
-  const auto* bytes = reinterpret_cast<const char*>(like.ready);
-  std::unique_ptr<Shortcut>& kept =
-      state->shortcuts[std::string(bytes, sizeof like.ready) + std::to_string(like.runs_as) +
-                       (like.scoped ? "+" : "")];
-  if (!kept) kept = std::make_unique<Shortcut>(like);
-  return kept.get();
+const Shortcut* FindShortcut(Router* router, State* state, const Shortcut& like) {
+  const bool leads = std::any_of(std::begin(like.ready), std::end(like.ready),
+                                 [](const Ready& ready) { return ready.run; });
+  auto& kept = leads ? state->shortcuts : router->to_choose;
+  for (const auto& shortcut : kept) {
+    if (IsAlike(*shortcut, like)) return shortcut.get();
+  }
+  return kept.emplace_back(std::make_unique<Shortcut>(like)).get();
+}
+
+void MakeTwin(Router* router, State* state, const Route& route) {
+  if (route.twin) return;
+  auto twin = std::make_unique<Route>();
+  twin->devices = route.devices;
+  twin->named_devices = route.named_devices;
+  Shortcut shortcut;
+  shortcut.runs_as = route.shortcut->runs_as;
+  twin->scoped = shortcut.scoped = true;
+  twin->shortcut = FindShortcut(router, state, shortcut);
+  route.twin = std::move(twin);
+}
+
+const Route* KeptRoute(State* state, std::unique_ptr<Route> made) {
+  std::string key = Key(*made);
+  const auto kept = state->routes.find(key);
+  if (kept != state->routes.end()) return kept->second.get();
+  return state->routes.emplace(std::move(key), std::move(made)).first->second.get();
 }
 
 // Of what is known now; kept by the state.
-const Route* MakeRoute(const Router& router, State* state) {
+const Route* MakeRoute(Router* router, State* state) {
   auto made = std::make_unique<Route>();
-  Fill(router, *state, made.get());
+  Fill(*router, *state, made.get());
   Shortcut shortcut;
-  if (!state->watched && !(router.watch & ~uint32_t{kWatchScopes})) {
+  if (!state->watched && !(router->watch & ~uint32_t{kWatchScopes})) {
     for (int device = 0; device < kMaxDeviceTypes; ++device) {
-      const Turn* turn = FindReady(made->variants[device], CommonCapability(device));
+      if (device != kUnnamed && !made->Names(device)) continue;
+      const Turn* turn = FindReady(made->On(device).variants, CommonCapability(device));
       if (!turn) continue;
       const Implementation& i = *turn->implementation;
       shortcut.ready[device] = {i.run, i.context, turn->choice};
       if (device == kFrameworkDevice) shortcut.runs_as = RunsAs(i, device);
     }
   }
-  made->shortcut = FindShortcut(state, shortcut);
-  std::string key = Key(*made);
-  const auto kept = state->routes.find(key);
-  if (kept != state->routes.end()) return kept->second.get();
-  auto twin = std::make_unique<Route>();
-  Fill(router, *state, twin.get());
-  twin->scoped = shortcut.scoped = true;
-  for (Ready& ready : shortcut.ready) ready = {};
-  twin->shortcut = FindShortcut(state, shortcut);
-  made->twin = std::move(twin);
-  return state->routes.emplace(std::move(key), std::move(made)).first->second.get();
+  made->shortcut = FindShortcut(router, state, shortcut);
+  const Route* route = KeptRoute(state, std::move(made));
+  if (router->watch & kWatchScopes) MakeTwin(router, state, *route);
+  return route;
 }
 
 }  // namespace
+
+void MakeTwins(Router* router) {
+  for (auto& entry : router->states) MakeTwin(router, &entry.second, *entry.second.route);
+}
 
 void Show(const Router& router, State* state) {
   const bool scoped = router.watch & kWatchScopes;
@@ -256,12 +284,12 @@ void Show(const Router& router, State* state) {
 }
 
 void Publish(Router* router, State* state) {
-  state->route = MakeRoute(*router, state);
+  state->route = MakeRoute(router, state);
   Show(*router, state);
 }
 
 void PublishAll(Router* router) {
-  for (auto& entry : router->states) entry.second.next = MakeRoute(*router, &entry.second);
+  for (auto& entry : router->states) entry.second.next = MakeRoute(router, &entry.second);
   for (auto& entry : router->states) {
     entry.second.route = entry.second.next;
     Show(*router, &entry.second);

@@ -52,18 +52,27 @@ struct Shortcut {
   bool scoped = false;  // scopes are active somewhere
 };
 
+// What may run on one kind of device.
+struct OnDevice {
+  std::vector<const Implementation*> candidates;  // all of them, by priority
+  Variants variants;
+};
+
 // Never changed once published, and read within a Reading. Equal routes are one object, so
 // reloading does not grow; those with an implementation that was taken away are freed.
 struct Route final : Readable {
   const Shortcut* shortcut = nullptr;
-  std::vector<const Implementation*> candidates[kMaxDeviceTypes];  // all that may run, by priority
-  Variants variants[kMaxDeviceTypes];  // [0]: of devices that no implementation and no rule names
+  // [0]: of devices that no implementation and no rule names; behind it those that one names.
+  std::vector<OnDevice> devices;
   uint32_t named_devices = 0;
   bool scoped = false;
-  std::unique_ptr<const Route> twin;  // the same while they are; of a route that is not
+  // The same while they are; of a route that is not, made when they first are.
+  mutable std::unique_ptr<const Route> twin;  // of who holds the router's lock
 
-  const Variants& On(int device_type) const {
-    return variants[named_devices >> device_type & 1 ? device_type : 0];
+  bool Names(int device_type) const { return named_devices >> device_type & 1; }
+  const OnDevice& On(int device_type) const {
+    const uint32_t before = named_devices & ((uint32_t{1} << device_type) - 1);
+    return devices[Names(device_type) ? 1 + static_cast<size_t>(__builtin_popcount(before)) : 0];
   }
 
   mutable std::mutex mutex;  // of what follows

@@ -53,11 +53,12 @@ Implementation* Insert(std::vector<Implementation*>* list, Implementation* added
 // No route that is kept leads to it any more. The caller holds the lock.
 void TakeAway(State* state, Implementation* implementation) {
   for (auto at = state->routes.begin(); at != state->routes.end();) {
-    const auto holds = [&](const auto& there) {
+    const auto holds = [&](const OnDevice& on) {
+      const auto& there = on.candidates;
       return std::find(there.begin(), there.end(), implementation) != there.end();
     };
-    const auto& candidates = at->second->candidates;
-    const bool leads = std::any_of(std::begin(candidates), std::end(candidates), holds);
+    const auto& devices = at->second->devices;
+    const bool leads = std::any_of(devices.begin(), devices.end(), holds);
     if (leads) Retire(at->second.release());
     at = leads ? state->routes.erase(at) : std::next(at);
   }
@@ -233,7 +234,7 @@ void SetWatch(Watch what, bool on) {
   const uint32_t watch = on ? router.watch | what : router.watch & ~uint32_t{what};
   PublishWith(&router.watch, watch, [&] {
     if (what != kWatchScopes) return PublishAll(&router);
-    // With scopes or without, all is made.
+    if (on) MakeTwins(&router);
     for (auto& entry : router.states) Show(router, &entry.second);
   });
 }

@@ -18,7 +18,7 @@ struct State {
   Operator* op;
   std::vector<Implementation*> implementations;  // its own, the preferred first
   std::map<std::string, std::unique_ptr<Route>> routes;
-  std::map<std::string, std::unique_ptr<Shortcut>> shortcuts;
+  std::vector<std::unique_ptr<Shortcut>> shortcuts;
   const Route* route = nullptr;  // of now
   const Route* next = nullptr;   // made, and not yet of now
   bool watched = false;
@@ -27,7 +27,8 @@ struct State {
 struct Router {
   std::mutex mutex;
   std::map<const Operator*, State> states;
-  std::vector<LoadedRule> rules;  // of the route file, about operators
+  std::vector<std::unique_ptr<Shortcut>> to_choose;  // those that lead nowhere: of all operators
+  std::vector<LoadedRule> rules;                     // of the route file, about operators
   AtenRoutes aten;
   RouteFile file;
   std::map<std::string, Resolve> providers;
@@ -67,6 +68,8 @@ void PublishWith(T* place, T value, const Function& publish) {
 // Says which choices of the route file are for another machine.
 void ReportOtherMachines(const Router& router);
 
+// Makes what calls see while scopes are active. Where that throws, all is as before.
+void MakeTwins(Router* router);
 // Lets calls see the route that was made, with scopes or without.
 void Show(const Router& router, State* state);
 

@@ -185,14 +185,15 @@ const Variants* VariantsInScope(const Operator* op, const Route& route, const Sc
                                 int device_type) {
   const int rule = RuleInScope(scope, *op);
   if (rule < 0) return nullptr;
-  const int device = route.named_devices >> device_type & 1 ? device_type : kUnnamed;
+  const int device = route.Names(device_type) ? device_type : kUnnamed;
   const std::lock_guard<std::mutex> lock(route.mutex);
   const std::pair<const Scope*, int> key(&scope, device);
   const auto kept = route.in_scope.find(key);
   if (kept != route.in_scope.end()) return kept->second.get();
   // Of the route alone, which may be taken up again when others have come and gone.
   auto made = std::make_unique<Variants>();
-  made->push_back(MakeVariant(route.candidates[device], scope.backends[static_cast<size_t>(rule)],
+  made->push_back(MakeVariant(route.On(device).candidates,
+                              scope.backends[static_cast<size_t>(rule)],
                               "anyop.use('" + scope.text + "')"));
   return route.in_scope.emplace(key, std::move(made)).first->second.get();
 }
