@@ -44,6 +44,14 @@ def test_exported_symbols_are_the_listed_ones():
     assert exported(MODULE) == {"PyInit__anyop"}
 
 
+def test_little_is_kept_for_each_thread():
+    """The loader gives every thread that calls an operator zeroed memory for all of it."""
+    lines = run("readelf", "-lW", LIBRARY).splitlines()
+    sizes = [int(line.split()[5], 16) for line in lines if line.split()[:1] == ["TLS"]]
+    assert len(sizes) == 1
+    assert sizes[0] <= 16 << 10
+
+
 def test_every_function_of_the_c_header_is_exported():
     header = Path(anyop.include_dir(), "anyop", "anyop.h").read_text()
     declared = set(re.findall(r"^ANYOP_API .*?(Anyop\w+)\(", header, re.M))

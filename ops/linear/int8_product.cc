@@ -8,7 +8,10 @@
 #include "int8_product.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+
+#include "kept_memory.h"
 
 namespace anyop {
 namespace {
@@ -218,15 +221,19 @@ class Product {
           const void* context)
       : p_(problem), store_(store), context_(context) {}
 
-  void Run(AnyopCall* call) const {
+  // False where there is no memory.
+  bool Run(AnyopCall* call) const {
     const bool by_dots = p_.M <= kByDots;
     const int64_t wide = by_dots ? kColumns : kGroup, groups = (p_.N + wide - 1) / wide;
     const int64_t parts = (p_.M + kRows - 1) / kRows;
     const double work = static_cast<double>(std::min(p_.M, kRows)) * static_cast<double>(p_.K);
+    std::atomic<bool> ran{true};
     ParallelFor(call, groups * parts,
                 static_cast<int64_t>(kGrain / (work * static_cast<double>(wide))) + 1,
                 [&](int64_t begin, int64_t end) {
-                  alignas(64) static thread_local int sums[kRows * kGroup];
+                  thread_local KeptMemory scratch;
+                  auto* sums = static_cast<int*>(scratch.Get(by_dots ? kDotsBytes : kPanelsBytes));
+                  if (!sums) return ran.store(false);
                   for (; begin < end; ++begin) {
                     const int64_t part = begin % parts, n = begin / parts * wide;
                     const int64_t m = p_.M * part / parts, M = p_.M * (part + 1) / parts - m;
@@ -240,9 +247,14 @@ class Product {
                     store_(context_, m, M, n, N, reinterpret_cast<float*>(sums));
                   }
                 });
+    return ran.load();
   }
 
  private:
+  // The sums of a block, and behind those of many rows a panel.
+  static constexpr size_t kDotsBytes = kByDots * kColumns * sizeof(int);
+  static constexpr size_t kPanelsBytes = kRows * kGroup * sizeof(int) + kDepth * kColumns;
+
   // run(first row, how many), up to 6 at a time.
   template <typename Run>
   static void ForRows(int64_t M, const Run& run) {
@@ -273,7 +285,7 @@ class Product {
     constexpr void (*kAdd[])(const int8_t*, int64_t, const int8_t*, int64_t, const int*, int*,
                              int64_t) = {AddPanel<1>, AddPanel<2>, AddPanel<3>,
                                          AddPanel<4>, AddPanel<5>, AddPanel<6>};
-    alignas(64) static thread_local int8_t panel[kDepth * kColumns];
+    auto* panel = reinterpret_cast<int8_t*>(sums + kRows * kGroup);
     const int8_t* x = p_.x + first_row * p_.K;
     int excess[kRows];
     for (int64_t m = 0; m < M; ++m) excess[m] = Excess(x + m * p_.K, p_.K);
@@ -308,13 +320,14 @@ bool FitsInt8(const Int8Problem& problem) {
 #endif
 }
 
-void MultiplyInt8(AnyopCall* call, const Int8Problem& problem,
+bool MultiplyInt8(AnyopCall* call, const Int8Problem& problem,
                   void (*store)(const void*, int64_t, int64_t, int64_t, int64_t, const float*),
                   const void* context) {
 #ifdef ANYOP_INT8_TARGET
-  Product(problem, store, context).Run(call);
+  return Product(problem, store, context).Run(call);
 #else
   (void)call, (void)problem, (void)store, (void)context;
+  return false;
 #endif
 }
 

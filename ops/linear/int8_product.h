@@ -16,8 +16,8 @@ struct Int8Problem {
 bool FitsInt8(const Int8Problem& problem);
 
 // Calls store(context, m, rows, n, cols, sums) for blocks of the results, from any thread; sums:
-// rows of `cols` float32, rounded once.
-void MultiplyInt8(AnyopCall* call, const Int8Problem& problem,
+// rows of `cols` float32, rounded once. False where there is no memory.
+bool MultiplyInt8(AnyopCall* call, const Int8Problem& problem,
                   void (*store)(const void* context, int64_t m, int64_t rows, int64_t n,
                                 int64_t cols, const float* sums),
                   const void* context);

@@ -19,8 +19,8 @@ extern "C" int32_t anyop_linear_w8a8_cpu(const LinearW8a8Args* args, AnyopCall* 
   const Int8Problem problem = {static_cast<const int8_t*>(args->x->data),
                                static_cast<const int8_t*>(args->weight->data), args->M, args->N, K};
   if (dtype == kAnyopInt8 && FitsInt8(problem)) {
-    MultiplyInt8(call, problem, cpu::StoreScaledBlock, &work);
-    return kAnyopOk;
+    if (MultiplyInt8(call, problem, cpu::StoreScaledBlock, &work)) return kAnyopOk;
+    return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
   }
   FilledProduct product(call, HasBF16Dots() ? kAnyopBFloat16 : kAnyopFloat32, args->M, args->N, K);
   if (!product.has_memory())
