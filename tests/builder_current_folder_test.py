@@ -30,9 +30,9 @@ assert u.find_spec("ninja") is not None, "the folder is a package without a modu
 import anyop
 from anyop.builder.tools import find_ninja
 from anyop.builder.import_module import _runtime
-from anyop._load import tvm_ffi_problem
+from anyop._load import register_tvm_ffi
 from anyop._paths import is_installed, package_folders
-print(find_ninja(), _runtime() or None, tvm_ffi_problem, package_folders("flag_gems"), is_installed("cupy"), sep="|")
+print(find_ninja(), _runtime() or None, register_tvm_ffi(), package_folders("flag_gems"), is_installed("cupy"), sep="|")
 """
 
 

@@ -274,6 +274,26 @@ def test_tvm_ffi_is_not_imported():
     assert run(program) == "none"
 
 
+def test_libtvm_ffi_is_not_loaded_before_it_is_used():
+    assert run(f"import anyop\nanyop.relu\n{COPIES}") == "0"
+    asked = "import importlib.util, anyop\nassert importlib.util.find_spec('tvm_ffi')\n"
+    assert run(asked + COPIES) == "0"
+    used = "import tvm_ffi\nassert tvm_ffi.get_global_func('anyop.rms_norm')\n"
+    assert run(asked + used + COPIES) == f"1 {LIBTVM_FFI}"
+
+
+def test_an_operator_uses_it_before_tvm_ffi_is_imported():
+    program = (
+        "import sys, anyop, numpy as np\n"
+        "anyop.register_tvm_ffi('relu', 'nobody.has_it(out, x)', backend='mine')\n"
+        "with anyop.use('mine', ops='relu'):\n"
+        "    anyop.relu(np.ones(3, np.float32))\n"
+        "    print(anyop.explain('relu', np.ones(3, np.float32)))\n"
+        "assert 'tvm_ffi' not in sys.modules\n"
+    )
+    assert "tvm-ffi has no global function 'nobody.has_it'" in run(program)
+
+
 @pytest.mark.parametrize("order", ["import anyop, tvm_ffi", "import tvm_ffi, anyop"])
 def test_there_is_one_libtvm_ffi(order):
     used = "assert tvm_ffi.get_global_func('anyop.rms_norm')"

@@ -104,6 +104,15 @@ PyObject* RegisterTvmFfi(PyObject*, PyObject* path) {
   return PyUnicode_FromString(problem);
 }
 
+PyObject* NoteTvmFfi(PyObject*, PyObject* path) {
+  static std::string kept;  // the first
+  const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
+  if (!text) return nullptr;
+  if (kept.empty()) kept = text;
+  if (!kept.empty()) AnyopNoteTvmFfi(kept.c_str());
+  Py_RETURN_NONE;
+}
+
 PyObject* define_recorder = nullptr;  // a function of Python; it keeps its own error
 
 int32_t DefineRecorder(const char* operator_name, int32_t destination) {
@@ -202,6 +211,7 @@ PyMethodDef methods[] = {
     {"load_library", Guarded<LoadLibrary>, METH_O, nullptr},
     {"check_library", Guarded<CheckLibrary>, METH_O, nullptr},
     {"register_tvm_ffi", Guarded<RegisterTvmFfi>, METH_O, nullptr},
+    {"note_tvm_ffi", Guarded<NoteTvmFfi>, METH_O, nullptr},
     {"register_tvm_ffi_call", Guarded<RegisterTvmFfiCall>, METH_VARARGS, nullptr},
     {"register_torch", Guarded<RegisterTorch>, METH_O, nullptr},
     {"call_below_dispatcher", Guarded<CallBelowDispatcher>, METH_VARARGS, nullptr},

@@ -101,6 +101,7 @@ bool ResolveForeign(const Implementation& implementation, AnyopKernel* run, void
   if (!ReadCallText(implementation.text, &text, why)) return false;
   if (!ParseCall(text.call, *made->op, &made->plan, why)) return false;
   const char* problem = nullptr;
+  RegisterNoted();
   made->library = OpenedLibrary("libtvm_ffi.so", &problem);
   if (!made->library) {
     *why = problem;

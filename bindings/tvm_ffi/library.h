@@ -32,6 +32,9 @@ struct Library {
 // unloaded. Without it nullptr, and *problem says why not: text that stays.
 const Library* OpenedLibrary(const char* path, const char** problem);
 
+// Makes operators global functions where libtvm_ffi was noted and that was not done yet.
+void RegisterNoted();
+
 // Gives callers that have no allocator of their own (NumPy arrays, C++) one for the CPU, where none
 // is set yet. An allocator that a framework sets for its thread goes before it.
 void InstallAllocator(const Library& library);

@@ -18,7 +18,8 @@ namespace {
 
 Library library;
 std::atomic<AnyopRaiseInPython> raise_in_python{nullptr};
-constexpr int kErrorIsPythons = -2;  // tvm-ffi's word for it
+std::atomic<const char*> noted{nullptr};  // where libtvm_ffi lies
+constexpr int kErrorIsPythons = -2;       // tvm-ffi's word for it
 
 const char* ErrorKind(int32_t status) {
   switch (status) {
@@ -205,6 +206,12 @@ const char* RegisterAll(const char* path) {
 void AnyopSetRaiseInPython(AnyopRaiseInPython raise) {
   anyop::ffi::raise_in_python.store(raise, std::memory_order_release);
 }
+
+void anyop::ffi::RegisterNoted() {
+  if (const char* path = noted.load(std::memory_order_acquire)) AnyopRegisterTvmFfi(path);
+}
+
+void AnyopNoteTvmFfi(const char* path) { anyop::ffi::noted.store(path, std::memory_order_release); }
 
 const char* AnyopRegisterTvmFfi(const char* path) {
   try {

@@ -12,6 +12,10 @@ extern "C" {
 // not (static text). Once is enough.
 ANYOP_API const char* AnyopRegisterTvmFfi(const char* path);
 
+// Notes where libtvm_ffi lies, text that stays. The first implementation that needs it then does
+// what AnyopRegisterTvmFfi does.
+ANYOP_API void AnyopNoteTvmFfi(const char* path);
+
 // Finds a function in what Python makes of "package.module:attribute"; a tvm-ffi object, with a
 // reference for the caller by AnyopRetainTvmFfi. On failure nullptr, and *why says what is missing.
 typedef void* (*AnyopFindInPython)(const std::string& module, const std::string& function,

@@ -7,7 +7,7 @@ import threading
 import types
 from collections.abc import Callable
 
-from anyop._load import core
+from anyop._load import core, register_tvm_ffi
 from anyop._paths import check_utf8
 
 
@@ -136,6 +136,8 @@ def load(path: str | os.PathLike) -> list[str]:
         for file in files:
             _check_machine(file)
             digest = _check_same(file)
+            if os.path.isdir(os.path.join(os.path.dirname(file), "modules")):
+                register_tvm_ffi()  # what lies there is linked with libtvm_ffi
             rows += core.load_library(file)
             _loaded[file] = digest
         _refresh()

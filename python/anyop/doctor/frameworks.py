@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 
 from anyop import _anyop
-from anyop._load import tvm_ffi_problem
+from anyop._load import register_tvm_ffi
 from anyop.cache.place import cache_dir
 from anyop.doctor.finding import NOTE, OK, PROBLEM, Finding
 
@@ -52,10 +52,8 @@ def findings() -> Iterator[Finding]:
     versions = {name: _version(names) for name, names in _PACKAGES.items()}
     for name, version in versions.items():
         yield _package(name, version)
-    if tvm_ffi_problem:
-        yield Finding(
-            _GROUP, "tvm-ffi's registry", PROBLEM, tvm_ffi_problem, _pip("apache-tvm-ffi")
-        )
+    if problem := register_tvm_ffi():
+        yield Finding(_GROUP, "tvm-ffi's registry", PROBLEM, problem, _pip("apache-tvm-ffi"))
     for name, (package, stem) in _GLUES.items():
         if versions[package]:
             yield _glue(name, stem, versions[package])

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from anyop._when_imported import when_imported
 from anyop.torch import scope
 from anyop.torch.dispatch import call
 from anyop.torch.operators import Operator
-from anyop.torch.when_imported import when_imported
 
 _waiting: list[Operator] = []
 _traced: dict[str, Operator] = {}

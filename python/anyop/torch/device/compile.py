@@ -10,9 +10,9 @@ from types import ModuleType
 
 import torch
 
+from anyop._when_imported import when_imported
 from anyop.torch.device import traced_attention
 from anyop.torch.device._place import name
-from anyop.torch.when_imported import when_imported
 
 _ops = torch.ops.anyop_device
 

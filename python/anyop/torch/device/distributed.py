@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import distributed
 
+from anyop._when_imported import when_imported
 from anyop.torch.device._place import name
-from anyop.torch.when_imported import when_imported
 
 
 def register() -> None:
