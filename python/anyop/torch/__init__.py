@@ -6,7 +6,7 @@ Gradients, torch.compile, torch.export, torch.func, autocast and the flop counte
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anyop import _frameworks
 
@@ -14,6 +14,7 @@ OLDEST = (2, 9)
 # Imported when they are first asked for, and not by this package: a thread that imports anyop.torch.nn itself holds its
 # lock while it waits for the package (tests/import_locks_test.py).
 _LATER = ("apex", "attention", "nn")
+_FUNCTIONS = {"overlay": "overlaying", "replace": "replacing"}  # likewise, and where they are
 # Imported by users alone, by their whole names.
 _PARTS = ("deep_gemm", "device", "flashinfer")
 
@@ -50,7 +51,7 @@ if _is_paddle:  # what code written for torch gets under Paddle's proxy
     from anyop.paddle import slow_call
 
     def __getattr__(name: str) -> Any:
-        if name in (*_LATER, *_PARTS, "overlay", "replace"):
+        if name in (*_LATER, *_FUNCTIONS, *_PARTS):
             raise ImportError(
                 f"anyop.torch.{name} is for PyTorch, and torch is Paddle here (its torch proxy, or "
                 "ANYOP_FRAMEWORK=paddle): call anyop.<op> on Paddle's tensors, as anyop.paddle does; "
@@ -67,20 +68,24 @@ else:
 
     _install.install_all()
 
-    from anyop.torch.overlaying import overlay
-    from anyop.torch.replacing import replace
+    if TYPE_CHECKING:
+        from anyop.torch.overlaying import overlay as overlay
+        from anyop.torch.replacing import replace as replace
 
     def __getattr__(name: str) -> Any:
-        if name not in _LATER:
+        if name not in (*_LATER, *_FUNCTIONS):
             raise _unknown(name)
         with _frameworks.no_proxy():  # which may have come since
-            return importlib.import_module(f"anyop.torch.{name}")
+            module = importlib.import_module(f"anyop.torch.{_FUNCTIONS.get(name, name)}")
+        if name not in _FUNCTIONS:
+            return module
+        return globals().setdefault(name, getattr(module, name))
 
-    __all__ = [*_LATER, "overlay", "replace", "slow_call"]
+    __all__ = [*_LATER, *_FUNCTIONS, "slow_call"]
 
 
 def __dir__() -> list[str]:
     """What users call, without the modules behind it."""
-    users = {name for name in ("device", *__all__) if name in globals() or name in _LATER}
+    users = {*__all__, *({"device"} & globals().keys())}
     own = {name for name in globals() if name[:2] == "__" and name != "__getattr__"}
     return sorted((users - {"slow_call"}) | own)
