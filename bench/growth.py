@@ -3,8 +3,8 @@
 
     python bench/growth.py
 
-The operators are made up: the project's own files under other names, without kernels. Each figure is the least of ten
-processes' CPU times. One line of JSON for each goes to bench/results/growth.jsonl.
+The operators are made up: the project's own files under other names, without kernels (tests/growth_test.py has some).
+Each figure is the least of ten processes' CPU times. One line of JSON for each goes to bench/results/growth.jsonl.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import anyop
@@ -46,10 +47,10 @@ print(json.dumps({
 """
 
 
-def made_up(folder: Path) -> str:
-    """A library of so many operators."""
+def made_up(folder: Path, numbers: Iterable[int] = range(MORE)) -> str:
+    """A library of operators, the project's own in turn."""
     files = sorted((ROOT / "ops").glob("*/*.toml"))
-    for number in range(MORE):
+    for number in numbers:
         text = files[number % len(files)].read_text(encoding="utf-8")
         text = re.sub(r'(?m)^schema = "(\w+)\(', rf'schema = "grown::\1_{number}(', text)
         text = re.sub(r"(?ms)^\[kernels\].*?(?=^\[|\Z)", "[kernels]\n", text)
