@@ -123,6 +123,27 @@ def test_an_error_of_nvcc_names_file_and_line(cache_folder, tmp_path):
 
 
 @needs_nvcc
+@pytest.mark.parametrize("stated", ["777a", "777+", None])
+def test_an_architecture_that_nvcc_lacks_names_who_asks_and_what_there_is(
+    stated, cache_folder, tmp_path
+):
+    folder = write_cuda(tmp_path / "ops")
+    file = folder / "scale.toml"
+    text = file.read_text()
+    if stated:
+        file.write_text(
+            text.replace('cuda = "scale.cu"', f'cuda = {{ file = "scale.cu", arch = "{stated}" }}')
+        )
+    line = 1 + text[: text.index("scale.cu")].count("\n")
+    who = f"{file}:{line} asks for" if stated else "arch=, --arch or ANYOP_CUDA_ARCH asks for"
+    first = fails(folder, arch="80" if stated else "777")[0]
+    assert re.match(
+        rf"ops could not be built: \S+ has no architecture 777a?, which {who}", first
+    ), first
+    assert re.search(r"it has (\d+, )*90, .*: write one of these, or install a newer CUDA$", first)
+
+
+@needs_nvcc
 def test_a_cuda_folder_builds_without_a_gpu(cache_folder, tmp_path):
     """Two architectures in one library; a second build takes it from the cache, other architectures do not."""
     folder = write_cuda(tmp_path / "ops")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -41,6 +42,7 @@ def make_library(name: str, source: str, private: str, choices: Choices) -> Mani
         run_ninja(private, ninja, name, choices.verbose, timeout_seconds(), build.plain)
     except BuildError as error:
         build.name_missing_kernel(name, error)
+        build.name_missing_arch(name, error)
         raise
     build.check_library()
     build.write_headers()
@@ -99,6 +101,27 @@ class _Build:
                         f'extern "C" int32_t {kernel.function}(const {op.struct}* args, AnyopCall* call)\n{error}',
                         error.output,
                     ) from None
+
+    def name_missing_arch(self, name: str, error: BuildError) -> None:
+        """BuildError in place of nvcc's that does not know an architecture: who asks for it, and which there are."""
+        found = re.search(r"Unsupported gpu architecture '(?:compute|sm)_(\w+)'", error.output)
+        if not found:
+            return
+        arch, command = found[1], self.plan.commands["cuda"]
+        asked = "which arch=, --arch or ANYOP_CUDA_ARCH asks for, or this machine's GPU"
+        for op in self.plan.made.operators:
+            for kernel in op.kernels:
+                if kernel.arch and kernel.arch.rstrip("+") == arch:
+                    lines = op.path.read_text(encoding="utf-8").splitlines()
+                    at = [n for n, line in enumerate(lines, 1) if f'"{kernel.arch}"' in line]
+                    asked = f"which {op.path}:{at[0] if at else 1} asks for"
+        listed = subprocess.run([*command, "--list-gpu-code"], capture_output=True, text=True)
+        known = ", ".join(re.findall(r"\bsm_(\w+)", listed.stdout))
+        raise BuildError(
+            f"{name} could not be built: {command[-1]} has no architecture {arch}, {asked}; it has "
+            f"{known or 'others'}: write one of these, or install a newer CUDA\n{error}",
+            error.output,
+        ) from None
 
     def check_library(self) -> None:
         """Exports the one function and nothing else, for the machine that was asked for; then it gets its checksum."""
