@@ -93,6 +93,22 @@ function(anyop_read_once_flag result least)
   set(${result} "--generate-code=arch=compute_${least},code=[${codes}]" PARENT_SCOPE)
 endfunction()
 
+# Refuses an arch that nvcc lacks here, before anything is built. 90a is listed as 90.
+function(anyop_check_arch arch files)
+  if(NOT CMAKE_CUDA_COMPILER_ID STREQUAL "NVIDIA")
+    return()
+  endif()
+  execute_process(COMMAND "${CMAKE_CUDA_COMPILER}" --list-gpu-code OUTPUT_VARIABLE listed ERROR_QUIET)
+  string(REGEX MATCHALL "sm_[0-9]+" known "${listed}")
+  string(REGEX REPLACE "[af]$" "" number "${arch}")
+  if(known AND NOT "sm_${number}" IN_LIST known)
+    string(REPLACE "sm_" "" known "${known}")
+    string(REPLACE ";" ", " known "${known}")
+    message(FATAL_ERROR "anyop: the operator file of ${files} has arch = \"${arch}\", which "
+      "${CMAKE_CUDA_COMPILER} lacks; it has ${known}: write one of these, or install a newer CUDA")
+  endif()
+endfunction()
+
 # Compiles tables and kernels as object libraries, a kernel that states its arch for that alone. Sets
 # <target>_OBJECTS in the caller.
 function(anyop_add_kernels target out tables kernels)
@@ -129,6 +145,7 @@ function(anyop_add_kernels target out tables kernels)
       list(APPEND objects $<TARGET_OBJECTS:${target}_${arch}>)
     endif()
     if(TARGET ${target}_${arch} AND NOT arch STREQUAL "any")
+      anyop_check_arch(${arch} "${files}")
       set_target_properties(${target}_${arch} PROPERTIES CUDA_ARCHITECTURES ${arch}-real)
     endif()
   endforeach()

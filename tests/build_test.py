@@ -46,6 +46,7 @@ for word; do
 done
 "$@" && echo | "$1" -x c -c -fPIC - -o "$object"
 """
+NVCC = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
@@ -191,6 +192,21 @@ def test_cuda_without_nvcc_is_refused(tree, tmp_path):
     output = " ".join(configure(tree, tmp_path, *options, good=False).split())
     assert "there is no nvcc on PATH" in output
     assert "CUDACXX" in output
+
+
+@pytest.mark.skipif(NVCC is None, reason="nvcc is not here: nothing compiles CUDA kernels")
+def test_an_arch_that_nvcc_lacks_is_refused(tree, tmp_path):
+    extra = tmp_path / "extra"
+    extra.mkdir()
+    text = (ROOT / "tests" / "probe" / "sums.toml").read_text()
+    kernels = '[kernels]\ncuda = { file = "sums.cu", arch = "777a" }\n'
+    text = re.sub(r"(?ms)^\[kernels\].*?(?=^\[|\Z)", kernels, text)
+    (extra / "sums.toml").write_text(text)
+    (extra / "sums.cu").write_text("// Not compiled.\n")
+    options = [f"-DANYOP_OPS_DIRS={extra}", f"-DCMAKE_CUDA_COMPILER={NVCC}"]
+    output = configure(tree, tmp_path / "build", "-DANYOP_WITH_CUDA=ON", *options, good=False)
+    said = " ".join(output.split())
+    assert re.search(r'sums\.cu has arch = "777a", which \S*nvcc lacks; it has .*90', said), said
 
 
 def test_further_folders_are_compiled_in(tree, tmp_path):
