@@ -3,8 +3,10 @@
 // said.
 #include "capability.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -83,6 +85,38 @@ struct There : which::Caller {
   }
 };
 
+// What is learned of devices is kept: in a process of its own. Whether all checks held there.
+template <typename Function>
+bool InChild(const Function& run) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    run();
+    std::fflush(nullptr);
+    _exit(check::failed != 0);
+  }
+  int status = -1;
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST(DevicesOfTwoGenerations) {
+  CHECK(InChild([] {
+    minor_of_second = 1;
+    name_of_second = "Another chip";
+    Register("any", 0, which::Kernel<3>, nullptr);
+    Register("first", 10, which::Kernel<4>, "capability=9.0");
+    std::string error;
+    CHECK_EQ(anyop::RegisterDevice(&device, &error), int{kAnyopOk});
+    for (int i = 0; i < 3; ++i) {
+      CHECK_EQ(There(0).Run(), 4);
+      CHECK_EQ(There(1).Run(), 3);
+    }
+    CHECK(Has(There(1).Explain(), "takes capability=9.0, and it is 9.1"));
+    CHECK_EQ(anyop::CommonCapability(kHere), 0);
+    CHECK(anyop::CommonName(kHere).empty());
+  }));
+}
+
 TEST(ACapabilityIsAskedOncePerDevice) {
   Register("any", 0, which::Kernel<3>, nullptr);
   Register("new", 10, which::Kernel<4>, "capability>=9.0");
@@ -128,6 +162,44 @@ TEST(KernelsWithoutARuleDecide) {
   Register("ways", 30, Ways, nullptr);
   CHECK_EQ(There().Run(), 7);
   CHECK_EQ(chosen_way, -1);
+}
+
+// Loads rules that were measured on a GPU, calls twice, and gives what was said meanwhile.
+std::string LoadMeasured(const char* gpu) {
+  char rules[] = "/tmp/anyop_rules_XXXXXX", said[] = "/tmp/anyop_said_XXXXXX";
+  FILE* file = fdopen(mkstemp(rules), "w");
+  std::fprintf(file, "measured on \"%s\" by \"%s\"\ntest.which = tuned:2\n", gpu, AnyopVersion());
+  std::fclose(file);
+  std::fflush(stderr);
+  const int kept = dup(2), to = mkstemp(said);
+  dup2(to, 2);
+  CHECK_EQ(AnyopLoadRoutes(rules), int{kAnyopOk});
+  CHECK_EQ(There().Run(), 7);
+  CHECK_EQ(There().Run(), 7);
+  std::fflush(stderr);
+  dup2(kept, 2);
+  char text[1024] = "";
+  CHECK(pread(to, text, sizeof text - 1, 0) >= 0);
+  close(kept), close(to), unlink(rules), unlink(said);
+  return text;
+}
+
+TEST(ChoicesMeasuredOnAnotherGpuAreNotUsed) {
+  auto made = anyop::NewImplementation();
+  made->backend = made->name = "tuned";
+  made->device_type = kHere;
+  made->choices = 4;
+  made->run = Ways;
+  made->readiness = anyop::Readiness::kReady;
+  auto* op = reinterpret_cast<anyop::Operator*>(const_cast<AnyopOperator*>(which::Operator()));
+  std::string error;
+  CHECK(anyop::AddImplementation(op, std::move(made), nullptr, &error));
+  CHECK(LoadMeasured("A chip").empty());
+  CHECK_EQ(chosen_way, 2);
+  CHECK(Has(LoadMeasured("Another chip"),
+            "measured on Another chip, and this is A chip: its choices are not used"));
+  CHECK_EQ(chosen_way, -1);  // the rule holds, and the kernel decides
+  CHECK_EQ(AnyopLoadRoutes(nullptr), int{kAnyopOk});
 }
 
 }  // namespace

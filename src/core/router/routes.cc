@@ -4,6 +4,7 @@
 
 #include "anyop/anyop.h"
 #include "capability.h"
+#include "device_below.h"
 #include "json.h"
 #include "log.h"
 #include "record.h"
@@ -112,16 +113,17 @@ bool LoadRoutes(const char* path, std::string* error) {
     SwapRules(&router, &rules);
     throw;
   }
+  ReportOtherMachines(router);
   lock.unlock();
   TellAtenWatchers(Watched::kRules);
   return true;
 }
 
-void ReportOtherMachines(const Router& router) {
-  constexpr int kCuda = 2;
-  const std::string here = CommonName(kCuda);
+namespace {
+
+void ReportOtherMachines(const Router& router, const std::string& here) {
   for (const LoadedRule& loaded : router.rules) {
-    if (loaded.rule.machine < 0 || here.empty()) continue;
+    if (loaded.rule.machine < 0) continue;
     const Machine& machine = router.file.machines[static_cast<size_t>(loaded.rule.machine)];
     const auto& backends = loaded.rule.backends;
     const bool chooses = std::any_of(backends.begin(), backends.end(),
@@ -129,6 +131,15 @@ void ReportOtherMachines(const Router& router) {
     if (chooses && machine.gpu != here)
       LogFallbackOnce(PlaceText(router.file, machine.place) + "measured on " + machine.gpu +
                       ", and this is " + here + ": its choices are not used; run anyop tune again");
+  }
+}
+
+}  // namespace
+
+void ReportOtherMachines(const Router& router) {
+  for (int device = 2; device < kMaxDeviceTypes; ++device) {  // of CPUs nothing is known
+    const std::string here = device == kFrameworkDevice ? "" : CommonName(device);
+    if (!here.empty()) ReportOtherMachines(router, here);
   }
 }
 
