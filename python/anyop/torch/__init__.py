@@ -66,7 +66,8 @@ else:
     from anyop.torch import install as _install
     from anyop.torch.dispatch import slow_call  # type: ignore[assignment]
 
-    _install.install_all()
+    with _frameworks.no_proxy():  # parts of torch that it imports would stay where Paddle's are
+        _install.install_all()
 
     if TYPE_CHECKING:
         from anyop.torch.overlaying import overlay as overlay
