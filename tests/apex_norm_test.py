@@ -190,19 +190,6 @@ def test_compiled(kind):
         torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x)[0] for y in (found, expected)))
 
 
-def test_exported_graphs_hold_standard_operators():
-    """Traced as for ONNX: no operator of anyop's. With the package onnx, the real thing."""
-    modules = [kind(48) for kind in (*CLASSES, FastLayerNorm)]
-    x = torch.randn(3, 48)
-    for module in modules:
-        graph = str(torch.jit.trace(module, x).inlined_graph)
-        assert "anyop::" not in graph and ("aten::layer_norm" in graph or "aten::rsqrt" in graph)
-    pytest.importorskip("onnxscript", reason="onnxscript is not installed: traced only")
-    for module in modules:
-        program = torch.onnx.export(module, (x,), dynamo=True)
-        assert "anyop" not in {node.domain for node in program.model.graph}
-
-
 def test_state_and_pickle():
     module = apex.FusedLayerNorm(SHAPE, eps=1e-3)
     assert (

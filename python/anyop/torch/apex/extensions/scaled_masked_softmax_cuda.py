@@ -32,5 +32,7 @@ def get_batch_per_block(
     query_seq_len: int, key_seq_len: int, batches: int, attn_heads: int
 ) -> int:  # fmt: skip
     """Rows that a block of Apex's kernel takes: 128 threads, a warp for one row or for two short ones."""
-    padded = 1 << max(key_seq_len - 1, 0).bit_length()
-    return 128 // min(padded, 32) * (2 if padded <= 128 else 1)
+    lanes = 1
+    while lanes < 32 and lanes < key_seq_len:  # a tracer's sizes are no int
+        lanes *= 2
+    return 128 // lanes * (2 if key_seq_len <= 128 else 1)
