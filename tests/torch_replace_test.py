@@ -293,6 +293,24 @@ def test_norms_whose_weight_has_another_dtype(name):
             torch.testing.assert_close(ours, theirs, rtol=limit, atol=scale * limit)
 
 
+def test_torchs_rms_norm_with_a_weight_of_any_dtype():
+    """What torch takes is taken after the swap too, with the dtypes that torch gives."""
+    limits = {torch.float64: 1e-6, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+    for types in itertools.product(limits, repeat=2):
+        plain = torch.nn.RMSNorm(48, eps=1e-5).to(types[1])
+        torch.nn.init.normal_(plain.weight)
+        swapped, limit = copy.deepcopy(plain), max(limits[kind] for kind in types)
+        assert replace(swapped, verbose=False).swapped == {"RMSNorm": 1}
+        x, found = torch.randn(3, 48).to(types[0]), []
+        for module in (plain, swapped):
+            given = x.clone().requires_grad_()
+            out = module(given)
+            out.sum().backward()
+            found.append((out, given.grad, module.weight.grad))
+        for theirs, ours in zip(*found, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=limit, atol=10 * limit)
+
+
 def test_a_norm_that_refuses_mixed_dtypes_still_does():
     class StrictNorm(EpsNorm):
         def forward(self, x):

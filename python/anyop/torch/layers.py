@@ -45,7 +45,10 @@ class RMSNorm(torch.nn.RMSNorm):
         eps = self.eps
         if eps is None:
             eps = torch.finfo(torch.float64 if x.dtype is torch.float64 else torch.float32).eps
-        return _shaped(anyop.rms_norm(rows, _flat(self.weight), eps), x)
+        weight = _flat(self.weight)
+        if weight is not None and weight.dtype not in (x.dtype, torch.float32):
+            weight = weight.float()  # torch's takes any; the result has x's dtype in both
+        return _shaped(anyop.rms_norm(rows, weight, eps), x)
 
 
 class LayerNorm(torch.nn.LayerNorm):
