@@ -147,7 +147,11 @@ def ceiling(rounds: int, flush: torch.Tensor) -> float:
 
 def measure(case: Case, options, flush, limit: float, idle_us: float) -> Iterator[dict]:
     """One row for each side."""
-    exact, graphs, moved = exact_results(case), {}, case.bytes
+    exact, graphs = exact_results(case), {}
+    moved = case.bytes or sum(
+        t.numel() * t.element_size()
+        for t in (*case.tensors, *listed(case.call(*case.tensors)))  # whoever is measured
+    )
     for side, call in sides_of(case, options.sides.split(",")).items():
         with left_out(side, case):
             graph, results = capture(call)
@@ -157,8 +161,6 @@ def measure(case: Case, options, flush, limit: float, idle_us: float) -> Iterato
             graph.replay()
             if check(case, side, results, exact) or side not in PEERS:
                 graphs[side] = graph
-            if not moved and side == "anyop":
-                moved = sum(t.numel() * t.element_size() for t in (*case.tensors, *listed(results)))
     del exact
     for side, times in replay_in_turns(graphs, options.rounds, flush).items():
         median = statistics.median(times)

@@ -21,6 +21,7 @@ SIDES = {
     "liger": "#2980b9",
     "flag_gems": "#d9a441",
 }
+SHORT_US = 60.0  # as bench/cuda_rows.py: below, a graph's own time is taken off
 Cases = dict[tuple[str, str], dict[str, dict]]
 
 
@@ -31,7 +32,20 @@ def newest(file: Path) -> dict[str, Cases]:
         row = json.loads(line)
         if "family" in row:
             families[row["family"]][row["case"], row["shape"]][row["side"]] = row
+    for cases in families.values():
+        for sides in cases.values():
+            fill_shares(sides)
     return families
+
+
+def fill_shares(sides: dict[str, dict]) -> None:
+    """Of lines that do not say how many bytes must move, as others of the same call do."""
+    moved = max(row["bytes"] for row in sides.values())
+    for row in sides.values():
+        if not row["bytes"]:
+            median = row["median_us"]
+            busy = median - row["idle_us"] if median < SHORT_US else median
+            row["share_of_ceiling"] = round(moved / busy / (row["ceiling_gb_per_s"] * 1e3), 3)
 
 
 def timed(cases: Cases) -> list[str]:
