@@ -185,3 +185,10 @@ def test_any_schema_builds(new, tmp_path):
 def test_schemas_that_cannot_be(words, says, new, tmp_path):
     code, text = new(*words)
     assert code == 1 and says in text and not list(tmp_path.iterdir())
+
+
+def test_a_reference_says_what_it_changes(new, tmp_path):
+    code, text = new("--schema", "drafts::incr(Tensor(a!) x, Tensor y) -> ()")
+    assert code == 0, text
+    reference = (tmp_path / "incr" / "incr_test.py").read_text()
+    assert reference.startswith('"""incr in float64; changes x in place."""\n')

@@ -91,8 +91,10 @@ def _kernel(schema: str, signature: Signature) -> str:
 
 def _test(signature: Signature) -> str:
     arguments = ", ".join(param.name for param in signature.inputs)
+    changed = ", ".join(param.name for param in signature.inputs if param.mutated)
+    says = f"; changes {changed} in place" if changed else ""
     return (
-        f'"""{signature.name} in float64."""\n\n\ndef reference({arguments}):\n'
+        f'"""{signature.name} in float64{says}."""\n\n\ndef reference({arguments}):\n'
         f'    raise NotImplementedError("{signature.name}_test.py: the reference is to be written")\n'
     )
 
