@@ -68,6 +68,9 @@ def _function(operator: Operator, gradient: Gradient) -> type[torch.autograd.Fun
     """The Function of one operator; its arguments are all inputs in the schema's order."""
     run, save = operator.caller(), _saver(gradient)
     keep, arguments = gradient.keep, gradient.arguments
+    if not gradient.made_like:  # the same without its loop
+        pick, tidy = gradient.pick, gradient.tidy
+        arguments = lambda grads, saved, kept: tidy(pick((*grads, *saved, *kept)))  # noqa: E731
     give, place = _giver(gradient), gradient.place
     run_back, now = _Callers(gradient), _scope.now
     grads_of, takes_none = picker(gradient.grads), gradient.takes_none
