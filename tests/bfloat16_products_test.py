@@ -16,6 +16,7 @@ pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
 FLAGS = Path("/proc/cpuinfo").read_text().split("flags", 1)[-1].split("\n", 1)[0].split()
 FOUND = [p for p in map(Path, (*sys.path, f"{sys.prefix}/lib")) if (p / "libdnnl.so.3").exists()]
 HAS_INSTRUCTION = "avx512_bf16" in FLAGS and "avx512bw" in FLAGS
+pytestmark = pytest.mark.drawn(2, group="engines, each in a process")
 ENGINES = {
     "what is there": {},
     "no oneDNN": {"ANYOP_DNNL": "off"},

@@ -13,6 +13,7 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "ops" / "convolution"
 FLAGS = Path("/proc/cpuinfo").read_text().split("flags", 1)[-1].split("\n", 1)[0].split()
 FOUND = [p for p in map(Path, (*sys.path, f"{sys.prefix}/lib")) if (p / "libdnnl.so.3").exists()]
+pytestmark = pytest.mark.drawn(2, group="engines, each in a process")
 ENGINES = {
     "what is there": {},
     "no oneDNN": {"ANYOP_DNNL": "off"},

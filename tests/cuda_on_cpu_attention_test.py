@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA kernels of attention's family by fibers (cuda_on_cpu_test.py): many tiles, packed sequences, pages, gradients.
 
-One operator, drawn by the commit; all with ANYOP_TEST_FULL=1.
+Two operators, drawn by the commit, or those of the other file; all with ANYOP_TEST_FULL=1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from fibers import OPERATORS, arrays, on_fibers, placed, running, same_bits
 
 pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
 FAMILY = [name for name, op in OPERATORS.items() if op.path.parent.name == "attention"]
-DRAWN = few([name for name in FAMILY if name != "merge_states"], 1, "attention on fibers")
+DRAWN = few([name for name in FAMILY if name != "merge_states"], 2, "attention on fibers")
+pytestmark = pytest.mark.drawn(2, together="attention on fibers")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("jax", reason="jax is not installed")
 TESTS = Path(__file__).parent
+pytestmark = pytest.mark.drawn(2, together="odd operators in JAX")
 
 
 def build(folder, out):

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 pytest.importorskip("jax", reason="jax is not installed")
+pytestmark = pytest.mark.drawn(2, group="shards")
 
 START = """
 import re, jax, jax.numpy as jnp, numpy as np, anyop, anyop.jax

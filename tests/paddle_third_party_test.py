@@ -19,6 +19,7 @@ pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is an ml_dtypes array
 import anyop
 
 FOLDER = Path(__file__).parent / "third_party"
+pytestmark = pytest.mark.drawn(2, together="odd operators in Paddle")
 # Runs in every Python of a build: torch cannot be imported, or is Paddle.
 NO_TORCH = """
 import sys

@@ -82,7 +82,9 @@ def _ask(frameworks: str, request: list, out, err, options: dict) -> int:
         socket.send_fds(server, [b"x"], files)
         theirs.close()
         lines = mine.makefile("r")
-        pid = int(lines.readline())
+        begun = lines.readline()
+        assert begun, f"the process that imports {frameworks} has ended: it says why"
+        pid = int(begun)
         mine.settimeout(options.get("timeout"))
         try:
             status, seconds = lines.readline().split()

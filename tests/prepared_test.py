@@ -87,6 +87,13 @@ def test_variables_that_python_reads_first_start_one(monkeypatch):
         assert found.stdout == f"{imported}\n", more
 
 
+def test_a_framework_that_is_not_there_is_said(monkeypatch, capfd):
+    monkeypatch.setattr(prepared, "FULL", False)
+    with pytest.raises((AssertionError, OSError)):
+        prepared.run("no_such_framework", [sys.executable, "-c", ""], capture_output=True)
+    assert "No module named 'no_such_framework'" in capfd.readouterr().err
+
+
 def test_what_it_took_is_counted(monkeypatch):
     monkeypatch.setattr(prepared, "FULL", False)
     before = prepared.cpu_seconds()

@@ -61,13 +61,11 @@ print(_torch_glue.problem)
     assert why in ask(program, ANYOP_CACHE_DIR=str(tmp_path), **change)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """Of its own; the glue is built into it by the first test below, else by the second."""
-    return tmp_path_factory.mktemp("cache")
+BUILDS = pytest.mark.drawn(2, group="builds of the glue")
 
 
-def test_threads_that_come_first_together_all_get_it(cache):
+@BUILDS
+def test_threads_that_come_first_together_all_get_it(tmp_path):
     program = """
 import threading, torch, anyop
 from anyop import _torch_glue
@@ -80,16 +78,17 @@ threads = [threading.Thread(target=work) for _ in range(4)]
 [thread.join() for thread in threads]
 print(len(found), len(set(found)), None not in found)
 """
-    assert ask(program, ANYOP_CACHE_DIR=str(cache)) == "4 1 True"
+    assert ask(program, ANYOP_CACHE_DIR=str(tmp_path)) == "4 1 True"
 
 
-def test_a_broken_one_in_the_cache_is_built_anew(cache):
+@BUILDS
+def test_a_broken_one_in_the_cache_is_built_anew(tmp_path):
     program = (
         "import torch; from anyop import _torch_glue as g; print(g.load() is not None, g.path)"
     )
-    built, path = ask(program, ANYOP_CACHE_DIR=str(cache)).split()
-    assert built == "True" and cache in Path(path).parents
+    built, path = ask(program, ANYOP_CACHE_DIR=str(tmp_path)).split()
+    assert built == "True" and tmp_path in Path(path).parents
     Path(path).write_bytes(b"not a library")
-    built, again = ask(program, ANYOP_CACHE_DIR=str(cache)).split()
+    built, again = ask(program, ANYOP_CACHE_DIR=str(tmp_path)).split()
     assert built == "True" and again != path and not Path(path).exists()
-    assert ask(program, ANYOP_CACHE_DIR=str(cache)) == f"True {again}"
+    assert ask(program, ANYOP_CACHE_DIR=str(tmp_path)) == f"True {again}"
