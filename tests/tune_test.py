@@ -78,6 +78,9 @@ def backend():
         core.unregister("rms_norm", name)
 
 
+MEASURED = pytest.mark.drawn(2, group="calls that are measured")
+
+
 def sleeping(seconds, where=lambda D: True):
     def run(values):
         right(values)
@@ -106,6 +109,7 @@ def runs(D, rows=2):
 # ---- from calls to a file ----
 
 
+@MEASURED
 def test_a_slow_default_is_replaced(tmp_path, backend):
     backend("slow", sleeping(0.002), priority=10)
     assert runs(8) == "slow"
@@ -117,6 +121,7 @@ def test_a_slow_default_is_replaced(tmp_path, backend):
     assert runs(8) == runs(4096) == "cpu"
 
 
+@MEASURED
 def test_a_wrong_backend_and_one_that_raises_are_never_chosen(tmp_path, backend):
     def wrong(values):
         right(values)
@@ -135,6 +140,7 @@ def test_a_wrong_backend_and_one_that_raises_are_never_chosen(tmp_path, backend)
     assert found.missing.keys() == {"wrong", "raising"}
 
 
+@MEASURED
 def test_a_wrong_default_is_left_even_for_what_is_slower(tmp_path, backend):
     backend("wrong", lambda values: numbers(values[-1]).fill(7.0), priority=10)
     backend("slow", sleeping(0.001))
@@ -142,6 +148,7 @@ def test_a_wrong_default_is_left_even_for_what_is_slower(tmp_path, backend):
     assert "\nrms_norm = slow\n" in text and "wrong is excluded" in notes
 
 
+@MEASURED
 def test_what_is_faster_at_some_sizes_gets_those(tmp_path, backend):
     backend("small", sleeping(0.002, lambda D: D > 100), priority=10)
     backend("large", sleeping(0.002, lambda D: D <= 100))
@@ -153,6 +160,7 @@ def test_what_is_faster_at_some_sizes_gets_those(tmp_path, backend):
     assert [runs(D) for D in (1, 128, 129, 5000)] == ["small", "small", "large", "large"]
 
 
+@MEASURED
 def test_conditions_of_backends_are_respected(tmp_path, backend):
     backend("slow", sleeping(0.001), priority=10)
     backend("quick", right, when="D<=64")
@@ -164,6 +172,7 @@ def test_conditions_of_backends_are_respected(tmp_path, backend):
     assert (runs(8), runs(99)) == ("quick", "slow")
 
 
+@MEASURED
 def test_a_recorded_workload_is_tuned_by_its_counts(tmp_path, backend):
     backend("slow", sleeping(0.0005), priority=10)
     record = tmp_path / "run.jsonl"
@@ -182,6 +191,7 @@ def test_a_recorded_workload_is_tuned_by_its_counts(tmp_path, backend):
     assert found.totals["slow"] > 3 * 0.5e6
 
 
+@MEASURED
 def test_tuning_is_no_part_of_a_record_and_leaves_no_routes(tmp_path):
     record = tmp_path / "run.jsonl"
     anyop.record(record)
@@ -210,6 +220,7 @@ def test_every_own_kernel_is_right_by_its_own_reference(text, tmp_path):
     assert not notes and [m.right[0].name for m in found.measured[operator, "cpu"]] == ["cpu"]
 
 
+@MEASURED
 def test_a_sum_may_round_as_often_as_it_is_long_and_no_more(tmp_path):
     def linear(factor):  # off by so much, of 1 + |expected|
         def run(values):
