@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "../embedding/indices.h"
 #include "../linear/lanes.h"
 #include "anyop/cpu_rows.h"
 
@@ -64,5 +65,7 @@ extern "C" int32_t anyop_topk_backward_cpu(const TopkBackwardArgs* args, AnyopCa
     }
   });
   if (!is_outside) return kAnyopOk;
-  return call->fail(call, kAnyopValueError, "an index is outside, expected 0 <= index < D");
+  const int32_t status = CheckIndices<int64_t>(call, *args->indices, args->rows * args->K, args->D);
+  if (status) return status;
+  return call->fail(call, kAnyopValueError, "indices changed during the call");
 }

@@ -23,3 +23,10 @@ class AttnMaskType(enum.Enum):
 
     padding = 1
     causal = 2
+
+
+class ModelType(enum.Enum):
+    """Which stacks of layers a model has."""
+
+    encoder_or_decoder = 1
+    encoder_and_decoder = 2
