@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ptxas says of attention's CUDA kernels: no register in local memory, wgmma not serialized, setmaxnreg heeded.
 
-ptxas says so in notes that fail no build and cost multiples. One file and architecture is compiled, drawn by the
-commit; all with ANYOP_TEST_FULL=1.
+ptxas says so in notes that fail no build and cost multiples. At one commit of three one file and architecture is
+compiled, drawn by the commit; all with ANYOP_TEST_FULL=1.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def complaints(text: str, allowed: int = 0) -> list[str]:
     return found
 
 
+@pytest.mark.drawn(3, together="ptxas")
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not here: nothing compiles CUDA kernels")
 @pytest.mark.parametrize(
     ("file", "arch"), few(CASES, 1, "ptxas"), ids=lambda v: getattr(v, "stem", v)
