@@ -45,7 +45,8 @@ def listed(key):
 
 _FULL_CONFIG = tuple(map(listed, [
     "silu", "relu", "add.Tensor", "mul.Tensor", "_softmax", "mm", "bmm", "addmm",
-    "sum.dim_IntList",
+    "sum.dim_IntList", "stack", "amax", "exp", "log", "sub.Tensor", "div.Tensor",
+    "masked_fill.Scalar", "eq.Scalar",
 ]))
 """
 
@@ -94,6 +95,7 @@ CALLS = [  # operator, arguments, what of FlagGems must have run
     ("mul", (X, W), ["mul.Tensor"]),
     ("linear", (X, array(3, 8)), ["mm"]),
     ("add_backward", (X, W, X), ["sum.dim_IntList"]),
+    ("merge_states", ([X, array(5, 8, seed=2)], [X[:, 0].copy(), X[:, 1].copy()]), ["stack"]),
     ("linear_backward", (array(2, 3, 4), array(2, 3, 8), array(4, 8)), ["mm"]),
 ]
 

@@ -106,6 +106,8 @@ class _Call:
                 raise MemoryError(str(error)) from None
 
     def _argument(self, name: str, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self._argument(name, each) for each in value]
         if hasattr(value, "__dlpack__"):
             return self.calls.tensor(value)
         return self.calls.constant(value) if name in self.dtypes and value else value
@@ -146,7 +148,8 @@ class _Call:
     def _can_write(self, given: list[Any], places: list[Place]) -> bool:
         """Not where a result is an argument's memory: not every kernel of ATen can do with that."""
         address = self.calls.address
-        taken = {address(value) for value in given if hasattr(value, "data_ptr")}
+        each = [one for value in given for one in (value if isinstance(value, list) else [value])]
+        taken = {address(value) for value in each if hasattr(value, "data_ptr")}
         return all(p.is_plain and address(p.tensor) not in taken for p in places)
 
     def _write(self, found: Any, places: list[Place | None], views: Sequence[Any]) -> None:
