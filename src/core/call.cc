@@ -150,7 +150,7 @@ class Call : InCall {
     if (__builtin_expect(!sizes_.Match(p.shape, t->ndim, t->shape), 0)) {
       ANYOP_FAIL(kAnyopValueError, "%s has shape %s, expected (%s)%s", p.name,
                  SizesText(t->ndim, t->shape).c_str(), p.shape_text,
-                 sizes_.KnownText(p.shape, p.shape_text).c_str());
+                 sizes_.KnownText(p.shape).c_str());
     }
     return CheckMemory(i, p, t, element);
   }
@@ -305,7 +305,7 @@ class Call : InCall {
     const int ndim = sizes_.Build(p.shape, shape);
     if (ndim < 0) {
       return Fail(frame_, kAnyopValueError, "the shape (%s) of %s has no value%s", p.shape_text,
-                  p.name, sizes_.KnownText(p.shape, p.shape_text).c_str());
+                  p.name, sizes_.KnownText(p.shape).c_str());
     }
     const int dtype = ResultDtype(p);
     if (dtype >= kAnyopNumDtypes) {

@@ -3,29 +3,12 @@
 #include "sizes.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 
 #include "dtype.h"
-#include "memory.h"
 
 namespace anyop {
 namespace {
-
-// As the shape's text has it: "*", "*X", "broadcast(*X, *Y)"; not the sign of a product, "2*D".
-std::string GroupName(const char* shape_text) {
-  for (const char* c = shape_text; c && *c; ++c) {
-    if (std::strncmp(c, "broadcast(", 10) == 0) {
-      const char* end = std::strchr(c, ')');
-      return end ? std::string(c, end + 1) : c;
-    }
-    if (*c != '*' || (c > shape_text && c[-1] != ' ' && c[-1] != '(')) continue;
-    const char* end = c + 1;
-    while (std::isalnum(static_cast<unsigned char>(*end))) ++end;
-    return {c, end};
-  }
-  return "*";
-}
 
 int64_t FloorDiv(int64_t a, int64_t b) {
   const int64_t q = a / b;
@@ -235,10 +218,6 @@ std::string Sizes::NamesText(const Names& names) const {
   const auto add = [&](const std::string& name, const std::string& value) {
     text += (text.empty() ? " with " : ", ") + name + value;
   };
-  if (names.group >= 0 && GroupKnown(names.group)) {
-    const Group& g = groups_[names.group];
-    add(names.group_name, "=" + SizesText(g.rank, g.dims));
-  }
   for (int i = 0; names.symbols & known_ && i < op_->num_symbols; ++i) {
     if ((names.symbols & known_) >> i & 1)
       add(op_->SymbolName(i), "=" + std::to_string(symbols_[i]));
@@ -265,10 +244,8 @@ std::string Sizes::KnownText(const int32_t* expression) const {
   return NamesText(names);
 }
 
-std::string Sizes::KnownText(const ShapeProgram& program, const char* shape_text) const {
+std::string Sizes::KnownText(const ShapeProgram& program) const {
   Names names;
-  names.group = program.group;
-  names.group_name = GroupName(shape_text);
   for (int i = 0; i < program.before + program.after; ++i) {
     const int32_t term = program.terms[i];
     if (term >= kMaxSymbols) CollectExpression(op_->table->code + term - kMaxSymbols, &names);

@@ -61,9 +61,9 @@ class Sizes {
     return nullptr;
   }
 
-  // " with *=(2, 3), D=64, k=3": what is known of the group and letters in a shape, whose text
-  // names the group, or of the letters in an expression. Empty when there are none.
-  std::string KnownText(const ShapeProgram& program, const char* shape_text) const;
+  // " with D=64, k=3": what is known of the letters in a shape or expression. Empty when there are
+  // none.
+  std::string KnownText(const ShapeProgram& program) const;
   std::string KnownText(const int32_t* expression) const;
 
  private:
@@ -78,8 +78,6 @@ class Sizes {
   struct Names {
     uint64_t symbols = 0;
     uint64_t texts = 0;  // by parameter
-    int32_t group = -1;
-    std::string group_name;
   };
   AnyopString TextOf(int32_t param) const;
   bool TextIs(const int32_t* operands) const;
