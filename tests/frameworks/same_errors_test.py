@@ -112,8 +112,8 @@ def test_text_in_a_graph(caller, name):
 
 
 def test_two_frameworks_in_one_call(caller):
-    """Nobody converts in silence; the text says which argument is of which framework."""
-    other = np.ones(4, F32) if caller.name != "numpy" else memory_of_another()
+    """Nobody converts in silence; the text says which argument is of which framework. JAX takes NumPy's arrays."""
+    other = memory_of_another() if caller.name in ("numpy", "jax") else np.ones(4, F32)
     with pytest.raises(TypeError, match=r"rms_norm: weight is a .*expected a .* as the tensors"):
         anyop.rms_norm(caller.tensor(ones(2, 4)), other)
     with pytest.raises(TypeError, match=r"rms_norm: weight is a .*expected a .* as the tensors"):
