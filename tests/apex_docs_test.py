@@ -20,8 +20,6 @@ def test_code_of_the_page():
     done = prepared.run(
         "torch",
         [sys.executable, "-c", block],
-        capture_output=True,
-        text=True,
         timeout=300,
         check=False,
     )

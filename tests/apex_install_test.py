@@ -15,8 +15,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 def run(program, cwd=None):
     """What the program prints; it must end well."""
     done = prepared.run(
-        "torch", [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True, text=True, cwd=cwd, timeout=300, check=False,
+        "torch", [sys.executable, "-c", textwrap.dedent(program)], cwd=cwd, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout

@@ -260,8 +260,6 @@ def test_the_compiled_library(tmp_path):
     ran = prepared.run(
         "torch",
         [sys.executable, "-c", WITH_LIBRARY],
-        capture_output=True,
-        text=True,
         env={**os.environ, "FLAGGEMS_DIR": str(folder)},
     )
     assert ran.returncode == 0, ran.stderr

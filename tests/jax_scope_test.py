@@ -196,8 +196,7 @@ print(np.unique(program.call(x, w)).tolist())
 
 def run(program, *arguments, **environment):
     return prepared.run(
-        "jax", [sys.executable, "-c", program, *map(str, arguments)],
-        capture_output=True, text=True, timeout=300, env=os.environ | environment,
+        "jax", [sys.executable, "-c", program, *map(str, arguments)], timeout=300, env=os.environ | environment,
     )  # fmt: skip
 
 

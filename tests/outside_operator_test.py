@@ -168,7 +168,8 @@ def test_one_folder_is_all_it_takes(project):
     assert built.returncode == 0, built.stdout + built.stderr
     library = project / "build" / "libacme.so"
     run = prepared.run(
-        "torch", [sys.executable, "-c", PROGRAM, str(library)], capture_output=True, text=True
+        "torch",
+        [sys.executable, "-c", PROGRAM, str(library)],
     )
     assert run.stdout == "right\n", run.stderr
     symbols = subprocess.run(

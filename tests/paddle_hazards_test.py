@@ -127,7 +127,10 @@ with paddle.static.program_guard(paddle.static.Program()):
 def test_tensors_without_memory_in_a_static_graph():
     """Paddle itself ends the process where a distributed tensor reaches its node."""
     words = [sys.executable, "-c", DISTRIBUTED]
-    process = prepared.run("paddle", words, capture_output=True, text=True)
+    process = prepared.run(
+        "paddle",
+        words,
+    )
     assert process.stdout.split() == ["distributed", "sparse", "nothing"], process.stderr[-2000:]
 
 
@@ -228,7 +231,7 @@ del foreign, other
 def test_values_that_no_graph_may_take_are_refused():
     """Of another program: Paddle took it, and ended the process when that program was freed."""
     words = [sys.executable, "-c", OTHER_PROGRAMS]
-    process = prepared.run("paddle", words, capture_output=True, text=True, timeout=300)
+    process = prepared.run("paddle", words, timeout=300)
     assert process.returncode == 0, process.stderr[-3000:]
     said = process.stdout.splitlines()
     assert said[0].startswith("foreign ValueError mul: y is a value of another program"), said

@@ -109,5 +109,8 @@ def test_saved_here_and_loaded_in_another_process(torch, tmp_path):
         f"import torch; d = torch.load({str(path)!r}, weights_only=False); import anyop;"
         "print(d['act'] is anyop.relu, torch.equal(d['act'](d['x']), d['x'].clamp_min(0)))"
     )
-    run = prepared.run("torch", [sys.executable, "-c", program], capture_output=True, text=True)
+    run = prepared.run(
+        "torch",
+        [sys.executable, "-c", program],
+    )
     assert run.stdout == "True True\n", run.stderr

@@ -38,26 +38,28 @@ def cpu_seconds() -> float:
 
 
 def run(frameworks: str, command: list, **options) -> subprocess.CompletedProcess:
-    """subprocess.run([sys.executable, "-c", text, ...]) where these are imported already: "torch", "jax", "paddle"."""
+    """subprocess.run([sys.executable, "-c", text, ...]) where these are imported already: "torch", "jax", "paddle".
+
+    What it prints is in the result, as text.
+    """
     python, flag, text, *arguments = map(str, command)
     environment = dict(options.get("env") or os.environ)
     if environment.get(BY_PADDLE) == os.environ.get(BY_PADDLE) and BY_PADDLE not in _AT_START:
         environment.pop(BY_PADDLE, None)
     threads = "libtsan" in environment.get("LD_PRELOAD", "")  # which refuses them in a copy
     if FULL or threads or not _alike(environment):
-        return subprocess.run([python, flag, text, *arguments], **options)
+        command = [python, flag, text, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, **options)
     assert (python, flag) == (sys.executable, "-c")
-    assert not options.keys() - {"env", "cwd", "capture_output", "text", "timeout", "check"}
+    assert not options.keys() - {"env", "cwd", "timeout", "check"}
     request = [text, arguments, environment, str(options.get("cwd") or os.getcwd())]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        capture = options.get("capture_output")
-        status = _ask(frameworks, request, out if capture else 1, err if capture else 2, options)
+        status = _ask(frameworks, request, out, err, options)
         outputs = []
         for file in (out, err):
             file.seek(0)
-            output = file.read()
-            outputs.append(output.decode() if options.get("text") else output)
-    done = subprocess.CompletedProcess(command, status, *(outputs if capture else (None, None)))
+            outputs.append(file.read().decode())
+    done = subprocess.CompletedProcess(command, status, *outputs)
     if options.get("check"):
         done.check_returncode()
     return done
@@ -78,7 +80,7 @@ def _ask(frameworks: str, request: list, out, err, options: dict) -> int:
         words.flush()
         with _lock:
             server = _server(frameworks)
-        files = [x if isinstance(x, int) else x.fileno() for x in (theirs, words, out, err)]
+        files = [x.fileno() for x in (theirs, words, out, err)]
         socket.send_fds(server, [b"x"], files)
         theirs.close()
         lines = mine.makefile("r")

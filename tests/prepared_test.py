@@ -81,7 +81,7 @@ def test_variables_that_python_reads_first_start_one(monkeypatch):
     text = "import sys; print('torch' in sys.modules)"
     for more, imported in (({"ANYOP_X": "1"}, True), ({"PYTHONWARNINGS": "error"}, False)):
         found = prepared.run(
-            "torch", [sys.executable, "-c", text], capture_output=True, text=True,
+            "torch", [sys.executable, "-c", text],
             env={**os.environ, **more},
         )  # fmt: skip
         assert found.stdout == f"{imported}\n", more
@@ -90,7 +90,10 @@ def test_variables_that_python_reads_first_start_one(monkeypatch):
 def test_a_framework_that_is_not_there_is_said(monkeypatch, capfd):
     monkeypatch.setattr(prepared, "FULL", False)
     with pytest.raises((AssertionError, OSError)):
-        prepared.run("no_such_framework", [sys.executable, "-c", ""], capture_output=True)
+        prepared.run(
+            "no_such_framework",
+            [sys.executable, "-c", ""],
+        )
     assert "No module named 'no_such_framework'" in capfd.readouterr().err
 
 
@@ -98,5 +101,5 @@ def test_what_it_took_is_counted(monkeypatch):
     monkeypatch.setattr(prepared, "FULL", False)
     before = prepared.cpu_seconds()
     text = "import time\nwhile time.process_time() < 0.3: pass"
-    prepared.run("torch", [sys.executable, "-c", text], capture_output=True, check=True)
+    prepared.run("torch", [sys.executable, "-c", text], check=True)
     assert prepared.cpu_seconds() - before > 0.1

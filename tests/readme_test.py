@@ -61,8 +61,6 @@ print("as it says")
         "torch",
         [sys.executable, "-c", program],
         cwd=folder,
-        capture_output=True,
-        text=True,
         timeout=300,
     )
     assert done.returncode == 0 and "as it says" in done.stdout, done.stderr + program

@@ -71,7 +71,7 @@ def run_elsewhere(folder, path, load):
         expected = [(inputs(*size), model(*inputs(*size))) for size in SIZES]
     torch.save(expected, folder / "expected.pt")
     command = [sys.executable, "-c", CHECK.replace("LOAD", load), str(path), str(folder)]
-    found = prepared.run("torch", command, capture_output=True, text=True, timeout=300)
+    found = prepared.run("torch", command, timeout=300)
     assert found.stdout == "right 3\n", found.stderr
 
 
@@ -87,9 +87,7 @@ def test_an_exported_program_needs_the_operators(tmp_path):
     """Without anyop.torch, torch says which operator it misses; nothing crashes."""
     torch.export.save(exported(), tmp_path / "model.pt2")
     program = f"import torch; torch.export.load({str(tmp_path / 'model.pt2')!r})"
-    found = prepared.run(
-        "torch", [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
-    )
+    found = prepared.run("torch", [sys.executable, "-c", program], timeout=300)
     assert found.returncode == 1 and "anyop" in found.stderr, found.stderr
 
 
@@ -134,5 +132,5 @@ torch.testing.assert_close(graph(x, w), Calls()(x, w))
 def test_a_first_call_leaves_nothing_else_in_a_graph(how, call, target):
     """What anyop asks torch once, at first use, no trace sees."""
     program = [sys.executable, "-c", FIRST.replace("CALL", call), how]
-    found = prepared.run("torch", program, capture_output=True, text=True, timeout=300)
+    found = prepared.run("torch", program, timeout=300)
     assert found.stdout.split() == [target], found.stdout + found.stderr[-2000:]

@@ -107,7 +107,7 @@ def exit_codes(call, imports, runs):
 
     def run(_):
         command = [sys.executable, "-c", program]
-        return prepared.run("torch", command, capture_output=True, timeout=240)
+        return prepared.run("torch", command, timeout=240)
 
     with ThreadPoolExecutor(2) as two:
         return [done.returncode for done in two.map(run, range(runs))]

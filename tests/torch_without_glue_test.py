@@ -24,8 +24,6 @@ def ask(program: str, **more: str) -> str:
         "torch",
         [sys.executable, "-c", program],
         env=os.environ | more,
-        capture_output=True,
-        text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr

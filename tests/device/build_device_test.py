@@ -139,7 +139,7 @@ def test_below_the_oldest_torch_every_way_in_names_it(tmp_path):
     entry = Path(__file__).resolve().parents[2] / "python" / "anyop_device"
     variables = {"ANYOP_CACHE_DIR": str(tmp_path), "ANYOP_TORCH_DEVICE": ""}
     done = prepared.run(
-        "torch", [sys.executable, "-c", OLD_TORCH, entry], capture_output=True, text=True, timeout=300,
+        "torch", [sys.executable, "-c", OLD_TORCH, entry], timeout=300,
         env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **variables},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -149,8 +149,6 @@ def program(platform):
         process = prepared.run(
             "torch",
             [sys.executable, "-c", f"import anyop.torch.device, torch\n{text}"],
-            capture_output=True,
-            text=True,
             timeout=seconds,
             env={
                 **os.environ,

@@ -77,8 +77,6 @@ dist.all_reduce(torch.ones(1 << 22, device="anyop"), async_op=True)  # still in 
     process = prepared.run(
         "torch",
         [sys.executable, "-c", text],
-        capture_output=True,
-        text=True,
         timeout=120,
         env=environment,
     )

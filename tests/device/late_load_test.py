@@ -31,8 +31,6 @@ def run(text: str, platform: str) -> subprocess.CompletedProcess:
     return prepared.run(
         "torch",
         [sys.executable, "-c", FIRST + text],
-        capture_output=True,
-        text=True,
         timeout=300,
         env={**os.environ, "ANYOP_DEVICE_PLATFORM": platform},
     )

@@ -81,8 +81,6 @@ def test_on_torchs_own_device(inner):
     done = prepared.run(
         "torch",
         [sys.executable, "-c", PROGRAM, inner],
-        capture_output=True,
-        text=True,
         timeout=240,
         env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
     )

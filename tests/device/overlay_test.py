@@ -155,7 +155,7 @@ anyop.torch.overlay("mm", "cpu", route="native")  # stays on
 print((a @ a).tolist())
 """
     done = prepared.run(
-        "torch", [sys.executable, "-c", program], capture_output=True, text=True, timeout=240,
+        "torch", [sys.executable, "-c", program], timeout=240,
         env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

@@ -113,8 +113,6 @@ def in_torch(library, text: str, **environment: str) -> subprocess.CompletedProc
     return prepared.run(
         "torch",
         [sys.executable, "-c", f"import anyop.torch.device, torch\n{text}"],
-        capture_output=True,
-        text=True,
         timeout=300,
         env=os.environ
         | {

@@ -82,8 +82,6 @@ except RuntimeError as error:
     found = prepared.run(
         "torch",
         [sys.executable, "-c", text],
-        capture_output=True,
-        text=True,
         env=environment,
     )
     assert "[0.0, 1.0, 2.0]" in found.stdout and "refused" in found.stdout, found.stderr

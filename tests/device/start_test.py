@@ -64,7 +64,7 @@ def run(text: str, *arguments: str, **variables: str) -> str:
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **variables}
     done = prepared.run(
         "torch", [sys.executable, "-c", text, *arguments],
-        env=environment, capture_output=True, text=True, timeout=300,
+        env=environment, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     return done.stdout
