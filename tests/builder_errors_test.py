@@ -123,7 +123,7 @@ def test_an_error_of_nvcc_names_file_and_line(cache_folder, tmp_path):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("stated", ["777a", "777+", None])
+@pytest.mark.parametrize("stated", ["777a", "777+", "777*", None])
 def test_an_architecture_that_nvcc_lacks_names_who_asks_and_what_there_is(
     stated, cache_folder, tmp_path
 ):

@@ -111,7 +111,7 @@ class _Build:
         asked = "which arch=, --arch or ANYOP_CUDA_ARCH asks for, or this machine's GPU"
         for op in self.plan.made.operators:
             for kernel in op.kernels:
-                if kernel.arch and kernel.arch.rstrip("+") == arch:
+                if kernel.arch and kernel.arch.rstrip("+*") == arch:
                     lines = op.path.read_text(encoding="utf-8").splitlines()
                     at = [n for n, line in enumerate(lines, 1) if f'"{kernel.arch}"' in line]
                     asked = f"which {op.path}:{at[0] if at else 1} asks for"
