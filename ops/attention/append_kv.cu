@@ -19,11 +19,24 @@ struct AppendHalf {
   int64_t page_step, place_step, cache_head_step, token_step, head_step, scale_step, pieces;
   bool read_aligned, write_aligned;
 };
+// Where a thread is in a token's keys and values.
+struct AppendPlace {
+  const AppendHalf& half;
+  int64_t g, piece;
+};
 struct AppendView {
   AppendHalf keys, values;
   Slots slots;
   int64_t G;
   AnyopDtype to;
+
+  __host__ __device__ int64_t PerHead() const { return keys.pieces + values.pieces; }
+  // Of the G * PerHead() pieces of a token.
+  __device__ AppendPlace PlaceOf(int64_t i) const {
+    const int64_t g = Divide(i, PerHead()), piece = i - g * PerHead();
+    if (piece < keys.pieces) return {keys, g, piece};
+    return {values, g, piece - keys.pieces};
+  }
 };
 
 // kPer numbers as words of To.
@@ -98,13 +111,9 @@ __global__ __launch_bounds__(kAppendThreads) void Append(const __grid_constant__
   int64_t slots[kTokens];
 #pragma unroll
   for (int n = 0; n < kTokens; ++n) slots[n] = p.slots.Of(n);
-  const int64_t per_head = p.keys.pieces + p.values.pieces, work = p.G * per_head;
+  const int64_t work = p.G * p.PerHead();
   for (int64_t i = threadIdx.x; i < work; i += blockDim.x) {
-    const int64_t g = Divide(i, per_head);
-    int64_t piece = i - g * per_head;
-    const bool is_key = piece < p.keys.pieces;
-    const AppendHalf& half = is_key ? p.keys : p.values;
-    if (!is_key) piece -= p.keys.pieces;
+    const auto [half, g, piece] = p.PlaceOf(i);
     Piece<float, kPer> numbers[kTokens];
 #pragma unroll
     for (int n = 0; n < kTokens; ++n)
@@ -129,13 +138,9 @@ __global__ __launch_bounds__(kAppendThreads) void Append(const __grid_constant__
 // Rows that stay as they are, in pieces of 16 bytes; all steps are in bytes.
 __global__ __launch_bounds__(kAppendThreads) void Copy(const __grid_constant__ AppendView p) {
   if (p.slots.First() >= p.slots.T) return;
-  const int64_t per_head = p.keys.pieces + p.values.pieces, work = p.G * per_head;
+  const int64_t work = p.G * p.PerHead();
   for (int64_t i = threadIdx.x; i < work; i += blockDim.x) {
-    const int64_t g = Divide(i, per_head);
-    int64_t piece = i - g * per_head;
-    const bool is_key = piece < p.keys.pieces;
-    const AppendHalf& half = is_key ? p.keys : p.values;
-    if (!is_key) piece -= p.keys.pieces;
+    const auto [half, g, piece] = p.PlaceOf(i);
     const char* from = static_cast<const char*>(half.rows) + g * half.head_step + piece * 16;
     char* to = static_cast<char*>(half.cache) + g * half.cache_head_step + piece * 16;
     uint4 bits[kTokens];
@@ -187,7 +192,7 @@ int32_t RunPieces(const AppendKvArgs& args, AnyopCall* call) {
   const AppendView view = {HalfOf(*args.k_cache, *args.k, args.k_scale, kPer),
                            HalfOf(*args.v_cache, *args.v, args.v_scale, kPer), SlotsOf(args),
                            args.G, AnyopDtypeOf(args.k_cache)};
-  const int64_t work = args.G * (view.keys.pieces + view.values.pieces);
+  const int64_t work = args.G * view.PerHead();
   if (args.T == 0 || work == 0 || view.slots.places == 0) return kAnyopOk;
   const auto copies = [&](const AppendHalf& half) {
     return !half.scale && half.read_aligned && half.write_aligned;
