@@ -3,20 +3,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 from collections import Counter, defaultdict
-from importlib import metadata
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
+from outcomes import record_outcomes
 
 _TALLY = pytest.StashKey[dict[str, Counter]]()
 _REPORT = pytest.StashKey[list[str]]()
-GPUS = "nvidia-smi --query-gpu=name --format=csv,noheader"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,48 +47,10 @@ def pytest_testnodedown(node, error) -> None:
     node.config.stash[_REPORT] += getattr(node, "workeroutput", {}).get("report", [])
 
 
-def record_outcomes(stats: dict) -> None:
-    """ANYOP_TEST_RECORD names a file: a line for each file of tests with its outcomes, versions and the device."""
-    files: dict[str, Counter] = defaultdict(Counter)
-    reasons: dict[str, Counter] = defaultdict(Counter)
-    for outcome in ("passed", "failed", "error", "skipped"):
-        for report in stats.get(outcome, []):
-            file = report.nodeid.partition("::")[0]
-            files[file][outcome] += 1
-            if outcome == "skipped":
-                reasons[file][report.longrepr[2].removeprefix("Skipped: ")] += 1
-    said = {"commit": os.environ.get("ANYOP_TEST_COMMIT"), "gpu": None, "versions": {}}
-    if gpus := subprocess.run(GPUS, shell=True, capture_output=True, text=True).stdout.split("\n"):
-        said["gpu"] = gpus[0] or None
-    for name in (
-        "torch",
-        "jax",
-        "cupy-cuda12x",
-        "cupy-cuda13x",
-        "triton",
-        "apache-tvm-ffi",
-        "numpy",
-    ):
-        try:
-            said["versions"][name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    with Path(os.environ["ANYOP_TEST_RECORD"]).open("a") as lines:
-        tests = files.get("tests/cuda_operators.py", Counter())
-        if tests["passed"] and not tests["failed"] and not tests["error"]:
-            from codegen.gpu_record import all_hashes
-            from codegen.operator_file import read_operator
-
-            operators = [read_operator(path) for path in sorted((ROOT / "ops").glob("*/*.toml"))]
-            lines.write(json.dumps({"sources": all_hashes(operators, ROOT), **said}) + "\n")
-        for file, counts in sorted(files.items()):
-            line = {"tests": file, **counts, "reasons": reasons[file], **said}
-            lines.write(json.dumps(line) + "\n")
-
-
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
-    if os.environ.get("ANYOP_TEST_RECORD") and "PYTEST_XDIST_WORKER" not in os.environ:
-        record_outcomes(terminalreporter.stats)
+    record = os.environ.get("ANYOP_TEST_RECORD")
+    if record and "PYTEST_XDIST_WORKER" not in os.environ:
+        record_outcomes(terminalreporter.stats, Path(record))
     reasons = Counter(
         report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         for report in terminalreporter.stats.get("skipped", [])
