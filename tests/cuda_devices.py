@@ -182,6 +182,8 @@ print(float(results["grad_weight"][0]) > 299)
 
 def test_scratch_memory_that_is_not_there():
     """The device is full: an error that names the operator; with memory again, the next call works."""
+    if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:
+        pytest.skip("it fills the device, on which other processes test: run it without -n")
     refused, works = run(FULL).splitlines()[-2:]
     assert refused.startswith("MemoryError rms_norm_backward: "), refused
     assert "bytes of scratch memory: CUDA says" in refused and "out of memory" in refused
