@@ -101,32 +101,87 @@ class ValuesRow : public RegisterRow<T, kVectors> {
   __device__ bool Has(int i) const { return this->At(i) < this->mine_; }
   __device__ int64_t ColumnOf(int i) const { return int64_t{this->At(i)} * kPer; }
 
-  // f(elements...), 0 behind the row.
-  template <typename F, typename... Held>
-  __device__ Values Make(const F& f, const Held&... held) const {
-    Values made = {};
+  // Zeros behind the row, so that what is made of them needs no branch.
+  __device__ HeldRow<T, kVectors> Read(const RowsAt<false>& from) const {
+    HeldRow<T, kVectors> held = {};
+    const auto* row = reinterpret_cast<const uint4*>(from.At(this->inside_ ? this->index_ : 0));
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (!Has(i)) continue;
-      const auto wide = this->Apply(f, this->Elements(held, i)...);
+      if (Has(i)) held.bits[i] = LoadNow(row + this->At(i));
+    }
+    return held;
+  }
+  // f(elements...), of which f(0, ...) is 0.
+  template <typename F, typename... Held>
+  __device__ Values Make(const F& f, const Held&... held) const {
+    Values made;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const auto wide = this->Apply(f, ElementsOf(held, i)...);
 #pragma unroll
       for (int k = 0; k < kPer; ++k) made.at[i][k] = wide.at[k];
     }
     return made;
   }
-  // By `lanes` threads side by side, a power of two up to 32.
-  template <typename Join>
-  __device__ float JoinGroup(float v, int lanes, const Join& join) const {
-    if (lanes == 16) {  // groups of 128 columns of 16 bits
+  // Groups of `lanes` vectors, a power of two from kVectors to 32: as many threads side by side
+  // share them, of which each looks after one of the groups that they have a vector of.
+  __device__ int MyGroup(int lanes) const {  // as i of ColumnOf
+    int mine = 0;
 #pragma unroll
-      for (int step = 8; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
-      return v;
+    for (int count = kVectors; count > 1; count /= 2) {
+      lanes /= 2;
+      mine += this->lane() & lanes ? count / 2 : 0;
+    }
+    return mine;
+  }
+  __device__ bool IsFirstOfGroup(int lanes) const {
+    return (this->lane() & (lanes / kVectors - 1)) == 0;
+  }
+  // What join makes of the threads' v[i], for the group that this thread looks after.
+  template <typename Join>
+  __device__ float JoinGroups(float (&v)[kVectors], int lanes, const Join& join) const {
+    const auto from = [](float v, int step) { return __shfl_xor_sync(~0u, v, step); };
+#pragma unroll
+    for (int count = kVectors; count > 1; count /= 2) {
+      lanes /= 2;
+      const bool upper = this->lane() & lanes;
+#pragma unroll
+      for (int i = 0; i < count / 2; ++i) {
+        const float low = v[i], high = v[i + count / 2];
+        v[i] = join(upper ? high : low, from(upper ? low : high, lanes));
+      }
     }
 #pragma unroll 1
-    for (int step = lanes / 2; step; step /= 2) v = join(v, __shfl_xor_sync(~0u, v, step));
-    return v;
+    while (lanes /= 2) v[0] = join(v[0], from(v[0], lanes));
+    return v[0];
+  }
+  // v of the thread that looks after group i.
+  __device__ float OfGroup(int i, int lanes, float v) const {
+    int at = this->lane() & ~(lanes - 1);
+#pragma unroll
+    for (int bit = kVectors / 2; bit; bit /= 2) {
+      lanes /= 2;
+      at += i & bit ? lanes : 0;
+    }
+    return __shfl_sync(~0u, v, at);
+  }
+
+ private:
+  template <typename Held>
+  __device__ Unpacked<T> ElementsOf(const Held& held, int i) const {
+    return this->Elements(held, i);
+  }
+  template <typename ColumnsType>
+  __device__ Unpacked<T> ElementsOf(const HeldColumns<ColumnsType, kVectors>& held, int i) const {
+    constexpr bool kIsHeld = Base::template IsEarly<ColumnsType>();  // else it reads them now
+    return kIsHeld || Has(i) ? this->Elements(held, i) : Unpacked<T>{};
   }
 };
+
+template <typename Row, typename = void>
+constexpr bool kMakesValues = false;
+template <typename Row>
+constexpr bool kMakesValues<Row, std::void_t<typename Row::Values>> = true;
 
 // Where scales come from, where the kernel knows it.
 enum class Scales { kAny, kOfRow, kOfGroups, kGiven };
@@ -137,25 +192,21 @@ struct ScaledRow : Base {
   // Registers for values are worth more than those for weights.
   template <typename ColumnsType>
   __device__ auto Columns(const ColumnsType& from) const {
-    if constexpr (kOf == Scales::kOfRow) return Base::Columns(from);
-    if constexpr (kOf != Scales::kOfRow) return LateColumns<ColumnsType>{from};
+    if constexpr (kMakesValues<Base>) return Base::Columns(from);
+    if constexpr (!kMakesValues<Base>) return LateColumns<ColumnsType>{from};
   }
 };
 template <typename Row, typename = void>
 constexpr Scales kScalesOf = Scales::kAny;
 template <typename Row>
 constexpr Scales kScalesOf<Row, std::void_t<decltype(Row::kScales)>> = Row::kScales;
-template <typename Row, typename = void>
-constexpr bool kMakesValues = false;
-template <typename Row>
-constexpr bool kMakesValues<Row, std::void_t<typename Row::Values>> = true;
 
 // What a row's threads have found before they write it.
 template <typename Values, Scales kOfWhat>
 struct KnownValues {
   static constexpr Scales kOf = kOfWhat;
   Values values;
-  float most[Values::kCount];  // of each vector's group; [0]: of the row
+  float most;  // of the row, or of the group that the thread looks after
 };
 struct NothingKnown {};
 
@@ -196,7 +247,7 @@ struct QuantizedRows {
     if constexpr (kMakesValues<Row>) {
       auto known = ValuesOf(row, f, held...);
       if constexpr (known.kOf == Scales::kOfRow)
-        known.most[0] = row.Join(known.most[0], 0.0f, GreaterMagnitude());
+        known.most = row.Join(known.most, 0.0f, GreaterMagnitude());
       WriteTimes(row, 1, known, f, held...);
     } else {
       WriteTimes(row, 1, NothingKnown(), f, held...);
@@ -215,7 +266,7 @@ struct QuantizedRows {
       };
       auto known = ValuesOf(row, made, v, w);
       if constexpr (known.kOf == Scales::kOfRow) {
-        row.TotalAnd(all, known.most[0], 0.0f, GreaterMagnitude());
+        row.TotalAnd(all, known.most, 0.0f, GreaterMagnitude());
       } else {
         all = row.Total(all);
       }
@@ -242,12 +293,15 @@ struct QuantizedRows {
       return finds ? Scale::Of(most * times, limit, by_limit)
                    : Scale::Given(scale_at[g * given_step]);
     };
-    // Of the group at column d, whose greatest is `most`.
-    const auto factor_at = [&](Column d, float most) {
+    // Of the group at column d, whose greatest is `most`; tells: this thread writes its scale.
+    const auto factor_at = [&](Column d, float most, bool tells) {
       const Column g = GroupOf(d);
       const Scale scale = scale_of(g, most);
-      if (found && d == g * static_cast<Column>(group)) found[g] = scale.value;
+      if (found && tells) found[g] = scale.value;
       return finds ? scale.factor * times : scale.factor;
+    };
+    const auto factor_where = [&](int64_t d, float most) {
+      return factor_at(static_cast<Column>(d), most, GroupOf(d) * int64_t{group} == d);
     };
     const auto factor_of_row = [&](float most) {
       if (finds && !kMakesValues<Row>) most = row.Join(most, 0.0f, greater);
@@ -256,14 +310,21 @@ struct QuantizedRows {
       return finds ? scale.factor * times : scale.factor;
     };
     if constexpr (kMakesValues<Row>) {
-      float factor = whole ? factor_of_row(known.most[0]) : 0;
+      const int lanes = static_cast<int>(group) / Row::kPer, mine = whole ? 0 : row.MyGroup(lanes);
+      const float factor = whole ? factor_of_row(known.most)
+                                 : factor_at(static_cast<Column>(row.ColumnOf(mine)), known.most,
+                                             row.Has(mine) && row.IsFirstOfGroup(lanes));
+      float factors[Row::kCount];
 #pragma unroll
-      for (int i = 0; i < Row::kCount; ++i) {
-        const int64_t d = row.ColumnOf(i);
-        if (!row.Has(i)) continue;
-        if (!whole) factor = factor_at(static_cast<Column>(d), known.most[i]);
-        Store<Row::kPer>(to + d, factor, known.values.at[i]);
-      }
+      for (int i = 0; i < Row::kCount; ++i)
+        factors[i] = whole ? factor : row.OfGroup(i, lanes, factor);
+      WithFour([&](const auto& four) {
+#pragma unroll
+        for (int i = 0; i < Row::kCount; ++i) {
+          const auto words = Narrow<Row::kPer>(four, factors[i], known.values.at[i]);
+          if (row.Has(i)) Put<Row::kPer>(to + row.ColumnOf(i), words);
+        }
+      });
     } else {
       const auto put = [&](int64_t d, float factor, const auto&... v) {
         float y[Row::kPer];
@@ -283,12 +344,11 @@ struct QuantizedRows {
         row.EachPiece([&](int64_t d, const auto&... v) { put(d, factor, v...); }, held...);
       } else if (finds) {
         const auto use = [&](int64_t d, float most, const auto&... v) {
-          put(d, factor_at(static_cast<Column>(d), most), v...);
+          put(d, factor_where(d, most), v...);
         };
         row.EachGroup(group, most_of, greater, use, held...);
       } else {
-        row.EachPiece([&](int64_t d,
-                          const auto&... v) { put(d, factor_at(static_cast<Column>(d), 0), v...); },
+        row.EachPiece([&](int64_t d, const auto&... v) { put(d, factor_where(d, 0), v...); },
                       held...);
       }
     }
@@ -299,16 +359,18 @@ struct QuantizedRows {
   // f(elements...), and the greatest that this thread has of the row, or that groups have.
   template <typename Row, typename F, typename... Held>
   __device__ auto ValuesOf(Row& row, const F& f, const Held&... held) const {
-    KnownValues<typename Row::Values, kScalesOf<Row>> known{row.Make(f, held...), {}};
+    KnownValues<typename Row::Values, kScalesOf<Row>> known{row.Make(f, held...), 0};
     const GreaterMagnitude greater;
-    const int lanes = static_cast<int>(group) / Row::kPer;
+    float most[Row::kCount] = {};  // of each vector; [0]: of all
 #pragma unroll
     for (int i = 0; i < Row::kCount; ++i) {
-      float& most = known.most[known.kOf == Scales::kOfRow ? 0 : i];
+      float& to = most[known.kOf == Scales::kOfRow ? 0 : i];
 #pragma unroll
-      for (int k = 0; k < Row::kPer; ++k) most = greater(most, known.values.at[i][k]);
-      if (known.kOf == Scales::kOfGroups) most = row.JoinGroup(most, lanes, greater);
+      for (int k = 0; k < Row::kPer; ++k) to = greater(to, known.values.at[i][k]);
     }
+    known.most = most[0];
+    if constexpr (known.kOf == Scales::kOfGroups)
+      known.most = row.JoinGroups(most, static_cast<int>(group) / Row::kPer, greater);
     return known;
   }
   __device__ Column GroupOf(Column d) const {
@@ -316,30 +378,41 @@ struct QuantizedRows {
     return static_cast<Column>(of_group.Divide(static_cast<uint32_t>(d)));
   }
 
+  // use(what makes a word of four numbers).
+  template <typename Use>
+  __device__ void WithFour(const Use& use) const {
+    if (is_int8) {
+      use([](float a, float b, float c, float d) { return FourInt8(a, b, c, d); });
+    } else {
+      use([](float a, float b, float c, float d) { return FourE4M3(a, b, c, d); });
+    }
+  }
+  template <int kPer, typename Four>
+  __device__ static Vector<unsigned, kPer / 4> Narrow(const Four& four, float factor,
+                                                      const float (&y)[kPer]) {
+    Vector<unsigned, kPer / 4> words;
+#pragma unroll
+    for (int k = 0; k < kPer; k += 4)
+      words.at[k / 4] =
+          four(y[k] * factor, y[k + 1] * factor, y[k + 2] * factor, y[k + 3] * factor);
+    return words;
+  }
+  template <int kPer>
+  __device__ void Put(uint8_t* to, const Vector<unsigned, kPer / 4>& words) const {
+    if (!kAny || aligned) {
+      *reinterpret_cast<Vector<unsigned, kPer / 4>*>(to) = words;
+    } else {
+#pragma unroll
+      for (int k = 0; k < kPer; ++k)
+        to[k] = static_cast<uint8_t>(words.at[k / 4] >> 8 * (k % 4) & 0xff);
+    }
+  }
   template <int kPer>
   __device__ void Store(uint8_t* to, float factor, const float (&y)[kPer]) const {
     if constexpr (kPer == 1) {
       *to = static_cast<uint8_t>(is_int8 ? ToInt8(y[0] * factor) : ToE4M3(y[0] * factor));
     } else {
-      Vector<unsigned, kPer / 4> words;
-      const auto fill = [&](const auto& four) {
-#pragma unroll
-        for (int k = 0; k < kPer; k += 4)
-          words.at[k / 4] =
-              four(y[k] * factor, y[k + 1] * factor, y[k + 2] * factor, y[k + 3] * factor);
-      };
-      if (is_int8) {
-        fill([](float a, float b, float c, float d) { return FourInt8(a, b, c, d); });
-      } else {
-        fill([](float a, float b, float c, float d) { return FourE4M3(a, b, c, d); });
-      }
-      if (!kAny || aligned) {
-        *reinterpret_cast<Vector<unsigned, kPer / 4>*>(to) = words;
-      } else {
-#pragma unroll
-        for (int k = 0; k < kPer; ++k)
-          to[k] = static_cast<uint8_t>(words.at[k / 4] >> 8 * (k % 4) & 0xff);
-      }
+      WithFour([&](const auto& four) { Put<kPer>(to, Narrow<kPer>(four, factor, y)); });
     }
   }
 };
@@ -384,8 +457,8 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
   };
   const RowThreads held(vectors, of_thread, 1024);
   if (finds && to.groups > 1)  // of a power of two of pieces, which lanes of a warp share
-    fits = fits && of_group > 0 && of_group <= 32 && (of_group & (of_group - 1)) == 0 &&
-           held.lanes % of_group == 0;
+    fits = fits && of_group >= (kKeepsValues<Plain> ? of_thread : 1) && of_group <= 32 &&
+           (of_group & (of_group - 1)) == 0 && held.lanes % of_group == 0;
   if (fits && fit.plain && to.plain) {
     const auto op = make(T(), std::false_type());
     using Op = std::remove_const_t<decltype(op)>;
@@ -409,7 +482,10 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
     if constexpr (kVectorsOf<Op> == 4) {
       if (of_thread == 4) return run_values(std::integral_constant<int, 4>());
     }
-    if (vectors <= kMaxHeld) return run(RunInRegisters<T, 8, Op>, held, op);
+    // Longer ones that are joined as a whole are no hidden states: as any rows, below.
+    if constexpr (!kWhole) {
+      if (vectors <= kMaxHeld) return run(RunInRegisters<T, 8, Op>, held, op);
+    }
   }
   const auto op = make(T(), std::true_type());
   using Op = std::remove_const_t<decltype(op)>;
