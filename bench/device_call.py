@@ -73,6 +73,20 @@ def tensors(size: int) -> dict:
     return {side: [t.to(side) for t in both] for side in ("anyop", native)}
 
 
+def loop():
+    """The loop of device_call.cc, built against this torch."""
+    import torch
+    from anyop._torch_glue import compiler_flags
+
+    source, library = ROOT / "bench/device_call.cc", ROOT / "build/bench/device_call.so"
+    if not library.is_file() or library.stat().st_mtime < source.stat().st_mtime:
+        library.parent.mkdir(parents=True, exist_ok=True)
+        flags = compiler_flags(torch, str(source))
+        subprocess.run(["c++", *flags, "-Wno-interference-size", "-o", library], check=True)
+    torch.ops.load_library(library)
+    return torch.ops.anyop_bench.calls.default
+
+
 def check(found: dict) -> None:
     """The same bits on both sides."""
     import torch
@@ -91,7 +105,7 @@ def times(options: argparse.Namespace) -> list[dict]:
     found = tensors(options.size)
     check(found)
     ours, native = found.values()
-    bench = torch.ops.anyop_device.bench.default
+    bench = loop()
     wait = torch.cuda.synchronize if native[0].is_cuda else lambda: None
     rows = []
     for way, cases in WAYS.items():
@@ -211,16 +225,14 @@ def counted_calls() -> list[tuple]:
         for way, cases in WAYS.items()
         for case in cases
         for side in ("native", "anyop", *[OVERLAY] * (case in OVERLAID))
-        for count in (100, 100 + CALLS * 10 // 11)  # bench() warms up with a tenth more
+        for count in (100, 100 + CALLS * 10 // 11)  # the loop warms up with a tenth more
     ]
 
 
 def run_counted(size: int) -> None:
     """Under valgrind, which is told when to count and when to write."""
-    import torch
-
     ours, native = tensors(size).values()
-    bench = torch.ops.anyop_device.bench.default
+    bench = loop()
 
     def turn(case: str, side: str, count: int) -> None:
         pair = ours if side == "anyop" else native
