@@ -11,7 +11,7 @@ namespace {
 using at::Tensor;
 
 // Nanoseconds of a call, of which a tenth more come first.
-double Calls(const std::string& what, const Tensor& a, const Tensor& b, int64_t n) {
+double Bench(const std::string& what, const Tensor& a, const Tensor& b, int64_t n) {
   const at::NoGradGuard no_grad;
   const std::vector<Tensor> both{a, b};
   const auto repeat = [&](auto&& call) {
@@ -39,5 +39,5 @@ double Calls(const std::string& what, const Tensor& a, const Tensor& b, int64_t 
 }  // namespace
 
 TORCH_LIBRARY(anyop_bench, m) {
-  m.def("calls(str what, Tensor a, Tensor b, int n) -> float", Calls);
+  m.def("bench(str what, Tensor a, Tensor b, int n) -> float", Bench);
 }

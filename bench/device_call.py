@@ -84,7 +84,7 @@ def loop():
         flags = compiler_flags(torch, str(source))
         subprocess.run(["c++", *flags, "-Wno-interference-size", "-o", library], check=True)
     torch.ops.load_library(library)
-    return torch.ops.anyop_bench.calls.default
+    return torch.ops.anyop_bench.bench.default
 
 
 def check(found: dict) -> None:
@@ -184,7 +184,7 @@ def judge(rows: list[dict]) -> list[dict]:
 
 
 def instructions(options: argparse.Namespace) -> list[dict]:
-    """Of a call, as valgrind counts them inside bench()."""
+    """Of a call, as valgrind counts them inside Bench()."""
     if not shutil.which("valgrind"):
         raise SystemExit("--instructions needs valgrind")
     with tempfile.TemporaryDirectory() as folder:
