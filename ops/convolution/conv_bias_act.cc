@@ -59,8 +59,9 @@ inline void FinishRows(const Block& block, int64_t begin, int64_t end) {
     RowWriter<Wide> out(dtype, static_cast<char*>(args.out->data) + row * K * item);
     ForBlocks(K, [&](int64_t at, int64_t n) {
       const char* added = args.residual ? static_cast<const char*>(args.residual->data) : nullptr;
+      // Of what is absent nothing is read, and nothing ahead of it.
       RowReader<Wide> residual(dtype, added ? added + (row * K + at) * item : nullptr,
-                               added ? n : INT64_MAX);
+                               added ? n : INT64_MAX, added ? n * item : 0);
       const Places<Wide> places = {sums + at,
                                    scale.Read(at, n),
                                    bias.Read(at, n),

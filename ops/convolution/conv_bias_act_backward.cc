@@ -56,9 +56,10 @@ inline void Pass(const Front& front, int64_t begin, int64_t end) {
   };
   Wide buffer[kBlock];
   for (int64_t row = begin; row < end; ++row) {
-    const int64_t length = args.relu ? K : INT64_MAX;  // nothing is read ahead of what is absent
     RowReader<Wide> grad(dtype, at_row(args.grad_out, row), K);
-    RowReader<Wide> out(dtype, at_row(args.out, row), length);
+    // Of what is absent nothing is read, and nothing ahead of it.
+    RowReader<Wide> out(dtype, at_row(args.out, row), args.relu ? K : INT64_MAX,
+                        args.relu ? K * item : 0);
     RowWriter<Wide> residual(dtype, at_row(args.grad_residual, row));
     RowWriter<Wide> seen(dtype, front.seen ? front.seen + row * K * item : nullptr);
     Wide* sum = args.grad_bias ? front.sums.At<Wide>(row) : nullptr;
