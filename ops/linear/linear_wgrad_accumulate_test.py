@@ -41,6 +41,7 @@ def test_tensors_of_frameworks():
     """torch sees that the tensor was written; JAX's jit returns the new value."""
     torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
     import anyop.jax
+    import anyop.torch
 
     random = np.random.default_rng(0)
     x, grad, weight = (random.standard_normal(s).astype("f4") for s in ((7, 5), (7, 4), (4, 5)))
