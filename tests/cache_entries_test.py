@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 
 import anyop
 import anyop.builder
 import pytest
-from anyop.cache import lookup
+from anyop.cache import care, lookup
 from anyop.cache.manifest import read_manifest
 from drawn import FULL
 
@@ -35,7 +38,7 @@ def request_of(monkeypatch):
         made.append(request)
         return lookup.obtain(request, make)
 
-    monkeypatch.setattr(sys.modules["anyop.builder.build"], "obtain", obtain)
+    monkeypatch.setattr(import_module("anyop.builder.build"), "obtain", obtain)
 
     def ask(folder: Path) -> lookup.Request:
         sb.build(folder)
@@ -92,6 +95,54 @@ def test_what_is_damaged_is_built_anew(kind, cache_folder, tmp_path):
     assert again != library and sb.entries(cache_folder) == [again.parent]
     assert sb.call(again, sb.environment(cache_folder)) == "6.0"
     assert sb.build(folder) == again
+
+
+@pytest.mark.parametrize("place", ["entry", "manifest.json", "libops.so"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "loop", "file"])
+def test_what_is_no_such_thing_is_built_anew(kind, place, cache_folder, tmp_path):
+    """shutil.rmtree waits for the other end of a pipe that has an entry's name. In a process that may hang."""
+    folder = sb.write_operator(tmp_path / "ops")
+    entry = sb.build(folder).parent
+    path = entry if place == "entry" else entry / place
+    shutil.rmtree(path) if place == "entry" else path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "loop":
+        path.symlink_to(path.name)
+    else:
+        path.write_text("x")
+    env = sb.environment(cache_folder)
+    assert sb.call(folder, env) == "6.0"
+    assert sb.call(folder, env) == "6.0"
+    assert not list((cache_folder / "building").iterdir())
+    care.clean()
+    assert sb.call(folder, env) == "6.0"
+
+
+@pytest.mark.parametrize("place", ["dependencies", "tools"])
+@pytest.mark.parametrize("value", ["\ud800", "\0", None, {}, -1, [[]]])
+def test_a_manifest_with_what_is_no_path_is_passed_over(value, place, cache_folder, tmp_path):
+    """Its hash is right. Half a surrogate pair is text in JSON, and no name of a file."""
+    folder = sb.write_operator(tmp_path / "ops")
+    library = sb.build(folder)
+    path = library.parent / "manifest.json"
+    facts = json.loads(path.read_text().split("\n")[1])
+    records = facts[place] if place == "dependencies" else facts[place]["host"]["files"]
+    records[0][0] = value
+    text = json.dumps(facts)
+    path.write_text(f"{sha256(text.encode()).hexdigest()}\n{text}\n")
+    again = sb.build(folder)
+    assert again != library and sb.call(again, sb.environment(cache_folder)) == "6.0"
+
+
+def test_a_cache_that_is_a_link_to_itself_is_named(cache_folder, tmp_path):
+    folder = sb.write_operator(tmp_path / "ops")
+    cache_folder.parent.mkdir(exist_ok=True)
+    cache_folder.symlink_to(cache_folder.name)
+    with pytest.raises(OSError, match=f"ANYOP_CACHE_DIR names another cache.*{cache_folder.name}"):
+        anyop.build(folder)
 
 
 def test_another_valid_library_in_its_place_is_not_loaded(cache_folder, tmp_path):

@@ -28,8 +28,8 @@ from anyop.cache.manifest import FILE
 SECONDS = 20  # of one case
 # Whatever may be said of a damaged file; anything else is a fault of ours.
 REFUSED = (ValueError, OSError, RuntimeError, LookupError)
-ODD = [None, True, 0, -1, 7, 2**70, 1.5, 1e308, "", "x", "\0", "../../x", "/dev/zero", [], [[]], ["x"], {}, {"x": 1},
-       {"x": {}}, [1, 2, 3, 4, 5, 6]]  # fmt: skip
+ODD = [None, True, 0, -1, 7, 2**70, 1.5, 1e308, "", "x", "\0", "\ud800", "../../x", "/dev/zero", [], [[]], ["x"], {},
+       {"x": 1}, {"x": {}}, [1, 2, 3, 4, 5, 6]]  # fmt: skip
 
 
 def damage(path: Path, draw: random.Random) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import time
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from anyop.cache.lock import release, try_lock
 from anyop.cache.lookup import check_entry
 from anyop.cache.manifest import Manifest, read_manifest
 from anyop.cache.place import cache_dir, check_private, make_private
-from anyop.cache.store import remove_entry, sweep
+from anyop.cache.store import delete, remove_entry, sweep
 
 # Nothing else below `entries` is touched: the cache may lie in a folder that has one for another purpose.
 _STEM = re.compile(r"-[0-9a-f]{40}$")
@@ -136,7 +135,7 @@ def _tidy(root: str) -> None:
         sweep(building)
         for name in _names(building):
             if name.startswith("removed-"):
-                shutil.rmtree(os.path.join(building, name), ignore_errors=True)
+                delete(os.path.join(building, name))
 
 
 def _is_older(entry: Entry, seconds: float | None) -> bool:

@@ -5,12 +5,16 @@ start.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 
 from anyop.cache.dependencies import unchanged
 from anyop.cache.manifest import Manifest, damaged_file, read_manifest
 from anyop.cache.place import cache_dir, check_private, is_foreign, is_open
+
+# No such folder, or removed by a clean-up; a link that leads nowhere.
+_NONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Request:
@@ -57,14 +61,18 @@ def variants(request: Request) -> Iterator[str]:
         names = os.listdir(folder)
         for private in (cache_dir(), os.path.dirname(folder), folder):
             check_private(private)
-    except (FileNotFoundError, NotADirectoryError):  # none, or removed by a clean-up
-        return
+    except OSError as error:
+        if error.errno in _NONE:
+            return
+        raise
     for name in sorted(names, reverse=True):
         path = os.path.join(folder, name)
         try:
             check_private(path)
-        except FileNotFoundError:  # removed by a clean-up in between
-            continue
+        except OSError as error:
+            if error.errno in _NONE:
+                continue
+            raise
         yield path
 
 

@@ -88,7 +88,8 @@ def _is_well_formed(made: Manifest) -> bool:
         texts += [path, digest]
         numbers += state
     return (
-        all(isinstance(text, str) and "\0" not in text for text in texts)
+        # What no path can be, such as half a surrogate pair, raises ValueError.
+        all(isinstance(text, str) and b"\0" not in os.fsencode(text) for text in texts)
         and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
         and made.library in made.files
     )

@@ -131,10 +131,19 @@ def _remove(building: str, folder: str) -> None:
     away = os.path.join(building, f"removed-{secrets.token_hex(6)}")
     os.rename(folder, away)
     for _ in range(10):  # compilers of a killed build may still write there
-        shutil.rmtree(away, ignore_errors=True)
-        if not os.path.exists(away):
+        delete(away)
+        if not os.path.lexists(away):
             return
         time.sleep(0.01)
+
+
+def delete(path: str) -> None:
+    """Delete a folder and all in it, or what else has its name: shutil.rmtree would wait for a pipe."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            os.unlink(path)
 
 
 def _write_through(folder: str) -> None:
