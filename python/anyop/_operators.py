@@ -128,7 +128,7 @@ def load(path: str | os.PathLike) -> list[str]:
     library; what ``anyop.build`` raises.
     """
     path = os.path.abspath(os.fsdecode(path))
-    check_utf8(path, "the path")
+    check_utf8(path, "the path is")
     files = _libraries(path)
     with _coming:
         before = set(list_ops())

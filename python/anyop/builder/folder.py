@@ -28,7 +28,7 @@ _ENVIRONMENT = (
 def check_folder(path: str | os.PathLike) -> str:
     """The absolute path of a folder. Raises FileNotFoundError, NotADirectoryError, ValueError."""
     folder = os.path.abspath(os.fsdecode(path))
-    check_utf8(folder, "the path")
+    check_utf8(folder, "the path is")
     if any(char in folder for char in "\n\r\0"):
         raise ValueError(f"the path {folder!r} has a line break, which no build can do with")
     if not os.path.exists(folder):
