@@ -219,3 +219,17 @@ def test_an_option_of_every_command(command, capsys):
     """--helpp stands for all options: each command has --help."""
     assert main([command, "--helpp"]) == 2
     assert "unknown option '--helpp'; did you mean '--help'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("module", "framework"),
+    [("jax", "jax"), ("paddle", "paddle"), ("testing", ""), ("tune", ""), ("torch.apex", "torch")],
+)
+def test_dir_shows_what_users_call(module, framework):
+    """And not the modules that a package is made of; tests/torch_replace_test.py asks anyop.torch."""
+    if framework:
+        pytest.importorskip(framework, reason=f"{framework} is not installed")
+    package = importlib.import_module(f"anyop.{module}")
+    shown = [name for name in dir(package) if not name.startswith("_")]
+    assert shown == sorted(set(package.__all__) - {"slow_call"})
+    assert all(hasattr(package, name) for name in dir(package))

@@ -27,6 +27,12 @@ def test_all_names_are_there_and_torch_cuda_has_them_too():
         _ = torch.anyop.no_such
 
 
+def test_dir_shows_what_users_call():
+    from anyop.torch import device
+
+    assert [name for name in dir(device) if name[0] != "_"] == sorted(device.__all__)
+
+
 def test_the_current_device_is_a_threads_own(two_devices):
     from concurrent.futures import ThreadPoolExecutor
 

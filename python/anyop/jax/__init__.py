@@ -39,3 +39,8 @@ def __getattr__(name: str) -> object:
     from anyop._nearest import no_attribute
 
     raise no_attribute(__name__, name, __all__)
+
+
+def __dir__() -> list[str]:
+    """What users call, without the modules behind it."""
+    return sorted({"TARGET", *(name for name in globals() if name[:2] == "__")})

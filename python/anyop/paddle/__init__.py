@@ -36,3 +36,8 @@ def __getattr__(name: str) -> object:
     from anyop._nearest import no_attribute
 
     raise no_attribute(__name__, name, __all__)
+
+
+def __dir__() -> list[str]:
+    """Nothing that users call: operators are functions of anyop. The modules behind it are not shown."""
+    return [name for name in globals() if name[:2] == "__"]

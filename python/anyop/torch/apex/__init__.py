@@ -47,3 +47,8 @@ __all__ = [
     "normalization",
     "transformer",
 ]
+
+
+def __dir__() -> list[str]:
+    """What users call, without the modules behind it."""
+    return sorted({*__all__, *(name for name in globals() if name[:2] == "__")})

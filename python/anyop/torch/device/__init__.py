@@ -77,3 +77,8 @@ __all__ = [
     "set_route",
     "unregister",
 ]
+
+
+def __dir__() -> list[str]:
+    """What users call, without the modules behind it."""
+    return sorted({*__all__, *(name for name in globals() if name[:2] == "__")})
