@@ -177,6 +177,11 @@ def add_torch():
         lambda: torch.ops.anyop.relu(t),
         lambda r: torch.equal(r, expected),
     )
+    ENTRIES["torch, explain"] = (lambda: anyop.explain("relu", t).chosen, lambda r: r == "cpu")
+    ENTRIES["torch, python kernel"] = (
+        lambda: python_kernel(t, torch.relu, "torch"),
+        lambda r: torch.equal(r, expected),
+    )
     ENTRIES["torch, broadcast"] = (lambda: anyop.add(t, ones), lambda r: torch.equal(r, t + 1))
     ENTRIES["aten"] = (lambda: anyop.aten.relu(t), lambda r: torch.equal(r, expected))
     ENTRIES["aten of numpy"] = (lambda: anyop.aten.add(x, x, alpha=2), lambda r: same(r, 3 * x))
@@ -189,6 +194,16 @@ def add_torch():
         lambda: anyop.aten.cat([x, x], dim=1),
         lambda r: same(r, np.concatenate([x, x], 1)),
     )
+
+
+def python_kernel(tensor, function, framework):
+    """Registered, called by its name, and taken away."""
+    anyop.register("relu", "mine", function, name="mine", priority=-9, framework=framework)
+    try:
+        with anyop.use("mine"):
+            return anyop.relu(tensor)
+    finally:
+        anyop.unregister("relu", "mine")
 
 
 def aten_refused():
@@ -266,6 +281,20 @@ def add_jax():
 
     call, j = jax.jit(anyop.relu), jax.numpy.asarray(x)
     ENTRIES["jax"] = (lambda: np.asarray(call(j)), lambda r: same(r, relu))
+    ENTRIES["jax, explain"] = (lambda: anyop.explain("relu", j).chosen, lambda r: r == "cpu")
+
+
+def add_paddle():
+    import anyop.paddle
+    import paddle
+
+    t, ones = paddle.to_tensor(x), paddle.ones([4])
+    ENTRIES["paddle"] = (lambda: anyop.relu(t), lambda r: same(r.numpy(), relu))
+    ENTRIES["paddle, broadcast"] = (lambda: anyop.add(t, ones), lambda r: same(r.numpy(), x + 1))
+    ENTRIES["paddle, python kernel"] = (
+        lambda: python_kernel(t, lambda a: np.maximum(a, 0), "numpy"),
+        lambda r: same(r.numpy(), relu),
+    )
 
 
 for what in sys.argv[1:]:

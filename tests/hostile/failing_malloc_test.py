@@ -27,11 +27,16 @@ def library(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("what", ["import", "numpy", "numpy torch", "tvm_ffi", "jax", "c_abi"])
+@pytest.mark.parametrize(
+    "what", ["import", "numpy", "numpy torch", "tvm_ffi", "jax", "paddle", "c_abi"]
+)
 @pytest.mark.drawn(3)
 def test_every_allocation_fails_once(library, what):
     framework = what.split()[-1]
-    if framework in ("torch", "tvm_ffi", "jax") and importlib.util.find_spec(framework) is None:
+    if (
+        framework in ("torch", "tvm_ffi", "jax", "paddle")
+        and importlib.util.find_spec(framework) is None
+    ):
         pytest.skip(f"{framework} is not installed")
     before = os.environ.get("LD_PRELOAD", "")  # a sanitizer's runtime, which goes first
     run = subprocess.run(
