@@ -189,6 +189,16 @@ function(anyop_add_operators target)
   anyop_add_kernels(${target}-objects "${out}" "${found_TABLES}" "${found_KERNELS}")
   add_library(${target} MODULE ${${target}-objects_OBJECTS})
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
+  # A linker says of a kernel without its function no more than the function's name.
+  file(GENERATE OUTPUT "${out}/objects-$<CONFIG>.txt"
+    CONTENT "$<JOIN:${${target}-objects_OBJECTS},\n>\n")
+  set(devices cpu)
+  if(ANYOP_CUDA)
+    string(APPEND devices ",cuda")
+  endif()
+  add_custom_command(TARGET ${target} PRE_LINK
+    COMMAND "${Python_EXECUTABLE}" -c "${ANYOP_RUN_CODEGEN}" "${ANYOP_CODEGEN_ROOT}" --what functions
+      --objects "${out}/objects-$<CONFIG>.txt" --devices ${devices} ${folders} VERBATIM)
   file(CONFIGURE OUTPUT "${out}/exports.map"
     CONTENT "{ global: AnyopLibraryEntry; local: *; };\n" @ONLY)
   target_link_options(${target} PRIVATE -Wl,--no-undefined -Wl,-z,now -Wl,-z,nodelete

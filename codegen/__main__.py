@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m codegen --out DIR [--library NAME] [--what tables|stubs|docs|list] OPS_DIR..."""
+"""python -m codegen --out DIR [--library NAME] [--what tables|stubs|docs|list|functions] OPS_DIR..."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from .binaries import missing_functions
 from .cmake_text import cmake_string
 from .docs import reference_page
 from .folders import read_folders
@@ -22,6 +23,7 @@ from .source import SchemaError
 from .stubs import write_all_stubs
 
 MANIFEST = "manifest.txt"
+_WHAT = ("tables", "stubs", "docs", "list", "functions")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,6 +42,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(mistake, file=sys.stderr)
     if errors:
         return 1
+    if options.what == "functions":  # told; whether another library has them, the linker knows
+        objects = map(Path, options.objects.read_text(encoding="utf-8").split("\n")[:-1])
+        for line in missing_functions(operators, objects, options.devices.split(",")):
+            print(line, file=sys.stderr)
+        return 0
     if options.what == "list":
         print(*(f"{op.full_name}\t{op.path}" for op in operators), sep="\n")
         return 0
@@ -59,14 +66,22 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--out", default="", help="folder to write to; a file is touched only when its text changes"
     )
     parser.add_argument("--library", default="anyop", help="name of the library (default: anyop)")
-    parser.add_argument("--what", choices=("tables", "stubs", "docs", "list"), default="tables")
+    parser.add_argument("--what", choices=_WHAT, default="tables")
     parser.add_argument(
         "--record",
         type=Path,
         help="of tests on GPUs, <root>/bench/results/cuda_tests.jsonl: for docs",
     )
+    parser.add_argument(
+        "--objects",
+        type=Path,
+        help="file with a path in each line: for functions, those of kernels that none of them has",
+    )
+    parser.add_argument("--devices", default="cpu", help="whose kernels those are (default: cpu)")
     options = parser.parse_args(arguments)
-    if options.what != "list" and not options.out:
+    if options.what == "functions" and not options.objects:
+        parser.error("--objects is needed")
+    if options.what not in ("list", "functions") and not options.out:
         parser.error("--out is needed")
     if not re.fullmatch(r"[A-Za-z0-9_-]+", options.library):
         parser.error(f"--library {options.library!r}: expected letters, digits, _ and -")
@@ -82,7 +97,7 @@ def _files(
         return {"operators_reference.md": reference_page(operators, new)}
     if what == "stubs":
         return {f"{name}.pyi": text for name, text in write_all_stubs(operators).items()}
-    if what == "list":
+    if what in ("list", "functions"):
         return {}
     made = generate_library(operators, library)
     files = dict(made.files)

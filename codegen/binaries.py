@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .source import Mistake, SchemaError, SchemaErrors
 
 if TYPE_CHECKING:
+    from .kernels import Kernel
     from .operator_file import Operator
 
 _MACHINES = {62: "x86_64", 183: "aarch64", 190: "CUDA", 21: "ppc64le", 22: "s390x", 243: "riscv64"}
@@ -78,3 +79,27 @@ def check_machine(operators: Iterable[Operator], target: str) -> None:
                     errors.append(SchemaError(op.path, line, mistake))
     if errors:
         raise SchemaErrors(errors)
+
+
+def undefined(op: Operator, kernel: Kernel) -> str:
+    """What to say of a kernel's files without its function, of which a linker knows the name alone."""
+    files = " and ".join(path.name for path in kernel.files)
+    return (
+        f"{files} defines no {kernel.function}, expected "
+        f'extern "C" int32_t {kernel.function}(const {op.struct}* args, AnyopCall* call)'
+    )
+
+
+def missing_functions(
+    operators: Iterable[Operator], objects: Iterable[Path], devices: Iterable[str]
+) -> list[str]:
+    """One line for each compiled kernel for these devices whose function's name is in none of the objects."""
+    held = [path.read_bytes() for path in objects if not path.name.endswith("_table.c.o")]
+    return [
+        f"{op.path}: {undefined(op, kernel)}"
+        for op in operators
+        for kernel in op.kernels
+        if kernel.form == "source" and kernel.device in devices
+        if not any(kernel.function.encode() in data for data in held)
+        if not any(has_name(path, kernel.function) for path in kernel.linked)
+    ]

@@ -128,6 +128,24 @@ def configure(project: Path) -> subprocess.CompletedProcess:
     )
 
 
+def test_a_kernel_of_another_name_is_named_with_its_file(project):
+    """A linker says no more than that a reference of the table is undefined."""
+    kernel = project / "operators" / "terms" / "scaled_add.cc"
+    kernel.write_text(KERNEL.replace("scaled_add_cpu", "scaledadd_cpu"))
+    configured = configure(project)
+    assert configured.returncode == 0, configured.stderr
+    built = cmake(project, "--build", "build")
+    said = built.stdout + built.stderr
+    expected = (
+        "scaled_add.toml: scaled_add.cc defines no acme_scaled_add_cpu, expected "
+        'extern "C" int32_t acme_scaled_add_cpu(const ScaledAddArgs* args, AnyopCall* call)\n'
+    )
+    assert built.returncode and said.count(expected) == 1, said
+    kernel.write_text(KERNEL)
+    built = cmake(project, "--build", "build")
+    assert built.returncode == 0 and "defines no" not in built.stdout + built.stderr
+
+
 def test_a_cpp_program_reaches_its_own_operators(project):
     """The lines of docs/cpp.md, as they stand there."""
     page = (Path(__file__).resolve().parent.parent / "docs" / "cpp.md").read_text()

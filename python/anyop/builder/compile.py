@@ -23,6 +23,7 @@ from anyop.builder.tools import describe, need_ninja
 from anyop.cache.dependencies import changed_since, record
 from anyop.cache.manifest import Manifest, Tool
 from anyop.cache.store import timeout_seconds
+from anyop.codegen.binaries import undefined
 from anyop.codegen.stubs import write_all_stubs
 
 ENTRY = "AnyopLibraryEntry"
@@ -95,10 +96,8 @@ class _Build:
             for kernel in op.kernels:
                 missing = rf"undefined (reference to|symbol:?) ?[`'\"]?{kernel.function}\b"
                 if kernel.is_compiled and re.search(missing, error.output):
-                    files = " and ".join(path.name for path in kernel.files)
                     raise BuildError(
-                        f"{name} could not be built: {files} defines no {kernel.function}, expected "
-                        f'extern "C" int32_t {kernel.function}(const {op.struct}* args, AnyopCall* call)\n{error}',
+                        f"{name} could not be built: {undefined(op, kernel)}\n{error}",
                         error.output,
                     ) from None
 
