@@ -156,6 +156,9 @@ def test_any_schema_builds(new, tmp_path):
     for schema in SCHEMAS:
         name = schema.split("(")[0].replace("::", ".")
         assert anyop.metadata(name)["schema"] == schema
+        space, _, function = name.rpartition(".")
+        shown = getattr(getattr(anyop.ops, space or "my"), function).__doc__
+        assert "; what it is." in shown and "; ." not in shown
         assert (anyop.metadata(name)["backward"] is not None) == (
             name.split(".")[1] in with_gradient
         )

@@ -46,7 +46,7 @@ def _toml(schema: str, signature: Signature, brief: str) -> str:
     plain = [p for p in signature.inputs if p.is_tensor and not (p.is_list or p.optional)]
     new = "*" if plain else "1"  # of results
     lines = [f"schema = {toml_value(schema)}", f"brief = {toml_value(brief)}", "", "[arguments]"]
-    lines += [f'{param.name} = "..."' for param in params]
+    lines += [f'{param.name} = "what it is"' for param in params]
     lines += [
         "",
         '[shapes]                   # to be corrected: a letter binds a size, as in "* D"',
