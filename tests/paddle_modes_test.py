@@ -250,6 +250,15 @@ def test_threads_have_their_own_modes():
     assert all(r.dtype == paddle.float32 and not r.stop_gradient for r in outside)
 
 
+def test_a_new_thread_explains_before_it_calls():
+    """Paddle gives a thread its tracer at the thread's first call, and a call is what an explanation is not."""
+    x, found = paddle.randn([3, 4]), []
+    thread = threading.Thread(target=lambda: found.append(anyop.explain("relu", x)))
+    thread.start()
+    thread.join(60)
+    assert [each.chosen for each in found] == ["cpu"]
+
+
 def test_threads_train_side_by_side():
     x = paddle.randn([8, 32])
     expected = anyop.gelu(x)

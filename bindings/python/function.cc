@@ -9,6 +9,7 @@
 #include "borrow.h"
 #include "call.h"
 #include "guarded.h"
+#include "paddle_guard.h"
 #include "python_kernel.h"
 #include "router.h"
 #include "scalar.h"
@@ -380,6 +381,7 @@ PyObject* Explain(PyObject*, PyObject* args) {
   const Ref keywords(own ? PySequence_Tuple(own.get()) : nullptr);
   for (Py_ssize_t k = 0; keywords && k < PyTuple_Size(keywords.get()); ++k)
     values.push_back(PyDict_GetItem(own.get(), PyTuple_GetItem(keywords.get(), k)));
+  WakePaddleThread();
   std::string text;
   const Ref done(keywords ? Run(*e, values.data(), PyTuple_Size(positional), keywords.get(), &text)
                           : nullptr);

@@ -183,6 +183,11 @@ Way ReadPaddleMode(bool* records) {
   return AskTracer(g, g.amp_level) == 0 ? Way::kPlain : Cleared(Way::kDispatch);
 }
 
+void WakePaddleThread() {
+  const Guard* g = guard.load(std::memory_order_acquire);
+  if (g && AskTracer(*g, g->amp_level) < 0) PyErr_Clear();
+}
+
 Way ViewPaddleTensor(const Source* source, PyObject* object, bool records, AnyopTensor* tensor,
                      std::string* why) {
   const Guard& g = *guard.load(std::memory_order_acquire);

@@ -26,6 +26,11 @@ bool IsPlainPaddleType(PyTypeObject* type);
 // What holds for all tensors of one call. *records: gradients may be recorded.
 Way ReadPaddleMode(bool* records);
 
+// Gives the thread Paddle's tracer where Paddle is in use. A thread that has not called Paddle yet
+// has none, and its first call goes by the adapter, which wakes it; an explanation goes nowhere
+// else.
+void WakePaddleThread();
+
 // Fills tensor and says how the call may go on; *why is set when the tensor cannot be used.
 Way ViewPaddleTensor(const Source* source, PyObject* object, bool records, AnyopTensor* tensor,
                      std::string* why);

@@ -291,6 +291,7 @@ def add_paddle():
     t, ones = paddle.to_tensor(x), paddle.ones([4])
     ENTRIES["paddle"] = (lambda: anyop.relu(t), lambda r: same(r.numpy(), relu))
     ENTRIES["paddle, broadcast"] = (lambda: anyop.add(t, ones), lambda r: same(r.numpy(), x + 1))
+    ENTRIES["paddle, explain"] = (lambda: anyop.explain("relu", t).chosen, lambda r: r == "cpu")
     ENTRIES["paddle, python kernel"] = (
         lambda: python_kernel(t, lambda a: np.maximum(a, 0), "numpy"),
         lambda r: same(r.numpy(), relu),
