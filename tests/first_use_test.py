@@ -64,3 +64,14 @@ def test_first_use(framework, tmp_path):
         command += [name for name in there if name != "numpy"]
         run = subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ)
         assert (run.returncode, run.stdout) == (0, ""), f"{command}: {run.stdout}{run.stderr}"
+
+
+def test_what_another_thread_has_read_since_is_found():
+    """Python looks for an attribute in vain, another thread reads all of them, then __getattr__ is called."""
+    from anyop.adapter.operators import Operator
+
+    operator = Operator("relu", None)
+    operator.read()
+    assert operator.__getattr__("names") == ("x", "out")
+    with pytest.raises(AttributeError, match="no attribute nothing"):
+        _ = operator.nothing

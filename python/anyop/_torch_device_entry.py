@@ -100,10 +100,13 @@ class DeviceModule(types.ModuleType):
     """torch.anyop: asleep until anything of it is needed; then anyop.torch.device fills it."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_lazy_init" in vars(self):
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        self._lazy_init()
-        return getattr(self, name)
+        if not name.startswith("__"):
+            if "_lazy_init" not in vars(self):
+                self._lazy_init()
+                return getattr(self, name)
+            if name in vars(self):  # another thread has filled it since Python looked here in vain
+                return vars(self)[name]
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def _lazy_init(self) -> None:
         """Torch calls it before the first tensor is made."""

@@ -27,6 +27,13 @@ def test_all_names_are_there_and_torch_cuda_has_them_too():
         _ = torch.anyop.no_such
 
 
+def test_what_another_thread_has_filled_in_since_is_found():
+    """Python looks for a name in vain, another thread wakes the module, then __getattr__ is called."""
+    torch.ones(1, device="anyop")
+    assert torch.anyop.__getattr__("device_count") is torch.anyop.device_count
+    assert torch.anyop.__getattr__("Stream") is torch.anyop.Stream
+
+
 def test_dir_shows_what_users_call():
     from anyop.torch import device
 

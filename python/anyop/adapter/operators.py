@@ -25,10 +25,12 @@ class Operator:
         self.namespace = space or "anyop"
 
     def __getattr__(self, attribute: str) -> Any:
-        if self.__dict__.get("is_read"):
-            raise AttributeError(f"{type(self).__name__} has no attribute {attribute}")
-        self.read()
-        return getattr(self, attribute)
+        if not self.__dict__.get("is_read"):
+            self.read()
+        # Another thread may have read it since Python looked here in vain.
+        if attribute in self.__dict__:
+            return self.__dict__[attribute]
+        raise AttributeError(f"{type(self).__name__} has no attribute {attribute}")
 
     def read(self) -> None:
         """Now, instead of at the first use."""
