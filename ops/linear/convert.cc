@@ -41,7 +41,8 @@ void WidenStrided(const T* from, int64_t step, int64_t n, Wide* to) {
 template <typename T>
 void Copy(const T* from, int64_t step, int64_t n, T* to) {
   if (step == 1) {
-    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
+    // An empty tensor's memory may be a null pointer, which memcpy does not take.
+    if (n > 0) std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
   } else {
     WidenStrided(from, step, n, to);
   }
