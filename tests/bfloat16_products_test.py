@@ -58,6 +58,12 @@ for threads in (1, 2, 3):
         check(anyop.matmul(gaps, b), wide(gaps) @ wide(b), batch)
         steps = draw(*batch, 70, 80)[..., :, ::2]
         check(anyop.matmul(steps, b), wide(steps) @ wide(b), batch)
+        for M in (1, 20, 70, 140):  # columns with gaps, of each matrix; steps in all rows, or in the one
+            columns = draw(*batch, 40, 150)[..., 5 : 5 + M].swapaxes(-1, -2)
+            spread = draw(*batch, M, 120)[..., ::3]
+            for right in (b, turned):
+                check(anyop.matmul(columns, right), wide(columns) @ wide(right), (batch, M))
+                check(anyop.matmul(spread, right), wide(spread) @ wide(right), (batch, M))
 """
 
 

@@ -150,6 +150,7 @@ class Plans {
   }
 
   KeptMemory& tile() { return tile_; }
+  KeptMemory& row() { return row_; }
 
  private:
   static constexpr size_t kPlaces = 128;
@@ -177,7 +178,7 @@ class Plans {
 
   const Library& library_;
   Stream stream_ = nullptr;
-  KeptMemory scratch_, tile_;
+  KeptMemory scratch_, tile_, row_;
   Made* plans_[kPlaces] = {};
 };
 

@@ -207,9 +207,27 @@ class Product {
     return kind.N == p_.N || p_.M == 1 ? Run(plans, kind, at) : RunInTile(plans, kind, at);
   }
 
-  static bool Run(ProductPlans& plans, const Kind& kind, const Pointers& at) {
+  static bool Run(ProductPlans& plans, Kind kind, Pointers at) {
+    if (kind.M == 1 && kind.K > 1 && kind.a_col != 1 && !CopySteps(plans, &kind, &at)) return false;
     const void* data[] = {at.a, at.b, at.out, at.bias};
-    return plans.Run(kind, data, at.bias ? 4 : 3);
+    const bool ran = plans.Run(kind, data, at.bias ? 4 : 3);
+    plans.row().Shrink();
+    return ran;
+  }
+
+  // One row of a with steps inside, of each matrix: oneDNN 3.2 reads it as if it had none.
+  static bool CopySteps(ProductPlans& plans, Kind* kind, Pointers* at) {
+    auto* copy = static_cast<uint16_t*>(
+        plans.row().Get(static_cast<size_t>(kind->B * kind->K) * sizeof *at->a));
+    if (!copy) return false;
+    for (int64_t i = 0; i < kind->B; ++i) {
+      for (int64_t k = 0; k < kind->K; ++k)
+        copy[i * kind->K + k] = at->a[i * kind->a_batch + k * kind->a_col];
+    }
+    kind->a_col = 1;
+    if (kind->B > 1) kind->a_batch = kind->K;
+    at->a = copy;
+    return true;
   }
 
   // oneDNN is fast where the rows of the results have no gaps.
@@ -230,17 +248,24 @@ class Product {
     return ran;
   }
 
-  // So with the rows of a, which lie in columns here.
+  // So with the rows of a, which lie in columns here: one matrix after the other.
   bool RunCopied(ProductPlans& plans, Kind kind, Pointers at) const {
+    const int64_t matrices = kind.B, a_step = kind.a_batch, b_step = kind.b_batch;
+    const auto* from = at.a;
     auto* copy =
         static_cast<uint16_t*>(plans.tile().Get(static_cast<size_t>(kind.M * p_.K) * sizeof *at.a));
-    for (int64_t k = 0; copy && k < p_.K; ++k) {
-      std::memcpy(copy + k * kind.M, at.a + k * p_.a.col_stride,
-                  static_cast<size_t>(kind.M) * sizeof *at.a);
-    }
-    kind.a_col = kind.M;
+    bool ran = copy;
+    kind.B = 1, kind.a_batch = kind.b_batch = 0, kind.a_col = kind.M;
     at.a = copy;
-    const bool ran = copy && Run(plans, kind, at);
+    for (int64_t i = 0; i < matrices && ran; ++i) {
+      for (int64_t k = 0; k < p_.K; ++k) {
+        std::memcpy(copy + k * kind.M, from + i * a_step + k * p_.a.col_stride,
+                    static_cast<size_t>(kind.M) * sizeof *at.a);
+      }
+      ran = Run(plans, kind, at);
+      at.b += b_step;
+      at.out += kind.M * p_.N * item();
+    }
     plans.tile().Shrink();
     return ran;
   }
