@@ -312,8 +312,8 @@ class Product {
 bool FitsInt8(const Int8Problem& problem) {
 #ifdef ANYOP_INT8_TARGET
   constexpr int64_t kMost = 131071;  // of 128 * 128 each
-  return problem.K <= kMost && __builtin_cpu_supports("avx512vnni") &&
-         __builtin_cpu_supports("avx512bw");
+  return std::min({problem.M, problem.N, problem.K}) > 0 && problem.K <= kMost &&
+         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw");
 #else
   (void)problem;
   return false;

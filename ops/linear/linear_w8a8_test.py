@@ -43,6 +43,19 @@ def test_every_byte(dtype):
     np.testing.assert_array_equal(found[:, 0], x[:, 0].astype(np.float32) * 2)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn"])
+def test_no_terms_are_the_bias(dtype):
+    """Also behind a product whose sums are still in the thread's memory."""
+    kind = np.int8 if dtype == "int8" else ml_dtypes.float8_e4m3fn
+    one, bias = np.ones(1, np.float32), np.arange(9, dtype=np.float32)
+    for M in (1, 16, 17, 300):
+        full = np.ones((300, 64)).astype(kind)
+        anyop.linear_w8a8(full, full, one, one)
+        x, weight = np.ones((M, 0)).astype(kind), np.ones((9, 0)).astype(kind)
+        found = anyop.linear_w8a8(x, weight, one, one, bias, "float32")
+        np.testing.assert_array_equal(found, np.broadcast_to(bias, (M, 9)))
+
+
 def test_kinds_of_scales_and_what_is_rounded():
     random = np.random.default_rng(0)
     x, weight = (random.integers(-128, 128, s).astype(np.int8) for s in ((5, 64), (9, 64)))
