@@ -39,23 +39,32 @@ constexpr int kOpen = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
 
 void* Open(const char* path, Text* problem) { return OpenWhole(path, kOpen, problem); }
 
-// False, with the problem, where this is no oneDNN 3 on OpenMP.
-bool Bind(void* file, Library* library, Text* problem) {
+// False, with the name, where it lacks a function.
+bool FindAll(void* file, Library* library, Text* lacks) {
 #define ANYOP_X(name, result, arguments) \
-  if (!FindFunction(file, "dnnl_" #name, &library->name, problem)) return false;
+  if (!FindFunction(file, "dnnl_" #name, &library->name, lacks)) return false;
   ANYOP_DNNL_FUNCTIONS(ANYOP_X)
 #undef ANYOP_X
+  return FindFunction(file, "omp_set_num_threads", &library->set_omp_threads, lacks) &&
+         FindFunction(file, "omp_get_max_threads", &library->get_omp_threads, lacks);
+}
+
+// False, with the problem, where this is no oneDNN 3 on OpenMP.
+bool Bind(void* file, Library* library, Text* problem) {
+  if (!FindFunction(file, "dnnl_version", &library->version, problem)) return false;
   const Version& version = *library->version();
-  if (version.major != 3 || version.cpu_runtime != kOpenMp) {
-    char text[100];
+  Text lacks;
+  if (version.major != 3 || version.cpu_runtime != kOpenMp || !FindAll(file, library, &lacks)) {
+    char text[160];
     std::snprintf(text, sizeof text,
-                  "it is oneDNN %d.%d with CPU runtime %u, not 3 with OpenMP (2)", version.major,
-                  version.minor, version.cpu_runtime);
+                  "it is oneDNN %d.%d.%d with CPU runtime %u, and 3.2 or a newer 3 with OpenMP (2) "
+                  "is needed%s",
+                  version.major, version.minor, version.patch, version.cpu_runtime,
+                  *lacks.c_str() ? ": " : "");
     problem->Add(text);
+    problem->Add(lacks.c_str());
     return false;
   }
-  if (!FindFunction(file, "omp_set_num_threads", &library->set_omp_threads, problem)) return false;
-  if (!FindFunction(file, "omp_get_max_threads", &library->get_omp_threads, problem)) return false;
   if (library->engine_create(&library->engine, kCpu, 0) == kOk) return true;
   problem->Add("it makes no engine for the CPU");
   return false;
