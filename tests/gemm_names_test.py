@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -47,8 +49,97 @@ def test_dense():
     exact(gemm.mm_bf16(x, w.t(), torch.ones(5).bfloat16()), x.float() @ w.float().T + 1)
     with pytest.raises(NotImplementedError, match="scale_granularity_mnk"):
         gemm.gemm_fp8_nt_groupwise(a, b, a_scale, b_scale, scale_granularity_mnk=(1, 64, 128))
-    with pytest.raises(NotImplementedError, match="a sum c"):
-        deep_gemm.fp8_gemm_nt((a, a_scale), (b, b_scale), d, c=d)
+
+
+def test_a_sum_is_added():
+    """c of float32, which may be d; d of float32 from bfloat16 operands."""
+    a, a_scale, a_wide = scaled(7, 200, rows=1)
+    b, b_scale, b_wide = scaled(130, 200, rows=128)
+    expected, c = a_wide @ b_wide.T, torch.randint(-9, 9, (7, 130)).float()
+    d = torch.empty(7, 130)
+    deep_gemm.fp8_gemm_nt((a, a_scale), (b, b_scale), d, c)
+    exact(d, expected + c)
+    deep_gemm.fp8_gemm_nt((a, a_scale), (b, b_scale), d, d, (1, 128, 128), "nk", True)
+    exact(d, 2 * expected + c)
+    with pytest.raises(TypeError, match=r"adds c of torch\.float32 to d of torch\.bfloat16"):
+        deep_gemm.fp8_gemm_nt((a, a_scale), (b, b_scale), d.bfloat16(), c)
+    x, w = torch.randint(-2, 3, (7, 20)).bfloat16(), torch.randint(-2, 3, (5, 20)).bfloat16()
+    expected, c, d = x.float() @ w.float().T, torch.ones(7, 5), torch.full((7, 5), torch.nan)
+    deep_gemm.bf16_gemm_nt(x, w, d)
+    exact(d, expected)
+    deep_gemm.bf16_gemm_nt(x, w, d, c)
+    exact(d, expected + 1)
+    exact(c, torch.ones(7, 5))
+    deep_gemm.bf16_gemm_nt(x, w, c, c)
+    exact(c, expected + 1)
+    for name, left, right in (("nn", x, w.T), ("tn", x.T, w.T), ("tt", x.T, w)):
+        getattr(deep_gemm, f"bf16_gemm_{name}")(left.contiguous(), right.contiguous(), d)
+        exact(d, expected)
+
+
+def test_what_is_not_taken_is_named():
+    """Scales of other blocks would be read as if they were of these: no wrong numbers instead."""
+    a, a_scale, _ = scaled(7, 200, rows=1)
+    b, b_scale, _ = scaled(3, 130, 200, rows=128)
+    d, indices = torch.empty(7, 130), torch.zeros(7, dtype=torch.int32)
+    with pytest.raises(NotImplementedError, match=r"fp8_gemm_nt: recipe is \(1, 1, 128\)"):
+        deep_gemm.fp8_gemm_nt((a, a_scale), (b[0], b_scale[0]), d, recipe=(1, 1, 128))
+    grouped = deep_gemm.m_grouped_fp8_gemm_nt_contiguous
+    with pytest.raises(NotImplementedError, match="does not take use_psum_layout"):
+        grouped((a, a_scale), (b, b_scale), d, indices, use_psum_layout=True)
+    with pytest.raises(ValueError, match="scale_major_mode is 'M', expected"):
+        gemm.gemm_fp8_nt_groupwise(a, b[0], a_scale, b_scale[0], "M")
+
+
+# As DeepGEMM 2.1 and FlashInfer 0.7 have them.
+DEEP_GEMM = {
+    "fp8_gemm_nt": "a b d c recipe compiled_dims disable_ue8m0_cast",
+    "bf16_gemm_nt": "a b d c compiled_dims",
+    "bf16_gemm_nn": "a b d c compiled_dims",
+    "bf16_gemm_tn": "a b d c compiled_dims",
+    "bf16_gemm_tt": "a b d c compiled_dims",
+    "m_grouped_fp8_gemm_nt_contiguous": "a b d m_indices recipe compiled_dims disable_ue8m0_cast",
+    "m_grouped_fp8_gemm_nt_masked": "a b d masked_m expected_m recipe compiled_dims disable_ue8m0_cast",
+    "m_grouped_bf16_gemm_nt_contiguous": "a b d m_indices compiled_dims",
+    "m_grouped_bf16_gemm_nt_masked": "a b d masked_m expected_m compiled_dims",
+    "gemm_fp8_fp8_bf16_nt": "lhs rhs out",
+    "m_grouped_gemm_fp8_fp8_bf16_nt_contiguous": "lhs rhs out m_indices",
+    "m_grouped_gemm_fp8_fp8_bf16_nt_masked": "lhs rhs out masked_m expected_m",
+}
+SCALED = "a b a_scale b_scale"
+FLASHINFER = {
+    "mm_bf16": "a b bias pdl out out_dtype backend",
+    "bmm_fp8": "A B A_scale B_scale dtype out backend",
+    "gemm_fp8_nt_groupwise": f"{SCALED} scale_major_mode mma_sm scale_granularity_mnk out out_dtype backend",
+    "group_deepgemm_fp8_nt_groupwise": f"{SCALED} m_indices scale_granularity_mnk out out_dtype",
+    "batch_deepgemm_fp8_nt_groupwise": f"{SCALED} masked_m expected_m scale_granularity_mnk out out_dtype",
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "names"),
+    [(deep_gemm, *one) for one in DEEP_GEMM.items()] + [(gemm, *one) for one in FLASHINFER.items()],
+    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
+)
+def test_arguments_are_those_of_the_original(module, name, names):
+    """By position, too."""
+    parameters = inspect.signature(getattr(module, name)).parameters.values()
+    assert " ".join(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD) == names
+
+
+def test_first_names():
+    a, a_scale, a_wide = scaled(7, 200, rows=1)
+    b, b_scale, b_wide = scaled(2, 130, 200, rows=128)
+    d, indices = torch.empty(7, 130).bfloat16(), torch.tensor([0, 0, 0, 1, 1, 1, 1]).int()
+    deep_gemm.gemm_fp8_fp8_bf16_nt((a, a_scale), (b[1], b_scale[1]), d)
+    exact(d, (a_wide @ b_wide[1].T).bfloat16().float())
+    deep_gemm.m_grouped_gemm_fp8_fp8_bf16_nt_contiguous((a, a_scale), (b, b_scale), d, indices)
+    whole = torch.cat([a_wide[:3] @ b_wide[0].T, a_wide[3:] @ b_wide[1].T])
+    exact(d, whole.bfloat16().float())
+    many, out = (a[None].repeat(2, 1, 1), a_scale[None].repeat(2, 1, 1)), torch.empty(2, 7, 130)
+    counts = torch.tensor([7, 0], dtype=torch.int32)
+    deep_gemm.m_grouped_gemm_fp8_fp8_bf16_nt_masked(many, (b, b_scale), out, counts, 7)
+    exact(out[0], a_wide @ b_wide[0].T)
 
 
 def test_batches_of_8_bits():

@@ -60,6 +60,10 @@ def gemm_fp8_nt_groupwise(
 ) -> Tensor:  # fmt: skip
     """A (M, K) by b (N, K) with scales of blocks; scale_major_mode 'MN': scales are (K/128, M), (K/128, N/128)."""
     _check_blocks(scale_granularity_mnk)
+    if scale_major_mode not in (None, "K", "MN"):
+        raise ValueError(
+            f"anyop.torch.flashinfer.gemm: scale_major_mode is {scale_major_mode!r}, expected 'K' or 'MN'"
+        )
     if scale_major_mode == "MN":
         a_scale, b_scale = a_scale.t(), b_scale.t()
     call: Any = anyop.linear_fp8_block
