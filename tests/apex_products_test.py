@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
+import sys
+
+import prepared
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -105,3 +110,65 @@ def test_weight_gradients(dtype):
     fused_weight_gradient_mlp_cuda.wgrad_gemm_accum_fp16(x, grad, narrow)
     torch.testing.assert_close(wide, expected, rtol=0, atol=0)
     torch.testing.assert_close(narrow.float(), expected, rtol=0, atol=0)
+
+
+# As Apex 26 has them; extensions' names are those that Megatron and Apex's own modules pass by position.
+ARGUMENTS = {
+    "FusedDense": "in_features out_features bias",
+    "FusedDenseGeluDense": "in_features intermediate_features out_features bias",
+    "MLP": "mlp_sizes bias activation",
+    "fused_dense.fused_dense_function": "input weight bias",
+    "fused_dense.dense_no_bias_function": "input weight",
+    "fused_dense.DenseNoBiasFunc.apply": "input weight",
+    "fused_dense.FusedDenseFunc.apply": "input weight bias",
+    "fused_dense.fused_dense_gelu_dense_function": "input weight1 bias1 weight2 bias2",
+    "fused_dense.FusedDenseGeluDenseFunc.apply": "input weight1 bias1 weight2 bias2",
+    "mlp.mlp_function": "bias activation args",
+    "extensions.fused_dense_cuda.linear_bias_forward": "input weight bias",
+    "extensions.fused_dense_cuda.linear_bias_backward": "input weight d_output",
+    "extensions.fused_dense_cuda.linear_gelu_linear_forward": "input weight1 bias1 weight2 bias2",
+    "extensions.fused_dense_cuda.linear_gelu_linear_backward": (
+        "input gelu_in output1 weight1 weight2 d_output2"
+    ),
+    "extensions.mlp_cuda.forward": "use_bias activation inputs",
+    "extensions.mlp_cuda.backward": "use_bias activation grad_o fprop_outputs inputs",
+    "extensions.fused_weight_gradient_mlp_cuda.wgrad_gemm_accum_fp32": "input d_output d_weight",
+    "extensions.fused_weight_gradient_mlp_cuda.wgrad_gemm_accum_fp16": "input d_output d_weight",
+    "contrib.conv_bias_relu.ConvBias": "x weight bias padding stride",
+    "contrib.conv_bias_relu.ConvBiasReLU": "x weight bias padding stride",
+    "contrib.conv_bias_relu.ConvBiasMaskReLU": "x weight bias mask padding stride",
+    "contrib.conv_bias_relu.ConvFrozenScaleBiasReLU": "x weight scale bias padding stride",
+    "contrib.bottleneck.Bottleneck": (
+        "in_channels bottleneck_channels out_channels stride groups dilation norm_func use_cudnn explicit_nhwc"
+    ),
+    "extensions.fused_conv_bias_relu.forward": "inputs padding stride",
+    "extensions.fused_conv_bias_relu.backward": "inputs padding stride",
+    "extensions.fast_bottleneck.forward": "explicit_nhwc stride_1X1 inputs",
+    "extensions.fast_bottleneck.backward": "explicit_nhwc stride_1X1 inputs",
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments_are_those_of_apex(name):
+    found = pkgutil.resolve_name(f"anyop.torch.apex.{name}")
+    assert " ".join(inspect.signature(found).parameters) == ARGUMENTS[name]
+
+
+def test_megatrons_gradient_accumulation():
+    """As Megatron's linear calls it: the module by its name, main_grad a view of one flat buffer."""
+    program = """
+import torch, anyop.torch
+anyop.torch.apex.install()
+import fused_weight_gradient_mlp_cuda
+buffer = torch.ones(3 + 4 * 6)
+weight = torch.nn.Parameter(torch.randint(-2, 3, (4, 6)).bfloat16())
+weight.main_grad = buffer[3:].view(4, 6)
+total_input, grad_output = (torch.randint(-2, 3, (10, n)).bfloat16() for n in (6, 4))
+if weight.main_grad.dtype == torch.float32:
+    fused_weight_gradient_mlp_cuda.wgrad_gemm_accum_fp32(total_input, grad_output, weight.main_grad)
+expected = 1 + grad_output.float().T @ total_input.float()
+assert torch.equal(buffer[3:].view(4, 6), expected) and (buffer[:3] == 1).all()
+print("same")
+"""
+    done = prepared.run("torch", [sys.executable, "-c", program], timeout=300, check=False)
+    assert done.stdout.strip() == "same", done.stderr[-2000:]
