@@ -90,7 +90,10 @@ assert not wrong, wrong[:5]
     ("flags", "words"),
     [
         (("-DVERSION=120400",), "it is version 12.4, and 12.9 or newer is needed"),
-        (("-DWITHOUT_CREATE",), "it has no function cublasLtCreate"),
+        (
+            ("-DWITHOUT_CREATE",),
+            "it is version 13.1, and 12.9 or newer is needed: it has no function cublasLtCreate",
+        ),
     ],
 )
 def test_a_library_that_does_not_serve_is_an_error(kernels, tmp_path, flags, words):
@@ -121,3 +124,56 @@ for _ in range(2):
     found = run(text, kernels, tmp_path / "missing.so")
     assert found.returncode == 1
     assert f"ValueError: linear: ANYOP_CUBLASLT is {tmp_path}/missing.so, expected" in found.stderr
+
+
+def test_where_there_is_none_and_no_other_kernel(kernels, monkeypatch):
+    """NotImplementedError with the command that installs it and where it was looked for, each time."""
+    monkeypatch.delenv("ANYOP_CUBLASLT", raising=False)
+    monkeypatch.setenv("ANYOP_FALLBACK", "error")
+    text = """
+import ctypes
+for major in (12, 13):
+    try:
+        ctypes.CDLL(f"libcublasLt.so.{major}")
+        print("there is one")
+    except OSError:
+        pass
+for dtype in ("float32", "float64"):
+    for _ in range(2):
+        try:
+            run(anyop.linear, x.astype(dtype), w.astype(dtype))
+        except NotImplementedError as error:
+            print(error)
+"""
+    found = run(text, kernels, None)
+    assert found.returncode == 0, found.stderr[-2000:]
+    lines = found.stdout.splitlines()
+    if "there is one" in lines:
+        pytest.skip("the loader finds a cuBLASLt on this machine")
+    assert len(lines) == 4, lines
+    for line in lines:
+        assert "cuBLASLt 12.9 or newer was not found: pip install nvidia-cublas, or set" in line
+        assert "Looked for" in line and "libcublasLt.so.13" in line and "libcublasLt.so.12" in line
+
+
+def test_one_that_is_found_and_too_old_is_named(kernels, tmp_path, monkeypatch):
+    """Its name, its version and the one that is needed; the search goes on."""
+    old = tmp_path / "libcublasLt.so.12"
+    compile_cublaslt(tmp_path, "-DVERSION=120400", "-Wl,-soname,libcublasLt.so.12", name=old.name)
+    monkeypatch.delenv("ANYOP_CUBLASLT", raising=False)
+    monkeypatch.setenv("ANYOP_FALLBACK", "error")
+    text = f"""
+import ctypes
+ctypes.CDLL({str(old)!r}, mode=ctypes.RTLD_GLOBAL)
+try:
+    run(anyop.linear, x, w, bias)
+    print("it ran")
+except NotImplementedError as error:
+    print(error)
+"""
+    found = run(text, kernels, None)
+    assert found.returncode == 0, found.stderr[-2000:]
+    if found.stdout == "it ran\n":
+        pytest.skip("the loader finds a newer cuBLASLt on this machine")
+    words = "libcublasLt.so.12: it is version 12.4, and 12.9 or newer is needed"
+    assert words in found.stdout, found.stdout

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <new>
 
 #include "find_library.h"
@@ -29,18 +30,26 @@ void* Open(const char* path, Text* problem) {
   return OpenWhole(path, RTLD_NOW | RTLD_LOCAL, problem);
 }
 
-// False, with the problem, where this is no cuBLASLt that is new enough.
-bool Bind(void* file, Library* library, Text* problem) {
+// False, with the name, where it lacks a function.
+bool FindAll(void* file, Library* library, Text* lacks) {
 #define ANYOP_X(name, result, arguments) \
-  if (!FindFunction(file, "cublasLt" #name, &library->name, problem)) return false;
+  if (!FindFunction(file, "cublasLt" #name, &library->name, lacks)) return false;
   ANYOP_CUBLASLT_FUNCTIONS(ANYOP_X)
 #undef ANYOP_X
+  return true;
+}
+
+// False, with the problem, where this is no cuBLASLt that is new enough.
+bool Bind(void* file, Library* library, Text* problem) {
+  if (!FindFunction(file, "cublasLtGetVersion", &library->GetVersion, problem)) return false;
   const size_t version = library->GetVersion();
-  if (version >= kMinimumVersion) return true;
+  Text lacks;
+  if (version >= kMinimumVersion && FindAll(file, library, &lacks)) return true;
   char text[100];
-  std::snprintf(text, sizeof text, "it is version %zu.%zu, and 12.9 or newer is needed",
-                version / 10000, version % 10000 / 100);
+  std::snprintf(text, sizeof text, "it is version %zu.%zu, and 12.9 or newer is needed%s",
+                version / 10000, version % 10000 / 100, *lacks.c_str() ? ": " : "");
   problem->Add(text);
+  problem->Add(lacks.c_str());
   return false;
 }
 
@@ -66,22 +75,29 @@ struct Search {
   }
 
  private:
-  bool Takes(void* file) { return file && Bind(file, &library, &problem); }
+  // The file, or nullptr; what a library lacks is said behind its name.
+  bool Takes(void* file, const char* name) {
+    Text why;
+    if (!file) return false;
+    if (Bind(file, &library, &why)) return true;
+    for (const char* piece : {name, ": ", why.c_str(), "; "}) problem.Add(piece);
+    return false;
+  }
 
   bool LookInProcess() {
     for (const Place& place : kPlaces)
-      if (Takes(dlopen(place.file, RTLD_NOW | RTLD_NOLOAD))) return true;
+      if (Takes(dlopen(place.file, RTLD_NOW | RTLD_NOLOAD), place.file)) return true;
     return false;
   }
   bool LookInPackages() {
     // Three folders: anyop's, that of a build, and site-packages.
     for (const Place& place : kPlaces)
-      if (Takes(OpenNearby(place.package, 3, Open, &problem))) return true;
+      if (Takes(OpenNearby(place.package, 3, Open, &problem), place.package)) return true;
     return false;
   }
   bool LookInPath() {
     for (const Place& place : kPlaces) {
-      if (Takes(Open(place.file, &problem))) return true;
+      if (Takes(Open(place.file, &problem), place.file)) return true;
       problem.Add("; ");
     }
     return false;
