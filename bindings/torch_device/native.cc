@@ -245,9 +245,10 @@ class Attempt {
       numbers |= tensor->dim() == 0;
       mixed |= tensor->scalar_type() != first_->scalar_type();
     }
-    if (!first_ || (numbers && mixed))
-      *why = std::string(table_.name) + " does not promote numbers";
-    return first_ && !(numbers && mixed);
+    // Scales of 8-bit floats are numbers beside them, which torch does not promote.
+    const bool promoted = numbers && mixed && !c10::isFloat8Type(first_->scalar_type());
+    if (!first_ || promoted) *why = std::string(table_.name) + " does not promote numbers";
+    return first_ && !promoted;
   }
 
   static int32_t Allocate(void* context, int32_t result, AnyopTensor* view) {

@@ -97,6 +97,29 @@ def test_same_bits_as_the_operator(native, inner, overload, call, expected, dtyp
 
 
 @host
+def test_scaled_products_of_8_bits(native):
+    """One scale for each operand and fast sums, as cuBLASLt's are; other calls of the overload are torch's."""
+    import torch
+
+    native("_scaled_mm")
+    x, w = (torch.randint(-2, 3, s).to(torch.float8_e4m3fn) for s in ((32, 64), (48, 64)))
+    half, two, bias = torch.tensor(0.5), torch.tensor(4.0), torch.randn(48).bfloat16()
+    exact = 2 * x.double() @ w.double().t() + bias.double()
+    there = [t.to("anyop") for t in (x, w, half, two, bias)]
+
+    def call(x, w, a, b, bias, fast, dtype=torch.bfloat16):
+        return torch._scaled_mm(x, w.t(), a, b, bias, out_dtype=dtype, use_fast_accum=fast)
+
+    for fast, count in ((True, 1), (False, 0)):
+        before = served("_scaled_mm")["native"]
+        found = call(*there, fast)
+        assert served("_scaled_mm")["native"] == before + count
+        torch.testing.assert_close(found.cpu().double(), exact, rtol=2.0**-8, atol=2.0**-7)
+    right = anyop.linear_w8a8(x, w, half, two, bias, out_dtype="bfloat16")
+    assert torch.equal(call(*there, True).cpu(), right)
+
+
+@host
 def test_gradients_are_atens_own_and_backward_is_native_too(native):
     import torch
     import torch.nn.functional as F
