@@ -9,14 +9,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import anyop
 import pytest
+from anyop import testing
 from anyop._routes import implementations
+from anyop.testing.torch_memory import fits_torch, on_device, takes_less
 
 sys.path.insert(0, str(Path(__file__).parent))
-from on_cuda import DEVICE, torch
+from drawn import few
+from on_cuda import DEVICE, SUBJECTS, torch
 from product_points import NAMED, check
 
 
@@ -48,6 +52,33 @@ def test_every_size_exactly(name, dtype, backend, shift):
         return
     with anyop.use(backend):
         assert check(name, dtype, DEVICE, shift, 150) >= 150
+
+
+SUITES = [
+    pytest.param(subject, choice, backend, id=f"{name}-{choice}-{backend}")
+    for name, subject in SUBJECTS.items()
+    if name.removeprefix("native_") in dict(NAMED) and len(backends(name)) > 1
+    for choice in few(testing.dtype_choices(subject.metadata), 6, name)
+    for backend in backends(name)
+    if backend not in ("cuda", "cuda_tf32")  # tests/cuda_operators.py
+]
+
+
+@pytest.mark.parametrize(("subject", "choice", "backend"), SUITES)
+def test_the_schemas_suite_by_each(subject, choice, backend):
+    """The twins of the tile kernel, forced by route, also where another is taken by default."""
+    there = replace(subject, function=on_device(getattr(anyop, subject.name), DEVICE))
+    failures, tried = [], 0
+    with anyop.use(backend):
+        for case in filter(fits_torch, testing.standard_cases(subject, choice)):
+            tried += 1
+            try:
+                testing.check_case(there, case)
+            except testing.CheckError as error:
+                if not takes_less(error, "cuda"):
+                    failures.append(str(error))
+    assert not failures, f"{len(failures)} of {tried}:\n" + "\n".join(failures[:8])
+    assert tried >= 10
 
 
 PROGRAM = f"""

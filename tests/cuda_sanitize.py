@@ -67,25 +67,39 @@ def cases_of(subject: Subject) -> list[Case]:
     return found
 
 
-def call_all(names: list[str]) -> None:
-    """In a process under a tool: says what it has run."""
+def backends_of(subject: Subject) -> list[str]:
+    """Kernels for every GPU, for Hopper, with one tile: each is asked first for all cases."""
+    kernels = subject.metadata["kernels"]
+    return [k["backend"] for k in kernels if k["device"] == "cuda" and k["form"] == "source"]
+
+
+def call_cases(subject: Subject) -> int:
+    """How many of the cases CUDA takes."""
     import torch
 
+    count = 0
+    for case in cases_of(subject):
+        memory = DeviceMemory("cuda")
+        built = testing.build(subject, case).arguments
+        try:
+            subject.function(**{key: memory.there(value) for key, value in built.items()})
+        except NotImplementedError as error:
+            assert takes_less(error, "cuda")
+            continue
+        torch.cuda.synchronize()
+        count += 1
+    return count
+
+
+def call_all(names: list[str]) -> None:
+    """In a process under a tool: says what it has run."""
     known, cases = subjects(), 0
     for name in names:
         subject = known[name]
         testing.observe(name)
-        with anyop.use("cuda"):
-            for case in cases_of(subject):
-                memory = DeviceMemory("cuda")
-                built = testing.build(subject, case).arguments
-                try:
-                    subject.function(**{key: memory.there(value) for key, value in built.items()})
-                except NotImplementedError as error:
-                    assert takes_less(error, "cuda")
-                    continue
-                torch.cuda.synchronize()
-                cases += 1
+        for backend in backends_of(subject):
+            with anyop.use(backend):
+                cases += call_cases(subject)
         assert any(k.backend == "cuda" and k.calls for k in testing.kernel_calls(name)), name
         print(f"ran {name}", flush=True)
     print(f"calls {cases}", flush=True)
