@@ -47,6 +47,12 @@ def test_dense():
     deep_gemm.bf16_gemm_nt(x, w, d)
     exact(d, x.float() @ w.float().T)
     exact(gemm.mm_bf16(x, w.t(), torch.ones(5).bfloat16()), x.float() @ w.float().T + 1)
+    wide = gemm.mm_bf16(x, w.t(), torch.ones(5).bfloat16(), out_dtype=torch.float32)
+    assert wide.dtype is torch.float32
+    exact(wide, x.float() @ w.float().T + 1)
+    exact(gemm.mm_bf16(x, w.t(), None, False, d.float(), torch.float32), x.float() @ w.float().T)
+    with pytest.raises(NotImplementedError, match=r"mm_bf16: out_dtype is torch\.float16"):
+        gemm.mm_bf16(x, w.t(), out_dtype=torch.float16)
     with pytest.raises(NotImplementedError, match="scale_granularity_mnk"):
         gemm.gemm_fp8_nt_groupwise(a, b, a_scale, b_scale, scale_granularity_mnk=(1, 64, 128))
 

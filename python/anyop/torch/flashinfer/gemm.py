@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import anyop
-from anyop.torch.deep_gemm import offsets_of
+from anyop.torch.deep_gemm import bf16_gemm_nt, offsets_of
 
 
 def _name(out: Tensor | None, dtype: torch.dtype | None, default: torch.dtype) -> str:
@@ -30,9 +30,16 @@ def mm_bf16(
     a: Tensor, b: Tensor, bias: Tensor | None = None, pdl: bool = False, out: Tensor | None = None,
     out_dtype: torch.dtype = torch.bfloat16, backend: str = "auto",
 ) -> Tensor:  # fmt: skip
-    """A (M, K) by b (K, N), a transposed view of weights in rows, plus bias."""
+    """A (M, K) by b (K, N), a transposed view of weights in rows, plus bias; in a's dtype or float32."""
+    if out_dtype is torch.float32 and a.dtype is not torch.float32:
+        out = a.new_empty(a.shape[0], b.shape[1], dtype=out_dtype) if out is None else out
+        rows = None if bias is None else bias.float().expand_as(out)
+        bf16_gemm_nt(a, b.t(), out, rows)
+        return out
     if out_dtype is not a.dtype:
-        raise NotImplementedError(f"mm_bf16: out_dtype is {out_dtype}, expected {a.dtype}")
+        raise NotImplementedError(
+            f"mm_bf16: out_dtype is {out_dtype}, expected {a.dtype} or float32"
+        )
     call: Any = anyop.linear
     return call(a, b.t().contiguous(), bias, **({} if out is None else {"out": out}))
 
