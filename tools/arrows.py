@@ -91,7 +91,7 @@ FRAMEWORKS = {
     },
     "pybind11": {"bench"},
     "hwy": {"bench"},
-    "ATen": {"bindings/torch_device", "bindings/torch_glue", "examples/porting/before"},
+    "ATen": {"bench", "bindings/torch_device", "bindings/torch_glue", "examples/porting/before"},
     "c10": {"bindings/torch_device", "bindings/torch_glue"},
     "cuda.h": {"src/device", "include"},
     "cuda_runtime_api.h": {"src/device", "include"},
