@@ -40,18 +40,18 @@ def cpu_seconds() -> float:
 def run(frameworks: str, command: list, **options) -> subprocess.CompletedProcess:
     """subprocess.run([sys.executable, "-c", text, ...]) where these are imported already: "torch", "jax", "paddle".
 
-    What it prints is in the result, as text.
+    What it prints is in the result, as text: capture_output and text need not be said.
     """
+    options = {"capture_output": True, "text": True} | options
     python, flag, text, *arguments = map(str, command)
     environment = dict(options.get("env") or os.environ)
     if environment.get(BY_PADDLE) == os.environ.get(BY_PADDLE) and BY_PADDLE not in _AT_START:
         environment.pop(BY_PADDLE, None)
     threads = "libtsan" in environment.get("LD_PRELOAD", "")  # which refuses them in a copy
     if FULL or threads or not _alike(environment):
-        command = [python, flag, text, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, **options)
+        return subprocess.run([python, flag, text, *arguments], **options)
     assert (python, flag) == (sys.executable, "-c")
-    assert not options.keys() - {"env", "cwd", "timeout", "check"}
+    assert not options.keys() - {"env", "cwd", "capture_output", "text", "timeout", "check"}
     request = [text, arguments, environment, str(options.get("cwd") or os.getcwd())]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         status = _ask(frameworks, request, out, err, options)
