@@ -82,7 +82,7 @@ class ValuesRow : public RegisterRow<T, kVectors> {
   }
   // v of the thread that looks after group i.
   __device__ float OfGroup(int i, int lanes, float v) const {
-    int at = this->lane() & ~(lanes - 1);
+    int at = static_cast<int>(threadIdx.x) & 31 & ~(lanes - 1);  // of the warp, not of the row
 #pragma unroll
     for (int bit = kVectors / 2; bit; bit /= 2) {
       lanes /= 2;
