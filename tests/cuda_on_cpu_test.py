@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from drawn import few
 from fibers import OPERATORS, arrays, on_fibers, placed, running, same_bits
+from row_points import grouped_cases, is_grouped
 
 pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
 DRAWN = few(list(OPERATORS), 8, "cuda_on_cpu")
@@ -66,6 +67,15 @@ def test_rows_of_every_width(name):
                 testing.check_case(there, Case(f"D={width}", "size", choice, point, absent))
                 tried += 1
     assert tried >= 3
+
+
+@pytest.mark.parametrize("name", [name for name in DRAWN if is_grouped(SUBJECTS[name])])
+def test_groups_of_short_rows(name):
+    subject = SUBJECTS[name]
+    there = replace(subject.on("cuda"), function=on_fibers(subject.function))
+    for choice in few(testing.dtype_choices(subject.metadata), 3, name):
+        for case in grouped_cases(subject, choice):
+            testing.check_case(there, case)
 
 
 def long_arguments(name: str) -> tuple:
@@ -207,24 +217,6 @@ def quantised_bits_are_those_of_the_cpu():
 
 if "quant_fp8" in DRAWN:
     test_quantised_bits_are_those_of_the_cpu = quantised_bits_are_those_of_the_cpu
-
-
-def groups_of_rows_that_share_a_warp():
-    """Each row has scales of its own, however many rows a warp has."""
-    random = np.random.default_rng(0)
-    for dtype, D, group in (("bfloat16", 128, 32), ("float16", 64, 16), ("float32", 64, 16)):
-        x = random.standard_normal((9, D)).astype(dtype)
-        x[np.arange(9), np.arange(9) * group % D] *= 20  # in another group of each row
-        weight = np.repeat(4.0 ** np.arange(D // group), group).astype(dtype)
-        expected = anyop.rms_norm_quant(x, weight, group=group)
-        found = on_fibers(anyop.rms_norm_quant)(x, weight, group=group)
-        values = [out.astype(float) * scales.repeat(group, -1) for out, scales in (found, expected)]
-        np.testing.assert_allclose(found[1], expected[1], rtol=1e-5)
-        np.testing.assert_allclose(*values, rtol=0.13, atol=1e-2)
-
-
-if "rms_norm_quant" in DRAWN:
-    test_groups_of_rows_that_share_a_warp = groups_of_rows_that_share_a_warp
 
 
 def rotated_arguments(subject, sizes, dtype, random, how="wider"):

@@ -29,7 +29,15 @@ from anyop.testing.values import shapes_of
 sys.path.insert(0, str(Path(__file__).parent))
 from drawn import drawn, few
 from on_cuda import DEVICE, SUBJECTS, same_bits, torch
-from row_points import is_by_rows, is_divided, is_of_any_length, largest, row_case
+from row_points import (
+    grouped_cases,
+    is_by_rows,
+    is_divided,
+    is_grouped,
+    is_of_any_length,
+    largest,
+    row_case,
+)
 
 WIDTHS = [1, 2, 3, 31, 33, 1023, 65_535, 65_537, 131_072, 262_144]
 LAYOUTS = ["plain", "offset", "rows"]  # of an array of its own, one element in, of a sliced view
@@ -95,6 +103,15 @@ def test_rows_of_every_length(name, turned):
                         failures.append(str(error))
     assert not failures, f"{len(failures)} of {tried}:\n" + "\n".join(failures[:8])
     assert tried >= 6
+
+
+@pytest.mark.parametrize("name", [name for name, s in SUBJECTS.items() if is_grouped(s)])
+def test_groups_of_short_rows(name):
+    subject, there = SUBJECTS[name], through_torch(SUBJECTS[name], DEVICE)
+    with by_cuda(name):
+        for choice in few(uniform_choices(subject), 3, name):
+            for case in grouped_cases(subject, choice):
+                testing.check_case(there, case)
 
 
 def numbers(subject: Subject, case: Case) -> dict[str, Any]:

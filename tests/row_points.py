@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from anyop.testing.draw import Drawer, Point
@@ -31,8 +32,13 @@ def is_counted(subject: Subject) -> bool:
     )
 
 
-def row_point(subject: Subject, columns: int, rows: int, turned: bool = False) -> Point | None:
-    """Sizes with these rows; turned: dim=0, for operators that take a dim. None where conditions forbid them."""
+def row_point(
+    subject: Subject, columns: int, rows: int, turned: bool = False, **others: int
+) -> Point | None:
+    """Sizes with these rows; turned: dim=0, for operators that take a dim; others: integers of the call.
+
+    None where conditions forbid them.
+    """
     if is_counted(subject):
         return None
     drawer = Drawer(subject.metadata)
@@ -42,7 +48,9 @@ def row_point(subject: Subject, columns: int, rows: int, turned: bool = False) -
     groups = dict.fromkeys(symbols["groups"], shape)
     if not groups:
         letters[symbols["sizes"][0]] = rows
-    given = {name: _GIVEN[name] for name in symbols["attributes"] if name in _GIVEN}
+    given = {
+        name: value for name, value in _GIVEN.items() if name in symbols["attributes"]
+    } | others
     if turned:
         if "dim" not in given:
             return None
@@ -53,8 +61,9 @@ def row_point(subject: Subject, columns: int, rows: int, turned: bool = False) -
 def row_case(
     subject: Subject, choice: DtypeChoice, columns: int, rows: int, layout: str = "plain", **more
 ) -> Case | None:
-    """A call with these rows; every tensor that may lie so has this layout."""
-    point = row_point(subject, columns, rows, more.pop("turned", False))
+    """A call with these rows; every tensor that may lie so has this layout. `more` is row_point's or Case's."""
+    ours = {name: more.pop(name) for name in ("turned", *_GIVEN) if name in more}
+    point = row_point(subject, columns, rows, **ours)
     if point is None:
         return None
     layouts = {}
@@ -66,6 +75,18 @@ def row_case(
     label = f"{rows} rows of {columns}, {layout}"
     case = Case(label, "size", choice, point, layouts=layouts, **more)
     return case if fits(subject, case) else None
+
+
+def is_grouped(subject: Subject) -> bool:
+    return "group" in subject.metadata["symbols"]["attributes"]
+
+
+def grouped_cases(subject: Subject, choice: DtypeChoice) -> list[Case]:
+    """Rows that share a warp, of columns in groups, whose scales the kernel finds."""
+    absent = frozenset({"scale"})
+    sizes = itertools.product((16, 64, 128, 256), (4, 8, 16, 32))
+    cases = [row_case(subject, choice, D, 37, group=group, absent=absent) for D, group in sizes]
+    return [case for case in cases if case]
 
 
 def largest(subject: Subject, point: Point) -> int:
