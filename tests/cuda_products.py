@@ -107,9 +107,11 @@ def run(text: str, **environment: str) -> subprocess.CompletedProcess:
 EVERY = """
 for name, dtype in [("linear", "bfloat16"), ("linear", "float32"), ("linear", "float64"),
                     ("linear_backward", "float16"), ("linear_act", "bfloat16"), ("matmul", "bfloat16"),
-                    ("linear_w8a8", "float8_e4m3fn"), ("linear_fp8_block", "float8_e4m3fn"),
-                    ("linear_wgrad_accumulate", "bfloat16")]:
+                    ("linear_w8a8", "float8_e4m3fn"), ("linear_fp8_block", "float8_e4m3fn")]:
     assert check(name, dtype, "cuda", 0) > 250
+"""
+ACCUMULATES = """
+assert check("linear_wgrad_accumulate", "bfloat16", "cuda", 0) > 250
 """
 
 
@@ -119,6 +121,13 @@ def test_without_cublaslt():
     assert found.returncode == 0, found.stderr[-2000:]
     said = [line for line in found.stderr.splitlines() if "ANYOP_CUBLASLT is off" in line]
     assert said and len(said) == len(set(said)), said
+
+
+def test_what_nothing_else_computes_names_the_reason():
+    """As torch has no function that adds to a gradient."""
+    found = run(ACCUMULATES, ANYOP_CUBLASLT="off")
+    assert "NotImplementedError: linear_wgrad_accumulate" in found.stderr, found.stderr[-2000:]
+    assert "ANYOP_CUBLASLT is off" in found.stderr
 
 
 def other_cublaslt() -> list[Path]:
@@ -134,7 +143,7 @@ def test_with_cublaslt_of_the_other_major():
     others = other_cublaslt()
     if not others:
         pytest.skip(f"no cuBLASLt of another major than CUDA {torch.version.cuda} beside Python")
-    found = run(EVERY, ANYOP_CUBLASLT=str(others[0]))
+    found = run(EVERY + ACCUMULATES, ANYOP_CUBLASLT=str(others[0]))
     assert found.returncode == 0, found.stderr[-2000:]
 
 
