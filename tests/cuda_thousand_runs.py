@@ -101,7 +101,7 @@ def test_a_thousand_runs(name, backend, given, monkeypatch):
                     wrong[run % 2] += (one != other).any()
         torch.cuda.synchronize()
     assert wrong.tolist() == [0, 0]
-    assert all(one.any() for one in expected)
+    assert expected[0].any()
 
 
 @pytest.mark.parametrize("backend", ["cuda", "cuda_sm90"])

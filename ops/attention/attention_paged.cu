@@ -52,30 +52,36 @@ PagedView ViewOfPages(const AttentionPagedArgs& args) {
   return p;
 }
 
-// Parts of split_size, or so many that there are four blocks for each multiprocessor, of no fewer
-// than 128 keys; in decoding, where lengths may differ much, of no more than 4,096. Eight blocks
-// and 2,048 keys: 1 to 2 % slower, 21 % for one sequence of 131,072 (H100).
-int32_t Divide(AnyopCall* call, int64_t split_size, PagedView* p) {
+// Parts of split_size, or so many that the blocks, of which `slots` run at once, take as few turns
+// of as few keys as may be: no fewer than 128; in decoding, where lengths may differ much, no more
+// than 4,096.
+int32_t Divide(AnyopCall* call, int64_t split_size, int64_t slots, PagedView* p) {
+  constexpr int64_t kMostTurns = 4, kStart = 128;  // keys that a block could read while it starts
   const int64_t places = std::max<int64_t>(p->places, 1);
-  int64_t part = split_size;
-  if (split_size == 0) {
-    Limits limits;
-    if (const int32_t status = ReadLimits(call, &limits)) return status;
+  int64_t part = split_size, least = INT64_MAX;
+  for (int64_t turns = 1; split_size == 0 && turns <= kMostTurns; ++turns) {
     const int64_t blocks = std::max<int64_t>(int64_t{p->tiles} * p->G, 1);
-    part = CeilDiv(places, std::max<int64_t>(4 * limits.multiprocessors / blocks, 1));
-    if (int64_t{p->S} * p->group <= int64_t{kPagedRows} * p->B)
-      part = std::min<int64_t>(part, 4096);
-    part = CeilDiv(std::max<int64_t>(part, 128), int64_t{kPagedKeys}) * kPagedKeys;
+    const bool decodes = int64_t{p->S} * p->group <= int64_t{kPagedRows} * p->B;
+    const int64_t fewest = decodes ? CeilDiv(places, int64_t{4096}) : 1;
+    const int64_t count = std::max(fewest, turns * slots / blocks);
+    const int64_t keys =
+        CeilDiv(std::max<int64_t>(CeilDiv(places, count), 128), int64_t{kPagedKeys}) * kPagedKeys;
+    const int64_t time = CeilDiv(blocks * CeilDiv(places, keys), slots) * (keys + kStart);
+    if (time < least) least = time, part = keys;
   }
   return TakeParts(call, part, p);
 }
 
 template <typename T, typename C, int kFeatures, bool kShares>
-int32_t RunPages(const PagedView& p, AnyopCall* call) {
+int32_t RunPages(PagedView p, int64_t split_size, AnyopCall* call) {
   constexpr auto kernel = AttendPages<T, C, kFeatures, kShares>;
   constexpr uint32_t kBytes = kShares ? PagedTile<T, C, kFeatures, true>::kSharedBytes
                                       : std::max(PagedTile<T, C, kFeatures, true>::kSharedBytes,
                                                  PagedTile<T, C, kFeatures, false>::kSharedBytes);
+  Limits limits;
+  if (const int32_t status = ReadLimits(call, &limits)) return status;
+  const int64_t slots = limits.multiprocessors * kPagedBlocks<T, C, kFeatures, kShares>;
+  if (const int32_t status = Divide(call, split_size, slots, &p)) return status;
   if (const int32_t status = AllowShared<kernel>(call, kBytes)) return status;
   const Launch launch = {dim3(static_cast<unsigned>(p.tiles) * p.G, static_cast<unsigned>(p.count)),
                          dim3(128), kBytes};
@@ -83,17 +89,18 @@ int32_t RunPages(const PagedView& p, AnyopCall* call) {
   return RunJoin<T>(p, call);
 }
 template <typename T, typename C, int kFeatures>
-int32_t RunPages(const PagedView& p, AnyopCall* call) {
-  return !p.cu_q && p.each * p.group <= kSharedRows ? RunPages<T, C, kFeatures, true>(p, call)
-                                                    : RunPages<T, C, kFeatures, false>(p, call);
+int32_t RunPages(const PagedView& p, int64_t split_size, AnyopCall* call) {
+  return !p.cu_q && p.each * p.group <= kSharedRows
+             ? RunPages<T, C, kFeatures, true>(p, split_size, call)
+             : RunPages<T, C, kFeatures, false>(p, split_size, call);
 }
 
 template <typename T, typename C>
-int32_t RunFeatures(const PagedView& p, AnyopCall* call) {
+int32_t RunFeatures(const PagedView& p, int64_t split_size, AnyopCall* call) {
   const int widest = std::max(p.D, p.E);
-  if (widest <= 64) return RunPages<T, C, 64>(p, call);
-  if (widest <= 128) return RunPages<T, C, 128>(p, call);
-  return RunPages<T, C, 256>(p, call);
+  if (widest <= 64) return RunPages<T, C, 64>(p, split_size, call);
+  if (widest <= 128) return RunPages<T, C, 128>(p, split_size, call);
+  return RunPages<T, C, 256>(p, split_size, call);
 }
 
 template <typename C>
@@ -112,16 +119,17 @@ int32_t AttendPaged(const AttentionPagedArgs& args, AnyopCall* call) {
       args.H > 65535)
     return call->fail(call, kAnyopDeclined,
                       "it takes fewer than 2^30 heads of queries, and keys, and 2^16 heads");
-  PagedView p = ViewOfPages(args);
+  const PagedView p = ViewOfPages(args);
   const bool is_bytes = args.k_cache->dtype_bits == 8;
   const AnyopDtype dtype = AnyopDtypeOf(args.q);
   if (dtype == kAnyopFloat32)
     return is_bytes ? RunPlainly<uint8_t>(p, call) : RunPlainly<float>(p, call);
-  if (const int32_t status = Divide(call, args.split_size, &p)) return status;
+  const int64_t split_size = args.split_size;
   if (dtype == kAnyopFloat16)
-    return is_bytes ? RunFeatures<__half, uint8_t>(p, call) : RunFeatures<__half, __half>(p, call);
-  return is_bytes ? RunFeatures<__nv_bfloat16, uint8_t>(p, call)
-                  : RunFeatures<__nv_bfloat16, __nv_bfloat16>(p, call);
+    return is_bytes ? RunFeatures<__half, uint8_t>(p, split_size, call)
+                    : RunFeatures<__half, __half>(p, split_size, call);
+  return is_bytes ? RunFeatures<__nv_bfloat16, uint8_t>(p, split_size, call)
+                  : RunFeatures<__nv_bfloat16, __nv_bfloat16>(p, split_size, call);
 }
 
 }  // namespace

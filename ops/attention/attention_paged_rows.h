@@ -144,19 +144,15 @@ __device__ void WidenPages(uint32_t to, uint32_t from) {
 
 // What a warp has of 16 rows and kKeys keys of a tile, as WarpRows. kBytes: keys and values are
 // 8-bit floats. Then a lane's pairs of features for four products are 16 neighbours, its pairs of
-// columns four, and both are multiplied in float16, which they widen to at once: weights times
-// 2^15, bfloat16 queries by a power of two of each row.
+// columns four, and values are multiplied in float16, weights times 2^15.
 template <typename T, int kFeatures, int kKeys, bool kBytes>
 struct PagedWarp {
   static constexpr float kLog2E = 1.44269504088896340736f;
   static constexpr float kWeight = kBytes ? 32768 : 1;
   static constexpr bool kKeeps = kFeatures < 256;  // queries in registers
-  static constexpr bool kScales = kBytes && kKeeps && !std::is_same_v<T, __half>;
-  using Query = std::conditional_t<kScales, __half, T>;
   uint32_t q[kKeeps ? kFeatures / 16 : 1][4], tile, row;
   float out[kFeatures / 8][4] = {}, scores[kKeys / 8][4];
   float max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, slope[2];
-  float unit[2] = {1, 1};       // of a row's scores
   int at[2], first[2], end[2];  // the key at which a row's query lies; those that it sees
 
   __device__ static int Lane() { return threadIdx.x % 32; }
@@ -170,10 +166,6 @@ struct PagedWarp {
     tile = queries, row = from;
 #pragma unroll
     for (int h = 0; kKeeps && h < kFeatures / 16; ++h) LoadStep(q[h], h);
-    if constexpr (kScales) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) unit[half] = ScaleQueries(half);
-    }
   }
   __device__ void LoadStep(uint32_t (&words)[4], int h) const {
     const uint32_t lane = ComputedHere(threadIdx.x) % 32;
@@ -215,18 +207,18 @@ struct PagedWarp {
   }
   // To scores as multiples of ln 2; t: the first key; cut: not all rows see all keys.
   __device__ void SetScores(const PagedView& p, float scale, int t, bool cut) {
-    const float steep = p.softcap > 0 ? 2 * scale * kLog2E / p.softcap : scale * kLog2E;
-    const float by[2] = {steep * unit[0], steep * unit[1]}, cap = p.softcap * kLog2E;
-#pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-      for (int c = 0; c < 4; ++c) scores[n][c] *= by[c / 2];
     if (p.softcap > 0) {
+      const float steep = 2 * scale * kLog2E / p.softcap, cap = p.softcap * kLog2E;
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
         for (float& score : scores[n])  // tanh(x) = 1 - 2 / (exp(2 x) + 1)
-          score = cap - 2 * cap * Reciprocal(PowerOfTwo(score) + 1);
+          score = cap - 2 * cap * Reciprocal(PowerOfTwo(score * steep) + 1);
+    } else {
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+        for (float& score : scores[n]) score *= scale * kLog2E;
     }
     if (!cut && !p.slopes) return;
 #pragma unroll
@@ -290,27 +282,6 @@ struct PagedWarp {
   }
 
  private:
-  // A row's queries in float16, the greatest between 2^14 and 2^15; what one was.
-  __device__ float ScaleQueries(int half) {
-    float most = 0;
-#pragma unroll
-    for (int h = 0; h < kFeatures / 16; ++h)
-#pragma unroll
-      for (int w = half; w < 4; w += 2)
-        most = fmaxf(most, fmaxf(fabsf(WidenLow(T(), q[h][w])), fabsf(WidenHigh(T(), q[h][w]))));
-    most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-    const int exponent = static_cast<int>(__float_as_uint(most) >> 23);
-    const int up = exponent == 255 ? 127 : std::min(127 + 14 + 127 - exponent, 253);
-    const float factor = __uint_as_float(static_cast<unsigned>(up) << 23);
-#pragma unroll
-    for (int h = 0; h < kFeatures / 16; ++h)
-#pragma unroll
-      for (int w = half; w < 4; w += 2)
-        q[h][w] =
-            NarrowTwo(__half(), WidenLow(T(), q[h][w]) * factor, WidenHigh(T(), q[h][w]) * factor);
-    return __uint_as_float(static_cast<unsigned>(254 - up) << 23);
-  }
   __device__ void MultiplyStep(uint32_t k, int from, int h) {
     const uint32_t lane = ComputedHere(threadIdx.x) % 32;
     uint32_t (&a)[4] = q[kKeeps ? h : 0];
@@ -335,8 +306,8 @@ struct PagedWarp {
       for (int w = 0; w < 4; ++w) {
         uint32_t (&a)[4] = q[kKeeps ? h + w : 0];
         if (!kKeeps) LoadStep(a, h + w);
-        MultiplyAdd<kOperandOf<Query>>(scores[n], a, WidenBytes<Query>(bytes[w]),
-                                       WidenBytes<Query>(bytes[w] >> 16));
+        MultiplyAdd<kOperandOf<T>>(scores[n], a, WidenBytes<T>(bytes[w]),
+                                   WidenBytes<T>(bytes[w] >> 16));
       }
     }
   }
