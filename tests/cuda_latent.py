@@ -229,6 +229,54 @@ def test_lists(kernel, sizes, dtype):
                 assert_near(result[t : t + 1], right, (kernel, sizes, apart, with_sinks, t))
 
 
+def as_bytes(cache, dtype):
+    """Rows of 656 bytes, and what they stand for in the dtype of the products."""
+    rows = cache.flatten(0, 1)
+    packed = torch.zeros(*cache.shape[:2], 656, dtype=torch.uint8, device="cuda")
+    slots = torch.arange(len(rows), device="cuda").int()
+    anyop.append_latent_fp8(packed, rows[:, :512], rows[:, 512:], slots)
+    flat = packed.flatten(0, 1)
+    small = flat[:, :512].contiguous().view(torch.float8_e4m3fn).float().unflatten(1, (4, 128))
+    scales = flat[:, 512:528].contiguous().view(torch.float32)[..., None]
+    wide = flat[:, 528:].contiguous().view(torch.bfloat16)
+    return packed, torch.cat([(small * scales).flatten(1).to(dtype), wide.to(dtype)], 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("sizes", [sizes for sizes in LISTED if sizes[2] == 576], ids=str)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_lists_of_bytes(kernel, sizes, dtype):
+    """A wrong index is NaN for its token alone."""
+    for with_sinks in (False, True):
+        (q, cache, indices, lengths), lists = listed(*sizes, dtype, False)
+        packed, rows = as_bytes(cache, dtype)
+        sinks = normal(q.shape[1], dtype=torch.float32) if with_sinks else None
+
+        def call(indices):
+            with forced(kernel, "mla_sparse_fp8"):
+                return anyop.mla_sparse_fp8(
+                    q,  # noqa: B023
+                    packed,  # noqa: B023
+                    indices,
+                    scale=SCALE,
+                    lengths=lengths,  # noqa: B023
+                    sinks=sinks,  # noqa: B023
+                )
+
+        found, again = call(indices), call(indices)
+        assert all(torch.equal(x, y) for x, y in zip(found, again))
+        for t in range(0, len(q), 1 + len(q) // 20):
+            exact = over_rows(q[t : t + 1], rows[lists[t]], sinks=sinks)
+            for result, right in zip(found, exact):
+                assert_near(result[t : t + 1], right, (kernel, sizes, with_sinks, t))
+        if indices.shape[1]:
+            wrong = indices.clone()
+            wrong[2, indices.shape[1] // 2] = len(rows)
+            for one, other in zip(call(wrong), found):
+                assert one[2].isnan().all()
+                assert torch.equal(one[:2], other[:2]) and torch.equal(one[3:], other[3:])
+
+
 @pytest.mark.parametrize("wrong", [4096, -2, NOBODY, -NOBODY])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_wrong_index_is_nan_for_its_token(kernel, wrong):

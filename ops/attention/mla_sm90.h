@@ -13,7 +13,7 @@
 
 #include "attention_paged_join.h"
 #include "attention_sm90_rows.h"
-#include "mla_sm90_load.h"
+#include "mla_sm90_bytes.h"
 
 namespace anyop::cuda {
 namespace {
@@ -282,12 +282,17 @@ struct LatentHalf {
   }
 };
 
-template <typename T, typename Tile, bool kByRows>
+// How rows come: in boxes of pages, one by one, or so and as bytes.
+enum class LatentSource { kPages, kRows, kBytes };
+
+template <typename T, typename Tile, LatentSource kSource>
 __global__ __launch_bounds__(Tile::kThreads,
                              1) void AttendLatentOnHopper(const __grid_constant__ CUtensorMap map,
                                                           const __grid_constant__ PagedView p,
                                                           const int box) {
-  constexpr int kLoading = 56, kMultiplying = 224;
+  constexpr bool kByRows = kSource != LatentSource::kPages;
+  constexpr int kLoading = kSource == LatentSource::kBytes ? 96 : 56;
+  constexpr int kMultiplying = kSource == LatentSource::kBytes ? 208 : 224;
   extern __shared__ __align__(1024) uint8_t shared[];
   __shared__ LatentState state;
   const uint32_t queries = SharedAddress(shared), buffers = queries + Tile::kBuffer;
@@ -311,7 +316,9 @@ __global__ __launch_bounds__(Tile::kThreads,
   };
   if (threadIdx.x < 128) {
     GiveRegisters<kLoading>();
-    if constexpr (kByRows) {
+    if constexpr (kSource == LatentSource::kBytes) {
+      LoadLatentBytes<T, Tile>(p, state, queries, buffers);
+    } else if constexpr (kByRows) {
       LoadLatentRows<T, Tile>(p, state, queries, buffers);
     } else if (threadIdx.x < 32) {
       LoadLatentPages<Tile>(p, &map, state, buffers, box);
@@ -362,10 +369,10 @@ inline int64_t LatentPartOf(const PagedView& p, int64_t split_size, int multipro
   return part;
 }
 
-template <typename T, typename Tile, bool kByRows>
+template <typename T, typename Tile, LatentSource kSource>
 int32_t StartLatent(const CUtensorMap& map, const PagedView& p, int box, int multiprocessors,
                     AnyopCall* call) {
-  constexpr auto kernel = AttendLatentOnHopper<T, Tile, kByRows>;
+  constexpr auto kernel = AttendLatentOnHopper<T, Tile, kSource>;
   if (const int32_t status = AllowShared<kernel>(call, Tile::kSharedBytes)) return status;
   const int blocks = std::min(p.tiles * p.count, multiprocessors);
   const Launch launch = {dim3(static_cast<unsigned>(blocks)), dim3(Tile::kThreads),
@@ -374,7 +381,8 @@ int32_t StartLatent(const CUtensorMap& map, const PagedView& p, int box, int mul
   return RunJoin<T, 512>(p, call);
 }
 
-template <typename T>
+// kBytes: to rows of 656.
+template <typename T, bool kBytes>
 int32_t RunLatentOnHopper(PagedView* p, int64_t split_size, AnyopDtype dtype, AnyopCall* call) {
   Limits limits;
   if (const int32_t status = ReadLimits(call, &limits)) return status;
@@ -385,14 +393,23 @@ int32_t RunLatentOnHopper(PagedView* p, int64_t split_size, AnyopDtype dtype, An
   const bool is_one = p->N <= 1 || p->k_steps.batch == p->P * p->k_steps.row;
   if (p->indices && is_one && int64_t{p->N} * p->P <= INT32_MAX)
     p->P *= p->N, p->N = std::min(p->N, 1);
+  if (kBytes && (p->N > 1 || p->k_steps.row < 0 || p->k_steps.row > INT32_MAX))
+    return call->fail(call, kAnyopDeclined, "it takes pages that lie one behind the other");
   CUtensorMap map = {};
-  const int box = EncodePages(&map, *p, dtype);
-  const auto start = [&](auto tile) {
-    using Tile = decltype(tile);
-    if (box) return StartLatent<T, Tile, false>(map, *p, box, limits.multiprocessors, call);
-    return StartLatent<T, Tile, true>(map, *p, box, limits.multiprocessors, call);
-  };
-  return p->D > 512 ? start(LatentHopper<576>()) : start(LatentHopper<512>());
+  const int multiprocessors = limits.multiprocessors;
+  if constexpr (kBytes) {
+    return StartLatent<T, LatentHopper<576>, LatentSource::kBytes>(map, *p, 0, multiprocessors,
+                                                                   call);
+  } else {
+    const int box = EncodePages(&map, *p, dtype);
+    const auto start = [&](auto tile) {
+      using Tile = decltype(tile);
+      if (box)
+        return StartLatent<T, Tile, LatentSource::kPages>(map, *p, box, multiprocessors, call);
+      return StartLatent<T, Tile, LatentSource::kRows>(map, *p, box, multiprocessors, call);
+    };
+    return p->D > 512 ? start(LatentHopper<576>()) : start(LatentHopper<512>());
+  }
 }
 
 }  // namespace
