@@ -123,6 +123,7 @@ __device__ void WidenLatentRows(const PagedView& p, LatentState& state, uint32_t
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       bytes.template Store<kGroup>(to + k * 2048, kSlot, k);
+      __syncwarp();  // or the compiler widens rows at once, for which there are no registers
       if (i == 3 && k % 2 == 1) bytes.LoadScales(p, k / 2);
       bytes.template Load<kNext>(p, kSlot, k);
     }
