@@ -5,8 +5,9 @@
 
 Read backwards: arguments of the overload are parameters of the operator, or must be what the text says. An argument
 that the text leaves out must be the overload's default; _ may be anything. a[B, M, K] has three dimensions, of which
-equal letters are equal, where the operator takes more than the overload; t(weight) is the transposed matrix, [D] a list
-of sizes, dtype(out) the dtype of a tensor.
+equal letters are equal, where the operator takes more than the overload; t(weight) is the matrix, or matrices,
+transposed, [D] a list of sizes, dtype(out) the dtype of a tensor, ends(offsets) those behind the first, which is 0, and
+when(True, mode='tanh', device='cuda') is True, by which the parameter mode is 'tanh', on tensors of CUDA alone.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from .calls import split_name
 from .foreign import size_places
 from .kernels import Kernel
 from .params import Param
-from .sections import text_of, texts_of
+from .sections import BACKENDS, text_of, texts_of
 from .source import Mistake, Source, listed, nearest
 
 _ANY = "_"
+_FORMS = {"t": "transposed", "dtype": "dtype", "ends": "ends"}  # word: form
 _EXAMPLE = 'write it like "native_layer_norm(x, [D], weight, bias, eps)"'
 
 
@@ -46,13 +48,17 @@ def read_overloads(
 
 
 class _Reader:
-    """Reads one text into {"overload": name, "arguments": [...], "named": {...}}."""
+    """Reads one text into {"overload": name, "arguments": [...], "named": {...}}.
+
+    Where the text says when(...), also "given": {parameter: value} and "device": one of BACKENDS.
+    """
 
     def __init__(self, params: list[Param], binding: Binding) -> None:
         self.params = {param.name: param for param in params}
         self.places = {
             size: at for size, at in size_places(params).items() if size in binding.sizes
         }
+        self.said: dict[str, Any] = {}  # what when(...) says
 
     def read(self, text: str) -> dict[str, Any]:
         try:
@@ -71,7 +77,7 @@ class _Reader:
             "named": {keyword.arg: self._argument(keyword.value) for keyword in call.keywords},
         }
         self._check_all_given([*read["arguments"], *read["named"].values()])
-        return read
+        return read | self.said
 
     def _argument(self, node: ast.expr) -> list[Any]:
         """A form and what it is of."""
@@ -85,17 +91,26 @@ class _Reader:
             word, first = node.func.id, node.args[0]
             if word == "number" and len(node.args) == 2:
                 return ["parameter", self._parameter(first, False)]
-            if word in ("t", "dtype") and len(node.args) == 1:
-                form = "transposed" if word == "t" else "dtype"
-                return [form, self._parameter(first, True)]
-        try:
-            value = ast.literal_eval(node)
-        except ValueError:
-            value = self
-        if value is None or type(value) in (bool, int, float, str):
-            return ["value", value]
-        expected = "a parameter, t(...), dtype(...), [sizes], a literal or _"
-        raise Mistake(f"the argument '{ast.unparse(node)}'", expected, _EXAMPLE)
+            if word in _FORMS and len(node.args) == 1:
+                return [_FORMS[word], self._parameter(first, True)]
+            if word == "when" and len(node.args) == 1 and node.keywords:
+                return self._when(first, node.keywords)
+        return ["value", _literal(node)]
+
+    def _when(self, value: ast.expr, said: list[ast.keyword]) -> list[Any]:
+        """The value, by which parameters of the operator are what the keywords say."""
+        for keyword in said:
+            if keyword.arg == "device":
+                device = str(_literal(keyword.value))
+                if device not in BACKENDS:
+                    raise Mistake(f"device '{device}'", listed(BACKENDS), "use one of these")
+                self.said["device"] = device
+                continue
+            name = self._parameter(ast.Name(keyword.arg or "**"), False)
+            if self.params[name].is_tensor or name in self.said.setdefault("given", {}):
+                raise Mistake(f"'{name}' in when(...)", "each number or text once", _EXAMPLE)
+            self.said["given"][name] = _literal(keyword.value)
+        return ["value", _literal(value)]
 
     def _parameter(self, node: ast.expr, is_tensor: bool) -> str:
         name = node.id if isinstance(node, ast.Name) else ast.unparse(node)
@@ -111,13 +126,25 @@ class _Reader:
         return self.places[size]
 
     def _check_all_given(self, arguments: list[list[Any]]) -> None:
-        given = [form[1] for form in arguments if form[0] in ("parameter", "transposed")]
+        given = [form[1] for form in arguments if form[0] in ("parameter", "transposed", "ends")]
+        given += self.said.get("given", ())
         for name in given:
             if given.count(name) > 1 or self.params[name].output or self.params[name].is_list:
                 raise Mistake(f"'{name}' in a call", "each input once, and no list", _EXAMPLE)
         for param in self.params.values():
             if not param.output and param.name not in given and not _may_be_missing(param):
                 raise Mistake(f"a call without '{param.name}'", "all inputs", f"pass {param.name}")
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        value = ast.literal_eval(node)
+    except ValueError:
+        value = ()
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    expected = "a parameter, t(...), dtype(...), ends(...), when(...), [sizes], a literal or _"
+    raise Mistake(f"the argument '{ast.unparse(node)}'", expected, _EXAMPLE)
 
 
 def _letters(node: ast.Subscript) -> list[str]:

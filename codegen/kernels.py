@@ -128,7 +128,12 @@ def read_kernels(
 
 def _plain_entry(backend: str, value: object) -> dict[str, Any]:
     """`cpu = "scale.cc"`, `aten = "relu(x)"`."""
-    return {"call" if backend == "aten" else "file": value}
+    return {"call" if _is_aten(backend) else "file": value}
+
+
+def _is_aten(backend: str) -> bool:
+    """Also the aten_grouped_mm of an operator: a text for calls that its `when` names."""
+    return backend == "aten" or backend.startswith("aten_")
 
 
 def _check_found(table: dict[str, str], name: str) -> None:
@@ -175,7 +180,7 @@ class _Reader:
         keys = dict.fromkeys(_EVERY) | {key: 0 for keys in _KEYS.values() for key in keys}
         check_keys(entry, keys, "key of a kernel")
         files = [] if "call" in entry else _kernel_files(self.source, backend, entry.get("file"))
-        form = _form(files) if files else "aten" if backend == "aten" else "tvm_ffi"
+        form = _form(files) if files else "aten" if _is_aten(backend) else "tvm_ffi"
         check_keys(entry, (*_KEYS[form], *_EVERY), f"key of a kernel in the form of {form}")
         if form == "python" and len(files) > 1:
             raise Mistake(f"{len(files)} Python files", "one", "import the others from it")

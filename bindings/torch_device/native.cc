@@ -3,6 +3,7 @@
 #include "native.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <anyop/anyop.h>
 #include <c10/core/DeviceGuard.h>
@@ -86,7 +87,8 @@ class Attempt {
          {Slot::kParameter, Slot::kAny}) {  // what others speak of comes first
       for (size_t i = 0; i < kernel_.slots.size(); ++i) {
         const Slot& slot = kernel_.slots[i];
-        const bool is_parameter = slot.form == Slot::kParameter || slot.form == Slot::kTransposed;
+        const bool is_parameter = slot.form == Slot::kParameter || slot.form == Slot::kTransposed ||
+                                  slot.form == Slot::kEnds;
         if (is_parameter != (form == Slot::kParameter)) continue;
         if (is_parameter ? Put(slot, arguments_[i]) : Agrees(slot, arguments_[i])) continue;
         *why = std::string(table_.name) + " does not take " +
@@ -94,6 +96,8 @@ class Attempt {
         return false;
       }
     }
+    for (const Slot& slot : kernel_.text->given)
+      if (!Put(slot, slot.value)) return false;
     PutWritten();
     return true;
   }
@@ -158,6 +162,7 @@ class Attempt {
         if (!given.isTensor()) return false;
         const Tensor& tensor = given.toTensor();
         if (!tensor.defined()) return (param.flags & kAnyopOptional) != 0;
+        if (slot.form == Slot::kEnds) return PutEnds(slot.parameter, tensor);
         return HasLetters(slot, tensor) &&
                PutTensor(slot.parameter, tensor, slot.form == Slot::kTransposed);
       }
@@ -201,12 +206,20 @@ class Attempt {
     return true;
   }
 
+  // The operator has where the first segment begins, too: 0.
+  bool PutEnds(int p, const Tensor& ends) {
+    if (ends.dim() != 1) return false;
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const c10::OptionalDeviceGuard guard(ends.device());
+    return PutTensor(p, made_.emplace_back(at::constant_pad_nd(ends, {1, 0})), false);
+  }
+
   bool PutTensor(int p, const Tensor& tensor, bool transposed) {
     if (tensor.layout() != at::kStrided || tensor.is_conj() || tensor.is_neg() ||
         !tensor.has_storage())
       return false;
     const Dtype* dtype = FindDtype(tensor.scalar_type());
-    if (!dtype || (transposed && tensor.dim() != 2)) return false;
+    if (!dtype || (transposed && tensor.dim() < 2)) return false;
     const bool written = p >= static_cast<int>(table_.num_inputs);
     AnyopTensor& view = views_[static_cast<size_t>(p)];
     view = {written ? tensor.mutable_data_ptr() : const_cast<void*>(tensor.const_data_ptr()),
@@ -220,10 +233,12 @@ class Attempt {
             const_cast<int64_t*>(tensor.strides().data()),
             0};
     if (transposed) {
-      const int64_t turned[4] = {tensor.size(1), tensor.size(0), tensor.stride(1),
-                                 tensor.stride(0)};
-      std::copy_n(turned, 4, turned_.emplace_back().begin());
-      view.shape = turned_.back().data(), view.strides = turned_.back().data() + 2;
+      const auto rank = static_cast<size_t>(tensor.dim());
+      auto& turned = turned_.emplace_back(tensor.sizes().begin(), tensor.sizes().end());
+      turned.append(tensor.strides().begin(), tensor.strides().end());
+      std::swap(turned[rank - 1], turned[rank - 2]);
+      std::swap(turned[2 * rank - 1], turned[2 * rank - 2]);
+      view.shape = turned.data(), view.strides = turned.data() + rank;
     }
     values_[static_cast<size_t>(p)].kind = kAnyopTensorValue;
     values_[static_cast<size_t>(p)].as.tensor = &view;
@@ -244,6 +259,11 @@ class Attempt {
       }
       numbers |= tensor->dim() == 0;
       mixed |= tensor->scalar_type() != first_->scalar_type();
+    }
+    const c10::DeviceType wanted = kernel_.text->device;
+    if (first_ && wanted != c10::kMeta && DeviceBelow(first_->device()) != wanted) {
+      *why = c10::str(table_.name, " stands for it on ", wanted, " alone");
+      return false;
     }
     // Scales of 8-bit floats are numbers beside them, which torch does not promote.
     const bool promoted = numbers && mixed && !c10::isFloat8Type(first_->scalar_type());
@@ -282,7 +302,8 @@ class Attempt {
   c10::SmallVector<const Tensor*, 10> tensors_;
   c10::SmallVector<Tensor, 4> results_;
   c10::SmallVector<std::pair<const std::string*, int64_t>, 6> sizes_;
-  std::deque<std::array<int64_t, 4>> turned_;
+  std::deque<c10::SmallVector<int64_t, 6>> turned_;  // sizes, then strides
+  std::deque<Tensor> made_;
   const Tensor* first_ = nullptr;
   Place place_;
   std::exception_ptr error_;

@@ -99,6 +99,12 @@ Place PlaceOf(c10::Device device) {
   return {device, ANYOP_DEVICE_TYPE_EXTENSION, device.index(), nullptr};
 }
 
+c10::DeviceType DeviceBelow(c10::Device device) {
+  if (device.type() != kOuter) return device.type();
+  if (platform->inner == c10::kCUDA) return c10::kCUDA;
+  return platform->name == "host" || platform->boxed ? c10::kCPU : c10::kMeta;
+}
+
 void TellWhatIsBelow(const Platform& chosen) {
   static AnyopDeviceBelow below = {sizeof below, {}, 0, &Enter};
   if (chosen.inner == c10::kCUDA)

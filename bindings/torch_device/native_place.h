@@ -28,6 +28,9 @@ struct Place {
 // operators have no kernels.
 Place PlaceOf(c10::Device device);
 
+// Whose kernels torch runs on tensors of a device: c10::kCPU, c10::kCUDA; kMeta where another's.
+c10::DeviceType DeviceBelow(c10::Device device);
+
 class Platform;
 // Tells the core whose kernels take the memory of a platform that is about to be used.
 void TellWhatIsBelow(const Platform& chosen);

@@ -67,6 +67,9 @@ Slot ReadSlot(const AnyopOp& table, const std::string& text) {
     case 't':
       slot.form = Slot::kTransposed;
       break;
+    case 'e':
+      slot.form = Slot::kEnds;
+      break;
     case 'd':
       slot.form = Slot::kDtype;
       break;
@@ -90,6 +93,22 @@ Slot ReadSlot(const AnyopOp& table, const std::string& text) {
   } else {
     ReadParameter(table, rest, &slot);
   }
+  return slot;
+}
+
+// "@cpu"
+c10::DeviceType ReadDevice(const std::string& text) {
+  if (text == "@cpu") return c10::kCPU;
+  if (text == "@cuda") return c10::kCUDA;
+  if (text == "@hip") return c10::kHIP;
+  TORCH_CHECK_VALUE(false, "unknown device '", text, "'");
+}
+
+// "+activation=v:srelu"
+Slot ReadGiven(const AnyopOp& table, const std::string& text) {
+  const auto equals = text.find('=');
+  Slot slot = ReadSlot(table, text.substr(equals + 1));
+  slot.parameter = ParameterOf(table, text.substr(1, equals - 1));
   return slot;
 }
 
@@ -131,10 +150,20 @@ bool IsFormOf(const c10::FunctionSchema& schema, const c10::FunctionSchema& plai
 NativeText ParseNative(const std::string& line) {
   const std::vector<std::string> parts = Split(line, '\t');
   TORCH_CHECK_VALUE(parts.size() >= 2, "unknown line '", line, "'");
-  NativeText text{AnyopFindOperator(parts[1].c_str()), nullptr, parts[0], {}, {}};
+  NativeText text;
+  text.op = AnyopFindOperator(parts[1].c_str());
+  text.overload = parts[0];
   TORCH_CHECK_VALUE(text.op, AnyopLastError());
   text.table = AnyopOperatorTable(text.op);
   for (size_t i = 2; i < parts.size(); ++i) {
+    if (parts[i][0] == '@') {
+      text.device = ReadDevice(parts[i]);
+      continue;
+    }
+    if (parts[i][0] == '+') {
+      text.given.push_back(ReadGiven(*text.table, parts[i]));
+      continue;
+    }
     const auto equals = parts[i].find('='), colon = parts[i].find(':');
     if (equals < colon)
       text.named[parts[i].substr(0, equals)] = ReadSlot(*text.table, parts[i].substr(equals + 1));

@@ -4,6 +4,7 @@
 
 #include <ATen/core/ivalue.h>
 #include <anyop/anyop.h>
+#include <c10/core/DeviceType.h>
 
 #include <map>
 #include <string>
@@ -14,7 +15,7 @@ namespace anyop::torch_device {
 
 // What an argument of the overload is.
 struct Slot {
-  enum Form : uint8_t { kAny, kParameter, kTransposed, kSizes, kDtype, kValue, kResult };
+  enum Form : uint8_t { kAny, kParameter, kTransposed, kEnds, kSizes, kDtype, kValue, kResult };
   Form form = kAny;
   int parameter = -1;                      // of the operator, or the result
   std::vector<std::string> letters;        // of its sizes: equal ones are equal
@@ -24,11 +25,13 @@ struct Slot {
 
 // One text of an operator's schema.
 struct NativeText {
-  const AnyopOperator* op;
-  const AnyopOp* table;
+  const AnyopOperator* op = nullptr;
+  const AnyopOp* table = nullptr;
   std::string overload;
   std::vector<Slot> positional;
   std::map<std::string, Slot> named;
+  std::vector<Slot> given;              // parameters that are values whatever the overload gets
+  c10::DeviceType device = c10::kMeta;  // of the tensors, where one is said
 };
 
 // It, bound to one overload: a slot for each argument.

@@ -40,7 +40,7 @@ torch::Library* NewLibrary(DispatchKey key) {
 // device, or no operator of anyop's can stand for them.
 bool IsWholeComposite(const std::string& name) {
   return name == "convolution" || name == "convolution_backward" || name == "embedding" ||
-         name == "mode.values" || name == "conj_physical_";
+         name == "_grouped_mm" || name == "mode.values" || name == "conj_physical_";
 }
 
 bool Takes(const c10::OperatorHandle& op, const std::string& name) {

@@ -47,6 +47,42 @@ def test_segments_of_any_kind(dtype, offsets):
     np.testing.assert_array_equal(memory[[0, -1]].astype(float), 7)
 
 
+def torch_has_it():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    try:
+        x, ends = torch.ones(8, 8).bfloat16(), torch.tensor([8], dtype=torch.int32)
+        torch._grouped_mm(x, x[None], ends)
+    except (AttributeError, RuntimeError) as error:
+        pytest.skip(f"torch._grouped_mm of this torch: {error}")
+
+
+@pytest.mark.parametrize("offsets", [[0, 0, 70, 300], [3, 4, 5, 290], [-5, 10, 4, 1000]])
+def test_torchs_own_grouped_product(offsets):
+    """Its text takes bfloat16 in multiples of 16 bytes; rows of no segment, which torch leaves alone, are 0."""
+    torch_has_it()
+    random = np.random.default_rng(0)
+    x, weight = (random.integers(-1, 2, s).astype("bfloat16") for s in ((300, 40), (3, 24, 40)))
+    offsets = np.array(offsets, np.int32)
+    expected = reference(*(a.astype(float) for a in (x, weight)), offsets, None)
+    with anyop.use("aten_grouped_mm"):
+        found = anyop.grouped_linear(x, weight, offsets)
+        np.testing.assert_array_equal(found.astype(float), expected)
+        for why, call in {
+            "dtype": (x.astype("float32"), weight.astype("float32"), offsets),
+            "K%8=0": (x[:, :9].copy(), weight[:, :, :9].copy(), offsets),
+            "N%8=0": (x, weight[:, :9].copy(), offsets),
+            "given(bias)=0": (x, weight, offsets, weight[:, :, 0].copy()),
+        }.items():
+            assert f"aten_grouped_mm  takes {why}" in str(anyop.explain("grouped_linear", *call))
+
+
+def test_flaggems_computes_the_text_for_all_calls():
+    from anyop._routes import implementations
+
+    texts = {found["name"]: found["text"] for found in implementations("grouped_linear")}
+    assert texts["flaggems"] == texts["aten"] != texts["aten_grouped_mm"]
+
+
 def test_bad_shapes():
     x, weight = np.ones((5, 4), np.float32), np.ones((2, 3, 4), np.float32)
     with pytest.raises(ValueError, match=r"^grouped_linear: offsets has shape \(2\)"):

@@ -47,7 +47,7 @@ def test_which_overloads_have_operators(platform):
     plain = {
         "add.Tensor", "mul.Tensor", "mm", "bmm", "addmm", "relu", "silu", "gelu", "_softmax", "_log_softmax",
         "native_layer_norm", "embedding", "embedding_dense_backward", "topk", "threshold_backward", "silu_backward",
-        "gelu_backward", "_softmax_backward_data", "_log_softmax_backward_data",
+        "gelu_backward", "_softmax_backward_data", "_log_softmax_backward_data", "_addmm_activation", "_grouped_mm",
     }  # fmt: skip
     assert plain <= found
     assert {"add_.Tensor", "add.out", "relu_", "mm.out", "topk.values"} <= found
@@ -117,6 +117,82 @@ def test_scaled_products_of_8_bits(native):
         torch.testing.assert_close(found.cpu().double(), exact, rtol=2.0**-8, atol=2.0**-7)
     right = anyop.linear_w8a8(x, w, half, two, bias, out_dtype="bfloat16")
     assert torch.equal(call(*there, True).cpu(), right)
+
+
+def test_an_activation_that_depends_on_the_device(native, inner):
+    """torch's gelu of _addmm_activation is the exact one on the CPU and that by tanh on CUDA."""
+    import torch
+
+    native("_addmm_activation")
+    torch.manual_seed(0)
+    bias, x, w = torch.randn(24), torch.randn(8, 16), torch.randn(24, 16)
+    there = [t.to("anyop") for t in (bias, x, w)]
+    for use_gelu in (False, True):
+        form = "relu" if not use_gelu else "gelu" if inner == "cpu" else "gelu_tanh"
+        before = served("_addmm_activation")["native"]
+        try:
+            right = anyop.linear_act(*(t.to(inner) for t in (x, w, bias)), activation=form)
+        except NotImplementedError as error:
+            pytest.skip(f"on {inner}: {error}")
+        found = torch._addmm_activation(*there[:2], there[2].t(), use_gelu=use_gelu)
+        assert served("_addmm_activation")["native"] == before + 1
+        assert torch.equal(found.cpu(), right.cpu())
+        theirs = torch._addmm_activation(
+            bias.to(inner), x.to(inner), w.to(inner).t(), use_gelu=use_gelu
+        )
+        torch.testing.assert_close(found.cpu(), theirs.cpu(), rtol=1e-5, atol=1e-5)
+    for named in ({"beta": 2}, {"alpha": 0.5}):  # the operator has no factors
+        before = served("_addmm_activation")
+        torch._addmm_activation(*there[:2], there[2].t(), **named)
+        assert served("_addmm_activation")["native"] == before["native"]
+
+
+@host
+def test_segments_by_their_ends(native):
+    """_grouped_mm has where segments end; other ranks of it are torch's."""
+    import torch
+
+    native("_grouped_mm")
+    torch.manual_seed(0)
+    x, w = torch.randn(9, 16).bfloat16(), torch.randn(3, 24, 16).bfloat16()
+    there = x.to("anyop"), w.to("anyop")
+    for ends in ([2, 2, 9], [0, 0, 0], [9, 9, 9], [1, 4, 6]):
+        ends = torch.tensor(ends, dtype=torch.int32)
+        right = anyop.grouped_linear(x, w, torch.nn.functional.pad(ends, (1, 0)))
+        for named in ({}, {"out_dtype": torch.bfloat16}):
+            before = served("_grouped_mm")["native"]
+            found = torch._grouped_mm(there[0], there[1].transpose(1, 2), ends.to("anyop"), **named)
+            assert served("_grouped_mm")["native"] == before + 1
+            assert torch.equal(found.cpu(), right)
+    before = served("_grouped_mm")["native"]
+    ends = torch.tensor([2, 9], dtype=torch.int32)
+    for a, b in (
+        (w[..., :8], w.transpose(1, 2)[:, :8].contiguous()),
+        (x[:8].t().contiguous(), x[:8]),
+    ):
+        given = [] if a.dim() == 3 else [torch.tensor([8], dtype=torch.int32)]
+        found = torch._grouped_mm(*(t.to("anyop") for t in (a, b, *given)))
+        torch.testing.assert_close(found.cpu(), torch._grouped_mm(a, b, *given))
+    with pytest.raises(RuntimeError):  # ends of two segments, three weights
+        torch._grouped_mm(there[0], there[1].transpose(1, 2), ends.to("anyop"))
+    assert served("_grouped_mm")["native"] == before
+
+
+@host
+def test_gradients_of_segments_are_atens_own(native):
+    import torch
+
+    native("_grouped_mm")
+    ends = torch.tensor([3, 3, 9], dtype=torch.int32)
+    x, w = torch.randn(9, 16).bfloat16(), torch.randn(3, 16, 24).bfloat16()
+
+    def gradients(device):
+        leaves = [t.to(device).requires_grad_() for t in (x, w)]
+        torch._grouped_mm(*leaves, ends.to(device)).float().square().sum().backward()
+        return [leaf.grad.cpu() for leaf in leaves]
+
+    for found, expected in zip(gradients("anyop"), gradients("cpu")):
+        torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
 
 
 @host

@@ -194,7 +194,10 @@ def _tell_natives(ops: list[str]) -> None:
 def _line(op: str, text: dict[str, Any]) -> str:
     """As bindings/torch_device/native_table.cc reads it."""
     named = [f"{name}={_form(*form)}" for name, form in text["named"].items()]
-    return "\t".join([text["overload"], op, *(_form(*f) for f in text["arguments"]), *named])
+    given = [f"+{name}={_form('value', value)}" for name, value in text.get("given", {}).items()]
+    device = [f"@{text['device']}"] if "device" in text else []
+    arguments = [_form(*form) for form in text["arguments"]]
+    return "\t".join([text["overload"], op, *device, *given, *arguments, *named])
 
 
 def _form(form: str, of: Any = None, letters: list[str] | None = None) -> str:

@@ -163,7 +163,7 @@ void AddToRouter(Operator* op) {
         (!entry.run && !entry.form))
       continue;
     auto made = FromEntry(op, entry);
-    if (made->form == "aten") {
+    if (made->form == "aten" && made->backend == "aten") {  // not of a text for some calls alone
       for (const char* backend : kOfAtensTexts) TakeIn(&state, Derived(*made, backend), entry.when);
     }
     TakeIn(&state, std::move(made), entry.when);
