@@ -97,6 +97,98 @@ def test_what_is_not_taken_is_named():
         gemm.gemm_fp8_nt_groupwise(a, b[0], a_scale, b_scale[0], "M")
 
 
+@pytest.mark.parametrize(
+    "indices", [[3, 3, 0, 2, 2, -1, 0, 3], [3, 2, 1, 0, -1, -1, -1, -1], [-1] * 8]
+)
+def test_experts_in_any_order(indices):
+    """Wrong numbers without a word before: offsets took the greatest index so far."""
+    a, a_scale, a_wide = scaled(8, 200, rows=1)
+    b, b_scale, b_wide = scaled(4, 130, 200, rows=128)
+    indices = torch.tensor(indices, dtype=torch.int32)
+    rows = indices >= 0
+    expected = torch.einsum("mk,mnk->mn", a_wide, b_wide[indices.clamp(0).long()])
+    d = torch.empty(8, 130)
+    columns = a_scale.t().contiguous().t()
+    deep_gemm.m_grouped_fp8_gemm_nt_contiguous((a, columns), (b, b_scale), d, indices)
+    exact(d[rows], expected[rows])
+    found = gemm.group_deepgemm_fp8_nt_groupwise(a, b, a_scale, b_scale, indices)
+    exact(found[rows], expected[rows].bfloat16().float())
+    x, w = torch.randint(-2, 3, (8, 20)).bfloat16(), torch.randint(-2, 3, (4, 5, 20)).bfloat16()
+    d = torch.empty(8, 5, dtype=torch.bfloat16)
+    deep_gemm.m_grouped_bf16_gemm_nt_contiguous(x, w, d, indices)
+    expected = torch.einsum("mk,mnk->mn", x.float(), w.float()[indices.clamp(0).long()])
+    exact(d[rows], expected[rows])
+
+
+def test_what_ascends_is_not_gathered():
+    """On the CPU by a look, elsewhere by the caller's word; then the results are d itself."""
+    indices = torch.tensor([0, 0, -1, 2, -1], dtype=torch.int32)
+    order, offsets = deep_gemm.by_expert(indices, 3)
+    assert order is None and offsets.tolist() == [0, 3, 3, 5]
+    order, offsets = deep_gemm.by_expert(indices.flip(0), 3)
+    assert order.tolist() == [0, 2, 3, 4, 1] and offsets.tolist() == [2, 4, 4, 5]
+    assert deep_gemm.by_expert(indices.flip(0), 3, ascending=True)[0] is None
+    x, w = torch.ones(5, 8).bfloat16(), torch.ones(3, 8, 8).bfloat16()
+    d = torch.empty(5, 8, dtype=torch.bfloat16)
+    deep_gemm.m_grouped_bf16_gemm_nt_contiguous(x, w, d, indices, ascending=True)
+    exact(d[[0, 1, 3]], torch.full((3, 8), 8.0))
+
+
+def grouped_operands(ks, M, N):
+    """a (K, M) and b (K, N) of groups, their scales of 128 rows, what each product is."""
+    parts = [[scaled(M, k, rows=1) for k in ks], [scaled(N, k, rows=1) for k in ks]]
+    exact_ones = torch.stack([a[2] @ b[2].T for a, b in zip(*parts)])
+    return parts, exact_ones
+
+
+def test_groups_along_k():
+    """Weights' gradients: 8 bits along K and along columns, 16 bits, with and without c, which may be d."""
+    ks, M, N = [256, 0, 128, 200], 5, 7
+    parts, expected = grouped_operands(ks, M, N)
+    c = torch.randint(-9, 9, expected.shape).float()
+    lengths = torch.tensor(ks, dtype=torch.int32)
+    along = [
+        (torch.cat([x.reshape(-1) for x, *_ in of]), torch.cat([s for _, s, _ in of], 1))
+        for of in parts
+    ]
+    across = [
+        (torch.cat([x.t() for x, *_ in of]), torch.cat([s.t() for _, s, _ in of])) for of in parts
+    ]
+    for operands, call in (
+        (along, deep_gemm.k_grouped_fp8_gemm_nt_contiguous),
+        (across, deep_gemm.k_grouped_fp8_gemm_tn_contiguous),
+        ([torch.cat([wide.t() for *_, wide in of]).bfloat16() for of in parts],
+         deep_gemm.k_grouped_bf16_gemm_tn_contiguous),
+    ):  # fmt: skip
+        d = torch.full_like(c, torch.nan)
+        call(*operands, d, ks, lengths, c)
+        exact(d, expected + c)
+        call(*operands, d, ks, lengths, d)
+        exact(d, 2 * expected + c)
+        call(*operands, d, ks, lengths)
+        exact(d, expected)
+        with pytest.raises(ValueError, match=r"ks is \[256\], expected 4 lengths, of 584 together"):
+            call(*operands, d, [256], lengths, d)
+        with pytest.raises(NotImplementedError, match="ks is None"):
+            call(*operands, d, None, lengths, d)
+        with pytest.raises(NotImplementedError, match="does not take use_psum_layout"):
+            call(*operands, d, ks, lengths, d, use_psum_layout=True)
+        with pytest.raises(TypeError, match=r"d is torch\.bfloat16 with 3 dimensions"):
+            call(*operands, d.bfloat16(), ks, lengths, d)
+        exact(d, expected)  # nothing was written
+    with pytest.raises(NotImplementedError, match=r"recipe is \(1, 1, 32\)"):
+        deep_gemm.k_grouped_fp8_gemm_nt_contiguous(*along, d, ks, lengths, d, (1, 1, 32))
+    with pytest.raises(ValueError, match="expected float32 with 5 in dimension 1"):
+        deep_gemm.k_grouped_fp8_gemm_nt_contiguous(*across, d, ks, lengths, d)
+    one = [of[3][:2] for of in parts]
+    deep_gemm.wgrad_gemm_fp8_fp8_fp32_nt(*one, d[3])
+    exact(d[3], 2 * expected[3])
+    before = c.clone()
+    flat = [tuple(torch.cat([part[i].reshape(-1) for part in of]) for i in (0, 1)) for of in parts]
+    deep_gemm.k_grouped_wgrad_gemm_fp8_fp8_fp32_nt(*flat, c, ks)
+    exact(c, expected + before)
+
+
 # As DeepGEMM 2.1 and FlashInfer 0.7 have them.
 DEEP_GEMM = {
     "fp8_gemm_nt": "a b d c recipe compiled_dims disable_ue8m0_cast",
@@ -108,6 +200,11 @@ DEEP_GEMM = {
     "m_grouped_fp8_gemm_nt_masked": "a b d masked_m expected_m recipe compiled_dims disable_ue8m0_cast",
     "m_grouped_bf16_gemm_nt_contiguous": "a b d m_indices compiled_dims",
     "m_grouped_bf16_gemm_nt_masked": "a b d masked_m expected_m compiled_dims",
+    "k_grouped_fp8_gemm_nt_contiguous": "a b d ks ks_tensor c recipe compiled_dims",
+    "k_grouped_fp8_gemm_tn_contiguous": "a b d ks ks_tensor c recipe compiled_dims",
+    "k_grouped_bf16_gemm_tn_contiguous": "a b d ks ks_tensor c compiled_dims",
+    "wgrad_gemm_fp8_fp8_fp32_nt": "lhs rhs out",
+    "k_grouped_wgrad_gemm_fp8_fp8_fp32_nt": "lhs rhs out batch_sizes",
     "gemm_fp8_fp8_bf16_nt": "lhs rhs out",
     "m_grouped_gemm_fp8_fp8_bf16_nt_contiguous": "lhs rhs out m_indices",
     "m_grouped_gemm_fp8_fp8_bf16_nt_masked": "lhs rhs out masked_m expected_m",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import anyop
-from anyop.torch.deep_gemm import bf16_gemm_nt, offsets_of
+from anyop.torch.deep_gemm import bf16_gemm_nt, m_grouped_fp8_gemm_nt_contiguous
 
 
 def _name(out: Tensor | None, dtype: torch.dtype | None, default: torch.dtype) -> str:
@@ -85,12 +85,12 @@ def group_deepgemm_fp8_nt_groupwise(
     scale_granularity_mnk: tuple[int, int, int] | None = None, out: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:  # fmt: skip
-    """Rows of a by the weights of their experts, m_indices, ascending."""
+    """Rows of a by the weights of their experts, m_indices, in any order."""
     _check_blocks(scale_granularity_mnk)
-    offsets, dtype = offsets_of(m_indices, b.shape[0]), _name(out, out_dtype, torch.bfloat16)
-    call: Any = anyop.grouped_linear_fp8_block
-    more = {} if out is None else {"out": out}
-    return call(a, b, a_scale, b_scale, offsets, out_dtype=dtype, **more)
+    if out is None:
+        out = a.new_empty(a.shape[0], b.shape[1], dtype=out_dtype or torch.bfloat16)
+    m_grouped_fp8_gemm_nt_contiguous((a, a_scale), (b, b_scale), out, m_indices)
+    return out
 
 
 @torch.no_grad()
