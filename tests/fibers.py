@@ -73,20 +73,28 @@ def compile_kernels(folder: Path, names: list[str]) -> Path:
 
 def compile_cublaslt(folder: Path, *flags: str, name: str = "libcublasLt.so") -> Path:
     """The functions of cuBLASLt in memory of the CPU, for ANYOP_CUBLASLT, which C reads at the first product."""
-    library = folder / name
+    return _compile_library(folder / name, "cublaslt_on_cpu.cc", *flags)
+
+
+def compile_cudnn(folder: Path, *flags: str, name: str = "libcudnn.so.9") -> Path:
+    """The functions of cuDNN, for ANYOP_CUDNN, likewise."""
+    return _compile_library(folder / name, "cudnn_on_cpu.cc", *flags)
+
+
+def _compile_library(library: Path, source: str, *flags: str) -> Path:
     include = [f"-I{HERE}", f"-I{ROOT / 'include'}"]
-    source = str(HERE / "cublaslt_on_cpu.cc")
+    source = str(HERE / source)
     command = [COMPILER, *FLAGS, *include, *flags, "-shared", "-o", str(library), source]
     subprocess.run(command, check=True)
     return library
 
 
-def register(library: Path, names: list[str]) -> None:
-    """The kernels as implementations for the CPU's memory, taken where a call asks for them."""
+def register(library: Path, names: list[str], backend: str = "cuda") -> None:
+    """The kernels of a backend as implementations for the CPU's memory, taken where a call asks for them."""
     kernels, core = ctypes.CDLL(str(library)), the_core()
     for name in names:
-        run = ctypes.cast(getattr(kernels, f"anyop_{name}_cuda"), ctypes.c_void_p)
-        (kernel,) = (kernel for kernel in OPERATORS[name].kernels if kernel.backend == "cuda")
+        run = ctypes.cast(getattr(kernels, f"anyop_{name}_{backend}"), ctypes.c_void_p)
+        (kernel,) = (kernel for kernel in OPERATORS[name].kernels if kernel.backend == backend)
         words = [w for w in (kernel.when or "").split() if not w.startswith("capability")]
         when = " ".join(words).encode() or None  # which of its calls the kernel takes
         one = Implementation(
@@ -112,8 +120,9 @@ def the_core() -> ctypes.CDLL:
 
 @contextmanager
 def running(folder: Path, names: list[str]) -> Iterator[None]:
-    """The operators' kernels are there, and products by cuBLASLt's functions on the CPU."""
+    """The operators' kernels are there, and cuBLASLt's and cuDNN's functions on the CPU."""
     os.environ["ANYOP_CUBLASLT"] = str(compile_cublaslt(folder))
+    os.environ["ANYOP_CUDNN"] = str(compile_cudnn(folder))
     register(compile_kernels(folder, names), names)
     yield
     remove(names)

@@ -6,6 +6,7 @@
 #include "anyop/cuda_launch.h"
 #include "cublaslt.h"
 #include "cublaslt_product.h"
+#include "outside_of_capture.h"
 #include "plan_table.h"
 
 namespace anyop::cublaslt {
@@ -125,19 +126,6 @@ int32_t Fail(AnyopCall* call, const Library& library, int status, const char* do
   return call->fail(call, kAnyopDeviceError, text);
 }
 
-// A process's first call may be inside a graph capture: what the library allocates and loads then
-// is no part of the graph.
-class OutsideOfCapture {
- public:
-  OutsideOfCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  OutsideOfCapture(const OutsideOfCapture&) = delete;
-  OutsideOfCapture& operator=(const OutsideOfCapture&) = delete;
-  ~OutsideOfCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
 // One for each device, kept for ever. Two threads may make two; the second is kept by nobody and
 // costs little.
 int32_t GetHandle(AnyopCall* call, const Library& library, Handle* handle) {
@@ -148,7 +136,7 @@ int32_t GetHandle(AnyopCall* call, const Library& library, Handle* handle) {
   std::atomic<Handle>& place = known[call->device_id];
   *handle = place.load(std::memory_order_acquire);
   if (*handle) return kAnyopOk;
-  const OutsideOfCapture mode;
+  const cuda::OutsideOfCapture mode;
   Handle made = nullptr;
   if (const int status = library.Create(&made))
     return Fail(call, library, status, "making its handle");
@@ -174,7 +162,7 @@ int32_t MakePlan(AnyopCall* call, Handle handle, const Described& d, int choice,
   set(kAlignmentC, kAlignment);
   set(kAlignmentD, kAlignment);
   if (error != kOk) return Fail(call, library, error, "describing a product");
-  const OutsideOfCapture mode;
+  const cuda::OutsideOfCapture mode;
   Heuristic found[kChoices];
   int count = 0;
   error = library.MatmulAlgoGetHeuristic(handle, &d.desc, &d.a, &d.b, &d.added, &d.out, &preference,
