@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times linear, matmul, attention, embedding and topk against torch on one thread, in one run.
+"""Times linear, matmul, attention, embedding and topk against torch, by default on one thread, in one run.
 
-    python bench/products.py [--rounds 7] [--only linear,topk]
+    python bench/products.py [--rounds 7] [--threads 1] [--only linear,topk]
 
 Both sides read the same tensors; torch is given out= wherever it takes it. Each result is compared
 with torch first. One line of JSON for each case goes to bench/results/products.jsonl.
@@ -24,11 +24,12 @@ Case = tuple[str, str, Callable, Callable]  # operator, sizes, ours, torch's
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", default="", help="operators, separated by commas")
     parser.add_argument("--dtypes", default="float32,bfloat16", help="float16 takes torch minutes")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    anyop.set_num_threads(1)
+    torch.set_num_threads(options.threads)
+    anyop.set_num_threads(options.threads)
     only = set(filter(None, options.only.split(",")))
     rows = []
     with torch.no_grad():
@@ -36,7 +37,7 @@ def main() -> None:
             for case in cases(dtype):
                 if not only or case[0] in only:
                     rows.append(measure(case, dtype, options.rounds))
-    where = environment(anyop, torch) | {"threads": 1}
+    where = environment(anyop, torch) | {"threads": options.threads}
     print("written to", write("products", rows, where).name)
 
 

@@ -9,6 +9,7 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -79,6 +80,12 @@ struct Pool {
   alignas(64) Word state{0};
   Word epoch{0};  // counts jobs; workers sleep on it
   std::atomic<int> sleepers{0};
+  // Woken workers that come when all is done, or to the CPU that the owner is on, are no help, and
+  // each costs a call into the kernel: where others keep the CPUs, or jobs are short.
+  int missed = 0;                       // jobs in a row that were woken for and not helped with
+  int unwoken = 0;                      // jobs since one was woken for
+  std::atomic<int> cpu{-1};             // the owner's, when the job began
+  std::atomic<bool> was_helped{false};  // by a worker on another
   alignas(64) std::atomic<int64_t> next{0};  // piece
   std::atomic<bool> has_thrown{false};
   std::exception_ptr thrown;
@@ -126,21 +133,25 @@ void Catch(Pool* pool) {
   pool->next.store(pool->pieces, std::memory_order_relaxed);
 }
 
-// Takes pieces until none is left. Whole grains are shared out; the last piece also has the rest.
-void Work(Pool* pool) {
+// Takes one piece; false where none is left. Whole grains are shared out; the last piece also has
+// the rest.
+bool WorkOnce(Pool* pool) {
   const int64_t grains = pool->count / pool->grain;
   const int64_t base = grains / pool->pieces, more = grains % pool->pieces;
-  for (;;) {
-    const int64_t i = pool->next.fetch_add(1, std::memory_order_relaxed);
-    if (i >= pool->pieces) return;
-    const int64_t begin = i * base + std::min(i, more);
-    const int64_t end = begin + base + (i < more);
-    try {
-      pool->body(pool->context, begin * pool->grain,
-                 i + 1 == pool->pieces ? pool->count : end * pool->grain);
-    } catch (...) {
-      Catch(pool);
-    }
+  const int64_t i = pool->next.fetch_add(1, std::memory_order_relaxed);
+  if (i >= pool->pieces) return false;
+  const int64_t begin = i * base + std::min(i, more);
+  const int64_t end = begin + base + (i < more);
+  try {
+    pool->body(pool->context, begin * pool->grain,
+               i + 1 == pool->pieces ? pool->count : end * pool->grain);
+  } catch (...) {
+    Catch(pool);
+  }
+  return true;
+}
+void Work(Pool* pool) {
+  while (WorkOnce(pool)) {
   }
 }
 
@@ -159,15 +170,24 @@ void Leave(Pool* pool) {
     Wake(&pool->state, 1);  // closed, and the last one
 }
 
+// Whether a worker has the owner's CPU, which then waits for it.
+bool IsInTheWay(const Pool& pool) {
+  const int cpu = sched_getcpu();
+  return cpu >= 0 && cpu == pool.cpu.load(std::memory_order_relaxed);
+}
+
 void* RunWorker(void* argument) {
   auto* pool = static_cast<Pool*>(argument);
   uint32_t seen = pool->epoch.load(std::memory_order_acquire);
   for (;;) {
+    bool may_spin = true;
     if (Join(pool)) {
+      may_spin = !IsInTheWay(*pool);
+      if (may_spin) pool->was_helped.store(true, std::memory_order_relaxed);
       Work(pool);
       Leave(pool);
     }
-    if (!SpinWhile(pool->epoch, seen)) {
+    if (!may_spin || !SpinWhile(pool->epoch, seen)) {
       pool->sleepers.fetch_add(
           1);  // before the kernel compares the epoch: the owner looks in the other order
       SleepWhile(&pool->epoch, seen);
@@ -204,6 +224,30 @@ void StartWorkers(Pool* pool, int wanted) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
+constexpr int kMisses = 4;
+
+// Whether sleeping workers are woken when a job begins. After some that nobody came to in time,
+// they are for one job in so many, and else once the first piece says that the job is long.
+bool WakesAtOnce(Pool* pool) {
+  constexpr int kJobs = 32;
+  if (pool->missed < kMisses || ++pool->unwoken >= kJobs) {
+    pool->unwoken = 0;
+    return true;
+  }
+  return false;
+}
+
+// True where the job turned out to be worth a wake-up.
+bool WorkThenWake(Pool* pool, int helpers) {
+  constexpr std::chrono::microseconds kWorthIt(50);
+  const auto begin = std::chrono::steady_clock::now();
+  WorkOnce(pool);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  if (took * (pool->pieces - 1) < kWorthIt) return false;
+  Wake(&pool->epoch, helpers);
+  return true;
+}
+
 void RunJob(Pool* pool, int threads, int64_t count, int64_t grain, AnyopBody body, void* context) {
   constexpr int64_t kPiecesPerThread = 4;  // evens out what differs in cost or in luck with the CPU
   const int64_t grains = count / grain;
@@ -214,10 +258,16 @@ void RunJob(Pool* pool, int threads, int64_t count, int64_t grain, AnyopBody bod
   pool->grain = grain;
   pool->pieces = std::min(grains, (helpers + 1) * kPiecesPerThread);
   pool->next.store(0, std::memory_order_relaxed);
+  pool->was_helped.store(false, std::memory_order_relaxed);
+  pool->cpu.store(sched_getcpu(), std::memory_order_relaxed);
   pool->state.store(kOpen | static_cast<uint32_t>(helpers) << kLimitShift,
                     std::memory_order_release);
   pool->epoch.fetch_add(1);
-  if (pool->sleepers.load() > 0) Wake(&pool->epoch, helpers);
+  bool woken = pool->sleepers.load() > 0;
+  if (woken && WakesAtOnce(pool))
+    Wake(&pool->epoch, helpers);
+  else if (woken)
+    woken = WorkThenWake(pool, helpers);
   Work(pool);
   // Who has not come by now has nothing left to do, and who is inside is waited for.
   uint32_t state = pool->state.fetch_and(kCountMask, std::memory_order_acquire) & kCountMask;
@@ -225,6 +275,10 @@ void RunJob(Pool* pool, int threads, int64_t count, int64_t grain, AnyopBody bod
     if (!SpinWhile(pool->state, state)) SleepWhile(&pool->state, state);
     state = pool->state.load(std::memory_order_acquire);
   }
+  if (pool->was_helped.load(std::memory_order_relaxed))
+    pool->missed = 0;
+  else if (woken)
+    pool->missed = std::min(pool->missed + 1, kMisses);
 }
 
 }  // namespace

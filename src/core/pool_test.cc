@@ -173,6 +173,19 @@ TEST(UsesItsThreadsAndNoMore) {
   SetNumThreads(4);
 }
 
+// Short jobs, with workers that sleep before each and come when all is done: they are woken no
+// more, but for some, and for a job that turns out to be long.
+TEST(LongJobsAreHelpedWithAfterShortOnes) {
+  SetNumThreads(4);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 100; ++i) {
+      CHECK(CoversOnce(8, 1));
+      usleep(200);
+    }
+    CHECK_EQ(MostAtOnce(), 4);
+  }
+}
+
 TEST(NestedCallsRunInTheirThread) {
   std::atomic<int> wrong{0};
   std::atomic<int64_t> sum{0};
