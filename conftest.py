@@ -7,6 +7,7 @@ machine does not change them.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import random
@@ -62,9 +63,28 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item):
+def pytest_collection():
+    """What is imported stays, millions of objects: gc need not look at them, now or later.
+
+    A gc.collect() in a test looked at all of them, and took a second.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None):
     item.config.stash[_CLOCK] = cpu_seconds()
-    return (yield)
+    result = yield
+    if nextitem is not None and nextitem.path != item.path and gc.get_count()[2] > 0:
+        gc.collect()
+        gc.freeze()
+    return result
 
 
 def operator_of(item: pytest.Item) -> str | None:
