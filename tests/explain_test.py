@@ -24,7 +24,7 @@ pytest.importorskip("ml_dtypes", reason="bfloat16 and float8 in NumPy are ml_dty
 
 SUBJECTS = list(testing.find_subjects(Path(__file__).parents[1] / "ops"))
 SPIES = ("spy_a", "spy_b", "spy_c")
-DRAWS = 1000 if FULL else 400
+DRAWS = 1000 if FULL else 200
 
 
 def cuda():
@@ -174,7 +174,7 @@ def test_what_is_explained_is_what_runs(tmp_path, monkeypatch, capfd):
                 remove(subject.name, name)
     assert refused < DRAWS / 3 and seen.total() == DRAWS - refused
     assert set(seen) >= {*SPIES, "cpu", "aten"}, seen
-    assert min(seen[name] for name in (*SPIES, "cpu", "aten")) >= 5, seen
+    assert min(seen[name] for name in (*SPIES, "cpu", "aten")) >= (5 if FULL else 3), seen
     print(json.dumps(seen))
 
 

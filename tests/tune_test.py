@@ -78,7 +78,7 @@ def backend():
         core.unregister("rms_norm", name)
 
 
-MEASURED = pytest.mark.drawn(2, group="calls that are measured")
+MEASURED = pytest.mark.drawn(3, group="calls that are measured")
 
 
 def sleeping(seconds, where=lambda D: True):
@@ -213,7 +213,7 @@ def test_tuning_is_no_part_of_a_record_and_leaves_no_routes(tmp_path):
         "masked_mean: B=2 T=3 D=4",
     ],
 )
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 def test_every_own_kernel_is_right_by_its_own_reference(text, tmp_path):
     operator = text.split(":")[0]
     found, _, notes = tuned(tmp_path, [text], ("cpu",))
