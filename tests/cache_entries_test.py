@@ -29,6 +29,28 @@ pytestmark = sb.needs_compiler
 FLIPS = 1000
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[Path, Path]:
+    """A folder of operators and a cache with its library."""
+    root = tmp_path_factory.mktemp("made")
+    folder = sb.write_operator(root / "ops")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANYOP_CACHE_DIR", str(root / "cache"))
+        sb.build(folder)
+    return folder, root / "cache"
+
+
+@pytest.fixture
+def built(made, cache_folder) -> tuple[Path, Path]:
+    """The same folder, and its library in the test's own cache."""
+    folder, cache = made
+    shutil.copytree(cache, cache_folder)
+    (entry,) = sb.entries(cache_folder)
+    library = sb.build(folder)
+    assert library.parent == entry, "the copy of an entry is one"
+    return folder, library
+
+
 @pytest.fixture
 def request_of(monkeypatch):
     """The request that anyop.build makes for a folder."""
@@ -47,10 +69,9 @@ def request_of(monkeypatch):
     return ask
 
 
-def test_a_thousand_damages_are_seen(cache_folder, tmp_path, request_of):
+def test_a_thousand_damages_are_seen(built, request_of):
     """Single bits flipped and files cut, in every file of an entry; each is seen before anything is loaded."""
-    folder = sb.write_operator(tmp_path / "ops")
-    request = request_of(folder)
+    request = request_of(built[0])
     library = Path(lookup.find(request))
     files = [path for path in library.parent.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".so", ".json", ".h", ".pyi"}
@@ -73,9 +94,8 @@ def test_a_thousand_damages_are_seen(cache_folder, tmp_path, request_of):
 @pytest.mark.parametrize(
     "kind", ["flipped", "cut", "empty", "garbage", "gone", "manifest", "header"]
 )
-def test_what_is_damaged_is_built_anew(kind, cache_folder, tmp_path):
-    folder = sb.write_operator(tmp_path / "ops")
-    library = sb.build(folder)
+def test_what_is_damaged_is_built_anew(kind, built, cache_folder):
+    folder, library = built
     target = {
         "manifest": library.parent / "manifest.json",
         "header": library.parent / "include" / "acme" / "ops.h",
@@ -97,12 +117,12 @@ def test_what_is_damaged_is_built_anew(kind, cache_folder, tmp_path):
     assert sb.build(folder) == again
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("place", ["entry", "manifest.json", "libops.so"])
 @pytest.mark.parametrize("kind", ["pipe", "folder", "loop", "file"])
-def test_what_is_no_such_thing_is_built_anew(kind, place, cache_folder, tmp_path):
+def test_what_is_no_such_thing_is_built_anew(kind, place, built, cache_folder):
     """shutil.rmtree waits for the other end of a pipe that has an entry's name. In a process that may hang."""
-    folder = sb.write_operator(tmp_path / "ops")
-    entry = sb.build(folder).parent
+    folder, entry = built[0], built[1].parent
     path = entry if place == "entry" else entry / place
     shutil.rmtree(path) if place == "entry" else path.unlink()
     if kind == "pipe":
@@ -121,12 +141,12 @@ def test_what_is_no_such_thing_is_built_anew(kind, place, cache_folder, tmp_path
     assert sb.call(folder, env) == "6.0"
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("place", ["dependencies", "tools"])
 @pytest.mark.parametrize("value", ["\ud800", "\0", None, {}, -1, [[]]])
-def test_a_manifest_with_what_is_no_path_is_passed_over(value, place, cache_folder, tmp_path):
+def test_a_manifest_with_what_is_no_path_is_passed_over(value, place, built, cache_folder):
     """Its hash is right. Half a surrogate pair is text in JSON, and no name of a file."""
-    folder = sb.write_operator(tmp_path / "ops")
-    library = sb.build(folder)
+    folder, library = built
     path = library.parent / "manifest.json"
     facts = json.loads(path.read_text().split("\n")[1])
     records = facts[place] if place == "dependencies" else facts[place]["host"]["files"]
@@ -161,9 +181,8 @@ def test_another_valid_entry_in_its_place_is_not_loaded(cache_folder, tmp_path):
     assert sb.call(tmp_path / "a" / "ops", sb.environment(cache_folder)) == "6.0"
 
 
-def test_an_entry_of_another_format_is_passed_over(cache_folder, tmp_path, monkeypatch):
-    folder = sb.write_operator(tmp_path / "ops")
-    first = sb.build(folder)
+def test_an_entry_of_another_format_is_passed_over(built, monkeypatch):
+    folder, first = built
     monkeypatch.setattr("anyop.cache.manifest.FORMAT", 2)
     monkeypatch.setattr("anyop.cache.manifest.Manifest.format", 2)
     assert sb.build(folder) != first
@@ -183,9 +202,8 @@ def test_umask_0_makes_private_folders(cache_folder, tmp_path):
 
 @pytest.mark.parametrize("where", ["cache", "entries", "key", "entry"])
 @pytest.mark.parametrize("mode", [0o777, 0o770])
-def test_folders_writable_by_others_are_refused(where, mode, cache_folder, tmp_path):
-    folder = sb.write_operator(tmp_path / "ops")
-    entry = sb.build(folder).parent
+def test_folders_writable_by_others_are_refused(where, mode, built, cache_folder):
+    folder, entry = built[0], built[1].parent
     place = {
         "cache": cache_folder, "entries": cache_folder / "entries", "key": entry.parent, "entry": entry,
     }[where]  # fmt: skip
@@ -198,18 +216,16 @@ def test_folders_writable_by_others_are_refused(where, mode, cache_folder, tmp_p
     assert sb.build(folder).parent == entry
 
 
-def test_a_library_writable_by_others_is_built_anew(cache_folder, tmp_path):
-    folder = sb.write_operator(tmp_path / "ops")
-    library = sb.build(folder)
+def test_a_library_writable_by_others_is_built_anew(built):
+    folder, library = built
     library.chmod(0o777)
     again = sb.build(folder)
     assert again != library and again.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_folders_of_another_user_are_refused(cache_folder, tmp_path):
-    folder = sb.write_operator(tmp_path / "ops")
-    entry = sb.build(folder).parent
+def test_folders_of_another_user_are_refused(built):
+    folder, entry = built[0], built[1].parent
     os.chown(entry, 65534, 65534)
     with pytest.raises(PermissionError, match=r"belongs to user 65534.*ANYOP_CACHE_DIR"):
         anyop.build(folder)

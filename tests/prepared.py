@@ -40,19 +40,19 @@ def cpu_seconds() -> float:
 def run(frameworks: str, command: list, **options) -> subprocess.CompletedProcess:
     """subprocess.run([sys.executable, "-c", text, ...]) where these are imported already: "torch", "jax", "paddle".
 
-    What it prints is in the result, as text: capture_output and text need not be said.
+    Or [sys.executable, file, ...]. What it prints is in the result, as text: capture_output and text need not be said.
     """
     options = {"capture_output": True, "text": True} | options
-    python, flag, text, *arguments = map(str, command)
+    words = [str(word) for word in command]
     environment = dict(options.get("env") or os.environ)
     if environment.get(BY_PADDLE) == os.environ.get(BY_PADDLE) and BY_PADDLE not in _AT_START:
         environment.pop(BY_PADDLE, None)
     threads = "libtsan" in environment.get("LD_PRELOAD", "")  # which refuses them in a copy
     if FULL or threads or not _alike(environment):
-        return subprocess.run([python, flag, text, *arguments], **options)
-    assert (python, flag) == (sys.executable, "-c")
+        return subprocess.run(words, **options)
+    assert words[0] == sys.executable and (words[1] == "-c" or words[1][0] != "-"), words[:2]
     assert not options.keys() - {"env", "cwd", "capture_output", "text", "timeout", "check"}
-    request = [text, arguments, environment, str(options.get("cwd") or os.getcwd())]
+    request = [words[1:], environment, str(options.get("cwd") or os.getcwd())]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         status = _ask(frameworks, request, out, err, options)
         outputs = []
@@ -147,10 +147,10 @@ def serve() -> None:
     os.dup2(err, 2)
     with open(words, "rb") as file:
         file.seek(0)
-        text, arguments, environment, folder = json.loads(file.read())
+        words, environment, folder = json.loads(file.read())
     for file in (reply, out, err):
         os.close(file)
-    _become(text, arguments, environment, folder, path)
+    _become(words, environment, folder, path)
 
 
 def _has_children() -> bool:
@@ -160,16 +160,21 @@ def _has_children() -> bool:
         return False
 
 
-def _become(
-    text: str, arguments: list[str], environment: dict, folder: str, path: list[str]
-) -> None:
-    """From here on the process is python -c text."""
+def _become(words: list[str], environment: dict, folder: str, path: list[str]) -> None:
+    """From here on the process is python -c text, or python file."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     more = [p for p in environment.get("PYTHONPATH", "").split(os.pathsep) if p]
     sys.path[:] = [path[0], *(p for p in more if p not in path), *path[1:]]
-    sys.argv[:] = ["-c", *arguments]
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
-    exec(compile(text, "<string>", "exec"), main.__dict__)
+    name, text = "<string>", words[1] if words[0] == "-c" else ""
+    if words[0] == "-c":
+        sys.argv[:] = ["-c", *words[2:]]
+    else:
+        sys.argv[:], name = words, words[0]
+        main.__file__, sys.path[0] = name, os.path.dirname(os.path.realpath(name))
+        with open(name, encoding="utf-8") as file:
+            text = file.read()
+    exec(compile(text, name, "exec"), main.__dict__)

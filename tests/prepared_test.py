@@ -41,6 +41,16 @@ def test_a_program_finds_what_it_finds_in_a_python_of_its_own(monkeypatch, tmp_p
     assert both[0].stdout == both[1].stdout and both[0].stderr == both[1].stderr == "error\n"
 
 
+def test_a_file_finds_what_it_finds_in_a_python_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setattr(prepared, "FULL", False)
+    (tmp_path / "beside.py").write_text("there = True\n")
+    (tmp_path / "says.py").write_text(f"import beside\n{SAYS}print(__file__, __spec__)\n")
+    options = {"env": {**os.environ, "SAID": "x"}, "capture_output": True, "text": True}
+    command = [sys.executable, tmp_path / "says.py", "a b"]
+    both = [start(command, **options) for start in (partial(prepared.run, "torch"), subprocess.run)]
+    assert both[0].stdout == both[1].stdout != "" and both[0].stderr == both[1].stderr == "error\n"
+
+
 @pytest.mark.parametrize(
     ("text", "code", "says"),
     [

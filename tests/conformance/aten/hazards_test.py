@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
+import prepared
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -36,7 +36,7 @@ def cases(module: str) -> list[str]:
 def run(module: str, names: list[str]) -> tuple[dict[str, str], str]:
     """What became of each case; what the process said at its end."""
     command = [sys.executable, str(HERE / "hazards_case.py"), module, *names]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    process = prepared.run("torch", command, timeout=SECONDS)
     found: dict[str, str] = {}
     for line in process.stdout.splitlines():
         word, _, rest = line.partition(" ")
@@ -85,5 +85,5 @@ assert anyop.aten.add(x, 1).requires_grad
 def test_the_first_use_may_be_under_modes():
     """Opening the table reads torch's registry and its tensors' layout; modes must not disturb that."""
     program = FIRST.format(folder=str(HERE))
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    process = prepared.run("torch", [sys.executable, "-c", program])
     assert process.returncode == 0, process.stderr[-3000:]

@@ -7,10 +7,10 @@ ANYOP_TEST_FULL=1 tries every overload, from torch too, and each kind of CPU.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import prepared
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -32,11 +32,10 @@ if not FULL:
 
 @pytest.mark.parametrize(("framework", "cpu"), RUNS)
 def test_what_is_written_over_what_is_read(framework, cpu, report):
-    process = subprocess.run(
+    process = prepared.run(
+        "torch",
         [sys.executable, str(WORK), framework, str(STEP)],
         env={**os.environ, **CPUS[cpu]},
-        capture_output=True,
-        text=True,
         timeout=1200,
     )
     lines = process.stdout.splitlines()
@@ -65,5 +64,5 @@ def test_products_into_their_own_arguments(cpu):
     """Torch itself clears the result first on some CPUs, and then multiplies nothing."""
     command = [sys.executable, "-c", PRODUCT]
     environment = {**os.environ, **CPUS[cpu]}
-    process = subprocess.run(command, env=environment, capture_output=True, text=True)
+    process = prepared.run("torch", command, env=environment)
     assert process.returncode == 0, process.stderr[-2000:]

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import prepared
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -17,9 +17,7 @@ FULL = bool(os.environ.get("ANYOP_TEST_FULL"))
 
 
 def run(*words: str, seconds: float = 1800) -> str:
-    process = subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, timeout=seconds
-    )
+    process = prepared.run("torch", [sys.executable, *words], timeout=seconds)
     assert process.returncode == 0, process.stdout + process.stderr[-3000:]
     return process.stdout
 
@@ -39,7 +37,8 @@ def test_memory_is_flat(report):
 
 
 PRELUDE = """
-import threading, time
+import faulthandler, threading, time
+faulthandler.enable()
 import anyop.aten as aten
 import numpy as np
 def lent():
@@ -79,7 +78,7 @@ time.sleep(0.3)
 
 @pytest.mark.parametrize("program", ENDS.values(), ids=[name.replace(" ", "_") for name in ENDS])
 def test_the_interpreter_ends(program):
-    run("-X", "faulthandler", "-c", PRELUDE + program, seconds=120)
+    run("-c", PRELUDE + program, seconds=120)
 
 
 def test_a_forked_child_calls():

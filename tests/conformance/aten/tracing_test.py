@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+import prepared
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -21,9 +21,7 @@ SECONDS = 300
 
 def run(names: list[str]) -> dict[str, str]:
     """What became of each; the last one may be what the process crashed in."""
-    process = subprocess.run(
-        [sys.executable, str(PROGRAM), *names], capture_output=True, text=True, timeout=SECONDS
-    )
+    process = prepared.run("torch", [sys.executable, str(PROGRAM), *names], timeout=SECONDS)
     found: dict[str, str] = {}
     for line in process.stdout.splitlines():
         word, _, rest = line.partition(" ")
