@@ -4,18 +4,14 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
-import anyop
 import pytest
+from odd_library import FOLDER, odd_library
 
 pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is an ml_dtypes array")
 
-FOLDER = Path(__file__).parent / "third_party"
 # A process of its own: a library that is loaded stays.
 PROGRAM = """
 import json, sys
@@ -52,20 +48,8 @@ print(json.dumps({"names": names, "counts": counts, "failures": failures}))
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory) -> dict:
-    folder = tmp_path_factory.mktemp("third_party")
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    if not shutil.which("cmake", path=environment["PATH"]):
-        pytest.skip("cmake is not installed")
-    configure = ["cmake", "-S", str(FOLDER), "-B", str(folder), f"-Danyop_DIR={anyop.cmake_dir()}"]
-    for command in (
-        [*configure, f"-DPython_EXECUTABLE={sys.executable}"],
-        ["cmake", "--build", str(folder)],
-    ):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-    library = folder / "libodd.so"
-    command = [sys.executable, "-c", PROGRAM, str(library), str(FOLDER / "odd")]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = ["-c", PROGRAM, str(odd_library(tmp_path_factory)), str(FOLDER / "odd")]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

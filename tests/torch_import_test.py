@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
-import anyop
 import prepared
 import pytest
+from odd_library import FOLDER, odd_library
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-FOLDER = Path(__file__).parent / "third_party"
 
 
 def run(program, *arguments, start=subprocess.run, **environment):
@@ -72,18 +69,7 @@ def test_what_models_are_swapped_with_is_imported_when_it_is_asked_for():
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     """Operators of somebody else, with lists, changed arguments and optional results."""
-    folder = tmp_path_factory.mktemp("third_party")
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    if not shutil.which("cmake", path=environment["PATH"]):
-        pytest.skip("cmake is not installed")
-    configure = ["cmake", "-S", str(FOLDER), "-B", str(folder), f"-Danyop_DIR={anyop.cmake_dir()}"]
-    for command in (
-        [*configure, f"-DPython_EXECUTABLE={sys.executable}"],
-        ["cmake", "--build", str(folder)],
-    ):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "libodd.so"
+    return odd_library(tmp_path_factory)
 
 
 @pytest.mark.drawn(2)
