@@ -81,6 +81,7 @@ def test_a_traced_graph_has_standard_operators_and_the_same_results(name):
     torch.testing.assert_close(traced(*inputs), expected, **TOLERANCE[expected.dtype])
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", CASES)
 def test_onnx(name):
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: traced only")

@@ -140,6 +140,7 @@ def disabled(f):
     return run
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms(name):
     transform, args = TRANSFORMS[name]

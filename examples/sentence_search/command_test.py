@@ -18,7 +18,7 @@ from .frameworks import PACKAGES
 from .tiny_bert import write_tiny_bert
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = pytest.mark.drawn(4, group="sentence_search")  # several frameworks in turn, or a compiler
+HEAVY = pytest.mark.drawn(8, group="sentence_search")  # several frameworks in turn, or a compiler
 COMMAND = [sys.executable, "-m", "examples.sentence_search"]
 TEXTS = {
     "time.txt": "measure the time of small code",

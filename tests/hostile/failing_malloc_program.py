@@ -18,8 +18,11 @@ failing.FailingDisarm.restype = ctypes.c_long
 ONCE, FROM_THEN_ON = 0, 1
 MOST = 20000
 
-# How many k are tried: all, or with STEP = 7 the first 40 and every seventh.
-STEP = 1 if os.environ.get("ANYOP_TEST_FULL") == "1" else 7
+# How many k are tried: all, or the first 20 and every fifteenth, from one on that is drawn by the commit.
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from drawn import FULL, part  # noqa: E402
+
+FIRST, STEP = (40, 1) if FULL else (20, 15)
 
 # As a child each: what an import leaves behind cannot be taken back. What runs when the libraries are loaded is the
 # CUDA runtime's, which cannot do without memory.
@@ -52,7 +55,7 @@ if sys.argv[1] == "import":
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert status in (0, 1, 2), f"import, k = {k}: {status}"
-        failed, k = status, k + (1 if k < 40 else STEP * 6)
+        failed, k = status, k + (1 if k < FIRST else STEP * 3)
         assert k < MOST
     print(f"import: {k}")
     sys.exit()
@@ -326,7 +329,7 @@ def in_a_new_thread(call, k, how):
 
 for name, (call, is_right) in ENTRIES.items():
     for place, how in (attempt, ONCE), (attempt, FROM_THEN_ON), (in_a_new_thread, ONCE):
-        for k in [*range(1, 40), *range(40, MOST, STEP)]:
+        for k in [*range(1, FIRST), *range(FIRST + part(STEP, "allocations"), MOST, STEP)]:
             print(f"{name}, {place.__name__}, {k}, {how}", file=sys.stderr)  # where, should it die
             found, error, n = place(call, k, how)
             no_memory = isinstance(error, MemoryError) or "memory" in str(error)

@@ -275,8 +275,8 @@ junk_judge.judge = judge
 junk_worker.main()
 """
     (tmp_path / "junk_worker.py").write_text(program)
-    monkeypatch.setattr(junk_watch, "CPU_SECONDS", 3)
-    monkeypatch.setattr(junk_watch, "WALL_SECONDS", 20)
+    monkeypatch.setattr(junk_watch, "CPU_SECONDS", 1)
+    monkeypatch.setattr(junk_watch, "WALL_SECONDS", 8)
     monkeypatch.setattr(junk_watch, "HERE", tmp_path)
     found = junk_watch.run_calls("numpy", "death", 10)
     named = found.deaths + found.hangs
