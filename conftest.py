@@ -11,6 +11,7 @@ import gc
 import itertools
 import os
 import random
+import subprocess
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -27,17 +28,23 @@ sys.path.insert(0, str(Path(__file__).parent / "tests"))
 sys.path += map(str, (Path(__file__).parent / "ops").iterdir())
 import prepared
 from drawn import FULL, drawn, part
+from order import long_first
 
 LEAST_OPERATORS = 10  # that a function of tests has, from which on it is drawn
 PARTS = 6
 MOST_CASES = 80  # of such a function, however many operators there are
 BUDGET_S = 2  # of CPU time, for an operator through all frameworks; printed, never asserted
+# What the processes of tests would build one after the other, and wait for.
+FIRST_BUILD = "import torch; from anyop import _torch_aten_glue; _torch_aten_glue.path()"
 _CLOCK = pytest.StashKey[float]()
+_BUILD = pytest.StashKey[subprocess.Popen]()
 _costs: Counter = Counter()  # CPU seconds by test
 _shares: Counter = Counter()  # by operator
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False  # the order is that of order.py
     expected = os.environ.get("ANYOP_TEST_PACKAGE")
     if not expected:
         return
@@ -46,6 +53,25 @@ def pytest_configure() -> None:
     found = os.path.dirname(os.path.realpath(_anyop.__file__))
     if found != os.path.realpath(expected):
         raise RuntimeError(f"these tests are for {expected}, but Python found {found}")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Where several processes run all tests, this one builds meanwhile what they need first."""
+    config = session.config
+    spread = (
+        getattr(config.option, "numprocesses", None) and "PYTEST_XDIST_WORKER" not in os.environ
+    )
+    if spread and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        config.stash[_BUILD] = subprocess.Popen(
+            [sys.executable, "-c", FIRST_BUILD],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _BUILD in session.config.stash:
+        session.config.stash[_BUILD].wait()
 
 
 def cpu_seconds() -> float:
@@ -103,12 +129,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Functions that are tried with ten operators or more are meant, and what is marked as drawn. Whoever names tests (-k,
     ::) gets all of them.
     """
-    if FULL or config.option.keyword or any("::" in argument for argument in config.args):
-        return
-    left = marked_left(items) | together_left(items) | operators_left(items)
-    if left:
-        items[:] = [item for item in items if item not in left]
-        config.hook.pytest_deselected(items=list(left))
+    if not (FULL or config.option.keyword or any("::" in argument for argument in config.args)):
+        left = marked_left(items) | together_left(items) | operators_left(items)
+        if left:
+            items[:] = [item for item in items if item not in left]
+            config.hook.pytest_deselected(items=list(left))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        long_first(items)
 
 
 def marked_left(items: list[pytest.Item]) -> set[pytest.Item]:

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In which order processes of tests (pytest-xdist, --dist loadfile) take the files: those that take long first.
+
+Each process takes one file after the other; with short ones last, all end together. xdist itself takes those with many
+tests first, so that at the end a process may be alone with one test of half a minute.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+SECONDS_A_TEST = 0.05  # of a file that is not named below
+# CPU seconds of files that take long, as "CPU time" told them at the end of a run; a figure that is old does no harm.
+SECONDS = {
+    "examples/sentence_search/command_test.py": 15,
+    "examples/porting/porting_test.py": 16,
+    "tests/aten_table_test.py": 11,
+    "tests/backend_triton_test.py": 12,
+    "tests/build_test.py": 30,
+    "tests/builder_changes_test.py": 11,
+    "tests/cache_entries_test.py": 22,
+    "tests/cache_kill_test.py": 15,
+    "tests/command_test_test.py": 11,
+    "tests/conformance/aten/hazards_test.py": 9,
+    "tests/conformance/aten/opinfo_test.py": 13,
+    "tests/conformance/aten/overlap_test.py": 10,
+    "tests/conformance/aten/overloads_test.py": 19,
+    "tests/conformance/aten/resolution_test.py": 8,
+    "tests/cuda_on_cpu_attention_test.py": 25,
+    "tests/cuda_on_cpu_test.py": 28,
+    "tests/device/distributed_test.py": 27,
+    "tests/device/entry_point_test.py": 12,
+    "tests/device/opinfo_test.py": 12,
+    "tests/device/vendor_docs_test.py": 10,
+    "tests/hostile/failing_malloc_test.py": 10,
+    "tests/hostile/junk_calls_test.py": 42,
+    "tests/jax_sharding_test.py": 10,
+    "tests/model_test.py": 15,
+    "tests/operators_test.py": 28,
+    "tests/outside_operator_test.py": 9,
+    "tests/paddle_gradients_test.py": 9,
+    "tests/paddle_proxy_test.py": 9,
+    "tests/paddle_without_glue_test.py": 12,
+    "tests/tvm_ffi_test.py": 10,
+    "tests/torch_compile_test.py": 14,
+    "tests/torch_export_test.py": 14,
+    "tests/torch_import_test.py": 14,
+    "tests/torch_training_test.py": 11,
+    "tests/torch_without_glue_test.py": 17,
+    "tests/third_party_test.py": 9,
+    "tests/triton_images_test.py": 13,
+    "tests/tune_test.py": 20,
+    "tests/tutorial_test.py": 9,
+    "codegen/hostile_text_test.py": 10,
+}
+
+
+def long_first(items: list[pytest.Item]) -> None:
+    """Sorts the tests; those of one file stay as they are."""
+    counts = Counter(map(file_of, items))
+
+    def place(item: pytest.Item) -> tuple[float, str]:
+        file = file_of(item)
+        return -SECONDS.get(file, counts[file] * SECONDS_A_TEST), file
+
+    items.sort(key=place)
+
+
+def file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
