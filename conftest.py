@@ -31,7 +31,7 @@ from drawn import FULL, drawn, part
 from order import long_first
 
 LEAST_OPERATORS = 10  # that a function of tests has, from which on it is drawn
-PARTS = 6
+PARTS = 8
 MOST_CASES = 80  # of such a function, however many operators there are
 BUDGET_S = 2  # of CPU time, for an operator through all frameworks; printed, never asserted
 # What the processes of tests would build one after the other, and wait for.
