@@ -62,7 +62,9 @@ def groups(p: Place) -> None:
         dist.barrier()
         dist.destroy_process_group()
     initialize(p, 4, f"{inner}:{p.backend}")
-    dist.all_reduce(p._replace(device=inner).tensor(3))  # a process that leaves now closes no half-made group
+    dist.all_reduce(
+        p._replace(device=inner).tensor(3)
+    )  # a process that leaves now closes no half-made group
     raises(
         f"has backends for {inner}, none for anyop",
         dist.all_reduce,
