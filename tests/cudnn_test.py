@@ -178,14 +178,17 @@ def test_where_it_cannot_the_next_of_the_route_runs(kernels, tmp_path):
 for _ in range(2):
     assert (run(forward, x, w, relu=False, use="cuda_on_cpu, cpu") == expected).all()
     run(backward, expected, x, w, None, expected, relu=False, use="cuda_on_cpu, cpu")
+with anyop.use("cuda_on_cpu, cpu"):
+    print(anyop.explain("conv_bias_act", x, w))
 """
     found = run(text, kernels, "off")
     done(found)
     assert found.stderr.count("ANYOP_CUDNN is off; cpu runs instead") == 2
     found = run(text, kernels, compile_cudnn(tmp_path, "-DWITHOUT_ENGINES"))
     done(found)
-    words = "cuDNN has no engine for this convolution: the last; cpu runs instead"
-    assert found.stderr.count(words) == 2
+    words = "cuDNN has no engine for this convolution: the last"
+    assert found.stderr.count(f"{words}; cpu runs instead") == 2
+    assert f"has left a call to the next: {words}" in found.stdout
     found = run(text, kernels, tmp_path / "missing.so")
     assert found.returncode == 1
     assert (

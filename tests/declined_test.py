@@ -38,12 +38,19 @@ def test_a_call_that_is_declined_goes_on(register, capfd):
     register("rms_norm", "picky", picky)
     x, weight = np.ones((5, 33), np.float32), np.ones(33, np.float32)
     with anyop.use("picky"):
+        assert "left a call" not in str(anyop.explain("rms_norm", x, weight))
         found = [anyop.rms_norm(x, weight) for _ in range(3)]
         assert not anyop.rms_norm(x[:4], weight).any()
         said = capfd.readouterr().err
     assert all((one == anyop.rms_norm(x, weight)).all() for one in found)
     why = "rms_norm: picky takes other numbers of rows than 5; cpu runs instead"
     assert said.count(why) == 1 and "DeclinedError" not in said
+    with anyop.use("picky"):
+        route = anyop.explain("rms_norm", x, weight)
+    assert route.chosen == "picky"  # who sees a call alone knows that
+    (line,) = (line for line in str(route).splitlines() if line.startswith("  picky "))
+    why = "runs; has left a call to the next: takes other numbers of rows than 5"
+    assert line.endswith(why), line
 
 
 def test_a_call_that_is_declined_may_be_refused():

@@ -62,7 +62,8 @@ class Route:
     reason: the rule that decides: "default", "ANYOP_OP_RMS_NORM", "routes.txt:12", "anyop.use('aten=*')".
     rule: the backends that it names. fallback: whether what runs is beyond these; then why_fallback says why.
     copied: the arguments of which the kernel gets a copy, by the operator's [layouts].
-    candidates: name, backend, source, priority, deterministic, when, and why_not ("" of the chosen one) of each.
+    candidates: name, backend, source, priority, deterministic, when, and why_not ("" of the chosen one) of each;
+        declined: why it first left a call of this process to the next, having seen it ("" where it never did).
     """
 
     operator: str
@@ -93,6 +94,8 @@ class Route:
         width = max((len(found["name"]) for found in self.candidates), default=0)
         for found in self.candidates:
             why = found["why_not"] or "runs"
+            if found["declined"] and found["declined"] != why:
+                why += f"; has left a call to the next: {found['declined']}"
             lines.append(f"  {found['name']:{width}}  {why}")
         return "\n".join(lines)
 

@@ -3,6 +3,7 @@
 #include "choose.h"
 
 #include <cstring>
+#include <memory>
 
 #include "capability.h"
 #include "device_below.h"
@@ -27,6 +28,7 @@ class Chooser {
 
   int32_t Run(Ready* ready, int* runs_as) {
     Find();
+    NoteDeclined();
     if (frame_->explanation) *frame_->explanation = Explain();
     if (chosen_ && falls_back_ && TheSettings().fallback == Fallback::kError) return FailFallback();
     if (!chosen_) return FailNone();
@@ -47,11 +49,22 @@ class Chooser {
     }
   }
 
-  std::string NameOfDeclined() const {
+  // The last that left this call to others; nullptr where it has been taken away meanwhile.
+  Implementation* LastDeclined() const {
     for (const Implementation* i : ListImplementations(&op_)) {
-      if (HasDeclined(*i) == facts_.declined) return i->name;
+      if (HasDeclined(*i) == facts_.declined) return const_cast<Implementation*>(i);
     }
-    return "another";
+    return nullptr;
+  }
+
+  // For those who ask later, without a call.
+  void NoteDeclined() const {
+    Implementation* i = facts_.declined ? LastDeclined() : nullptr;
+    if (!i || i->declined.load(std::memory_order_relaxed)) return;
+    auto made = std::make_unique<const std::string>(facts_.declined->why);
+    const std::string* none = nullptr;
+    if (i->declined.compare_exchange_strong(none, made.get()))
+      static_cast<void>(made.release());  // the implementation's now
   }
 
   void Find() {
@@ -153,13 +166,15 @@ class Chooser {
                 WhyFallback().c_str(), chosen_->name.c_str());
   }
 
+  static std::string Name(const Implementation* i) { return i ? i->name : "another"; }
+
   void Say() {
     Choice choice = {&op_, chosen_, variant_->reason, type_, id_, choice_, falls_back_};
     if (falls_back_ && TheSettings().fallback == Fallback::kWarn && IsNewFallback(choice))
       LogFallback(op_.name + ": " + WhyFallback() + "; " + chosen_->name + " runs instead");
     if (facts_.declined && !falls_back_ && TheSettings().fallback == Fallback::kWarn &&
         IsNewFallback(choice))
-      LogFallback(op_.name + ": " + NameOfDeclined() + " " + facts_.declined->why + "; " +
+      LogFallback(op_.name + ": " + Name(LastDeclined()) + " " + facts_.declined->why + "; " +
                   chosen_->name + " runs instead");
     if (LogLevel() > 0) LogChoice(choice);
     if (IsRecording() && !facts_.declined) RecordCall(*frame_, facts_, *chosen_);
@@ -195,7 +210,9 @@ class Chooser {
     json->Key("source").Text(i.source).Key("priority").Number(i.priority);
     json->Key("choices").Number(i.choices);
     json->Key("deterministic").Boolean(i.deterministic).Key("when").Text(i.when_text);
-    json->Key("why_not").Text(why).Close('}');
+    json->Key("why_not").Text(why);
+    const std::string* declined = i.declined.load(std::memory_order_acquire);
+    json->Key("declined").Text(declined ? *declined : "").Close('}');
   }
 
   Frame* frame_;

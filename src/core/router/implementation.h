@@ -21,7 +21,8 @@ using Resolve = bool (*)(const Implementation& implementation, AnyopKernel* run,
 
 enum class Readiness : int { kUnresolved, kReady, kMissing };
 
-// Read within a Reading. All but readiness, run, context, why and calls stays as it was made.
+// Read within a Reading. All but readiness, run, context, why, calls and declined stays as it was
+// made.
 struct Implementation : Readable {
   ~Implementation() override;
 
@@ -48,6 +49,8 @@ struct Implementation : Readable {
   void* context = nullptr;
   std::string why;
   std::atomic<int64_t> calls{0};  // of those that were watched
+  // Why it left a call to others that it had been asked to run, the first; its own.
+  std::atomic<const std::string*> declined{nullptr};
 };
 
 // For bindings in another library, which make none themselves.

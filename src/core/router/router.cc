@@ -148,6 +148,7 @@ std::unique_ptr<Implementation> Derived(const Implementation& aten, const char* 
 Implementation::~Implementation() {
   ForgetChoices(this);
   if (forget) forget(resolve_context, context);
+  delete declined.load();
 }
 
 std::unique_ptr<Implementation> NewImplementation() { return std::make_unique<Implementation>(); }
