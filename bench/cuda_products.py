@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times matrix products on CUDA against torch's, in TFLOP/s and as shares of the bytes' ceiling.
+"""Times matrix products and convolutions on CUDA against torch's, in TFLOP/s and as shares of the bytes' ceiling.
 
     python bench/cuda_products.py [--only linear,linear_w8a8] [--rounds 15] [--implementations cuda_sm90,cuda_tiles]
 
@@ -33,6 +33,10 @@ except ImportError:
 DENSE = [(8192, 28672, 4096), (8192, 4096, 14336), (8192, 10240, 8192), (4096, 7168, 2048)]
 BLOCKS = [(4096, 7168, 16384), (4096, 4096, 7168), (4096, 24576, 1536), (4096, 7168, 2048)]
 THIN = [(1, 28672, 4096), (16, 10240, 8192), (64, 28672, 8192)]
+CONVOLUTIONS = [  # images, H = W, C, K, window, stride: ResNet-50's
+    (64, 56, 64, 64, 3, 1), (64, 56, 64, 256, 1, 1), (64, 28, 128, 128, 3, 1),
+    (64, 14, 256, 256, 3, 1), (64, 14, 1024, 2048, 1, 2), (64, 7, 512, 512, 3, 1),
+]  # fmt: skip
 CHECKED_ROWS = 128
 WRONG: list[str] = []
 
@@ -166,8 +170,86 @@ class Maker:
             product.shape += f", {E} experts, {name}"
             yield product
 
+    def conv_bias_act(self) -> Iterator[Product]:
+        for size in CONVOLUTIONS:
+            x, w, b, steps, images, windows = self.convolution(*size)
+            scale, y = self.normal(len(b)), torch.conv2d(images, windows, None, *steps)
+            residual = self.normal(*y.permute(0, 2, 3, 1).shape)
+            s, shift = (t.view(1, -1, 1, 1) for t in (scale, b))
+            added = residual.permute(0, 3, 1, 2)
 
-OPERATORS = ["linear", "linear_gated", "linear_w8a8", "linear_fp8_block", "grouped_linear"]
+            def with_bias(images=images, windows=windows, b=b, steps=steps):
+                if images.dtype == torch.float64:
+                    return torch.conv2d(images, windows, b, *steps).relu().permute(0, 2, 3, 1)
+                pairs = [steps[0]] * 2, [steps[1]] * 2, [1, 1]
+                return torch.cudnn_convolution_relu(images, windows, b, *pairs, 1).permute(
+                    0, 2, 3, 1
+                )
+
+            def with_all(
+                images=images, windows=windows, s=s, shift=shift, added=added, steps=steps
+            ):
+                y = torch.conv2d(images, windows, None, *steps)
+                return (y * s + shift + added).relu().permute(0, 2, 3, 1)
+
+            one = images[:1].double(), windows.double()
+            kinds = {
+                "bias, relu": (None, None, with_bias, {"b": b.double()}),
+                "scale, bias, residual, relu": (
+                    scale, residual, with_all,
+                    {"s": s.double(), "shift": shift.double(), "added": added[:1].double()},
+                ),
+            }  # fmt: skip
+            for kind, (factor, more, theirs, wide) in kinds.items():
+                product = self.case(
+                    "conv_bias_act", y.numel() // len(b), len(b), w[0].numel(), x, w,
+                    call=partial(self.anyop.conv_bias_act, x, w, factor, b, None, more, *steps),
+                    peers={"torch": theirs}, exact=partial(theirs, *one, **wide),
+                )  # fmt: skip
+                product.shape += f", {kind}"
+                yield product
+
+    def conv_bias_act_backward(self) -> Iterator[Product]:
+        """All gradients; grad_x is looked at."""
+        for size in CONVOLUTIONS:
+            x, w, b, steps, images, windows = self.convolution(*size)
+            out = self.anyop.conv_bias_act(x, w, None, b, None, None, *steps)
+            grad = self.normal(*out.shape)
+            turned = [t.permute(0, 3, 1, 2) for t in (grad, out)]
+
+            def theirs(grad=turned[0], out=turned[1], images=images, windows=windows, steps=steps):
+                seen = torch.ops.aten.threshold_backward(grad, out, 0)
+                return torch.ops.aten.convolution_backward(
+                    seen, images, windows, [windows.shape[0]], [steps[0]] * 2, [steps[1]] * 2,
+                    [1, 1], False, [0, 0], 1, [True, True, True],
+                )[0].permute(0, 2, 3, 1)  # fmt: skip
+
+            def ours(grad=grad, x=x, w=w, out=out, steps=steps):
+                call: Any = self.anyop.conv_bias_act_backward
+                return call(grad, x, w, None, out, *steps, grad_residual=False)[0]
+
+            one = [t[:1].double() for t in (*turned, images)]
+            product = self.case(
+                "conv_bias_act_backward", out.numel() // len(b), len(b), w[0].numel(), x, w,
+                call=ours, peers={"torch": theirs}, exact=partial(theirs, *one, windows.double()),
+            )  # fmt: skip
+            product.flops *= 2
+            yield product
+
+    def convolution(self, N: int, H: int, C: int, K: int, R: int, stride: int) -> tuple:
+        x, w, b = self.normal(N, H, H, C), self.normal(K, R, R, C) * 0.1, self.normal(K)
+        return x, w, b, (stride, R // 2), x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2)
+
+
+OPERATORS = [
+    "linear",
+    "linear_gated",
+    "linear_w8a8",
+    "linear_fp8_block",
+    "grouped_linear",
+    "conv_bias_act",
+]
+OPERATORS += ["conv_bias_act_backward"]
 
 
 def is_right(product: Product, side: str, out: Any, twice: Any) -> bool:
