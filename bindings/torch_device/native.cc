@@ -96,8 +96,12 @@ class Attempt {
         return false;
       }
     }
-    for (const Slot& slot : kernel_.text->given)
-      if (!Put(slot, slot.value)) return false;
+    for (const Slot& slot : kernel_.text->given) {
+      if (Put(slot, slot.value)) continue;
+      *why = std::string(table_.name) + " does not take what its text says of " +
+             Param(slot.parameter).name;
+      return false;
+    }
     PutWritten();
     return true;
   }
