@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One graph of cuDNN's with all that comes behind the sums; where no engine takes that, as of
-// float32 where those that fuse most round to TF32, the convolution alone, whose sums a second
-// kernel finishes. Results are rounded once but where that is said.
+// float32 where those that fuse most round to TF32, or there is a mask, whose bytes cuDNN would
+// take for eight numbers each, the convolution alone, whose sums a second kernel finishes. Results
+// are rounded once but where that is said.
 #include <algorithm>
 
 #include "anyop/cuda.h"
@@ -105,10 +106,10 @@ int32_t RunInTwo(AnyopCall* call, const ConvBiasActArgs& args, const Convolution
 
 int32_t Run(const ConvBiasActArgs& args, AnyopCall* call, bool tf32) {
   const Convolution plain = Describe(args, tf32);
+  if (args.mask) return RunInTwo(call, args, plain);
   Convolution whole = plain;
   whole.scale = DataOf(args.scale);
   whole.bias = DataOf(args.bias);
-  whole.mask = DataOf(args.mask);
   whole.residual = DataOf(args.residual);
   whole.relu = args.relu != 0;
   bool taken;

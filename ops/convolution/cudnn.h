@@ -73,7 +73,6 @@ enum Attribute : int {
   kOperationX = 751,
   kOperationB = 752,
   kOperationY = 753,
-  kOperationChoice = 758,
   kGraphHandle = 800,
   kGraphOperations = 801,
   kTensorAlignment = 900,
@@ -82,15 +81,14 @@ enum Attribute : int {
   kTensorStrides = 903,
   kTensorName = 906,
   kTensorIsVirtual = 907,
-  kTensorIsOnHost = 908,
   kPackNames = 1000,
   kPackPointers = 1001,
   kPackWorkspace = 1003,
   kEngineNotes = 1303,
 };
 
-enum Data : int { kFloat32 = 0, kFloat16 = 2, kBFloat16 = 9, kBoolean = 11 };
-enum Mode : int { kAdd = 0, kTimes = 1, kRelu = 100, kSelect = 601 };  // y = choice ? x : b
+enum Data : int { kFloat32 = 0, kFloat16 = 2, kBFloat16 = 9 };
+enum Mode : int { kAdd = 0, kTimes = 1, kRelu = 100 };
 enum Heuristics : int { kFallback = 2, kBest = 3 };
 constexpr int kCrossCorrelation = 1, kKeepNan = 1;
 

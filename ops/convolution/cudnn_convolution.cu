@@ -58,7 +58,7 @@ Plans::Key KeyOf(const AnyopCall* call, const Convolution& c) {
   uint64_t kind = u(call->device_id) | u(c.dtype) << 8 | u(c.result) << 16 | u(int(c.pass)) << 24 |
                   uint64_t{c.relu} << 26 | uint64_t{c.tf32} << 27;
   int bit = 28;
-  for (const void* end : {c.scale, c.bias, c.mask, c.residual}) kind |= uint64_t{!!end} << bit++;
+  for (const void* end : {c.scale, c.bias, c.residual}) kind |= uint64_t{!!end} << bit++;
   const Sizes& s = c.sizes;
   return {{kind, u(s.N), u(s.H), u(s.W), u(s.C), u(s.K), u(s.R), u(s.S), u(s.stride), u(s.padding),
            u(s.dilation)}};
@@ -122,7 +122,6 @@ class Aligned {
     Put(&c_.y, results, c_.pass == Pass::kForward ? -result_bytes : bytes);
     Read(&c_.scale, s.K * bytes);
     Read(&c_.bias, s.K * bytes);
-    Read(&c_.mask, results);
     Read(&c_.residual, results * bytes);
     return status_;
   }

@@ -11,7 +11,7 @@ namespace anyop::cudnn {
 namespace {
 
 // How tensors are told apart in a graph and where it is run.
-enum Name : int64_t { kX = 1, kWeight, kY, kScale, kBias, kMask, kResidual, kZero, kFirstVirtual };
+enum Name : int64_t { kX = 1, kWeight, kY, kScale, kBias, kResidual, kFirstVirtual };
 
 // Makes descriptors, notes the first error, and destroys all that are not released.
 class Maker {
@@ -71,8 +71,7 @@ class Graph {
 
   // What comes behind the sums.
   int ends() const {
-    return (c_.scale != nullptr) + (c_.bias != nullptr) + (c_.mask != nullptr) +
-           (c_.residual != nullptr) + c_.relu;
+    return (c_.scale != nullptr) + (c_.bias != nullptr) + (c_.residual != nullptr) + c_.relu;
   }
 
   Descriptor Describe(Handle handle) {
@@ -88,15 +87,13 @@ class Graph {
   // cuDNN's order of sizes is N C H W, whatever lies side by side.
   Descriptor Tensor(int64_t name, Data data, int64_t n, int64_t h, int64_t w, int64_t c) {
     const int64_t sizes[] = {n, c, h, w}, strides[] = {h * w * c, 1, w * c, c};
-    const bool is_virtual = name >= kFirstVirtual, is_zero = name == kZero;
     const Descriptor made = maker_.Make(kTensor);
     maker_.Set(made, kTensorDataType, kDataType, int{data});
     maker_.Set(made, kTensorSizes, kInt64Type, sizes, 4);
     maker_.Set(made, kTensorStrides, kInt64Type, strides, 4);
     maker_.Set(made, kTensorName, kInt64Type, name);
     maker_.Set(made, kTensorAlignment, kInt64Type, int64_t{16});
-    if (is_virtual) maker_.Set(made, kTensorIsVirtual, kBoolType, true);
-    if (is_zero) maker_.Set(made, kTensorIsOnHost, kBoolType, true);
+    if (name >= kFirstVirtual) maker_.Set(made, kTensorIsVirtual, kBoolType, true);
     return maker_.Finish(made);
   }
   Descriptor Images(int64_t name, Data data) {  // of the results' sizes
@@ -146,15 +143,14 @@ class Graph {
   void DescribeEnds() {
     const int64_t K = c_.sizes.K;
     const Data data = DataOf(c_.dtype);
-    if (c_.scale) Append(kTimes, Tensor(kScale, data, 1, 1, 1, K), nullptr);
-    if (c_.bias) Append(kAdd, Tensor(kBias, data, 1, 1, 1, K), nullptr);
-    if (c_.mask) Append(kSelect, Tensor(kZero, kFloat32, 1, 1, 1, 1), Images(kMask, kBoolean));
-    if (c_.residual) Append(kAdd, Images(kResidual, data), nullptr);
-    if (c_.relu) Append(kRelu, nullptr, nullptr);
+    if (c_.scale) Append(kTimes, Tensor(kScale, data, 1, 1, 1, K));
+    if (c_.bias) Append(kAdd, Tensor(kBias, data, 1, 1, 1, K));
+    if (c_.residual) Append(kAdd, Images(kResidual, data));
+    if (c_.relu) Append(kRelu, nullptr);
   }
 
   // An operation of the last result and b.
-  void Append(Mode mode, Descriptor b, Descriptor choice) {
+  void Append(Mode mode, Descriptor b) {
     const Descriptor how = maker_.Make(kPointwise);
     maker_.Set(how, kPointwiseMode, kPointwiseModeType, int{mode});
     maker_.Set(how, kPointwisePrecision, kDataType, int{kFloat32});
@@ -164,7 +160,6 @@ class Graph {
     maker_.Set(operation, kOperationPointwise, kDescriptorType, how);
     maker_.Set(operation, kOperationX, kDescriptorType, last_);
     if (b) maker_.Set(operation, kOperationB, kDescriptorType, b);
-    if (choice) maker_.Set(operation, kOperationChoice, kDescriptorType, choice);
     last_ = NextResult();
     maker_.Set(operation, kOperationY, kDescriptorType, last_);
     operations_[count_++] = maker_.Finish(operation);
@@ -172,7 +167,7 @@ class Graph {
 
   Maker maker_;
   const Convolution& c_;
-  Descriptor operations_[6], last_ = nullptr;
+  Descriptor operations_[5], last_ = nullptr;
   int count_ = 0, done_ = 0;
 };
 
@@ -269,13 +264,12 @@ void MakePlan(const Library& library, Handle handle, const Convolution& convolut
 
 int Execute(const Library& library, Handle handle, const Plan& plan, const Convolution& c,
             void* workspace) {
-  float zero = 0;
-  const void* const places[] = {c.x,    c.weight, c.y,        c.scale,
-                                c.bias, c.mask,   c.residual, c.mask ? &zero : nullptr};
-  int64_t names[8];
-  const void* pointers[8];
+  constexpr int64_t kMost = 6;
+  const void* const places[kMost] = {c.x, c.weight, c.y, c.scale, c.bias, c.residual};
+  int64_t names[kMost];
+  const void* pointers[kMost];
   int64_t count = 0;
-  for (int64_t i = 0; i < 8; ++i) {
+  for (int64_t i = 0; i < kMost; ++i) {
     if (!places[i]) continue;
     names[count] = kX + i;
     pointers[count++] = places[i];

@@ -16,14 +16,14 @@ struct Sizes {
 
 // What a graph computes, and where its tensors lie. Of each pass one of x, weight, y is written,
 // with the dtype `result`; the others have `dtype`. All start at multiples of 16 bytes. Behind the
-// sums of the forward pass come, where they are there and in this order, scale, bias, mask,
-// residual and relu, all in float32.
+// sums of the forward pass come, where they are there and in this order, scale, bias, residual and
+// relu, all in float32.
 struct Convolution {
   Sizes sizes = {};
   Pass pass = Pass::kForward;
   AnyopDtype dtype = kAnyopNoDtype, result = kAnyopNoDtype;
   void *x = nullptr, *weight = nullptr, *y = nullptr;
-  const void *scale = nullptr, *bias = nullptr, *mask = nullptr, *residual = nullptr;
+  const void *scale = nullptr, *bias = nullptr, *residual = nullptr;
   bool relu = false;
   bool tf32 = false;  // float32 may be rounded to TF32 first
 };

@@ -124,8 +124,7 @@ class Running {
     if (tensor->One<char>(kTensorIsVirtual)) return reads ? nullptr : &made;
     const auto alignment = tensor->One<int64_t>(kTensorAlignment);
     void* place = places_[name];
-    const bool on_host = tensor->One<char>(kTensorIsOnHost);
-    if (!place || (!on_host && reinterpret_cast<uintptr_t>(place) % alignment)) return nullptr;
+    if (!place || reinterpret_cast<uintptr_t>(place) % alignment) return nullptr;
     if (!reads) return &made;
     const int data = tensor->One<int>(kTensorDataType);
     for (size_t i = 0; i < made.values.size(); ++i) {
@@ -196,18 +195,15 @@ class Running {
     if (mode == kRelu && how.One<int>(kPointwiseNan) != kKeepNan) return kBadParameter;
     Numbers *x = Get(operation.Of(kOperationX), true), *y = Get(operation.Of(kOperationY), false);
     Numbers* b = mode == kRelu ? x : Get(operation.Of(kOperationB), true);
-    Numbers* choice = mode == kSelect ? Get(operation.Of(kOperationChoice), true) : x;
-    if (!x || !y || !b || !choice) return kBadParameter;
+    if (!x || !y || !b) return kBadParameter;
     for (int64_t n = 0; n < y->sizes[0]; ++n)
       for (int64_t c = 0; c < y->sizes[1]; ++c)
         for (int64_t h = 0; h < y->sizes[2]; ++h)
           for (int64_t w = 0; w < y->sizes[3]; ++w) {
             const double v = x->At(n, c, h, w), other = b->At(n, c, h, w);
-            y->At(n, c, h, w) = mode == kAdd             ? v + other
-                                : mode == kTimes         ? v * other
-                                : mode == kRelu          ? (v < 0 ? 0 : v)
-                                : choice->At(n, c, h, w) ? v
-                                                         : other;
+            y->At(n, c, h, w) = mode == kAdd     ? v + other
+                                : mode == kTimes ? v * other
+                                                 : (v < 0 ? 0 : v);
           }
     return Store(operation.Of(kOperationY), *y);
   }
