@@ -239,7 +239,10 @@ struct LatentHalf {
       total += __shfl_xor_sync(~0u, total, 2);
       if (lane % 4 == 0) state.sum[kHalf][row + 8 * half] = total;
     }
-    MeetAt(kLatentBoth, 256);
+    // Each meeting has one place where it is waited for: synccheck takes two for a fault.
+    if (kHalf == 0) ArriveAtMeeting(kLatentFirst, 256);
+    MeetAt(kHalf == 0 ? kLatentSecond : kLatentFirst, 256);
+    if (kHalf == 1) ArriveAtMeeting(kLatentSecond, 256);
     const float wrong = item.at.is_wrong ? NAN : 0;
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {  // once for both: code that runs once is slow to come

@@ -28,7 +28,7 @@ struct LatentHopper {
 };
 
 // Meetings of both warpgroups, and of each.
-constexpr int kLatentFirst = 1, kLatentSecond = 2, kLatentBoth = 3, kLatentOwn = 4;
+constexpr int kLatentFirst = 1, kLatentSecond = 2, kLatentOwn = 3;
 constexpr int kLatentTold = 4;  // items that are kept: who loads is no more than two ahead
 
 // A tile of queries and a part of the keys that they see, in pairs of blocks of 64; 0: the end.
