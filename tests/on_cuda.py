@@ -16,6 +16,8 @@ DEVICE = "cuda"
 if not torch.cuda.is_available():
     pytest.skip("there is no CUDA device that torch can use", allow_module_level=True)
 
+torch.backends.cudnn.deterministic = True  # torch's convolutions run where ours do not: float64
+
 SUBJECTS: dict[str, Subject] = {
     s.name: s.on("cuda")
     for s in testing.find_subjects(Path(__file__).parents[1] / "ops")
