@@ -248,8 +248,8 @@ OPERATORS = [
     "linear_fp8_block",
     "grouped_linear",
     "conv_bias_act",
+    "conv_bias_act_backward",
 ]
-OPERATORS += ["conv_bias_act_backward"]
 
 
 def is_right(product: Product, side: str, out: Any, twice: Any) -> bool:

@@ -97,27 +97,32 @@ def test_what_is_not_taken_is_named():
         gemm.gemm_fp8_nt_groupwise(a, b[0], a_scale, b_scale[0], "M")
 
 
+IN_ORDER = [-1, 0, 0, -1, 2, 2, 3, 3, -1]
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize(
-    "indices", [[3, 3, 0, 2, 2, -1, 0, 3], [3, 2, 1, 0, -1, -1, -1, -1], [-1] * 8]
+    "indices", [IN_ORDER, [3, 3, 0, 2, 2, -1, 0, 3], [3, 2, 1, 0, -1, -1, -1, -1], [-1] * 8]
 )
-def test_experts_in_any_order(indices):
-    """Wrong numbers without a word before: offsets took the greatest index so far."""
-    a, a_scale, a_wide = scaled(8, 200, rows=1)
+def test_experts_in_any_order(indices, by_columns):
+    """Rows of -1 are padding; what they hold is nobody's."""
+    T, indices = len(indices), torch.tensor(indices, dtype=torch.int32)
+    a, a_scale, a_wide = scaled(T, 200, rows=1)
     b, b_scale, b_wide = scaled(4, 130, 200, rows=128)
-    indices = torch.tensor(indices, dtype=torch.int32)
-    rows = indices >= 0
-    expected = torch.einsum("mk,mnk->mn", a_wide, b_wide[indices.clamp(0).long()])
-    d = torch.empty(8, 130)
-    columns = a_scale.t().contiguous().t()
-    deep_gemm.m_grouped_fp8_gemm_nt_contiguous((a, columns), (b, b_scale), d, indices)
+    rows, experts = indices >= 0, indices.clamp(0).long()
+    expected = torch.einsum("mk,mnk->mn", a_wide, b_wide[experts])
+    given, d = a_scale.t().contiguous().t() if by_columns else a_scale, torch.empty(T, 130)
+    deep_gemm.m_grouped_fp8_gemm_nt_contiguous((a, given), (b, b_scale), d, indices)
     exact(d[rows], expected[rows])
-    found = gemm.group_deepgemm_fp8_nt_groupwise(a, b, a_scale, b_scale, indices)
+    grouped = gemm.group_deepgemm_fp8_nt_groupwise
+    found = grouped(a, b, a_scale, b_scale, indices, out_dtype=torch.float32)
+    exact(found[rows], expected[rows])
+    found = grouped(a, b, a_scale, b_scale, indices)
     exact(found[rows], expected[rows].bfloat16().float())
-    x, w = torch.randint(-2, 3, (8, 20)).bfloat16(), torch.randint(-2, 3, (4, 5, 20)).bfloat16()
-    d = torch.empty(8, 5, dtype=torch.bfloat16)
+    x, w = torch.randint(-2, 3, (T, 20)).bfloat16(), torch.randint(-2, 3, (4, 5, 20)).bfloat16()
+    d = torch.empty(T, 5, dtype=torch.bfloat16)
     deep_gemm.m_grouped_bf16_gemm_nt_contiguous(x, w, d, indices)
-    expected = torch.einsum("mk,mnk->mn", x.float(), w.float()[indices.clamp(0).long()])
-    exact(d[rows], expected[rows])
+    exact(d[rows], torch.einsum("mk,mnk->mn", x.float(), w.float()[experts])[rows])
 
 
 def test_what_ascends_is_not_gathered():
@@ -250,27 +255,6 @@ def test_batches_of_8_bits():
     half, four = torch.tensor([0.5]), torch.tensor([4.0])
     found = gemm.bmm_fp8(a, b.transpose(1, 2), half, four, torch.float32)
     exact(found, 2 * a.float() @ b.float().transpose(1, 2))
-
-
-def test_grouped():
-    """Rows of -1 are padding; what they hold is nobody's."""
-    a, a_scale, a_wide = scaled(9, 200, rows=1)
-    b, b_scale, b_wide = scaled(4, 130, 200, rows=128)
-    indices = torch.tensor([-1, 0, 0, -1, 2, 2, 3, 3, -1], dtype=torch.int32)
-    rows = indices >= 0
-    expected = torch.einsum("mk,mnk->mn", a_wide, b_wide[indices.clamp(0).long()])
-    d = torch.empty(9, 130)
-    deep_gemm.m_grouped_fp8_gemm_nt_contiguous((a, a_scale), (b, b_scale), d, indices)
-    exact(d[rows], expected[rows])
-    found = gemm.group_deepgemm_fp8_nt_groupwise(
-        a, b, a_scale, b_scale, indices, out_dtype=torch.float32
-    )
-    exact(found[rows], expected[rows])
-    x, w = torch.randint(-2, 3, (9, 20)).bfloat16(), torch.randint(-2, 3, (4, 5, 20)).bfloat16()
-    d = torch.empty(9, 5, dtype=torch.bfloat16)
-    deep_gemm.m_grouped_bf16_gemm_nt_contiguous(x, w, d, indices)
-    expected = torch.einsum("mk,mnk->mn", x.float(), w.float()[indices.clamp(0).long()])
-    exact(d[rows], expected[rows])
 
 
 def test_masked():
