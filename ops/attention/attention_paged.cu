@@ -56,13 +56,14 @@ PagedView ViewOfPages(const AttentionPagedArgs& args) {
 // of as few keys as may be: no fewer than 128; in decoding, where lengths may differ much, no more
 // than 4,096.
 int32_t Divide(AnyopCall* call, int64_t split_size, int64_t slots, PagedView* p) {
+  if (split_size > 0) return TakeParts(call, split_size, p);
   constexpr int64_t kMostTurns = 4, kStart = 128;  // keys that a block could read while it starts
   const int64_t places = std::max<int64_t>(p->places, 1);
-  int64_t part = split_size, least = INT64_MAX;
-  for (int64_t turns = 1; split_size == 0 && turns <= kMostTurns; ++turns) {
-    const int64_t blocks = std::max<int64_t>(int64_t{p->tiles} * p->G, 1);
-    const bool decodes = int64_t{p->S} * p->group <= int64_t{kPagedRows} * p->B;
-    const int64_t fewest = decodes ? CeilDiv(places, int64_t{4096}) : 1;
+  const int64_t blocks = std::max<int64_t>(int64_t{p->tiles} * p->G, 1);
+  const bool decodes = int64_t{p->S} * p->group <= int64_t{kPagedRows} * p->B;
+  const int64_t fewest = decodes ? CeilDiv(places, int64_t{4096}) : 1;
+  int64_t part = places, least = INT64_MAX;
+  for (int64_t turns = 1; turns <= kMostTurns; ++turns) {
     const int64_t count = std::max(fewest, turns * slots / blocks);
     const int64_t keys =
         CeilDiv(std::max<int64_t>(CeilDiv(places, count), 128), int64_t{kPagedKeys}) * kPagedKeys;

@@ -391,16 +391,16 @@ int32_t RunLatentOnHopper(PagedView* p, int64_t split_size, AnyopDtype dtype, An
   Limits limits;
   if (const int32_t status = ReadLimits(call, &limits)) return status;
   p->tiles = p->B * static_cast<int>(CeilDiv(int64_t{p->each} * p->H, 64));
-  const int64_t part = LatentPartOf(*p, split_size, limits.multiprocessors);
-  if (const int32_t status = TakeParts(call, part, p)) return status;
   // Pages one behind the other are as one: indices need no division.
   const bool is_one = p->N <= 1 || p->k_steps.batch == p->P * p->k_steps.row;
   if (p->indices && is_one && int64_t{p->N} * p->P <= INT32_MAX)
     p->P *= p->N, p->N = std::min(p->N, 1);
   if (kBytes && (p->N > 1 || p->k_steps.row < 0 || p->k_steps.row > INT32_MAX))
     return call->fail(call, kAnyopDeclined, "it takes pages that lie one behind the other");
-  CUtensorMap map = {};
   const int multiprocessors = limits.multiprocessors;
+  const int64_t part = LatentPartOf(*p, split_size, multiprocessors);
+  if (const int32_t status = TakeParts(call, part, p)) return status;
+  CUtensorMap map = {};
   if constexpr (kBytes) {
     return StartLatent<T, LatentHopper<576>, LatentSource::kBytes>(map, *p, 0, multiprocessors,
                                                                    call);
