@@ -95,3 +95,50 @@ def test_conditions_of_arguments_that_are_no_tensors(register):
         found = anyop.explain("attention", q, q, q, **fails).candidates
         assert {c["name"]: c["why_not"] for c in found}["when"] == why
         anyop.unregister("attention", "when")
+
+
+LATE = """\
+schema = "late::late(Tensor x) -> Tensor"
+brief = "A kernel that takes no call, and one that only a route chooses."
+math = "out = 0"
+source = "the tests"
+
+[arguments]
+x = "any"
+
+[shapes]
+x = "*X"
+out = "*X"
+
+[dtypes]
+x = ["float32"]
+out = "x"
+
+[kernels]
+cpu = { file = "late.cc" }
+cpu_late = { file = "late.cc", priority = -1000 }
+
+[tolerance]
+float32 = 0
+"""
+LATE_KERNEL = """\
+#include "late/ops/late.h"
+
+int32_t late_late_cpu(const LateArgs*, AnyopCall* call) {
+  return call->fail(call, kAnyopDeclined, "it takes nothing");
+}
+int32_t late_late_cpu_late(const LateArgs*, AnyopCall* call) {
+  return call->fail(call, kAnyopDeclined, "nobody asks for it");
+}
+"""
+
+
+def test_who_comes_later_is_no_reason(register, tmp_path, capfd):
+    """Behind what runs instead; it could have run."""
+    (tmp_path / "late.toml").write_text(LATE)
+    (tmp_path / "late.cc").write_text(LATE_KERNEL)
+    anyop.load(anyop.build(tmp_path, out=tmp_path / "liblate.so"))
+    late = anyop.ops.late.late
+    register("late.late", "mine", lambda x: x + 1, priority=-5)
+    assert late(np.zeros(2, np.float32)).tolist() == [1, 1]
+    assert "late: cpu it takes nothing; mine runs instead\n" in capfd.readouterr().err

@@ -154,8 +154,8 @@ class Chooser {
       if (!found) text += (text.empty() ? "" : "; ") + name + " is not there";
     }
     for (const Implementation* i : ListImplementations(&op_)) {
-      if (variant_->named.empty() && i->is_own)
-        text += (text.empty() ? "" : "; ") + i->name + " " + WhyNot(*i);
+      const std::string why = variant_->named.empty() && i->is_own ? WhyNot(*i) : "";
+      if (!why.empty()) text += (text.empty() ? "" : "; ") + i->name + " " + why;
     }
     return text;
   }
