@@ -96,6 +96,11 @@ def largest(subject: Subject, point: Point) -> int:
     )
 
 
+def combinations(point: Point) -> int:
+    """Of all sizes: the most that a reference, which knows no blocks, may go through."""
+    return product(max(1, size) for size in point.sizes.values.values())
+
+
 def is_divided(subject: Subject, param: dict[str, Any]) -> bool:
     """Whether its first dimension is that of the rows: of the groups, or of the first letter where there are none."""
     groups, shape = subject.metadata["symbols"]["groups"], param["shape"]
