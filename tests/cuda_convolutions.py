@@ -107,21 +107,30 @@ def test_gradients_of_every_size_exactly(dtype, ends):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_nan_and_infinities(dtype):
+@pytest.mark.parametrize("C, K", [(1, 8), (8, 12), (64, 64), (256, 68)])
+@pytest.mark.parametrize("R", [1, 3])
+def test_nan_and_infinities(dtype, C, K, R):
     """Relu keeps NaN, and a mask makes 0 of what is not finite, in one graph as well."""
     x = torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0], device=DEVICE)
-    x = x.to(getattr(torch, dtype)).view(4, 1, 1, 1).repeat(1, 8, 8, 8)
-    weight = torch.eye(8, device=DEVICE, dtype=x.dtype).view(8, 1, 1, 8)[:, :, :, :1]
-    x, weight = x[..., :1].contiguous(), torch.ones_like(weight)
-    zero, one = torch.zeros(8, device=DEVICE, dtype=x.dtype), torch.ones_like(weight[:, 0, 0, 0])
+    x = x.to(getattr(torch, dtype)).view(4, 1, 1, 1).repeat(1, 14, 14, C)
+    weight = torch.full((K, R, R, C), 1 / (R * R * C), device=DEVICE, dtype=x.dtype)
+    zero, one = (torch.full((K,), i, device=DEVICE, dtype=x.dtype) for i in (0, 1))
     mask = torch.tensor([False, False, True, True], device=DEVICE).view(4, 1, 1, 1)
-    mask = mask.expand(4, 8, 8, 8).contiguous()
-    rest = torch.zeros(4, 8, 8, 8, device=DEVICE, dtype=x.dtype)
-    for more in ((None, None), (None, zero), (one, zero)):
-        found = anyop.conv_bias_act(x, weight, *more)[:, 0, 0, 0].float()
-        assert found[0].isnan() and found[1:].tolist() == [float("inf"), 0, 1], more
-        found = anyop.conv_bias_act(x, weight, *more, mask, rest, relu=False)[:, 0, 0, 0].float()
-        assert found.tolist() == [0, 0, -float("inf"), 1], more
+    mask = mask.expand(4, 14, 14, K).contiguous()
+    rest = torch.zeros(4, 14, 14, K, device=DEVICE, dtype=x.dtype)
+
+    def check(found, *right):  # a place whose window is whole
+        at = [found[i, 7, 7].float() for i in range(4)]
+        for here, expected in zip(at, right, strict=True):
+            expected = torch.full_like(here, expected)
+            torch.testing.assert_close(here, expected, rtol=0.01, atol=0, equal_nan=True)
+
+    for more in ((None, None), (None, zero), (one, zero), (None, zero, None, rest)):
+        found = anyop.conv_bias_act(x, weight, *more, padding=R // 2)
+        check(found, float("nan"), float("inf"), 0, 1)
+        if len(more) == 2:
+            found = anyop.conv_bias_act(x, weight, *more, mask, rest, padding=R // 2, relu=False)
+            check(found, 0, 0, -float("inf"), 1)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

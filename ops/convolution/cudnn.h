@@ -84,6 +84,7 @@ enum Attribute : int {
   kPackNames = 1000,
   kPackPointers = 1001,
   kPackWorkspace = 1003,
+  kEngineIndex = 1301,
   kEngineNotes = 1303,
 };
 

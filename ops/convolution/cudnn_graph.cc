@@ -171,17 +171,23 @@ class Graph {
   int count_ = 0, done_ = 0;
 };
 
-// Sums are float32 of the numbers as they are, in one order.
+// Fuses bias and relu of windows of one place, and makes 0 of NaN, whatever the graph says: cuDNN
+// 9 in 245 of 381 sizes. Of the other engines none did, in 4,900 cases.
+constexpr int64_t kLosesNan = 39;
+
+// Sums are float32 of the numbers as they are, in one order, and NaN stays.
 bool Computes(const Library& library, Descriptor config, const Convolution& c) {
   constexpr int kMostNotes = 32;
   Maker maker(library);
   Descriptor engine = maker.Make(kEngine);
   int notes[kMostNotes];
-  int64_t count = 0;
+  int64_t count = 0, index = 0;
   if (maker.error() != kOk ||
       library.BackendGetAttribute(config, kConfigEngine, kDescriptorType, 1, &count, &engine) ||
+      library.BackendGetAttribute(engine, kEngineIndex, kInt64Type, 1, &count, &index) ||
       library.BackendGetAttribute(engine, kEngineNotes, kNoteType, kMostNotes, &count, notes))
     return false;
+  if (index == kLosesNan && c.relu) return false;
   const bool exact = c.dtype == kAnyopFloat32 && !c.tf32;
   for (int64_t i = 0; i < count && i < kMostNotes; ++i) {
     const int note = notes[i];

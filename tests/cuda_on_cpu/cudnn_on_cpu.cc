@@ -214,16 +214,36 @@ class Running {
   std::map<int64_t, Numbers> numbers_;
 };
 
-// What each configuration's engine does to numbers, by heuristics; -1 ends.
-std::vector<std::vector<int>> OffersOf(const TheDescriptor& heuristics) {
+// Loses NaN in relu; it must not be chosen there.
+constexpr int64_t kLosesNan = 39;
+
+// What each configuration's engine does to numbers, and its index, by heuristics.
+struct Offer {
+  std::vector<int> notes;
+  int64_t index = 0;
+};
+std::vector<Offer> OffersOf(const TheDescriptor& heuristics) {
 #ifdef WITHOUT_ENGINES
   return {};
 #endif
 #ifdef WITHOUT_FUSION
   if (heuristics.Of(kHeuristicsGraph)->All<Descriptor>(kGraphOperations).size() > 1) return {};
 #endif
-  if (heuristics.One<int>(kHeuristicsMode) == kFallback) return {{}};
-  return {{kTensorCores, kOtherBits}, {kWinograd + 1}, {kNarrowSums}, {kTensorCores}};
+  if (heuristics.One<int>(kHeuristicsMode) == kFallback) return {Offer()};
+  return {{{kTensorCores}, kLosesNan},
+          {{kTensorCores, kOtherBits}},
+          {{kWinograd + 1}},
+          {{kNarrowSums}},
+          {{kTensorCores}}};
+}
+
+bool HasRelu(const TheDescriptor& graph) {
+  const auto operations = graph.All<Descriptor>(kGraphOperations);
+  return std::any_of(operations.begin(), operations.end(), [](Descriptor one) {
+    const auto& operation = *static_cast<const TheDescriptor*>(one);
+    return operation.kind == kPointwiseOperation &&
+           operation.Of(kOperationPointwise)->One<int>(kPointwiseMode) == kRelu;
+  });
 }
 
 TheDescriptor& Of(Descriptor descriptor) { return *static_cast<TheDescriptor*>(descriptor); }
@@ -285,13 +305,20 @@ int cudnnBackendGetAttribute(Descriptor descriptor, int attribute, int, int64_t 
       TheDescriptor& config = Of(static_cast<Descriptor*>(values)[i]);
       config.finished = true;
       config.values[kHeuristicsGraph] = the.values.at(kHeuristicsGraph);
-      const auto* notes = reinterpret_cast<const char*>(offers[i].data());
-      config.values[kEngineNotes].assign(notes, notes + 4 * offers[i].size());
+      const auto* notes = reinterpret_cast<const char*>(offers[i].notes.data());
+      config.values[kEngineNotes].assign(notes, notes + 4 * offers[i].notes.size());
+      const auto* index = reinterpret_cast<const char*>(&offers[i].index);
+      config.values[kEngineIndex].assign(index, index + sizeof offers[i].index);
     }
     return kOk;
   }
   if (attribute == kConfigEngine) {
-    Of(*static_cast<Descriptor*>(values)).values[kEngineNotes] = the.values.at(kEngineNotes);
+    for (const int of_engine : {kEngineNotes, kEngineIndex})
+      Of(*static_cast<Descriptor*>(values)).values[of_engine] = the.values.at(of_engine);
+    return kOk;
+  }
+  if (attribute == kEngineIndex) {
+    *static_cast<int64_t*>(values) = the.One<int64_t>(kEngineIndex);
     return kOk;
   }
   if (attribute == kEngineNotes) {
@@ -312,6 +339,8 @@ int cudnnBackendExecute(Handle, Descriptor plan, Descriptor pack) {
     return kBadParameter;
   for (const int note : notes)
     if (note != kTensorCores) return kNotSupported;  // it must not be chosen
+  if (config.One<int64_t>(kEngineIndex) == kLosesNan && HasRelu(*config.Of(kHeuristicsGraph)))
+    return kNotSupported;
   return Running(*config.Of(kHeuristicsGraph), Of(pack), !notes.empty()).Run();
 }
 }
