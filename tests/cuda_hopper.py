@@ -54,7 +54,7 @@ def test_the_example(product):
     (subject,) = testing.find_subjects(FOLDER)
     (choice,) = testing.dtype_choices(subject.metadata)
     there = replace(subject, function=on_cuda(subject.function))
-    cases = [case for case in testing.standard_cases(subject, choice) if case.point.sizes["K"] > 0]
+    cases = [case for case in testing.standard_cases(subject, choice) if case.point.sizes.values["K"] > 0]
     for case in cases:
         testing.check_case(there, case)
     assert len(cases) > 30
