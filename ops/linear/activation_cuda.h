@@ -33,22 +33,48 @@ inline int32_t ReadGelu(AnyopCall* call, const char* approximate, Activation* to
   });
 }
 
-template <typename W>
-__device__ W Activate(Activation activation, W v) {
+struct ReluForm {
+  template <typename W>
+  __device__ static W Value(W v) {
+    return v > 0 || v != v ? v : W(0);
+  }
+};
+struct SigmoidForm {
+  template <typename W>
+  __device__ static W Value(W v) {
+    return Sigmoid<W>(v).value;
+  }
+};
+struct PlainForm {
+  template <typename W>
+  __device__ static W Value(W v) {
+    return v;
+  }
+};
+
+// f(activate), for many numbers: the code of one activation lies together.
+template <typename F>
+__device__ void WithActivation(Activation activation, const F& f) {
   switch (activation) {
     case Activation::kRelu:
-      return v > 0 || v != v ? v : W(0);
+      return f(ValueOf<ReluForm>());
     case Activation::kSigmoid:
-      return Sigmoid<W>(v).value;
+      return f(ValueOf<SigmoidForm>());
     case Activation::kSilu:
-      return SiluForm::Value(v);
+      return f(ValueOf<SiluForm>());
     case Activation::kGelu:
-      return GeluErfForm::Value(v);
+      return f(ValueOf<GeluErfForm>());
     case Activation::kGeluTanh:
-      return GeluTanhForm::Value(v);
+      return f(ValueOf<GeluTanhForm>());
     default:
-      return v;
+      return f(ValueOf<PlainForm>());
   }
+}
+template <typename W>
+__device__ W Activate(Activation activation, W v) {
+  W value;
+  WithActivation(activation, [&](auto activate) { value = activate(v); });
+  return value;
 }
 
 template <typename W>

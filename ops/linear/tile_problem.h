@@ -241,12 +241,15 @@ class TileWalk {
     const bool by_vector = row_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(p_.out) % 16 == 0;
     for (int row = begin + block; row < end; row += blocks) {
       auto* to = static_cast<uint8_t*>(p_.out) + row * row_bytes;
-      if (by_vector)
+      if (by_vector) {
+#pragma unroll 1
         for (int64_t i = thread; i < row_bytes / 16; i += threads)
           reinterpret_cast<uint4*>(to)[i] = make_uint4(0, 0, 0, 0);
-      else
+      } else {
+#pragma unroll 1
         for (int64_t i = thread; i < row_bytes / 2; i += threads)
           reinterpret_cast<uint16_t*>(to)[i] = 0;
+      }
     }
   }
 

@@ -52,7 +52,7 @@ class ResultWriter {
   // v: as Product's sums of 64 columns. All 128 threads, with the same place.
   __device__ void Write(const float (&v)[32], const ResultPlace& to) {
     if (to.rows_left <= 0 || to.columns_left <= 0) return;
-    if (result_ == kAnyopFloat32) return WriteFloats(v, to);
+    if (kType == Operand::kInt8 && result_ == kAnyopFloat32) return WriteFloats(v, to);
     const uint32_t buffer = buffers_ + buffer_ * 64 * 128, lane = thread_ & 31;
     const uint32_t row = thread_ / 32 * 16 + (lane & 15), half = lane >> 4;
     const bool whole = to.by_tma && to.rows_left >= 64 && to.columns_left >= 64;
@@ -85,9 +85,10 @@ class ResultWriter {
            : kType == Operand::kBFloat16 ? NarrowTwo(__nv_bfloat16(), low, high)
                                          : NarrowTwoAs(result_, low, high);
   }
-  // What is not a whole box of an aligned matrix.
+  // What is not a whole box of an aligned matrix. In loops: what a block runs once, it fetches from
+  // memory, 16 bytes an instruction.
   __device__ void Copy(uint32_t buffer, const ResultPlace& to) const {
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < 4; ++i) {
       const int row = (thread_ >> 3) + 16 * i, piece = thread_ & 7;
       const int left = to.columns_left - 8 * piece;
@@ -352,15 +353,17 @@ __global__ __launch_bounds__(384, 1) void MultiplyTiles(
             writer.Write(v, to);
           }
         }
+        if constexpr (Shape::kGated) {
+          WithActivation(p.activation, [&](auto activate) {
+#pragma unroll
+            for (int i = 0; i < 64; ++i) sums[h][i] = activate(sums[h][i]) * sums[h][64 + i];
+          });
+        }
         to.map = &out_map, to.out = p.out, to.pitch = p.N;
 #pragma unroll
         for (int s = 0; s < Shape::kResultColumns / 64; ++s) {
           float v[32];
-          if constexpr (Shape::kGated) {
-#pragma unroll
-            for (int i = 0; i < 32; ++i)
-              v[i] = Activate(p.activation, sums[h][32 * s + i]) * sums[h][64 + 32 * s + i];
-          } else if (!Shape::kHasEnds || has_no_ends) {
+          if (!Shape::kHasEnds || has_no_ends) {
 #pragma unroll
             for (int i = 0; i < 32; ++i) v[i] = static_cast<float>(sums[h][32 * s + i]);
           } else {
