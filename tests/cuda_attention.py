@@ -308,6 +308,25 @@ def test_pages(features, cached):
             assert_near(lse, exact_lse, what)
 
 
+def test_a_cache_of_more_than_two_to_the_31_elements():
+    """Pages at its end have the bits that they have in a cache of their own; append_kv writes there."""
+    P, G, D = 64, 8, 128
+    pages = (1 << 31) // (P * G * D) + 9
+    caches = [torch.zeros(pages, P, G, D, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
+    new = [normal(3 * P, G, D, seed=seed) for seed in range(2)]
+    slots = torch.arange((pages - 3) * P, pages * P, device="cuda", dtype=torch.int64)
+    anyop.append_kv(*caches, *new, slots)
+    small = [x.view(3, P, G, D) for x in new]
+    assert all(torch.equal(cache[-3:], own) for cache, own in zip(caches, small))
+    table = torch.tensor([[2, 0, 1]], device="cuda", dtype=torch.int32)
+    lengths = torch.tensor([150], device="cuda", dtype=torch.int32)
+    for tokens in (1, 130):
+        q = normal(tokens, 32, D, seed=2)
+        found = anyop.attention_paged(q, *caches, table + (pages - 3), lengths)
+        right = anyop.attention_paged(q, *small, table, lengths)
+        assert all(torch.equal(a, b) for a, b in zip(found, right)), tokens
+
+
 def test_a_sequence_has_the_bits_it_has_alone():
     """With split_size, among sequences that decode and that prefill."""
     lengths, S = [700, 33, 2300, 1, 1500], [1, 16, 300, 1, 4]
