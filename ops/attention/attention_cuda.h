@@ -35,6 +35,11 @@ struct AttentionView {
   bool q_aligned, k_aligned, v_aligned, out_aligned;  // rows of 16 bytes
   const int32_t *cu_q, *cu_k;  // of packed sequences, else nullptr: where each begins
   int sequences;
+  // Of sequences in pages, else nullptr: k and v are (pages, groups, places, features), a row of
+  // the table lists a sequence's pages, T is what they hold at most.
+  const int32_t *table, *lengths;
+  int pages, places, columns, box;  // columns: of the table; box: places that come at once
+  int column_step, place_step;      // columns of a tile of keys, and places besides
 
   __device__ int First(int s) const { return Within(s + offset - left); }
   __device__ int End(int s) const { return Within(s + offset + right + 1); }
@@ -144,10 +149,11 @@ __device__ bool AreInOrder(const int32_t* places, int sequences, int tokens) {
 // The sequence in which a tile lies, and the tile's number in it. Places are in order.
 struct SequencePlace {
   int first, end, key, keys, tile;
+  int number;  // -1: of none
   __device__ bool HasQueries(int rows) const { return first + int64_t{tile} * rows < end; }
 };
 // starts: where the sequences that are divided into tiles begin; others: the keys of queries, or
-// the queries of keys; tokens: of all of them that are divided.
+// the queries of keys, or nullptr; tokens: of all of them that are divided.
 __device__ inline SequencePlace FindSequence(const int32_t* starts, const int32_t* others,
                                              int sequences, int tokens, int tile, int rows) {
   int low = 0, high = sequences + 2;  // the tile lies in sequences low to high - 1
@@ -160,10 +166,14 @@ __device__ inline SequencePlace FindSequence(const int32_t* starts, const int32_
     }
   }
   const int first = StartOf(starts, sequences, tokens, low);
-  const bool has_others = low > 0 && low <= sequences;
+  const bool is_one = low > 0 && low <= sequences, has_others = others && is_one;
   const int other = has_others ? others[low - 1] : 0;
-  return {first, StartOf(starts, sequences, tokens, low + 1), other,
-          has_others ? others[low] - other : 0, tile - first / rows - low};
+  return {first,
+          StartOf(starts, sequences, tokens, low + 1),
+          other,
+          has_others ? others[low] - other : 0,
+          tile - first / rows - low,
+          is_one ? low - 1 : -1};
 }
 __device__ inline SequencePlace FindSequence(const AttentionView& p, int tile, int rows) {
   return FindSequence(p.cu_q, p.cu_k, p.sequences, p.S, tile, rows);

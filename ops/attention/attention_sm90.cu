@@ -4,7 +4,7 @@
 #include "anyop/ops/attention_varlen.h"
 #include "anyop/ops/attention_varlen_with_lse.h"
 #include "anyop/ops/attention_with_lse.h"
-#include "attention_sm90.h"
+#include "attention_sm90_pages.h"
 
 namespace anyop::cuda {
 namespace {
@@ -51,9 +51,27 @@ int32_t AttendPacked(const Args& args, const AnyopTensor* lse, AnyopCall* call) 
   return Attend(all.problem(), [&](int rows) { return PackedView(args, lse, rows); }, call);
 }
 
+int32_t AttendToPages(const AttentionPagedArgs& args, AnyopCall* call) {
+  if (const int32_t status = CheckSoftcap(call, args.softcap)) return status;
+  if (const int32_t status = CheckQueries(call, args)) return status;
+  if (args.H == 0 || args.S == 0) return kAnyopOk;
+  if (CountPlaces(args) > AttentionView::kMost || args.S > AttentionView::kMost)
+    return call->fail(call, kAnyopDeclined, "takes up to 2^28 queries, and keys of a sequence");
+  Limits limits;
+  if (const int32_t status = ReadLimits(call, &limits)) return status;
+  if (AnyopChoice(call) != 1 && !HasEnoughQueries(args, limits.multiprocessors))
+    return call->fail(call, kAnyopDeclined, "takes calls of more queries of a sequence");
+  const ProblemOfPages pages(args);
+  return Attend(pages.problem(), [&](int rows) { return pages.View(rows); }, call);
+}
+
 }  // namespace
 }  // namespace anyop::cuda
 
+extern "C" int32_t anyop_attention_paged_cuda_sm90(const AttentionPagedArgs* args,
+                                                   AnyopCall* call) {
+  return anyop::cuda::AttendToPages(*args, call);
+}
 extern "C" int32_t anyop_attention_cuda_sm90(const AttentionArgs* args, AnyopCall* call) {
   return anyop::cuda::AttendDense(*args, nullptr, call);
 }

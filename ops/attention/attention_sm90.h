@@ -10,16 +10,11 @@
 // depend on its own keys alone.
 #pragma once
 
+#include "attention_sm90_load.h"
 #include "attention_sm90_rows.h"
 
 namespace anyop::cuda {
 namespace {
-
-template <int kQueries, int kStages>
-struct HopperBarriers {
-  uint64_t q_full[kQueries], q_empty[kQueries];
-  uint64_t k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
-};
 
 template <typename T, int kD, int kE, bool kCapped>
 __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void AttendOnHopper(
@@ -29,7 +24,7 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
   using Tile = HopperTile<kD, kE, kCapped>;
   constexpr int kGroups = Tile::kGroups;
   extern __shared__ __align__(1024) uint8_t shared[];
-  __shared__ HopperBarriers<Tile::kQueries, Tile::kStages> barriers;
+  __shared__ BarriersOf<Tile> barriers;
   __shared__ HopperItem told[Tile::kQueries + 1];
   __shared__ bool is_bad, is_empty[Tile::kRows];  // is_bad: CleanTile took something away
   const uint32_t queries = SharedAddress(shared);
@@ -41,7 +36,7 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
   const uint32_t k_empty = SharedAddress(barriers.k_empty);
   const uint32_t v_empty = SharedAddress(barriers.v_empty);
   if (p.cu_q && (!AreInOrder<Tile::kThreads>(p.cu_q, p.sequences, p.S) ||
-                 !AreInOrder<Tile::kThreads>(p.cu_k, p.sequences, p.T))) {
+                 (p.cu_k && !AreInOrder<Tile::kThreads>(p.cu_k, p.sequences, p.T)))) {
     for (int64_t item = blockIdx.x; item < p.items; item += gridDim.x)
       FillWithNan<T, Tile::kThreads>(p, HopperPlace(p, static_cast<int>(item), ahead), Tile::kRows);
     return;
@@ -58,59 +53,23 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
     PrefetchMap(&q_map), PrefetchMap(&k_map), PrefetchMap(&v_map);
   }
   __syncthreads();
-  const int items = static_cast<int>(p.items), group = static_cast<int>(threadIdx.x) / 128 - 1;
-  RingPlace<Tile::kStages> at;  // of keys and values of one tile
-  RingPlace<Tile::kQueries> q_at;
-  RingPlace<Tile::kQueries + 1> told_at;  // so that what was told stays until the tile is written
+  const int group = static_cast<int>(threadIdx.x) / 128 - 1;
   if (group < 0) {
     GiveRegisters<Tile::kLoading>();
-    if (threadIdx.x > 0) return;
-    for (int round = 0;; ++round) {
-      const int number = ItemOfRound(round, items);
-      HopperItem item;
-      item.h = -1, item.count = 0;
-      if (number == -2 || (number >= 0 && !FindItem<Tile>(p, number, ahead, &item))) continue;
-      const uint32_t q = queries + q_at.stage * Tile::kQueryBytes,
-                     q_barrier = q_full + 8 * q_at.stage;
-      const auto load_keys = [&](int j) {
-        const uint32_t k = keys + at.stage * Tile::kKeyBytes, barrier = k_full + 8 * at.stage;
-        WaitAt(k_empty + 8 * at.stage, at.parity ^ 1);
-        ArriveForBytes(barrier, Tile::kKeyBytes);
-#pragma unroll
-        for (int i = 0; i < kD / 64; ++i)
-          LoadBox(k + i * Tile::kKeyPanel, &k_map, barrier, 64 * i, item.k + j * Tile::kKeys,
-                  item.g, item.b);
-      };
-      int j = item.first + item.count - 1;
-      if (item.count > 0) load_keys(j);
-      WaitAt(q_empty + 8 * q_at.stage, q_at.parity ^ 1);
-      told[told_at.stage] = item;
-      if (number < 0) {
-        Arrive(q_barrier);
-        break;
-      }
-      ArriveForBytes(q_barrier, Tile::kQueryBytes);
-#pragma unroll
-      for (int i = 0; i < kD / 64; ++i)
-        LoadBox(q + i * Tile::kQueryPanel, &q_map, q_barrier, 64 * i, item.q, item.h, item.b);
-      q_at.Next(), told_at.Next();
-      for (; j >= item.first; at.Next()) {
-        const uint32_t v = values + at.stage * Tile::kValueBytes, barrier = v_full + 8 * at.stage;
-        WaitAt(v_empty + 8 * at.stage, at.parity ^ 1);
-        ArriveForBytes(barrier, Tile::kValueBytes);
-#pragma unroll
-        for (int i = 0; i < kE / 64; ++i)
-          LoadBox(v + i * Tile::kKeyPanel, &v_map, barrier, 64 * i, item.k + j * Tile::kKeys,
-                  item.g, item.b);
-        if (--j < item.first) continue;
-        RingPlace<Tile::kStages> here = at;
-        at.Next();
-        load_keys(j);
-        at = here;
-      }
+    const HopperMaps maps = {&q_map, &k_map, &v_map};
+    const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+    if (!p.table) {
+      if (threadIdx.x == 0) LoadRows<Tile>(p, maps, queries, barriers, told, ahead);
+    } else if (warp == 0) {
+      LoadPages<Tile, false>(p, maps, queries, barriers, told, ahead);
+    } else if (warp == 1) {
+      LoadPages<Tile, true>(p, maps, queries, barriers, told, ahead);
     }
   } else {
     TakeRegisters<Tile::kMultiplying>();
+    RingPlace<Tile::kStages> at;
+    RingPlace<Tile::kQueries> q_at;
+    RingPlace<Tile::kQueries + 1> told_at;
     const int thread = threadIdx.x % 128, lane = thread % 32;
     const int row = 64 * group + thread / 32 * 16 + lane / 4;
     const int mine = 1 + group, next = 1 + (group + 1) % kGroups, alone = 1 + kGroups + group;
@@ -207,7 +166,9 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
         float total = rows.sum[half];
         total += __shfl_xor_sync(~0u, total, 1);
         total += __shfl_xor_sync(~0u, total, 2);
-        const RowEnd<float> done = EndRow(p, item.h, rows.max[half] * scale, total);
+        const float wrong = item.is_wrong ? NAN : 0;
+        total += wrong;
+        const RowEnd<float> done = EndRow(p, item.h, rows.max[half] * scale + wrong, total);
         const bool is_there = item.top + row + 8 * half < item.S;
         const int to = item.q + row + 8 * half;
         if (lane % 4 == 0) is_empty[row + 8 * half] = total == 0;
@@ -252,22 +213,25 @@ int32_t RunOnHopper(const AttentionProblem& problem, const AttentionView& view, 
   using Tile = HopperTile<kD, kE, kCapped>;
   constexpr auto kernel = AttendOnHopper<T, kD, kE, kCapped>;
   CUtensorMap q, k, v;
-  if (view.items > INT32_MAX / 2 || !EncodeHeads(&q, *problem.q, Tile::kRows) ||
-      !EncodeHeads(&k, *problem.k, Tile::kKeys) || !EncodeHeads(&v, *problem.v, Tile::kKeys))
+  AttentionView p = view;
+  p.box = view.table ? std::min(view.box, Tile::kKeys) : Tile::kKeys;
+  if (view.table) p.column_step = Tile::kKeys / p.places, p.place_step = Tile::kKeys % p.places;
+  if (p.items > INT32_MAX / 2 || !EncodeHeads(&q, *problem.q, Tile::kRows) ||
+      !EncodeHeads(&k, *problem.k, p.box) || !EncodeHeads(&v, *problem.v, p.box))
     return DeclineHopper(call);
   if (const int32_t status = AllowShared<kernel>(call, Tile::kSharedBytes)) return status;
   Limits limits;
   if (const int32_t status = ReadLimits(call, &limits)) return status;
   // Tiles differ under a causal bound: the longest of as many heads as the second cache holds the
   // keys and values of (32 MiB) come first. Packed sequences come tile by tile of all heads.
-  const bool differ = view.cu_q || view.right < view.T;
-  const int64_t bytes = int64_t{2} * view.T * (view.D + view.E);
-  const int64_t heads = view.cu_q ? view.H : std::max<int64_t>(1, (32 << 20) / bytes) * view.group;
-  const int ahead = differ ? static_cast<int>(std::min(heads, view.items / view.tiles)) : 0;
-  const int64_t blocks = std::min<int64_t>(view.items, limits.multiprocessors);
+  const bool differ = p.cu_q || p.right < p.T;
+  const int64_t bytes = int64_t{2} * p.T * (p.D + p.E);
+  const int64_t heads = p.cu_q ? p.H : std::max<int64_t>(1, (32 << 20) / bytes) * p.group;
+  const int ahead = differ ? static_cast<int>(std::min(heads, p.items / p.tiles)) : 0;
+  const int64_t blocks = std::min<int64_t>(p.items, limits.multiprocessors);
   const Launch launch = {dim3(static_cast<unsigned>(blocks)), dim3(Tile::kThreads),
                          Tile::kSharedBytes};
-  return launch.Run(call, kernel, q, k, v, view, FactorsOf(view), ahead);
+  return launch.Run(call, kernel, q, k, v, p, FactorsOf(p), ahead);
 }
 
 }  // namespace

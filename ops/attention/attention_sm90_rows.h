@@ -168,11 +168,18 @@ template <typename T>
 __device__ void AddBadValuesOf(const AttentionView& p, const HopperItem& item, int row, int rows,
                                int thread, const bool* is_empty) {
   const T* v = static_cast<const T*>(p.v) + p.v_steps.At(item.b, item.g, item.k);
+  const auto row_of = [&](int t) {
+    if (!p.table) return v + t * p.v_steps.row;
+    const int page = PageOf(p, item.sequence, t);
+    if (!IsPage(p, page)) return static_cast<const T*>(nullptr);
+    return static_cast<const T*>(p.v) + p.v_steps.At(page, item.g, t % p.places);
+  };
   for (int at = thread; at < rows * p.E; at += 128) {
     const int s = row + at / p.E, e = at % p.E;
     float bad = 0;
     for (int t = item.First(item.top + s); !is_empty[s] && t < item.End(item.top + s); ++t) {
-      const float value = Widen(v[t * p.v_steps.row + e]);
+      const T* from = row_of(t);
+      const float value = from ? Widen(from[e]) : 0;
       if (!isfinite(value)) bad += value;
     }
     T* to = static_cast<T*>(p.out) + p.out_steps.At(item.b, item.h, item.q + s) + e;

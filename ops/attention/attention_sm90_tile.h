@@ -31,6 +31,14 @@ struct HopperTile {
   static constexpr uint32_t kSharedBytes = kQueries * kQueryBytes + kStages * kStageBytes;
 };
 
+// What the table says of key t, and whether there is such a page.
+__device__ inline int PageOf(const AttentionView& p, int sequence, int t) {
+  return p.table[int64_t{sequence} * p.columns + t / p.places];
+}
+__device__ inline bool IsPage(const AttentionView& p, int page) {
+  return static_cast<unsigned>(page) < static_cast<unsigned>(p.pages);
+}
+
 // A tile of queries of a head, told by the thread that loads; h < 0: there are no more.
 struct HopperItem {
   int h, b, g;
@@ -39,6 +47,8 @@ struct HopperItem {
   int S, T, offset;
   int first, count;  // of the tiles of keys that a query sees
   int left, right;
+  int sequence;   // of those in pages
+  bool is_wrong;  // its length, or a page that a query of the tile sees
 
   __device__ int First(int s) const { return Within(s + offset - left); }
   __device__ int End(int s) const { return Within(s + offset + right + 1); }
@@ -67,14 +77,20 @@ __device__ inline Place HopperPlace(const AttentionView& p, int item, int ahead)
 template <typename Tile>
 __device__ bool FindItem(const AttentionView& p, int number, int ahead, HopperItem* item) {
   const Place place = HopperPlace(p, number, ahead);
-  SequencePlace at = {0, p.S, 0, p.T, place.tile};
+  SequencePlace at = {0, p.S, 0, p.T, place.tile, static_cast<int>(place.b)};
   if (p.cu_q) at = FindSequence(p, place.tile, Tile::kRows);
   if (!at.HasQueries(Tile::kRows)) return false;
+  item->sequence = at.number, item->is_wrong = false;
+  if (p.table) {
+    at.keys = at.number < 0 ? 0 : p.lengths[at.number];
+    item->is_wrong = at.keys < 0 || at.keys > p.T;
+    if (item->is_wrong) at.keys = 0;
+  }
   item->h = place.h, item->b = static_cast<int>(place.b), item->g = place.h / p.group;
   item->top = at.tile * Tile::kRows;
   item->q = at.first + item->top, item->k = at.key;
   item->S = at.end - at.first, item->T = at.keys;
-  item->offset = p.cu_q ? item->T - item->S : p.offset;
+  item->offset = p.cu_q || p.table ? item->T - item->S : p.offset;
   item->left = p.left, item->right = p.right;
   const int first = item->First(item->top) / Tile::kKeys, end = item->End(item->Last(Tile::kRows));
   item->first = first;
