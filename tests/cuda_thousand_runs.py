@@ -50,6 +50,7 @@ def calls() -> dict[str, tuple[tuple, dict[str, Any]]]:
             (grad[0].transpose(0, 1), tq, tk, tv, *found, ends, ends), causal,
         ),
         "attention_paged": ((normal(6, H, D), *caches, pages, lengths), {}),
+        "attention_paged cuda_sm90": ((normal(6 * 300, H, D), *caches, pages, lengths), {}),
         "mla_decode": ((normal(6, 2, H, 576), latent, pages, lengths), {}),
         "mla_sparse": ((normal(64, 64, 576), latent, chosen), {}),
         "mla_sparse_fp8": ((normal(64, 64, 576), bytes_of, chosen), {}),
@@ -88,7 +89,7 @@ def results(found: Any) -> list[torch.Tensor]:
 @pytest.mark.parametrize(("name", "backend"), KERNELS)
 def test_a_thousand_runs(name, backend, given, monkeypatch):
     monkeypatch.setenv("ANYOP_FALLBACK", "error")
-    positional, named = given[name]
+    positional, named = given.get(f"{name} {backend}") or given[name]
     streams = [torch.cuda.Stream(), torch.cuda.Stream()]
     wrong = torch.zeros(2, dtype=torch.int64, device="cuda")
     with forced(backend):
