@@ -29,6 +29,7 @@ from harness import environment, write
 try:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.attention.bias import causal_lower_right
 except ImportError:
     torch = None
 
@@ -307,8 +308,66 @@ def paged(anyop: Any) -> Iterator[Case]:
         )  # fmt: skip
 
 
+# B, S queries of each sequence, T keys, the last queries' own among them; pages of P.
+PREFILLED = [
+    (1, 8192, 8192, 16), (1, 8192, 8192, 64), (1, 2048, 32768, 16), (1, 2048, 32768, 64),
+    (8, 1024, 8192, 16), (8, 1024, 8192, 64), (8, 256, 8192, 16), (8, 64, 8192, 16),
+]  # fmt: skip
+
+
+def prefill(anyop: Any) -> Iterator[Case]:
+    """Prompts and chunks behind what is in the cache; ours and torch's on the same keys as rows beside them."""
+    H, G, D = 32, 8, 128
+    flashinfer = imported("flashinfer")
+    for B, S, T, P in PREFILLED:
+        pages = torch.randperm(B * T // P, device="cuda").int()
+        table, lengths = pages.reshape(B, -1), torch.full((B,), T, device="cuda").int()
+        caches = [normal(len(pages), P, G, D + i)[..., :D].contiguous() for i in (0, 8)]
+        q = normal(B * S, H, D)
+        heads = [q.reshape(B, S, H, D).transpose(1, 2)]
+        heads += [x[table.long()].reshape(B, T, G, D).transpose(1, 2) for x in caches]
+        bound = {"causal": True, "offset": T - S}
+        peers: dict[str, Callable] = {"anyop dense": partial(anyop.attention, *heads, **bound)}
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        bias = causal_lower_right(S, T)
+        peers["torch flash"] = by_torch(
+            SDPBackend.FLASH_ATTENTION, partial(sdpa, *heads, attn_mask=bias, enable_gqa=True)
+        )
+        if S == T:  # cuDNN's bound in torch is from the top left
+            peers["torch cudnn"] = by_torch(
+                SDPBackend.CUDNN_ATTENTION, partial(sdpa, *heads, is_causal=True, enable_gqa=True)
+            )
+        if flashinfer:
+            wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(
+                torch.empty(256 << 20, dtype=torch.uint8, device="cuda"), "NHD"
+            )
+            starts, counts = (
+                torch.arange(B + 1, device="cuda").int() * step for step in (S, T // P)
+            )
+            last = torch.full((B,), P, device="cuda").int()
+            wrapper.plan(
+                starts, counts, pages, last, H, G, D, P, causal=True, q_data_type=torch.bfloat16
+            )
+            peers["flashinfer"] = partial(wrapper.run, q, tuple(caches))
+        yield Case(
+            "attention_paged", f"B{B} S{S} T{T} {H}/{G}x{D} pages of {P}",
+            call=partial(anyop.attention_paged, q, *caches, table, lengths), peers=peers,
+            exact=partial(attend_exactly, q[-S:], *(x[-1].transpose(0, 1) for x in heads[1:]), True, -1),
+            part=partial(last_of_prefill, S=S, H=H), flops=4.0 * B * H * D * S * (T - S + S / 2),
+        )  # fmt: skip
+
+
+def last_of_prefill(out: Any, S: int, H: int) -> Any:
+    """Of (tokens, H, D), or of dense (B, H, S, D)."""
+    out = out[0] if isinstance(out, tuple) else out
+    if out.dim() == 4:
+        return last_of_dense(out, H)
+    return out[-CHECKED:, [0, H - 1]].transpose(0, 1)
+
+
 FAMILIES = {
     "dense": dense, "varlen": varlen, "backward": backward, "merge": merge, "append": append, "paged": paged,
+    "prefill": prefill,
 }  # fmt: skip
 
 
