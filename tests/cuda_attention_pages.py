@@ -120,6 +120,18 @@ def test_pages_have_the_bits_of_rows(features):
             assert torch.equal(lse[mine].t(), rows[1][0]), (P, b)
 
 
+def test_many_sequences():
+    """More than a warp has lanes, most of them short or empty: each as in float64."""
+    draw = random.Random("many")
+    lengths = [draw.choice([0, 1, 15, 16, 40, 200]) for _ in range(150)]
+    S = [draw.choice([0, 0, 1, 2, 7, 130]) for _ in lengths]
+    given = served(lengths, S, 4, 2, 64, 64, 8, torch.bfloat16, torch.bfloat16)
+    exact, exact_lse = paged_exactly(*given, S, causal=True)
+    out, lse = on_hopper(*given, packed(S)[0])
+    assert_near(out, exact, "results")
+    assert_near(lse, exact_lse, "logarithms")
+
+
 def test_queries_of_no_sequence():
     given = served([700, 300], [40, 160], 8, 2, 128, 128, 16, torch.bfloat16, torch.bfloat16)
     cu = torch.tensor([10, 40, 180], device="cuda").int()

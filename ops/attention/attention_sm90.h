@@ -38,7 +38,8 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
   if (p.cu_q && (!AreInOrder<Tile::kThreads>(p.cu_q, p.sequences, p.S) ||
                  (p.cu_k && !AreInOrder<Tile::kThreads>(p.cu_k, p.sequences, p.T)))) {
     for (int64_t item = blockIdx.x; item < p.items; item += gridDim.x)
-      FillWithNan<T, Tile::kThreads>(p, HopperPlace(p, static_cast<int>(item), ahead), Tile::kRows);
+      FillWithNan<T, Tile::kThreads>(p, HopperPlace(p, p.tiles, static_cast<int>(item), ahead),
+                                     Tile::kRows);
     return;
   }
   if (threadIdx.x == 0) {

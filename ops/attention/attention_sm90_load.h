@@ -80,13 +80,15 @@ __device__ void LoadQueries(const CUtensorMap* map, uint32_t to, uint32_t barrie
 }
 
 // The next item of this block, one with h < 0 behind the last.
-template <typename Tile>
-__device__ HopperItem NextItem(const AttentionView& p, int ahead, int* round) {
+template <typename Tile, bool kPaged>
+__device__ HopperItem NextItem(const AttentionView& p, int tiles, int ahead, int* round) {
+  const int items = static_cast<int>(p.items) / p.tiles * tiles;
   HopperItem item = {};
   item.h = -1;
   for (;;) {
-    const int number = ItemOfRound((*round)++, static_cast<int>(p.items));
-    if (number == -1 || (number >= 0 && FindItem<Tile>(p, number, ahead, &item))) return item;
+    const int number = ItemOfRound((*round)++, items);
+    if (number == -1 || (number >= 0 && FindItem<Tile, kPaged>(p, tiles, number, ahead, &item)))
+      return item;
   }
 }
 
@@ -105,7 +107,7 @@ __device__ void LoadRows(const AttentionView& p, const HopperMaps& maps, uint32_
   RingPlace<Tile::kQueries> q_at;
   RingPlace<Tile::kQueries + 1> told_at;  // so that what was told stays until the tile is written
   for (int round = 0;;) {
-    const HopperItem item = NextItem<Tile>(p, ahead, &round);
+    const HopperItem item = NextItem<Tile, false>(p, p.tiles, ahead, &round);
     const auto load_keys = [&](int j) {
       const uint32_t barrier = k_full + 8 * at.stage;
       WaitAt(k_empty + 8 * at.stage, at.parity ^ 1);
@@ -152,12 +154,12 @@ __device__ void LoadPages(const AttentionView& p, const HopperMaps& maps, uint32
   const uint32_t empty = SharedAddress(kValues ? barriers.v_empty : barriers.k_empty);
   const uint32_t q_full = SharedAddress(barriers.q_full);
   const uint32_t q_empty = SharedAddress(barriers.q_empty);
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % 32, tiles = p.cu_q ? CountTiles(p, Tile::kRows) : p.tiles;
   RingPlace<Tile::kStages> at;
   RingPlace<Tile::kQueries> q_at;
   RingPlace<Tile::kQueries + 1> told_at;
   for (int round = 0;;) {
-    HopperItem item = NextItem<Tile>(p, ahead, &round);
+    HopperItem item = NextItem<Tile, true>(p, tiles, ahead, &round);
     LaneBox<Tile> box(p, item, lane);
     bool is_right = true;
     const auto load = [&] {

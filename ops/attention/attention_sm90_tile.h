@@ -58,30 +58,67 @@ struct HopperItem {
   __device__ int Within(int t) const { return t < 0 ? 0 : t > T ? T : t; }
 };
 
-// The order of tiles. ahead > 0: of so many heads, whose keys and values the second cache holds,
-// those of the last queries, which see most keys, come first; 0: head by head.
-__device__ inline Place HopperPlace(const AttentionView& p, int item, int ahead) {
-  int head = item / p.tiles, tile = item - head * p.tiles;
+// The order of tiles, `tiles` of a head. ahead > 0: of so many heads, whose keys and values the
+// second cache holds, those of the last queries, which see most keys, come first; 0: head by head.
+__device__ inline Place HopperPlace(const AttentionView& p, int tiles, int item, int ahead) {
+  int head = item / tiles, tile = item - head * tiles;
   if (ahead > 0) {
-    const int heads = static_cast<int>(p.items / p.tiles), section = item / (ahead * p.tiles);
-    const int in_section = item - section * ahead * p.tiles;
+    const int heads = static_cast<int>(p.items / p.tiles), section = item / (ahead * tiles);
+    const int in_section = item - section * ahead * tiles;
     const int count = heads - section * ahead < ahead ? heads - section * ahead : ahead;
-    tile = p.tiles - 1 - in_section / count;
+    tile = tiles - 1 - in_section / count;
     head = section * ahead + in_section % count;
   }
   const int b = head / p.H;
   return {tile, head - b * p.H, b};
 }
 
-// False where there are no queries.
-template <typename Tile>
-__device__ bool FindItem(const AttentionView& p, int number, int ahead, HopperItem* item) {
-  const Place place = HopperPlace(p, number, ahead);
+// Tiles of sequence i of those that StartOf knows.
+__device__ inline int TilesOf(const AttentionView& p, int i, int rows) {
+  if (i > p.sequences + 1) return 0;
+  const int count = StartOf(p.cu_q, p.sequences, p.S, i + 1) - StartOf(p.cu_q, p.sequences, p.S, i);
+  return (count + rows - 1) / rows;
+}
+// By a warp: tiles that have queries, and which is tile number `tile` of them. So blocks have as
+// many each, where FindSequence's are partly empty.
+__device__ inline int CountTiles(const AttentionView& p, int rows) {
+  int count = 0;
+  for (int i = threadIdx.x % 32; i <= p.sequences + 1; i += 32) count += TilesOf(p, i, rows);
+  return __reduce_add_sync(~0u, count);
+}
+__device__ inline SequencePlace FindTile(const AttentionView& p, int tile, int rows) {
+  const int lane = threadIdx.x % 32;
+  int base = 0, count, end;
+  unsigned reached;
+  for (;; base += 32) {
+    end = count = TilesOf(p, base + lane, rows);
+#pragma unroll
+    for (int by = 1; by < 32; by *= 2) {
+      const int before = __shfl_up_sync(~0u, end, by);
+      if (lane >= by) end += before;
+    }
+    reached = __ballot_sync(~0u, end > tile);
+    if (reached || base > p.sequences) break;
+    tile -= __shfl_sync(~0u, end, 31);
+  }
+  const int which = __ffs(static_cast<int>(reached)) - 1, i = base + which;
+  tile -= __shfl_sync(~0u, end - count, which);
+  return {
+      StartOf(p.cu_q, p.sequences, p.S, i),  StartOf(p.cu_q, p.sequences, p.S, i + 1), 0, 0, tile,
+      i > 0 && i <= p.sequences ? i - 1 : -1};
+}
+
+// False where there are no queries. kPaged: of `tiles` that CountTiles has counted.
+template <typename Tile, bool kPaged>
+__device__ bool FindItem(const AttentionView& p, int tiles, int number, int ahead,
+                         HopperItem* item) {
+  const Place place = HopperPlace(p, tiles, number, ahead);
   SequencePlace at = {0, p.S, 0, p.T, place.tile, static_cast<int>(place.b)};
-  if (p.cu_q) at = FindSequence(p, place.tile, Tile::kRows);
+  if (p.cu_q)
+    at = kPaged ? FindTile(p, place.tile, Tile::kRows) : FindSequence(p, place.tile, Tile::kRows);
   if (!at.HasQueries(Tile::kRows)) return false;
   item->sequence = at.number, item->is_wrong = false;
-  if (p.table) {
+  if (kPaged) {
     at.keys = at.number < 0 ? 0 : p.lengths[at.number];
     item->is_wrong = at.keys < 0 || at.keys > p.T;
     if (item->is_wrong) at.keys = 0;
@@ -90,7 +127,7 @@ __device__ bool FindItem(const AttentionView& p, int number, int ahead, HopperIt
   item->top = at.tile * Tile::kRows;
   item->q = at.first + item->top, item->k = at.key;
   item->S = at.end - at.first, item->T = at.keys;
-  item->offset = p.cu_q || p.table ? item->T - item->S : p.offset;
+  item->offset = p.cu_q || kPaged ? item->T - item->S : p.offset;
   item->left = p.left, item->right = p.right;
   const int first = item->First(item->top) / Tile::kKeys, end = item->End(item->Last(Tile::kRows));
   item->first = first;
