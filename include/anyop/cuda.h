@@ -4,21 +4,11 @@
 #ifndef ANYOP_CUDA_H_
 #define ANYOP_CUDA_H_
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <type_traits>
 
+#include "anyop/cuda_float16.h"
 #include "anyop/cuda_launch.h"
 #include "anyop/kernel.h"
-
-// Whether the compiler is one for NVIDIA's GPUs, which takes their instructions in asm. Each asm
-// has plain C++ beside it, for other vendors' compilers and for tests without a GPU.
-#if defined(__NVCC__) || (defined(__clang__) && defined(__CUDA__))
-#define ANYOP_PTX 1
-#else
-#define ANYOP_PTX 0
-#endif
 
 namespace anyop::cuda {
 
@@ -93,21 +83,13 @@ bool IsAligned(const T* pointer, uintptr_t bytes) {
 
 __device__ inline float Widen(float v) { return v; }
 __device__ inline double Widen(double v) { return v; }
-__device__ inline float Widen(__half v) { return __half2float(v); }
-__device__ inline float Widen(__nv_bfloat16 v) { return __bfloat162float(v); }
 
-// The two elements of a word, and back.
+// The two elements of a word; of float16, and back: cuda_float16.h.
 __device__ inline float WidenLow(__nv_bfloat16, unsigned word) {
   return __uint_as_float(word << 16);
 }
 __device__ inline float WidenHigh(__nv_bfloat16, unsigned word) {
   return __uint_as_float(word & 0xffff0000u);
-}
-__device__ inline float WidenLow(__half, unsigned word) {
-  return __low2float(reinterpret_cast<const __half2&>(word));
-}
-__device__ inline float WidenHigh(__half, unsigned word) {
-  return __high2float(reinterpret_cast<const __half2&>(word));
 }
 // The same by other instructions, so that the compiler does not see it.
 template <int kSelector>
@@ -151,14 +133,6 @@ __device__ inline float WidenLowAgain(__half zero, unsigned word) {
 }
 __device__ inline float WidenHighAgain(__half zero, unsigned word) {
   return WidenLow(zero, Permute<0x1032>(word));
-}
-__device__ inline unsigned NarrowTwo(__nv_bfloat16, float low, float high) {
-  const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const unsigned&>(two);
-}
-__device__ inline unsigned NarrowTwo(__half, float low, float high) {
-  const __half2 two = __floats2half2_rn(low, high);
-  return reinterpret_cast<const unsigned&>(two);
 }
 
 // The greater of two elements each; of a number and NaN the number.
@@ -252,11 +226,11 @@ __device__ T Narrow(Wide<T> v) {
 }
 template <>
 __device__ inline __half Narrow<__half>(float v) {
-  return __float2half_rn(v);
+  return RoundToHalf(v);
 }
 template <>
 __device__ inline __nv_bfloat16 Narrow<__nv_bfloat16>(float v) {
-  return __float2bfloat16_rn(v);
+  return RoundToBFloat16(v);
 }
 
 template <typename T, int kCount>

@@ -6,6 +6,10 @@
 #include "anyop/cuda_row_operands.h"
 
 #if ANYOP_PTX
+// Without libcu++, of which this header takes more than two CPU seconds of a file.
+#ifndef _CG_LIMIT_INCLUDED_DEPENDENCIES
+#define _CG_LIMIT_INCLUDED_DEPENDENCIES
+#endif
 #include <cooperative_groups.h>
 #endif
 
