@@ -69,6 +69,30 @@ def test_rows_of_every_width(name):
     assert tried >= 3
 
 
+def rows_written(name: str) -> list[str]:
+    results = SUBJECTS[name].results if has_rows(name) else []
+    return [r["name"] for r in results if r["layout"] == "rows" and r["shape"]["text"] == "* D"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", [name for name in DRAWN if rows_written(name)])
+def test_rows_are_written_anywhere(name, dtype):
+    """The same bits, whether results are whole vectors or lie at odd places, where other kernels write them."""
+    subject, random = SUBJECTS[name], np.random.default_rng(0)
+    there = on_fibers(subject.function)
+    for width in few([8, 264, 1032, 8200, 16392, 33000, 70000], 4, f"{name} {dtype}"):
+        given, sizes = {}, {"*": 3, "D": width, "2*D": 2 * width, "1": 1}
+        for param in subject.tensors:
+            text = param["shape"]["text"].removeprefix("expand(").removesuffix(")")
+            shape = [sizes[size] for size in text.split()]
+            kind = dtype if dtype in param["possible_dtypes"] else param["possible_dtypes"][0]
+            given[param["name"]] = random.standard_normal(shape).astype(np.dtype(kind))
+        found = arrays(there(**given))
+        outs = {r["name"]: placed(np.zeros_like(a), "odd")
+                for r, a in zip(subject.results, found) if r["name"] in rows_written(name)}  # fmt: skip
+        assert same_bits(found, there(**given, **outs)), width
+
+
 @pytest.mark.parametrize("name", [name for name in DRAWN if is_grouped(SUBJECTS[name])])
 def test_groups_of_short_rows(name):
     subject = SUBJECTS[name]

@@ -20,10 +20,7 @@ struct HeldAgain {
 };
 template <typename Columns>
 __device__ uint4 LoadColumns(const Columns& columns, int vector) {
-  if constexpr (!Columns::kAnywhere)
-    return LoadNow(reinterpret_cast<const uint4*>(columns.data) + vector);
-  return LoadAt(columns.data + int64_t{vector} * kPerVector<typename Columns::Type>,
-                columns.aligned());
+  return LoadNow(reinterpret_cast<const uint4*>(columns.data) + vector);
 }
 template <typename ColumnsType, int kVectors>
 struct HeldColumns {
@@ -67,8 +64,7 @@ class RegisterRow
     if (this->inside_) mine_ = static_cast<int>(kept < vectors_ ? kept : vectors_);
   }
 
-  template <bool kAny>
-  __device__ HeldRow<T, kVectors> Read(const RowsAt<kAny>& from) const {
+  __device__ HeldRow<T, kVectors> Read(const RowsAt<false>& from) const {
     HeldRow<T, kVectors> held;  // what lies behind the row is never used
     const auto* row = reinterpret_cast<const uint4*>(from.At(this->inside_ ? this->index_ : 0));
 #pragma unroll
@@ -142,6 +138,13 @@ class RegisterRow
   __device__ W Sum(const F& f, const Held&... held) {
     return this->Total(Fold(W(0), f, held...));
   }
+  // Two at once.
+  template <typename F, typename G, typename... Held>
+  __device__ void TwoSums(W* first, W* second, const F& f, const G& g, const Held&... held) {
+    *first = Fold(W(0), f, held...);
+    *second = Fold(W(0), g, held...);
+    this->Totals(*first, *second);
+  }
   template <typename F, typename... Held>
   __device__ W Max(const F& f, const Held&... held) {
     return this->Greatest(Fold(
@@ -177,24 +180,22 @@ class RegisterRow
   }
 
   // out[d] = f(elements...)
-  template <bool kAny, typename F, typename... Held>
-  __device__ void Write(const RowsAt<kAny>& out, const F& f, const Held&... held) const {
+  template <typename F, typename... Held>
+  __device__ void Write(const RowsAt<false>& out, const F& f, const Held&... held) const {
     if (!this->inside_) return;
     char* row = out.At(this->index_);
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (At(i) < mine_) WritePieceAt(out, row, int64_t{At(i)} * kPer, Apply(f, Later(held, i)...));
+      if (At(i) < mine_) Store(row, i, Pack<T>(Apply(f, Later(held, i)...)));
     }
   }
   // Zeros behind what Keep left.
-  template <bool kAny>
-  __device__ void WriteRest(const RowsAt<kAny>& out) const {
+  __device__ void WriteRest(const RowsAt<false>& out) const {
     if (!this->inside_) return;
     char* row = out.At(this->index_);
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (At(i) >= mine_ && At(i) < vectors_)
-        WritePieceAt(out, row, int64_t{At(i)} * kPer, Unpacked<T>{});
+      if (At(i) >= mine_ && At(i) < vectors_) Store(row, i, Pack<T>(Unpacked<T>{}));
     }
   }
   // use(d, pieces...)
@@ -221,17 +222,16 @@ class RegisterRow
       each(Later(held, i)...);
     }
   }
-  // Writes it too, and holds what was written, rounded. out is of the kernel's type.
-  template <bool kAny, typename F, typename... Held>
-  __device__ HeldRow<T, kVectors> WriteAndHold(const RowsAt<kAny>& out, const F& f,
+  // Writes it too, and holds what was written, rounded.
+  template <typename F, typename... Held>
+  __device__ HeldRow<T, kVectors> WriteAndHold(const RowsAt<false>& out, const F& f,
                                                const Held&... held) const {
     HeldRow<T, kVectors> made;
     char* row = out.At(this->inside_ ? this->index_ : 0);
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       made.bits[i] = Pack<T>(Apply(f, Elements(held, i)...));
-      if (At(i) < mine_)
-        StoreAt(reinterpret_cast<T*>(row) + int64_t{At(i)} * kPer, out.aligned, made.bits[i]);
+      if (At(i) < mine_) Store(row, i, made.bits[i]);
     }
     return made;
   }
@@ -322,17 +322,8 @@ class RegisterRow
     for (int k = 0; k < kPer; ++k) result.at[k] = f(pieces[k]...);
     return result;
   }
-  template <bool kAny>
-  __device__ static void WritePieceAt(const RowsAt<kAny>& out, char* row, int64_t at,
-                                      const Unpacked<T>& v) {
-    if (!kAny || out.template IsOf<T>()) {
-      StoreAt(reinterpret_cast<T*>(row) + at, out.aligned, Pack<T>(v));
-    } else {
-      Piece<W, kPer> piece;
-#pragma unroll
-      for (int k = 0; k < kPer; ++k) piece.at[k] = v.at[k];
-      WriteConverted(row, at, 1, out.dtype(), piece);
-    }
+  __device__ void Store(char* row, int i, const uint4& bits) const {
+    StoreAt(reinterpret_cast<T*>(row) + int64_t{At(i)} * kPer, true, bits);
   }
 
   int vectors_, mine_ = 0, begin_ = 0;

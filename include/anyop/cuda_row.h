@@ -19,8 +19,8 @@
 //
 // RunRows chooses who the threads are. Rows of vectors of 16 bytes lie in registers, shared by 1 to
 // 32 lanes of a warp, by a block or (Hopper) by a cluster of blocks. Rows that are too long for
-// that, not aligned or of several dtypes are read again for each Sum, Max and Write, from the
-// second cache.
+// that, not aligned, of several dtypes or written elsewhere than in such vectors are read again for
+// each Sum, Max and Write, from the second cache.
 namespace anyop::cuda {
 
 // ---- launches ----
@@ -50,11 +50,11 @@ int VectorsOfThread(int64_t vectors) {
   return vectors <= 1024 * kHeldBy<Op> ? kVectorsOf<Op> : 8;
 }
 
-template <typename Row, typename Op>
+template <typename Row, typename Op, typename... More>
 __device__ void WalkRows(const Op& op, int64_t rows, int64_t D, int lanes, int64_t walker,
-                         int64_t walkers) {
+                         int64_t walkers, More... more) {
   __shared__ typename Row::TeamPartials partials;
-  Row row(lanes, partials, D);
+  Row row(lanes, partials, D, more...);
   const bool in_warp = lanes <= 32;
   const int own = in_warp ? DivideByLanes(threadIdx.x, lanes) : 0,
             rows_of_block = in_warp ? DivideByLanes(blockDim.x, lanes) : 1;
@@ -92,105 +92,110 @@ __global__ void __launch_bounds__(1024)
 }
 template <typename T, int kPiece, typename Op>
 __global__ void __launch_bounds__(1024)
-    RunInStreams(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes) {
-  WalkRows<StreamRow<T, kPiece>>(op, rows, D, lanes, blockIdx.x, gridDim.x);
+    RunInStreams(const __grid_constant__ Op op, int64_t rows, int64_t D, int lanes, int64_t slice) {
+  WalkRows<StreamRow<T, kPiece>>(op, rows, D, lanes, blockIdx.x, gridDim.x, slice);
 }
 
-// Threads of a row and of a block, for so many pieces of which a thread takes some.
-struct RowThreads {
-  int lanes, threads;
-  RowThreads(int64_t pieces, int of_thread, int most) {
-    const int64_t needed = CeilDiv(pieces, of_thread);
-    lanes = 1;
-    while (lanes < needed && lanes < 32) lanes *= 2;
-    if (needed > 32) lanes = static_cast<int>(needed < most ? CeilDiv(needed, 32) * 32 : most);
-    threads = lanes <= 32 ? 128 : lanes;
-  }
-  Launch LaunchFor(int64_t rows) const {
-    const int64_t blocks = CeilDiv(rows, threads / lanes);
-    return {dim3(static_cast<unsigned>(blocks < 0x7fffffff ? blocks : 0x7fffffff)), dim3(threads)};
-  }
-};
-
-// kAny: one kernel for all, whose threads share rows as the plain ones do, for the same bits.
-template <typename T, bool kAny, typename Op>
+template <typename T, typename Op>
 int32_t LaunchInRegisters(AnyopCall* call, RowShape shape, const Op& op) {
   const int64_t vectors = shape.D / kPerVector<T>;
   const int of_thread = VectorsOfThread<Op>(vectors);
   const RowThreads threads(vectors, of_thread, 1024);
-  const Launch launch = threads.LaunchFor(shape.rows);
-  if (kAny || of_thread == 8)
-    return launch.Run(call, RunInRegisters<T, 8, Op>, op, shape.rows, shape.D, threads.lanes);
-  if constexpr (!kAny) {
-    if (of_thread == 1)
-      return launch.Run(call, RunInRegisters<T, 1, Op>, op, shape.rows, shape.D, threads.lanes);
-    return launch.Run(call, RunInRegisters<T, kVectorsOf<Op>, Op>, op, shape.rows, shape.D,
-                      threads.lanes);
-  }
-  return kAnyopInternalError;
+  const auto run = [&](auto* kernel) {
+    return threads.LaunchFor(shape.rows).Run(call, kernel, op, shape.rows, shape.D, threads.lanes);
+  };
+  if (of_thread == 8) return run(RunInRegisters<T, 8, Op>);
+  if (of_thread == 1) return run(RunInRegisters<T, 1, Op>);
+  return run(RunInRegisters<T, kVectorsOf<Op>, Op>);
 }
 
-// *fits is false where the device has no clusters, or the rows are too long for one.
-template <typename T, typename Op>
-int32_t LaunchInClusters(AnyopCall* call, RowShape shape, const Op& op, bool* fits) {
-  constexpr int kVectors = kHeldBy<Op> > 1 ? 4 : 8;
-  Limits limits;
-  if (int32_t status = ReadLimits(call, &limits)) return status;
-  const int64_t vectors = shape.D / kPerVector<T>;
+// Blocks of a row's cluster and threads of each; !fits where the device has no clusters, or the
+// row is too short or too long for one.
+template <typename Op>
+struct RowCluster {
+  static constexpr int kVectors = kHeldBy<Op> > 1 ? 4 : 8;
   int threads = 256, blocks = 1;
-  while (threads < 1024 && vectors > int64_t{threads} * kVectors * kMaxBlocks) threads *= 2;
-  while (vectors > int64_t{threads} * kVectors * blocks) blocks *= 2;
-  *fits = limits.major >= 9 && blocks <= kMaxBlocks;
-  if (!*fits) return kAnyopOk;
-  const int64_t most = 0x7fffffff / blocks, clusters = shape.rows < most ? shape.rows : most;
-  Launch launch{dim3(static_cast<unsigned>(clusters * blocks)), dim3(threads)};
-  launch.cluster = blocks;
-  return launch.Run(call, RunInClusters<T, kVectors, Op>, op, shape.rows, shape.D);
-}
+  bool fits = false;
+
+  int32_t Plan(AnyopCall* call, int64_t vectors) {
+    if (vectors <= 4096 / kHeldBy<Op>) return kAnyopOk;
+    Limits limits;
+    if (int32_t status = ReadLimits(call, &limits)) return status;
+    while (threads < 1024 && vectors > int64_t{threads} * kVectors * kMaxBlocks) threads *= 2;
+    while (vectors > int64_t{threads} * kVectors * blocks) blocks *= 2;
+    fits = limits.major >= 9 && blocks <= kMaxBlocks;
+    return kAnyopOk;
+  }
+};
 
 // Rows that are read once; *fits is false where they are too long.
-template <typename T, bool kAny, typename Op>
+template <typename T, typename Op>
 int32_t LaunchHeld(AnyopCall* call, RowShape shape, const Op& op, bool* fits) {
   const int64_t vectors = shape.D / kPerVector<T>;
-  if (vectors > 4096 / kHeldBy<Op>) {
-    if (int32_t status = LaunchInClusters<T>(call, shape, op, fits)) return status;
-    if (*fits) return kAnyopOk;
-  }
-  *fits = vectors <= kMaxHeld;
-  return *fits ? LaunchInRegisters<T, kAny>(call, shape, op) : int32_t{kAnyopOk};
+  RowCluster<Op> cluster;
+  if (int32_t status = cluster.Plan(call, vectors)) return status;
+  *fits = cluster.fits || vectors <= kMaxHeld;
+  if (!*fits) return kAnyopOk;
+  if (!cluster.fits) return LaunchInRegisters<T>(call, shape, op);
+  const int64_t most = 0x7fffffff / cluster.blocks,
+                clusters = shape.rows < most ? shape.rows : most;
+  Launch launch{dim3(static_cast<unsigned>(clusters * cluster.blocks)), dim3(cluster.threads)};
+  launch.cluster = cluster.blocks;
+  return launch.Run(call, RunInClusters<T, RowCluster<Op>::kVectors, Op>, op, shape.rows, shape.D);
 }
+
+// Who reads a row again for each step, and the pieces that they sum for themselves.
+struct StreamThreads {
+  RowThreads threads;
+  int64_t slice = INT64_MAX;
+
+  explicit StreamThreads(int64_t pieces) : threads(pieces, 4, 1024) {}
+
+  // As LaunchHeld has it: the same bits, wherever results go.
+  template <typename Op>
+  int32_t BeAsHeld(AnyopCall* call, int64_t vectors) {
+    RowCluster<Op> cluster;
+    if (int32_t status = cluster.Plan(call, vectors)) return status;
+    if (cluster.fits) {
+      threads.lanes = threads.threads = cluster.threads;
+      slice = int64_t{cluster.threads} * cluster.kVectors;
+    } else if (vectors <= kMaxHeld) {
+      threads = RowThreads(vectors, VectorsOfThread<Op>(vectors), 1024);
+    }
+    return kAnyopOk;
+  }
+  template <typename T, int kPiece, typename Op>
+  int32_t Run(AnyopCall* call, RowShape shape, const Op& op) const {
+    return threads.LaunchFor(shape.rows)
+        .Run(call, RunInStreams<T, kPiece, Op>, op, shape.rows, shape.D, threads.lanes, slice);
+  }
+};
 
 // kPlain: what is written does, whatever `fit` says.
 template <typename T, bool kPlain = false, typename Make>
 int32_t RunFitted(AnyopCall* call, RowShape shape, RowsFit fit, const Make& make) {
   if (shape.rows == 0 || shape.D == 0) return kAnyopOk;
   if constexpr (sizeof(T) < 8) {  // float64, which GPUs are slow at, is not worth their size
-    if (fit.vectors && fit.one_stride && shape.D / kPerVector<T> < (1 << 24)) {
+    const int64_t vectors = shape.D / kPerVector<T>;
+    const bool held = fit.vectors && fit.one_stride && vectors < (1 << 24);
+    if (held && (kPlain || fit.plain)) {
       bool fits = false;
-      int32_t status = kAnyopOk;
-      if (kPlain || fit.plain) {
-        status = LaunchHeld<T, false>(call, shape, make(T(), std::false_type()), &fits);
-      } else if constexpr (!kPlain) {
-        status = LaunchHeld<T, true>(call, shape, make(T(), std::true_type()), &fits);
-      }
+      const int32_t status = LaunchHeld<T>(call, shape, make(T(), std::false_type()), &fits);
       if (fits || status) return status;
     }
-  }
-  const int64_t pieces = fit.columns ? 1 : fit.vectors ? shape.D / kPerVector<T> : shape.D;
-  const RowThreads threads(pieces, 4, 1024);  // side by side: a thread for each
-  const Launch launch = threads.LaunchFor(shape.rows);
-  const auto run = [&](auto* kernel, const auto& op) {
-    return launch.Run(call, kernel, op, shape.rows, shape.D, threads.lanes);
-  };
-  if constexpr (sizeof(T) < 8) {
     if (fit.vectors) {
       const auto op = make(T(), std::true_type());
-      return run(RunInStreams<T, kPerVector<T>, std::remove_const_t<decltype(op)>>, op);
+      StreamThreads streams(fit.columns ? 1 : vectors);
+      if (held) {
+        if (int32_t status = streams.BeAsHeld<decltype(op)>(call, vectors)) return status;
+      }
+      return streams.Run<T, kPerVector<T>>(call, shape, op);
     }
   }
-  // Elements of any dtype: one kernel for all that are summed alike.
-  const auto op = make(Wide<T>(), std::true_type());
-  return run(RunInStreams<Wide<T>, 1, std::remove_const_t<decltype(op)>>, op);
+  // Elements of any dtype: one kernel for all that are summed alike. Side by side: a thread for
+  // each.
+  return StreamThreads(fit.columns ? 1 : shape.D)
+      .Run<Wide<T>, 1>(call, shape, make(Wide<T>(), std::true_type()));
 }
 
 // Runs make(zero, kAny), an operator on rows of zero's type, over rows of D elements of T; of

@@ -356,7 +356,7 @@ __device__ Piece<W, kPer> ReadColumns(const Columns& columns, int64_t at) {
   return piece;
 }
 
-// Of another dtype than the kernel's: as WriteConverted, apart from the loops.
+// Of another dtype than the kernel's, or not aligned: as WriteConverted, apart from the loops.
 template <typename W, int kPer>
 __device__ __attribute__((noinline)) Piece<W, kPer> ReadConverted(const char* data, int64_t at,
                                                                   AnyopDtype dtype) {
@@ -383,8 +383,8 @@ __device__ Piece<W, kPer> ReadColumns(const ColumnsAt<AnyFloating<T>, true, kAdd
   if (columns.data) {
     if constexpr (kPer == 1) {
       piece.at[0] = ReadFloating<W>(columns.data, at, columns.kind);
-    } else if (columns.kind == kDtypeOf<T>) {
-      piece = ReadPiece<kPer>(reinterpret_cast<const T*>(columns.data) + at, columns.aligned());
+    } else if (columns.kind == kDtypeOf<T> && columns.aligned()) {
+      piece = ReadPiece<kPer>(reinterpret_cast<const T*>(columns.data) + at, true);
     } else {
       piece = ReadConverted<W, kPer>(columns.data, at, columns.kind);
     }
@@ -394,18 +394,19 @@ __device__ Piece<W, kPer> ReadColumns(const ColumnsAt<AnyFloating<T>, true, kAdd
   return piece;
 }
 
-// kPer elements of a row: 16 bytes of T, or one of any dtype.
-template <typename T, int kPer>
+// kPer elements of a row: 16 bytes of T, or one of any dtype. kAligned: the 16 bytes are known to
+// be, as those of rows that are read are (RowsFit::vectors).
+template <typename T, int kPer, bool kAligned>
 __device__ Piece<Wide<T>, kPer> ReadPieceOf(const RowsAt<true>& rows, const char* from,
                                             int64_t at) {
   if constexpr (kPer == 1) {
     return {{ReadFloating<Wide<T>>(from, at * rows.step, rows.dtype())}};
   } else {
-    return ReadPiece<kPer>(reinterpret_cast<const T*>(from) + at, rows.aligned);
+    return ReadPiece<kPer>(reinterpret_cast<const T*>(from) + at, kAligned || rows.aligned);
   }
 }
-// Of another dtype than the kernel's: rare, and apart from the loops. As many copies as these have
-// turns took most of a compiler's time.
+// Of another dtype than the kernel's, or not aligned: rare, and apart from the loops. As many
+// copies as these have turns took most of a compiler's time.
 template <typename W, int kPer>
 __device__ __attribute__((noinline)) void WriteConverted(char* data, int64_t at, int64_t step,
                                                          AnyopDtype dtype, Piece<W, kPer> v) {
@@ -417,8 +418,8 @@ __device__ void WritePieceOf(const RowsAt<true>& rows, char* row, int64_t at,
                              const Piece<Wide<T>, kPer>& v) {
   if constexpr (kPer == 1) {
     WriteFloating<Wide<T>>(row, at * rows.step, rows.dtype(), v.at[0]);
-  } else if (rows.IsOf<T>()) {
-    WritePiece<kPer>(reinterpret_cast<T*>(row) + at, rows.aligned, v);
+  } else if (rows.IsOf<T>() && rows.aligned) {
+    WritePiece<kPer>(reinterpret_cast<T*>(row) + at, true, v);
   } else {
     WriteConverted(row, at, rows.step, rows.dtype(), v);
   }

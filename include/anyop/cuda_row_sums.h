@@ -134,7 +134,7 @@ __device__ void AddRows(const Op& op, int64_t rows, int64_t d, const Wide<T>* no
     Piece<W, kPer> v[Op::kInputs];
 #pragma unroll
     for (int n = 0; n < Op::kInputs; ++n)
-      v[n] = ReadPieceOf<T, kPer>(op.in[n], op.in[n].At(row), d);
+      v[n] = ReadPieceOf<T, kPer, true>(op.in[n], op.in[n].At(row), d);
     add(Notes<W>{{notes[row], notes[rows + row]}}, v, columns...);
   }
 }

@@ -67,6 +67,22 @@ __device__ Wide SumLanes(Wide v, int lanes) {
 
 // ---- the threads of a row ----
 
+// Threads of a row and of a block, for so many pieces of which a thread takes some.
+struct RowThreads {
+  int lanes, threads;
+  RowThreads(int64_t pieces, int of_thread, int most) {
+    const int64_t needed = CeilDiv(pieces, of_thread);
+    lanes = 1;
+    while (lanes < needed && lanes < 32) lanes *= 2;
+    if (needed > 32) lanes = static_cast<int>(needed < most ? CeilDiv(needed, 32) * 32 : most);
+    threads = lanes <= 32 ? 128 : lanes;
+  }
+  Launch LaunchFor(int64_t rows) const {
+    const int64_t blocks = CeilDiv(rows, threads / lanes);
+    return {dim3(static_cast<unsigned>(blocks < 0x7fffffff ? blocks : 0x7fffffff)), dim3(threads)};
+  }
+};
+
 constexpr int kMaxWarps = 32;
 constexpr int kMaxSums = 3;  // of one reduction
 template <typename W>

@@ -8,13 +8,14 @@
 namespace anyop::cuda {
 
 // A row that is read each time: in pieces of 16 bytes, or by elements of any dtype.
+template <bool kAligned>
 struct StreamedRow {
   const RowsAt<true>& rows;
   const char* row;
 };
 template <typename W>
 struct StreamedSigned {
-  StreamedRow held;
+  StreamedRow<true> held;
   W sign;
 };
 template <typename Held, typename FlagsHeld, typename W>
@@ -28,15 +29,18 @@ struct StreamedColumns {
   const Columns& columns;
 };
 
+// slice: pieces that are summed for themselves, as the blocks of a cluster do.
 template <typename T, int kPiece>
 class StreamRow : public RowTeam<Wide<T>> {
  public:
   using W = Wide<T>;
   using TeamPartials = Partials<W>;
   static constexpr int kPer = kPiece;
+  static constexpr int kAhead =
+      sizeof(W) == 8 ? 2 : 4;  // turns of a loop whose loads are on their way at once
 
-  __device__ StreamRow(int lanes, Partials<W>& partials, int64_t D)
-      : RowTeam<W>(lanes, partials), pieces_(D / kPer) {}
+  __device__ StreamRow(int lanes, Partials<W>& partials, int64_t D, int64_t slice = INT64_MAX)
+      : RowTeam<W>(lanes, partials), pieces_(D / kPer), slice_(slice) {}
   __device__ void Take(int64_t row, int64_t rows) {
     RowTeam<W>::Take(row, rows);
     mine_ = this->inside_ ? pieces_ : 0;
@@ -45,7 +49,7 @@ class StreamRow : public RowTeam<Wide<T>> {
     if (this->inside_) mine_ = (n + kPer - 1) / kPer;
   }
 
-  __device__ StreamedRow Read(const RowsAt<true>& from) const {
+  __device__ StreamedRow<true> Read(const RowsAt<true>& from) const {
     return {from, from.At(this->index_)};
   }
   __device__ StreamedFlags Read(const FlagsAt& from) const { return {from}; }
@@ -54,7 +58,9 @@ class StreamRow : public RowTeam<Wide<T>> {
   __device__ const Held& Again(const Held& row) const {
     return row;
   }
-  __device__ StreamedSigned<W> Signed(const StreamedRow& row, W sign) const { return {row, sign}; }
+  __device__ StreamedSigned<W> Signed(const StreamedRow<true>& row, W sign) const {
+    return {row, sign};
+  }
   template <typename Held, typename FlagsHeld>
   __device__ StreamedReplaced<Held, FlagsHeld, W> Replace(const Held& held, const FlagsHeld& flags,
                                                           W value) const {
@@ -65,21 +71,28 @@ class StreamRow : public RowTeam<Wide<T>> {
     return {from};
   }
 
-  // A thread that has many elements adds up sums of a few: float32 keeps its digits.
   template <typename F, typename... Held>
   __device__ W Sum(const F& f, const Held&... held) {
-    constexpr int kFew = 64 / kPer;
     W sum = 0;
-    for (int64_t at = this->lane(); at < mine_; at += int64_t{kFew} * this->lanes_) {
-      W few = 0;
-      const int64_t end =
-          at + int64_t{kFew} * this->lanes_ < mine_ ? at + int64_t{kFew} * this->lanes_ : mine_;
-#pragma unroll 4
-      for (int64_t i = at; i < end; i += this->lanes_)
-        few = FoldPiece(few, f, Elements(held, i)...);
-      sum += few;
+    for (int64_t from = 0; from < pieces_; from += slice_)
+      sum += this->Total(SumOfSlice(from, f, held...));
+    return sum;
+  }
+  template <typename F, typename G, typename... Held>
+  __device__ void TwoSums(W* first, W* second, const F& f, const G& g, const Held&... held) {
+    *first = *second = 0;
+    for (int64_t from = 0; from < pieces_; from += slice_) {
+      W one = 0, other = 0;
+      const int64_t behind = BehindSlice(from);
+#pragma unroll(kAhead / 2)
+      for (int64_t at = from + this->lane(); at < behind; at += this->lanes_) {
+        one = FoldPiece(one, f, Elements(held, at)...);
+        other = FoldPiece(other, g, Elements(held, at)...);
+      }
+      this->Totals(one, other);
+      *first += one;
+      *second += other;
     }
-    return this->Total(sum);
   }
   template <typename F, typename... Held>
   __device__ W Max(const F& f, const Held&... held) {
@@ -93,7 +106,7 @@ class StreamRow : public RowTeam<Wide<T>> {
   }
   template <typename F, typename... Held>
   __device__ W Fold(W start, const F& f, const Held&... held) const {
-#pragma unroll 4
+#pragma unroll kAhead
     for (int64_t at = this->lane(); at < mine_; at += this->lanes_)
       start = FoldPiece(start, f, Elements(held, at)...);
     return start;
@@ -102,7 +115,7 @@ class StreamRow : public RowTeam<Wide<T>> {
   __device__ void Write(const RowsAt<true>& out, const F& f, const Held&... held) const {
     if (!this->inside_) return;
     char* row = out.At(this->index_);
-#pragma unroll 2
+#pragma unroll(kAhead / 2)
     for (int64_t at = this->lane(); at < mine_; at += this->lanes_)
       WritePieceOf<T, kPer>(out, row, at * kPer, Apply(f, Elements(held, at)...));
   }
@@ -143,15 +156,36 @@ class StreamRow : public RowTeam<Wide<T>> {
   }
   // A thread reads again what it wrote itself.
   template <typename F, typename... Held>
-  __device__ StreamedRow WriteAndHold(const RowsAt<true>& out, const F& f,
-                                      const Held&... held) const {
+  __device__ StreamedRow<false> WriteAndHold(const RowsAt<true>& out, const F& f,
+                                             const Held&... held) const {
     Write(out, f, held...);
-    return Read(out);
+    return {out, out.At(this->index_)};
   }
 
  protected:
-  __device__ Piece<W, kPer> Elements(const StreamedRow& held, int64_t at) const {
-    return ReadPieceOf<T, kPer>(held.rows, held.row, at * kPer);
+  __device__ int64_t BehindSlice(int64_t from) const {
+    return slice_ < mine_ - from ? from + slice_ : mine_;
+  }
+  // Of this thread. One that has many elements adds up sums of a few: float32 keeps its digits.
+  template <typename F, typename... Held>
+  __device__ W SumOfSlice(int64_t from, const F& f, const Held&... held) const {
+    constexpr int kFew = 64 / kPer;
+    const int64_t behind = BehindSlice(from);
+    W sum = 0;
+    for (int64_t at = from + this->lane(); at < behind; at += int64_t{kFew} * this->lanes_) {
+      W few = 0;
+      const int64_t end =
+          at + int64_t{kFew} * this->lanes_ < behind ? at + int64_t{kFew} * this->lanes_ : behind;
+#pragma unroll kAhead
+      for (int64_t i = at; i < end; i += this->lanes_)
+        few = FoldPiece(few, f, Elements(held, i)...);
+      sum += few;
+    }
+    return sum;
+  }
+  template <bool kAligned>
+  __device__ Piece<W, kPer> Elements(const StreamedRow<kAligned>& held, int64_t at) const {
+    return ReadPieceOf<T, kPer, kAligned>(held.rows, held.row, at * kPer);
   }
   template <typename ColumnsType>
   __device__ Piece<W, kPer> Elements(const StreamedColumns<ColumnsType>& held, int64_t at) const {
@@ -192,7 +226,7 @@ class StreamRow : public RowTeam<Wide<T>> {
     return result;
   }
 
-  int64_t pieces_, mine_ = 0;
+  int64_t pieces_, slice_, mine_ = 0;
 };
 
 }  // namespace anyop::cuda

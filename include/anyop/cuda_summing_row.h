@@ -342,7 +342,7 @@ class NotingRow : public StreamRow<T, kPiece> {
   __device__ NotingRow(int lanes, Partials<W>& partials, int64_t D, W* notes, int64_t rows)
       : Base(lanes, partials, D), notes_(notes), rows_(rows) {}
 
-  __device__ Inputs<StreamedRow, kInputs> ReadAll(const RowsAt<true> (&in)[kInputs]) const {
+  __device__ Inputs<StreamedRow<true>, kInputs> ReadAll(const RowsAt<true> (&in)[kInputs]) const {
     if constexpr (kInputs == 2) return {{this->Read(in[0]), this->Read(in[1])}};
     if constexpr (kInputs == 3) return {{this->Read(in[0]), this->Read(in[1]), this->Read(in[2])}};
   }
@@ -355,11 +355,12 @@ class NotingRow : public StreamRow<T, kPiece> {
   }
   template <typename F, typename... Some>
   __device__ void ForEach(const F& f, const Some&... some) const {
-#pragma unroll 4
+#pragma unroll(kPer > 1 ? 2 : Base::kAhead)
     for (int64_t at = this->lane(); at < this->mine_; at += this->lanes_)
       EachOf(f, this->Elements(some, at)...);
   }
-  __device__ W About(const RowsAt<true> (&)[kInputs], int, const StreamedRow& row, W inverse_D) {
+  __device__ W About(const RowsAt<true> (&)[kInputs], int, const StreamedRow<true>& row,
+                     W inverse_D) {
     return this->Sum([](W sum, W v) { return sum + v; }, row) * inverse_D;
   }
   template <int kCount>
@@ -368,7 +369,7 @@ class NotingRow : public StreamRow<T, kPiece> {
   }
   template <typename Op, typename F, typename... Columns>
   __device__ void WriteAndAdd(const Op&, const RowsAt<true>& out, NoSums&, const Notes<W>&,
-                              const F& f, const Inputs<StreamedRow, kInputs>& in,
+                              const F& f, const Inputs<StreamedRow<true>, kInputs>& in,
                               const Columns&... columns) const {
     if (!out.exists() || !this->inside_) return;
     char* row = out.At(this->index_);

@@ -17,9 +17,10 @@ struct NormalizeGradient {
   __device__ void operator()(Row& row) const {
     const auto g = row.Read(grad_out);
     const auto v = row.Read(x);
-    W squares = row.Fold(W(0), [](W sum, W v) { return MulAdd(v, v, sum); }, v);
-    W products = row.Fold(W(0), [](W sum, W g, W v) { return MulAdd(g, v, sum); }, g, v);
-    row.Totals(squares, products);
+    W squares, products;
+    row.TwoSums(
+        &squares, &products, [](W sum, W, W v) { return MulAdd(v, v, sum); },
+        [](W sum, W g, W v) { return MulAdd(g, v, sum); }, g, v);
     const W norm = sqrt(squares);
     const bool flat = norm < eps;  // there the result is x / eps
     const W scale = 1 / (flat ? eps : norm), slope = flat ? W(0) : products * scale * scale;

@@ -388,18 +388,14 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
       if (vectors <= kMaxHeld) return run(RunInRegisters<T, 8, Op>, held, op);
     }
   }
-  const auto op = make(T(), std::true_type());
-  using Op = std::remove_const_t<decltype(op)>;
   // Threads share rows as above: the same bits wherever results go.
-  if (fits && vectors <= kMaxHeld) return run(RunInRegisters<T, 8, Op>, held, op);
   const bool in_vectors = fit.vectors && (to.groups == 1 || to.group % kPer == 0);
-  const RowThreads threads(fit.columns  ? 1
-                           : in_vectors ? vectors
-                                        : shape.D,
-                           4, 1024);  // side by side: a thread for each
-  if (in_vectors) return run(RunInStreams<T, kPer, Op>, threads, op);
-  const auto each = make(Wide<T>(), std::true_type());  // of any dtype
-  return run(RunInStreams<Wide<T>, 1, std::remove_const_t<decltype(each)>>, threads, each);
+  StreamThreads streams(fit.columns  ? 1  // side by side: a thread for each
+                        : in_vectors ? vectors
+                                     : shape.D);
+  if (fits && vectors <= kMaxHeld) streams.threads = held;
+  if (in_vectors) return streams.Run<T, kPer>(call, shape, make(T(), std::true_type()));
+  return streams.Run<Wide<T>, 1>(call, shape, make(Wide<T>(), std::true_type()));  // of any dtype
 }
 
 }  // namespace
