@@ -143,6 +143,7 @@ __global__ void __launch_bounds__(kSumThreads)
     for (int k = 1; k < kPer; ++k) sum += sums[thread][k];
     return write(at.at[kIn + 1], sum);
   }
+#pragma unroll 1
   for (int k = 0; k < kPer; ++k) write(at.at[kIn + 1] + k, sums[thread][k]);
 }
 

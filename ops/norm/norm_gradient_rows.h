@@ -119,16 +119,12 @@ int32_t RunGradientOf(const GradientCall& c) {
   });
 }
 
-struct OfSum {
+// An element, or nothing of it.
+struct Kept {
+  bool none;
   template <typename W>
   __device__ W operator()(W v) const {
-    return v;
-  }
-};
-struct Zero {
-  template <typename W>
-  __device__ W operator()(W) const {
-    return 0;
+    return none ? W(0) : v;
   }
 };
 
@@ -146,8 +142,7 @@ int32_t RunWithoutGradient(const GradientCall& c) {
     if (int32_t status = RunAddParts(c.call, none, to, 0, c.D, false)) return status;
   }
   if (!c.grad_x) return kAnyopOk;
-  return c.added ? RunFloatMap(c.call, OfSum(), {c.added}, c.grad_x)
-                 : RunFloatMap(c.call, Zero(), {c.x}, c.grad_x);
+  return RunFloatMap(c.call, Kept{!c.added}, {c.added ? c.added : c.x}, c.grad_x);
 }
 
 // kInputs: 3 where something is added to grad_x.
