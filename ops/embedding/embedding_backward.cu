@@ -5,7 +5,7 @@
 // The places of the indices are sorted (anyop/cuda_sort.h). Then the lanes of a row of grad_weight
 // add up its rows of grad_out: 64 in float32, their sums in float64, as on the CPU. What a row has
 // more than 64 of is added up before, 64 at a time, by as many others.
-#include "anyop/cuda_row.h"
+#include "anyop/cuda_rows.h"
 #include "anyop/cuda_sort.h"
 #include "anyop/ops/embedding_backward.h"
 

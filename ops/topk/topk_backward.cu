@@ -4,7 +4,7 @@
 // bits each time. An index outside the row counts for nothing.
 //
 // The indices of a row are sorted (anyop/cuda_sort.h); a thread adds up those that are the same.
-#include "anyop/cuda_row.h"
+#include "anyop/cuda_row_operands.h"
 #include "anyop/cuda_sort.h"
 #include "anyop/ops/topk_backward.h"
 
