@@ -291,12 +291,14 @@ def paged(anyop: Any) -> Iterator[Case]:
         q, device_lengths = normal(B, H, D), torch.tensor(lengths, device="cuda").int()
         own = [x[table[-1, : counts[-1]].long()].flatten(0, 1)[: lengths[-1]] for x in caches]
         peers: dict[str, Callable] = {}
-        if flashinfer and kind == torch.bfloat16:
+        if flashinfer:
             wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
                 torch.empty(256 << 20, dtype=torch.uint8, device="cuda"), use_tensor_cores=True
             )
             ends = torch.tensor([(n - 1) % P + 1 for n in lengths], device="cuda").int()
-            wrapper.plan(starts.int(), pages, ends, H, G, D, P, q_data_type=torch.bfloat16)
+            wrapper.plan(
+                starts.int(), pages, ends, H, G, D, P, q_data_type=torch.bfloat16, kv_data_type=kind
+            )
             peers["flashinfer"] = partial(wrapper.run, q, tuple(caches))
         named = f"{length[0]} to {length[1]}" if isinstance(length, tuple) else str(length)
         yield Case(
