@@ -57,9 +57,10 @@ int32_t RunParts(const LinearW4Args& args, AnyopCall* call) {
 }  // namespace anyop::cuda
 
 extern "C" int32_t anyop_linear_w4_cuda_cublaslt(const LinearW4Args* args, AnyopCall* call) {
+  using namespace anyop::cuda;
   constexpr int64_t kMost = 0x7fffff00;
   if (args->N == 0 || args->rows == 0 || args->J == 0 || args->N > kMost || args->J > kMost / 2)
     return call->fail(call, kAnyopDeclined, "it takes some, and less than 2^31, of all");
-  return AnyopDtypeOf(args->x) == kAnyopFloat16 ? anyop::cuda::RunParts<__half>(*args, call)
-                                                : anyop::cuda::RunParts<__nv_bfloat16>(*args, call);
+  return AnyopDtypeOf(args->x) == kAnyopFloat16 ? RunParts<__half>(*args, call)
+                                                : RunParts<__nv_bfloat16>(*args, call);
 }
