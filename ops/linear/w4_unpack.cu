@@ -61,12 +61,13 @@ int32_t RunUnpack(AnyopCall* call, const W4UnpackArgs* args) {
 }  // namespace anyop::cuda
 
 extern "C" int32_t anyop_w4_unpack_cuda(const W4UnpackArgs* args, AnyopCall* call) {
+  using namespace anyop::cuda;
   switch (AnyopDtypeOf(args->out)) {
     case kAnyopFloat32:
-      return anyop::cuda::RunUnpack<float>(call, args);
+      return RunUnpack<float>(call, args);
     case kAnyopFloat16:
-      return anyop::cuda::RunUnpack<__half>(call, args);
+      return RunUnpack<__half>(call, args);
     default:
-      return anyop::cuda::RunUnpack<__nv_bfloat16>(call, args);
+      return RunUnpack<__nv_bfloat16>(call, args);
   }
 }

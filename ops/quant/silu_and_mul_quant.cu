@@ -9,8 +9,8 @@ namespace {
 
 template <bool kAny>
 struct SiluAndMulQuant {
-  static constexpr int kVectors = 2;
-  static constexpr bool kKeepsValues = true;
+  [[maybe_unused]] static constexpr int kVectors = 2;
+  [[maybe_unused]] static constexpr bool kKeepsValues = true;
   RowsAt<kAny> gate, value;
   QuantizedRows<kAny> out;
 
