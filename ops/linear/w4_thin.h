@@ -73,80 +73,53 @@ __device__ void NarrowStep(const ThinProblem& p, int step, int row, const int (&
   }
 }
 
-// What a lane of a step of four blocks reads of two rows of weight: its own block of each, zeros
-// behind the end, with the group's zero points and scales.
 struct WideWords {
   uint4 of_row[2];
-  int zero[2];
-  float scale[2];
 };
+
+// The lane's block of a step of four, of two rows of weight; zeros behind the end.
 __device__ inline WideWords ReadWide(const FourBits& w, int step, const int (&n)[2]) {
-  const int block = 4 * step + (threadIdx.x & 3), group = GroupOf(w, 4 * step * w4::kFactors);
+  const int block = 4 * step + (threadIdx.x & 3);
   WideWords words = {};
+  if (block * w4::kFactors >= w.K) return words;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    if (block * w4::kFactors < w.K)
-      words.of_row[i] =
-          LoadNow(reinterpret_cast<const uint4*>(w.weight + int64_t{n[i]} * (w.K / 2)) + block);
-    words.zero[i] = ZeroOf(w, group, n[i]);
-    words.scale[i] = ScaleOf(w, group, n[i]);
-  }
+  for (int i = 0; i < 2; ++i)
+    words.of_row[i] =
+        LoadNow(reinterpret_cast<const uint4*>(w.weight + int64_t{n[i]} * (w.K / 2)) + block);
   return words;
 }
 __device__ inline uint32_t WordAt(const uint4& four, int i) {
   return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
 }
 
-// The same features of a row of x, zeros where there are none.
-struct WideRow {
-  uint4 four[4];
-};
-__device__ inline WideRow ReadRow(const ThinProblem& p, int step, int row) {
-  const int block = 4 * step + (threadIdx.x & 3);
-  WideRow x = {};
-  if (block * w4::kFactors >= p.w.K || row >= p.rows) return x;
-  const auto* from =
-      reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p.x) + int64_t{row} * p.w.K) +
-      4 * block;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) x.four[i] = from[i];
-  return x;
-}
-
 // Lane t of four multiplies block t of the four: which factors stand in which place of mma.sync is
 // free, as long as those of x stand in the same.
 template <typename T, int kTiles>
-__device__ void WideStep(const WideWords& words, const WideRow& x, int j, ThinSums<kTiles>* sums) {
+__device__ void WideStep(const ThinProblem& p, int step, int row, const WideWords& words,
+                         const int (&zero)[2], ThinSums<kTiles>* sums) {
+  const int block = 4 * step + (threadIdx.x & 3);
+  const bool is_there = block * w4::kFactors < p.w.K;
 #pragma unroll
-  for (int s = 0; s < 4; ++s) {
-    const uint32_t low = WordAt(words.of_row[0], s), high = WordAt(words.of_row[1], s);
+  for (int j = 0; j < kTiles; ++j) {
+    uint4 x[4] = {};
+    if (is_there && row + 8 * j < p.rows) {
+      const auto* from = reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p.x) +
+                                                        int64_t{row + 8 * j} * p.w.K) +
+                         4 * block;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const uint32_t a[4] = {LessZero(T(), low, 2 * h, words.zero[0]),
-                             LessZero(T(), high, 2 * h, words.zero[1]),
-                             LessZero(T(), low, 2 * h + 1, words.zero[0]),
-                             LessZero(T(), high, 2 * h + 1, words.zero[1])};
-      MultiplyAdd<kOperandOf<T>>(sums->part[j], a, WordAt(x.four[2 * h], s),
-                                 WordAt(x.four[2 * h + 1], s));
+      for (int i = 0; i < 4; ++i) x[i] = from[i];
     }
-  }
-}
-
-// Steps begin to end of a warp; weight, zero points and scales are read two steps ahead.
-template <typename T, int kTiles>
-__device__ void WideSteps(const ThinProblem& p, int begin, int end, int row, const int (&n)[2],
-                          ThinSums<kTiles>* sums) {
-  WideWords ahead[2] = {ReadWide(p.w, begin, n), ReadWide(p.w, Lesser(begin + 1, end - 1), n)};
-#pragma unroll 1
-  for (int step = begin; step < end; ++step) {
-    const WideWords words = ahead[0];
-    ahead[0] = ahead[1];
-    if (step + 2 < end) ahead[1] = ReadWide(p.w, step + 2, n);
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) WideStep<T>(words, ReadRow(p, step, row + 8 * j), j, sums);
-    const bool ends = step + 1 == end || GroupOf(p.w, (step + 1) * 4 * w4::kFactors) !=
-                                             GroupOf(p.w, step * 4 * w4::kFactors);
-    if (ends) sums->EndGroup(words.scale[0], words.scale[1]);
+    for (int s = 0; s < 4; ++s) {
+      const uint32_t low = WordAt(words.of_row[0], s), high = WordAt(words.of_row[1], s);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const uint32_t a[4] = {
+            LessZero(T(), low, 2 * h, zero[0]), LessZero(T(), high, 2 * h, zero[1]),
+            LessZero(T(), low, 2 * h + 1, zero[0]), LessZero(T(), high, 2 * h + 1, zero[1])};
+        MultiplyAdd<kOperandOf<T>>(sums->part[j], a, WordAt(x[2 * h], s), WordAt(x[2 * h + 1], s));
+      }
+    }
   }
 }
 
@@ -173,8 +146,8 @@ __device__ void StoreThin(const ThinProblem& p, int first_row, const ThinSums<kT
 }
 
 template <typename T, int kTiles, bool kWide>
-__global__ __launch_bounds__(kThinWarps * 32, kTiles == 1 ? 3 : 2) void MultiplyThinW4(
-    const __grid_constant__ ThinProblem p) {
+__global__ __launch_bounds__(kThinWarps *
+                             32) void MultiplyThinW4(const __grid_constant__ ThinProblem p) {
   constexpr int kDepth = (kWide ? 4 : 1) * w4::kFactors;
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   const int first_row = blockIdx.y * 8 * kTiles, row = first_row + lane / 4;
@@ -183,20 +156,24 @@ __global__ __launch_bounds__(kThinWarps * 32, kTiles == 1 ? 3 : 2) void Multiply
   const int steps = (p.w.K + kDepth - 1) / kDepth, each = (steps + kThinWarps - 1) / kThinWarps;
   const int begin = Lesser(warp * each, steps), end = Lesser(begin + each, steps);
   ThinSums<kTiles> sums = {};
-  if constexpr (kWide) {
-    if (begin < end) WideSteps<T>(p, begin, end, row, n, &sums);
-  } else {
-    int group = -1, zero[2] = {};
-    for (int step = begin; step < end; ++step) {
-      if (const int mine = GroupOf(p.w, step * kDepth); mine != group) {
-        if (group >= 0) sums.EndGroup(ScaleOf(p.w, group, n[0]), ScaleOf(p.w, group, n[1]));
-        group = mine;
-        zero[0] = ZeroOf(p.w, group, n[0]), zero[1] = ZeroOf(p.w, group, n[1]);
-      }
+  int group = -1, zero[2] = {};
+  WideWords next = {};
+  if (kWide && begin < end) next = ReadWide(p.w, begin, n);
+  for (int step = begin; step < end; ++step) {
+    if (const int mine = GroupOf(p.w, step * kDepth); mine != group) {
+      if (group >= 0) sums.EndGroup(ScaleOf(p.w, group, n[0]), ScaleOf(p.w, group, n[1]));
+      group = mine;
+      zero[0] = ZeroOf(p.w, group, n[0]), zero[1] = ZeroOf(p.w, group, n[1]);
+    }
+    if constexpr (kWide) {
+      const WideWords words = next;
+      if (step + 1 < end) next = ReadWide(p.w, step + 1, n);
+      WideStep<T, kTiles>(p, step, row, words, zero, &sums);
+    } else {
       NarrowStep<T, kTiles>(p, step, row, n, zero, &sums);
     }
-    if (group >= 0) sums.EndGroup(ScaleOf(p.w, group, n[0]), ScaleOf(p.w, group, n[1]));
   }
+  if (group >= 0) sums.EndGroup(ScaleOf(p.w, group, n[0]), ScaleOf(p.w, group, n[1]));
   StoreThin<T, kTiles>(p, first_row, sums);
 }
 
