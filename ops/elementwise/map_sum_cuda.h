@@ -78,7 +78,7 @@ __device__ void WriteOperand(const SumOperands<kIn>& p, int64_t at, const Wide<T
 
 // f(in, written) returns what is summed, and sets what is written.
 template <typename T, int kPer, int kIn, typename F>
-__global__ void __launch_bounds__(kSumThreads)
+__global__ void __launch_bounds__(kSumThreads, 2)
     SumOver(const __grid_constant__ SumOperands<kIn> p, const F f) {
   using W = Wide<T>;
   __shared__ double sums[kSumThreads][kPer];
