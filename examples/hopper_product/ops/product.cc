@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows times rows on the CPU, one sum at a time.
-#include "anyop/cpu.h"
 #include "hopper/ops/product.h"
+
+#include "anyop/cpu.h"
 
 extern "C" int32_t hopper_product_cpu(const ProductArgs* args, AnyopCall*) {
   using anyop::cpu::bfloat16, anyop::cpu::Load, anyop::cpu::Store;
