@@ -53,6 +53,29 @@ def test_a_call_that_is_declined_goes_on(register, capfd):
     assert line.endswith(why), line
 
 
+def test_a_call_that_others_are_faster_at_is_left_in_silence(register, capfd):
+    """Where a route names the kernel it is told all the same."""
+
+    def slow(x, weight, eps):
+        raise anyop.DeclinedError("")
+
+    register("rms_norm", "slow", slow, priority=5)
+    x, weight = np.ones((5, 33), np.float32), np.ones(33, np.float32)
+    assert anyop.rms_norm(x, weight).any() and not capfd.readouterr().err
+    (line,) = (
+        line for line in str(anyop.explain("rms_norm", x, weight)).splitlines() if "  slow " in line
+    )
+    assert line.endswith(
+        "has left a call to the next: leaves the call to others, which are faster"
+    ), line
+    with anyop.use("slow"):
+        anyop.rms_norm(x, weight)
+    assert (
+        "slow leaves the call to others, which are faster; cpu runs instead"
+        in capfd.readouterr().err
+    )
+
+
 def test_a_call_that_is_declined_may_be_refused():
     """In a process that allows no fallback, with the reason."""
     code = """

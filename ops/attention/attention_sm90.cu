@@ -60,7 +60,7 @@ int32_t AttendToPages(const AttentionPagedArgs& args, AnyopCall* call) {
   Limits limits;
   if (const int32_t status = ReadLimits(call, &limits)) return status;
   if (AnyopChoice(call) != 1 && !HasEnoughQueries(args, limits.multiprocessors))
-    return call->fail(call, kAnyopDeclined, "takes calls of more queries of a sequence");
+    return call->fail(call, kAnyopDeclined, "");  // as most of decoding: nobody is told
   const ProblemOfPages pages(args);
   return Attend(pages.problem(), [&](int rows) { return pages.View(rows); }, call);
 }

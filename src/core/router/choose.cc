@@ -172,8 +172,8 @@ class Chooser {
     Choice choice = {&op_, chosen_, variant_->reason, type_, id_, choice_, falls_back_};
     if (falls_back_ && TheSettings().fallback == Fallback::kWarn && IsNewFallback(choice))
       LogFallback(op_.name + ": " + WhyFallback() + "; " + chosen_->name + " runs instead");
-    if (facts_.declined && !falls_back_ && TheSettings().fallback == Fallback::kWarn &&
-        IsNewFallback(choice))
+    if (facts_.declined && facts_.declined->is_told && !falls_back_ &&
+        TheSettings().fallback == Fallback::kWarn && IsNewFallback(choice))
       LogFallback(op_.name + ": " + Name(LastDeclined()) + " " + facts_.declined->why + "; " +
                   chosen_->name + " runs instead");
     if (LogLevel() > 0) LogChoice(choice);
@@ -230,7 +230,10 @@ class Chooser {
 
 Declined::Declined(Frame* frame, const Ready& asked, bool was_counted, const Declined* others)
     : ready(asked), why("does not take the call"), counted(was_counted), before(others) {
-  if (const char* text = std::strstr(frame->error, ": ")) why = text + 2;  // behind the operator
+  if (const char* text = std::strstr(frame->error, ": ")) {  // behind the operator
+    is_told = text[2] != 0;
+    why = is_told ? text + 2 : "leaves the call to others, which are faster";
+  }
   frame->error[0] = 0;
 }
 

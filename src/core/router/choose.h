@@ -13,7 +13,8 @@ struct Declined {
 
   Ready ready;
   std::string why;
-  bool counted;  // by Choose, as if it ran
+  bool is_told = true;  // not where it gives no reason: the others are better at it
+  bool counted;         // by Choose, as if it ran
   const Declined* before;
 };
 
