@@ -6,7 +6,7 @@
 M is drawn from 1 to 8,192 and N and K from 256 to 28,672, all by their logarithms; N and K are multiples of 16, of
 128 with scales of blocks. The default is `cuda_sm90` by itself; its choices are the tiles and clusters of 1, 2, 4, 8
 blocks for few rows (docs/products.md). Each side is a CUDA graph, its result compared with the default's; all sides
-take turns as in cuda_products.py. One line of JSON for each shape goes to bench/results/cuda_choices.jsonl.
+take turns as in cuda_rows.py. One line of JSON for each shape goes to bench/results/cuda_choices.jsonl.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from cuda_rows import FLUSH_BYTES, capture, device, replay_in_turns
 from harness import environment, write
-from product_cases import Maker
+from product_cases import FP8, Maker
 
 try:
     import torch
@@ -49,11 +49,11 @@ def draw(random_: random.Random, multiple: int) -> tuple[int, int, int]:
 
 
 def call_of(operator: str, maker: Maker, m: int, n: int, k: int) -> Callable:
-    anyop, fp8 = maker.anyop, torch.float8_e4m3fn
+    anyop = maker.anyop
     if operator == "linear_gated":
         x, w = maker.normal(m, k) * 0.1, maker.normal(2 * n, k) * 0.1
         return partial(anyop.linear_gated, x, w)
-    x, w = maker.normal(m, k, dtype=fp8), maker.normal(n, k, dtype=fp8)
+    x, w = maker.normal(m, k, dtype=FP8), maker.normal(n, k, dtype=FP8)
     if operator == "linear_w8a8":
         return partial(anyop.linear_w8a8, x, w, maker.scales(m), maker.scales(n))
     scales = maker.scales(k // 128, m).t(), maker.scales(n // 128, k // 128)
@@ -61,7 +61,7 @@ def call_of(operator: str, maker: Maker, m: int, n: int, k: int) -> Callable:
 
 
 def measure(call: Callable, anyop: Any, rounds: int, flush: Any) -> dict[str, float]:
-    """The median of each side in microseconds; those that the kernel refuses are left out."""
+    """The median of each side in microseconds; a choice that a product is too small for runs as the default does."""
     graphs, expected = {}, None
     for side in ("cuda_sm90", *(f"cuda_sm90:{i}" for i in range(CHOICES))):
         with anyop.use(side):
