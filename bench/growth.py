@@ -59,7 +59,8 @@ def made_up(folder: Path, numbers: Iterable[int] = range(MORE)) -> str:
             "",
             text,
         )
-        text = re.sub(r"(?m)^(deterministic|aten_overloads|aten) = .*\n", "", text)
+        keys = r"(?ms)^(deterministic|aten_overloads|aten) = .*?(?=^[\w\[]|\Z)"  # of many lines
+        text = re.sub(keys, "", text)
         (folder / f"{files[number % len(files)].stem}_{number}.toml").write_text(text)
     return anyop.build(folder, out=folder / "libgrown.so")
 
