@@ -79,7 +79,8 @@ def dtype_text(param: Param) -> str:
     """What the dtype may be."""
     rule = param.dtypes
     if rule.promote:
-        return f"torch's promotion of {listed(rule.promote, 'and')}"
+        both = (*rule.promote, *((rule.with_dtype,) if rule.with_dtype else ()))
+        return f"torch's promotion of {listed(both, 'and')}"
     if rule.attribute:
         return f"dtype {rule.attribute}" + (
             f", or that of {rule.otherwise} when None" if rule.otherwise else ""

@@ -21,7 +21,8 @@ class DtypeRule:
 
     names: tuple[str, ...] = ()  # one of these,
     same_as: str | None = None  # or that of this parameter; both together: either
-    promote: tuple[str, str] | None = None  # torch's promotion of two parameters
+    promote: tuple[str, ...] | None = None  # torch's promotion of two parameters,
+    with_dtype: str | None = None  # or of one with this dtype
     attribute: str | None = None  # the value of this ScalarType parameter,
     otherwise: str | None = None  # where that is None the dtype of this one
     first_given: tuple[str, str] | None = None  # that of this optional tensor, else of the second
@@ -35,7 +36,8 @@ class DtypeRule:
     @property
     def mask(self) -> int:
         """The names as a bit set of AnyopDtype."""
-        return sum(1 << DTYPES.index(name) for name in self.names)
+        names = (self.with_dtype,) if self.with_dtype else self.names
+        return sum(1 << DTYPES.index(name) for name in names)
 
 
 def parse_rule(value: object, parameters: Sequence[str], attributes: Sequence[str]) -> DtypeRule:
@@ -49,6 +51,8 @@ def parse_rule(value: object, parameters: Sequence[str], attributes: Sequence[st
             "write a list of names or a rule",
         )
     if match := re.fullmatch(r"\s*promote\(\s*(\w+)\s*,\s*(\w+)\s*\)\s*", value):
+        if match[2] in DTYPES and match[2] not in parameters:
+            return DtypeRule(promote=(match[1],), with_dtype=match[2])
         return DtypeRule(promote=(match[1], match[2]))
     if match := re.fullmatch(r"\s*(\w+)\s+or\s+(\w+)\s*", value):
         if match[1] in parameters:
@@ -192,6 +196,7 @@ def possible_dtypes(rule: DtypeRule, params: dict[str, Param]) -> tuple[str, ...
     for name in (rule.same_as, rule.attribute, rule.otherwise, *(rule.first_given or ())):
         found |= set(params[name].possible) if name else set()
     if rule.promote:
-        a, b = (params[name].possible for name in rule.promote)
+        pair = [params[name].possible for name in rule.promote]
+        a, b = pair if len(pair) > 1 else (*pair, (rule.with_dtype,))
         found |= {promote(x, y) for x in a for y in b}
     return tuple(name for name in DTYPES if name in found)

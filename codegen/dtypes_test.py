@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from .conftest import INCLUDE
+from .dtype_rules import parse_rule, possible_dtypes
 from .dtypes import DTYPES, promote
 
 # Of torch.promote_types. Where torch is installed, all pairs are compared.
@@ -50,3 +52,14 @@ def test_promotion_is_that_of_torch():
             except RuntimeError:
                 expected = None
             assert promote(a, b) == expected, (a, b)
+
+
+def test_promotion_with_a_dtype():
+    """Of one argument and a dtype; a name that is both is the argument."""
+    rule = parse_rule("promote(x, float32)", ["x"], [])
+    assert (rule.promote, rule.with_dtype, rule.parameters) == (("x",), "float32", ("x",))
+    assert rule.mask == 1 << DTYPES.index("float32")
+    halves = {"x": SimpleNamespace(possible=("float16", "bfloat16", "float64"))}
+    assert possible_dtypes(rule, halves) == ("float32", "float64")
+    other = parse_rule("promote(x, float32)", ["x", "float32"], [])
+    assert (other.promote, other.with_dtype) == (("x", "float32"), None)

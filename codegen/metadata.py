@@ -130,7 +130,8 @@ def _shape(shape: Shape) -> dict[str, Any]:
 
 def _rule(rule: DtypeRule) -> dict[str, Any]:
     if rule.promote:
-        return {"rule": "promote", "of": rule.promote}
+        second = (rule.with_dtype,) if rule.with_dtype else ()
+        return {"rule": "promote", "of": (*rule.promote, *second)}
     if rule.attribute:
         return {"rule": "attribute", "attribute": rule.attribute, "otherwise": rule.otherwise}
     if rule.first_given:

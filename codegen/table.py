@@ -121,7 +121,7 @@ def _param(op: Operator, param: Param, code: Code, lists: list[str]) -> str:
 
 def _dtype_rule(rule: DtypeRule) -> tuple[str, str | None, str | None]:
     if rule.promote:
-        return "kAnyopPromote", *rule.promote
+        return "kAnyopPromote", rule.promote[0], (*rule.promote, None)[1]
     if rule.attribute:
         return "kAnyopFromAttribute", rule.attribute, rule.otherwise
     if rule.first_given:

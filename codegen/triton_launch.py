@@ -412,6 +412,7 @@ class _Reader:
                 first, second = rule.first_given or ("", "")
                 like = rule.same_as or (first if values.get(f"has {first}", 1) else second)
                 pair = [found.get(name) for name in rule.promote] if rule.promote else []
+                pair += [rule.with_dtype] if rule.with_dtype else []
                 both = promote(*pair) if all(pair) and pair else None
                 found[param.name] = both or found.get(like) or _fitting(dtype_name(dtype), param)
         given = [a.param.name for a in launch.arguments if a.type == "tensor"]

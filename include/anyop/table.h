@@ -48,7 +48,8 @@ typedef enum AnyopLayout {
 typedef enum AnyopDtypeRule {
   kAnyopOneOf = 0,   /* in dtype_set, or that of parameter dtype_a when dtype_a >= 0; a new result
                         takes the one it names */
-  kAnyopPromote = 1, /* torch's promotion of parameters dtype_a and dtype_b */
+  kAnyopPromote = 1, /* torch's promotion of parameters dtype_a and dtype_b; where dtype_b is -1,
+                        with the one dtype of dtype_set: a core from before it refuses that */
   kAnyopFromAttribute =
       2,                /* ScalarType parameter dtype_a; where that is None, the dtype of dtype_b */
   kAnyopFirstGiven = 3, /* the dtype of optional tensor dtype_a; where that is absent, of dtype_b;

@@ -170,7 +170,9 @@ class Call : InCall {
 
   // The dtype of a promotion, an attribute or the first tensor that is given.
   int RuleDtype(const Param& p) {
-    if (p.dtype_rule == kAnyopPromote) return Promote(dtypes_[p.dtype_a], dtypes_[p.dtype_b]);
+    if (p.dtype_rule == kAnyopPromote)
+      return Promote(dtypes_[p.dtype_a],
+                     p.dtype_b >= 0 ? int{dtypes_[p.dtype_b]} : __builtin_ctzll(p.dtype_set));
     if (p.dtype_rule == kAnyopFirstGiven)
       return dtypes_[dtypes_[p.dtype_a] != kAnyopNoDtype ? p.dtype_a : p.dtype_b];
     const Param& attribute = op_.params[p.dtype_a];

@@ -126,7 +126,8 @@ class Reader {
       if (other >= static_cast<int>(index) || other < -1)
         return Bad("refers to a later dtype " + where);
     }
-    const bool both = p->dtype_rule == kAnyopPromote || p->dtype_rule == kAnyopFirstGiven;
+    const bool both = p->dtype_rule == kAnyopFirstGiven ||
+                      (p->dtype_rule == kAnyopPromote && __builtin_popcountll(p->dtype_set) != 1);
     if (p->dtype_rule != kAnyopOneOf && (p->dtype_a < 0 || (both && p->dtype_b < 0)))
       return Bad("has an incomplete dtype rule " + where);
     if (p->length >= static_cast<int>(table_->num_sizes) || (p->Is(kAnyopOutput) && p->IsList())) {

@@ -185,6 +185,15 @@ TEST(BrokenDtypeRulesAreRefused) {
   CHECK(Says(rule(kAnyopOneOf, 1, -1), "dtype rule of no dtypes at parameter out"));
   CHECK(Says(rule(kAnyopFromAttribute, 0, -1), "dtype rule of no dtypes at parameter out"));
   CHECK(Says(rule(kAnyopFirstGiven + 1, 0, 0), "unknown layout, dtype rule"));
+  const auto promotion = [](uint64_t set) {
+    return ErrorOf([=](Table* t) {
+      t->params[2].dtype_rule = kAnyopPromote, t->params[2].dtype_set = set;
+      t->params[2].dtype_a = 0, t->params[2].dtype_b = -1;
+    });
+  };
+  CHECK_EQ(promotion(1u << kAnyopFloat32), "");
+  CHECK(Says(promotion(0), "incomplete dtype rule at parameter out"));
+  CHECK(Says(promotion(3u << kAnyopFloat32), "incomplete dtype rule at parameter out"));
 }
 
 }  // namespace

@@ -26,7 +26,9 @@ Maker = Callable[[Any, Any, str], Any]  # number, tensor beside it, dtype -> ten
 def promoted(metadata: Mapping[str, Any]) -> tuple[int, ...]:
     """Indices of the arguments that may be numbers: a result's dtype is promoted from theirs."""
     rules = [result["dtypes"] for result in metadata["results"]]
-    names = {name for rule in rules if rule["rule"] == "promote" for name in rule["of"]}
+    inputs = {param["name"] for param in metadata["inputs"]}
+    pairs = [rule["of"] for rule in rules if rule["rule"] == "promote"]
+    names = {name for pair in pairs if inputs.issuperset(pair) for name in pair}
     return tuple(
         at
         for at, param in enumerate(metadata["inputs"])

@@ -33,7 +33,8 @@ def ruled(rule: Mapping[str, Any], known: Mapping[str, Any]) -> str | None:
         return given if given is not None else known[rule["otherwise"]]
     if rule["rule"] == "first_given":
         return next(filter(None, map(known.get, rule["of"])), None)
-    return core.promote(*(known[name] for name in rule["of"]))
+    first, second = rule["of"]  # an argument, and another or a dtype
+    return core.promote(known[first], known.get(second, second))
 
 
 def allows(rule: Mapping[str, Any], known: Mapping[str, Any], dtype: str) -> bool:

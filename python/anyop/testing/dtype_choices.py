@@ -101,8 +101,8 @@ def allowed(param: Mapping[str, Any], names: Mapping[str, str | None]) -> list[s
     """The dtypes that a tensor may have when those before it have these; of a new result the first."""
     rule = param["dtypes"]
     if rule["rule"] == "promote":
-        a, b = (names[name] for name in rule["of"])
-        promoted = promote(a, b)
+        a, b = rule["of"]  # an argument, and another or a dtype
+        promoted = promote(names[a], names[b] if b in names or b not in NAMES else b)
         return [promoted] if promoted else []
     if rule["rule"] == "first_given":
         first, second = rule["of"]
