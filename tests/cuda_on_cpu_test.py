@@ -197,6 +197,22 @@ def test_indices_outside_count_for_nothing(name):
         np.testing.assert_array_equal(found, [0, rows[0, 0] + rows[3, 0], 0])
 
 
+def test_targets_outside_are_not_read():
+    """Their loss is NaN, and gradients; those of other rows' x are not."""
+    if not {"linear_cross_entropy", "linear_cross_entropy_backward"} <= set(DRAWN):
+        pytest.skip("operators that are not drawn this time: make test-full")
+    random = np.random.default_rng(0)
+    x, weight = (random.standard_normal(s).astype(np.float32) for s in ((5, 3), (7, 3)))
+    target = np.array([1, 7, -1, -(2**31), 6], np.int32)
+    loss, lse = on_fibers(anyop.linear_cross_entropy)(x, weight, target, ignore_index=-1)
+    np.testing.assert_array_equal(np.isnan(loss), [False, True, False, True, False])
+    assert np.isfinite(lse).all() and loss[2] == 0
+    backward = on_fibers(anyop.linear_cross_entropy_backward)
+    found = backward(x, weight, target, lse, np.ones(5, np.float32), ignore_index=-1)
+    np.testing.assert_array_equal(np.isnan(found[0]).any(1), np.isnan(loss))
+    assert np.isnan(found[1]).all() and np.isnan(found[2]).all()
+
+
 DEAR = [name for name in DRAWN if "attention" in name]  # products of tiles, up to five of them
 
 

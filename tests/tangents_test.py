@@ -38,6 +38,7 @@ WITHOUT = {
             "qk_norm_rope",
             "native_linear_act",
             "native_linear_gated",
+            "linear_cross_entropy",
             "merge_states",
             "attention_varlen_with_lse",
             "attention_paged",

@@ -1536,6 +1536,95 @@ def linear_backward(
     """
     ...
 
+def linear_cross_entropy(
+    x: Array,
+    weight: Array,
+    target: Array,
+    bias: Array | None = None,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+    loss: Array | None = None,
+    lse: Array | None = None,
+) -> tuple[Array, Array]:
+    """Cross entropy of linear's results with a target class for each row; these logits are never whole in memory.
+
+    x:                (*, K) float32, float16, bfloat16 or float64, contiguous; rows of K features.
+    weight:           (V, K) dtype of x, contiguous; one row of K factors for each of the V classes.
+    target:           (*,) int64 or int32, contiguous; the class of each row, or ignore_index.
+    bias:             (V,) dtype of x, contiguous, or None; added to the logits of each class.
+    ignore_index:     int, default -100; rows of this target have loss 0; nothing is averaged here.
+    label_smoothing:  float, default 0.0; share of the target's weight that all classes get alike.
+    softcap:          float, default 0.0; logits become softcap * tanh(logit / softcap); 0: they stay.
+    z_loss:           float, default 0.0; factor of lse^2, which is added to the loss.
+    Returns           loss: (*,), new unless given, torch's promotion of x and float32; lse: (*,), new
+                      unless given, torch's promotion of x and float32, natural logarithm of the sum of
+                      the exponentials of a row's logits, of ignored rows too. On a device it runs on
+                      the current stream, and never waits.
+    Raises            ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                      kernel.
+    Computes          with logit[r,v] = cap(sum_k(x[r,k] * weight[v,k]) + bias[v]), cap(a) = softcap *
+                      tanh(a / softcap), and s = label_smoothing: lse[r] = log(sum_v(exp(logit[r,v])));
+                      loss[r] = lse[r] - (1 - s) * logit[r,target[r]] - s * mean_v(logit[r,v]) + z_loss
+                      * lse[r]^2, or 0 where target[r] is ignore_index
+    Source            torch.nn.functional.cross_entropy of torch.nn.functional.linear, reduction='none';
+                      z_loss: Chowdhery et al. 2022, arXiv:2204.02311, section 5; without logits:
+                      Wijmans et al. 2024, arXiv:2411.09009. A target outside [0, V) that is not
+                      ignore_index is an IndexError on the CPU; on CUDA the loss of its row is NaN, and
+                      its gradients
+    """
+    ...
+
+def linear_cross_entropy_backward(
+    x: Array,
+    weight: Array,
+    target: Array,
+    lse: Array,
+    grad_loss: Array | None = None,
+    grad_lse: Array | None = None,
+    bias: Array | None = None,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+    grad_bias: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradients of linear_cross_entropy; the logits are computed again, and never whole in memory.
+
+    x:                (*, K) float32, float16, bfloat16 or float64, contiguous; rows of K features.
+    weight:           (V, K) dtype of x, contiguous; one row of K factors for each of the V classes.
+    target:           (*,) int64 or int32, contiguous; the class of each row, or ignore_index.
+    lse:              (*,) torch's promotion of x and float32, contiguous; that of the forward call.
+    grad_loss:        (*,) dtype of lse, contiguous, or None; gradient of loss; none: 0. That of ignored
+                      rows counts for nothing.
+    grad_lse:         (*,) dtype of lse, contiguous, or None; gradient of lse; none: 0. Ignored rows
+                      have one, too.
+    bias:             (V,) dtype of x, contiguous, or None; that of the forward call.
+    ignore_index:     int, default -100; that of the forward call.
+    label_smoothing:  float, default 0.0; that of the forward call.
+    softcap:          float, default 0.0; that of the forward call.
+    z_loss:           float, default 0.0; that of the forward call.
+    Returns           grad_x: (*, K), new unless given, dtype of x, made only when wanted; grad_weight:
+                      (V, K), new unless given, dtype of x, made only when wanted; grad_bias: (V,), new
+                      unless given, dtype of x, made only when wanted. On a device it runs on the
+                      current stream, and never waits.
+    Raises            ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                      kernel.
+    Computes          with p[r,v] = exp(logit[r,v] - lse[r]), s = label_smoothing, and grad_loss[r] = 0
+                      where target[r] is ignore_index: g[r,v] = (grad_loss[r] * (p[r,v] * (1 + 2 *
+                      z_loss * lse[r]) - (1 - s) * [v = target[r]] - s / V) + grad_lse[r] * p[r,v]) *
+                      cap'(sum_k(x[r,k] * weight[v,k]) + bias[v]); grad_x[r,k] = sum_v(g[r,v] *
+                      weight[v,k]); grad_weight[v,k] = sum_r(g[r,v] * x[r,k]); grad_bias[v] =
+                      sum_r(g[r,v])
+    Source            derivative of linear_cross_entropy
+    """
+    ...
+
 def linear_fp8_block(
     x: Array,
     weight: Array,
