@@ -11,11 +11,11 @@
 
 namespace anyop {
 
-// Blocks of classes, multiples of 1,024 but the last: 16 MiB of logits in float32, or 4 KiB for
+// Blocks of classes, multiples of 1,024 but the last: 8 MiB of logits in float32, or 4 KiB for
 // each row where that is more. Each row of weight is read once for each pass.
 class ClassBlocks {
  public:
-  static constexpr int64_t kBytes = 16 << 20, kLeast = 1024;
+  static constexpr int64_t kBytes = 8 << 20, kLeast = 1024;
 
   // All in rows without gaps; bias may be NULL.
   ClassBlocks(const AnyopTensor* x, const AnyopTensor* weight, const AnyopTensor* bias,

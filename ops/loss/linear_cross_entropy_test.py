@@ -121,7 +121,7 @@ print(peak() - before, rows * V * 4 >> 20)
 
 
 def test_peak_memory_is_not_that_of_the_logits():
-    """A process of its own, forward and backward: 312 MiB of logits, of which 16 are there at a time."""
+    """A process of its own, forward and backward: 312 MiB of logits, of which 8 are there at a time."""
     run = subprocess.run([sys.executable, "-c", _PEAK], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     more, logits = map(int, run.stdout.split())
