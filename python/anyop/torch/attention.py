@@ -12,6 +12,7 @@ from torch import Tensor
 import anyop
 
 NAME = "anyop"
+WITH_DROPOUT = "anyop_with_dropout"  # what replace() sets where a model's attention has dropout
 _PATTERN = "_anyop_pattern"  # of a mask: what it says, where causal, window and offset say as much
 
 
@@ -33,8 +34,9 @@ def register() -> None:
         raise ImportError(
             "anyop.torch.attention.register() needs transformers 4.56 or newer: pip install transformers"
         ) from error
-    AttentionInterface.register(NAME, forward)
-    AttentionMaskInterface.register(NAME, mask)
+    for name, function in ((NAME, forward), (WITH_DROPOUT, forward_with_dropout)):
+        AttentionInterface.register(name, function)
+        AttentionMaskInterface.register(name, mask)
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,24 @@ def forward(
         sinks=None if s_aux is None else s_aux.float(),
     )
     return out.transpose(1, 2).contiguous(), None
+
+
+def forward_with_dropout(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    **more: Any,
+) -> tuple[Tensor, None]:
+    """forward, but a call with dropout is transformers' sdpa, where that computes what is asked for."""
+    if dropout > 0 and not any(more.get(name) is not None for name in ("softcap", "s_aux")):
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        given = module, query, key, value, attention_mask
+        return sdpa_attention_forward(*given, dropout=dropout, **more)[0], None
+    return forward(module, query, key, value, attention_mask, dropout, **more)
 
 
 def _biased(bias: Tensor, seen: Tensor | None) -> Tensor:

@@ -8,13 +8,19 @@ training flag and device, tied weights, and all references to it stay what they 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from anyop.torch import layers
+from anyop.torch import layers, model_attention
 from anyop.torch.matching import Refusal, match
 from anyop.torch.packed_linear import PackedLinear, may_pack
+
+# What concerns more than one module, by the name that `modules` takes.
+KINDS: dict[str, Callable[[torch.nn.Module, Any], None]] = {
+    "attention": model_attention.replace_attention,
+}
 
 
 def replace(
@@ -27,7 +33,8 @@ def replace(
     """Swap every module of model that an anyop operator can stand in for; prints what it swapped.
 
     model:    any module; changed in place. Itself it may be swapped too.
-    modules:  classes or names of classes to swap, for example ["Linear", "Qwen3RMSNorm"]; None: all that match.
+    modules:  classes or names of classes to swap, for example ["Linear", "Qwen3RMSNorm"], and kinds: "attention";
+              None: all that match.
     pack:     the weights stay as they are: each Linear of bfloat16 on the CPU whose sizes 64 and 2 divide keeps a
               packed copy of its weight, 2 bytes a number more, for calls of at most 128 rows without a gradient.
     verbose:  print a line for each class that was swapped, and for each that was left and why.
@@ -37,27 +44,17 @@ def replace(
     Swapped are: torch.nn's Linear, RMSNorm, LayerNorm, Embedding, SiLU, GELU, ReLU, Softmax and LogSoftmax (these
     very classes, not subclasses); Hugging Face's RMS norms, activations and gated feed-forward parts, each known by
     its structure and by a check of its results on random numbers. All others stay as they are, and so do Linears
-    of 16 bits on a CPU where torch's products are measured to be faster, unless modules names the class.
+    of 16 bits on a CPU where torch's products are measured to be faster, unless modules names the class. The attention
+    of a model of transformers is set to "anyop" (anyop.torch.attention), where that gives what its own formula gives.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"anyop.torch.replace: model is {type(model).__name__}, expected a Module")
     wanted = None if modules is None else _wanted(model, modules)
-    device_type = _device_type(model)
-    swapped: list[tuple[torch.nn.Module, type, type]] = []
-    left: Counter[tuple[str, str]] = Counter()
-    for module in model.modules():
-        original = type(module)
-        if wanted is not None and not wanted & {original, original.__name__}:
-            continue
-        found = match(module, device_type, asked=wanted is not None)
-        if isinstance(found, Refusal):
-            left[original.__name__, found.reason] += 1
-        elif found is not None:
-            if pack and found is layers.Linear and may_pack(module):
-                found = PackedLinear
-            object.__setattr__(module, "__class__", found)
-            swapped.append((module, original, found))
-    replaced = Replaced(swapped, left)
+    replaced = Replaced()
+    _replace_modules(model, wanted, pack, replaced)
+    for kind, replace_kind in KINDS.items():
+        if wanted is None or kind in wanted:
+            replace_kind(model, replaced)
     if verbose:
         print(replaced)
     return replaced
@@ -66,33 +63,29 @@ def replace(
 class Replaced:
     """What replace() did to a model.
 
-    swapped: how many modules of each class run anyop operators now.
-    left:    how many of each class stayed as they were, by (class, reason).
+    swapped: how many modules of each class run anyop operators now; of other kinds ("attention") how many layers.
+    left:    how many of each class or kind stayed as they were, by (class, reason).
     packed:  how many of the swapped keep packed weights.
     """
 
-    def __init__(
-        self, modules: list[tuple[torch.nn.Module, type, type]], left: Counter[tuple[str, str]]
-    ) -> None:
-        self._modules = modules
-        self.swapped = Counter(original.__name__ for _, original, _ in modules)
-        self.left = dict(left)
-        self.packed = sum(ours is PackedLinear for _, _, ours in modules)
+    def __init__(self) -> None:
+        self._changes: list[Change] = []
+        self.swapped: Counter[str] = Counter()
+        self.left: Counter[tuple[str, str]] = Counter()
+        self.packed = 0
+
+    def add(self, name: str, change: Change, count: int = 1) -> None:
+        """Keep a change that was made, to undo it."""
+        self._changes.append(change)
+        self.swapped[name] += count
 
     def undo(self) -> None:
-        """Give every module its own class back; a second time it does nothing.
+        """Give every module its own class back, and the model all else; a second time it does nothing.
 
         Raises RuntimeError, with all others undone, when something else has changed a module's class since.
         """
-        modules, self._modules = self._modules, []
-        changed = []
-        for module, original, ours in modules:
-            if type(module) is ours:
-                if isinstance(module, PackedLinear):
-                    module.repack()
-                object.__setattr__(module, "__class__", original)
-            else:
-                changed.append(type(module).__name__)
+        changes, self._changes = self._changes, []
+        changed = [found for change in reversed(changes) if (found := change.undo())]
         if changed:
             names = ", ".join(sorted(set(changed)))
             raise RuntimeError(f"anyop.torch.replace: became another class since: {names}")
@@ -113,11 +106,56 @@ class Replaced:
         return "\n".join([f"anyop.torch.replace: {total} modules run anyop operators", *lines])
 
 
+class Change(Protocol):
+    """Something of a model that replace() has changed."""
+
+    def undo(self) -> str | None:
+        """Take it back; the name of what it cannot, as something else has changed it since."""
+
+
+class OtherClass(NamedTuple):
+    """A module whose class was changed."""
+
+    module: torch.nn.Module
+    original: type
+    ours: type
+
+    def undo(self) -> str | None:
+        if type(self.module) is not self.ours:
+            return type(self.module).__name__
+        if isinstance(self.module, PackedLinear):
+            self.module.repack()
+        object.__setattr__(self.module, "__class__", self.original)
+        return None
+
+
+def _replace_modules(
+    model: torch.nn.Module, wanted: set[str | type] | None, pack: bool, replaced: Replaced
+) -> None:
+    device_type = _device_type(model)
+    for module in model.modules():
+        original = type(module)
+        if wanted is not None and not wanted & {original, original.__name__}:
+            continue
+        found = match(module, device_type, asked=wanted is not None)
+        if isinstance(found, Refusal):
+            replaced.left[original.__name__, found.reason] += 1
+        elif found is not None:
+            if pack and found is layers.Linear and may_pack(module):
+                found = PackedLinear
+                replaced.packed += 1
+            object.__setattr__(module, "__class__", found)
+            replaced.add(original.__name__, OtherClass(module, original, found))
+
+
 def _wanted(model: torch.nn.Module, modules: Iterable[str | type]) -> set[str | type]:
     if isinstance(modules, (str, type)):
         modules = [modules]
     wanted = set(modules)
-    there = {kind for module in model.modules() for kind in (type(module), type(module).__name__)}
+    there: set[str | type] = {*KINDS}
+    there.update(
+        kind for module in model.modules() for kind in (type(module), type(module).__name__)
+    )
     if wanted - there:
         names = ", ".join(sorted(str(getattr(kind, "__name__", kind)) for kind in wanted - there))
         raise ValueError(f"anyop.torch.replace: the model has no module of class {names}")

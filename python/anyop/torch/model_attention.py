@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sets attn_implementation="anyop" of a model of transformers, where that computes the same, and takes it back."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any, NamedTuple
+
+import torch
+
+import anyop
+from anyop._routes import unrecorded
+from anyop.torch import attention
+
+OURS = (attention.NAME, attention.WITH_DROPOUT)
+KIND = "attention"
+# Of float32: sums in another order. Of bfloat16: transformers rounds probabilities and sums.
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
+
+
+class OtherAttention(NamedTuple):
+    """Configurations whose attention was changed, with what they had."""
+
+    configs: list[tuple[Any, str]]
+
+    def undo(self) -> None:
+        for (
+            config,
+            name,
+        ) in self.configs:  # a configuration comes before its parts, which its setter sets too
+            if config._attn_implementation in OURS:
+                config._attn_implementation = name
+
+
+def replace_attention(model: torch.nn.Module, replaced: Any) -> None:
+    """Set the attention of each model of transformers in model; replaced is told."""
+    done: set[int] = set()
+    for part in model.modules():
+        if not _is_of_transformers(part) or id(part) in done:
+            continue
+        done.update(map(id, part.modules()))
+        found = _layers(part)
+        if not found or part.config._attn_implementation in OURS:
+            continue
+        reason = _refusal(part, found) or _set(part, replaced, len(found))
+        if reason:
+            replaced.left[KIND, reason] += len(found)
+
+
+def register_for_copies() -> None:
+    """A pickled model that had its attention set finds the name again."""
+    if "transformers" in sys.modules:
+        with contextlib.suppress(ImportError):  # too old to have set it
+            attention.register()
+
+
+def _is_of_transformers(part: torch.nn.Module) -> bool:
+    return callable(getattr(part, "set_attn_implementation", None)) and hasattr(part, "config")
+
+
+def _layers(part: torch.nn.Module) -> list[torch.nn.Module]:
+    """The modules that ask the configuration which function to call."""
+    return [m for m in part.modules() if hasattr(m, "is_causal") and _eager(m) is not None]
+
+
+def _eager(module: torch.nn.Module) -> Any:
+    """The model's own formula, which stands beside its class."""
+    return getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
+
+
+def _refusal(part: Any, found: list[torch.nn.Module]) -> str | None:
+    if getattr(part.config, "output_attentions", False):
+        return "the model returns attention weights"
+    if not {p.device.type for p in part.parameters()} <= {"meta", *anyop.backends("attention")}:
+        return "no kernel of attention on the model's device"
+    kinds = {type(layer): layer for layer in found}
+    wrong = [kind.__name__ for kind, layer in kinds.items() if not agrees(layer)]
+    return f"{', '.join(wrong)} does not compute attention" if wrong else None
+
+
+def _set(part: Any, replaced: Any, count: int) -> str | None:
+    models = [m for m in part.modules() if _is_of_transformers(m)]
+    before = list(
+        {id(m.config): (m.config, m.config._attn_implementation) for m in models}.values()
+    )
+    change = OtherAttention(before)
+    try:
+        attention.register()
+        part.set_attn_implementation(OURS[_has_dropout(part.config)])
+    except (ImportError, ValueError) as error:
+        change.undo()
+        return str(error)
+    if part.config._attn_implementation not in OURS:
+        change.undo()
+        return "the model's class does not let it be set"
+    replaced.add(KIND, change, count)
+    return None
+
+
+def _has_dropout(config: Any) -> bool:
+    values = [value for name, value in config.to_dict().items() if "drop" in name]
+    return any(isinstance(value, float) and value > 0 for value in values)
+
+
+@unrecorded()
+@torch.no_grad()
+def agrees(module: torch.nn.Module) -> bool:
+    """Whether our function gives what the model's own gives, on random numbers, with what the module says of itself."""
+    try:
+        with torch.autocast("cpu", enabled=False):
+            return all(_agrees(module, dtype, limit) for dtype, limit in TOLERANCE.items())
+    except Exception:  # the function is somebody else's and may raise anything
+        return False
+
+
+def _agrees(module: Any, dtype: torch.dtype, limit: float) -> bool:
+    q, k, v, more = random_call(module, dtype, queries=5, keys=9)
+    seen = torch.ones(5, 9, dtype=torch.bool).tril(4)[None, None]
+    added = torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
+    expected = _eager(module)(module, q, k, v, added, **more)[0]
+    found = attention.forward(module, q, k, v, seen, **more)[0]
+    same = found.dtype is expected.dtype and found.shape == expected.shape
+    return same and torch.allclose(found, expected, rtol=limit, atol=limit)
+
+
+def random_call(
+    module: Any, dtype: torch.dtype, queries: int, keys: int, device: Any = "cpu"
+) -> tuple:
+    """Queries, keys, values and options of a call of the module's, with few heads."""
+    sinks = getattr(module, "sinks", None)
+    groups = int(getattr(module, "num_key_value_groups", 1))
+    D = int(getattr(module, "head_dim", None) or getattr(module, "head_size", None) or 16)
+    H = 2 * groups if sinks is None else sinks.numel()
+    generator = torch.Generator().manual_seed(0)
+
+    def heads(count: int, tokens: int) -> torch.Tensor:
+        random = torch.randn(1, tokens, count, D, generator=generator, dtype=dtype, device="cpu")
+        return random.to(device).transpose(1, 2)
+
+    more = {"scaling": getattr(module, "scaling", None) or D**-0.5}
+    if getattr(module, "attn_logit_softcapping", None):
+        more["softcap"] = module.attn_logit_softcapping
+    if sinks is not None:
+        more["s_aux"] = sinks.detach().to("cpu", dtype)
+    return heads(H, queries), heads(H // groups, keys), heads(H // groups, keys), more

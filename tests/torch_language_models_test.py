@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""anyop.torch.replace of transformers' decoders: tokens, logits and gradients stay the model's own."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import warnings
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="the models are transformers'")
+
+import anyop.torch  # noqa: E402
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import transformers
+
+FULL = bool(os.environ.get("ANYOP_TEST_FULL"))
+SIZES = {
+    "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
+    "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0,
+}  # fmt: skip
+FAMILIES = {  # name of the configuration: settings
+    "Llama": {},
+    "Qwen2": {},
+    "Qwen3": {"head_dim": 8},
+    "Mistral": {"sliding_window": 8},
+    "Gemma2": {"head_dim": 8, "sliding_window": 8},
+    "Gemma3Text": {"head_dim": 8, "sliding_window": 8},
+    "Phi": {},
+    "Phi3": {},
+    "Granite": {"residual_multiplier": 0.5, "embedding_multiplier": 2.0},
+    "Olmo2": {},
+    "GPT2": {"n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 256},
+    "GPTNeoX": {"num_key_value_heads": None},
+}
+PROMPTS = torch.randint(3, 61, (2, 9), generator=torch.Generator().manual_seed(0))
+GREEDY = {"max_new_tokens": 200 if FULL else 20, "do_sample": False, "pad_token_id": 0}
+
+
+def tiny(family, **more):
+    """A causal model whose random weights are large enough that logits differ."""
+    config = getattr(transformers, family + "Config")(**SIZES | FAMILIES[family] | more)
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    for parameter in model.parameters():  # ones and zeros hide a formula
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def replace(model, **more):
+    return anyop.torch.replace(model, verbose=False, **more)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_tokens_are_the_models(family):
+    model = tiny(family)
+    before = model.config._attn_implementation
+    with torch.no_grad():
+        expected, logits = model.generate(PROMPTS, **GREEDY), model(PROMPTS).logits
+        with replace(model) as replaced:
+            found, ours = model.generate(PROMPTS, **GREEDY), model(PROMPTS).logits
+        undone = model(PROMPTS).logits
+    assert torch.equal(found, expected) and found.unique().numel() > 5
+    torch.testing.assert_close(ours, logits, rtol=1e-4, atol=1e-4)
+    assert torch.equal(undone, logits) and model.config._attn_implementation == before
+    assert replaced.swapped["attention"] == 2
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_logits_of_bfloat16_are_as_near_as_the_models(family):
+    """To float32 logits: at most twice as far as transformers' own of bfloat16."""
+    model = tiny(family).bfloat16()
+    wide = copy.deepcopy(model).float()(PROMPTS).logits
+    theirs = (model(PROMPTS).logits - wide).abs()
+    replace(model)
+    ours = (model(PROMPTS).logits - wide).abs()
+    assert ours.max() <= 2 * theirs.max() and ours.mean() <= 2 * theirs.mean()
+
+
+def gradients(model, **more):
+    """Of all parameters, with the loss, by labels in training mode."""
+    model.train().zero_grad()
+    torch.manual_seed(1)
+    loss = model(PROMPTS, labels=PROMPTS, **more).loss
+    loss.backward()
+    return [loss.detach(), *(parameter.grad.clone() for parameter in model.parameters())]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_losses_and_gradients_are_the_models(family):
+    """GPT-2 has dropout in its attention: the same random numbers, as those calls are transformers'."""
+    model = tiny(family)
+    expected = gradients(model)
+    with replace(model):
+        found = gradients(model)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-5)
+
+
+def test_gradient_checkpointing_changes_nothing():
+    model = tiny("Qwen3")
+    expected = gradients(model)
+    replace(model)
+    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+    enable()
+    for ours, theirs in zip(gradients(model, use_cache=False), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-5)
+
+
+@torch.no_grad()
+def test_a_static_cache_and_one_compiled_graph():
+    model = tiny("Llama")
+    expected, logits = model.generate(PROMPTS, **GREEDY), model(PROMPTS).logits
+    replace(model)
+    how = GREEDY | {"cache_implementation": "static", "disable_compile": True}
+    assert torch.equal(model.generate(PROMPTS, **how), expected)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    found = compiled(PROMPTS, use_cache=False).logits
+    torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_copies_and_pickles_stay_replaced():
+    model = tiny("Qwen3")
+    expected = model(PROMPTS).logits
+    replaced = replace(model)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert other.config._attn_implementation == "anyop"
+        assert [type(m) for m in other.modules()] == [type(m) for m in model.modules()]
+        torch.testing.assert_close(other(PROMPTS).logits, expected, rtol=1e-4, atol=1e-4)
+    replaced.undo()
+    assert model.config._attn_implementation == "sdpa"
+    assert torch.equal(model(PROMPTS).logits, expected)
+
+
+def test_attention_is_chosen_by_its_kind_and_left_where_it_is_another_formula(monkeypatch):
+    model = tiny("Llama")
+    replaced = replace(model, modules=["attention"])
+    assert replaced.swapped == {"attention": 2} and model.config._attn_implementation == "anyop"
+    assert not replace(model, modules=["attention"]).swapped
+    replaced.undo()
+    module = transformers.models.llama.modeling_llama
+    own = module.eager_attention_forward
+    monkeypatch.setattr(
+        module, "eager_attention_forward", lambda *a, **k: (own(*a, **k)[0] + 1, None)
+    )
+    replaced = replace(model, modules=["attention"])
+    reason = "LlamaAttention does not compute attention"
+    assert replaced.left == {("attention", reason): 2} and not replaced.swapped
+    assert model.config._attn_implementation == "sdpa"
+    gpt2 = tiny("GPT2")
+    replace(gpt2)
+    assert gpt2.config._attn_implementation == "anyop_with_dropout"
