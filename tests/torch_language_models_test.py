@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="the models are transformers'")
 
 import anyop.torch  # noqa: E402
+from anyop.testing import kernel_calls, observe  # noqa: E402
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -160,3 +161,114 @@ def test_attention_is_chosen_by_its_kind_and_left_where_it_is_another_formula(mo
     gpt2 = tiny("GPT2")
     replace(gpt2)
     assert gpt2.config._attn_implementation == "anyop_with_dropout"
+
+
+JOINED = {"Llama": 2, "Qwen2": 2, "Gemma2": 2, "Gemma3Text": 2, "Olmo2": 2, "Phi": 0}  # gated parts
+
+
+@pytest.mark.parametrize("family", JOINED)
+def test_fused_products_give_the_same_tokens_states_and_gradients(family):
+    model = tiny(family)
+    states = {name: value.clone() for name, value in model.state_dict().items()}
+    expected, wanted = gradients(model), model.eval().generate(PROMPTS, **GREEDY)
+    kept = list(map(id, model.parameters()))
+    with replace(model, fuse=True) as replaced:
+        assert replaced.joined["q_proj, k_proj, v_proj"] == 2
+        assert replaced.joined["gate_proj, up_proj"] == JOINED[family]
+        assert list(map(id, model.parameters())) == kept
+        for ours, theirs in zip(gradients(model), expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-5)
+        assert torch.equal(model.eval().generate(PROMPTS, **GREEDY), wanted)
+        same_states(model, states)
+    assert torch.equal(model.generate(PROMPTS, **GREEDY), wanted)
+    same_states(model, states)
+    assert len({p.untyped_storage().data_ptr() for p in model.parameters()}) == len(kept)
+
+
+def same_states(model, states):
+    found = model.state_dict()
+    assert list(found) == list(states)
+    assert all(torch.equal(found[name], value) for name, value in states.items())
+
+
+def products(run):
+    """How often anyop.linear and anyop.linear_gated ran."""
+    counts = []
+    for name in ("linear", "linear_gated"):
+        observe(name)
+        counts.append(-sum(kernel.calls or 0 for kernel in kernel_calls(name)))
+    run()
+    for place, name in enumerate(("linear", "linear_gated")):
+        counts[place] += sum(kernel.calls or 0 for kernel in kernel_calls(name))
+    return counts
+
+
+@torch.no_grad()
+def test_joined_weights_follow_every_change(tmp_path):
+    """A step is o, down and qkv of each layer, the head, and a gated product a layer."""
+    plain, other = tiny("Qwen2"), tiny("Qwen2")
+    for parameter in other.parameters():
+        parameter.mul_(-0.5)
+    ours = copy.deepcopy(plain)
+    replaced = replace(ours, fuse=True)
+
+    def same(ours=ours, fused=True):
+        with torch.no_grad():
+            found = ours(PROMPTS).logits
+            torch.testing.assert_close(found, plain(PROMPTS).logits, rtol=1e-3, atol=1e-3)
+        assert products(lambda: ours(PROMPTS)) == ([7, 2] if fused else [11, 0])
+
+    same()
+    for copied in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
+        same(copied)
+        copied.model.layers[0].mlp.up_proj.weight.zero_()
+    same()
+    for model in (plain, ours):
+        model.load_state_dict(other.state_dict())
+    same()
+    for model in (plain, ours):
+        model.load_state_dict(tiny("Qwen2").state_dict(), assign=True)
+    same()
+    for model in (plain, ours):
+        model.model.layers[1].self_attn.k_proj.bias.add_(1)
+        model.double().float()
+    same()
+    torch.save(ours.state_dict(), tmp_path / "states.pt")
+    plain.load_state_dict(torch.load(tmp_path / "states.pt"))
+    same()
+    with torch.inference_mode():
+        same()
+    seen = []
+    handle = ours.model.layers[0].mlp.gate_proj.register_forward_hook(lambda *_: seen.append(1))
+    ours(PROMPTS)
+    handle.remove()
+    assert seen == [1]
+    replaced.undo()
+    assert products(lambda: ours(PROMPTS)) == [0, 0]
+
+
+@torch.no_grad()
+def test_joined_results_are_of_their_own_input():
+    """k and v asked with another input, or with one that was changed since, multiply themselves."""
+    model = tiny("Llama")
+    attention = model.model.layers[0].self_attn
+    replace(model, fuse=True)
+    x, y = torch.randn(2, 3, 32), torch.randn(2, 3, 32)
+    attention.q_proj(x)
+    wanted = y @ attention.k_proj.weight.T
+    torch.testing.assert_close(attention.k_proj(y), wanted, rtol=1e-4, atol=1e-4)
+    attention.q_proj(x)
+    x.add_(1)
+    wanted = x @ attention.v_proj.weight.T
+    torch.testing.assert_close(attention.v_proj(x), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_not_joined_says_why():
+    model = tiny("Llama", mlp_bias=True)
+    model.model.layers[0].self_attn.v_proj = torch.nn.Sequential(
+        model.model.layers[0].self_attn.v_proj
+    )
+    replaced = replace(model, fuse=True)
+    assert replaced.left["gate_proj, up_proj", "linear_gated has no bias"] == 2
+    assert replaced.left["q_proj, k_proj, v_proj", "one is no plain Linear"] == 1
+    assert "      1 times q_proj, k_proj, v_proj joined" in str(replaced).splitlines()

@@ -22,7 +22,7 @@ import torch
 
 import anyop
 from anyop._routes import unrecorded
-from anyop.torch import model_attention
+from anyop.torch import layers, model_attention
 
 # Float32 sums in another order, and the one or two roundings more or fewer of 16 bits.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
@@ -171,9 +171,12 @@ class GatedMatrix(Swapped):
         yield stand_in, x, linear(anyop.silu_and_mul(linear(x, both)), down)
 
     def forward(self, x):
-        if _hooks(self.activation_fn):  # they want to see a call
+        if hooks(self.activation_fn):  # they want to see a call
             return super().forward(x)
-        both = self.gate_up_proj(x)
+        both = self.gate_up_proj
+        if is_plain(both) and not torch.is_autocast_enabled(x.device.type):
+            return self.down_proj(anyop.linear_gated(x.contiguous(), both.weight))
+        both = both(x)
         return self.down_proj(anyop.silu_and_mul(both.contiguous()))
 
 
@@ -240,6 +243,17 @@ def joined(kind: Any, original: Any) -> Any:
     return type(original)(original.__name__, (kind, original), {"__module__": __name__})
 
 
+def original(module: torch.nn.Module) -> Any:
+    """The class that a module had before it was swapped."""
+    return type(module).__bases__[1] if isinstance(module, Swapped) else type(module)
+
+
+def is_plain(module: torch.nn.Module) -> bool:
+    """Whether a call of the module is the product with its weight, and nothing else."""
+    known = type(module) in (torch.nn.Linear, layers.Linear)
+    return known and module.bias is None and not hooks(module)
+
+
 def _new(kind: Any, original: Any) -> torch.nn.Module:
     found = joined(kind, original)
     model_attention.register_for_copies()
@@ -287,7 +301,8 @@ def _holds_only(module: torch.nn.Module, children: set[str]) -> bool:
     return set(module._modules) == children and not module._parameters and not module._buffers
 
 
-def _hooks(module: torch.nn.Module) -> bool:
+def hooks(module: torch.nn.Module) -> bool:
+    """Whether somebody wants to see the module's calls."""
     names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return any(getattr(module, name) for name in names)
 

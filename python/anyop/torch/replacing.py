@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from anyop.torch import layers, model_attention
+from anyop.torch import hugging_face, joined, layers, model_attention
 from anyop.torch.matching import Refusal, match
 from anyop.torch.packed_linear import PackedLinear, may_pack
 
@@ -28,6 +28,7 @@ def replace(
     *,
     modules: Iterable[str | type] | None = None,
     pack: bool = False,
+    fuse: bool = False,
     verbose: bool = True,
 ) -> Replaced:
     """Swap every module of model that an anyop operator can stand in for; prints what it swapped.
@@ -37,6 +38,8 @@ def replace(
               None: all that match.
     pack:     the weights stay as they are: each Linear of bfloat16 on the CPU whose sizes 64 and 2 divide keeps a
               packed copy of its weight, 2 bytes a number more, for calls of at most 128 rows without a gradient.
+    fuse:     products of one input become one: gate and up of a feed-forward part, q, k and v of causal attention.
+              Their weights lie behind one another in one memory then, of which the parameters are views.
     verbose:  print a line for each class that was swapped, and for each that was left and why.
     Returns   what was swapped, with undo(); as a context manager it undoes at the end.
     Raises    TypeError when model is no module, ValueError when an entry of modules is no class in the model.
@@ -55,6 +58,8 @@ def replace(
     for kind, replace_kind in KINDS.items():
         if wanted is None or kind in wanted:
             replace_kind(model, replaced)
+    if fuse:
+        _join(model, wanted, replaced)
     if verbose:
         print(replaced)
     return replaced
@@ -66,6 +71,7 @@ class Replaced:
     swapped: how many modules of each class run anyop operators now; of other kinds ("attention") how many layers.
     left:    how many of each class or kind stayed as they were, by (class, reason).
     packed:  how many of the swapped keep packed weights.
+    joined:  how often products are one now, by the names of their modules.
     """
 
     def __init__(self) -> None:
@@ -73,11 +79,16 @@ class Replaced:
         self.swapped: Counter[str] = Counter()
         self.left: Counter[tuple[str, str]] = Counter()
         self.packed = 0
+        self.joined: Counter[str] = Counter()
 
     def add(self, name: str, change: Change, count: int = 1) -> None:
         """Keep a change that was made, to undo it."""
-        self._changes.append(change)
+        self.note(change)
         self.swapped[name] += count
+
+    def note(self, change: Change) -> None:
+        """Keep a change of what is counted already."""
+        self._changes.append(change)
 
     def undo(self) -> None:
         """Give every module its own class back, and the model all else; a second time it does nothing.
@@ -102,6 +113,7 @@ class Replaced:
             f"  {count:5} {name} left: {why}" for (name, why), count in sorted(self.left.items())
         ]
         lines += [f"  {self.packed:5} keep packed weights"] * bool(self.packed)
+        lines += [f"  {count:5} times {names} joined" for names, count in self.joined.items()]
         total = sum(self.swapped.values())
         return "\n".join([f"anyop.torch.replace: {total} modules run anyop operators", *lines])
 
@@ -146,6 +158,38 @@ def _replace_modules(
                 replaced.packed += 1
             object.__setattr__(module, "__class__", found)
             replaced.add(original.__name__, OtherClass(module, original, found))
+
+
+class ApartAgain(NamedTuple):
+    """Products that were joined."""
+
+    joined: joined.Joined
+    changed: list[OtherClass]
+
+    def undo(self) -> str | None:
+        for change in self.changed:
+            change.module.__dict__.pop("_joined", None)
+        self.joined.part()
+        found = [change.undo() for change in self.changed]
+        return next((name for name in found if name), None)
+
+
+def _join(model: torch.nn.Module, wanted: set[str | type] | None, replaced: Replaced) -> None:
+    for module, names, changed in joined.find(model):
+        own = hugging_face.original(module)
+        if wanted is not None and not wanted & {own, own.__name__}:
+            continue
+        reason = joined.refusal(module, names)
+        if reason:
+            replaced.left[", ".join(names), reason] += 1
+            continue
+        together = joined.Joined.of(module, names)
+        classes = [OtherClass(part, type(part), ours) for part, ours in changed]
+        for part, _, ours in classes:
+            part.__dict__["_joined"] = together
+            object.__setattr__(part, "__class__", ours)
+        replaced.note(ApartAgain(together, classes))
+        replaced.joined[", ".join(names)] += 1
 
 
 def _wanted(model: torch.nn.Module, modules: Iterable[str | type]) -> set[str | type]:
