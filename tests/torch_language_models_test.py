@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import gc
 import os
 import pickle
 import warnings
@@ -48,7 +50,7 @@ GREEDY = {"max_new_tokens": 200 if FULL else 20, "do_sample": False, "pad_token_
 
 def tiny(family, **more):
     """A causal model whose random weights are large enough that logits differ."""
-    config = getattr(transformers, family + "Config")(**SIZES | FAMILIES[family] | more)
+    config = getattr(transformers, family + "Config")(**SIZES | FAMILIES.get(family, {}) | more)
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     for parameter in model.parameters():  # ones and zeros hide a formula
@@ -56,8 +58,20 @@ def tiny(family, **more):
     return model
 
 
+REPLACED = []
+
+
 def replace(model, **more):
-    return anyop.torch.replace(model, verbose=False, **more)
+    REPLACED.append(anyop.torch.replace(model, verbose=False, **more))
+    return REPLACED[-1]
+
+
+@pytest.fixture(autouse=True)
+def undone():
+    """Functions of transformers' files are their own again."""
+    yield
+    while REPLACED:
+        REPLACED.pop().undo()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -73,6 +87,7 @@ def test_greedy_tokens_are_the_models(family):
     torch.testing.assert_close(ours, logits, rtol=1e-4, atol=1e-4)
     assert torch.equal(undone, logits) and model.config._attn_implementation == before
     assert replaced.swapped["attention"] == 2
+    assert replaced.swapped["rope"] == (0 if family == "GPT2" else 2)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -272,3 +287,63 @@ def test_what_is_not_joined_says_why():
     assert replaced.left["gate_proj, up_proj", "linear_gated has no bias"] == 2
     assert replaced.left["q_proj, k_proj, v_proj", "one is no plain Linear"] == 1
     assert "      1 times q_proj, k_proj, v_proj joined" in str(replaced).splitlines()
+
+
+def turns(run):
+    observe("rope_qk")
+    before = sum(kernel.calls or 0 for kernel in kernel_calls("rope_qk"))
+    run()
+    return sum(kernel.calls or 0 for kernel in kernel_calls("rope_qk")) - before
+
+
+@torch.no_grad()
+def test_rotations_are_anyops_while_one_of_the_models_is_replaced():
+    module = transformers.models.llama.modeling_llama
+    own, first, second = module.apply_rotary_pos_emb, tiny("Llama"), tiny("Llama")
+    expected = first(PROMPTS).logits
+    assert turns(lambda: first(PROMPTS)) == 0
+    replaced = [replace(model, modules=["rope"]) for model in (first, second)]
+    assert replaced[0].swapped == {"rope": 2} and module.apply_rotary_pos_emb is not own
+    found = []
+    assert turns(lambda: found.append(first(PROMPTS).logits)) == 2
+    torch.testing.assert_close(found[0], expected, rtol=1e-4, atol=1e-4)
+    replaced[0].undo()
+    replaced[0].undo()
+    assert turns(lambda: second(PROMPTS)) == 2
+    replaced[1].undo()
+    assert module.apply_rotary_pos_emb is own
+    last = tiny("Llama")
+    anyop.torch.replace(last, modules=["rope"], verbose=False)
+    del last
+    gc.collect()
+    assert module.apply_rotary_pos_emb is own
+
+
+@torch.no_grad()
+def test_rotations_for_other_calls_are_the_models_own():
+    """Other dimensions, other types, positions of each sequence."""
+    module = transformers.models.llama.modeling_llama
+    own, random = module.apply_rotary_pos_emb, torch.Generator().manual_seed(0)
+    q, k = (torch.randn(3, 2, 5, 8, generator=random) for _ in range(2))
+    cos, sin = torch.randn(2, 3, 5, 8, generator=random)
+    model = tiny("Llama")
+    with replace(model, modules=["rope"]):
+        ours = module.apply_rotary_pos_emb
+        calls = [
+            (1, (q, k, cos, sin), {}),
+            (1, (q, k, cos[:1], sin[:1]), {}),
+            (0, (q.transpose(1, 2), k.transpose(1, 2), cos, sin), {"unsqueeze_dim": 2}),
+            (0, (q.bfloat16(), k.bfloat16(), cos, sin), {}),
+        ]
+        for run, given, more in calls:
+            assert turns(functools.partial(ours, *given, **more)) == run
+            for mine, theirs in zip(ours(*given, **more), own(*given, **more), strict=True):
+                assert mine.dtype is theirs.dtype
+                torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_another_rotation_is_left():
+    """Cohere's pairs are neighbours."""
+    replaced = replace(tiny("Cohere"), modules=["rope"])
+    reason = "transformers.models.cohere.modeling_cohere has another formula"
+    assert replaced.left == {("rope", reason): 2} and not replaced.swapped

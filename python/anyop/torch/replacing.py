@@ -13,13 +13,14 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from anyop.torch import hugging_face, joined, layers, model_attention
+from anyop.torch import hugging_face, joined, layers, model_attention, rotary
 from anyop.torch.matching import Refusal, match
 from anyop.torch.packed_linear import PackedLinear, may_pack
 
 # What concerns more than one module, by the name that `modules` takes.
 KINDS: dict[str, Callable[[torch.nn.Module, Any], None]] = {
     "attention": model_attention.replace_attention,
+    "rope": rotary.replace_rotary,
 }
 
 
@@ -34,8 +35,8 @@ def replace(
     """Swap every module of model that an anyop operator can stand in for; prints what it swapped.
 
     model:    any module; changed in place. Itself it may be swapped too.
-    modules:  classes or names of classes to swap, for example ["Linear", "Qwen3RMSNorm"], and kinds: "attention";
-              None: all that match.
+    modules:  classes or names of classes to swap, for example ["Linear", "Qwen3RMSNorm"], and kinds: "attention",
+              "rope"; None: all that match.
     pack:     the weights stay as they are: each Linear of bfloat16 on the CPU whose sizes 64 and 2 divide keeps a
               packed copy of its weight, 2 bytes a number more, for calls of at most 128 rows without a gradient.
     fuse:     products of one input become one: gate and up of a feed-forward part, q, k and v of causal attention.
@@ -48,7 +49,8 @@ def replace(
     very classes, not subclasses); Hugging Face's RMS norms, activations and gated feed-forward parts, each known by
     its structure and by a check of its results on random numbers. All others stay as they are, and so do Linears
     of 16 bits on a CPU where torch's products are measured to be faster, unless modules names the class. The attention
-    of a model of transformers is set to "anyop" (anyop.torch.attention), where that gives what its own formula gives.
+    of a model of transformers is set to "anyop" (anyop.torch.attention), where that gives what its own formula gives,
+    and its function that turns queries and keys is replaced likewise, in the Python file that the model is written in.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"anyop.torch.replace: model is {type(model).__name__}, expected a Module")
