@@ -88,6 +88,8 @@ def test_greedy_tokens_are_the_models(family):
     assert torch.equal(undone, logits) and model.config._attn_implementation == before
     assert replaced.swapped["attention"] == 2
     assert replaced.swapped["rope"] == (0 if family == "GPT2" else 2)
+    layers = sum(n for name, n in replaced.swapped.items() if name.endswith("DecoderLayer"))
+    assert layers == (0 if family in ("Phi", "Olmo2", "GPT2", "GPTNeoX") else 2)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -206,16 +208,21 @@ def same_states(model, states):
     assert all(torch.equal(found[name], value) for name, value in states.items())
 
 
-def products(run):
-    """How often anyop.linear and anyop.linear_gated ran."""
-    counts = []
-    for name in ("linear", "linear_gated"):
-        observe(name)
-        counts.append(-sum(kernel.calls or 0 for kernel in kernel_calls(name)))
+def calls(run, *operators):
+    """How often run calls each of the operators."""
+
+    def counts():
+        for name in operators:
+            observe(name)
+        return [sum(kernel.calls or 0 for kernel in kernel_calls(name)) for name in operators]
+
+    before = counts()
     run()
-    for place, name in enumerate(("linear", "linear_gated")):
-        counts[place] += sum(kernel.calls or 0 for kernel in kernel_calls(name))
-    return counts
+    return [now - then for now, then in zip(counts(), before, strict=True)]
+
+
+def products(run):
+    return calls(run, "linear", "linear_gated")
 
 
 @torch.no_grad()
@@ -290,10 +297,7 @@ def test_what_is_not_joined_says_why():
 
 
 def turns(run):
-    observe("rope_qk")
-    before = sum(kernel.calls or 0 for kernel in kernel_calls("rope_qk"))
-    run()
-    return sum(kernel.calls or 0 for kernel in kernel_calls("rope_qk")) - before
+    return calls(run, "rope_qk")[0]
 
 
 @torch.no_grad()
@@ -347,3 +351,38 @@ def test_another_rotation_is_left():
     replaced = replace(tiny("Cohere"), modules=["rope"])
     reason = "transformers.models.cohere.modeling_cohere has another formula"
     assert replaced.left == {("rope", reason): 2} and not replaced.swapped
+
+
+def test_a_layer_of_another_formula_is_left(monkeypatch):
+    """Known by its children, found out by its results, or by what its attention is given."""
+    kind = transformers.models.llama.modeling_llama.LlamaDecoderLayer
+    own = kind.forward
+    formulas = {
+        "right": own,
+        "another result": lambda self, x, **more: own(self, x, **more) + x,
+        "another argument": lambda self, x, more=0, **kwargs: own(self, x, more=1, **kwargs),
+    }
+    for name, forward in formulas.items():
+        monkeypatch.setattr(kind, "forward", forward)
+        replaced = replace(tiny("Llama"))
+        reason = "LlamaDecoderLayer", "it does not compute a residual and a norm"
+        assert replaced.left.get(reason, 0) == (0 if name == "right" else 2), name
+        assert replaced.swapped["LlamaDecoderLayer"] == (2 if name == "right" else 0)
+
+
+@torch.no_grad()
+def test_a_norm_with_a_hook_is_called_by_its_layer():
+    model = tiny("Granite")
+    expected, seen = model(PROMPTS).logits, []
+    replace(model)
+    assert calls(lambda: model(PROMPTS), "fused_add_rms_norm", "rms_norm") == [2, 3]
+    norm = model.model.layers[0].post_attention_layernorm
+    norm.register_forward_hook(lambda *_: seen.append(1))
+    assert calls(lambda: model(PROMPTS), "fused_add_rms_norm", "rms_norm") == [1, 4]
+    assert seen.pop() == 1
+    torch.testing.assert_close(model(PROMPTS).logits, expected, rtol=1e-4, atol=1e-4)
+    assert seen == [1]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(PROMPTS).logits.isfinite().all()
+    model.model.layers[1].post_attention_layernorm.bfloat16()
+    assert model(PROMPTS).logits.isfinite().all()

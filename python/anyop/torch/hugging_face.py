@@ -71,14 +71,14 @@ class RmsNorm(Swapped):
         parts = (*module._buffers, *module._modules)
         if "Norm" not in type(module).__name__ or set(module._parameters) != {"weight"} or parts:
             return False
-        return module.weight is not None and module.weight.dim() == 1 and _eps(module) is not None
+        return module.weight is not None and module.weight.dim() == 1 and eps_of(module) is not None
 
     @classmethod
     def trial(cls, module, random):
-        eps, D = float(_eps(module)), module.weight.numel()
+        eps, D = float(eps_of(module)), module.weight.numel()
         scales = random(3, 1).new_tensor([[1.0], [math.sqrt(eps) or 1e-3], [100.0]])
         weight, x = random(D), random(3, D) * scales
-        stand_in = _stand_in(module, _parameters={"weight": torch.nn.Parameter(weight)})
+        stand_in = shared_copy(module, _parameters={"weight": torch.nn.Parameter(weight)})
         yield stand_in, x, anyop.rms_norm(x, weight, eps, weight_offset=cls.weight_offset)
 
     @classmethod
@@ -94,10 +94,10 @@ class RmsNorm(Swapped):
         results, limits = {}, {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
         generator = torch.Generator().manual_seed(0)
         wide, D = partial(torch.randn, generator=generator, device="cpu"), module.weight.numel()
-        eps, more = float(_eps(module)), {"weight_offset": cls.weight_offset}
+        eps, more = float(eps_of(module)), {"weight_offset": cls.weight_offset}
         for types in itertools.permutations(limits, 2):
             x, weight = wide(3, D).to(types[0]), wide(D).to(types[1])
-            stand_in = _stand_in(module, _parameters={"weight": torch.nn.Parameter(weight)})
+            stand_in = shared_copy(module, _parameters={"weight": torch.nn.Parameter(weight)})
             try:
                 with torch.autocast("cpu", enabled=False):
                     found = type(module).forward(stand_in, x)
@@ -116,12 +116,12 @@ class RmsNorm(Swapped):
             if dtype is None:
                 return super().forward(x)
             weight = weight.float()  # of another one, the operator takes float32 alone
-        rows = x if x.stride(-1) == 1 else x.contiguous()
+        rows = layers.rows_of(x)
         more = {"weight_offset": self.weight_offset} if self.weight_offset else {}
         if dtype is not x.dtype:
             more["dtype"] = dtype
         # Autocast may have made the result float32, which the module's own forward does not.
-        return anyop.rms_norm(rows, weight, _eps(self), **more).to(dtype)
+        return anyop.rms_norm(rows, weight, eps_of(self), **more).to(dtype)
 
 
 class GemmaNorm(RmsNorm):
@@ -146,7 +146,7 @@ class GatedParts(Swapped):
         linear = torch.nn.functional.linear
         act_fn = copy.copy(module.act_fn)
         parts = {"gate_proj": _linear(gate), "up_proj": _linear(up), "down_proj": _linear(down)}
-        stand_in = _stand_in(module, _modules={**parts, "act_fn": act_fn})
+        stand_in = shared_copy(module, _modules={**parts, "act_fn": act_fn})
         yield stand_in, x, linear(act_fn(linear(x, gate)) * linear(x, up), down)
 
     def forward(self, x):
@@ -167,7 +167,7 @@ class GatedMatrix(Swapped):
         both, down, x = random(12, 8), random(8, 6), random(3, 8)
         linear, act_fn = torch.nn.functional.linear, copy.copy(module.activation_fn)
         parts = {"gate_up_proj": _linear(both), "down_proj": _linear(down)}
-        stand_in = _stand_in(module, _modules={**parts, "activation_fn": act_fn})
+        stand_in = shared_copy(module, _modules={**parts, "activation_fn": act_fn})
         yield stand_in, x, linear(anyop.silu_and_mul(linear(x, both)), down)
 
     def forward(self, x):
@@ -193,7 +193,7 @@ class _Activation(Swapped):
     @classmethod
     def trial(cls, module, random):
         x = 4 * random(64)
-        yield _stand_in(module), x, getattr(anyop, cls.operator)(x, **cls.arguments)
+        yield shared_copy(module), x, getattr(anyop, cls.operator)(x, **cls.arguments)
 
 
 class Silu(_Activation):
@@ -278,7 +278,7 @@ def _agrees(module, kind, dtype) -> bool:
     return True
 
 
-def _stand_in(module: torch.nn.Module, **changed) -> torch.nn.Module:
+def shared_copy(module: torch.nn.Module, **changed) -> torch.nn.Module:
     """A copy that shares all but what is changed; the module itself is not touched."""
     stand_in = copy.copy(module)
     stand_in.__dict__.update(changed)
@@ -292,7 +292,8 @@ def _linear(weight: torch.Tensor) -> torch.nn.Linear:
     return layer
 
 
-def _eps(module: torch.nn.Module) -> float | None:
+def eps_of(module: torch.nn.Module) -> float | None:
+    """What a norm adds to the mean square, by the two names that it has in transformers."""
     found = getattr(module, "variance_epsilon", None)
     return getattr(module, "eps", None) if found is None else found
 

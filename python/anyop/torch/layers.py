@@ -133,7 +133,7 @@ class SiluAndMul(torch.nn.Module):
     """SwiGLU, ``anyop.silu_and_mul``: x (*, 2*D) gives silu of the first half times the second, (*, D)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return anyop.silu_and_mul(_last_contiguous(x))
+        return anyop.silu_and_mul(rows_of(x))
 
 
 class Attention(torch.nn.Module):
@@ -151,7 +151,7 @@ class Attention(torch.nn.Module):
         self.causal = causal
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-        q, k, v = map(_last_contiguous, (q, k, v))
+        q, k, v = map(rows_of, (q, k, v))
         return anyop.attention(q, k, v, mask, scale=self.scale, causal=self.causal)
 
     def extra_repr(self) -> str:
@@ -164,7 +164,7 @@ def _rows(x: Tensor, normalized_shape: tuple[int, ...]) -> Tensor:
     if tuple(x.shape[-count:]) != normalized_shape:
         shape = ", ".join(map(str, normalized_shape))
         raise ValueError(f"input has shape {tuple(x.shape)}, expected (*, {shape})")
-    return _last_contiguous(x if count == 1 else x.flatten(-count))
+    return rows_of(x if count == 1 else x.flatten(-count))
 
 
 def _flat(parameter: Tensor | None) -> Tensor | None:
@@ -175,7 +175,7 @@ def _shaped(found: Tensor, x: Tensor) -> Tensor:
     return found if found.dim() == x.dim() else found.view(x.shape)
 
 
-def _last_contiguous(x: Tensor) -> Tensor:
+def rows_of(x: Tensor) -> Tensor:
     """Rows as they are where their elements are neighbours: no operator here needs more."""
     return x if x.dim() and x.stride(-1) == 1 else x.contiguous()
 

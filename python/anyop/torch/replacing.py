@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from anyop.torch import hugging_face, joined, layers, model_attention, rotary
+from anyop.torch import decoder_layers, hugging_face, joined, layers, model_attention, rotary
 from anyop.torch.matching import Refusal, match
 from anyop.torch.packed_linear import PackedLinear, may_pack
 
@@ -46,17 +46,18 @@ def replace(
     Raises    TypeError when model is no module, ValueError when an entry of modules is no class in the model.
 
     Swapped are: torch.nn's Linear, RMSNorm, LayerNorm, Embedding, SiLU, GELU, ReLU, Softmax and LogSoftmax (these
-    very classes, not subclasses); Hugging Face's RMS norms, activations and gated feed-forward parts, each known by
-    its structure and by a check of its results on random numbers. All others stay as they are, and so do Linears
-    of 16 bits on a CPU where torch's products are measured to be faster, unless modules names the class. The attention
-    of a model of transformers is set to "anyop" (anyop.torch.attention), where that gives what its own formula gives,
-    and its function that turns queries and keys is replaced likewise, in the Python file that the model is written in.
+    very classes, not subclasses); Hugging Face's RMS norms, activations, gated feed-forward parts and decoder layers,
+    each known by its structure and by a check of its results on random numbers. All others stay as they are, and so do
+    Linears of 16 bits on a CPU where torch's products are measured to be faster, unless modules names the class. The
+    attention of a model of transformers is set to "anyop" (anyop.torch.attention), where that gives what its own
+    formula gives, and its function that turns queries and keys is replaced in the Python file of the model's class.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"anyop.torch.replace: model is {type(model).__name__}, expected a Module")
     wanted = None if modules is None else _wanted(model, modules)
     replaced = Replaced()
     _replace_modules(model, wanted, pack, replaced)
+    _replace_layers(model, wanted, replaced)
     for kind, replace_kind in KINDS.items():
         if wanted is None or kind in wanted:
             replace_kind(model, replaced)
@@ -160,6 +161,24 @@ def _replace_modules(
                 replaced.packed += 1
             object.__setattr__(module, "__class__", found)
             replaced.add(original.__name__, OtherClass(module, original, found))
+
+
+def _replace_layers(
+    model: torch.nn.Module, wanted: set[str | type] | None, replaced: Replaced
+) -> None:
+    """Decoder layers, when their norms have their classes."""
+    for module in model.modules():
+        own: Any = type(module)
+        kind = decoder_layers.kind_of(module)
+        if kind is None or (wanted is not None and not wanted & {own, own.__name__}):
+            continue
+        reason = decoder_layers.refusal(module, kind)
+        if reason:
+            replaced.left[own.__name__, reason] += 1
+            continue
+        found = hugging_face.joined(kind, own)
+        object.__setattr__(module, "__class__", found)
+        replaced.add(own.__name__, OtherClass(module, own, found))
 
 
 class ApartAgain(NamedTuple):
