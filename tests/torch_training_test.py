@@ -174,7 +174,7 @@ def test_replaced_qwen3_generates_the_same_tokens(tied):
     options |= {"return_dict_in_generate": True, "attention_mask": torch.ones_like(prompt)}
     with torch.no_grad():
         expected = model.generate(prompt, **options)
-        with anyop.torch.replace(model, verbose=False) as replaced:
+        with anyop.torch.replace(model, timed=False, verbose=False) as replaced:
             found = model.generate(prompt, **options)
             compiled = torch.compile(model, fullgraph=True)(prompt).logits
             eager = model(prompt).logits
@@ -190,6 +190,6 @@ def test_replaced_qwen3_generates_the_same_tokens(tied):
 def test_replaced_qwen3_trains_with_the_same_losses(optimizer):
     theirs = qwen3(initializer_range=0.1)
     ours = copy.deepcopy(theirs)
-    anyop.torch.replace(ours, verbose=False)
+    anyop.torch.replace(ours, timed=False, verbose=False)
     expected = losses(theirs, optimizer, lambda found: found.logits)
     assert_same_training(losses(ours, optimizer, lambda found: found.logits), expected)

@@ -142,7 +142,7 @@ def model():
 
 def test_a_replaced_model(same, inner):
     """The same modules as on the device below, with its results."""
-    below = anyop.torch.replace(model().to(inner), verbose=False)
+    below = anyop.torch.replace(model().to(inner), timed=False, verbose=False)
     assert below.swapped["RMSNorm"] == 1
 
     def run(device):
@@ -150,7 +150,7 @@ def test_a_replaced_model(same, inner):
             model().to(device),
             torch.randn(5, 32, generator=torch.Generator().manual_seed(1)),
         )
-        replaced = anyop.torch.replace(layers, verbose=False)
+        replaced = anyop.torch.replace(layers, timed=False, verbose=False)
         assert replaced.swapped == below.swapped
         left = {(name, why.replace(" on anyop", f" on {inner}")) for name, why in replaced.left}
         assert left == set(below.left)

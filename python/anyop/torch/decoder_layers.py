@@ -15,7 +15,7 @@ from torch import Tensor
 
 import anyop
 from anyop._routes import unrecorded
-from anyop.torch import hugging_face, layers
+from anyop.torch import gains, hugging_face, layers
 from anyop.torch.hugging_face import TOLERANCE, RmsNorm, Swapped
 
 
@@ -79,9 +79,24 @@ def refusal(module: torch.nn.Module, kind: Any) -> str | None:
     return None if agrees(module, kind) else "it does not compute a residual and a norm"
 
 
+def gain(module: Any, kind: Any) -> gains.Gain | None:
+    """Of the sum and the norm of a layer."""
+    norm: Any = module._modules[kind.norm]
+    weight: Tensor = norm.weight
+    if hugging_face.hooks(norm):
+        return None
+
+    def calls(rows: int) -> gains.Calls:
+        x = gains.numbers((1, rows, weight.numel()), weight.dtype, weight.device)
+        return (lambda: norm(x + x)), (lambda: _added(x, x, norm))
+
+    of = type(norm), weight.numel(), weight.dtype
+    return gains.gain(type(module).__name__, of, calls, weight.device)
+
+
 def _added(x: Tensor, residual: Tensor, norm: Any) -> tuple[Tensor, Tensor]:
     """The norm of x + residual, and that sum: in one, where nothing but the norm's formula is asked of it."""
-    known = isinstance(norm, RmsNorm) and x.dtype is residual.dtype is norm.weight.dtype
+    known = isinstance(norm, RmsNorm) and _one_type(x, residual, norm)
     usual = x.shape == residual.shape and not torch.is_autocast_enabled(x.device.type)
     if known and usual and not hugging_face.hooks(norm):
         more = {"weight_offset": norm.weight_offset} if norm.weight_offset else {}
@@ -92,6 +107,10 @@ def _added(x: Tensor, residual: Tensor, norm: Any) -> tuple[Tensor, Tensor]:
         return found
     total = residual + x
     return norm(total), total
+
+
+def _one_type(x: Tensor, residual: Tensor, norm: Any) -> bool:
+    return x.dtype is residual.dtype is norm.weight.dtype
 
 
 class _Recorder(torch.nn.Module):

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 import anyop
-from anyop.torch import hugging_face, layers
+from anyop.torch import gains, hugging_face, layers
 from anyop.torch.hugging_face import GatedParts, Swapped
 
 GATED = ("gate_proj", "up_proj")
+PLAIN = (torch.nn.Linear, layers.Linear, layers.FewRowsLinear)
 HEADS = ("q_proj", "k_proj", "v_proj")
 
 
@@ -33,6 +34,7 @@ class Joined:
             activation  # of a gated feed-forward part, and the class that it stands for
         )
         self.act_fn = act_fn
+        self.most: int | None = None  # rows of a call; None: any number
         self.weight: Tensor | None = None
         self.bias: Tensor | None = None
         self._kept = threading.local()  # results that the other parts will ask for
@@ -50,7 +52,8 @@ class Joined:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The parts hold this object: they come as its state, after it.
-        return Joined, ([], self.activation, self.act_fn), {"parts": self.parts}
+        state = {"parts": self.parts, "most": self.most}
+        return Joined, ([], self.activation, self.act_fn), state
 
     @torch.no_grad()
     def join(self) -> None:
@@ -72,6 +75,8 @@ class Joined:
         if torch.compiler.is_compiling() or type(x) is not Tensor:
             return False
         if torch.is_autocast_enabled(x.device.type):
+            return False
+        if self.most is not None and x.numel() > self.most * x.shape[-1]:
             return False
         weights = [part.weight for part in self.parts]
         if torch.is_grad_enabled() and (x.requires_grad or any(w.requires_grad for w in weights)):
@@ -184,7 +189,7 @@ def find(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, tuple[str, .
 def refusal(module: torch.nn.Module, names: tuple[str, ...]) -> str | None:
     """Why the children stay apart."""
     parts: Any = [module._modules[name] for name in names]
-    if any(type(part) not in (torch.nn.Linear, layers.Linear) for part in parts):
+    if any(type(part) not in PLAIN for part in parts):
         return "one is no plain Linear"
     if not may_join(parts):
         return "their types, devices or sizes differ"
@@ -194,6 +199,32 @@ def refusal(module: torch.nn.Module, names: tuple[str, ...]) -> str | None:
         if activation_of(module.act_fn) is None:
             return f"linear_gated has no {type(module.act_fn).__name__}"
     return None
+
+
+def gain(module: Any, names: tuple[str, ...], together: Joined, one: int = 1) -> gains.Gain | None:
+    """Of the children's products when they are one, with what a feed-forward part does behind them.
+
+    one: how many rows come for one.
+    """
+    parts, weight, bias = together.parts, together.weight, together.bias
+    if any(map(hugging_face.hooks, (*parts, getattr(module, "act_fn", module)))):
+        return None
+
+    def before(x: Tensor) -> Any:
+        found = [part(x) for part in parts]
+        return anyop.mul(module.act_fn(found[0]), found[1]) if names == GATED else found
+
+    def after(x: Tensor) -> Any:
+        if names == GATED:
+            return anyop.linear_gated(x, weight, together.activation)
+        return anyop.linear(x, weight, bias)
+
+    def calls(rows: int) -> gains.Calls:
+        x = gains.numbers((1, max(rows, one), weight.shape[1]), weight.dtype, weight.device)
+        return (lambda: before(x)), (lambda: after(x))
+
+    of = type(parts[0]), together.activation, one, tuple(weight.shape), weight.dtype, bias is None
+    return gains.gain(", ".join(names), of, calls, weight.device)
 
 
 def may_join(parts: list[torch.nn.Linear]) -> bool:

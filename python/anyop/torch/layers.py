@@ -37,6 +37,15 @@ class Linear(torch.nn.Linear):
         return anyop.linear(input.contiguous(), self.weight.contiguous(), self.bias)
 
 
+class FewRowsLinear(Linear):
+    """``anyop.linear`` for at most 16 rows, torch's product for more, where that is faster; replace() chooses it."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.numel() > 16 * self.in_features:
+            return torch.nn.Linear.forward(self, input)
+        return super().forward(input)
+
+
 class RMSNorm(torch.nn.RMSNorm):
     """``anyop.rms_norm``; see torch.nn.RMSNorm. eps=None is the epsilon of the type that sums."""
 

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import functools
-import time
 from typing import Any, NamedTuple
 
 import torch
 
 import anyop
-from anyop._routes import implementations, unrecorded
+from anyop._routes import implementations
 from anyop.torch import hugging_face, layers
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -39,13 +37,10 @@ class Refusal(NamedTuple):
     reason: str
 
 
-SLOWER = 1.2  # times torch's time, from which on a module is left
-
-
-def match(module: torch.nn.Module, device_type: str, asked: bool = False) -> type | Refusal | None:
+def match(module: torch.nn.Module, device_type: str) -> type | Refusal | None:
     """The class to give the module; a refusal; None for a module of no known kind.
 
-    device_type: of a module that has no parameters. asked: the caller named its class, so slower is fine, too.
+    device_type: of a module that has no parameters.
     """
     original: Any = type(module)
     if original in LAYERS:
@@ -62,8 +57,6 @@ def match(module: torch.nn.Module, device_type: str, asked: bool = False) -> typ
         if kind:
             kind.prepare(module, found)
     reason = reason or _object(module) or _device(module, operator, device_type)
-    if operator == "linear" and not asked:
-        reason = reason or _slower(module.weight)
     return found if reason is None else Refusal(reason)
 
 
@@ -103,31 +96,3 @@ def _kernels(operator: str, device_type: str) -> set[str]:
         for found in there
         if found["name"] == found["on_anyop"] or not (found["form"] or found["device"] == "any")
     }
-
-
-def _slower(weight: torch.Tensor) -> str | None:
-    """On CPUs that multiply 16 bits by themselves torch does so, anyop with oneDNN alone, and float16 not at all."""
-    if weight.dtype not in (torch.bfloat16, torch.float16):
-        return None
-    if _kernels("linear", weight.device.type) != {"cpu"}:
-        return None
-    times = _times_slower(weight.dtype)
-    dtype = str(weight.dtype).removeprefix("torch.")
-    if times < SLOWER:
-        return None
-    return f"products of {dtype} are {times:.1f} times slower than torch's on this CPU"
-
-
-@functools.cache
-@unrecorded()
-def _times_slower(dtype: torch.dtype) -> float:
-    """Measured once, some milliseconds: the least of turns of anyop's and torch's, on 128 rows of 512 by 512."""
-    x, weight = (torch.ones(rows, 512, dtype=dtype, device="cpu") for rows in (128, 512))
-    spent: tuple[list[float], list[float]] = ([], [])
-    with torch.no_grad():
-        for _ in range(9):
-            for times, linear in zip(spent, (anyop.linear, torch.nn.functional.linear)):
-                begin = time.perf_counter()
-                linear(x, weight)
-                times.append(time.perf_counter() - begin)
-    return min(spent[0]) / min(spent[1])

@@ -8,10 +8,11 @@ import sys
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 import anyop
 from anyop._routes import unrecorded
-from anyop.torch import attention
+from anyop.torch import attention, gains
 
 OURS = (attention.NAME, attention.WITH_DROPOUT)
 KIND = "attention"
@@ -43,7 +44,10 @@ def replace_attention(model: torch.nn.Module, replaced: Any) -> None:
         found = _layers(part)
         if not found or part.config._attn_implementation in OURS:
             continue
-        reason = _refusal(part, found) or _set(part, replaced, len(found))
+        reason = _refusal(part, found)
+        if reason is None and replaced.timed:
+            reason = replaced.reason(KIND, gain(part, found[0]))
+        reason = reason or _set(part, replaced, len(found))
         if reason:
             replaced.left[KIND, reason] += len(found)
 
@@ -114,6 +118,26 @@ def agrees(module: torch.nn.Module) -> bool:
         return False
 
 
+def gain(part: Any, layer: Any) -> gains.Gain | None:
+    """Of a token that sees 1,024 keys, and of a prompt."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    like = next((p for p in part.parameters() if p.is_floating_point()), torch.empty(0))
+    name = part.config._attn_implementation
+    own = _eager(layer) if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
+    H = int(getattr(layer.config, "num_attention_heads", 0) or 8)
+
+    def calls(rows: int) -> gains.Calls:
+        keys = 1024 if rows == 1 else rows
+        q, k, v, more = random_call(layer, like.dtype, rows, keys, like.device, H)
+        return (
+            lambda: own(layer, q, k, v, None, **more),
+            lambda: attention.forward(layer, q, k, v, None, **more),
+        )
+
+    return gains.gain(KIND, (type(layer), name, H, like.dtype), calls, like.device)
+
+
 def _agrees(module: Any, dtype: torch.dtype, limit: float) -> bool:
     q, k, v, more = random_call(module, dtype, queries=5, keys=9)
     seen = torch.ones(5, 9, dtype=torch.bool).tril(4)[None, None]
@@ -125,22 +149,23 @@ def _agrees(module: Any, dtype: torch.dtype, limit: float) -> bool:
 
 
 def random_call(
-    module: Any, dtype: torch.dtype, queries: int, keys: int, device: Any = "cpu"
-) -> tuple:
-    """Queries, keys, values and options of a call of the module's, with few heads."""
+    module: Any, dtype: torch.dtype, queries: int, keys: int, device: Any = "cpu", H: int = 0
+) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
+    """Queries, keys, values and options of a call of the module's, with few heads where H is not given."""
     sinks = getattr(module, "sinks", None)
     groups = int(getattr(module, "num_key_value_groups", 1))
     D = int(getattr(module, "head_dim", None) or getattr(module, "head_size", None) or 16)
-    H = 2 * groups if sinks is None else sinks.numel()
+    H = (H or 2 * groups) if sinks is None else sinks.numel()
+
     generator = torch.Generator().manual_seed(0)
 
-    def heads(count: int, tokens: int) -> torch.Tensor:
-        random = torch.randn(1, tokens, count, D, generator=generator, dtype=dtype, device="cpu")
-        return random.to(device).transpose(1, 2)
+    def heads(count: int, tokens: int) -> Tensor:
+        random = torch.randn(1, tokens, count, D, generator=generator, device="cpu")
+        return random.to(device, dtype).transpose(1, 2)
 
-    more = {"scaling": getattr(module, "scaling", None) or D**-0.5}
+    more: dict[str, Any] = {"scaling": getattr(module, "scaling", None) or D**-0.5}
     if getattr(module, "attn_logit_softcapping", None):
         more["softcap"] = module.attn_logit_softcapping
     if sinks is not None:
-        more["s_aux"] = sinks.detach().to("cpu", dtype)
+        more["s_aux"] = sinks.detach().to(device, dtype)
     return heads(H, queries), heads(H // groups, keys), heads(H // groups, keys), more

@@ -7,13 +7,14 @@ training flag and device, tied weights, and all references to it stay what they 
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from anyop.torch import decoder_layers, hugging_face, joined, layers, model_attention, rotary
+from anyop.torch import decoder_layers, gains, hugging_face, joined, layers, model_attention, rotary
 from anyop.torch.matching import Refusal, match
 from anyop.torch.packed_linear import PackedLinear, may_pack
 
@@ -30,6 +31,7 @@ def replace(
     modules: Iterable[str | type] | None = None,
     pack: bool = False,
     fuse: bool = False,
+    timed: bool = True,
     verbose: bool = True,
 ) -> Replaced:
     """Swap every module of model that an anyop operator can stand in for; prints what it swapped.
@@ -41,21 +43,23 @@ def replace(
               packed copy of its weight, 2 bytes a number more, for calls of at most 128 rows without a gradient.
     fuse:     products of one input become one: gate and up of a feed-forward part, q, k and v of causal attention.
               Their weights lie behind one another in one memory then, of which the parameters are views.
+    timed:    each kind of module is called on its device as it is and as it would be, for one row and for 128, and left
+              where that gains nothing, with its figures in what is returned. Not what modules names; False: nothing.
     verbose:  print a line for each class that was swapped, and for each that was left and why.
     Returns   what was swapped, with undo(); as a context manager it undoes at the end.
     Raises    TypeError when model is no module, ValueError when an entry of modules is no class in the model.
 
     Swapped are: torch.nn's Linear, RMSNorm, LayerNorm, Embedding, SiLU, GELU, ReLU, Softmax and LogSoftmax (these
     very classes, not subclasses); Hugging Face's RMS norms, activations, gated feed-forward parts and decoder layers,
-    each known by its structure and by a check of its results on random numbers. All others stay as they are, and so do
-    Linears of 16 bits on a CPU where torch's products are measured to be faster, unless modules names the class. The
+    each known by its structure and by a check of its results on random numbers. All others stay as they are.
+    A Linear that gains with few rows alone runs anyop for at most 16 rows, and torch for more. The
     attention of a model of transformers is set to "anyop" (anyop.torch.attention), where that gives what its own
     formula gives, and its function that turns queries and keys is replaced in the Python file of the model's class.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"anyop.torch.replace: model is {type(model).__name__}, expected a Module")
     wanted = None if modules is None else _wanted(model, modules)
-    replaced = Replaced()
+    replaced = Replaced(timed and modules is None)
     _replace_modules(model, wanted, pack, replaced)
     _replace_layers(model, wanted, replaced)
     for kind, replace_kind in KINDS.items():
@@ -75,9 +79,13 @@ class Replaced:
     left:    how many of each class or kind stayed as they were, by (class, reason).
     packed:  how many of the swapped keep packed weights.
     joined:  how often products are one now, by the names of their modules.
+    gains:   how many times as fast the swapped are, for one row and for many; the least of those measured.
+    timed:   whether that was measured.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timed: bool = False) -> None:
+        self.timed = timed
+        self.gains: dict[str, gains.Gain] = {}
         self._changes: list[Change] = []
         self.swapped: Counter[str] = Counter()
         self.left: Counter[tuple[str, str]] = Counter()
@@ -92,6 +100,17 @@ class Replaced:
     def note(self, change: Change) -> None:
         """Keep a change of what is counted already."""
         self._changes.append(change)
+
+    def reason(self, name: str, gain: gains.Gain | None) -> str | None:
+        """Why to leave what has this gain; it is kept of what is swapped."""
+        reason = None if gain is None else gain.reason
+        if gain is not None and reason is None:
+            self.gained(name, gain)
+        return reason
+
+    def gained(self, name: str, gain: gains.Gain) -> None:
+        """Keep what a swap gains."""
+        self.gains[name] = gains.Gain(*map(min, gain, self.gains.get(name, gain)))
 
     def undo(self) -> None:
         """Give every module its own class back, and the model all else; a second time it does nothing.
@@ -111,12 +130,19 @@ class Replaced:
         self.undo()
 
     def __str__(self) -> str:
-        lines = [f"  {count:5} {name}" for name, count in sorted(self.swapped.items())]
+        lines = [
+            f"  {count:5} {name}" + (f": {self.gains[name]}" if name in self.gains else "")
+            for name, count in sorted(self.swapped.items())
+        ]
         lines += [
             f"  {count:5} {name} left: {why}" for (name, why), count in sorted(self.left.items())
         ]
         lines += [f"  {self.packed:5} keep packed weights"] * bool(self.packed)
-        lines += [f"  {count:5} times {names} joined" for names, count in self.joined.items()]
+        lines += [
+            f"  {count:5} times {name} joined"
+            + (f": {self.gains[name]}" if name in self.gains else "")
+            for name, count in self.joined.items()
+        ]
         total = sum(self.swapped.values())
         return "\n".join([f"anyop.torch.replace: {total} modules run anyop operators", *lines])
 
@@ -152,15 +178,49 @@ def _replace_modules(
         original = type(module)
         if wanted is not None and not wanted & {original, original.__name__}:
             continue
-        found = match(module, device_type, asked=wanted is not None)
+        found = match(module, device_type)
+        if found is not None and not isinstance(found, Refusal):
+            if pack and found is layers.Linear and may_pack(module):
+                found = PackedLinear
+            found = _faster(module, found, replaced)
         if isinstance(found, Refusal):
             replaced.left[original.__name__, found.reason] += 1
         elif found is not None:
-            if pack and found is layers.Linear and may_pack(module):
-                found = PackedLinear
-                replaced.packed += 1
-            object.__setattr__(module, "__class__", found)
-            replaced.add(original.__name__, OtherClass(module, original, found))
+            replaced.packed += found is PackedLinear
+            _give_class(module, found, replaced)
+
+
+def _faster(module: torch.nn.Module, found: type, replaced: Replaced) -> type | Refusal:
+    """The class, or for Linear one that is ours for few rows alone; a refusal where neither gains."""
+    if not replaced.timed:
+        return found
+    name = type(module).__name__
+    if found is not layers.Linear:
+        reason = replaced.reason(name, gains.of_module(module, found))
+        return found if reason is None else Refusal(reason)
+    reason, few = _for_few(name, functools.partial(gains.of_module, module, found), replaced)
+    return Refusal(reason) if reason else layers.FewRowsLinear if few else found
+
+
+def _for_few(
+    name: str, measured: Callable[..., gains.Gain | None], replaced: Replaced
+) -> tuple[str | None, bool]:
+    """Why to leave products, and whether to swap them for few rows alone, where many are slower."""
+    gain = measured()
+    reason = replaced.reason(name, gain)
+    if reason is None or gain is None or gain.one < gains.FASTER:
+        return reason, False
+    few = measured(one=gains.FEW)
+    if few is None or few.one < gains.SLOWER:
+        return reason, False
+    replaced.gained(name, gain._replace(many=1.0))
+    return None, True
+
+
+def _give_class(module: torch.nn.Module, found: type, replaced: Replaced) -> None:
+    original = type(module)
+    object.__setattr__(module, "__class__", found)
+    replaced.add(original.__name__, OtherClass(module, original, found))
 
 
 def _replace_layers(
@@ -173,12 +233,12 @@ def _replace_layers(
         if kind is None or (wanted is not None and not wanted & {own, own.__name__}):
             continue
         reason = decoder_layers.refusal(module, kind)
+        if reason is None and replaced.timed:
+            reason = replaced.reason(own.__name__, decoder_layers.gain(module, kind))
         if reason:
             replaced.left[own.__name__, reason] += 1
-            continue
-        found = hugging_face.joined(kind, own)
-        object.__setattr__(module, "__class__", found)
-        replaced.add(own.__name__, OtherClass(module, own, found))
+        else:
+            _give_class(module, hugging_face.joined(kind, own), replaced)
 
 
 class ApartAgain(NamedTuple):
@@ -200,17 +260,24 @@ def _join(model: torch.nn.Module, wanted: set[str | type] | None, replaced: Repl
         own = hugging_face.original(module)
         if wanted is not None and not wanted & {own, own.__name__}:
             continue
-        reason = joined.refusal(module, names)
-        if reason:
-            replaced.left[", ".join(names), reason] += 1
+        together, name, reason = None, ", ".join(names), joined.refusal(module, names)
+        if reason is None:
+            together = joined.Joined.of(module, names)
+            if replaced.timed:
+                measured = functools.partial(joined.gain, module, names, together)
+                reason, few = _for_few(name, measured, replaced)
+                together.most = gains.FEW if few else None
+        if together is None or reason:
+            if together:
+                together.part()
+            replaced.left[name, str(reason)] += 1
             continue
-        together = joined.Joined.of(module, names)
         classes = [OtherClass(part, type(part), ours) for part, ours in changed]
         for part, _, ours in classes:
             part.__dict__["_joined"] = together
             object.__setattr__(part, "__class__", ours)
         replaced.note(ApartAgain(together, classes))
-        replaced.joined[", ".join(names)] += 1
+        replaced.joined[name] += 1
 
 
 def _wanted(model: torch.nn.Module, modules: Iterable[str | type]) -> set[str | type]:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 import anyop
 from anyop._routes import unrecorded
-from anyop.torch import hugging_face
+from anyop.torch import gains, hugging_face
 
 NAME = "apply_rotary_pos_emb"
 KIND = "rope"
@@ -62,8 +62,11 @@ def replace_rotary(model: torch.nn.Module, replaced: Any) -> None:
     for key, (names, count) in files.items():
         if key not in _own:
             found = standing_for(names[NAME])
-            if found is None:
-                replaced.left[KIND, f"{names['__name__']} has another formula"] += count
+            reason = f"{names['__name__']} has another formula" if found is None else None
+            if found is not None and replaced.timed:
+                reason = replaced.reason(KIND, gain(model, names[NAME], found))
+            if found is None or reason:
+                replaced.left[KIND, str(reason)] += count
                 continue
             _own[key], names[NAME] = names[NAME], found
         replaced.add(KIND, OtherRotation(model, names), count)
@@ -77,6 +80,19 @@ def _globals(kind: Any) -> dict[str, Any] | None:
         return None
     names: dict[str, Any] = forward.__globals__
     return names
+
+
+def gain(model: torch.nn.Module, own: Any, found: Any) -> gains.Gain | None:
+    """Of queries and keys as they come from the model's products, with a head for each of the keys' four."""
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    D = next((int(m.head_dim) for m in model.modules() if hasattr(m, "head_dim")), 64)
+
+    def calls(rows: int) -> gains.Calls:
+        q = gains.numbers((1, rows, 16, D), like.dtype, like.device).transpose(1, 2)
+        cos, sin = gains.numbers((2, 1, rows, D), like.dtype, like.device)
+        return (lambda: own(q, q[:, :4], cos, sin)), (lambda: found(q, q[:, :4], cos, sin))
+
+    return gains.gain(KIND, (own, D, like.dtype), calls, like.device)
 
 
 def standing_for(own: Any) -> Callable[..., tuple[Tensor, Tensor]] | None:
