@@ -67,8 +67,11 @@ def gain(kind: str, of: tuple[Any, ...], calls: Callable[[int], Calls], device: 
     return _known[key]
 
 
-def of_module(module: torch.nn.Module, found: Any, one: int = 1) -> Gain | None:
-    """Of a module of one input when it gets the class found; one: how many rows come for one."""
+def of_module(module: torch.nn.Module, found: Any, like: torch.Tensor, one: int = 1) -> Gain | None:
+    """Of a module of one input when it gets the class found.
+
+    like: of the device and type of the module's input, where it has no parameters. one: how many rows come for one.
+    """
     own: Any = type(module)
     if any(map(hugging_face.hooks, module.children())):  # they would see the calls
         return None
@@ -76,14 +79,14 @@ def of_module(module: torch.nn.Module, found: Any, one: int = 1) -> Gain | None:
     ours = hugging_face.shared_copy(lean)
     object.__setattr__(ours, "__class__", found)
     parameters = [*lean.parameters()]
-    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    like = next(module.parameters(), like)
 
     def calls(rows: int) -> Calls:
-        x = _input(module, max(rows, one), parameters, device)
+        x = _input(module, max(rows, one), parameters, like)
         return (lambda: own.forward(lean, x)), (lambda: found.forward(ours, x))
 
-    shapes = tuple((tuple(p.shape), p.dtype) for p in module.parameters())
-    return gain(own.__name__, (own, found, one, *shapes), calls, device)
+    of = own, found, one, like.dtype, *((tuple(p.shape), p.dtype) for p in module.parameters())
+    return gain(own.__name__, of, calls, like.device)
 
 
 def _without_products(module: torch.nn.Module, found: Any) -> dict[str, Any]:
@@ -96,14 +99,18 @@ def _without_products(module: torch.nn.Module, found: Any) -> dict[str, Any]:
     return module._modules | dict.fromkeys(apart, torch.nn.Identity())
 
 
-def _input(module: Any, rows: int, parameters: list[Any], device: torch.device) -> torch.Tensor:
-    own = next(module.parameters(), None)
-    dtype = torch.float32 if own is None else own.dtype
+def like_of(model: torch.nn.Module) -> torch.Tensor:
+    """A tensor of the device and type that the model runs on."""
+    found = (p.detach() for p in model.parameters() if p.is_floating_point())
+    return next(found, torch.empty(0, device="cpu"))
+
+
+def _input(module: Any, rows: int, parameters: list[Any], like: torch.Tensor) -> torch.Tensor:
     if isinstance(module, torch.nn.Embedding):
-        return torch.arange(rows, device=device).remainder(module.num_embeddings)[None]
-    if parameters and device.type == "cpu":
+        return torch.arange(rows, device=like.device).remainder(module.num_embeddings)[None]
+    if parameters and like.device.type == "cpu":
         rows = max(1, min(rows, int(PRODUCTS / max(p.numel() for p in parameters))))
-    return numbers((1, rows, *_features(module)), dtype, device)
+    return numbers((1, rows, *_features(module)), like.dtype, like.device)
 
 
 def _features(module: Any) -> tuple[int, ...]:

@@ -122,7 +122,7 @@ def gain(part: Any, layer: Any) -> gains.Gain | None:
     """Of a token that sees 1,024 keys, and of a prompt."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    like = next((p for p in part.parameters() if p.is_floating_point()), torch.empty(0))
+    like = gains.like_of(part)
     name = part.config._attn_implementation
     own = _eager(layer) if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
     H = int(getattr(layer.config, "num_attention_heads", 0) or 8)
@@ -140,8 +140,10 @@ def gain(part: Any, layer: Any) -> gains.Gain | None:
 
 def _agrees(module: Any, dtype: torch.dtype, limit: float) -> bool:
     q, k, v, more = random_call(module, dtype, queries=5, keys=9)
-    seen = torch.ones(5, 9, dtype=torch.bool).tril(4)[None, None]
-    added = torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
+    seen = torch.ones(5, 9, dtype=torch.bool, device="cpu").tril(4)[None, None]
+    added = torch.zeros(seen.shape, dtype=dtype, device="cpu").masked_fill(
+        ~seen, torch.finfo(dtype).min
+    )
     expected = _eager(module)(module, q, k, v, added, **more)[0]
     found = attention.forward(module, q, k, v, seen, **more)[0]
     same = found.dtype is expected.dtype and found.shape == expected.shape

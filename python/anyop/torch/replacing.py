@@ -173,7 +173,7 @@ class OtherClass(NamedTuple):
 def _replace_modules(
     model: torch.nn.Module, wanted: set[str | type] | None, pack: bool, replaced: Replaced
 ) -> None:
-    device_type = _device_type(model)
+    device_type, like = _device_type(model), gains.like_of(model)
     for module in model.modules():
         original = type(module)
         if wanted is not None and not wanted & {original, original.__name__}:
@@ -182,7 +182,7 @@ def _replace_modules(
         if found is not None and not isinstance(found, Refusal):
             if pack and found is layers.Linear and may_pack(module):
                 found = PackedLinear
-            found = _faster(module, found, replaced)
+            found = _faster(module, found, like, replaced)
         if isinstance(found, Refusal):
             replaced.left[original.__name__, found.reason] += 1
         elif found is not None:
@@ -190,15 +190,17 @@ def _replace_modules(
             _give_class(module, found, replaced)
 
 
-def _faster(module: torch.nn.Module, found: type, replaced: Replaced) -> type | Refusal:
+def _faster(
+    module: torch.nn.Module, found: type, like: torch.Tensor, replaced: Replaced
+) -> type | Refusal:
     """The class, or for Linear one that is ours for few rows alone; a refusal where neither gains."""
     if not replaced.timed:
         return found
     name = type(module).__name__
     if found is not layers.Linear:
-        reason = replaced.reason(name, gains.of_module(module, found))
+        reason = replaced.reason(name, gains.of_module(module, found, like))
         return found if reason is None else Refusal(reason)
-    reason, few = _for_few(name, functools.partial(gains.of_module, module, found), replaced)
+    reason, few = _for_few(name, functools.partial(gains.of_module, module, found, like), replaced)
     return Refusal(reason) if reason else layers.FewRowsLinear if few else found
 
 

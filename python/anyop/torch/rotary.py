@@ -84,7 +84,7 @@ def _globals(kind: Any) -> dict[str, Any] | None:
 
 def gain(model: torch.nn.Module, own: Any, found: Any) -> gains.Gain | None:
     """Of queries and keys as they come from the model's products, with a head for each of the keys' four."""
-    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    like = gains.like_of(model)
     D = next((int(m.head_dim) for m in model.modules() if hasattr(m, "head_dim")), 64)
 
     def calls(rows: int) -> gains.Calls:
