@@ -184,7 +184,12 @@ FAMILIES = {  # name: settings, what is swapped beside torch.nn's own, what is l
     "Gemma2": ({"head_dim": 8}, {"Gemma2MLP": 2, "Gemma2RMSNorm": 9}, set()),
     "Olmo2": ({}, {"Olmo2RMSNorm": 9, "Olmo2MLP": 2}, set()),
     "Bert": ({}, {"GELUActivation": 2, "LayerNorm": 5}, set()),
-    "GPT2": ({"n_embd": 32, "n_head": 4, "n_layer": 2}, {"NewGELUActivation": 2}, set()),
+    "GPT2": (
+        {"n_embd": 32, "n_head": 4, "n_layer": 2},
+        {"NewGELUActivation": 2, "Conv1D": 8},
+        set(),
+    ),
+    "Gemma3Text": ({"head_dim": 8}, {"Gemma3TextScaledWordEmbedding": 1, "Gemma3MLP": 2}, set()),
 }
 
 

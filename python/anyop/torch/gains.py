@@ -122,6 +122,8 @@ def _features(module: Any) -> tuple[int, ...]:
         return (module.gate_proj.out_features,)  # its products are left out
     if hasattr(module, "normalized_shape"):
         return tuple(module.normalized_shape)
+    if hasattr(module, "nx"):
+        return (int(module.nx),)
     if getattr(module, "weight", None) is not None:
         D = module.weight.numel()
         return (D,) if D > 256 else (8, D)  # heads

@@ -218,7 +218,54 @@ class GeluTanh(_Activation):
         return anyop.gelu(x, approximate="tanh")
 
 
-KINDS = (RmsNorm, GemmaNorm, GatedParts, GatedMatrix, Silu, Gelu, GeluTanh)
+class Conv1d(Swapped):
+    """GPT-2's product: x weight + bias, with a row of weight for each input."""
+
+    operator = "matmul"
+
+    @staticmethod
+    def looks_like(module):
+        if set(module._parameters) != {"weight", "bias"} or not hasattr(module, "nx"):
+            return False
+        return not (module._buffers or module._modules) and module.weight.dim() == 2
+
+    @staticmethod
+    def trial(module, random):
+        weight, bias, x = random(8, 6), random(6), random(2, 3, 8)
+        parameters = {"weight": torch.nn.Parameter(weight), "bias": torch.nn.Parameter(bias)}
+        changed = {"_parameters": parameters, "nx": 8, "nf": 6}
+        yield shared_copy(module, **changed), x, anyop.matmul(x, weight) + bias
+
+    def forward(self, x):
+        out = anyop.matmul(x.reshape(-1, x.shape[-1]), self.weight)
+        return (out + self.bias.to(out.dtype)).view(*x.shape[:-1], -1)
+
+
+class ScaledEmbedding(Swapped):
+    """Rows of weight times embed_scale (Gemma 3)."""
+
+    operator = "embedding"
+
+    @staticmethod
+    def looks_like(module):
+        if not isinstance(module, torch.nn.Embedding) or set(module._buffers) != {"embed_scale"}:
+            return False
+        return module.max_norm is None and not (module.scale_grad_by_freq or module.sparse)
+
+    @staticmethod
+    def trial(module, random):
+        weight, ids = random(5, 6), torch.tensor([[3, 1, 4]], device="cpu")
+        buffers = {"embed_scale": torch.tensor(1.75, device="cpu")}
+        parameters = {"weight": torch.nn.Parameter(weight)}
+        changed = {"_parameters": parameters, "_buffers": buffers, "padding_idx": 0}
+        yield shared_copy(module, **changed), ids, 1.75 * anyop.embedding(ids, weight)
+
+    def forward(self, input_ids):
+        rows = layers.Embedding.forward(self, input_ids)
+        return rows * self.embed_scale.to(self.weight.dtype)
+
+
+KINDS = (RmsNorm, GemmaNorm, GatedParts, GatedMatrix, Silu, Gelu, GeluTanh, Conv1d, ScaledEmbedding)
 
 
 def kinds_of(module: torch.nn.Module) -> list[type[Swapped]]:
