@@ -138,7 +138,7 @@ def test_gradient_checkpointing_changes_nothing():
 def test_a_static_cache_and_one_compiled_graph():
     model = tiny("Llama")
     expected, logits = model.generate(PROMPTS, **GREEDY), model(PROMPTS).logits
-    replace(model)
+    replace(model, fuse=True)
     how = GREEDY | {"cache_implementation": "static", "disable_compile": True}
     assert torch.equal(model.generate(PROMPTS, **how), expected)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
@@ -311,6 +311,7 @@ def test_rotations_are_anyops_while_one_of_the_models_is_replaced():
     found = []
     assert turns(lambda: found.append(first(PROMPTS).logits)) == 2
     torch.testing.assert_close(found[0], expected, rtol=1e-4, atol=1e-4)
+    assert not replace(first, modules=["rope"]).swapped
     replaced[0].undo()
     replaced[0].undo()
     assert turns(lambda: second(PROMPTS)) == 2

@@ -100,6 +100,8 @@ class Joined:
 
     def take(self, part: torch.nn.Module, x: Tensor) -> Tensor | None:
         """What was kept for the part, if it was for this x as it is."""
+        if torch.compiler.is_compiling():  # nothing is kept then
+            return None
         of, version, results = getattr(self._kept, "results", None) or (None, None, {})
         found = results.pop(part, None)
         if found is None or not results or of is not x:

@@ -124,10 +124,10 @@ def gain(part: Any, layer: Any) -> gains.Gain | None:
 
     like = gains.like_of(part)
     name = part.config._attn_implementation
-    own = _eager(layer) if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
-    H = int(getattr(layer.config, "num_attention_heads", 0) or 8)
+    H = int(getattr(part.config, "num_attention_heads", 0) or 8)
 
     def calls(rows: int) -> gains.Calls:
+        own = _eager(layer) if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
         keys = 1024 if rows == 1 else rows
         q, k, v, more = random_call(layer, like.dtype, rows, keys, like.device, H)
         return (

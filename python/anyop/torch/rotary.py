@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -27,25 +27,25 @@ Types = tuple[torch.dtype, torch.dtype]  # of queries and keys, and of cosines a
 # Of 16 bits, transformers rounds both products and their sum.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 _own: dict[int, Any] = {}  # by id of the file's globals: its own function, while another is there
-_users: Counter[int] = Counter()
+_users: defaultdict[int, set[int]] = defaultdict(set)  # likewise, ids of replaced models
 
 
 class OtherRotation:
     """One more model for which the function of a file is replaced, until undo() or the end of the model."""
 
     def __init__(self, model: torch.nn.Module, names: dict[str, Any]) -> None:
-        _users[id(names)] += 1
-        self._end = weakref.finalize(model, _one_less, names)
+        _users[id(names)].add(id(model))
+        self._end = weakref.finalize(model, _one_less, names, id(model))
         self._end.atexit = False
 
     def undo(self) -> None:
         self._end()
 
 
-def _one_less(names: dict[str, Any]) -> None:
+def _one_less(names: dict[str, Any], model: int) -> None:
     key = id(names)
-    _users[key] -= 1
-    if _users[key] > 0:
+    _users[key].discard(model)
+    if _users[key]:
         return
     own = _own.pop(key)
     if getattr(names.get(NAME), "anyop_stands_for", None) is own:
@@ -60,6 +60,8 @@ def replace_rotary(model: torch.nn.Module, replaced: Any) -> None:
         if names is not None:
             files[id(names)] = names, files.get(id(names), (names, 0))[1] + 1
     for key, (names, count) in files.items():
+        if id(model) in _users[key]:
+            continue
         if key not in _own:
             found = standing_for(names[NAME])
             reason = f"{names['__name__']} has another formula" if found is None else None
