@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command line: python -m examples.generate --prompt "The function" --prompt "Returns"."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from time import perf_counter
+
+from . import InputError
+from .checkpoint import arranged, read_weights
+from .config import Config, read_config
+from .engine import Engine, Sequence
+from .explained import explained
+from .frameworks import KINDS
+from .model import PAGE, Sampling
+from .text import read_tokenizer
+
+SMALL = Path(__file__).parent / "small"
+PROMPTS = ["Return the", "The kernel", "This module"]
+
+
+def main(words: list[str] | None = None) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # any text can be shown anywhere
+    try:
+        return run(arguments(words))
+    except InputError as error:
+        print(f"generate: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def arguments(words: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.generate",
+        description="Writes on behind prompts, by a model of a Hugging Face folder.",
+    )
+    add = parser.add_argument
+    add("--model", metavar="DIR", type=Path, default=SMALL, help="(default: the small one here)")
+    add("--prompt", metavar="TEXT", action="append", help="may be given many times")
+    add("--tokens", metavar="N", type=positive, default=200, help="at most, for each prompt")
+    add("--framework", choices=list(KINDS), default="numpy")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: torch and jax")
+    add("--dtype", choices=("float32", "bfloat16"), help="(default: bfloat16 on cuda)")
+    add("--temperature", metavar="X", type=float, default=0.0, help="0: the likeliest token")
+    add("--top-k", metavar="N", type=int, default=50, help="0: all (default: %(default)s)")
+    add("--top-p", metavar="X", type=float, default=0.95, help="(default: %(default)s)")
+    add("--seed", metavar="N", type=int, default=0)
+    add("--rows", metavar="N", type=positive, default=8, help="sequences at once")
+    add("--cache", metavar="N", type=positive, help="tokens of all (default: enough)")
+    add(
+        "--chunk",
+        metavar="N",
+        type=positive,
+        help="of prompts in one step (default: 512, cuda 2048)",
+    )
+    add("--explain", action="store_true", help="say which operator ran where")
+    return parser.parse_args(words)
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    begin = perf_counter()
+    config, text = read_config(options.model), read_tokenizer(options.model)
+    found = read_weights(options.model, config)
+    dtype = options.dtype or ("bfloat16" if options.device == "cuda" else "float32")
+    framework = KINDS[options.framework](options.device, dtype)
+    prompts = [text.encode(prompt) for prompt in options.prompt or PROMPTS]
+    sequences = [
+        Sequence(number, ids, min(len(ids) + options.tokens, config.limit))
+        for number, ids in enumerate(prompts)
+    ]
+    with explained(framework, options.explain) as lines:
+        engine = made(framework, config, found, sequences, options)
+        count = sum(tensor.values.size for tensor in found.values())
+        say(f"{config.family}, {count:,} parameters, {options.framework} on {options.device}, "
+            f"{dtype}: ready in {perf_counter() - begin:.1f} s")  # fmt: skip
+        write(engine, sequences, text, options.prompt or PROMPTS)
+    for line in lines:
+        say(line)
+    return 0
+
+
+def made(framework, config: Config, found: dict, sequences: list[Sequence], options) -> Engine:
+    outer, layers = arranged(config, found)
+    weights = {name: framework.weight(own) for name, own in outer.items() if name != "head"}
+    weights["head"] = weights["embed"] if config.tied else framework.weight(outer["head"])
+    weights["layers"] = [
+        {name: framework.weight(own) for name, own in layer.items()} for layer in layers
+    ]
+    how = Sampling(options.temperature, options.top_k, options.top_p)
+    rows, length = min(options.rows, len(sequences)), max(one.limit for one in sequences)
+    cache = options.cache or rows * (length + PAGE)
+    chunk = options.chunk or (2048 if options.device == "cuda" else 512)
+    engine = Engine(framework, config, weights, how, options.seed,
+                    rows=rows, length=length, cache=cache, chunk=chunk)  # fmt: skip
+    engine.prepare()
+    return engine
+
+
+def write(engine: Engine, sequences: list[Sequence], text, prompts: list[str]) -> None:
+    """Each token's text as it comes; of several sequences line by line, with the number of the prompt."""
+    streams = [text.stream() for _ in sequences]
+    lines, alone = list(prompts), len(prompts) == 1
+    begin, first, count = perf_counter(), 0.0, 0
+    if alone:
+        print(prompts[0], end="", flush=True)
+    for one, token in engine.write(sequences):
+        first, count = first or perf_counter() - begin, count + (token is not None)
+        piece = "" if token is None or one.end == "stop token" else streams[one.number](token)
+        if alone:
+            print(piece, end="\n" if one.end else "", flush=True)
+        else:
+            lines[one.number] += piece
+            *whole, lines[one.number] = (lines[one.number] + "\n" * bool(one.end)).split("\n")
+            for line in whole:
+                print(f"{one.number + 1}: {line}", flush=True)
+        if one.end:
+            say(f"{one.number + 1}: ended by {one.end}, {len(one.tokens) - one.prompt} tokens")
+    took = perf_counter() - begin
+    rest = max(took - first, 1e-9)
+    say(f"{count} tokens in {took:.2f} s, the first after {first * 1e3:.0f} ms: "
+        f"{max(count - 1, 0) / rest:.0f} tokens a second")  # fmt: skip
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

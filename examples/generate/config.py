@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""config.json of nine families as the sizes and the few differences that the model knows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import InputError
+
+FAMILIES = (
+    "gemma2", "gemma3_text", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3",
+)  # fmt: skip
+ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
+REFUSED = ("mlp_bias", "use_bidirectional_attention", "quantization_config")
+
+
+@dataclass(frozen=True)
+class Layer:
+    kind: str  # of its positions: "full" or "sliding"
+    window: int  # keys that a query sees, its own included; 0: all
+
+
+@dataclass(frozen=True)
+class Config:
+    family: str
+    V: int  # words
+    D: int  # features
+    F: int  # features inside the feed-forward part
+    H: int  # heads of queries
+    G: int  # heads of keys
+    HD: int  # features of a head
+    eps: float
+    limit: int  # tokens that the model was made for
+    activation: str
+    layers: tuple[Layer, ...]
+    rope: dict[str, dict]  # by kind of layer
+    scale: float  # of scores
+    bias: str  # of products: "", "qkv" or "qkvo"
+    tied: bool  # the head is the embedding
+    stops: frozenset[int]
+    norms: str = "before"  # blocks; "after" them; "both"
+    qk_norm: str = ""  # of queries and keys: each "head", or a token's whole "row"
+    norm_offset: float = 0.0
+    softcap: float = 0.0  # of scores
+    logit_cap: float = 0.0
+    embed_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_divisor: float = 1.0
+
+
+def read_config(folder: Path) -> Config:
+    raw = read_json(folder / "config.json")
+    family = raw.get("model_type")
+    if family not in FAMILIES:
+        raise InputError(
+            f"{folder}/config.json: model_type {family!r}, expected one of {', '.join(FAMILIES)}"
+        )
+    for name in REFUSED:
+        if raw.get(name):
+            raise InputError(f"{folder}/config.json: {name} {raw[name]!r} is not supported")
+    try:
+        return config_of(family, raw)
+    except KeyError as error:
+        raise InputError(f"{folder}/config.json has no {error.args[0]}") from None
+    except InputError as error:
+        raise InputError(f"{folder}/config.json: {error}") from None
+
+
+def read_json(path: Path) -> dict:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{path} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path} is no JSON object")
+    return found
+
+
+def config_of(family: str, raw: dict[str, Any]) -> Config:
+    gemma, D, H = family.startswith("gemma"), raw["hidden_size"], raw["num_attention_heads"]
+    HD = raw.get("head_dim") or D // H
+    activation = raw.get("hidden_activation" if gemma else "hidden_act") or "gelu_pytorch_tanh"
+    if activation not in ACTIVATIONS:
+        raise InputError(f"activation {activation!r} is not supported")
+    stops, scale = raw.get("eos_token_id"), raw.get("query_pre_attn_scalar", HD) ** -0.5
+    layers = layers_of(family, raw)
+    return Config(
+        family=family,
+        V=raw["vocab_size"],
+        D=D,
+        F=raw["intermediate_size"],
+        H=H,
+        HD=HD,
+        G=raw.get("num_key_value_heads") or H,
+        eps=raw["rms_norm_eps"],
+        limit=raw["max_position_embeddings"],
+        activation=ACTIVATIONS[activation],
+        layers=layers,
+        rope={kind: rope_of(raw, kind) for kind in {layer.kind for layer in layers}},
+        scale=raw["attention_multiplier"] if family == "granite" else scale,
+        bias="qkv" if family == "qwen2" else "qkvo" * bool(raw.get("attention_bias")),
+        tied=bool(raw.get("tie_word_embeddings", gemma)),
+        stops=frozenset(stops if isinstance(stops, list) else [] if stops is None else [stops]),
+        norms="both" if gemma else "after" if family == "olmo2" else "before",
+        qk_norm={"qwen3": "head", "gemma3_text": "head", "olmo2": "row"}.get(family, ""),
+        norm_offset=float(gemma),
+        softcap=raw.get("attn_logit_softcapping") or 0.0,
+        logit_cap=raw.get("final_logit_softcapping") or 0.0,
+        embed_scale=D**0.5 if gemma else raw.get("embedding_multiplier", 1.0),
+        residual_scale=raw.get("residual_multiplier", 1.0),
+        logit_divisor=raw.get("logits_scaling", 1.0),
+    )
+
+
+def layers_of(family: str, raw: dict) -> tuple[Layer, ...]:
+    """Which layers see a window only: as listed, or by the rule of the family's older files."""
+    count, window = raw["num_hidden_layers"], raw.get("sliding_window")
+    if not window or (family.startswith("qwen") and not raw.get("use_sliding_window")):
+        return (Layer("full", 0),) * count
+    full = {
+        "gemma2": lambda i: i % 2 == 1,
+        "gemma3_text": lambda i: (i + 1) % raw.get("sliding_window_pattern", 6) == 0,
+        "qwen2": lambda i: i < raw["max_window_layers"],
+        "qwen3": lambda i: i < raw["max_window_layers"],
+    }.get(family, lambda i: False)
+    kinds = raw.get("layer_types") or ["full" if full(i) else "sliding" for i in range(count)]
+    return tuple(
+        Layer("full", 0) if kind.startswith("full") else Layer("sliding", window) for kind in kinds
+    )
+
+
+def rope_of(raw: dict, kind: str) -> dict:
+    """Base, type and numbers of the positions of a kind of layer, from the new or the older settings."""
+    made = raw.get("rope_parameters") or {}
+    made = made.get(f"{kind}_attention", made)
+    if not made:
+        local = kind == "sliding" and "rope_local_base_freq" in raw
+        base = raw["rope_local_base_freq"] if local else raw.get("rope_theta", 10000.0)
+        made = {"rope_theta": base} | ((not local and raw.get("rope_scaling")) or {})
+    made = {"rope_type": made.get("type", "default"), "partial_rotary_factor": 1.0} | made
+    made["partial_rotary_factor"] = raw.get("partial_rotary_factor", made["partial_rotary_factor"])
+    if made["rope_type"] not in ("default", "linear", "llama3"):
+        raise InputError(f"positions of type {made['rope_type']!r} are not supported")
+    return made | {"trained": raw["max_position_embeddings"]}
+
+
+def rope_table(config: Config, kind: str, positions: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines and sines (positions, R), in the float32 that models are trained with."""
+    rope = config.rope[kind]
+    R = int(config.HD * rope["partial_rotary_factor"])
+    powers = np.arange(0, R, 2, dtype=np.float32) / np.float32(R)
+    frequency = np.float32(1) / np.float32(rope["rope_theta"]) ** powers
+    if rope["rope_type"] == "linear":
+        frequency = frequency / np.float32(rope["factor"])
+    elif rope["rope_type"] == "llama3":  # docs/rope.md
+        trained = rope.get("original_max_position_embeddings", rope["trained"])
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        share = np.clip((trained * frequency / (2 * np.pi) - low) / (high - low), 0, 1)
+        frequency = (frequency * (share + (1 - share) / rope["factor"])).astype(np.float32)
+    angles = np.arange(positions, dtype=np.float32)[:, None] * frequency
+    both = np.concatenate([angles, angles], -1)
+    return np.cos(both), np.sin(both)

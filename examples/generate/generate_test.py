@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens of tiny models of each family equal transformers', alone and in a batch, from every framework."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from examples.generate.__main__ import arguments, made  # noqa: E402
+from examples.generate.checkpoint import read_weights  # noqa: E402
+from examples.generate.config import read_config  # noqa: E402
+from examples.generate.engine import Sequence  # noqa: E402
+from examples.generate.frameworks import KINDS as FRAMEWORKS  # noqa: E402
+from examples.generate.tiny_models import KINDS, write_tiny  # noqa: E402
+
+COUNT = 200 if os.environ.get("ANYOP_TEST_FULL") else 20
+LENGTHS = (1, 13, 70)  # of prompts: the last of more than a page, and of more tokens than a chunk
+
+
+def prompts() -> list[list[int]]:
+    draw = np.random.default_rng(1)
+    return [draw.integers(256, size=length).tolist() for length in LENGTHS]
+
+
+def written(folder, given, framework="numpy", count=COUNT, **options) -> list[Sequence]:
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    config = read_config(folder)
+    sequences = [Sequence(n, list(ids), len(ids) + count) for n, ids in enumerate(given)]
+    engine = made(
+        FRAMEWORKS[framework](), config, read_weights(folder, config), sequences,
+        arguments(["--chunk", "48", *words]),
+    )  # fmt: skip
+    for _ in engine.write(sequences):
+        pass
+    assert len(engine.free) * 64 == engine.room  # all pages have come back
+    return sequences
+
+
+def tokens(sequences: list[Sequence]) -> list[list[int]]:
+    return [one.tokens[one.prompt :] for one in sequences]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A folder of each kind, written when it is first asked for."""
+    found = {}
+
+    def folder(kind):
+        if kind not in found:
+            path = tmp_path_factory.mktemp("model")
+            found[kind] = path, write_tiny(kind, path)
+        return found[kind]
+
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_tokens_are_those_of_transformers(folders, kind):
+    folder, model = folders(kind)
+    for one in written(folder, prompts()):
+        # A greedy token depends on those before it alone: one pass gives all.
+        with torch.no_grad():
+            logits = model(torch.tensor([one.tokens]), use_cache=False).logits[0]
+        assert one.tokens[one.prompt :] == logits.argmax(-1)[one.prompt - 1 : -1].tolist()
+        if not one.end.startswith("stop"):
+            assert len(one.tokens) == one.prompt + COUNT
+        assert len(set(one.tokens[one.prompt :])) > 3, "a model that repeats itself tests little"
+
+
+def test_tokens_of_a_sequence_depend_neither_on_its_batch_nor_on_pieces(folders):
+    folder, _ = folders("gemma3")
+    together = tokens(written(folder, prompts()))
+    assert together == [tokens(written(folder, [ids]))[0] for ids in prompts()]
+    assert together == tokens(written(folder, prompts(), chunk=7, rows=2))
+    drawn = tokens(written(folder, prompts(), temperature=1.0))
+    assert drawn != together
+    assert drawn == tokens(written(folder, prompts(), temperature=1.0, rows=2, chunk=7))
+
+
+@pytest.fixture
+def settings():
+    """JAX's are as they were when the test ends: the program turns on integers of 64 bits."""
+    jax = sys.modules.get("jax")
+    had = jax.config.jax_enable_x64 if jax else False
+    yield
+    if jax := sys.modules.get("jax"):
+        jax.config.update("jax_enable_x64", had)
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax", "paddle"])
+def test_all_frameworks_give_the_same_tokens(folders, framework, settings):
+    pytest.importorskip(framework, reason=f"{framework} is not installed")
+    folder, _ = folders("gemma2")  # it has the most differences
+    for options in ({}, {"temperature": 1.0, "top-k": 20 if framework == "jax" else 0}):
+        expected = tokens(written(folder, prompts(), **options))
+        assert tokens(written(folder, prompts(), framework, **options)) == expected

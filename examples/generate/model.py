@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A decoder as anyop operators on any framework's arrays: all tokens of a step, and the next token of each sequence.
+
+Sizes: T tokens of a step, those of all B sequences one behind the other; D features, H heads of queries, G of keys and
+values, HD features of a head, V words; N pages of P places hold keys and values, at most M of them are one sequence's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import anyop
+
+from .config import Config, Layer
+
+PAGE = 64  # P
+NOISE = 1 << 16  # numbers from 0 to 1 that all draws take theirs from
+APART = 7919  # places between two sequences' first ones
+
+Array = Any  # of the framework
+
+
+class Sampling(NamedTuple):
+    temperature: float = 0.0  # 0: the likeliest token
+    top_k: int = 0  # only so many of the likeliest; 0: all
+    top_p: float = 1.0  # only the likeliest that together have this probability
+
+
+def decode(xp, config: Config, how: Sampling, weights: dict, caches: list, state: dict):
+    """One token more of each sequence: the caches, and the state of the next step.
+
+    state: tokens (B); lengths (B), keys that are in the cache; table (B, M), its pages; active (B), 0 where there is no
+    sequence, else 1; rows (B), which are 0, 1, ...; noise (B), where its draws begin. It is all that a step reads.
+    """
+    lengths, active, table = state["lengths"], state["active"], state["table"]
+    at = state["rows"] * table.shape[1] + lengths // PAGE
+    page = anyop.embedding(at, table.reshape(-1, 1)).reshape(-1)
+    slots = (page * PAGE + lengths % PAGE + 1) * active - 1  # -1: nothing is written
+    step = {**state, "positions": lengths, "slots": slots, "lengths": (lengths + 1) * active}
+    caches, tokens = advance(xp, config, how, weights, caches, step)
+    return caches, {**state, "tokens": tokens, "lengths": lengths + active}
+
+
+def advance(xp, config: Config, how: Sampling, weights: dict, caches: list, step: dict):
+    """Any number of tokens of each sequence: the caches, and the token (B) behind the last of each.
+
+    step: as state, with lengths after this step; positions and slots of its tokens (T). Where they are not one of each
+    sequence, starts (B + 1), where those of each begin, and last (B), its last one.
+    """
+    caches, x = forward(config, weights, caches, step)
+    if "last" in step:
+        x = anyop.embedding(step["last"], x)
+    logits = anyop.cast(anyop.linear(x, weights["head"]), "float32")
+    if config.logit_divisor != 1:
+        logits = anyop.mul(logits, 1 / config.logit_divisor)
+    if config.logit_cap:
+        logits = anyop.mul(xp.tanh(anyop.mul(logits, 1 / config.logit_cap)), config.logit_cap)
+    at = (step["noise"] + step["lengths"]) % NOISE
+    return caches, sample(xp, how, logits, anyop.embedding(at, weights["noise"]), step["rows"])
+
+
+def forward(config: Config, weights: dict, caches: list, step: dict):
+    """The caches with keys and values of all tokens, and the vectors (T, D) that logits are made of."""
+    x, delta, written = anyop.embedding(step["tokens"], weights["embed"]), None, []
+    if config.embed_scale != 1:
+        x = anyop.mul(x, config.embed_scale)
+    for layer, own, cache in zip(config.layers, weights["layers"], caches, strict=True):
+        x, h = added(config, x, delta, own.get("attention_norm"))
+        h, cache = attend(config, layer, own, weights["rope"][layer.kind], cache, h, step)
+        delta = finished(config, h, own.get("attention_after"))
+        x, h = added(config, x, delta, own.get("ffn_norm"))
+        h = anyop.linear_gated(h, own["gate_up"], config.activation)
+        delta = finished(config, anyop.linear(h, own["down"]), own.get("ffn_after"))
+        written.append(cache)
+    return written, added(config, x, delta, weights["norm"])[1]
+
+
+def added(config: Config, x: Array, delta: Array | None, weight: Array | None):
+    """The sum of both, and what a block reads: that normalised, or itself where the family norms behind blocks."""
+    more = {"weight_offset": config.norm_offset}
+    if delta is None:
+        return x, x if weight is None else anyop.rms_norm(x, weight, config.eps, **more)
+    if weight is None:
+        x = anyop.add(x, delta)
+        return x, x
+    h, x = anyop.fused_add_rms_norm(delta, x, weight, config.eps, **more)
+    return x, h
+
+
+def finished(config: Config, delta: Array, weight: Array | None) -> Array:
+    """What a block adds to x."""
+    if weight is not None:
+        delta = anyop.rms_norm(delta, weight, config.eps, weight_offset=config.norm_offset)
+    return delta if config.residual_scale == 1 else anyop.mul(delta, config.residual_scale)
+
+
+def attend(
+    config: Config, layer: Layer, own: dict, rope: tuple, cache: tuple, h: Array, step: dict
+):
+    """What the tokens read of each other and of the cache, once their keys and values are in it; and the cache."""
+    H, G, HD, T = config.H, config.G, config.HD, h.shape[0]
+    qkv = anyop.linear(h, own["qkv"], own.get("qkv_bias")).reshape(T, H + 2 * G, HD)
+    q, k, v = qkv[:, :H], qkv[:, H : H + G], qkv[:, H + G :]
+    if config.qk_norm == "head":
+        q, k = anyop.qk_norm_rope(
+            q, k, own["q_norm"], own["k_norm"], *rope, step["positions"], config.eps,
+            weight_offset=config.norm_offset,
+        )  # fmt: skip
+    else:
+        if config.qk_norm == "row":
+            q = anyop.rms_norm(q.reshape(T, H * HD), own["q_norm"], config.eps).reshape(T, H, HD)
+            k = anyop.rms_norm(k.reshape(T, G * HD), own["k_norm"], config.eps).reshape(T, G, HD)
+        q, k = anyop.rope_qk(q, k, *rope, step["positions"])
+    # JAX's arrays never change: there the operator gives new ones, in the memory of the old.
+    cache = anyop.append_kv(*cache, k, v, step["slots"]) or cache
+    out, _ = anyop.attention_paged(
+        q, *cache, step["table"], step["lengths"], step.get("starts"),
+        scale=config.scale, window_left=layer.window - 1, softcap=config.softcap,
+    )  # fmt: skip
+    return anyop.linear(out.reshape(T, H * HD), own["out"], own.get("out_bias")), cache
+
+
+def sample(xp, how: Sampling, logits: Array, noise: Array, rows: Array) -> Array:
+    """A token (B) by its probability; noise (B, 1) from 0 to 1 says how far into their sum, the likeliest first."""
+    if how.temperature == 0:
+        return anyop.cast(anyop.topk(logits, 1)[1], "int32").reshape(-1)
+    logits, V = anyop.mul(logits, 1 / how.temperature), logits.shape[1]
+    if 0 < how.top_k < V:
+        best, words = anyop.topk(logits, how.top_k)
+    else:
+        best, words = anyop.sort(logits, descending=True)
+    share = anyop.softmax(best)
+    mass = xp.cumsum(share, -1)
+    kept = xp.where(mass - share < how.top_p, mass, mass[:, :1])
+    below = (mass < anyop.mul(noise, xp.amax(kept, -1).reshape(-1, 1))).sum(-1)
+    # Where rounding made the sum less than what was drawn of it, the last one.
+    at = anyop.cast(below.clip(0, share.shape[1] - 1), "int32") + rows * share.shape[1]
+    return anyop.cast(anyop.embedding(at, words.reshape(-1, 1)), "int32").reshape(-1)
