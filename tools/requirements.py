@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints requirements of pyproject.toml for make: build, runtime, lint, a framework or an extra's name."""
+"""Prints requirements of pyproject.toml for make: build, runtime, lint, demo, generate, a framework, an extra."""
 
 import re
 import shlex
@@ -8,6 +8,7 @@ from pathlib import Path
 
 LINT = ("ruff", "mypy", "clang-format", "clang-tidy")
 TOOLS = ("cmake", "ninja")
+PROGRAMS = ("demo", "generate")  # of examples/
 FRAMEWORKS = {"torch": "torch", "jax": "jax", "paddle": "paddlepaddle"}  # name: package
 
 
@@ -29,7 +30,7 @@ def requirements(text: str, what: str) -> list[str]:
         return [r for r in dev if r.startswith(LINT)]
     if what in FRAMEWORKS:
         return [r for r in dev if r.startswith(FRAMEWORKS[what])]
-    return list_of(text, "tool.anyop" if what == "demo" else extras, what)
+    return list_of(text, "tool.anyop" if what in PROGRAMS else extras, what)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from time import perf_counter
@@ -31,6 +32,9 @@ def main(words: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # the reader, as in "| head", has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def arguments(words: list[str] | None) -> argparse.Namespace:
@@ -45,7 +49,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     add("--framework", choices=list(KINDS), default="numpy")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: torch and jax")
     add("--dtype", choices=("float32", "bfloat16"), help="(default: bfloat16 on cuda)")
-    add("--temperature", metavar="X", type=float, default=0.0, help="0: the likeliest token")
+    add("--temperature", metavar="X", type=float, default=0.7, help="0: the likeliest token")
     add("--top-k", metavar="N", type=int, default=50, help="0: all (default: %(default)s)")
     add("--top-p", metavar="X", type=float, default=0.95, help="(default: %(default)s)")
     add("--seed", metavar="N", type=int, default=0)
@@ -58,7 +62,10 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         help="of prompts in one step (default: 512, cuda 2048)",
     )
     add("--explain", action="store_true", help="say which operator ran where")
-    return parser.parse_args(words)
+    options = parser.parse_args(words)
+    if not (options.temperature >= 0 and options.top_k >= 0 and 0 < options.top_p <= 1):
+        parser.error("--temperature and --top-k are 0 or more, --top-p is above 0, at most 1")
+    return options
 
 
 def positive(text: str) -> int:

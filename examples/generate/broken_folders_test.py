@@ -143,7 +143,7 @@ def test_numbers_that_are_not_finite_are_named(capsys, folder, monkeypatch, dtyp
 
 def test_full_cache_ends_the_longest_sequence(capsys, whole):
     prompts = ["a" * 100, "b" * 40]  # two pages and one; three more are needed, and one is there
-    words = [word for prompt in prompts for word in ("--prompt", prompt)]
+    words = ["--temperature", "0", *(word for prompt in prompts for word in ("--prompt", prompt))]
     assert command.main(["--model", str(whole), "--tokens", "90", "--cache", "256", *words]) == 0
     said = capsys.readouterr().err
     assert "1: ended by the cache is full (256 tokens)" in said

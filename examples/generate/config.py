@@ -55,6 +55,9 @@ class Config:
 
 def read_config(folder: Path) -> Config:
     raw = read_json(folder / "config.json")
+    if (folder / "generation_config.json").exists():  # it may have more tokens that stop
+        chat = read_json(folder / "generation_config.json")
+        raw["eos_token_id"] = chat.get("eos_token_id", raw.get("eos_token_id"))
     family = raw.get("model_type")
     if family not in FAMILIES:
         raise InputError(

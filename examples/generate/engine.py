@@ -60,6 +60,8 @@ class Engine:
     def write(self, sequences: list[Sequence]) -> Iterator[tuple[Sequence, int | None]]:
         """Each sequence with each of its tokens as it comes; with None where it ends without one."""
         for one in sequences:
+            if not one.prompt:
+                raise InputError(f"prompt {one.number + 1} has no tokens")
             if one.prompt >= min(one.limit, self.room, self.M * PAGE):
                 raise InputError(
                     f"prompt {one.number + 1} has {one.prompt} tokens; the cache has room for {self.room},"

@@ -88,7 +88,10 @@ class Torch(NumPy):
         self.kind = getattr(self.xp, self.dtype)
 
     def array(self, array):
-        return self.xp.from_numpy(array).to(self.device)
+        made = self.xp.from_numpy(array)
+        if self.device == "cpu":
+            return made
+        return made.pin_memory().to(self.device, non_blocking=True)  # the host goes on
 
     def weight(self, tensors):
         return self.xp.cat([self.mapped(tensor).to(self.device, self.kind) for tensor in tensors])

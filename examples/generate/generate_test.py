@@ -29,12 +29,13 @@ def prompts() -> list[list[int]]:
 
 
 def written(folder, given, framework="numpy", count=COUNT, **options) -> list[Sequence]:
+    options = {"chunk": 48, "temperature": 0} | options
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     config = read_config(folder)
     sequences = [Sequence(n, list(ids), len(ids) + count) for n, ids in enumerate(given)]
     engine = made(
         FRAMEWORKS[framework](), config, read_weights(folder, config), sequences,
-        arguments(["--chunk", "48", *words]),
+        arguments(words),
     )  # fmt: skip
     for _ in engine.write(sequences):
         pass

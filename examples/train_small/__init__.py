@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains the small language model of examples/generate: python -m examples.train_small."""
