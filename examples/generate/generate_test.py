@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 
 import numpy as np
@@ -17,6 +18,7 @@ from examples.generate.checkpoint import read_weights  # noqa: E402
 from examples.generate.config import read_config  # noqa: E402
 from examples.generate.engine import Sequence  # noqa: E402
 from examples.generate.frameworks import KINDS as FRAMEWORKS  # noqa: E402
+from examples.generate.frameworks import NumPy  # noqa: E402
 from examples.generate.tiny_models import KINDS, write_tiny  # noqa: E402
 
 COUNT = 200 if os.environ.get("ANYOP_TEST_FULL") else 20
@@ -28,15 +30,20 @@ def prompts() -> list[list[int]]:
     return [draw.integers(256, size=length).tolist() for length in LENGTHS]
 
 
-def written(folder, given, framework="numpy", count=COUNT, **options) -> list[Sequence]:
-    options = {"chunk": 48, "temperature": 0} | options
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    config = read_config(folder)
-    sequences = [Sequence(n, list(ids), len(ids) + count) for n, ids in enumerate(given)]
-    engine = made(
-        FRAMEWORKS[framework](), config, read_weights(folder, config), sequences,
-        arguments(words),
-    )  # fmt: skip
+def engine_of(folder, sequences, framework="numpy", **options):
+    options = {"chunk": 48, "temperature": 0, "dtype": "float32"} | options
+    given = arguments([word for key, value in options.items() for word in (f"--{key}", str(value))])
+    config, found = read_config(folder), read_weights(folder, read_config(folder))
+    return made(FRAMEWORKS[framework](given.device, given.dtype), config, found, sequences, given)
+
+
+def asked(given, count=COUNT) -> list[Sequence]:
+    return [Sequence(n, list(ids), len(ids) + count) for n, ids in enumerate(given)]
+
+
+def written(folder, given, framework="numpy", **options) -> list[Sequence]:
+    sequences = asked(given)
+    engine = engine_of(folder, sequences, framework, **options)
     for _ in engine.write(sequences):
         pass
     assert len(engine.free) * 64 == engine.room  # all pages have come back
@@ -82,6 +89,25 @@ def test_tokens_of_a_sequence_depend_neither_on_its_batch_nor_on_pieces(folders)
     drawn = tokens(written(folder, prompts(), temperature=1.0))
     assert drawn != together
     assert drawn == tokens(written(folder, prompts(), temperature=1.0, rows=2, chunk=7))
+
+
+def test_steps_ahead_and_rows_without_a_sequence_change_nothing(folders, monkeypatch, tmp_path):
+    """As on CUDA: the next step runs before the tokens of this one are read, for a power of two of rows."""
+
+    class Ahead(NumPy):
+        ahead, few_sizes, one_piece = 1, True, True
+
+    monkeypatch.setitem(FRAMEWORKS, "ahead", Ahead)
+    given = [prompts()[2][: 50 + n] for n in range(5)]
+    folder = shutil.copytree(folders("qwen2")[0], tmp_path / "model")
+    stop = written(folder, given)[1].tokens[57]
+    (folder / "generation_config.json").write_text(f'{{"eos_token_id": [257, {stop}]}}')
+    assert "stop token" in [one.end for one in written(folder, given)]
+    for options in ({}, {"temperature": 1.0}, {"rows": 3}, {"cache": 7 * 64}):
+        plain = written(folder, given, **options)
+        ahead = written(folder, given, "ahead", **options)
+        assert [one.tokens for one in plain] == [one.tokens for one in ahead]
+        assert [one.end for one in plain] == [one.end for one in ahead]
 
 
 @pytest.fixture

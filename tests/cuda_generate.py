@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""examples/generate on CUDA: tokens of each family by graphs, which are captured once and serve other prompts.
+
+compute-sanitizer python -m pytest tests/cuda_generate.py -k llama
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from on_cuda import torch
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from examples.generate.generate_test import asked, engine_of, prompts, tokens, written
+from examples.generate.tiny_models import KINDS, write_tiny
+
+NEAR = 2.0**-17  # of the largest logit: what float32 rounds otherwise here
+
+
+def logits_behind(model, one):
+    """Those that transformers has for each token that was written: it depends on those before it alone."""
+    with torch.no_grad():
+        logits = model(torch.tensor([one.tokens]), use_cache=False).logits[0]
+    return logits[one.prompt - 1 : -1].double()
+
+
+def chosen_and_best(logits, one):
+    chosen = torch.tensor(one.tokens[one.prompt :])[:, None]
+    return logits.gather(1, chosen)[:, 0], logits.max(1).values
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_tokens_of_float32_are_those_of_transformers(kind, tmp_path):
+    model = write_tiny(kind, tmp_path)
+    for one in written(tmp_path, prompts(), "torch", device="cuda"):
+        chosen, best = chosen_and_best(logits_behind(model, one), one)
+        assert (chosen >= best - NEAR * best.abs()).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_of_bfloat16_are_as_near_as_transformers_own(kind, tmp_path):
+    """A logit that transformers rounds by d may be that far below the best, which may be as far above."""
+    model = write_tiny(kind, tmp_path)
+    sequences = written(tmp_path, prompts(), "torch", device="cuda", dtype="bfloat16")
+    exact = [logits_behind(model, one) for one in sequences]
+    model.bfloat16()
+    for one, logits in zip(sequences, exact, strict=True):
+        room = 2 * (logits_behind(model, one) - logits).abs().max()
+        chosen, best = chosen_and_best(logits, one)
+        assert (chosen >= best - 2 * room).all()
+
+
+def test_graphs_serve_other_prompts_and_take_no_more_memory(tmp_path):
+    """Captured before the first prompt; 1, 2 and 3 sequences run on those of 1, 2 and 3 rows."""
+    write_tiny("qwen3", tmp_path)
+    first, others = asked(prompts()), asked([[7] * 90, [1, 2, 3], [9] * 30])
+    engine = engine_of(tmp_path, others, "torch", device="cuda")
+    assert sorted(engine.steps) == [1, 2, 3]
+    steps = dict(engine.steps)
+    list(engine.write(first))
+    gc.collect()
+    had = torch.cuda.memory_reserved()
+    list(engine.write(others))
+    assert engine.steps == steps
+    assert torch.cuda.memory_reserved() == had
+    for given in (first, others):
+        for one in given:
+            (alone,) = written(tmp_path, [one.tokens[: one.prompt]], "torch", device="cuda")
+            assert one.tokens == alone.tokens
+
+
+def test_drawn_tokens_are_those_of_the_cpu(tmp_path):
+    """The random numbers are NumPy's everywhere; float32 is near enough that the same words are drawn."""
+    write_tiny("llama", tmp_path)
+    options = {"temperature": 1.0, "top-k": 20, "top-p": 0.9}
+    cuda = tokens(written(tmp_path, prompts(), "torch", device="cuda", **options))
+    assert cuda == tokens(written(tmp_path, prompts(), "torch", **options))
+    every = {"temperature": 1.0, "top-k": 0}
+    cuda = tokens(written(tmp_path, prompts(), "torch", device="cuda", **every))
+    assert cuda == tokens(written(tmp_path, prompts(), "torch", **every))
