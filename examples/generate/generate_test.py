@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from examples.generate.__main__ import arguments, made  # noqa: E402
+from examples.generate.__main__ import arguments, made, main  # noqa: E402
 from examples.generate.checkpoint import read_weights  # noqa: E402
 from examples.generate.config import read_config  # noqa: E402
 from examples.generate.engine import Sequence  # noqa: E402
@@ -108,6 +108,16 @@ def test_steps_ahead_and_rows_without_a_sequence_change_nothing(folders, monkeyp
         ahead = written(folder, given, "ahead", **options)
         assert [one.tokens for one in plain] == [one.tokens for one in ahead]
         assert [one.end for one in plain] == [one.end for one in ahead]
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_explain_names_the_kernels(folders, framework, capsys):
+    folder, _ = folders("gemma2")
+    words = ["--model", str(folder), "--framework", framework, "--tokens", "3", "--explain"]
+    assert main(words) == 0
+    lines = capsys.readouterr().err.splitlines()
+    for operator in ("append_kv", "attention_paged", "linear_gated", "mul", "topk"):
+        assert any(line.split()[:3] == [operator, "cpu:0:", "cpu"] for line in lines), operator
 
 
 @pytest.fixture
