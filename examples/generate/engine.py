@@ -16,6 +16,8 @@ from .config import Config, rope_table
 from .frameworks import NumPy
 from .model import APART, NOISE, PAGE, Sampling, advance, decode
 
+LEAST_PIECE = 32  # tokens of prompts, where a step is compiled for few sizes
+
 
 @dataclass
 class Sequence:
@@ -125,14 +127,16 @@ class Engine:
 
     def read_prompts(self, new: list[Sequence]) -> Iterator[tuple[Sequence, int | None]]:
         todo = [(row, place) for row, one in enumerate(new) for place in range(one.prompt)]
-        size = self.rows if self.framework.one_piece else len(new)
+        size = self.rows if self.framework.few_pieces else len(new)
         lengths = np.zeros(size, np.int32)
         for begin in range(0, len(todo), self.chunk):
             piece = todo[begin : begin + self.chunk]
             counts = np.bincount([row for row, _ in piece], minlength=size)
             lengths += counts.astype(np.int32)
             ends = np.cumsum(counts)
-            T = self.chunk if self.framework.one_piece else len(piece)
+            T = len(piece)
+            if self.framework.few_pieces:
+                T = min(self.chunk, max(LEAST_PIECE, 1 << (T - 1).bit_length()))
             slots = [new[row].pages[at // PAGE] * PAGE + at % PAGE for row, at in piece]
             step = {
                 "tokens": padded([new[row].tokens[at] for row, at in piece], T),

@@ -21,7 +21,7 @@ class NumPy:
     name, xp_name = "numpy", "numpy"
     ahead = 0  # steps that are begun before the tokens of the one before are read
     few_sizes = False  # steps for powers of two of sequences, instead of for each number
-    one_piece = False  # of prompts: it has always one size
+    few_pieces = False  # of prompts: their sizes are powers of two
 
     def __init__(self, device: str = "cpu", dtype: str = "float32"):
         try:
@@ -155,7 +155,7 @@ class Jax(NumPy):
     """Both kinds of steps are jitted, so they have few sizes; the caches are given away, and come back written."""
 
     name, xp_name = "jax", "jax.numpy"
-    few_sizes, one_piece = True, True
+    few_sizes, few_pieces = True, True
 
     def prepare(self):
         self.jax = importlib.import_module("jax")

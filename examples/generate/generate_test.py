@@ -95,7 +95,7 @@ def test_steps_ahead_and_rows_without_a_sequence_change_nothing(folders, monkeyp
     """As on CUDA: the next step runs before the tokens of this one are read, for a power of two of rows."""
 
     class Ahead(NumPy):
-        ahead, few_sizes, one_piece = 1, True, True
+        ahead, few_sizes, few_pieces = 1, True, True
 
     monkeypatch.setitem(FRAMEWORKS, "ahead", Ahead)
     given = [prompts()[2][: 50 + n] for n in range(5)]
