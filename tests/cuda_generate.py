@@ -17,7 +17,9 @@ from on_cuda import torch
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from examples.generate.__main__ import main
 from examples.generate.generate_test import asked, engine_of, prompts, tokens, written
+from examples.generate.quantized_test import rounded
 from examples.generate.tiny_models import KINDS, write_tiny
 
 NEAR = 2.0**-17  # of the largest logit: what float32 rounds otherwise here
@@ -84,3 +86,25 @@ def test_drawn_tokens_are_those_of_the_cpu(tmp_path):
     every = {"temperature": 1.0, "top-k": 0}
     cuda = tokens(written(tmp_path, prompts(), "torch", device="cuda", **every))
     assert cuda == tokens(written(tmp_path, prompts(), "torch", **every))
+
+
+@pytest.mark.parametrize("kind", ["fp8", "w4"])
+def test_perplexity_of_fewer_bits_is_that_of_the_cpu(kind, tmp_path, capsys):
+    (tmp_path / "text").write_text("Return the sum of all numbers.\n" * 8)
+    words = ["--framework", "torch", "--perplexity", str(tmp_path / "text"), "--quantize", kind]
+    for device in ("cpu", "cuda"):
+        assert main([*words, "--device", device, "--dtype", "bfloat16"]) == 0
+    found = [float(line.split()[2]) for line in capsys.readouterr().out.splitlines()]
+    assert found[2:] == pytest.approx(found[:2], rel=0.02)
+
+
+def test_graphs_of_4_bits_write_as_rounded_weights_do(tmp_path):
+    model = write_tiny("gemma2", tmp_path)
+    sequences = written(tmp_path, prompts(), "torch", device="cuda", quantize="w4")
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("proj.weight"):
+                weight.copy_(torch.from_numpy(rounded(weight.numpy())))
+    for one in sequences:
+        chosen, best = chosen_and_best(logits_behind(model, one), one)
+        assert (chosen >= best - NEAR * best.abs()).all()

@@ -16,6 +16,8 @@ from .engine import Engine, Sequence
 from .explained import explained
 from .frameworks import KINDS
 from .model import PAGE, Sampling
+from .quantized import KINDS as QUANTIZED
+from .quantized import MATRICES, perplexity, quantized
 from .text import read_tokenizer
 
 SMALL = Path(__file__).parent / "small"
@@ -61,6 +63,8 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         type=positive,
         help="of prompts in one step (default: 512, cuda 2048)",
     )
+    add("--quantize", choices=QUANTIZED, help="weights of layers in 8 or 4 bits")
+    add("--perplexity", metavar="FILE", type=Path, help="of a text, without and with --quantize")
     add("--explain", action="store_true", help="say which operator ran where")
     options = parser.parse_args(words)
     if not (options.temperature >= 0 and options.top_k >= 0 and 0 < options.top_p <= 1):
@@ -85,6 +89,8 @@ def run(options: argparse.Namespace) -> int:
         Sequence(number, ids, min(len(ids) + options.tokens, config.limit))
         for number, ids in enumerate(prompts)
     ]
+    if options.perplexity:
+        return compare(framework, config, found, text, options)
     with explained(framework, options.explain) as lines:
         engine = made(framework, config, found, sequences, options)
         count = sum(tensor.values.size for tensor in found.values())
@@ -101,7 +107,13 @@ def made(framework, config: Config, found: dict, sequences: list[Sequence], opti
     weights = {name: framework.weight(own) for name, own in outer.items() if name != "head"}
     weights["head"] = weights["embed"] if config.tied else framework.weight(outer["head"])
     weights["layers"] = [
-        {name: framework.weight(own) for name, own in layer.items()} for layer in layers
+        {
+            name: quantized(framework, own, options.quantize)
+            if options.quantize and name in MATRICES
+            else framework.weight(own)
+            for name, own in layer.items()
+        }
+        for layer in layers
     ]
     how = Sampling(options.temperature, options.top_k, options.top_p)
     rows, length = min(options.rows, len(sequences)), max(one.limit for one in sequences)
@@ -111,6 +123,24 @@ def made(framework, config: Config, found: dict, sequences: list[Sequence], opti
                     rows=rows, length=length, cache=cache, chunk=chunk)  # fmt: skip
     engine.prepare()
     return engine
+
+
+def compare(framework, config: Config, found: dict, text, options) -> int:
+    """Perplexity of the weights as they are, and of those in fewer bits."""
+    try:
+        tokens = text.encode(options.perplexity.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{options.perplexity}: {error}") from None
+    one = Sequence(
+        0, tokens, min(len(tokens), config.limit, 1024)
+    )  # all their logits are in memory
+    if one.limit < 2:
+        raise InputError(f"{options.perplexity} has fewer than 2 tokens")
+    for kind in dict.fromkeys((None, options.quantize)):
+        options.quantize = kind
+        found_by = perplexity(made(framework, config, found, [one], options), tokens)
+        print(f"{kind or framework.dtype:10} perplexity {found_by:.4f} of {one.limit} tokens")
+    return 0
 
 
 def write(engine: Engine, sequences: list[Sequence], text, prompts: list[str]) -> None:

@@ -14,6 +14,7 @@ import anyop
 from .config import Config, Layer
 
 PAGE = 64  # P
+GROUP = 128  # columns of a 4-bit weight that share a scale
 NOISE = 1 << 16  # numbers from 0 to 1 that all draws take theirs from
 APART = 7919  # places between two sequences' first ones
 
@@ -50,13 +51,25 @@ def advance(xp, config: Config, how: Sampling, weights: dict, caches: list, step
     caches, x = forward(config, weights, caches, step)
     if "last" in step:
         x = anyop.embedding(step["last"], x)
+    at = (step["noise"] + step["lengths"]) % NOISE
+    noise = anyop.embedding(at, weights["noise"])
+    return caches, sample(xp, how, logits_of(xp, config, weights, x), noise, step["rows"])
+
+
+def scored(xp, config: Config, weights: dict, caches: list, step: dict):
+    """The caches, and the logarithm of the probability (T) of each token's next; targets (T): t * V + that word."""
+    caches, x = forward(config, weights, caches, step)
+    logs = anyop.log_softmax(logits_of(xp, config, weights, x))
+    return caches, anyop.embedding(step["targets"], logs.reshape(-1, 1)).reshape(-1)
+
+
+def logits_of(xp, config: Config, weights: dict, x: Array) -> Array:
     logits = anyop.cast(anyop.linear(x, weights["head"]), "float32")
     if config.logit_divisor != 1:
         logits = anyop.mul(logits, 1 / config.logit_divisor)
     if config.logit_cap:
         logits = anyop.mul(xp.tanh(anyop.mul(logits, 1 / config.logit_cap)), config.logit_cap)
-    at = (step["noise"] + step["lengths"]) % NOISE
-    return caches, sample(xp, how, logits, anyop.embedding(at, weights["noise"]), step["rows"])
+    return logits
 
 
 def forward(config: Config, weights: dict, caches: list, step: dict):
@@ -69,8 +82,8 @@ def forward(config: Config, weights: dict, caches: list, step: dict):
         h, cache = attend(config, layer, own, weights["rope"][layer.kind], cache, h, step)
         delta = finished(config, h, own.get("attention_after"))
         x, h = added(config, x, delta, own.get("ffn_norm"))
-        h = anyop.linear_gated(h, own["gate_up"], config.activation)
-        delta = finished(config, anyop.linear(h, own["down"]), own.get("ffn_after"))
+        h = gated(h, own["gate_up"], config.activation)
+        delta = finished(config, product(h, own["down"]), own.get("ffn_after"))
         written.append(cache)
     return written, added(config, x, delta, weights["norm"])[1]
 
@@ -99,7 +112,7 @@ def attend(
 ):
     """What the tokens read of each other and of the cache, once their keys and values are in it; and the cache."""
     H, G, HD, T = config.H, config.G, config.HD, h.shape[0]
-    qkv = anyop.linear(h, own["qkv"], own.get("qkv_bias")).reshape(T, H + 2 * G, HD)
+    qkv = product(h, own["qkv"], own.get("qkv_bias")).reshape(T, H + 2 * G, HD)
     q, k, v = qkv[:, :H], qkv[:, H : H + G], qkv[:, H + G :]
     if config.qk_norm == "head":
         q, k = anyop.qk_norm_rope(
@@ -117,7 +130,29 @@ def attend(
         q, *cache, step["table"], step["lengths"], step.get("starts"),
         scale=config.scale, window_left=layer.window - 1, softcap=config.softcap,
     )  # fmt: skip
-    return anyop.linear(out.reshape(T, H * HD), own["out"], own.get("out_bias")), cache
+    return product(out.reshape(T, H * HD), own["out"], own.get("out_bias")), cache
+
+
+def product(x: Array, weight: Array | dict, bias: Array | None = None) -> Array:
+    """A row of x by each row of weight, which may be in 8 or 4 bits (quantized.py)."""
+    if not isinstance(weight, dict):
+        return anyop.linear(x, weight, bias)
+    if "w4" in weight:
+        return anyop.linear_w4(x, weight["w4"], weight["scale"], None, bias, GROUP)
+    values, scale = anyop.quant_fp8(x)  # a scale for each token
+    dtype = str(x.dtype).rpartition(".")[2]
+    return anyop.linear_w8a8(
+        values, weight["fp8"], scale.reshape(-1), weight["scale"], bias, out_dtype=dtype
+    )
+
+
+def gated(x: Array, weight: Array | dict, activation: str) -> Array:
+    """The activation of the first half of the products, times the second."""
+    if not isinstance(weight, dict):
+        return anyop.linear_gated(x, weight, activation)
+    if activation == "silu":
+        return anyop.silu_and_mul(product(x, weight))
+    return anyop.gelu_and_mul(product(x, weight), "tanh" if activation == "gelu_tanh" else "none")
 
 
 def sample(xp, how: Sampling, logits: Array, noise: Array, rows: Array) -> Array:
