@@ -52,7 +52,7 @@ class Words:
             nonlocal shown
             ids.append(token)
             text = self.tokenizer.decode(ids)
-            if text.endswith("\ufffd"):
+            if text.endswith("\ufffd") and len(ids) < 4 * CONTEXT:
                 return ""
             new = text[len(shown) :]
             del ids[:-CONTEXT]

@@ -162,14 +162,18 @@ def train(options: argparse.Namespace) -> dict[str, torch.Tensor]:
             took = time.perf_counter() - begin
             say(f"step {step + 1}: loss {loss.item():.3f}, {took:.0f} s, "
                 f"{(step + 1) * options.rows * options.length / took:,.0f} tokens a second")  # fmt: skip
-    with torch.no_grad():
-        random, pieces = torch.Generator().manual_seed(2), 8
-        rows = [
-            drawn(checked, 16, options.length, random).to(options.device) for _ in range(pieces)
-        ]
-        nats = sum(loss_of(weights, rope, each, dtype).item() for each in rows) / pieces
-    say(f"of texts that it has not seen: {nats / math.log(2):.3f} bits a byte")
+        if (step + 1) % (10 * options.every) == 0 or step + 1 == options.steps:
+            found = bits(weights, rope, checked.to(options.device), options.length, dtype)
+            say(f"of texts that it has not seen: {found:.3f} bits a byte")
     return weights
+
+
+@torch.no_grad()
+def bits(weights: dict, rope: tuple, row: torch.Tensor, T: int, dtype: torch.dtype) -> float:
+    """For a token of a row, from the same 128 pieces of it each time."""
+    random, parts = torch.Generator().manual_seed(2), 8
+    rows = [drawn(row, 16, T, random) for _ in range(parts)]
+    return sum(loss_of(weights, rope, each, dtype).item() for each in rows) / parts / math.log(2)
 
 
 def pace(step: int, steps: int) -> float:
