@@ -108,3 +108,19 @@ def test_graphs_of_4_bits_write_as_rounded_weights_do(tmp_path):
     for one in sequences:
         chosen, best = chosen_and_best(logits_behind(model, one), one)
         assert (chosen >= best - NEAR * best.abs()).all()
+
+
+def test_fixed_tokens_of_bfloat16_do_not_depend_on_the_batch(tmp_path, capsys):
+    write_tiny("qwen3", tmp_path)
+    common = ["--model", str(tmp_path), "--framework", "torch", "--device", "cuda", "--fixed"]
+    common += ["--temperature", "0", "--tokens", "60"]
+    texts = ["a" * 200, "Return", "one two three"]
+
+    def out(*chosen):
+        assert main([*common, *(word for text in chosen for word in ("--prompt", text))]) == 0
+        return capsys.readouterr().out.rstrip("\n").split("\n")
+
+    together = out(*texts)
+    for number, text in enumerate(texts, 1):
+        own = [line.partition(": ")[2] for line in together if line.startswith(f"{number}: ")]
+        assert own == out(text)

@@ -6,8 +6,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
+
+import anyop
 
 from . import InputError
 from .checkpoint import arranged, read_weights
@@ -21,6 +25,7 @@ from .quantized import MATRICES, perplexity, quantized
 from .text import read_tokenizer
 
 SMALL = Path(__file__).parent / "small"
+FIXED, SPLIT = "cuda_tiles_sm90,cuda_tiles,cpu", 1024
 PROMPTS = ["Return the", "The kernel", "This module"]
 
 
@@ -65,6 +70,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     )
     add("--quantize", choices=QUANTIZED, help="weights of layers in 8 or 4 bits")
     add("--perplexity", metavar="FILE", type=Path, help="of a text, without and with --quantize")
+    add("--fixed", action="store_true", help="on cuda: tokens do not depend on the batch")
     add("--explain", action="store_true", help="say which operator ran where")
     options = parser.parse_args(words)
     if not (options.temperature >= 0 and options.top_k >= 0 and 0 < options.top_p <= 1):
@@ -89,9 +95,14 @@ def run(options: argparse.Namespace) -> int:
         Sequence(number, ids, min(len(ids) + options.tokens, config.limit))
         for number, ids in enumerate(prompts)
     ]
+    if options.fixed:
+        config = replace(config, split_size=SPLIT)
+    # One tile for any number of rows. The CPU has no such kernels, and needs none.
+    route = anyop.use(FIXED, ops=["linear"]) if options.fixed else nullcontext()
     if options.perplexity:
-        return compare(framework, config, found, text, options)
-    with explained(framework, options.explain) as lines:
+        with route:
+            return compare(framework, config, found, text, options)
+    with route, explained(framework, options.explain) as lines:
         engine = made(framework, config, found, sequences, options)
         count = sum(tensor.values.size for tensor in found.values())
         say(f"{config.family}, {count:,} parameters, {options.framework} on {options.device}, "

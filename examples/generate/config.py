@@ -51,6 +51,9 @@ class Config:
     embed_scale: float = 1.0
     residual_scale: float = 1.0
     logit_divisor: float = 1.0
+    split_size: int = (
+        0  # keys of a part of a long sequence on CUDA; 0: what is fastest for the batch
+    )
 
 
 def read_config(folder: Path) -> Config:

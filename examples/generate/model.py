@@ -129,6 +129,7 @@ def attend(
     out, _ = anyop.attention_paged(
         q, *cache, step["table"], step["lengths"], step.get("starts"),
         scale=config.scale, window_left=layer.window - 1, softcap=config.softcap,
+        split_size=config.split_size,
     )  # fmt: skip
     return product(out.reshape(T, H * HD), own["out"], own.get("out_bias")), cache
 
