@@ -12,6 +12,7 @@ One line of JSON for each side is added to bench/results/generate.jsonl.
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import statistics
 import tempfile
@@ -91,6 +92,13 @@ class Transformers:
         self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=kind)
         self.model = self.model.to(options.device).eval()
         self.prompts, self.count = torch.tensor(prompts, device=options.device), options.tokens
+        self.more: dict = {}
+
+    def static(self) -> Transformers:
+        """The same model with a static cache, for which transformers compiles the step on CUDA."""
+        made = copy.copy(self)
+        made.more = {"cache_implementation": "static"}
+        return made
 
     def __call__(self) -> tuple[float, float, list[list[int]]]:
         marks = [time.perf_counter()]
@@ -102,6 +110,7 @@ class Transformers:
         tokens = self.model.generate(
             self.prompts, attention_mask=torch.ones_like(self.prompts), max_new_tokens=self.count,
             min_new_tokens=self.count, do_sample=False, pad_token_id=0, stopping_criteria=[clock],
+            **self.more,
         )[:, self.prompts.shape[1] :].tolist()  # fmt: skip
         return marks[1] - marks[0], time.perf_counter() - marks[1], tokens
 
@@ -133,6 +142,8 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     prompts = np.random.default_rng(0).integers(3, V, (options.rows, options.context)).tolist()
     sides = {name: Ours(name, folder, options, prompts) for name in options.frameworks.split(",")}
     sides["transformers"] = Transformers(folder, options, prompts)
+    if options.static:
+        sides["transformers, static"] = sides["transformers"].static()
     tokens = {name: side()[2] for name, side in sides.items()}
     if options.dtype == "float32" and len({str(found) for found in tokens.values()}) > 1:
         raise SystemExit("tokens differ, nothing was timed")
@@ -148,12 +159,12 @@ def run(options: argparse.Namespace, folder: Path) -> None:
             "step_ms_median": round(statistics.median(steps_ms), 4),
         }
         row |= {"first_ms": round(min(first_ms), 3)}
-        if name != "transformers":
+        if name in KINDS:
             row |= {"weights_checked_s": round(sides[name].checked_s, 3)}
             row |= {"ready_s": round(sides[name].made_s, 3)}
         rows.append(row)
         step_ms, a_second = row["step_ms"], options.rows / row["step_ms"] * 1e3
-        print(f"{name:14} step {step_ms:9.3f} ms (median {row['step_ms_median']:.3f}), "
+        print(f"{name:20} step {step_ms:9.3f} ms (median {row['step_ms_median']:.3f}), "
               f"{a_second:7.0f} tokens a second, first {row['first_ms']:9.2f} ms")  # fmt: skip
     if not options.dry:
         write("generate", rows, environment(anyop, np, torch, transformers))
@@ -172,6 +183,11 @@ def parse_arguments() -> argparse.Namespace:
     add("--tokens", type=int, default=16)
     add("--threads", type=int, default=2)
     add("--rounds", type=int, default=3)
+    add(
+        "--static",
+        action="store_true",
+        help="transformers with a static cache too, compiled on cuda",
+    )
     add("--dry", action="store_true", help="write no results")
     return parser.parse_args()
 
