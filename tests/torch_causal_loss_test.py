@@ -14,8 +14,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+import anyop.torch  # noqa: E402
 from anyop import testing  # noqa: E402
-from anyop.torch.causal_loss import match_loss, skip_logits  # noqa: E402
+from anyop.torch.causal_loss import match_loss  # noqa: E402
 from anyop.torch.matching import Refusal  # noqa: E402
 
 FAMILIES = {  # class prefix: other settings
@@ -59,12 +60,16 @@ def gradients(model, **more):
     return found, [p.grad for p in model.parameters()]
 
 
+def skip_logits(model):
+    return anyop.torch.replace(model, modules=["loss"], verbose=False)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_loss_and_gradients_are_the_model_s_own(name):
     model = tiny(name)
     for more in ({}, {"num_items_in_batch": torch.tensor(5)}):
         theirs, expected = gradients(model, **more)
-        with skip_logits(model, verbose=False) as skipped:
+        with skip_logits(model) as skipped:
             assert list(skipped.swapped.values()) == [1], skipped.left
             mine, found = gradients(model, **more)
             assert mine.logits is None and type(mine) is type(theirs)
@@ -86,7 +91,7 @@ def calls():
 def test_the_operator_runs_and_the_model_stays_one():
     model = tiny("Llama")
     forward, kind = inspect.signature(model.forward), type(model)
-    skip_logits(model, verbose=False)
+    skip_logits(model)
     assert inspect.signature(model.forward) == forward and type(model).__name__ == kind.__name__
     assert isinstance(model, kind) and match_loss(model) is None
     testing.observe("linear_cross_entropy")
@@ -107,5 +112,12 @@ def test_what_is_left():
     model.lm_head = torch.nn.Sequential(model.lm_head)
     assert isinstance(match_loss(model), Refusal)
     assert match_loss(torch.nn.Linear(2, 2)) is None
-    with pytest.raises(TypeError, match="no causal language model"):
-        skip_logits(torch.nn.Linear(2, 2))
+    replaced = skip_logits(torch.nn.Sequential(torch.nn.Linear(2, 2)))
+    assert not replaced.swapped and not replaced.left
+
+
+def test_replace_takes_it_among_all():
+    model = tiny("Llama")
+    with anyop.torch.replace(model, timed=False, verbose=False) as replaced:
+        assert replaced.swapped["LlamaForCausalLM"] == 1
+        assert gradients(model)[0].logits is None

@@ -11,7 +11,6 @@ import copy
 import dataclasses
 import functools
 import inspect
-from collections import Counter
 from typing import Any
 
 import torch
@@ -21,7 +20,6 @@ from anyop._routes import unrecorded
 from anyop.torch import layers
 from anyop.torch.hugging_face import Swapped, joined
 from anyop.torch.matching import Refusal
-from anyop.torch.replacing import Replaced
 
 OUTPUTS = ("CausalLMOutputWithPast", "CausalLMOutputWithCrossAttentions")
 NOT_OF_THE_BASE = ("labels", "logits_to_keep", "return_dict")  # arguments
@@ -92,7 +90,7 @@ def _head_name(module: Any) -> str | None:
 def _head_is_plain(head: Any) -> bool:
     """Whether the layer does what its class does, with weights that lie in memory as they are."""
     return (
-        type(head) in (torch.nn.Linear, layers.Linear)
+        type(head) in (torch.nn.Linear, layers.Linear, layers.FewRowsLinear)
         and type(head.weight) is torch.nn.Parameter
         and head.weight.dim() == 2
         and "forward" not in head.__dict__
@@ -201,31 +199,3 @@ def _stand_in(module: Any, random: Any) -> tuple[Any, torch.nn.Linear]:
     parts = {module.base_model_prefix: _Hidden(10 * random(2, 5, 8)), _head_name(module): head}
     stand_in.__dict__.update(_modules=parts, config=config, vocab_size=11, training=True)
     return stand_in, head
-
-
-def skip_logits(model: torch.nn.Module, *, verbose: bool = True) -> Replaced:
-    """Let a causal language model of transformers train without logits; changed in place.
-
-    model:    a ForCausalLM (or LMHeadModel) of transformers, its loss its own.
-    verbose:  print what was done.
-    Returns   as anyop.torch.replace, with undo(); as a context manager it undoes at the end.
-    Raises    TypeError when model is no such model. One whose loss is another stays as it is; `left` says why.
-
-    A call in training mode with labels gives loss, and None for logits. All other calls run the model's own
-    forward: in evaluation, with logits_to_keep, with return_dict=False, or where the head has hooks.
-    """
-    found = match_loss(model)
-    original: Any = type(model)
-    if found is None:
-        raise TypeError(
-            f"anyop.torch: {original.__name__} is no causal language model of transformers, "
-            "or has been given its loss"
-        )
-    if isinstance(found, Refusal):
-        replaced = Replaced([], Counter({(original.__name__, found.reason): 1}))
-    else:
-        object.__setattr__(model, "__class__", found)
-        replaced = Replaced([(model, original, found)], Counter())
-    if verbose:
-        print(replaced)
-    return replaced

@@ -14,15 +14,18 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from anyop.torch import decoder_layers, gains, hugging_face, joined, layers, model_attention, rotary
+from anyop.torch import (
+    causal_loss,
+    decoder_layers,
+    gains,
+    hugging_face,
+    joined,
+    layers,
+    model_attention,
+    rotary,
+)
 from anyop.torch.matching import Refusal, match
 from anyop.torch.packed_linear import PackedLinear, may_pack
-
-# What concerns more than one module, by the name that `modules` takes.
-KINDS: dict[str, Callable[[torch.nn.Module, Any], None]] = {
-    "attention": model_attention.replace_attention,
-    "rope": rotary.replace_rotary,
-}
 
 
 def replace(
@@ -38,7 +41,7 @@ def replace(
 
     model:    any module; changed in place. Itself it may be swapped too.
     modules:  classes or names of classes to swap, for example ["Linear", "Qwen3RMSNorm"], and kinds: "attention",
-              "rope"; None: all that match.
+              "rope", "loss"; None: all that match.
     pack:     the weights stay as they are: each Linear of bfloat16 on the CPU whose sizes 64 and 2 divide keeps a
               packed copy of its weight, 2 bytes a number more, for calls of at most 128 rows without a gradient.
     fuse:     products of one input become one: gate and up of a feed-forward part, q, k and v of causal attention.
@@ -55,6 +58,8 @@ def replace(
     A Linear that gains with few rows alone runs anyop for at most 16 rows, and torch for more. The
     attention of a model of transformers is set to "anyop" (anyop.torch.attention), where that gives what its own
     formula gives, and its function that turns queries and keys is replaced in the Python file of the model's class.
+    A causal language model that trains and is given labels computes its loss without logits, and returns None for
+    them (docs/loss.md).
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"anyop.torch.replace: model is {type(model).__name__}, expected a Module")
@@ -280,6 +285,24 @@ def _join(model: torch.nn.Module, wanted: set[str | type] | None, replaced: Repl
             object.__setattr__(part, "__class__", ours)
         replaced.note(ApartAgain(together, classes))
         replaced.joined[name] += 1
+
+
+def _replace_loss(model: torch.nn.Module, replaced: Replaced) -> None:
+    """Of causal language models: less memory is the gain, so it is not timed."""
+    for module in model.modules():
+        found = causal_loss.match_loss(module)
+        if isinstance(found, Refusal):
+            replaced.left[hugging_face.original(module).__name__, found.reason] += 1
+        elif found is not None:
+            _give_class(module, found, replaced)
+
+
+# What concerns more than one module, by the name that `modules` takes.
+KINDS: dict[str, Callable[[torch.nn.Module, Any], None]] = {
+    "attention": model_attention.replace_attention,
+    "rope": rotary.replace_rotary,
+    "loss": _replace_loss,
+}
 
 
 def _wanted(model: torch.nn.Module, modules: Iterable[str | type]) -> set[str | type]:
