@@ -339,8 +339,8 @@ __device__ void Pin(int (&sums)[kCount]) {
 // warpgroup holds of rows t / 32 * 16 + t % 32 / 4 (+ 8) columns 8 j + t % 4 * 2 (+ 1):
 // d[4 j + 2 * (+ 8) + (+ 1)]. add: 0 for the first. AddRegisters<type, transposed>(d, a, b, add): A
 // as pairs of 16 bits, in the order in which the thread holds 16 columns of sums; b as TileOf gives
-// it, or transposed, as PanelsOf. AddTransposed<type>(d, a, b, add): both are as PanelsOf gives
-// them.
+// it, or transposed, as PanelsOf. AddTransposed<type, of_a>(d, a, b, add): B is as PanelsOf gives
+// it, and A, unless of_a is 0.
 template <int kColumns>
 struct Product;
 
@@ -371,7 +371,7 @@ struct Product;
                ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N types " {" ANYOP_LIST_##R \
                "}, %" #a ", %" #b ", p" tail ";}"                                       \
                : ANYOP_OUT_##R(c, 0)                                                    \
-               : "l"(tile_a), "l"(tile_b), "r"(add))
+               : "l"(tile_a), "l"(tile_b), "r"(add), "n"(kOfA))
 #define ANYOP_WGMMA_REGISTERS(N, types, R, a, b, c, d0, e, f, g)                                  \
   asm volatile("{.reg .pred p;\n\tsetp.ne.b32 p, %" #f                                            \
                ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N types " {" ANYOP_LIST_##R           \
@@ -385,6 +385,7 @@ struct Product;
     template <Operand kType>                                                                     \
     __device__ static void Add(typename SumOf<kType>::Type (&d)[R], uint64_t tile_a,             \
                                uint64_t tile_b, int add) {                                       \
+      constexpr int kOfA = 0;                                                                    \
       if constexpr (kType == Operand::kBFloat16)                                                 \
         ANYOP_WGMMA(N, "k16.f32.bf16.bf16", "f", R, a, b, c, ", 1, 1, 0, 0");                    \
       else if constexpr (kType == Operand::kFloat16)                                             \
@@ -396,13 +397,13 @@ struct Product;
       else                                                                                       \
         ANYOP_WGMMA(N, "k32.s32.s8.s8", "r", R, a, b, c, "");                                    \
     }                                                                                            \
-    template <Operand kType>                                                                     \
+    template <Operand kType, int kOfA = 1>                                                       \
     __device__ static void AddTransposed(float (&d)[R], uint64_t tile_a, uint64_t tile_b,        \
                                          int add) {                                              \
       if constexpr (kType == Operand::kBFloat16)                                                 \
-        ANYOP_WGMMA(N, "k16.f32.bf16.bf16", "f", R, a, b, c, ", 1, 1, 1, 1");                    \
+        ANYOP_WGMMA(N, "k16.f32.bf16.bf16", "f", R, a, b, c, ", 1, 1, %" #d0 ", 1");             \
       else                                                                                       \
-        ANYOP_WGMMA(N, "k16.f32.f16.f16", "f", R, a, b, c, ", 1, 1, 1, 1");                      \
+        ANYOP_WGMMA(N, "k16.f32.f16.f16", "f", R, a, b, c, ", 1, 1, %" #d0 ", 1");               \
     }                                                                                            \
     template <Operand kType, int kTransposed>                                                    \
     __device__ static void AddRegisters(float (&d)[R], const uint32_t* a_pairs, uint64_t tile_b, \

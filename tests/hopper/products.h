@@ -15,7 +15,7 @@ namespace hopper {
 __host__ __device__ inline int OfA(int row, int k) { return (row * 3 + k * 5) % 7 - 3; }
 __host__ __device__ inline int OfB(int column, int k) { return (column * 5 + k * 3) % 5 - 2; }
 
-enum class Layout { kRows, kTransposed, kRegisters, kRegistersTransposed };
+enum class Layout { kRows, kTransposed, kOfBTransposed, kRegisters, kRegistersTransposed };
 
 template <Operand kType>
 __device__ void Put(uint8_t* at, int value) {
@@ -38,21 +38,22 @@ __device__ uint32_t PairOfA(int row, int k) {
 template <Operand kType, int kColumns, Layout kLayout>
 __global__ __launch_bounds__(128) void MultiplyTile(float* out) {
   constexpr int kBytes = BytesOf(kType), kDepth = 128 / kBytes;
-  constexpr bool kTurned =
-      kLayout == Layout::kTransposed || kLayout == Layout::kRegistersTransposed;
+  constexpr bool kTurned = kLayout == Layout::kTransposed || kLayout == Layout::kOfBTransposed ||
+                           kLayout == Layout::kRegistersTransposed;
+  constexpr bool kTurnsA = kTurned && kLayout != Layout::kOfBTransposed;
   constexpr uint32_t kPanel = 64 * 128;
   extern __shared__ __align__(1024) uint8_t shared[];
   uint8_t* const b = shared + kPanel;
-  const auto put = [&](uint8_t* tile, int row, int k, int value) {
+  const auto put = [&](uint8_t* tile, bool turned, int row, int k, int value) {
     // Element (row, k): rows of k, or panels of 64 rows whose lines are k.
-    const int line = kTurned ? k : row, in_line = (kTurned ? row % 64 : k) * kBytes;
-    uint8_t* const panel = tile + (kTurned ? row / 64 * kPanel : 0);
+    const int line = turned ? k : row, in_line = (turned ? row % 64 : k) * kBytes;
+    uint8_t* const panel = tile + (turned ? row / 64 * kPanel : 0);
     Put<kType>(panel + Swizzled(line, in_line / 16) + in_line % 16, value);
   };
   for (int i = threadIdx.x; i < 64 * kDepth; i += 128)
-    put(shared, i / kDepth, i % kDepth, OfA(i / kDepth, i % kDepth));
+    put(shared, kTurnsA, i / kDepth, i % kDepth, OfA(i / kDepth, i % kDepth));
   for (int i = threadIdx.x; i < kColumns * kDepth; i += 128)
-    put(b, i / kDepth, i % kDepth, OfB(i / kDepth, i % kDepth));
+    put(b, kTurned, i / kDepth, i % kDepth, OfB(i / kDepth, i % kDepth));
   FenceForTma();
   __syncthreads();
   const uint32_t a_at = SharedAddress(shared), b_at = SharedAddress(b);
@@ -63,6 +64,8 @@ __global__ __launch_bounds__(128) void MultiplyTile(float* out) {
     const uint64_t rows = TileOf(b_at) + 2 * i, panels = PanelsOf(b_at + 2048 * i, kPanel);
     if constexpr (kLayout == Layout::kRows) {
       Product<kColumns>::template Add<kType>(sums, TileOf(a_at) + 2 * i, rows, i);
+    } else if constexpr (kLayout == Layout::kOfBTransposed) {
+      Product<kColumns>::template AddTransposed<kType, 0>(sums, TileOf(a_at) + 2 * i, panels, i);
     } else if constexpr (kLayout == Layout::kTransposed) {
       Product<kColumns>::template AddTransposed<kType>(sums, PanelsOf(a_at + 2048 * i, kPanel),
                                                        panels, i);
@@ -122,6 +125,8 @@ inline void Products() {
 inline void ProductsTransposed() {
   MultiplyAllColumns<Operand::kBFloat16, Layout::kTransposed>();
   MultiplyAllColumns<Operand::kFloat16, Layout::kTransposed>();
+  MultiplyAllColumns<Operand::kBFloat16, Layout::kOfBTransposed>();
+  MultiplyAllColumns<Operand::kFloat16, Layout::kOfBTransposed>();
 }
 inline void ProductsOfRegisters() {
   MultiplyAllColumns<Operand::kBFloat16, Layout::kRegisters>();
