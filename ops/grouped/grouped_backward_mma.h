@@ -13,8 +13,7 @@
 namespace anyop::cuda {
 namespace {
 
-// For grad_x: x is grad_out (rows K), weight (experts K N), out (rows N). For grad_weight: x is
-// grad_out (rows capacity), weight is x (rows N), out (experts capacity N); K is of no use.
+// The problems of RunGradients.
 template <Operand kType, bool kOfWeight>
 __global__ __launch_bounds__(256) void MultiplyBackward(const __grid_constant__ TileProblem p,
                                                         const bool aligned) {
@@ -127,29 +126,6 @@ __global__ __launch_bounds__(256) void MultiplyBackward(const __grid_constant__ 
         }
   }
   if constexpr (!kOfWeight) walk.ZeroRest(thread, 256);
-}
-
-// grad_bias[e] is the sum of grad_out's rows (capacity columns) of segment e. A block has 32
-// columns; warp w adds rows w, w + 8, ... in order, then the warps' sums are added in order.
-template <typename T>
-__global__ __launch_bounds__(256) void SumSegments(const __grid_constant__ TileProblem p) {
-  __shared__ float parts[8][32];
-  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-  const int column = blockIdx.x * 32 + lane;
-  for (int expert = blockIdx.y; expert < p.experts; expert += gridDim.y) {
-    const TilePlace segment = SegmentOf(p, expert);
-    float sum = 0;
-    if (column < p.capacity)
-      for (int row = segment.row + warp; row < segment.end; row += 8)
-        sum += Widen(static_cast<const T*>(p.x)[int64_t{row} * p.capacity + column]);
-    parts[warp][lane] = sum;
-    __syncthreads();
-    if (warp == 0 && column < p.capacity) {
-      for (int w = 1; w < 8; ++w) sum += parts[w][lane];
-      StoreOne(p.result, p.out, int64_t{expert} * p.capacity + column, sum);
-    }
-    __syncthreads();
-  }
 }
 
 template <auto kKernel, typename... Arguments>
