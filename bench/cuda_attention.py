@@ -104,6 +104,17 @@ def by_torch(backend: Any, call: Callable) -> Callable:
     return run
 
 
+def by_flex(q: Any, k: Any, v: Any, left: int) -> Callable:
+    """A window by torch's Triton kernel, compiled, of the blocks that its mask leaves."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    S = q.shape[2]
+    seen = create_block_mask(
+        lambda b, h, s, t: (s >= t) & (s - t <= left), None, None, S, S, device=q.device
+    )
+    return partial(torch.compile(flex_attention), q, k, v, block_mask=seen, enable_gqa=True)
+
+
 def dense(anyop: Any) -> Iterator[Case]:
     for B, S, H, G, D, E, causal, left in DENSE:
         q, k, v = normal(B, S, H, D), normal(B, S, G, D), normal(B, S, G, E)
@@ -118,6 +129,8 @@ def dense(anyop: Any) -> Iterator[Case]:
         if left < 0:
             for name in ("CUDNN_ATTENTION", "FLASH_ATTENTION"):
                 peers[f"torch {name[:5].lower()}"] = by_torch(getattr(SDPBackend, name), sdpa)
+        else:
+            peers["torch flex"] = by_flex(*heads, left)
         window = (left, 0 if left >= 0 else -1)
         if fa3 := imported("flash_attn_interface", "fa3_fwd_interface"):
             peers["fa3"] = partial(fa3.flash_attn_func, q, k, v, causal=causal, window_size=window)

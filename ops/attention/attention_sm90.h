@@ -85,18 +85,13 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
       const HopperItem& item = told[told_at.stage];
       if (item.h < 0) break;
       const uint32_t q = queries + q_at.stage * Tile::kQueryBytes + 64 * 128 * group;
-      const uint32_t q_read = q_empty + 8 * q_at.stage;
-      q_at.Next(), told_at.Next();
-      const int first = item.first;
       if constexpr (Tile::kKeepsQueries) {
         rows.Keep(q, thread);
         MeetAt(alone, 128);
-        arrive(q_read);
+        arrive(q_empty + 8 * q_at.stage);
       }
-      const int all_first = item.First(item.Last(Tile::kRows)), all_end = item.End(item.top);
-      const auto is_cut = [&](int j) {  // not all queries see all its keys
-        return j * Tile::kKeys < all_first || (j + 1) * Tile::kKeys > all_end;
-      };
+      const int whole_first = item.whole_first, whole_end = item.whole_end;
+      const auto is_cut = [&](int j) { return j < whole_first || j >= whole_end; };
       const auto set_scores = [&](int j) {
         if constexpr (kCapped) rows.Cap(by);
         if (!is_cut(j)) return;
@@ -112,8 +107,19 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
         FenceForTma();
         MeetAt(alone, 128);
       };
-      if (item.count > 0) {
-        int j = first + item.count - 1;
+      // Tiles of which these 64 queries see no key are passed on, in their turn.
+      const auto pass = [&] {
+        WaitAt(k_full + 8 * at.stage, at.parity);
+        MeetAt(mine, 256);
+        ArriveAtMeeting(next, 256);
+        arrive(k_empty + 8 * at.stage);
+        WaitAt(v_full + 8 * at.stage, at.parity);
+        arrive(v_empty + 8 * at.stage);
+        at.Next();
+      };
+      int j = item.first + item.count - 1;
+      for (; j > item.lasts[group]; --j) pass();
+      if (j >= item.firsts[group]) {
         WaitAt(k_full + 8 * at.stage, at.parity);
         MeetAt(mine, 256);
         rows.Multiply(q, keys + at.stage * Tile::kKeyBytes);
@@ -127,7 +133,7 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
         RingPlace<Tile::kStages> before = at;
         at.Next();
         bool is_first = true;
-        for (; j > first; is_first = false) {
+        for (; j > item.firsts[group]; is_first = false) {
           clean(j, before);
           --j;
           WaitAt(k_full + 8 * at.stage, at.parity);
@@ -149,19 +155,21 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
           before = at;
           at.Next();
         }
-        if (!Tile::kKeepsQueries) arrive(q_read);
+        if (!Tile::kKeepsQueries) arrive(q_empty + 8 * q_at.stage);
         clean(j, before);
         WaitAt(v_full + 8 * before.stage, before.parity);
         rows.AddValues(values + before.stage * Tile::kValueBytes, is_first);
         WaitForProducts<0>();
         Pin(rows.out);
         arrive(v_empty + 8 * before.stage);
+        --j;
       } else {
         MeetAt(alone, 128);  // all have read what was told
-        if (!Tile::kKeepsQueries) arrive(q_read);
+        if (!Tile::kKeepsQueries) arrive(q_empty + 8 * q_at.stage);
         rows.max[0] = rows.max[1] = -INFINITY;
         rows.sum[0] = rows.sum[1] = 0;
       }
+      for (; j >= item.first; --j) pass();
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float total = rows.sum[half];
@@ -184,6 +192,7 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
         AddBadValuesOf<T>(p, item, 64 * group, min(left, 64), thread, is_empty);
         MeetAt(alone, 128);
       }
+      q_at.Next(), told_at.Next();
     }
   }
 }

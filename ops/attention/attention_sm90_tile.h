@@ -47,8 +47,10 @@ struct HopperItem {
   int S, T, offset;
   int first, count;  // of the tiles of keys that a query sees
   int left, right;
-  int sequence;   // of those in pages
-  bool is_wrong;  // its length, or a page that a query of the tile sees
+  int whole_first, whole_end;  // of the tiles that all queries see all keys of
+  int firsts[3], lasts[3];  // of those that a warpgroup's 64 queries see; none: first - 1 is last
+  int sequence;             // of those in pages
+  bool is_wrong;            // its length, or a page that a query of the tile sees
 
   __device__ int First(int s) const { return Within(s + offset - left); }
   __device__ int End(int s) const { return Within(s + offset + right + 1); }
@@ -132,6 +134,15 @@ __device__ bool FindItem(const AttentionView& p, int tiles, int number, int ahea
   const int first = item->First(item->top) / Tile::kKeys, end = item->End(item->Last(Tile::kRows));
   item->first = first;
   item->count = end > item->First(item->top) ? (end + Tile::kKeys - 1) / Tile::kKeys - first : 0;
+  item->whole_first = (item->First(item->Last(Tile::kRows)) + Tile::kKeys - 1) / Tile::kKeys;
+  item->whole_end = item->End(item->top) / Tile::kKeys;
+#pragma unroll
+  for (int i = 0; i < Tile::kGroups; ++i) {
+    const int s = item->top + 64 * i, my_first = item->First(s);
+    const int my_end = s < item->S ? item->End(min(s + 64, item->S) - 1) : 0;
+    item->firsts[i] = my_first / Tile::kKeys;
+    item->lasts[i] = my_end > my_first ? (my_end - 1) / Tile::kKeys : first - 1;
+  }
   return true;
 }
 
