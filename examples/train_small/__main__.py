@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a byte-level Llama of 2.8 million parameters on this tree's docs and Python's docstrings.
 
-    python -m examples.train_small --device cuda --steps 3000 --out FOLDER
+    python -m examples.train_small --device cuda --steps 600 --out FOLDER
 
 Every step of the model is an anyop operator, gradients included. Weights and the optimiser's numbers are float32; on
 CUDA products, norms and attention are bfloat16. The folder is one of Hugging Face's: config.json, model.safetensors in
@@ -222,7 +222,7 @@ def main(words: list[str] | None = None) -> int:
     )
     add = parser.add_argument
     add("--device", choices=("cpu", "cuda"), default="cpu")
-    add("--steps", metavar="N", type=int, default=3000)
+    add("--steps", metavar="N", type=int, default=600)
     add("--rows", metavar="N", type=int, default=64, help="texts of a step")
     add("--length", metavar="N", type=int, default=512, help="tokens of each")
     add("--rate", metavar="X", type=float, default=3e-3, help="of learning")
