@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,3 +156,10 @@ def _biased(bias: Tensor, seen: Tensor | None) -> Tensor:
     if seen is None:
         return bias
     return bias.masked_fill(~seen, -torch.inf) if seen.dtype is torch.bool else bias + seen
+
+
+def register_for_copies() -> None:
+    """A pickled model that had its attention set finds the name again."""
+    if "transformers" in sys.modules:
+        with contextlib.suppress(ImportError):  # too old to have set it
+            register()

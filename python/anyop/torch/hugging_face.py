@@ -22,7 +22,7 @@ import torch
 
 import anyop
 from anyop._routes import unrecorded
-from anyop.torch import layers, model_attention
+from anyop.torch import attention, layers
 
 # Float32 sums in another order, and the one or two roundings more or fewer of 16 bits.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
@@ -303,7 +303,7 @@ def is_plain(module: torch.nn.Module) -> bool:
 
 def _new(kind: Any, original: Any) -> torch.nn.Module:
     found = joined(kind, original)
-    model_attention.register_for_copies()
+    attention.register_for_copies()
     return found.__new__(found)
 
 

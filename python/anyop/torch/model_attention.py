@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from typing import Any, NamedTuple
 
@@ -50,13 +49,6 @@ def replace_attention(model: torch.nn.Module, replaced: Any) -> None:
         reason = reason or _set(part, replaced, len(found))
         if reason:
             replaced.left[KIND, reason] += len(found)
-
-
-def register_for_copies() -> None:
-    """A pickled model that had its attention set finds the name again."""
-    if "transformers" in sys.modules:
-        with contextlib.suppress(ImportError):  # too old to have set it
-            attention.register()
 
 
 def _is_of_transformers(part: torch.nn.Module) -> bool:
