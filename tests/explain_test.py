@@ -178,6 +178,14 @@ def test_what_is_explained_is_what_runs(tmp_path, monkeypatch, capfd):
     print(json.dumps(seen))
 
 
+def test_a_number_is_the_tensor_that_a_call_makes_of_it():
+    x = np.ones((2, 3), np.float32)
+    assert str(anyop.explain("mul", x, 2.0)) == str(anyop.explain("mul", x, x))
+    assert str(anyop.explain("mul", y=2.0, x=x)).startswith("mul on cpu:0: cpu")
+    with pytest.raises(TypeError, match="y is a str, expected a tensor"):
+        anyop.explain("mul", x, "2")
+
+
 def remove(op: str, name: str) -> None:
     with suppress(ValueError):  # it is not there
         core.unregister(op, name)

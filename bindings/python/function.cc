@@ -383,8 +383,10 @@ PyObject* Explain(PyObject*, PyObject* args) {
     values.push_back(PyDict_GetItem(own.get(), PyTuple_GetItem(keywords.get(), k)));
   WakePaddleThread();
   std::string text;
-  const Ref done(keywords ? Run(*e, values.data(), PyTuple_Size(positional), keywords.get(), &text)
-                          : nullptr);
+  const Py_ssize_t given = PyTuple_Size(positional);
+  Ref done(keywords ? Run(*e, values.data(), given, keywords.get(), &text) : nullptr);
+  if (!done && keywords && PyErr_ExceptionMatches(PyExc_TypeError))
+    done = Ref(RunAgain(*e, values.data(), given, keywords.get(), &text));
   return done ? PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()))
               : nullptr;
 }

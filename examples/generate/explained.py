@@ -26,9 +26,7 @@ class Explaining:
             kind = name, *(tuple(getattr(x, "shape", ())) for x in args)
             if kind not in self.asked:
                 self.asked.add(kind)
-                # Of a number anyop.mul makes a tensor, anyop.explain does not.
-                given = [args[0] if isinstance(x, float) and name == "mul" else x for x in args]
-                route = anyop.explain(name, *map(self.concrete, given), **kwargs)
+                route = anyop.explain(name, *map(self.concrete, args), **kwargs)
                 where = str(route).splitlines()[0].partition(" on ")[2]
                 self.found[name, where] += 1
             return getattr(anyop, name)(*args, **kwargs)
