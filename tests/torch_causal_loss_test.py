@@ -21,28 +21,19 @@ from anyop.torch.matching import Refusal  # noqa: E402
 
 FAMILIES = {  # class prefix: other settings
     "Llama": {},
-    "Gemma2": {"final_logit_softcapping": 5.0, "head_dim": 8},
+    "Gemma2": {"final_logit_softcapping": 5.0},
     "Granite": {"logits_scaling": 4.0},
     "Phi": {},  # with a bias
     "GPT2": {},
 }
 
 
-def tiny(name, **settings):
-    transformers = pytest.importorskip("transformers", reason="the models are transformers'")
-    config = {
-        "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
-        "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
-    }  # fmt: skip
-    torch.manual_seed(0)
-    config = getattr(transformers, name + "Config")(**config | FAMILIES.get(name, {}) | settings)
-    model = transformers.AutoModelForCausalLM.from_config(config).train()
+def tiny(name):
+    models = pytest.importorskip("torch_language_models_test", reason="needs transformers")
+    model = models.tiny(name, **FAMILIES.get(name, {})).train()
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    for parameter in model.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
     return model
 
 

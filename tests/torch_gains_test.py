@@ -12,15 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import anyop.torch  # noqa: E402
 from anyop.testing import kernel_calls, observe  # noqa: E402
-
-
-def model():
-    torch.manual_seed(0)
-    return torch.nn.Sequential(
-        torch.nn.Embedding(11, 6, padding_idx=0), torch.nn.LayerNorm(6), torch.nn.Linear(6, 8),
-        torch.nn.GELU(), torch.nn.Dropout(0.5), torch.nn.Linear(8, 6), torch.nn.ReLU(),
-        torch.nn.RMSNorm(6), torch.nn.SiLU(), torch.nn.Softmax(1), torch.nn.LogSoftmax(-1),
-    )  # fmt: skip
+from torch_replace_test import model  # noqa: E402
 
 
 def test_what_gains_nothing_is_left_with_its_figures(monkeypatch):

@@ -30,10 +30,8 @@ class Joined:
         self, parts: list[torch.nn.Linear], activation: str | None = None, act_fn: str = ""
     ) -> None:
         self.parts = parts
-        self.activation = (
-            activation  # of a gated feed-forward part, and the class that it stands for
-        )
-        self.act_fn = act_fn
+        # Of a gated feed-forward part, and the class that it stands for.
+        self.activation, self.act_fn = activation, act_fn
         self.most: int | None = None  # rows of a call; None: any number
         self.weight: Tensor | None = None
         self.bias: Tensor | None = None

@@ -25,10 +25,8 @@ class OtherAttention(NamedTuple):
     configs: list[tuple[Any, str]]
 
     def undo(self) -> None:
-        for (
-            config,
-            name,
-        ) in self.configs:  # a configuration comes before its parts, which its setter sets too
+        # A configuration comes before its parts, which its setter sets too.
+        for config, name in self.configs:
             if config._attn_implementation in OURS:
                 config._attn_implementation = name
 
