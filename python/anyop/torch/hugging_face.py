@@ -286,8 +286,8 @@ def agrees(module: torch.nn.Module, kind: type[Swapped]) -> bool:
 
 @functools.cache
 def joined(kind: Any, original: Any) -> Any:
-    """The class of a swapped module: a subclass of its own class, of the same name."""
-    return type(original)(original.__name__, (kind, original), {"__module__": __name__})
+    """The class of a swapped module: a subclass of its own class, of the same name, as PEFT saves it with adapters."""
+    return type(original)(original.__name__, (kind, original), {"__module__": original.__module__})
 
 
 def original(module: torch.nn.Module) -> Any:

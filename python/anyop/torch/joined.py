@@ -7,6 +7,7 @@ see what they saw before. Calls that record a gradient, run under autocast or ar
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -137,8 +138,10 @@ class GatedJoined(GatedParts):
 
     def forward(self, x):
         joined = self.__dict__.get("_joined")
-        inner = (self.gate_proj, self.up_proj, self.act_fn)
+        inner = [self.gate_proj, self.up_proj, self.act_fn]
         if joined is None or any(map(hugging_face.hooks, inner)) or not joined.takes(x):
+            return super().forward(x)
+        if any(map(operator.is_not, inner, joined.parts)):  # LoRA has put its own around one
             return super().forward(x)
         if joined.bias is not None or joined.act_fn != _name(self.act_fn):
             return super().forward(x)
