@@ -38,6 +38,7 @@ def main(words: list[str] | None = None) -> int:
         print(f"generate: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        print("\ngenerate: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, as in "| head", has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
