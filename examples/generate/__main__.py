@@ -92,6 +92,8 @@ def run(options: argparse.Namespace) -> int:
     dtype = options.dtype or ("bfloat16" if options.device == "cuda" else "float32")
     framework = KINDS[options.framework](options.device, dtype)
     prompts = [text.encode(prompt) for prompt in options.prompt or PROMPTS]
+    if any(not 0 <= token < config.V for ids in prompts for token in ids):
+        raise InputError(f"{options.model}: its tokenizer has words beyond the model's {config.V}")
     sequences = [
         Sequence(number, ids, min(len(ids) + options.tokens, config.limit))
         for number, ids in enumerate(prompts)

@@ -73,6 +73,25 @@ def test_settings_of_config_are_named(capsys, folder, monkeypatch):
             "config.json: positions of type 'yarn' are not supported",
         ),
         ({"mlp_bias": True}, "config.json: mlp_bias True is not supported"),
+        (
+            {"hidden_size": 48.0},
+            "config.json: hidden_size is 48.0, expected a whole number above 0",
+        ),
+        ({"rms_norm_eps": "a"}, "config.json: rms_norm_eps is 'a', expected a number above 0"),
+        ({"vocab_size": None}, "config.json has no vocab_size"),
+        (
+            {
+                "sliding_window": 9,
+                "use_sliding_window": True,
+                "layer_types": ["chunked_attention"] * 3,
+            },
+            "config.json: layer_types ['chunked_attention', ",
+        ),
+        (
+            {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 0}},
+            "config.json has a setting of the wrong kind: divide by zero",
+        ),
+        ({"hidden_act": ["silu"]}, "config.json has a setting of the wrong kind: "),
     ):
         change(path, **settings)
         assert said(capsys, folder, monkeypatch).startswith(message)
@@ -100,6 +119,18 @@ def test_missing_files_are_named(capsys, folder, monkeypatch):
     (folder / "model.safetensors.index.json").unlink()
     (folder / "byte_tokenizer.json").write_text("{}")
     assert "has neither model.safetensors nor" in said(capsys, folder, monkeypatch)
+
+
+def test_an_index_and_a_tokenizer_that_do_not_fit_are_named(capsys, folder, monkeypatch):
+    (folder / "byte_tokenizer.json").write_text('{"begin": 264}')
+    assert said(capsys, folder, monkeypatch).endswith("has words beyond the model's 264")
+    (folder / "byte_tokenizer.json").write_text('{"begin": "<s>"}')
+    assert said(capsys, folder, monkeypatch).startswith("byte_tokenizer.json: begin is '<s>', ")
+    (folder / "byte_tokenizer.json").write_text("{}")
+    for wrong in ([SHARD], {"lm_head.weight": 2}):
+        change(folder / "model.safetensors.index.json", weight_map=wrong)
+        message = said(capsys, folder, monkeypatch)
+        assert message.startswith("model.safetensors.index.json: weight_map does not name")
 
 
 def test_wrong_tensors_are_named(capsys, folder, monkeypatch):

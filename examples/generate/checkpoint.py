@@ -55,7 +55,9 @@ def files_of(folder: Path) -> list[Path]:
         if not (folder / "model.safetensors").is_file():
             raise InputError(f"{folder} has neither model.safetensors nor {index.name}")
         return [folder / "model.safetensors"]
-    names = read_json(index).get("weight_map", {})
+    names = read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
+        raise InputError(f"{index}: weight_map does not name the file of each tensor")
     paths = [folder / name for name in sorted(set(names.values()))]
     for path in paths:
         if not path.is_file():

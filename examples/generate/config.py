@@ -17,6 +17,14 @@ FAMILIES = (
 )  # fmt: skip
 ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
 REFUSED = ("mlp_bias", "use_bidirectional_attention", "quantization_config")
+WHOLE = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+    "head_dim", "vocab_size", "max_position_embeddings", "sliding_window", "sliding_window_pattern",
+)  # fmt: skip
+POSITIVE = (
+    "rms_norm_eps", "query_pre_attn_scalar", "attention_multiplier", "embedding_multiplier",
+    "residual_multiplier", "logits_scaling", "attn_logit_softcapping", "final_logit_softcapping",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class Config:
 
 
 def read_config(folder: Path) -> Config:
-    raw = read_json(folder / "config.json")
+    raw = {k: v for k, v in read_json(folder / "config.json").items() if v is not None}
     if (folder / "generation_config.json").exists():  # it may have more tokens that stop
         chat = read_json(folder / "generation_config.json")
         raw["eos_token_id"] = chat.get("eos_token_id", raw.get("eos_token_id"))
@@ -69,12 +77,23 @@ def read_config(folder: Path) -> Config:
     for name in REFUSED:
         if raw.get(name):
             raise InputError(f"{folder}/config.json: {name} {raw[name]!r} is not supported")
+    for name in (*WHOLE, *POSITIVE):
+        kind, words = (int, "whole number") if name in WHOLE else ((int, float), "number")
+        if name in raw and not (isinstance(raw[name], kind) and raw[name] > 0):
+            found = f"{folder}/config.json: {name} is {raw[name]!r}"
+            raise InputError(f"{found}, expected a {words} above 0")
     try:
-        return config_of(family, raw)
+        with np.errstate(all="raise", under="ignore"):
+            config = config_of(family, raw)
+            for kind in config.rope:
+                rope_table(config, kind, 2)
+        return config
     except KeyError as error:
         raise InputError(f"{folder}/config.json has no {error.args[0]}") from None
     except InputError as error:
         raise InputError(f"{folder}/config.json: {error}") from None
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise InputError(f"{folder}/config.json has a setting of the wrong kind: {error}") from None
 
 
 def read_json(path: Path) -> dict:
@@ -136,10 +155,12 @@ def layers_of(family: str, raw: dict) -> tuple[Layer, ...]:
         "qwen2": lambda i: i < raw["max_window_layers"],
         "qwen3": lambda i: i < raw["max_window_layers"],
     }.get(family, lambda i: False)
-    kinds = raw.get("layer_types") or ["full" if full(i) else "sliding" for i in range(count)]
-    return tuple(
-        Layer("full", 0) if kind.startswith("full") else Layer("sliding", window) for kind in kinds
-    )
+    found = {"full_attention": Layer("full", 0), "sliding_attention": Layer("sliding", window)}
+    by_rule = ["full_attention" if full(i) else "sliding_attention" for i in range(count)]
+    kinds = raw.get("layer_types", by_rule)
+    if len(kinds) != count or {*kinds} - found.keys():
+        raise InputError(f"layer_types {kinds}, expected {count} of {', '.join(found)}")
+    return tuple(found[kind] for kind in kinds)
 
 
 def rope_of(raw: dict, kind: str) -> dict:

@@ -16,7 +16,10 @@ class Bytes:
     """byte_tokenizer.json: a token below 256 is that byte of UTF-8; `begin` stands before each text."""
 
     def __init__(self, folder: Path):
-        self.begin = read_json(folder / "byte_tokenizer.json").get("begin")
+        path = folder / "byte_tokenizer.json"
+        self.begin = read_json(path).get("begin")
+        if not isinstance(self.begin, int | None):
+            raise InputError(f"{path}: begin is {self.begin!r}, expected the number of a token")
 
     def encode(self, text: str) -> list[int]:
         return [self.begin] * (self.begin is not None) + list(text.encode())
