@@ -25,7 +25,7 @@ from .quantized import MATRICES, perplexity, quantized
 from .text import read_tokenizer
 
 SMALL = Path(__file__).parent / "small"
-FIXED, SPLIT = "cuda_tiles_sm90,cuda_tiles,cpu", 1024
+FIXED, SPLIT = "cuda_tiles_sm90,cuda_tiles,cpu", 1024  # products by one tile, parts of keys
 PROMPTS = ["Return the", "The kernel", "This module"]
 
 
@@ -71,7 +71,9 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     )
     add("--quantize", choices=QUANTIZED, help="weights of layers in 8 or 4 bits")
     add("--perplexity", metavar="FILE", type=Path, help="of a text, without and with --quantize")
-    add("--fixed", action="store_true", help="on cuda: tokens do not depend on the batch")
+    add(
+        "--fixed", action="store_true", help="rounding does not depend on the batch (--rows counts)"
+    )
     add("--explain", action="store_true", help="say which operator ran where")
     options = parser.parse_args(words)
     if not (options.temperature >= 0 and options.top_k >= 0 and 0 < options.top_p <= 1):
@@ -98,10 +100,11 @@ def run(options: argparse.Namespace) -> int:
         Sequence(number, ids, min(len(ids) + options.tokens, config.limit))
         for number, ids in enumerate(prompts)
     ]
-    if options.fixed:
-        config = replace(config, split_size=SPLIT)
-    # One tile for any number of rows. The CPU has no such kernels, and needs none.
-    route = anyop.use(FIXED, ops=["linear"]) if options.fixed else nullcontext()
+    route = nullcontext()
+    if options.fixed and options.device == "cuda":
+        if dtype == "float32":
+            raise InputError("--fixed: cuda has products by one tile in bfloat16 alone")
+        config, route = replace(config, split_size=SPLIT), anyop.use(FIXED, ops=["linear"])
     if options.perplexity:
         with route:
             return compare(framework, config, found, text, options)
@@ -130,11 +133,13 @@ def made(framework, config: Config, found: dict, sequences: list[Sequence], opti
         for layer in layers
     ]
     how = Sampling(options.temperature, options.top_k, options.top_p)
-    rows, length = min(options.rows, len(sequences)), max(one.limit for one in sequences)
+    alone = options.fixed and options.device == "cpu"
+    rows = options.rows if alone else min(options.rows, len(sequences))
+    length = max(one.limit for one in sequences)
     cache = options.cache or rows * (length + PAGE)
     chunk = options.chunk or (2048 if options.device == "cuda" else 512)
     engine = Engine(framework, config, weights, how, options.seed,
-                    rows=rows, length=length, cache=cache, chunk=chunk)  # fmt: skip
+                    rows=rows, length=length, cache=cache, chunk=chunk, alone=alone)  # fmt: skip
     engine.prepare()
     return engine
 

@@ -7,14 +7,16 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import InputError
+from .checkpoint import Tensor
 from .config import Config, rope_table
 from .frameworks import NumPy
-from .model import APART, NOISE, PAGE, Sampling, advance, decode
+from .model import APART, NOISE, PAGE, Sampling, advance, decode, gated, product
 
 LEAST_PIECE = 32  # tokens of prompts, where a step is compiled for few sizes
 
@@ -33,12 +35,19 @@ class Sequence:
 
 
 class Engine:
-    """Weights and caches on a device. rows: sequences at once; cache: tokens that it has room for, all together."""
+    """Weights and caches on a device. rows: sequences at once; cache: tokens that it has room for, all together.
+
+    alone: rounding does not depend on the batch. A prompt is read by itself, and steps always have as many rows: so few
+    that products give each row the bits that they give it alone.
+    """
 
     def __init__(self, framework: NumPy, config: Config, weights: dict, how: Sampling, seed: int = 0,
-                 *, rows: int, length: int, cache: int, chunk: int = 512):  # fmt: skip
+                 *, rows: int, length: int, cache: int, chunk: int = 512, alone: bool = False):  # fmt: skip
         self.framework, self.config, self.weights = framework, config, weights
-        self.rows, self.chunk = rows, chunk
+        self.chunk, self.alone = chunk, alone
+        while alone and rows > 1 and not self.alike(rows):
+            rows //= 2
+        self.rows = rows
         self.M = -(-length // PAGE)
         self.free = list(range(-(-cache // PAGE)))[::-1]
         self.room = len(self.free) * PAGE
@@ -53,6 +62,24 @@ class Engine:
         self.advance = framework.advancing(partial(advance, *own))
         self.decode = partial(decode, *own)
         self.steps: dict[int, Any] = {}  # by the number of sequences
+
+    def alike(self, rows: int) -> bool:
+        """Whether products of so many rows give each the bits that they give it alone; kernels choose sums by them."""
+        config, own = self.config, self.weights["layers"][-1]
+        products = {
+            (config.D, product): [own["qkv"], self.weights["head"]],
+            (config.D, partial(gated, activation=config.activation)): [own["gate_up"]],
+            (config.H * config.HD, product): [own["out"]],
+            (config.F, product): [own["down"]],
+        }
+        for (K, call), weights in products.items():
+            random = np.random.default_rng(0).standard_normal((rows, K), np.float32)
+            x = self.framework.weight([Tensor(Path(), "F32", random)])
+            for weight in weights:
+                both, apart = call(x, weight), [call(x[n : n + 1], weight) for n in range(rows)]
+                if not all((both[n] == apart[n][0]).all() for n in range(rows)):
+                    return False
+        return True
 
     def prepare(self) -> None:
         """Captures all graphs, where there are some, before the first sequence."""
@@ -78,7 +105,8 @@ class Engine:
                 and self.take(waiting[0], waiting[0].prompt)
             ):
                 new.append(waiting.popleft())
-            yield from self.read_prompts(new)
+            for together in [[one] for one in new] if self.alone else [new]:
+                yield from self.read_prompts(together)
             live = self.going(live + new)
             if live:
                 yield from self.write_on(live)
@@ -121,6 +149,8 @@ class Engine:
         return padded(first, size)
 
     def size(self, count: int) -> int:
+        if self.alone:
+            return self.rows
         return min(1 << (count - 1).bit_length(), self.rows) if self.framework.few_sizes else count
 
     # --- prompts: pieces of at most `chunk` tokens, of as many sequences as fit into each ---

@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+from examples.generate import model  # noqa: E402
 from examples.generate.__main__ import arguments, made, main  # noqa: E402
 from examples.generate.checkpoint import read_weights  # noqa: E402
 from examples.generate.config import read_config  # noqa: E402
@@ -38,7 +39,9 @@ def prompts() -> list[list[int]]:
 
 def engine_of(folder, sequences, framework="numpy", **options):
     options = {"chunk": 48, "temperature": 0, "dtype": "float32"} | options
-    given = arguments([word for key, value in options.items() for word in (f"--{key}", str(value))])
+    given = arguments(
+        [f"--{key}" if value is True else f"--{key}={value}" for key, value in options.items()]
+    )
     config, found = read_config(folder), read_weights(folder, read_config(folder))
     return made(FRAMEWORKS[framework](given.device, given.dtype), config, found, sequences, given)
 
@@ -100,6 +103,49 @@ def test_tokens_of_a_sequence_depend_neither_on_its_batch_nor_on_pieces(folders)
     drawn = tokens(written(folder, prompts(), **draws))
     assert drawn != together
     assert drawn == tokens(written(folder, prompts(), **draws, rows=2, chunk=7))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"rows": 20}, {"quantize": "w4"}, {"dtype": "bfloat16"}], ids=str
+)
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_fixed_logits_of_a_sequence_have_the_bits_that_they_have_alone(
+    folders, framework, options, monkeypatch
+):
+    """Rows of a step are in the order of the sequences, which live equally long; 48 tokens are a piece."""
+    if framework == "numpy" and "dtype" in options:
+        pytest.skip("NumPy has no bfloat16")
+    folder, seen, logits_of = folders("gemma2")[0], [], model.logits_of
+
+    def noted(*args):
+        seen.append(logits_of(*args))
+        return seen[-1]
+
+    def bits(given):
+        seen.clear()
+        sequences = asked(given, 12)
+        engine = engine_of(folder, sequences, framework, fixed=True, **options)
+        assert 1 <= engine.rows <= options.get("rows", 8)
+        found = [[] for _ in given]
+        for first in range(0, len(given), engine.rows):
+            live = range(first, min(first + engine.rows, len(given)))
+            list(engine.write([sequences[row] for row in live]))
+            for row in live:
+                pieces = -(-len(given[row]) // 48)
+                found[row] = [np.asarray(x[0].tolist()).tobytes() for x in seen[:pieces]]
+                del seen[:pieces]
+            for x in seen:
+                for row in live:
+                    found[row].append(np.asarray(x[row - first].tolist()).tobytes())
+            seen.clear()
+        return found
+
+    monkeypatch.setattr(model, "logits_of", noted)
+    given = [*prompts(), *([7] * 5 * n for n in range(3, 9))]
+    together = bits(given)
+    assert [len(one) for one in together[:3]] == [12, 12, 13]
+    for ids, found in zip(given, together):
+        assert bits([ids]) == [found]
 
 
 def test_steps_ahead_and_rows_without_a_sequence_change_nothing(folders, monkeypatch, tmp_path):
