@@ -154,6 +154,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         row = {"size": Path(options.model).name if options.model else options.size}
         row |= {key: getattr(options, key) for key in ("rows", "context", "tokens", "dtype")}
         row |= {"device": options.device, "threads": options.threads, "side": name}
+        row |= {"gpu": torch.cuda.get_device_name()} if options.device == "cuda" else {}
         row |= {
             "step_ms": round(min(steps_ms), 4),
             "step_ms_median": round(statistics.median(steps_ms), 4),
