@@ -23,6 +23,7 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 
 import anyop
+import anyop.torch
 import numpy as np
 import torch
 from harness import environment, write  # makes examples importable
@@ -93,6 +94,7 @@ class Transformers:
         self.model = self.model.to(options.device).eval()
         self.prompts, self.count = torch.tensor(prompts, device=options.device), options.tokens
         self.more: dict = {}
+        self.fuse: bool | None = None
 
     def static(self) -> Transformers:
         """The same model with a static cache, for which transformers compiles the step on CUDA."""
@@ -100,7 +102,19 @@ class Transformers:
         made.more = {"cache_implementation": "static"}
         return made
 
+    def replaced(self, fuse: bool) -> Transformers:
+        """The same model by anyop.torch.replace, while it is this side's turn."""
+        made = copy.copy(self)
+        made.fuse = fuse
+        return made
+
     def __call__(self) -> tuple[float, float, list[list[int]]]:
+        if self.fuse is None:
+            return self.write()
+        with anyop.torch.replace(self.model, fuse=self.fuse, verbose=False):
+            return self.write()
+
+    def write(self) -> tuple[float, float, list[list[int]]]:
         marks = [time.perf_counter()]
 
         def clock(tokens, scores, **_):  # transformers asks it behind each token whether to stop
@@ -144,6 +158,9 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     sides["transformers"] = Transformers(folder, options, prompts)
     if options.static:
         sides["transformers, static"] = sides["transformers"].static()
+    if options.replaced:
+        sides["transformers, replaced"] = sides["transformers"].replaced(fuse=False)
+        sides["transformers, joined"] = sides["transformers"].replaced(fuse=True)
     tokens = {name: side()[2] for name, side in sides.items()}
     if options.dtype == "float32" and len({str(found) for found in tokens.values()}) > 1:
         raise SystemExit("tokens differ, nothing was timed")
@@ -165,7 +182,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
             row |= {"ready_s": round(sides[name].made_s, 3)}
         rows.append(row)
         step_ms, a_second = row["step_ms"], options.rows / row["step_ms"] * 1e3
-        print(f"{name:20} step {step_ms:9.3f} ms (median {row['step_ms_median']:.3f}), "
+        print(f"{name:22} step {step_ms:9.3f} ms (median {row['step_ms_median']:.3f}), "
               f"{a_second:7.0f} tokens a second, first {row['first_ms']:9.2f} ms")  # fmt: skip
     if not options.dry:
         write("generate", rows, environment(anyop, np, torch, transformers))
@@ -189,6 +206,7 @@ def parse_arguments() -> argparse.Namespace:
         action="store_true",
         help="transformers with a static cache too, compiled on cuda",
     )
+    add("--replaced", action="store_true", help="transformers by anyop.torch.replace too")
     add("--dry", action="store_true", help="write no results")
     return parser.parse_args()
 

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PEER = "transformers"
 COLORS = {
     "numpy": "#e6b0aa", "torch": "#c0392b", "jax": "#d98880", "paddle": "#f2d7d5",
+    f"{PEER}, joined": "#2980b9", f"{PEER}, replaced": "#7fb3d5",
     PEER: "#7f8c8d", f"{PEER}, static": "#2c3e50",
 }  # fmt: skip
 Rates = dict[str, dict[str, float]]  # tokens a second by what was measured, then by side
@@ -36,6 +37,7 @@ def newest(file: Path) -> Rates:
 
 
 def name_of(side: str) -> str:
+    """joined: by replace(fuse=True)."""
     return side if side.startswith(PEER) else f"anyop from {side}"
 
 

@@ -18,7 +18,7 @@ PROGRAMS = {
     "call": SHORT,
     "convolutions": [*SHORT, "--dtypes", "float32"],
     "device_call": [*SHORT, "--size", "4"],
-    "generate": [*SHORT, "--size", "tiny", "--context", "8", "--tokens", "4"],
+    "generate": [*SHORT, "--size", "tiny", "--context", "8", "--tokens", "4", "--replaced"],
     "jax_call": SHORT,
     "kernel_table": [],
     "kernels": ["--seconds", "0.001", "--shapes", "1x4096"],
