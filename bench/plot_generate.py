@@ -65,7 +65,7 @@ def draw(rates: Rates, file: Path) -> None:
     from matplotlib import pyplot
 
     count = sum(len(sides) + 1 for sides in rates.values())
-    figure, axes = pyplot.subplots(figsize=(8, 0.7 + 0.17 * count))
+    figure, axes = pyplot.subplots(figsize=(8, 1.1 + 0.17 * count), layout="constrained")
     at, ticks, most = 0, [], 0.0
     for name, sides in rates.items():
         shown = [side for side in COLORS if side in sides]
@@ -82,8 +82,8 @@ def draw(rates: Rates, file: Path) -> None:
     axes.set_xlabel(f"tokens a second (at the bars), as multiples of {PEER}'", fontsize=8)
     bars = dict(zip(*reversed(axes.get_legend_handles_labels())))
     labels = [label for label in map(name_of, COLORS) if label in bars]
-    axes.legend(list(map(bars.get, labels)), labels, loc="lower right", fontsize=7)
-    figure.tight_layout()
+    handles = list(map(bars.get, labels))
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=7)
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, metadata={"Date": None})
     pyplot.close(figure)
