@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -17,7 +19,6 @@ from . import InputError
 from .checkpoint import arranged, read_weights
 from .config import Config, read_config
 from .engine import Engine, Sequence
-from .explained import explained
 from .frameworks import KINDS
 from .model import PAGE, Sampling
 from .quantized import KINDS as QUANTIZED
@@ -108,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
     if options.perplexity:
         with route:
             return compare(framework, config, found, text, options)
-    with route, explained(framework, options.explain) as lines:
+    with route, explained(options.explain) as lines:
         engine = made(framework, config, found, sequences, options)
         count = sum(tensor.values.size for tensor in found.values())
         say(f"{config.family}, {count:,} parameters, {options.framework} on {options.device}, "
@@ -185,6 +186,22 @@ def write(engine: Engine, sequences: list[Sequence], text, prompts: list[str]) -
     rest = max(took - first, 1e-9)
     say(f"{count} tokens in {took:.2f} s, the first after {first * 1e3:.0f} ms: "
         f"{max(count - 1, 0) / rest:.0f} tokens a second")  # fmt: skip
+
+
+@contextmanager
+def explained(wanted: bool) -> Iterator[list[str]]:
+    """A list that gets a line for each operator and the implementation that takes it."""
+    lines: list[str] = []
+    handler, logger = logging.Handler(), logging.getLogger("anyop.dispatch")
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    anyop.log_dispatch(int(wanted), stderr=False)
+    try:
+        yield lines
+    finally:
+        anyop.log_dispatch(0)
+        logger.removeHandler(handler)
 
 
 def say(line: str) -> None:

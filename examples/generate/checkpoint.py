@@ -14,11 +14,11 @@ from .config import Config, read_json
 
 # bfloat16 as its bits: NumPy has no such dtype.
 DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
-INFINITE = {"F32": 0x7F800000, "F16": 0x7C00, "BF16": 0x7F80}  # bits; those of a NaN are larger
-SIGNED = {"F32": np.int32, "F16": np.int16, "BF16": np.int16}
-PIECE = (
-    1 << 22
-)  # elements that are looked at at once, so that they are in the cache the second time
+# The bits that are all set in what is not finite.
+INFINITE = {
+    "F32": (np.uint32, 0x7F800000), "F16": (np.uint16, 0x7C00), "BF16": (np.uint16, 0x7F80)
+}  # fmt: skip
+PIECE = 1 << 16  # elements that are looked at at once, so that all of it happens in the cache
 
 
 class Tensor(NamedTuple):
@@ -95,13 +95,10 @@ def mapped(path: Path, name: str, data: np.ndarray, entry: dict) -> Tensor:
 
 
 def refuse_infinite(name: str, tensor: Tensor) -> None:
-    flat, dtype, least = tensor.values.reshape(-1), tensor.dtype, INFINITE[tensor.dtype]
-    signed, bits = SIGNED[dtype], np.dtype(SIGNED[dtype]).str.replace("i", "u")
-    sign = 1 << (8 * flat.itemsize - 1)
-    for begin in range(0, len(flat), PIECE):
-        piece = flat[begin : begin + PIECE]
-        # With the sign first, the largest integer is that of the largest positive, or negative, number.
-        if piece.view(signed).max() >= least or piece.view(bits).max() >= least + sign:
+    unsigned, infinite = INFINITE[tensor.dtype]
+    bits = tensor.values.reshape(-1).view(unsigned)
+    for begin in range(0, len(bits), PIECE):
+        if (bits[begin : begin + PIECE] & infinite == infinite).any():
             raise InputError(f"{tensor.file}: {name} holds a NaN or an infinite number")
 
 

@@ -48,10 +48,6 @@ class NumPy:
     def read(self, tokens: Any) -> list[int]:
         return tokens.tolist()
 
-    def concrete(self, value: Any) -> Any:
-        """An argument of an operator as anyop.explain takes it."""
-        return value
-
     def advancing(self, advance: Callable) -> Callable:
         """advance(weights, caches, step), for any sizes."""
         return advance
@@ -175,12 +171,6 @@ class Jax(NumPy):
 
     def zeros(self, shape):
         return self.array(self.xp.zeros(shape, self.dtype))
-
-    def concrete(self, value):
-        if not isinstance(value, self.jax.core.Tracer):
-            return value
-        # A step is being traced. JAX's own arrays would be refused where an operator writes.
-        return np.zeros(value.shape, value.dtype)
 
     def advancing(self, advance):
         return self.jax.jit(advance, donate_argnums=1)
