@@ -226,6 +226,6 @@ def test_a_step_needs_less_memory_than_the_logits_take():
     logits = 4 * 512 * 8192 * 4
     try:
         assert bytes_.step_bytes(theirs, 4, 512) > 2 * logits
-    except PermissionError:
+    except OSError:
         pytest.skip("this process may not set its peak of memory back")
     assert bytes_.step_bytes(ours, 4, 512) < logits
