@@ -39,6 +39,76 @@ struct ThinShape {
 // A sum as it is sent.
 __device__ inline float Bits(float sum) { return sum; }
 __device__ inline float Bits(int sum) { return __int_as_float(sum); }
+__device__ inline int LogOf(int power_of_two) { return __ffs(power_of_two) - 1; }
+
+// The sums of a tile, 64 rows of weight for each of kGroups warpgroups by kTokens, of which every
+// block of a cluster has those of its own part of K. Block r gets and adds those of rows r * rows()
+// to r * rows() + rows() - 1 of each 64, in the order of blocks.
+template <typename Sum, int kGroups, int kTokens>
+class ClusterSums {
+ public:
+  static constexpr uint32_t kBytes = kGroups * 64 * kTokens * 4;  // of a buffer, of two
+
+  // Buffers, where they begin in shared memory, and two barriers of one arrival behind each other.
+  __device__ ClusterSums(uint8_t* buffers, uint32_t barriers, int rank, int blocks)
+      : buffers_(buffers),
+        barriers_(barriers),
+        rank_(rank),
+        blocks_(blocks),
+        shift_(LogOf(64 / blocks)) {}
+  __device__ int shift() const { return shift_; }
+  __device__ int rows() const { return 1 << shift_; }
+
+  // By all 128 * kGroups threads that have sums, as Product has them; what they read before is
+  // written over two tiles later.
+  __device__ void Exchange(const Sum (&sums)[kTokens / 2]) {
+    constexpr int kAdders = 128 * kGroups;
+    const int adder = threadIdx.x - 128, w = adder / 128, thread = adder & 127, lane = adder & 31;
+    const uint32_t which = turn_ & 1, barrier = barriers_ + 8 * which;
+    received_ = buffers_ + which * kBytes;
+    // All blocks have read what they were sent two tiles ago: each has sent since.
+    MeetAt(1, kAdders);
+    if (blocks_ > 1 && adder == 0) ArriveForBytes(barrier, kBytes);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = thread / 32 * 16 + lane / 4 + 8 * half, owner = row >> shift_;
+      const uint32_t mine = (rank_ * kGroups + w) * rows() * kTokens * 4 +
+                            ((row & (rows() - 1)) * 8 + lane % 4 * 2) * 4;
+      if (blocks_ > 1) {
+        const uint32_t to = PeerAddress(SharedAddress(received_) + mine, owner);
+        const uint32_t at_barrier = PeerAddress(barrier, owner);
+#pragma unroll
+        for (int j = 0; j < kTokens / 8; ++j)
+          SendTwo(to + j * rows() * 32, at_barrier, Bits(sums[4 * j + 2 * half]),
+                  Bits(sums[4 * j + 2 * half + 1]));
+      } else {
+#pragma unroll
+        for (int j = 0; j < kTokens / 8; ++j)
+          *reinterpret_cast<float2*>(received_ + mine + j * rows() * 32) =
+              make_float2(Bits(sums[4 * j + 2 * half]), Bits(sums[4 * j + 2 * half + 1]));
+      }
+    }
+    if (blocks_ > 1)
+      WaitForCluster(barrier, turn_ / 2 & 1);
+    else
+      MeetAt(1, kAdders);
+    ++turn_;
+  }
+  // Of row `row` of those that this block adds, of a group's.
+  __device__ Sum Of(int group, int row, int token) const {
+    const Sum* of = reinterpret_cast<const Sum*>(received_) + (token / 8 * rows() + row) * 8 +
+                    token % 8 + group * rows() * kTokens;
+    Sum sum = 0;
+    for (int b = 0; b < blocks_; ++b) sum += of[b * kGroups * rows() * kTokens];
+    return sum;
+  }
+
+ private:
+  uint8_t *const buffers_, *received_ = nullptr;
+  const uint32_t barriers_;
+  const int rank_, blocks_, shift_;
+  uint32_t turn_ = 0;
+};
 
 template <Operand kType, TileForm kForm, int kTokens>
 __global__ __launch_bounds__((ThinShape<kType, kForm, kTokens>::kThreads),
@@ -135,11 +205,9 @@ __global__ __launch_bounds__((ThinShape<kType, kForm, kTokens>::kThreads),
     WaitForWork();
     constexpr int kAdders = 128 * Shape::kGroups, kSums = kTokens / 2;
     const int adder = threadIdx.x - 128, w = adder / 128, thread = adder & 127, lane = adder & 31;
-    const int shift = __ffs(64 / blocks) - 1, rows = 1 << shift;  // of 64, that a block adds
-    const int rows_bytes = rows * kTokens * 4;
-    uint32_t turn = 0;
+    ClusterSums<Sum, Shape::kGroups, kTokens> all(shared + kReceived, sent, rank, blocks);
     TileWalk walk(p, kTokens, columns, 1024);
-    for (int tile = ClusterIndex(); walk.Find(tile, &place); tile += ClusterCount(), ++turn) {
+    for (int tile = ClusterIndex(); walk.Find(tile, &place); tile += ClusterCount()) {
       const int left = place.column * Shape::kResultRows;
       Sum sums[kSums];
       if constexpr (!Shape::kScaled) {
@@ -200,49 +268,16 @@ __global__ __launch_bounds__((ThinShape<kType, kForm, kTokens>::kThreads),
         }
       }
 
-      // All blocks have read what they were sent two tiles ago: each has sent since.
-      const uint32_t which = turn & 1, barrier = sent + 8 * which;
-      const uint32_t received = kReceived + which * Shape::kReceivedBytes;
-      MeetAt(1, kAdders);
-      if (blocks > 1 && adder == 0) ArriveForBytes(barrier, Shape::kReceivedBytes);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = thread / 32 * 16 + lane / 4 + 8 * half, owner = row >> shift;
-        const uint32_t mine = received + (rank * Shape::kGroups + w) * rows_bytes +
-                              ((row & (rows - 1)) * 8 + lane % 4 * 2) * 4;
-        if (blocks > 1) {
-          const uint32_t to = PeerAddress(ring + mine, owner);
-          const uint32_t at_barrier = PeerAddress(barrier, owner);
-#pragma unroll
-          for (int j = 0; j < kTokens / 8; ++j)
-            SendTwo(to + j * rows * 32, at_barrier, Bits(sums[4 * j + 2 * half]),
-                    Bits(sums[4 * j + 2 * half + 1]));
-        } else {
-#pragma unroll
-          for (int j = 0; j < kTokens / 8; ++j)
-            *reinterpret_cast<float2*>(shared + mine + j * rows * 32) =
-                make_float2(Bits(sums[4 * j + 2 * half]), Bits(sums[4 * j + 2 * half + 1]));
-        }
-      }
-      if (blocks > 1)
-        WaitForCluster(barrier, turn / 2 & 1);
-      else
-        MeetAt(1, kAdders);
-      const auto* parts = reinterpret_cast<const Sum*>(shared + received);
+      all.Exchange(sums);
       constexpr int kHalves = Shape::kGated ? 1 : Shape::kGroups;
-      for (int i = adder; i < kHalves * rows * kTokens; i += kAdders) {
-        const int r = i & (rows - 1), half = (i >> shift) % kHalves;
-        const int token = (i >> shift) / kHalves;
-        const int n = left + half * 64 + rank * rows + r, row = place.row + token;
+      for (int i = adder; i < kHalves * all.rows() * kTokens; i += kAdders) {
+        const int r = i & (all.rows() - 1), half = (i >> all.shift()) % kHalves;
+        const int token = (i >> all.shift()) / kHalves;
+        const int n = left + half * 64 + rank * all.rows() + r, row = place.row + token;
         if (row >= place.end || n >= p.N) continue;
-        const Sum* of = parts + (token / 8 * rows + r) * 8 + token % 8 + half * rows * kTokens;
-        Sum sum = 0, other = 0;
-        for (int b = 0; b < blocks; ++b) {
-          sum += of[b * Shape::kGroups * rows * kTokens];
-          if (Shape::kGated) other += of[(b * Shape::kGroups + 1) * rows * kTokens];
-        }
-        float v = static_cast<float>(sum);
+        float v = static_cast<float>(all.Of(half, r, token));
         if constexpr (Shape::kGated) {
+          const float other = all.Of(1, r, token);
           if (p.pre) {
             StoreOne(p.result, p.pre, row * (2 * int64_t{p.N}) + n, v);
             StoreOne(p.result, p.pre, row * (2 * int64_t{p.N}) + p.N + n, other);
