@@ -14,20 +14,26 @@
 namespace anyop::cuda {
 namespace {
 
+// A stage is kBlocks of 128 factors, of which each pair of warpgroups, for both 64 rows, has kMine.
 template <int kTokens>
 struct W4Shape {
-  using Sums = ClusterSums<float, 2, kTokens>;
-  static constexpr int kRows = 128, kDepth = 256, kBoxes = 4;  // boxes of x: 64 numbers of a row
-  static constexpr uint32_t kWeightBytes = kRows * kDepth / 2, kXBytes = kTokens * 128;
-  static constexpr uint32_t kStageBytes = kWeightBytes + kBoxes * kXBytes;
-  static constexpr uint32_t kScaleBytes = kRows * 4, kZeroBytes = kRows / 8 * 4;  // of 128 factors
-  static constexpr uint32_t kEndBytes = 2 * (kScaleBytes + kZeroBytes);
+  static constexpr int kParts = kTokens == 64 ? 1 : 2, kBlocks = kTokens == 16 ? 4 : 2;
+  static constexpr int kMine = kBlocks / kParts, kRows = 128, kDepth = 128 * kBlocks;
+  using Sums = ClusterSums<float, 2, kTokens, kParts>;
+  static constexpr int kWeightBoxes = kBlocks / 2, kXBoxes = 2 * kBlocks;  // of 128 bytes of k
+  static constexpr uint32_t kWeightBytes = kRows * 128, kXBytes = kTokens * 128;  // of a box
+  static constexpr uint32_t kX = kWeightBoxes * kWeightBytes;
+  static constexpr uint32_t kStageBytes = kX + kXBoxes * kXBytes;
+  static constexpr uint32_t kScaleBytes = kRows * 4, kZeroBytes = kRows / 8 * 4;  // of a block
+  static constexpr uint32_t kZeros = kBlocks * kScaleBytes;
+  static constexpr uint32_t kEndBytes = kZeros + kBlocks * kZeroBytes;
   static constexpr uint32_t kMostBytes = 227 * 1024 - 256 - 2 * Sums::kBytes;
   static constexpr int kStages = kMostBytes / (kStageBytes + kEndBytes);
   static constexpr uint32_t kReceived = kStages * kStageBytes;
   static constexpr uint32_t kEnds = kReceived + 2 * Sums::kBytes;
   static constexpr uint32_t kBarriers = kEnds + kStages * kEndBytes;
   static constexpr uint32_t kSharedBytes = kBarriers + 256;
+  static constexpr int kThreads = 128 + Sums::kAdders;
   static_assert(16 * kStages + 16 <= 256);
 };
 
@@ -51,23 +57,24 @@ __device__ void LoadStages(const W4Maps& maps, const FourBits& w, uint32_t share
     for (int k = first; k < last; ++k, at.Next()) {
       const uint32_t stage = shared + at.stage * Shape::kStageBytes, barrier = full + 8 * at.stage;
       WaitAt(empty + 8 * at.stage, at.parity ^ 1);
-      ArriveForBytes(barrier, Shape::kStageBytes + 2 * end_bytes);
+      ArriveForBytes(barrier, Shape::kStageBytes + Shape::kBlocks * end_bytes);
 #pragma unroll
-      for (int h = 0; h < 2; ++h)
-        LoadBox(stage + h * 64 * 128, &maps.weight, barrier, k * 128, left + 64 * h, once);
+      for (int h = 0; h < 2 * Shape::kWeightBoxes; ++h)
+        LoadBox(stage + h * 64 * 128, &maps.weight, barrier,
+                (k * Shape::kWeightBoxes + h / 2) * 128, left + h % 2 * 64, once);
 #pragma unroll
-      for (int h = 0; h < Shape::kBoxes; ++h)
-        LoadBox(stage + Shape::kWeightBytes + h * Shape::kXBytes, &maps.x, barrier,
+      for (int h = 0; h < Shape::kXBoxes; ++h)
+        LoadBox(stage + Shape::kX + h * Shape::kXBytes, &maps.x, barrier,
                 k * Shape::kDepth + 64 * h, 0, by_all);
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
+      for (int h = 0; h < Shape::kBlocks; ++h) {
         const uint32_t to = shared + Shape::kEnds + at.stage * Shape::kEndBytes;
         const int64_t group = GroupOf(w, Lesser(k * Shape::kDepth + 128 * h, w.K - 1));
         LoadBytes(to + h * Shape::kScaleBytes,
                   static_cast<const uint8_t*>(w.scale) + (group * w.N + left) * scale_bytes,
                   barrier, rows * scale_bytes);
         if (w.zero)
-          LoadBytes(to + 2 * Shape::kScaleBytes + h * Shape::kZeroBytes,
+          LoadBytes(to + Shape::kZeros + h * Shape::kZeroBytes,
                     w.zero + group * w.zero_row + left / 8, barrier, rows / 8 * 4);
       }
     }
@@ -80,7 +87,7 @@ struct W4Rows {
   uint32_t pairs[8][4];  // of 16 factors each, as wgmma takes them
   float scale[2];
 
-  // Half h of a stage; weight: the 64 rows of the warpgroup; ends: of the stage.
+  // Block h of a stage; weight: the 64 rows of the warpgroup; ends: of the stage.
   template <int kTokens>
   __device__ void Unpack(const FourBits& w, const uint8_t* weight, const uint8_t* ends, int h,
                          int row, int first_row) {
@@ -96,7 +103,7 @@ struct W4Rows {
                      ? Widen(reinterpret_cast<const __half*>(of)[r])
                      : Widen(reinterpret_cast<const __nv_bfloat16*>(of)[r]);
       const auto* zeros =
-          reinterpret_cast<const int32_t*>(ends + 2 * Shape::kScaleBytes + h * Shape::kZeroBytes);
+          reinterpret_cast<const int32_t*>(ends + Shape::kZeros + h * Shape::kZeroBytes);
       zero[i] = w.zero ? w4::ZeroOf(zeros, 1, r) : w4::kMiddle;
     }
 #pragma unroll
@@ -113,7 +120,7 @@ struct W4Rows {
           pairs[2 * b + j / 2][j % 2 * 2 + i] = LessZero(T(), word[i], j, zero[i]);
     }
   }
-  // Products that run read the pairs until here.
+  // All pairs are there before this, and none is written anew: products that run read them.
   __device__ void Pin() {
 #pragma unroll
     for (int i = 0; i < 32; ++i) asm volatile("" : "+r"(pairs[i / 4][i % 4])::"memory");
@@ -121,9 +128,10 @@ struct W4Rows {
 };
 
 template <typename T, int kTokens>
-__global__ __launch_bounds__(384, 1) void MultiplyW4(const __grid_constant__ W4Maps maps,
-                                                     const __grid_constant__ ThinProblem p,
-                                                     const int blocks) {
+__global__ __launch_bounds__((W4Shape<kTokens>::kThreads),
+                             1) void MultiplyW4(const __grid_constant__ W4Maps maps,
+                                                const __grid_constant__ ThinProblem p,
+                                                const int blocks) {
   using Shape = W4Shape<kTokens>;
   extern __shared__ __align__(1024) uint8_t shared[];
   const uint32_t ring = SharedAddress(shared);
@@ -133,7 +141,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyW4(const __grid_constant__ W4M
   if (threadIdx.x == 0) {
     for (int i = 0; i < Shape::kStages; ++i) {
       InitBarrier(full + 8 * i, 1);
-      InitBarrier(empty + 8 * i, 8);  // warps that multiply
+      InitBarrier(empty + 8 * i, Shape::Sums::kAdders / 32);
     }
     InitBarrier(sent, 1), InitBarrier(sent + 8, 1);
     FenceBarriers();
@@ -147,65 +155,69 @@ __global__ __launch_bounds__(384, 1) void MultiplyW4(const __grid_constant__ W4M
     if (threadIdx.x == 0) {
       // Another kernel may still write weight: not to shared memory.
       const int left = ClusterIndex() * Shape::kRows;
-      for (int k = first; k < min(last, first + Shape::kStages) && left < p.w.N; ++k)
+      for (int k = first * Shape::kWeightBoxes; k < last * Shape::kWeightBoxes && left < p.w.N; ++k)
         PrefetchBox(&maps.weight, k * 128, left), PrefetchBox(&maps.weight, k * 128, left + 64);
       WaitForWork();
       LoadStages<kTokens>(maps, p.w, ring, first, last);
       LetNextStart();
     }
   } else {
-    TakeRegisters<232>();
+    TakeRegisters<Shape::kParts == 1 ? 232 : 104>();
     WaitForWork();
-    constexpr int kAdders = 256, kSums = kTokens / 2;
-    const int adder = threadIdx.x - 128, w = adder / 128, lane = adder & 31;
-    const int row = adder % 128 / 32 * 16 + lane / 4;
+    constexpr int kSums = kTokens / 2, kBuffers = Shape::kParts == 1 ? 2 : 1;
+    const int adder = threadIdx.x - 128, w = adder / 128 % 2, part_of = adder / 256;
+    const int lane = adder & 31, row = adder % 128 / 32 * 16 + lane / 4;
     typename Shape::Sums all(shared + Shape::kReceived, sent, rank, blocks);
     RingPlace<Shape::kStages> at;
     for (int left = ClusterIndex() * Shape::kRows; left < p.w.N;
          left += ClusterCount() * Shape::kRows) {
-      float sums[kSums] = {}, part[kSums];
-      W4Rows<T> rows[2];
-      // What the products of half h have summed, once they have ended.
-      const auto add = [&](int h) {
+      float sums[kSums] = {}, part[kSums] = {};
+      W4Rows<T> rows[kBuffers] = {};
+      // What the products of a buffer have summed, once they have ended.
+      const auto add = [&](int buffer) {
         WaitForProducts<0>();
         Pin(part);
-        rows[h].Pin();
+        rows[buffer].Pin();
 #pragma unroll
         for (int i = 0; i < kSums; ++i)
-          sums[i] = MulAdd(part[i], rows[h].scale[i / 2 % 2], sums[i]);
+          sums[i] = MulAdd(part[i], rows[buffer].scale[i / 2 % 2], sums[i]);
       };
       uint32_t before = 0;
       for (int k = first; k < last; ++k, at.Next()) {
         const uint32_t stage = at.stage * Shape::kStageBytes;
         WaitAt(full + 8 * at.stage, at.parity);
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          rows[h].template Unpack<kTokens>(p.w, shared + stage + w * 64 * 128,
-                                           shared + Shape::kEnds + at.stage * Shape::kEndBytes, h,
-                                           row, w * 64);
-          if (h == 1) add(0);
-          if (h == 0 && k > first) {
-            add(1);
+        for (int j = 0; j < Shape::kMine; ++j) {
+          const int h = part_of * Shape::kMine + j;
+          const auto end_last = [&] {
+            add((j + kBuffers - 1) % kBuffers);
+            if (j > 0 || k == first) return;
             __syncwarp();
             if (lane == 0) Arrive(empty + 8 * before);
-          }
+          };
+          if (kBuffers == 1) end_last();
+          auto& mine = rows[j % kBuffers];
+          mine.template Unpack<kTokens>(p.w, shared + stage + w * 64 * 128,
+                                        shared + Shape::kEnds + at.stage * Shape::kEndBytes, h, row,
+                                        w * 64);
+          if (kBuffers == 2) end_last();
+          mine.Pin();
           FenceProducts();
 #pragma unroll
           for (int i = 0; i < 8; ++i)
             Product<kTokens>::template AddRegisters<kOperandOf<T>, 0>(
-                part, rows[h].pairs[i],
-                TileOf(ring + stage + Shape::kWeightBytes + (2 * h + i / 4) * Shape::kXBytes) +
-                    2 * (i % 4),
+                part, mine.pairs[i],
+                TileOf(ring + stage + Shape::kX + (2 * h + i / 4) * Shape::kXBytes) + 2 * (i % 4),
                 i);
           CommitProducts();
         }
         before = at.stage;
       }
-      add(1);
+      add(kBuffers - 1);
       __syncwarp();
       if (lane == 0) Arrive(empty + 8 * before);
       all.Exchange(sums);
-      for (int i = adder; i < 2 * all.rows() * kTokens; i += kAdders) {
+      for (int i = adder; i < 2 * all.rows() * kTokens; i += Shape::Sums::kAdders) {
         const int r = i & (all.rows() - 1), half = (i >> all.shift()) % 2;
         const int token = (i >> all.shift()) / 2, n = left + half * 64 + rank * all.rows() + r;
         if (token >= p.rows || n >= p.w.N) continue;
@@ -229,8 +241,8 @@ bool TakesTma(const ThinProblem& p) {
          w.N * scale_bytes % 16 == 0 && IsAligned(w.scale, 16) && IsAligned(p.x, 16);
 }
 
-// As many blocks a cluster as let all multiprocessors end together; a round of a cluster costs as
-// much as two stages more, and starting clusters half a one.
+// Choices: 1, 2, 4, 8 blocks a cluster; else as many as let all multiprocessors end soonest, where
+// a tile costs as much as a stage more, and starting clusters half a one.
 template <typename T, int kTokens>
 int32_t RunW4(AnyopCall* call, const ThinProblem& p) {
   using Shape = W4Shape<kTokens>;
@@ -246,8 +258,9 @@ int32_t RunW4(AnyopCall* call, const ThinProblem& p) {
   if (int32_t status = ReadLimits(call, &limits)) return status;
   static std::atomic<int> known[64][4];
   const int64_t steps = CeilDiv(p.w.K, Shape::kDepth), tiles = CeilDiv(p.w.N, Shape::kRows);
-  Launch best{dim3(0), dim3(384), Shape::kSharedBytes, true, 1};
+  Launch best{dim3(0), dim3(Shape::kThreads), Shape::kSharedBytes, true, 1};
   double least = 0;
+  const int asked = AnyopChoice(call);
   for (int i = 0; i < 4 && 1 << i <= steps; ++i) {
     int clusters = limits.multiprocessors;
     Launch launch = best;
@@ -258,14 +271,14 @@ int32_t RunW4(AnyopCall* call, const ThinProblem& p) {
               ClustersOf(call, kernel, launch, &known[call->device_id & 63][i], &clusters))
         return status;
     if (clusters == 0) continue;
-    const double time = static_cast<double>(CeilDiv(tiles, int64_t{clusters})) *
-                            static_cast<double>(CeilDiv(steps, int64_t{1} << i) + 2) +
-                        (i > 0 ? 0.5 : 0);
-    if (i > 0 && time >= least) continue;
+    const int64_t rounds =
+        CeilDiv(tiles, int64_t{clusters}) * (CeilDiv(steps, int64_t{1} << i) + 1);
+    const double time = static_cast<double>(rounds) + (i > 0 ? 0.5 : 0);
+    if (i > 0 && asked != i && time >= least) continue;
     const int64_t used = tiles < clusters ? tiles : clusters;
     best.cluster = 1 << i;
     best.grid = dim3(static_cast<unsigned>(used << i));
-    least = time;
+    least = asked == i ? 0 : time;
   }
   return best.Run(call, kernel, maps, p, best.cluster);
 }

@@ -42,12 +42,14 @@ __device__ inline float Bits(int sum) { return __int_as_float(sum); }
 __device__ inline int LogOf(int power_of_two) { return __ffs(power_of_two) - 1; }
 
 // The sums of a tile, 64 rows of weight for each of kGroups warpgroups by kTokens, of which every
-// block of a cluster has those of its own part of K. Block r gets and adds those of rows r * rows()
-// to r * rows() + rows() - 1 of each 64, in the order of blocks.
-template <typename Sum, int kGroups, int kTokens>
+// block of a cluster has those of its own part of K, and each kGroups of its warpgroups those of a
+// part of that. Block r gets and adds those of rows r * rows() to r * rows() + rows() - 1 of each
+// 64, in the order of parts.
+template <typename Sum, int kGroups, int kTokens, int kParts = 1>
 class ClusterSums {
  public:
-  static constexpr uint32_t kBytes = kGroups * 64 * kTokens * 4;  // of a buffer, of two
+  static constexpr uint32_t kBytes = kParts * kGroups * 64 * kTokens * 4;  // of a buffer, of two
+  static constexpr int kAdders = 128 * kGroups * kParts;
 
   // Buffers, where they begin in shared memory, and two barriers of one arrival behind each other.
   __device__ ClusterSums(uint8_t* buffers, uint32_t barriers, int rank, int blocks)
@@ -59,10 +61,9 @@ class ClusterSums {
   __device__ int shift() const { return shift_; }
   __device__ int rows() const { return 1 << shift_; }
 
-  // By all 128 * kGroups threads that have sums, as Product has them; what they read before is
-  // written over two tiles later.
+  // By all threads that have sums, kAdders behind the first 128; what they read before is written
+  // over two tiles later.
   __device__ void Exchange(const Sum (&sums)[kTokens / 2]) {
-    constexpr int kAdders = 128 * kGroups;
     const int adder = threadIdx.x - 128, w = adder / 128, thread = adder & 127, lane = adder & 31;
     const uint32_t which = turn_ & 1, barrier = barriers_ + 8 * which;
     received_ = buffers_ + which * kBytes;
@@ -72,7 +73,7 @@ class ClusterSums {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = thread / 32 * 16 + lane / 4 + 8 * half, owner = row >> shift_;
-      const uint32_t mine = (rank_ * kGroups + w) * rows() * kTokens * 4 +
+      const uint32_t mine = (rank_ * kParts * kGroups + w) * rows() * kTokens * 4 +
                             ((row & (rows() - 1)) * 8 + lane % 4 * 2) * 4;
       if (blocks_ > 1) {
         const uint32_t to = PeerAddress(SharedAddress(received_) + mine, owner);
@@ -99,7 +100,7 @@ class ClusterSums {
     const Sum* of = reinterpret_cast<const Sum*>(received_) + (token / 8 * rows() + row) * 8 +
                     token % 8 + group * rows() * kTokens;
     Sum sum = 0;
-    for (int b = 0; b < blocks_; ++b) sum += of[b * kGroups * rows() * kTokens];
+    for (int b = 0; b < blocks_ * kParts; ++b) sum += of[b * kGroups * rows() * kTokens];
     return sum;
   }
 
