@@ -70,7 +70,23 @@ def table(cases: Cases) -> str:
 
 
 def draw(family: str, cases: Cases, file: Path) -> None:
-    """A group of bars for each operator and shape, one for each side."""
+    gpu = next(iter(next(iter(cases.values())).values()))["gpu"]
+    shares = {
+        case: {side: 100 * sides[side]["share_of_ceiling"] for side in SIDES if side in sides}
+        for case, sides in cases.items()
+    }
+    bars(family, shares, SIDES, f"share of a + b -> c, % ({gpu})", file, 105)
+
+
+def bars(
+    title: str,
+    cases: dict[tuple[str, str], dict[str, float]],
+    colours: dict[str, str],
+    label: str,
+    file: Path,
+    most: float | None = None,
+) -> None:
+    """A group of bars for each operator and shape, one for each side that colours name."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -78,22 +94,20 @@ def draw(family: str, cases: Cases, file: Path) -> None:
     matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot
 
-    names, columns = [f"{operator}  {shape}" for operator, shape in cases], timed(cases)
+    names = [f"{operator}  {shape}" for operator, shape in cases]
+    columns = [side for side in colours if any(side in sides for sides in cases.values())]
     figure, axes = pyplot.subplots(figsize=(9, 1 + 0.12 * len(columns) * len(names)))
     step = 0.81 / len(columns)
     for n, side in enumerate(columns):
-        found = [
-            (i, s[side]["share_of_ceiling"]) for i, s in enumerate(cases.values()) if side in s
-        ]
+        found = [(i, sides[side]) for i, sides in enumerate(cases.values()) if side in sides]
         places = [i + (n - (len(columns) - 1) / 2) * step for i, _ in found]
-        shares = [100 * share for _, share in found]
-        axes.barh(places, shares, step - 0.02, color=SIDES[side], label=side)
+        values = [value for _, value in found]
+        axes.barh(places, values, step - 0.02, color=colours[side], label=side)
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.invert_yaxis()
-    axes.set_xlim(0, 105)
-    gpu = next(iter(next(iter(cases.values())).values()))["gpu"]
-    axes.set_xlabel(f"share of a + b -> c, % ({gpu})")
-    axes.set_title(family)
+    axes.set_xlim(0, most)
+    axes.set_xlabel(label)
+    axes.set_title(title)
     axes.legend(loc="lower right", fontsize=7)
     figure.tight_layout()
     file.parent.mkdir(parents=True, exist_ok=True)
