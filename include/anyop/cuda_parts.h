@@ -20,6 +20,8 @@ namespace anyop::cuda {
 __device__ inline void WaitForGrid() {
 #if ANYOP_PTX
   cooperative_groups::this_grid().sync();
+#elif defined(ANYOP_WAIT_FOR_GRID)  // where it is no part of the language
+  ANYOP_WAIT_FOR_GRID();
 #endif
 }
 

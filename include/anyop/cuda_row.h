@@ -53,6 +53,9 @@ int VectorsOfThread(int64_t vectors) {
 template <typename Row, typename Op, typename... More>
 __device__ void WalkRows(const Op& op, int64_t rows, int64_t D, int lanes, int64_t walker,
                          int64_t walkers, More... more) {
+  // In this order: the kernel behind may rely on all that is older than this one.
+  WaitForWork();
+  LetNextStart();
   __shared__ typename Row::TeamPartials partials;
   Row row(lanes, partials, D, more...);
   const bool in_warp = lanes <= 32;
@@ -79,6 +82,8 @@ __global__ void __launch_bounds__(1024)
     RunInClusters([[maybe_unused]] const __grid_constant__ Op op, [[maybe_unused]] int64_t rows,
                   [[maybe_unused]] int64_t D) {
 #if __CUDA_ARCH__ >= 900
+  WaitForWork();
+  LetNextStart();
   using Row = RegisterRow<T, kVectors, Share::kCluster>;
   __shared__ typename Row::TeamPartials partials;
   Row row(blockDim.x, partials, D);
@@ -96,13 +101,19 @@ __global__ void __launch_bounds__(1024)
   WalkRows<StreamRow<T, kPiece>>(op, rows, D, lanes, blockIdx.x, gridDim.x, slice);
 }
 
+inline Launch OverlappingLaunch(const RowThreads& threads, int64_t rows) {
+  Launch launch = threads.LaunchFor(rows);
+  launch.overlaps = true;
+  return launch;
+}
 template <typename T, typename Op>
 int32_t LaunchInRegisters(AnyopCall* call, RowShape shape, const Op& op) {
   const int64_t vectors = shape.D / kPerVector<T>;
   const int of_thread = VectorsOfThread<Op>(vectors);
   const RowThreads threads(vectors, of_thread, 1024);
   const auto run = [&](auto* kernel) {
-    return threads.LaunchFor(shape.rows).Run(call, kernel, op, shape.rows, shape.D, threads.lanes);
+    return OverlappingLaunch(threads, shape.rows)
+        .Run(call, kernel, op, shape.rows, shape.D, threads.lanes);
   };
   if (of_thread == 8) return run(RunInRegisters<T, 8, Op>);
   if (of_thread == 1) return run(RunInRegisters<T, 1, Op>);
@@ -141,6 +152,7 @@ int32_t LaunchHeld(AnyopCall* call, RowShape shape, const Op& op, bool* fits) {
                 clusters = shape.rows < most ? shape.rows : most;
   Launch launch{dim3(static_cast<unsigned>(clusters * cluster.blocks)), dim3(cluster.threads)};
   launch.cluster = cluster.blocks;
+  launch.overlaps = true;
   return launch.Run(call, RunInClusters<T, RowCluster<Op>::kVectors, Op>, op, shape.rows, shape.D);
 }
 
@@ -166,7 +178,7 @@ struct StreamThreads {
   }
   template <typename T, int kPiece, typename Op>
   int32_t Run(AnyopCall* call, RowShape shape, const Op& op) const {
-    return threads.LaunchFor(shape.rows)
+    return OverlappingLaunch(threads, shape.rows)
         .Run(call, RunInStreams<T, kPiece, Op>, op, shape.rows, shape.D, threads.lanes, slice);
   }
 };

@@ -107,6 +107,8 @@ __device__ void StoreRows(const AppendView& p, const AppendHalf& half, int64_t a
 
 template <typename From, int kPer>
 __global__ __launch_bounds__(kAppendThreads) void Append(const __grid_constant__ AppendView p) {
+  WaitForWork();
+  LetNextStart();
   if (p.slots.First() >= p.slots.T) return;
   int64_t slots[kTokens];
 #pragma unroll
@@ -137,6 +139,8 @@ __global__ __launch_bounds__(kAppendThreads) void Append(const __grid_constant__
 
 // Rows that stay as they are, in pieces of 16 bytes; all steps are in bytes.
 __global__ __launch_bounds__(kAppendThreads) void Copy(const __grid_constant__ AppendView p) {
+  WaitForWork();
+  LetNextStart();
   if (p.slots.First() >= p.slots.T) return;
   const int64_t work = p.G * p.PerHead();
   for (int64_t i = threadIdx.x; i < work; i += blockDim.x) {
@@ -197,12 +201,14 @@ int32_t RunPieces(const AppendKvArgs& args, AnyopCall* call) {
   const auto copies = [&](const AppendHalf& half) {
     return !half.scale && half.read_aligned && half.write_aligned;
   };
+  Launch launch = LaunchOfTokens(view.slots, work, kAppendThreads);
+  launch.overlaps = true;
   if (kPer > 1 && view.to == AnyopDtypeOf(args.k) && copies(view.keys) && copies(view.values)) {
     const AppendView bytes = {InBytes(view.keys, sizeof(From)), InBytes(view.values, sizeof(From)),
                               view.slots, view.G, view.to};
-    return LaunchOfTokens(view.slots, work, kAppendThreads).Run(call, Copy, bytes);
+    return launch.Run(call, Copy, bytes);
   }
-  return LaunchOfTokens(view.slots, work, kAppendThreads).Run(call, Append<From, kPer>, view);
+  return launch.Run(call, Append<From, kPer>, view);
 }
 
 }  // namespace

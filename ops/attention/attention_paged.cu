@@ -85,7 +85,7 @@ int32_t RunPages(PagedView p, int64_t split_size, AnyopCall* call) {
   if (const int32_t status = Divide(call, split_size, slots, &p)) return status;
   if (const int32_t status = AllowShared<kernel>(call, kBytes)) return status;
   const Launch launch = {dim3(static_cast<unsigned>(p.tiles) * p.G, static_cast<unsigned>(p.count)),
-                         dim3(128), kBytes};
+                         dim3(128), kBytes, true};
   if (const int32_t status = launch.Run(call, kernel, p)) return status;
   return RunJoin<T>(p, call);
 }

@@ -207,6 +207,7 @@ __global__ __launch_bounds__(128, kPagedBlocks<T, C, kFeatures, kShares>) void A
   const int tile = static_cast<int>(blockIdx.x) / p.G,
             g = static_cast<int>(blockIdx.x) - tile * p.G;
   const int part = blockIdx.y;
+  WaitForWork();
   LetNextStart();
   if (p.cu_q && !AreInOrder<128>(p.cu_q, p.B, p.S)) {
     if (part == 0) FillPagesWithNan<T>(p, g, tile, p.tiles);
