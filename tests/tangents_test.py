@@ -64,6 +64,7 @@ WITHOUT = {
     ),
     "linear_wgrad_accumulate": "it is a gradient",
     **dict.fromkeys(("append_kv", "append_latent", "append_latent_fp8"), "it copies into a cache"),
+    "decoder_layer": "for decoding: no gradient either",
     "conv_bias_act": "the slope of its relu is no operator of its own",
     "linear_gated": "multiplies two halves, as silu_and_mul",
 }

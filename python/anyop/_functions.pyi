@@ -723,6 +723,84 @@ def conv_bias_act_backward(
     """
     ...
 
+def decoder_layer(
+    k_cache: Array,
+    v_cache: Array,
+    x: Array,
+    delta: Array | None,
+    attention_norm: Array,
+    qkv: Array,
+    out_weight: Array,
+    ffn_norm: Array,
+    gate_up: Array,
+    down: Array,
+    cos: Array,
+    sin: Array,
+    page_table: Array,
+    seqlens_k: Array,
+    *,
+    heads: int,
+    q_norm: Array | None = None,
+    k_norm: Array | None = None,
+    qkv_bias: Array | None = None,
+    eps: float = 1e-06,
+    scale: float | None = None,
+    x_out: Array | None = None,
+    delta_out: Array | None = None,
+) -> tuple[Array, Array]:
+    """A whole layer of a decoder for one new token of each sequence: attention to a paged cache and the gated feed-forward part.
+
+    k_cache:         (N, P, G, C) float32, float16 or bfloat16, last dimension contiguous, written; N
+                     pages of P places; pages of heads of places are such a tensor with other strides. A
+                     sequence's newest page may be in no other sequence.
+    v_cache:         (N, P, G, C) dtype of k_cache, last dimension contiguous, written; likewise.
+    x:               (B, D) dtype of k_cache, contiguous; the residual stream, one row for each of B
+                     sequences.
+    delta:           (B, D) dtype of k_cache, contiguous, or None; what the layer before adds to it;
+                     None: nothing.
+    attention_norm:  (D,) dtype of k_cache, contiguous; scale of each feature before attention.
+    qkv:             ((heads+2*G)*C, D) dtype of k_cache, contiguous; rows for the heads of queries,
+                     then those of keys, then of values.
+    out_weight:      (D, heads*C) dtype of k_cache, contiguous; one row of factors of all heads for each
+                     feature.
+    ffn_norm:        (D,) dtype of k_cache, contiguous; scale of each feature before the feed-forward
+                     part.
+    gate_up:         (2*F, D) dtype of k_cache, contiguous; one row for each of F gates, then for each
+                     of F values.
+    down:            (D, F) dtype of k_cache, contiguous; one row of F factors for each feature.
+    cos:             (L, C) dtype of k_cache or float32, contiguous; a cosine for each of C features and
+                     L positions, as rope takes them.
+    sin:             (L, C) dtype of cos, contiguous; as cos.
+    page_table:      (B, M) int32, contiguous; the pages of each sequence, in order; those behind its
+                     end are not looked at.
+    seqlens_k:       (B,) int32, contiguous; keys of each sequence with the new one, which lies last and
+                     has that position; 0: no sequence, its attention is 0. Outside [0, M*P], or a page
+                     outside: an error on the CPU; on CUDA the sequence's results are NaN, and nothing
+                     is read or written there. A position behind L: an error on the CPU, on CUDA the
+                     last row.
+    heads:           int; of queries.
+    q_norm:          (C,) dtype of k_cache, contiguous, or None; scale of each feature of a query's
+                     head, which is normalised; None: it is not.
+    k_norm:          (C,) dtype of k_cache, contiguous, or None; likewise of a key's.
+    qkv_bias:        ((heads+2*G)*C,) dtype of k_cache, contiguous, or None; added to the products.
+    eps:             float, default 1e-06; added to mean squares.
+    scale:           float or None, default None; factor of the scores; None: 1 / sqrt(C).
+    Returns          x_out: (B, D), new unless given, dtype of k_cache, x + delta + what attention adds;
+                     delta_out: (B, D), new unless given, dtype of k_cache, what the feed-forward part
+                     adds, for the next layer. On a device it runs on the current stream, and never
+                     waits.
+    Requires         G > 0; heads > 0; heads % G == 0; C % 2 == 0; cos and sin to have rows.
+    Raises           ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                     kernel.
+    Computes         s = x + delta; q, k, v = fused_add_rms_norm's rows of s times qkv, each head of q
+                     and k normalised and turned by rope; k and v are written to the cache; a =
+                     attention_paged(q); x_out = s + a times out_weight; delta_out = (silu(h times gate)
+                     * (h times up)) times down with h = rms_norm(x_out)
+    Source           Touvron et al. 2023, arXiv:2302.13971; norms of heads as in Qwen3; one kernel for a
+                     layer as in Hazy Research's Llama-1B megakernel
+    """
+    ...
+
 def dense_gelu_dense(
     x: Array,
     weight1: Array,

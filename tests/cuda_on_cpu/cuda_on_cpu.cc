@@ -47,50 +47,55 @@ struct Block {
   Barrier all, warps[kMaxThreads / kLanes];
   uint64_t slots[kMaxThreads / kLanes][2][kLanes];
   alignas(128) char shared[kMaxSharedBytes];
-  jmp_buf scheduler;
+  dim3 place;
   unsigned current = 0;
-  const std::function<void()>* kernel = nullptr;
 };
-Block& block = *new Block;
+std::vector<std::unique_ptr<Block>> blocks;  // kept for later launches
+Block* block = nullptr;                      // that runs
+Barrier grid;
+jmp_buf scheduler;
+const std::function<void()>* kernel_of_threads = nullptr;
 
-unsigned WarpOfCurrent() { return block.current / kLanes; }
+unsigned WarpOfCurrent() { return block->current / kLanes; }
 
 void Wait(Barrier& barrier) {
-  Fiber& fiber = block.fibers[block.current];
+  Fiber& fiber = block->fibers[block->current];
   const uint64_t generation = barrier.generation;
   ++barrier.here;
   if (barrier.EndsNow()) return;
   fiber.waits_for = &barrier;
   fiber.generation = generation;
-  if (_setjmp(fiber.resume) == 0) _longjmp(block.scheduler, 1);
+  if (_setjmp(fiber.resume) == 0) _longjmp(scheduler, 1);
   fiber.waits_for = nullptr;
 }
 
 void RunThread() {
-  (*block.kernel)();
-  block.fibers[block.current].done = true;
-  Barrier& warp = block.warps[WarpOfCurrent()];
+  (*kernel_of_threads)();
+  block->fibers[block->current].done = true;
+  Barrier& warp = block->warps[WarpOfCurrent()];
   --warp.alive;
-  --block.all.alive;
+  --block->all.alive;
+  --grid.alive;
   if (warp.alive && warp.here) warp.EndsNow();
-  if (block.all.alive && block.all.here) block.all.EndsNow();
-  _longjmp(block.scheduler, 1);
+  if (block->all.alive && block->all.here) block->all.EndsNow();
+  if (grid.alive && grid.here) grid.EndsNow();
+  _longjmp(scheduler, 1);
 }
 
 void Resume(Fiber& fiber) {
-  if (_setjmp(block.scheduler)) return;
+  if (_setjmp(scheduler)) return;
   if (fiber.begun) _longjmp(fiber.resume, 1);
   fiber.begun = true;
   setcontext(&fiber.context);
 }
 
-void RunBlock(dim3 at, unsigned threads, size_t shared_bytes) {
-  blockIdx = at;
-  block.all = Barrier{};
-  for (Barrier& warp : block.warps) warp = Barrier{};
-  std::memset(block.shared, 0xff, shared_bytes);  // NaN: nobody has written it
+void Prepare(dim3 at, unsigned threads, size_t shared_bytes) {
+  block->place = at;
+  block->all = Barrier{};
+  for (Barrier& warp : block->warps) warp = Barrier{};
+  std::memset(block->shared, 0xff, shared_bytes);  // NaN: nobody has written it
   for (unsigned t = 0; t < threads; ++t) {
-    Fiber& fiber = block.fibers[t];
+    Fiber& fiber = block->fibers[t];
     fiber.done = false;
     fiber.waits_for = nullptr;
     fiber.exchanges = 0;
@@ -100,53 +105,82 @@ void RunBlock(dim3 at, unsigned threads, size_t shared_bytes) {
     fiber.context.uc_link = nullptr;
     fiber.begun = false;
     makecontext(&fiber.context, RunThread, 0);
-    ++block.all.alive;
-    ++block.warps[t / kLanes].alive;
+    ++block->all.alive;
+    ++block->warps[t / kLanes].alive;
   }
-  for (bool any = true; block.all.alive && any;) {
+  grid.alive += threads;
+}
+
+// Each thread of the block until it waits; false where none could run.
+bool RunOnce(unsigned threads) {
+  bool any = false;
+  blockIdx = block->place;
+  for (unsigned t = 0; t < threads; ++t) {
+    Fiber& fiber = block->fibers[t];
+    if (fiber.done) continue;
+    if (fiber.waits_for && fiber.waits_for->generation == fiber.generation) continue;
+    any = true;
+    block->current = t;
+    threadIdx = fiber.place;
+    Resume(fiber);
+  }
+  return any;
+}
+
+void RunBlocks(const std::vector<dim3>& places, unsigned threads, size_t shared_bytes) {
+  while (blocks.size() < places.size()) blocks.push_back(std::make_unique<Block>());
+  grid = Barrier{};
+  for (size_t i = 0; i < places.size(); ++i) {
+    block = blocks[i].get();
+    Prepare(places[i], threads, shared_bytes);
+  }
+  for (bool any = true; grid.alive && any;) {
     any = false;
-    for (unsigned t = 0; t < threads; ++t) {
-      Fiber& fiber = block.fibers[t];
-      if (fiber.done) continue;
-      if (fiber.waits_for && fiber.waits_for->generation == fiber.generation) continue;
-      any = true;
-      block.current = t;
-      threadIdx = fiber.place;
-      Resume(fiber);
+    for (size_t i = 0; i < places.size(); ++i) {
+      block = blocks[i].get();
+      any |= RunOnce(threads);
     }
   }
-  if (block.all.alive == 0) return;
-  std::fprintf(stderr, "cuda_on_cpu: the threads of a block wait for one another for ever\n");
+  if (grid.alive == 0) return;
+  std::fprintf(stderr, "cuda_on_cpu: threads wait for one another for ever\n");
   std::abort();
 }
 
 }  // namespace
 
-void WaitForBlock() { Wait(block.all); }
+void WaitForBlock() { Wait(block->all); }
 void WaitForWarp() {
-  ++block.fibers[block.current].exchanges;
-  Wait(block.warps[WarpOfCurrent()]);
+  ++block->fibers[block->current].exchanges;
+  Wait(block->warps[WarpOfCurrent()]);
 }
 uint64_t* SlotOfWarp(unsigned lane) {
-  const Fiber& fiber = block.fibers[block.current];
-  return &block.slots[WarpOfCurrent()][fiber.exchanges % 2][lane];
+  const Fiber& fiber = block->fibers[block->current];
+  return &block->slots[WarpOfCurrent()][fiber.exchanges % 2][lane];
 }
-void* SharedMemory() { return block.shared; }
+void WaitForGrid() { Wait(grid); }
+void* SharedMemory() { return block->shared; }
 
-int Run(dim3 grid, dim3 size, size_t shared_bytes, const std::function<void()>& kernel) {
-  const uint64_t threads = uint64_t{size.x} * size.y * size.z;
-  if (threads == 0 || threads > kMaxThreads || shared_bytes > kMaxSharedBytes || grid.x == 0 ||
-      grid.x > 0x7fffffff || grid.y == 0 || grid.y > 65535 || grid.z == 0 || grid.z > 65535)
+int Run(dim3 size, dim3 threads_of, size_t shared_bytes, bool at_once,
+        const std::function<void()>& kernel) {
+  const uint64_t threads = uint64_t{threads_of.x} * threads_of.y * threads_of.z;
+  if (threads == 0 || threads > kMaxThreads || shared_bytes > kMaxSharedBytes || size.x == 0 ||
+      size.x > 0x7fffffff || size.y == 0 || size.y > 65535 || size.z == 0 || size.z > 65535)
     return cudaErrorInvalidConfiguration;
-  blockDim = size;
-  gridDim = grid;
-  block.kernel = &kernel;
-  for (unsigned z = 0; z < grid.z; ++z) {
-    for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x; ++x)
-        RunBlock({x, y, z}, static_cast<unsigned>(threads), shared_bytes);
+  blockDim = threads_of;
+  gridDim = size;
+  kernel_of_threads = &kernel;
+  std::vector<dim3> places;
+  for (unsigned z = 0; z < size.z; ++z) {
+    for (unsigned y = 0; y < size.y; ++y) {
+      for (unsigned x = 0; x < size.x; ++x) {
+        places.push_back({x, y, z});
+        if (at_once) continue;
+        RunBlocks(places, static_cast<unsigned>(threads), shared_bytes);
+        places.clear();
+      }
     }
   }
+  if (at_once) RunBlocks(places, static_cast<unsigned>(threads), shared_bytes);
   return cudaSuccess;
 }
 

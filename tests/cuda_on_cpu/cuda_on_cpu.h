@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA C++ for the host compiler: what .cu files of operators use of it, run by fibers on one CPU.
  */
-// A block is run at a time, its threads as fibers that switch where they wait for one another, so
-// that indices, tails, shuffles, barriers and shared memory are those of the GPU. What it is not:
-// fast, a check for races (a fiber runs until it waits), or Hopper: __CUDA_ARCH__ is not defined,
-// as for a GPU without PTX, and the device says that its capability is 8.0.
+// A block is run at a time (all of them where they meet), its threads as fibers that switch where
+// they wait for one another, so that indices, tails, shuffles, barriers and shared memory are those
+// of the GPU. What it is not: fast, a check for races (a fiber runs until it waits), or Hopper:
+// __CUDA_ARCH__ is not defined, as for a GPU without PTX, and the device says that its capability
+// is 8.0.
 #pragma once
 
 #include <cmath>
@@ -55,7 +56,10 @@ void WaitForBlock();                  // __syncthreads
 void WaitForWarp();                   // __syncwarp of all lanes
 uint64_t* SlotOfWarp(unsigned lane);  // written before, read behind WaitForWarp; two take turns
 void* SharedMemory();                 // what the launch asked for
-int Run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
+void WaitForGrid();                   // of blocks that run at once
+// at_once: all blocks, by turns; else one behind the other.
+int Run(dim3 grid, dim3 block, size_t shared_bytes, bool at_once,
+        const std::function<void()>& kernel);
 
 inline unsigned Lane() { return (threadIdx.x + blockDim.x * threadIdx.y) % 32; }
 template <typename T>
@@ -70,6 +74,7 @@ T Exchange(T value, unsigned from) {
 }  // namespace cuda_on_cpu
 
 #define ANYOP_DYNAMIC_SHARED cuda_on_cpu::SharedMemory()
+#define ANYOP_WAIT_FOR_GRID cuda_on_cpu::WaitForGrid
 
 inline void __syncthreads() { cuda_on_cpu::WaitForBlock(); }
 inline int __syncthreads_or(int yes) {
@@ -293,11 +298,14 @@ struct cudaLaunchConfig_t {
 template <typename... Params, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...),
                                Arguments... arguments) {
-  for (unsigned i = 0; i < config->numAttrs; ++i) {  // blocks run one behind the other
-    if (config->attrs[i].id == cudaLaunchAttributeCooperative) return cudaErrorNotSupported;
-  }
+  bool at_once = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i)
+    at_once |= config->attrs[i].id == cudaLaunchAttributeCooperative;
+#ifndef ANYOP_BLOCKS_MEET  // of a file without __shared__ variables, of which there is one of each
+  if (at_once) return cudaErrorNotSupported;
+#endif
   return static_cast<cudaError_t>(cuda_on_cpu::Run(config->gridDim, config->blockDim,
-                                                   config->dynamicSmemBytes,
+                                                   config->dynamicSmemBytes, at_once,
                                                    [&] { kernel(Params(arguments)...); }));
 }
 template <typename Kernel>
