@@ -2,6 +2,7 @@
 """Times examples/generate from each framework against transformers' generate() on torch, in one run.
 
     python bench/generate.py [--size 0.1b] [--rows 1] [--context 128] [--tokens 16] [--device cpu] [--dtype float32]
+                             [--layer-kernel]
 
 A random model of the size is written to a temporary folder (or --model names one). All sides read the same prompts of
 `context` tokens and write `tokens` more, greedily, in turns. A step's time is that of the tokens behind the first, each
@@ -62,10 +63,11 @@ def random_model(size: str, dtype: str, folder: Path) -> None:
 class Ours:
     """One framework's engine, made once."""
 
-    def __init__(self, name: str, folder: Path, options, prompts: list[list[int]]):
+    def __init__(self, name: str, folder: Path, options, prompts: list[list[int]], whole=False):
         config = read_config(folder)
         self.prompts, self.count = prompts, options.tokens
         words = ["--rows", str(options.rows), "--device", options.device, "--temperature", "0"]
+        words += ["--dtype", options.dtype] + ["--layer-kernel"] * whole
         begin = time.perf_counter()
         found = read_weights(folder, config)
         self.checked_s, begin = time.perf_counter() - begin, time.perf_counter()
@@ -155,6 +157,9 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     V = read_config(folder).V
     prompts = np.random.default_rng(0).integers(3, V, (options.rows, options.context)).tolist()
     sides = {name: Ours(name, folder, options, prompts) for name in options.frameworks.split(",")}
+    if options.layer_kernel:
+        names = options.frameworks.split(",")
+        sides |= {f"{n}, decoder_layer": Ours(n, folder, options, prompts, True) for n in names}
     sides["transformers"] = Transformers(folder, options, prompts)
     if options.static:
         sides["transformers, static"] = sides["transformers"].static()
@@ -177,7 +182,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
             "step_ms_median": round(statistics.median(steps_ms), 4),
         }
         row |= {"first_ms": round(min(first_ms), 3)}
-        if name in KINDS:
+        if isinstance(sides[name], Ours):
             row |= {"weights_checked_s": round(sides[name].checked_s, 3)}
             row |= {"ready_s": round(sides[name].made_s, 3)}
         rows.append(row)
@@ -207,6 +212,7 @@ def parse_arguments() -> argparse.Namespace:
         help="transformers with a static cache too, compiled on cuda",
     )
     add("--replaced", action="store_true", help="transformers by anyop.torch.replace too")
+    add("--layer-kernel", action="store_true", help="ours with each layer as one operator too")
     add("--dry", action="store_true", help="write no results")
     return parser.parse_args()
 

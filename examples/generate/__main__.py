@@ -75,6 +75,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     add(
         "--fixed", action="store_true", help="rounding does not depend on the batch (--rows counts)"
     )
+    add("--layer-kernel", action="store_true", help="each layer of a step is one operator")
     add("--explain", action="store_true", help="say which operator ran where")
     options = parser.parse_args(words)
     if not (options.temperature >= 0 and options.top_k >= 0 and 0 < options.top_p <= 1):
@@ -120,7 +121,25 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def with_whole_layers(config: Config, options) -> Config:
+    if not config.has_plain_layers:
+        raise InputError(f"--layer-kernel: {config.family} layers of this kind are no one operator")
+    if options.quantize or options.fixed:
+        raise InputError("--layer-kernel goes with neither --quantize nor --fixed")
+    if options.device == "cuda" and not (
+        options.dtype != "float32" and config.HD in (64, 128) and config.H <= 8 * config.G
+        and config.D % 8 == config.F % 8 == 0
+    ):  # fmt: skip
+        raise InputError(
+            "--layer-kernel on CUDA takes bfloat16, heads of 64 or 128 features, at most 8 of queries for"
+            " each of keys, and multiples of 8 features"
+        )
+    return replace(config, whole_layers=True)
+
+
 def made(framework, config: Config, found: dict, sequences: list[Sequence], options) -> Engine:
+    if options.layer_kernel:
+        config = with_whole_layers(config, options)
     outer, layers = arranged(config, found)
     weights = {name: framework.weight(own) for name, own in outer.items() if name != "head"}
     weights["head"] = weights["embed"] if config.tied else framework.weight(outer["head"])

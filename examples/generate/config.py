@@ -62,6 +62,18 @@ class Config:
     split_size: int = (
         0  # keys of a part of a long sequence on CUDA; 0: what is fastest for the batch
     )
+    whole_layers: bool = False  # a layer of a decoding step is one operator
+
+    @property
+    def has_plain_layers(self) -> bool:
+        """Whether that operator computes what the layers do."""
+        turned = {rope["partial_rotary_factor"] for rope in self.rope.values()}
+        return (
+            (self.norms, self.activation, self.norm_offset) == ("before", "silu", 0)
+            and (self.softcap, self.residual_scale, turned) == (0, 1, {1.0})
+            and self.qk_norm in ("", "head") and "o" not in self.bias
+            and not any(layer.window for layer in self.layers)
+        )  # fmt: skip
 
 
 def read_config(folder: Path) -> Config:

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from examples.generate import model  # noqa: E402
+from examples.generate import InputError, model  # noqa: E402
 from examples.generate.__main__ import arguments, made, main  # noqa: E402
 from examples.generate.checkpoint import read_weights  # noqa: E402
 from examples.generate.config import read_config  # noqa: E402
@@ -168,16 +168,6 @@ def test_steps_ahead_and_rows_without_a_sequence_change_nothing(folders, monkeyp
         assert [one.end for one in plain] == [one.end for one in ahead]
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch"])
-def test_explain_names_the_kernels(folders, framework, capsys):
-    folder, _ = folders("gemma2")
-    words = ["--model", str(folder), "--framework", framework, "--tokens", "3", "--explain"]
-    assert main(words) == 0
-    lines = capsys.readouterr().err.splitlines()
-    for operator in ("append_kv", "attention_paged", "linear_gated", "mul", "topk"):
-        assert f"{operator} on cpu:0: cpu (default)" in lines
-
-
 @pytest.fixture
 def settings():
     """JAX's are as they were when the test ends: the program turns on integers of 64 bits."""
@@ -186,6 +176,33 @@ def settings():
     yield
     if jax := sys.modules.get("jax"):
         jax.config.update("jax_enable_x64", had)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "paddle"])
+def test_layers_of_one_operator_give_the_same_tokens(folders, framework, settings):
+    pytest.importorskip(framework, reason=f"{framework} is not installed")
+    for kind in ("llama", "qwen2", "qwen3"):
+        folder, _ = folders(kind)
+        expected = tokens(written(folder, prompts()))
+        assert tokens(written(folder, prompts(), framework, **{"layer-kernel": True})) == expected
+
+
+@pytest.mark.parametrize("words", [["--quantize", "w4"], ["--fixed"], ["--device", "cuda"]])
+def test_layers_that_are_no_one_operator_are_refused(folders, words):
+    for kind, more in (("gemma2", []), ("llama", words)):
+        config = read_config(folders(kind)[0])
+        with pytest.raises(InputError, match="--layer-kernel"):
+            made(None, config, {}, [], arguments(["--layer-kernel", *more]))
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_explain_names_the_kernels(folders, framework, capsys):
+    folder, _ = folders("gemma2")
+    words = ["--model", str(folder), "--framework", framework, "--tokens", "3", "--explain"]
+    assert main(words) == 0
+    lines = capsys.readouterr().err.splitlines()
+    for operator in ("append_kv", "attention_paged", "linear_gated", "mul", "topk"):
+        assert any(line.split()[:3] == [operator, "cpu:0:", "cpu"] for line in lines), operator
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax", "paddle"])

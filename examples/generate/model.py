@@ -17,6 +17,7 @@ PAGE = 64  # P
 GROUP = 128  # columns of a 4-bit weight that share a scale
 NOISE = 1 << 16  # numbers from 0 to 1 that all draws take theirs from
 APART = 7919  # places between two sequences' first ones
+MOST_ROWS = 8  # sequences of a step whose layers are one operator each
 
 Array = Any  # of the framework
 
@@ -77,7 +78,14 @@ def forward(config: Config, weights: dict, caches: list, step: dict):
     x, delta, written = anyop.embedding(step["tokens"], weights["embed"]), None, []
     if config.embed_scale != 1:
         x = anyop.mul(x, config.embed_scale)
+    whole = config.whole_layers and "starts" not in step and len(step["tokens"]) <= MOST_ROWS
     for layer, own, cache in zip(config.layers, weights["layers"], caches, strict=True):
+        if whole:
+            x, delta, cache = at_once(
+                config, own, weights["rope"][layer.kind], cache, x, delta, step
+            )
+            written.append(cache)
+            continue
         x, h = added(config, x, delta, own.get("attention_norm"))
         h, cache = attend(config, layer, own, weights["rope"][layer.kind], cache, h, step)
         delta = finished(config, h, own.get("attention_after"))
@@ -86,6 +94,17 @@ def forward(config: Config, weights: dict, caches: list, step: dict):
         delta = finished(config, product(h, own["down"]), own.get("ffn_after"))
         written.append(cache)
     return written, added(config, x, delta, weights["norm"])[1]
+
+
+def at_once(config: Config, own: dict, rope: tuple, cache: tuple, x: Array, delta, step: dict):
+    """A layer of one token of each sequence by one operator: x, what is to be added to it, and the cache."""
+    x, delta, *made = anyop.decoder_layer(
+        *cache, x, delta, own["attention_norm"], own["qkv"], own["out"], own["ffn_norm"],
+        own["gate_up"], own["down"], *rope, step["table"], step["lengths"], heads=config.H,
+        q_norm=own.get("q_norm"), k_norm=own.get("k_norm"), qkv_bias=own.get("qkv_bias"),
+        eps=config.eps, scale=config.scale,
+    )  # fmt: skip
+    return x, delta, tuple(made) or cache
 
 
 def added(config: Config, x: Array, delta: Array | None, weight: Array | None):
