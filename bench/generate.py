@@ -48,7 +48,7 @@ SIZES = {  # hidden, inner, layers, heads, of keys, head, words
 PAUSE_S = 0.02  # lets the other library's waiting threads go to sleep
 
 
-def random_model(size: str, dtype: str, folder: Path) -> None:
+def random_model(size: str, dtype: str, folder: Path, device: str = "cpu") -> None:
     D, F, layers, H, G, HD, V = SIZES[size]
     config = transformers.Qwen3Config(
         vocab_size=V, hidden_size=D, intermediate_size=F, num_hidden_layers=layers,
@@ -56,7 +56,8 @@ def random_model(size: str, dtype: str, folder: Path) -> None:
         initializer_range=0.05, eos_token_id=None, bos_token_id=None,
     )  # fmt: skip
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    with torch.device(device):  # where billions of numbers are drawn in no time
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
     model.save_pretrained(folder)
 
 
@@ -149,7 +150,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(options.model or temporary)
         if not options.model:
-            random_model(options.size, options.dtype, folder)
+            random_model(options.size, options.dtype, folder, options.device)
         run(options, folder)
 
 
