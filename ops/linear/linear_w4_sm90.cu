@@ -111,8 +111,8 @@ struct W4Rows {
       uint32_t word[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        word[i] =
-            *reinterpret_cast<const uint32_t*>(weight + Swizzled(row + 8 * i, 4 * h + b) + 4 * t);
+        word[i] = *reinterpret_cast<const uint32_t*>(weight + h / 2 * Shape::kWeightBytes +
+                                                     Swizzled(row + 8 * i, h % 2 * 4 + b) + 4 * t);
 #pragma unroll
       for (int j = 0; j < 4; ++j)
 #pragma unroll
@@ -155,7 +155,8 @@ __global__ __launch_bounds__((W4Shape<kTokens>::kThreads),
     if (threadIdx.x == 0) {
       // Another kernel may still write weight: not to shared memory.
       const int left = ClusterIndex() * Shape::kRows;
-      for (int k = first * Shape::kWeightBoxes; k < last * Shape::kWeightBoxes && left < p.w.N; ++k)
+      const int ahead = min(last, first + Shape::kStages) * Shape::kWeightBoxes;
+      for (int k = first * Shape::kWeightBoxes; k < ahead && left < p.w.N; ++k)
         PrefetchBox(&maps.weight, k * 128, left), PrefetchBox(&maps.weight, k * 128, left + 64);
       WaitForWork();
       LoadStages<kTokens>(maps, p.w, ring, first, last);
@@ -242,7 +243,7 @@ bool TakesTma(const ThinProblem& p) {
 }
 
 // Choices: 1, 2, 4, 8 blocks a cluster; else as many as let all multiprocessors end soonest, where
-// a tile costs as much as a stage more, and starting clusters half a one.
+// a tile costs as much as 512 factors more.
 template <typename T, int kTokens>
 int32_t RunW4(AnyopCall* call, const ThinProblem& p) {
   using Shape = W4Shape<kTokens>;
@@ -259,7 +260,7 @@ int32_t RunW4(AnyopCall* call, const ThinProblem& p) {
   static std::atomic<int> known[64][4];
   const int64_t steps = CeilDiv(p.w.K, Shape::kDepth), tiles = CeilDiv(p.w.N, Shape::kRows);
   Launch best{dim3(0), dim3(Shape::kThreads), Shape::kSharedBytes, true, 1};
-  double least = 0;
+  int64_t least = 0;
   const int asked = AnyopChoice(call);
   for (int i = 0; i < 4 && 1 << i <= steps; ++i) {
     int clusters = limits.multiprocessors;
@@ -271,9 +272,8 @@ int32_t RunW4(AnyopCall* call, const ThinProblem& p) {
               ClustersOf(call, kernel, launch, &known[call->device_id & 63][i], &clusters))
         return status;
     if (clusters == 0) continue;
-    const int64_t rounds =
-        CeilDiv(tiles, int64_t{clusters}) * (CeilDiv(steps, int64_t{1} << i) + 1);
-    const double time = static_cast<double>(rounds) + (i > 0 ? 0.5 : 0);
+    const int64_t each = CeilDiv(steps, int64_t{1} << i) * Shape::kDepth + 512;
+    const int64_t time = CeilDiv(tiles, int64_t{clusters}) * each;
     if (i > 0 && asked != i && time >= least) continue;
     const int64_t used = tiles < clusters ? tiles : clusters;
     best.cluster = 1 << i;
