@@ -25,7 +25,7 @@ from harness import environment, write
 from examples.generate.config import Config, Layer, rope_table
 from examples.generate.model import PAGE, forward
 
-FAR = 0.05  # of results, in a share of their greatest: 28 layers of sums in another order, each rounded to 8 bits
+FAR = 0.1  # of results, in a share of their greatest: 12 layers on the CPU are 0.017 apart, for each rounds to 8 bits
 
 
 def config_of(size: str) -> Config:

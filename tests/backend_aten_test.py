@@ -37,6 +37,7 @@ WITHOUT = (
     "mla_decode",
     "mla_sparse",
     "mla_sparse_fp8",
+    "decoder_layer",
 )
 SUBJECTS = {
     s.name: s

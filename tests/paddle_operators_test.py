@@ -80,7 +80,11 @@ def in_graph(subject):
     return replace(subject, function=call)
 
 
-@pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS)
+# Graphs refuse what writes to its arguments.
+PURE = {name: s for name, s in SUBJECTS.items() if not s.metadata["mutated"]}
+
+
+@pytest.mark.parametrize("subject", PURE.values(), ids=PURE)
 def test_graphs_equal_eager(subject):
     """Bit for bit, shapes found while the graph runs."""
     eager, graph = through_paddle(subject), in_graph(subject)

@@ -38,7 +38,7 @@ KINDS = {
     "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
     "qwen2, windows": ("Qwen2", {"use_sliding_window": True, **WINDOWS}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
-    "qwen3, heads of 64": ("Qwen3", {"head_dim": 64}),
+    "qwen3, heads of 64": ("Qwen3", {"head_dim": 64, "num_attention_heads": 6}),
     "gemma2": ("Gemma2", {"head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 9, **UNTIED}),
     "gemma3": ("Gemma3Text", {"head_dim": 16, "query_pre_attn_scalar": 24, **WINDOWS, **UNTIED}),
     "phi3": (
