@@ -134,9 +134,9 @@ int32_t Run(const DecoderLayerArgs& args, AnyopCall* call) {
   // As many parts of keys as there are blocks for.
   p.most_parts = std::max(1, limits.multiprocessors / (p.B * p.G));
   // What norms and attention must have; what products read as far as it fits.
-  const int64_t least =
-      std::max<int64_t>(p.B * (args.D + kRowPad) * 2,
-                        AttentionRoom<T, C>::Bytes(p.group) - int64_t{kFixedBytes - kRingBytes});
+  const int64_t attention =
+      CeilDiv(AttentionRoom<T, C>::Bytes(p.group), 16) * 16 - int64_t{kFixedBytes - kRingBytes};
+  const int64_t least = std::max(p.B * (args.D + kRowPad) * 2, attention);
   const int64_t wanted = p.B * (std::max(args.F, args.heads * C) + kRowPad) * 2;
   const int64_t there = limits.shared_bytes_of_block - int64_t{kFixedBytes};
   if (least > there)
