@@ -93,6 +93,9 @@ class Linear:
     kept: tuple[Any, ...]  # what else the gradient's operator takes: attributes, sizes
     floating: tuple[int, ...]  # flat places of the results that have tangents
     avals: tuple[Any, ...]  # of these tangents
+    lacking: tuple[
+        tuple[int, Any], ...
+    ]  # numbers and avals of results that are not made, whose gradients are zeros
 
     @property
     def first_tangent(self) -> int:
@@ -150,12 +153,25 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, site: Site, devices
         tuple(gradient.keep(site.inputs(primals))) if gradient else (),
         tuple(floating),
         tuple(rests[k].aval for k in floating),
+        _lacking(site, gradient, primals),
     )
     arrays = [primals[place] for place in linear.inputs] + [found[k] for k in linear.results]
     arrays += [tangents[place] for place in moved]
     for k, tangent in zip(floating, tangent_p.bind(*primitive.same_varying(arrays), linear=linear)):
         rests[k] = tangent
     return found[:count], rests
+
+
+def _lacking(
+    site: Site, gradient: Gradient | None, primals: Sequence[Any]
+) -> tuple[tuple[int, Any], ...]:
+    """Results that nobody wants, whose gradients the gradient's operator takes all the same."""
+    grads = gradient.grads if gradient else ()
+    numbers = [at for at in grads if at not in gradient.optional and not site.wanted[at]]
+    if not numbers:
+        return ()
+    avals = primitive.results_of(site.of(site.operator), [jax.typeof(value) for value in primals])
+    return tuple((at, avals[at]) for at in numbers)
 
 
 def _moves(tangent: Any) -> bool:
@@ -232,8 +248,9 @@ def _saved(
         for number, cotangent in by_number.items()
         if number not in gradient.optional or type(cotangent) is not ad.Zero
     }
+    zeros = {at: jnp.zeros(aval.shape, aval.dtype) for at, aval in linear.lacking}
     grads = tuple(
-        ad.instantiate_zeros(by_number[number]) if number in by_number else None
+        ad.instantiate_zeros(by_number[number]) if number in by_number else zeros.get(number)
         for number in gradient.grads
     )
     saved = [values[at] for at in gradient.saved_inputs]
