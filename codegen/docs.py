@@ -96,10 +96,12 @@ def _argument(param: Param) -> str:
         text += {
             "contiguous": ", contiguous",
             "rows": ", last dimension contiguous",
+            "dense": ", without gaps",
             "strided": ", any strides",
         }[param.layout]
         text += " (on the CPU, another is copied)" if param.copied else ""
         text += f", aligned to {param.alignment} bytes" if param.alignment else ""
+        text += ", or a number" if param.number else ""
         text += ", or None" if param.optional else ""
         text += ", written" if param.mutated else ""
     else:
@@ -114,9 +116,11 @@ def _argument(param: Param) -> str:
 
 
 def _results(op: Operator) -> str:
+    lists = [param.name for param in op.inputs if param.inplace and param.is_list]
+    may = f" Elements of a written list may be exactly those of {listed(lists)}." if lists else ""
     if not op.outputs:
         written = [param.name for param in op.inputs if param.mutated]
-        return f"None; {listed(written, 'and')} written in place." if written else "None."
+        return (f"None; {listed(written, 'and')} written in place." if written else "None.") + may
     named = len(op.outputs) > 1 or op.outputs[0].name != "out"
     parts = []
     for param in op.outputs:
@@ -125,9 +129,9 @@ def _results(op: Operator) -> str:
         text += ", made only when wanted" if param.optional else ""
         text += f", {param.about.rstrip('.')}" if param.about else ""
         parts.append(text)
-    inplace = [param.name for param in op.inputs if param.inplace]
+    inplace = [param.name for param in op.inputs if param.inplace and not param.is_list]
     tail = f" A result may be exactly {listed(inplace)}." if inplace else ""
-    return "; ".join(parts) + "." + tail
+    return "; ".join(parts) + "." + tail + may
 
 
 def _of(text: str) -> str:

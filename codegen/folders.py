@@ -105,7 +105,7 @@ def _check_backward(op: Operator, by_name: dict[str, Operator]) -> None:
     if op.backward.forward:
         with op.source_file.at("backward", "forward"):
             forward = _named_operator(op, op.backward.forward, by_name)
-        known = [param.name for param in op.inputs + forward.outputs if param.is_tensor]
+        known = [param for param in op.inputs + forward.outputs if param.is_tensor]
         with op.source_file.at("backward", "saves"):
             for name in op.backward.saves:
                 check_saved(name, known)

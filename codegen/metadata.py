@@ -35,6 +35,7 @@ def metadata(op: Operator) -> dict[str, Any]:
             {"text": text, "expression": expression} for text, expression in op.conditions
         ],
         "inplace": [param.name for param in op.inputs if param.inplace],
+        "numbers": [param.name for param in op.inputs if param.number],
         "mutated": [param.name for param in op.inputs if param.mutated],
         "symbols": {
             "sizes": binding.sizes,

@@ -36,12 +36,12 @@ from .source import Mistake, Source, listed, nearest
 from .tangents import read_tangent
 
 _KEYS = (
-    "schema", "brief", "math", "source", "inplace", "conditions", "arguments", "shapes", "dtypes",
+    "schema", "brief", "math", "source", "inplace", "numbers", "conditions", "arguments", "shapes", "dtypes",
     "layouts", "alignment", "kernels", "launch", "backward", "tangent", "tolerance", "test", "bench", "autocast",
     "flops", "independent", "deterministic", "aten_overloads",
 )  # fmt: skip
 _COPIED = ("contiguous, copied", "rows, copied")
-_LAYOUTS = ("contiguous", "rows", "strided", *_COPIED)
+_LAYOUTS = ("contiguous", "rows", "strided", "dense", *_COPIED)
 
 
 @dataclass
@@ -107,6 +107,8 @@ def read_operator(path: Path) -> Operator:
     _read_arguments(source, inputs, outputs)
     _read_shapes(source, inputs + outputs)
     _read_dtypes(source, inputs, outputs)
+    _read_inplace(source, inputs, outputs)
+    _read_numbers(source, inputs)
     _read_memory(source, inputs, outputs)
     conditions = _read_conditions(source)
     with source.at("shapes"):
@@ -246,25 +248,66 @@ def _read_dtypes(source: Source, inputs: list[Param], outputs: list[Param]) -> N
         earlier[param.name] = param
 
 
-def _read_memory(source: Source, inputs: list[Param], outputs: list[Param]) -> None:
-    """inplace, [layouts] and [alignment]."""
-    params = {param.name: param for param in inputs + outputs}
+def _read_inplace(source: Source, inputs: list[Param], outputs: list[Param]) -> None:
+    """The key `inplace`: tensors that a result may be, lists whose elements those of a written list may be."""
+    tensors = {param.name: param for param in inputs if param.is_tensor}
     with source.at(None, "inplace"):
-        names = [param.name for param in inputs if param.is_tensor and not param.is_list]
         for name in texts_of(source.data.get("inplace", []), "inplace"):
-            if name not in names:
+            if name not in tensors:
                 raise Mistake(
                     f"inplace names '{name}'",
-                    f"an input tensor ({listed(names)})",
-                    nearest(name, names, "remove it"),
+                    f"an input tensor ({listed(tensors)})",
+                    nearest(name, tensors, "remove it"),
                 )
-            params[name].inplace = True
-        if source.data.get("inplace") and not outputs:
-            raise Mistake(
-                "inplace in an operator without results",
-                "results",
-                "mark written arguments Tensor(a!) instead",
-            )
+            param = tensors[name]
+            if param.is_list and (param.mutated or not _written_beside(param, inputs)):
+                raise Mistake(
+                    f"inplace names the list '{name}'",
+                    "one that is only read, beside a list Tensor(a!)[] of the same shape",
+                    "remove it",
+                )
+            if not param.is_list and not outputs:
+                raise Mistake(
+                    "inplace in an operator without results",
+                    "results",
+                    "mark written arguments Tensor(a!) instead",
+                )
+            param.inplace = True
+
+
+def _written_beside(read: Param, inputs: list[Param]) -> bool:
+    """Whether a written list is walked together with this one."""
+    return read.shape.length is not None and any(
+        param.mutated and param.is_list and param.shape.text == read.shape.text for param in inputs
+    )
+
+
+def _read_numbers(source: Source, inputs: list[Param]) -> None:
+    """The key `numbers`: tensors of one element for which Python's numbers may stand."""
+    known = [param.name for param in inputs if param.is_tensor]
+    params = {param.name: param for param in inputs}
+    with source.at(None, "numbers"):
+        for name in texts_of(source.data.get("numbers", []), "numbers"):
+            if name not in known:
+                raise Mistake(
+                    f"numbers names '{name}'",
+                    f"an input tensor ({listed(known)})",
+                    nearest(name, known, "remove it"),
+                )
+            param = params[name]
+            sized = param.shape.terms and not param.shape.expand
+            if param.is_list or param.mutated or sized or not param.dtypes.names:
+                raise Mistake(
+                    f"numbers names '{name}'",
+                    "one tensor that is only read, which may have no dimension, and whose dtypes are listed",
+                    'write its shape as "expand(1)", and a list of dtypes',
+                )
+            param.number = True
+
+
+def _read_memory(source: Source, inputs: list[Param], outputs: list[Param]) -> None:
+    """[layouts] and [alignment]."""
+    params = {param.name: param for param in inputs + outputs}
     for name, value in section(source, "layouts").items():
         with source.at("layouts", name):
             _check_tensor_entry(name, params, "layouts")
@@ -282,6 +325,7 @@ def _read_memory(source: Source, inputs: list[Param], outputs: list[Param]) -> N
                     "that of an input that is only read: what is written to a copy is lost",
                     f'write {name} = "{param.layout}"',
                 )
+    _check_dense(source, inputs)
     for name, value in section(source, "alignment").items():
         with source.at("alignment", name):
             _check_tensor_entry(name, params, "alignment")
@@ -292,6 +336,22 @@ def _read_memory(source: Source, inputs: list[Param], outputs: list[Param]) -> N
                     "correct it, or leave it out",
                 )
             params[name].alignment = value
+
+
+def _check_dense(source: Source, inputs: list[Param]) -> None:
+    """Dense lists of one length have one shape: their tensors lie in the same order."""
+    firsts: dict[str, Param] = {}
+    for param in inputs:
+        if param.layout != "dense" or param.shape.length is None:
+            continue
+        first = firsts.setdefault(param.shape.length, param)
+        if first.shape.text != param.shape.text:
+            with source.at("layouts", param.name):
+                raise Mistake(
+                    f"the dense lists '{first.name}' ('{first.shape.text}') and '{param.name}' ('{param.shape.text}')",
+                    "one shape, for their tensors have the same strides",
+                    "use one shape, or another layout",
+                )
 
 
 def _read_conditions(source: Source) -> list[tuple[str, Expr]]:

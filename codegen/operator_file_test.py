@@ -268,3 +268,50 @@ def test_words_stand_for_a_condition(tmp_path):
         tmp_path, "f(Tensor x, int dim) -> Tensor", shapes, dtypes, conditions=["# nothing"]
     )
     assert "unusable expression" in mistake
+
+
+_LISTS = "lists(Tensor[] x, Tensor(a!)[] out, Tensor rate) -> ()"
+_SHAPES = {"x": "[N] *P", "out": "[N] *P", "rate": "expand(1)"}
+_DTYPES = {"x": ["float32"], "out": ["float32"], "rate": ["float32"]}
+
+
+def test_lists_in_place_and_dense_and_numbers(tmp_path):
+    layouts = {"x": "dense", "out": "dense"}
+    op = read(tmp_path, _LISTS, _SHAPES, _DTYPES, inplace=["x"], numbers=["rate"], layouts=layouts)
+    assert [(p.inplace, p.layout, p.number) for p in op.inputs] == [
+        (True, "dense", False), (False, "dense", False), (False, "contiguous", True)
+    ]  # fmt: skip
+    assert metadata(op)["inplace"] == ["x"] and metadata(op)["numbers"] == ["rate"]
+
+
+@pytest.mark.parametrize(
+    "shapes, more, says",
+    [
+        ({}, {"inplace": ["out"]}, "inplace names the list 'out'"),
+        ({"x": "[M] *Q"}, {"inplace": ["x"]}, "inplace names the list 'x'"),
+        ({"x": "*P", "out": "*P"}, {"inplace": ["x"]}, "inplace names the list 'x'"),
+        ({}, {"inplace": ["rate"]}, "inplace in an operator without results"),
+        ({}, {"numbers": ["x"]}, "numbers names 'x'"),
+        ({"rate": "L"}, {"numbers": ["rate"]}, "numbers names 'rate'"),
+        (
+            {"x": "[N] K *P"},
+            {"layouts": {"x": "dense", "out": "dense"}},
+            "the dense lists 'x' ('[N] K *P') and 'out' ('[N] *P'), expected one shape",
+        ),
+    ],
+)
+def test_mistakes_about_lists(tmp_path, shapes, more, says):
+    assert says in read(tmp_path, _LISTS, {**_SHAPES, **shapes}, _DTYPES, **more)
+
+
+def test_a_list_is_not_saved_for_the_gradient(tmp_path):
+    schema, name = "sum(Tensor[] x, Tensor y) -> Tensor", {"name": "sum_backward", "saves": ["x"]}
+    shapes, dtypes = (
+        {"x": "[N] D", "y": "D", "out": "D"},
+        {"x": ["float32"], "y": ["float32"], "out": "y"},
+    )
+    said = read(tmp_path, schema, shapes, dtypes, backward=name)
+    assert (
+        "[backward] saves 'x', a list of tensors, expected a tensor, input or result (y or out)"
+        in said
+    ), said

@@ -53,6 +53,7 @@ class Param:
     copied: bool = False  # where it has another layout
     alignment: int = 0  # bytes, 0: that of an element
     inplace: bool = False
+    number: bool = False  # a Python number may stand for it
     expanded: bool = False
 
     @property

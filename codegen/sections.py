@@ -102,7 +102,7 @@ def read_backward(source: Source, inputs: list[Param], outputs: list[Param]) -> 
             else:
                 texts_of(value, "saves") if key == "saves" else text_of(value, key)
     saves = table.get("saves", [])
-    known = [param.name for param in inputs + outputs if param.is_tensor]
+    known = [param for param in inputs + outputs if param.is_tensor]
     for name in saves if "forward" not in table else []:
         with source.at("backward", "saves"):
             check_saved(name, known)
@@ -117,13 +117,20 @@ def _check_shares(value: object) -> None:
         )
 
 
-def check_saved(name: str, known: list[str]) -> None:
-    """Refuses to save what is no tensor of the forward; attributes need not be saved."""
-    if name not in known:
+def check_saved(name: str, known: list[Param]) -> None:
+    """Refuses to save what is no tensor of the forward, or a list; attributes need not be saved."""
+    names = [param.name for param in known if not param.is_list]
+    if name in [param.name for param in known if param.is_list]:
+        raise Mistake(
+            f"[backward] saves '{name}', a list of tensors",
+            f"a tensor, input or result ({listed(names)}): no framework saves lists",
+            "remove it, and what needs it",
+        )
+    if name not in names:
         raise Mistake(
             f"[backward] saves '{name}'",
-            f"a tensor, input or result ({listed(known)})",
-            nearest(name, known, "remove it"),
+            f"a tensor, input or result ({listed(names)})",
+            nearest(name, names, "remove it"),
         )
 
 

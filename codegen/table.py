@@ -21,7 +21,10 @@ _KINDS = {
     "Tensor": "kAnyopTensor", "int": "kAnyopInt", "float": "kAnyopFloat", "bool": "kAnyopBoolean",
     "str": "kAnyopStr", "ScalarType": "kAnyopScalarType",
 }  # fmt: skip
-_LAYOUTS = {"contiguous": "kAnyopContiguous", "rows": "kAnyopRows", "strided": "kAnyopStrided"}
+_LAYOUTS = {
+    "contiguous": "kAnyopContiguous", "rows": "kAnyopRows", "strided": "kAnyopStrided",
+    "dense": "kAnyopDense",
+}  # fmt: skip
 _LIST_TYPES = {"float": ("double", "AnyopFloatList"), "str": ("AnyopString", "AnyopStringList")}
 _DEVICE_GUARDS = {"cuda": "ANYOP_WITH_CUDA", "hip": "ANYOP_WITH_HIP"}
 
@@ -90,6 +93,7 @@ def _flags(param: Param) -> str:
         "kAnyopExpanded": param.expanded,
         "kAnyopOptionalElements": param.optional_elements,
         "kAnyopCopied": param.copied,
+        "kAnyopNumber": param.number,
     }
     return " | ".join(name for name, on in flags.items() if on) or "0"
 

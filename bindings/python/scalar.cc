@@ -55,6 +55,19 @@ bool ConversionFailed(const Operator& op, const Param& p, PyObject* object) {
       std::string("is out of the range of ") + (p.kind == kAnyopInt ? "int64" : "float64"));
 }
 
+// Of an operator with tensors for which numbers may stand: a tensor given for a number would be
+// read by waiting for its device.
+bool WouldWait(const Operator& op, const Param& p, PyObject* object) {
+  if (!op.has_numbers || !IsTensor(object)) return false;
+  std::string names;
+  for (const Param& other : op.params)
+    if (other.Is(kAnyopNumber)) names += (names.empty() ? "" : ", ") + std::string(other.name);
+  Refuse(op, p, PyExc_TypeError,
+         "is " + ObjectText(Py_TYPE(object)) + ", expected " + kKindName[p.kind] +
+             ": reading it would wait for its device; " + names + " take tensors");
+  return true;
+}
+
 bool ToInt(const Operator& op, const Param& p, PyObject* object, int64_t* value) {
   if (Py_TYPE(object) != &PyLong_Type && PyFloat_Check(object)) return WrongType(op, p, object);
   *value = PyLong_AsLongLong(object);
@@ -198,7 +211,7 @@ bool SetList(Frame* frame, const Param& p, PyObject* object) {
                                  : PyList_GetItem(object, i);
     if (!element) return false;  // the list shrank under us
     const Ref held(Py_NewRef(element));
-    if (!IsExact(element) && !NoteCode(frame)) return false;
+    if (!IsExact(element) && (!NoteCode(frame) || WouldWait(op, p, element))) return false;
     if (!ToElement(op, p, element, values + i * item)) return false;
     if (p.kind == kAnyopStr) CopyText(frame, reinterpret_cast<AnyopString*>(values + i * item));
   }
@@ -215,8 +228,9 @@ bool Refuse(const Operator& op, const Param& p, PyObject* kind, const std::strin
 
 bool SetScalar(Frame* frame, const Param& p, PyObject* object) {
   if (p.IsList()) return SetList(frame, p, object);
-  if (__builtin_expect(!IsExact(object), 0) && !NoteCode(frame)) return false;
   const Operator& op = *frame->op;
+  if (__builtin_expect(!IsExact(object), 0) && (!NoteCode(frame) || WouldWait(op, p, object)))
+    return false;
   if (p.kind == kAnyopStr) return ToString(op, p, object, &frame->Field<AnyopString>(p));
   if (p.kind == kAnyopFloat) {
     double value;

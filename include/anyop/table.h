@@ -30,19 +30,24 @@ typedef enum AnyopParamFlag {
   kAnyopOutput = 8,
   kAnyopHasDefault = 16,
   kAnyopKeywordOnly = 32,
-  kAnyopInplace = 64,   /* an output may be exactly this input */
+  kAnyopInplace = 64,   /* an output may be exactly this input; of a list: an element of a list that
+                           is written may be exactly the element of the same number */
   kAnyopExpanded = 128, /* the kernel gets a view broadcast to the shape of the program, stride 0
                            where repeated */
   kAnyopOptionalElements =
-      256,            /* Tensor?[]: elements may be None, and then have data NULL and ndim -1 */
-  kAnyopCopied = 512, /* an input that is only read: on the CPU, one that has not its layout is
-                         copied for the kernel, by a core that knows this flag; else refused */
+      256,             /* Tensor?[]: elements may be None, and then have data NULL and ndim -1 */
+  kAnyopCopied = 512,  /* an input that is only read: on the CPU, one that has not its layout is
+                          copied for the kernel, by a core that knows this flag; else refused */
+  kAnyopNumber = 1024, /* a tensor of one element for which a binding puts a number on the device.
+                          In an operator with one, a tensor given for an attribute is refused */
 } AnyopParamFlag;
 
 typedef enum AnyopLayout {
   kAnyopContiguous = 0,
   kAnyopRows = 1, /* last dimension contiguous, any strides before it */
   kAnyopStrided = 2,
+  kAnyopDense = 3, /* any order of dimensions, without gaps; the same strides in lists of one
+                      length. A core from before it refuses the operator */
 } AnyopLayout;
 
 typedef enum AnyopDtypeRule {

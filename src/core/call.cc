@@ -118,6 +118,10 @@ class Call : InCall {
         if (tensor->ndim < 0 && p.Is(kAnyopOptionalElements)) continue;  // None in a Tensor?[]
         const int before = dtypes_[i];
         if (int32_t status = CheckGiven(i, p, tensor, element)) return status;
+        if (p.layout == kAnyopDense) {
+          const std::string problem = OrderProblem(op_, frame_->args, frame_->given, i, element);
+          if (!problem.empty()) ANYOP_FAIL(kAnyopValueError, "%s %s", p.name, problem.c_str());
+        }
         if (p.alike && element > 0 && dtypes_[i] != before) {
           ANYOP_FAIL(kAnyopTypeError, "%s has dtype %s, expected %s as the others", p.name,
                      DtypeName(dtypes_[i]), DtypeName(before));
@@ -251,14 +255,7 @@ class Call : InCall {
         copied_ |= uint64_t{1} << i;
         return kAnyopOk;
       }
-      ANYOP_FAIL(kAnyopValueError,
-                 "%s has sizes %s and strides %s, expected it contiguous%s; copy it first%s",
-                 p.name, SizesText(t.ndim, t.shape).c_str(), SizesText(t.ndim, t.strides).c_str(),
-                 p.layout == kAnyopRows ? " in its last dimension" : "",
-                 p.Is(kAnyopCopied)
-                     ? ", by .contiguous() or the like: the operator copies it on the "
-                       "CPU alone"
-                     : "");
+      ANYOP_FAIL(kAnyopValueError, "%s %s", p.name, LayoutProblem(p, t).c_str());
     }
     if (writes && OverlapsItself(t)) {
       ANYOP_FAIL(kAnyopValueError,
@@ -341,9 +338,10 @@ class Call : InCall {
 
   int32_t CheckOverlap() {
     const Span *written, *other;
-    if (!checks_overlap_ || !spans_.FindOverlap(op_, &written, &other)) return kAnyopOk;
-    return Fail(frame_, kAnyopValueError, "%s overlaps %s in memory",
-                op_.params[written->param].name, op_.params[other->param].name);
+    if (!checks_overlap_ || !spans_.FindOverlap(op_, frame_->args, &written, &other))
+      return kAnyopOk;
+    return Fail(frame_, kAnyopValueError, "%s",
+                OverlapText(op_, frame_->args, *written, *other).c_str());
   }
 
   // ---- kernel ----

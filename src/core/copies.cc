@@ -75,7 +75,20 @@ Plane PlaneOf(int bits) {
 bool FitsLayout(const Param& p, const AnyopTensor& t) {
   const int last = t.ndim - 1;
   const bool rows = last < 0 || t.shape[last] == 1 || t.strides[last] == 1;
-  return p.layout == kAnyopStrided || (p.layout == kAnyopRows && rows);
+  return p.layout == kAnyopStrided || (p.layout == kAnyopRows && rows) ||
+         (p.layout == kAnyopDense && IsDense(t));
+}
+
+std::string LayoutProblem(const Param& p, const AnyopTensor& t) {
+  return "has sizes " + SizesText(t.ndim, t.shape) + " and strides " +
+         SizesText(t.ndim, t.strides) + ", expected it " +
+         (p.layout == kAnyopRows    ? "contiguous in its last dimension"
+          : p.layout == kAnyopDense ? "without gaps, in any order of its dimensions"
+                                    : "contiguous") +
+         "; copy it first" +
+         (p.Is(kAnyopCopied)
+              ? ", by .contiguous() or the like: the operator copies it on the CPU alone"
+              : "");
 }
 
 void CopyDense(const AnyopTensor& from, char* to) {

@@ -11,6 +11,9 @@ namespace anyop {
 // Whether a tensor that is not dense has the layout of its parameter.
 bool FitsLayout(const Param& p, const AnyopTensor& t);
 
+// What to say of one that has not.
+std::string LayoutProblem(const Param& p, const AnyopTensor& t);
+
 // The elements row by row into memory that does not overlap. Sizes are above 0, elements have 1, 2,
 // 4, 8 or 16 bytes.
 void CopyDense(const AnyopTensor& from, char* to);

@@ -9,26 +9,67 @@ namespace anyop {
 namespace {
 
 bool SamePlace(const AnyopTensor& a, const AnyopTensor& b) {
-  if (a.data != b.data || a.ndim != b.ndim || a.dtype_bits != b.dtype_bits) return false;
-  for (int i = 0; i < a.ndim; ++i) {
-    if (a.shape[i] != b.shape[i] || (a.shape[i] > 1 && a.strides[i] != b.strides[i])) return false;
-  }
-  return true;
+  return a.data == b.data && a.dtype_bits == b.dtype_bits && SameOrder(a, b);
 }
 
 bool Touch(const Span& a, const Span& b) {
   return (a.writes || b.writes) && a.begin < b.end && b.begin < a.end;
 }
 
-// A result may be exactly an input for which the schema says so.
-bool Allowed(const Operator& op, const Span& a, const Span& b) {
+// Whether the schema lets what is written be exactly what is read.
+bool MayBe(const Param& written, const Param& read) {
+  if (!read.Is(kAnyopInplace) || written.IsList() != read.IsList()) return false;
+  return read.IsList() ? written.Is(kAnyopMutated) && !read.Is(kAnyopMutated)
+                       : written.Is(kAnyopOutput);
+}
+
+// A result may be exactly an input for which the schema says so; of lists, element by element.
+bool Allowed(const Operator& op, const char* args, const Span& a, const Span& b) {
   const Param &p = op.params[a.param], &q = op.params[b.param];
-  const bool pair =
-      (p.Is(kAnyopOutput) && q.Is(kAnyopInplace)) || (q.Is(kAnyopOutput) && p.Is(kAnyopInplace));
-  return pair && SamePlace(*a.tensor, *b.tensor);
+  return (MayBe(p, q) || MayBe(q, p)) && SamePlace(*a.tensor, *b.tensor) &&
+         ElementOf(op, args, a) == ElementOf(op, args, b);
 }
 
 }  // namespace
+
+int64_t ElementOf(const Operator& op, const char* args, const Span& span) {
+  const Param& p = op.params[span.param];
+  if (!p.IsList()) return -1;
+  return span.tensor - reinterpret_cast<const AnyopTensorList*>(args + p.offset)->data;
+}
+
+std::string OverlapText(const Operator& op, const char* args, const Span& written,
+                        const Span& other) {
+  std::string places;
+  for (const Span* span : {&written, &other}) {
+    const int64_t element = ElementOf(op, args, *span);
+    if (element < 0) continue;
+    places += (places.empty() ? " [element " : ", element ") + std::to_string(element) + " of " +
+              op.params[span->param].name;
+  }
+  return std::string(op.params[written.param].name) + " overlaps " + op.params[other.param].name +
+         " in memory" + places + (places.empty() ? "" : "]");
+}
+
+std::string OrderProblem(const Operator& op, const char* args, uint64_t given, uint32_t i,
+                         int64_t element) {
+  const auto tensor_of = [&](const Param& p) -> const AnyopTensor& {
+    return reinterpret_cast<const AnyopTensorList*>(args + p.offset)->data[element];
+  };
+  const Param& p = op.params[i];
+  const AnyopTensor& t = tensor_of(p);
+  for (uint32_t j = 0; p.length >= 0 && j < i; ++j) {
+    const Param& q = op.params[j];
+    if (q.length != p.length || q.layout != kAnyopDense || !(given >> j & 1)) continue;
+    const AnyopTensor& other = tensor_of(q);
+    if (other.ndim < 0) continue;  // None
+    if (SameOrder(t, other)) break;
+    return "has sizes " + SizesText(t.ndim, t.shape) + " and strides " +
+           SizesText(t.ndim, t.strides) + ", expected " + SizesText(other.ndim, other.shape) +
+           " and " + SizesText(other.ndim, other.strides) + " as " + q.name;
+  }
+  return "";
+}
 
 Extent MeasureStrided(const AnyopTensor& t, int64_t item_bytes, Footprint* f) {
   int64_t numel = 1, low = 0, end = 1;
@@ -66,15 +107,17 @@ void Spans::Grow() {
   capacity_ *= 4;
 }
 
-bool Spans::FindOverlap(const Operator& op, const Span** written, const Span** other) const {
-  return (count_ > 12 && SortedAreApart()) ? false : FindPair(op, written, other);
+bool Spans::FindOverlap(const Operator& op, const char* args, const Span** written,
+                        const Span** other) const {
+  return count_ > 12 ? FindSorted(op, args, written, other) : FindPair(op, args, written, other);
 }
 
-bool Spans::FindPair(const Operator& op, const Span** written, const Span** other) const {
+bool Spans::FindPair(const Operator& op, const char* args, const Span** written,
+                     const Span** other) const {
   for (int i = 0; i < count_; ++i) {
     for (int j = 0; j < i; ++j) {
       const Span &a = data_[i], &b = data_[j];
-      if (__builtin_expect(!Touch(a, b) || Allowed(op, a, b), 1)) continue;
+      if (__builtin_expect(!Touch(a, b) || Allowed(op, args, a, b), 1)) continue;
       *written = a.writes ? &a : &b;
       *other = a.writes ? &b : &a;
       return true;
@@ -83,21 +126,44 @@ bool Spans::FindPair(const Operator& op, const Span** written, const Span** othe
   return false;
 }
 
-// For many tensors: in the order of their beginnings each is compared with the furthest end before
-// it, of all tensors when it is written, of the written ones otherwise.
-bool Spans::SortedAreApart() const {
+// For many tensors, in the order of their beginnings. Those of one place, among which the schema
+// may allow pairs, are compared with each other; each is compared with the one of another place
+// before it that ends last, of all when it is written, of the written ones otherwise.
+bool Spans::FindSorted(const Operator& op, const char* args, const Span** written,
+                       const Span** other) const {
   const Span** order = arena_->Take<const Span*>(count_);
-  for (int i = 0; i < count_; ++i) order[i] = &data_[i];
-  std::sort(order, order + count_,
-            [](const Span* a, const Span* b) { return a->begin < b->begin; });
-  uintptr_t end = 0, written_end = 0;
+  int count = 0;
   for (int i = 0; i < count_; ++i) {
-    const Span& s = *order[i];
-    if (s.begin < (s.writes ? end : written_end)) return false;
-    end = std::max(end, s.end);
-    if (s.writes) written_end = std::max(written_end, s.end);
+    if (data_[i].begin < data_[i].end) order[count++] = &data_[i];
   }
-  return true;
+  std::sort(order, order + count, [](const Span* a, const Span* b) {
+    return a->begin != b->begin ? a->begin < b->begin : a->end < b->end;
+  });
+  const Span *last = nullptr, *last_written = nullptr;
+  const auto is_found = [&](const Span* a, const Span* b) {
+    *written = a->writes ? a : b;
+    *other = a->writes ? b : a;
+    return true;
+  };
+  for (int i = 0, end; i < count; i = end) {
+    const Span& first = *order[i];
+    for (end = i; end < count && order[end]->begin == first.begin && order[end]->end == first.end;)
+      ++end;
+    for (int k = i; k < end; ++k) {
+      const Span& s = *order[k];
+      const Span* before = s.writes ? last : last_written;
+      if (before && s.begin < before->end) return is_found(&s, before);
+      for (int m = i; s.writes && m < end; ++m) {  // one fails, or few are written
+        if (m != k && !Allowed(op, args, s, *order[m])) return is_found(&s, order[m]);
+      }
+    }
+    for (int k = i; k < end; ++k) {
+      const Span* s = order[k];
+      if (!last || s->end > last->end) last = s;
+      if (s->writes && (!last_written || s->end > last_written->end)) last_written = s;
+    }
+  }
+  return false;
 }
 
 void FillStrides(int ndim, const int64_t* shape, int64_t* strides) {
@@ -126,6 +192,23 @@ bool OverlapsItself(const AnyopTensor& t) {
     reach += (dims[i].size - 1) * dims[i].stride;
   }
   return false;
+}
+
+bool IsDense(const AnyopTensor& t) {
+  Footprint f;
+  return MeasureStrided(t, 1, &f) == Extent::kFits && f.low == 0 && f.end == f.numel &&
+         !OverlapsItself(t);
+}
+
+bool SameOrder(const AnyopTensor& a, const AnyopTensor& b) {
+  if (a.ndim != b.ndim) return false;
+  bool same = true, empty = false;
+  for (int i = 0; i < a.ndim; ++i) {
+    if (a.shape[i] != b.shape[i]) return false;
+    empty |= a.shape[i] == 0;
+    same &= a.shape[i] <= 1 || a.strides[i] == b.strides[i];
+  }
+  return same || empty;
 }
 
 std::string SizesText(int n, const int64_t* sizes) {

@@ -28,13 +28,17 @@ class Spans {
     data_[count_++] = span;
   }
   // A pair of which one is written and the other touched, unless an input that the schema lets a
-  // result be has exactly its place. Returns false when there is none.
-  bool FindOverlap(const Operator& op, const Span** written, const Span** other) const;
+  // result be has exactly its place. Returns false when there is none. args: of the call, with its
+  // lists.
+  bool FindOverlap(const Operator& op, const char* args, const Span** written,
+                   const Span** other) const;
 
  private:
   void Grow();
-  bool FindPair(const Operator& op, const Span** written, const Span** other) const;
-  bool SortedAreApart() const;
+  bool FindPair(const Operator& op, const char* args, const Span** written,
+                const Span** other) const;
+  bool FindSorted(const Operator& op, const char* args, const Span** written,
+                  const Span** other) const;
 
   Arena* arena_;
   Span inline_[12];
@@ -42,6 +46,18 @@ class Spans {
   int count_ = 0;
   int capacity_ = 12;
 };
+
+// The number of a tensor in its list; -1 of one that is in none.
+int64_t ElementOf(const Operator& op, const char* args, const Span& span);
+
+// "out overlaps x in memory [element 3 of out, element 4 of x]"
+std::string OverlapText(const Operator& op, const char* args, const Span& written,
+                        const Span& other);
+
+// What is wrong with the order of dimensions of an element of parameter i, a dense list: those of
+// lists of its length, before it and given, lie in one order. Empty: nothing.
+std::string OrderProblem(const Operator& op, const char* args, uint64_t given, uint32_t i,
+                         int64_t element);
 
 // Row-major strides for shape, written to strides[ndim].
 void FillStrides(int ndim, const int64_t* shape, int64_t* strides);
@@ -73,6 +89,12 @@ inline Extent MeasureFootprint(const AnyopTensor& t, int64_t item_bytes, Footpri
 // Whether two elements of a written tensor may share an address. Exact for dense layouts, else
 // cautious.
 bool OverlapsItself(const AnyopTensor& tensor);
+
+// Whether the elements of a tensor fill their extent, in any order of dimensions.
+bool IsDense(const AnyopTensor& tensor);
+
+// Whether two tensors have the same sizes and strides; of what is empty, the same sizes.
+bool SameOrder(const AnyopTensor& a, const AnyopTensor& b);
 
 // "(2, 3)"
 std::string SizesText(int n, const int64_t* sizes);

@@ -134,7 +134,7 @@ TEST(OverlapOfManyAgreesWithPairs) {
       }
     }
     const anyop::Span *written = nullptr, *other = nullptr;
-    const bool found = spans.FindOverlap(op, &written, &other);
+    const bool found = spans.FindOverlap(op, nullptr, &written, &other);
     if (found) CHECK(written->writes && written != other);
     CHECK(found || !expected);
     overlaps += expected;
@@ -156,7 +156,103 @@ TEST(ResultMayBeExactlyAnInputThatAllowsIt) {
     spans.Add({at, at + 16, &x, 0, false});
     spans.Add({at, at + 16, out, 1, true});
     const anyop::Span *written, *other;
-    CHECK_EQ(spans.FindOverlap(op, &written, &other), out == &turned);
+    CHECK_EQ(spans.FindOverlap(op, nullptr, &written, &other), out == &turned);
+  }
+}
+
+// Lists g (read), p and m (written); p[k] may be exactly g[k].
+struct Lists {
+  anyop::Operator op = {};
+  std::vector<int64_t> sizes = std::vector<int64_t>(4), step = {1};
+  std::vector<AnyopTensor> tensors[3];
+  AnyopTensorList args[3];
+
+  explicit Lists(std::mt19937* random) {
+    const auto upto = [&](uintptr_t n) { return static_cast<uintptr_t>((*random)()) % n; };
+    op.params.resize(3);
+    op.params[0].flags = kAnyopList | kAnyopInplace;
+    op.params[1].flags = op.params[2].flags = kAnyopList | kAnyopMutated;
+    for (int64_t& size : sizes) size = static_cast<int64_t>(1 + upto(4));
+    const size_t count = 1 + upto(16);
+    for (size_t k = 0; k < count; ++k) {
+      const uintptr_t g = 4096 + 64 * k, shift = upto(40) ? 0 : upto(3) * 4;
+      const uintptr_t places[] = {g, upto(2) ? g + shift : g + (1 << 12),
+                                  upto(20) ? g + (1 << 16) : g - 60};
+      for (int list = 0; list < 3; ++list) {
+        AnyopTensor t = Tensor(&step, &step);
+        t.data = reinterpret_cast<void*>(places[list]);
+        t.shape = &sizes[upto(30) ? k % 4 : upto(4)];
+        tensors[list].push_back(t);
+      }
+    }
+    if (count > 1 && !upto(8)) std::swap(tensors[1][0], tensors[1][1]);
+    for (uint32_t p = 0; p < 3; ++p) {
+      op.params[p].offset = p * 16;
+      args[p] = {tensors[p].data(), static_cast<int64_t>(count)};
+    }
+  }
+};
+
+struct Place {
+  int list;
+  size_t k;
+  const AnyopTensor* t;
+  char* begin() const { return static_cast<char*>(t->data); }
+  char* end() const { return begin() + 4 * t->shape[0]; }
+};
+
+TEST(ElementsOfAWrittenListMayBeThoseOfAReadOne) {
+  std::mt19937 random(3);
+  int overlaps = 0, allowed = 0;
+  for (int round = 0; round < 4000; ++round) {
+    const Lists lists(&random);
+    anyop::Arena arena;
+    anyop::Spans spans(&arena);
+    std::vector<Place> places;
+    for (int p = 0; p < 3; ++p) {
+      for (size_t k = 0; k < lists.tensors[p].size(); ++k) {
+        const Place at = {p, k, &lists.tensors[p][k]};
+        spans.Add({reinterpret_cast<uintptr_t>(at.begin()), reinterpret_cast<uintptr_t>(at.end()),
+                   at.t, static_cast<uint16_t>(p), p > 0});
+        places.push_back(at);
+      }
+    }
+    bool expected = false;
+    for (const Place& a : places) {
+      for (const Place& b : places) {
+        if (a.t == b.t || !(a.list || b.list) || a.end() <= b.begin() || b.end() <= a.begin())
+          continue;
+        const bool may =
+            a.list + b.list == 1 && a.k == b.k && a.begin() == b.begin() && a.end() == b.end();
+        expected |= !may;
+        allowed += may;
+      }
+    }
+    const auto* args = reinterpret_cast<const char*>(lists.args);
+    const anyop::Span *written = nullptr, *other = nullptr;
+    CHECK_EQ(spans.FindOverlap(lists.op, args, &written, &other), expected);
+    if (written) {
+      CHECK(written->writes && written->begin < other->end && other->begin < written->end);
+      const int64_t k = anyop::ElementOf(lists.op, args, *written);
+      CHECK_EQ(written->tensor, &lists.tensors[written->param][static_cast<size_t>(k)]);
+    }
+    overlaps += expected;
+  }
+  CHECK(overlaps > 500 && overlaps < 3500);
+  CHECK(allowed > 1000);
+}
+
+TEST(DenseIsAnyOrderWithoutGaps) {
+  struct Case {
+    std::vector<int64_t> shape, strides;
+    bool dense;
+  };
+  for (Case c : {Case{{2, 3, 4}, {12, 4, 1}, true}, Case{{2, 3, 4}, {12, 1, 3}, true},
+                 Case{{2, 3, 4}, {1, 2, 6}, true}, Case{{2, 1, 4}, {4, 99, 1}, true},
+                 Case{{2, 3, 4}, {13, 4, 1}, false}, Case{{2, 3}, {1, 1}, false},
+                 Case{{2, 3}, {0, 1}, false}, Case{{2, 3}, {-3, 1}, false},
+                 Case{{2, 3}, {4, 1}, false}, Case{{}, {}, true}}) {
+    CHECK_EQ(anyop::IsDense(Tensor(&c.shape, &c.strides)), c.dense);
   }
 }
 

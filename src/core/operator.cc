@@ -63,7 +63,7 @@ class Reader {
     op->num_groups = static_cast<int>(t.num_groups);
     op->element_symbols = t.element_symbols;
     op->element_groups = t.element_groups;
-    op->has_lists = op->has_expanded = op->has_views = false;
+    op->has_lists = op->has_expanded = op->has_views = op->has_numbers = false;
     op->checked = op->written = 0;
     return true;
   }
@@ -107,6 +107,7 @@ class Reader {
       if (p.Is(kAnyopOutput) && p.dtype_a >= 0) op->params[p.dtype_a].alike = true;
       op->has_lists |= p.IsList();
       op->has_expanded |= p.Is(kAnyopExpanded);
+      op->has_numbers |= p.Is(kAnyopNumber);
       op->has_views |= (p.flags & (kAnyopExpanded | kAnyopCopied)) != 0;
       if (p.flags & (kAnyopOutput | kAnyopMutated)) op->written |= uint64_t{1} << index;
     }
@@ -117,7 +118,7 @@ class Reader {
   }
 
   bool ReadTensorParam(Param* p, int32_t word, uint32_t index, const std::string& where) {
-    if (p->layout > kAnyopStrided || p->dtype_rule > kAnyopFirstGiven || p->align_log2 > 12) {
+    if (p->layout > kAnyopDense || p->dtype_rule > kAnyopFirstGiven || p->align_log2 > 12) {
       return Bad("has an unknown layout, dtype rule or alignment " + where);
     }
     if (p->Is(kAnyopCopied) && p->flags & (kAnyopOutput | kAnyopMutated | kAnyopInplace))

@@ -83,6 +83,7 @@ struct Operator {
   uint64_t element_groups;
   bool has_lists;  // of tensors
   bool has_expanded;
+  bool has_numbers;  // tensors for which a binding takes numbers
   bool has_views;    // the kernel may get others than those given: expanded, or copied
   uint64_t checked;  // inputs of which a call checks something: tensors, dtypes that are listed
   uint64_t written;  // parameters that the kernel writes and the caller may have given

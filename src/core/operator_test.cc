@@ -123,6 +123,13 @@ TEST(OnlyWhatIsReadIsCopied) {
              "copies what is written at parameter out"));
 }
 
+// As a core does with layouts of later ones.
+TEST(UnknownLayoutsAreRefused) {
+  CHECK_EQ(ErrorOf([](Table* t) { t->params[0].layout = kAnyopDense; }), "");
+  CHECK(Says(ErrorOf([](Table* t) { t->params[0].layout = kAnyopDense + 1; }),
+             "unknown layout, dtype rule or alignment at parameter x"));
+}
+
 TEST(BrokenProgramsAreRefused) {
   CHECK(Says(ErrorOf([](Table* t) { t->params[0].shape = 20; }), "lacks a shape"));
   CHECK(Says(ErrorOf([](Table* t) { t->code[1] = 30; }), "broken shape"));

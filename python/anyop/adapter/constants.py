@@ -36,13 +36,20 @@ def promoted(metadata: Mapping[str, Any]) -> tuple[int, ...]:
     )
 
 
+def stated(metadata: Mapping[str, Any]) -> dict[int, str]:
+    """Indices of the arguments that `numbers` names, with the dtypes that numbers take there."""
+    names = metadata.get("numbers", ())
+    inputs = enumerate(metadata["inputs"])
+    return {at: param["possible_dtypes"][0] for at, param in inputs if param["name"] in names}
+
+
 def replaced(op: str, inputs: list[Any]) -> list[Any] | None:
     """What the C function asks: the inputs with tensors for constants; None where there is none to put."""
-    params = anyop.metadata(op)["inputs"]
-    found = list(inputs)
-    changed = numbers_replaced(
-        op, [p["name"] for p in params], promoted(anyop.metadata(op)), found, _make
-    )
+    metadata = anyop.metadata(op)
+    params, found = metadata["inputs"], list(inputs)
+    names = [p["name"] for p in params]
+    changed = numbers_replaced(op, names, promoted(metadata), found, _make)
+    changed |= stated_replaced(op, names, stated(metadata), found, _make)
     plain = [
         at
         for at, p in enumerate(params)
@@ -60,16 +67,41 @@ def numbers_replaced(
         return False
     others = [inputs[at] for at in places if at not in numbers and hasattr(inputs[at], "dtype")]
     for at in numbers if others else ():
-        made = _tensor(f"{op}: {names[at]}", inputs[at], others[0], make)
+        dtype = str(others[0].dtype).rpartition(".")[2]
+        made = _tensor(f"{op}: {names[at]}", inputs[at], others[0], dtype, make)
         if made is None:  # of an unknown framework, or a dtype without numbers: the core names it
             return False
         inputs[at] = made
     return bool(others)
 
 
-def _tensor(where: str, value: Any, like: Any, make: Maker) -> Any:
-    """The number with the dtype of the tensor, or the least that it needs: float32, int64."""
-    dtype = str(like.dtype).rpartition(".")[2]
+def stated_replaced(
+    op: str, names: Sequence[str], places: Mapping[int, str], inputs: list[Any], make: Maker
+) -> bool:
+    """Puts tensors for numbers where `numbers` says so, on the device of the call's first tensor; nothing waits."""
+    numbers = [at for at in places if type(inputs[at]) in _KINDS]
+    tensors = (
+        [
+            item
+            for value in inputs
+            for item in (value if isinstance(value, (list, tuple)) else (value,))
+        ]
+        if numbers
+        else []
+    )
+    like = next((item for item in tensors if hasattr(item, "dtype")), None)
+    if like is None:
+        return False
+    for at in numbers:
+        made = _tensor(f"{op}: {names[at]}", inputs[at], like, places[at], make)
+        if made is None:
+            return False
+        inputs[at] = made
+    return True
+
+
+def _tensor(where: str, value: Any, like: Any, dtype: str, make: Maker) -> Any:
+    """The number with this dtype, or the least that it needs: float32, int64."""
     if isinstance(value, float) and not dtype.startswith(_REAL):
         dtype = "float32"
     if dtype == "bool" and type(value) is int:

@@ -14,7 +14,11 @@ from typing import Any
 from anyop.adapter.dtypes import is_floating
 from anyop.adapter.operators import Operator
 
-_STRICTNESS = ("strided", "rows", "contiguous")
+# By layout: those of which every tensor has it.
+_FITS = {
+    "strided": ("strided", "rows", "dense", "contiguous"), "rows": ("rows", "contiguous"),
+    "dense": ("dense", "contiguous"), "contiguous": ("contiguous",),
+}  # fmt: skip
 
 
 class Gradient:
@@ -170,7 +174,7 @@ class Gradient:
         known = {p["name"]: p for p in (*self.forward.inputs, *self.forward.results)}
         saved = known.get(param["name"], {})
         had = "strided" if saved.get("copied") else saved.get("layout", "strided")
-        return _STRICTNESS.index(param["layout"]) > _STRICTNESS.index(had)
+        return had not in _FITS[param["layout"]]
 
     def _may_be_integer(self, at: int) -> bool:
         """Whether the forward takes integers and the backward floats alone, for what is saved under one name."""

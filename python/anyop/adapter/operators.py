@@ -10,7 +10,7 @@ from operator import index
 from typing import Any
 
 import anyop
-from anyop.adapter.constants import promoted
+from anyop.adapter.constants import promoted, stated
 from anyop.adapter.framework import Framework
 from anyop.adapter.object_text import object_text
 
@@ -46,6 +46,7 @@ class Operator:
         self.index = {name: at for at, name in enumerate(self.names)}
         self.tensors = tuple(at for at, p in enumerate(self.inputs) if p["kind"] == "Tensor")
         self.promoted = promoted(self.metadata)
+        self.numbers = stated(self.metadata)
         self.mutated = tuple(at for at in self.tensors if self.inputs[at]["mutated"])
         keyword_only = [at for at, p in enumerate(self.inputs) if p["keyword_only"]]
         self.positional = keyword_only[0] if keyword_only else self.count  # of the inputs
@@ -139,6 +140,11 @@ class Operator:
         param = self.inputs[at]
         if value is None and self.optional[at]:
             return None
+        if self.numbers and hasattr(value, "__dlpack__"):
+            raise TypeError(
+                f"{self.name}: {param['name']} is {object_text(value)}, expected {param['kind']}: reading it would "
+                f"wait for its device; {', '.join(self.names[at] for at in self.numbers)} take tensors"
+            )
         if not param["list"]:
             return self._scalar(param, value)
         if not isinstance(value, (list, tuple)):

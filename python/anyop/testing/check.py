@@ -86,6 +86,7 @@ def check_case(subject: Subject, case: Case, compare: bool = True) -> Checked:
     changed = {name: _bytes(built.arguments[name]) for name in mutated}
     _check_given(run, results, changed)
     _check_inplace(run, results)
+    _check_lists_inplace(run)
     if case.what in ("base", "absent"):
         _check_positional(run, results)
         _check_unwanted(run, results)
@@ -252,6 +253,26 @@ def _check_inplace(run: _Run, results: list[Any]) -> None:
                 )
             if kind != "plain" and not placed.is_guarded():
                 raise run.fail(f"bytes outside of {name} were written in place")
+
+
+def _check_lists_inplace(run: _Run) -> None:
+    """A written list whose elements are exactly those of a list that is read, where the schema allows it."""
+    params = {param["name"]: param for param in run.subject.tensors}
+    for name in run.subject.metadata["inplace"]:
+        for other, written in params.items():
+            apart, built = build(run.subject, run.case), build(run.subject, run.case)
+            if not (params[name]["list"] and written["mutated"] and written["list"]):
+                continue
+            if name not in built.placed or other not in built.placed:
+                continue
+            pairs = list(zip(built.arguments[name], built.arguments[other]))
+            if any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in pairs):
+                continue
+            run.call(apart.arguments)
+            run.call({**built.arguments, other: built.arguments[name]})
+            for at, (a, b) in enumerate(zip(built.arguments[name], apart.arguments[other])):
+                if raw(a) != raw(b):
+                    raise run.fail(f"{other}={name} gives other bits in element {at} than apart")
 
 
 def _check_positional(run: _Run, results: list[Any]) -> None:

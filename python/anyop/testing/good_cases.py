@@ -243,11 +243,20 @@ class _Maker:
             for kind in kinds_of(layout_of(param), ndim, written):
                 if kind != "plain":
                     label = f"{name} {kind}{which}"
-                    yield self._case(label, "view", point, layouts={name: kind})
+                    layouts = dict.fromkeys(self._same_order(param), kind)
+                    yield self._case(label, "view", point, layouts=layouts)
                     everywhere.setdefault(kind, {})[name] = kind
         for kind, layouts in everywhere.items():
             if len(layouts) > 1:
                 yield self._case(f"all {kind}{which}", "view", point, layouts=layouts)
+
+    def _same_order(self, param: Mapping[str, Any]) -> list[str]:
+        """The tensor, and with a dense list those that must lie as it does."""
+        length = param["shape"]["length"]
+        if not length or param["layout"] != "dense":
+            return [param["name"]]
+        lists = [p for p in self.subject.tensors if p["layout"] == "dense"]
+        return [p["name"] for p in lists if p["shape"]["length"] == length]
 
     def _random(self) -> Iterator[Case]:
         for number in range(RANDOM_POINTS):

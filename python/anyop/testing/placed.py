@@ -20,6 +20,7 @@ _ALIGNED = 4096
 KINDS = {
     "contiguous": ("plain", "offset"),
     "rows": ("plain", "offset", "rows", "rows_back", "rows_turned", "rows_zero"),
+    "dense": ("plain", "offset", "turned"),
     "strided": (
         "plain", "offset", "rows", "rows_back", "rows_turned", "rows_zero", "turned", "steps", "back", "last_zero",
     ),

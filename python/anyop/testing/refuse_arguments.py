@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anyop.adapter.constants import promoted
+from anyop.adapter.constants import promoted, stated
 from anyop.testing.dtype_choices import NAMES, made_here, numpy_dtype
 from anyop.testing.refusal import REMOVED, Good, Refusal, has, refuses
 from anyop.testing.subject import Subject
@@ -104,7 +104,7 @@ _WRONG_LISTS = (3.5, "12", object(), {}, {1, 2}, iter(()), True)
 @refuses("wrong type", "types")
 def wrong_type(good: Good) -> Iterator[Refusal]:
     """Values of another Python type, several for each argument."""
-    may_be_numbers = promoted(good.subject.metadata)
+    may_be_numbers = {*promoted(good.subject.metadata), *stated(good.subject.metadata)}
     for at, param in enumerate(good.subject.inputs):
         name, kind = param["name"], param["kind"]
         if not param["list"]:

@@ -166,7 +166,8 @@ def exactly_an_input(good: Good) -> Iterator[Refusal]:
             if is_result or other is param:
                 continue
             same = other_shape == shape and other_dtype == dtype
-            if same and other["inplace"] and not param.get("mutated"):
+            # Of lists a written one may be; else a result.
+            if same and other["inplace"] and bool(param.get("mutated")) == bool(other["list"]):
                 continue
             a, b = _together((other_shape, other_dtype), (shape, dtype), 0)
             arguments = good.with_arrays({other["name"]: a, param["name"]: b})

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from anyop import _frameworks
-from anyop.adapter.constants import numbers_replaced, torch_number
+from anyop.adapter.constants import numbers_replaced, stated_replaced, torch_number
 from anyop.adapter.object_text import object_text
 from anyop.torch import python_kernels
 from anyop.torch.autograd import out_error
@@ -85,6 +85,8 @@ def _called(operator: Operator, values: list[Any]) -> Any:
     inputs, results = values[: operator.count], values[operator.count :]
     if operator.promoted:
         numbers_replaced(operator.name, operator.names, operator.promoted, inputs, _number)
+    if operator.numbers:
+        stated_replaced(operator.name, operator.names, operator.numbers, inputs, _number)
     for at in range(operator.count):
         if operator.inputs[at]["kind"] == "Tensor":
             inputs[at] = _tensors(operator, at, inputs[at])
