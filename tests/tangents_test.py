@@ -20,6 +20,10 @@ SUBJECTS = {s.name: s for s in testing.find_subjects(Path(__file__).parents[1] /
 WITH = [name for name, subject in SUBJECTS.items() if subject.metadata["tangent"]]
 # What has no formula, or not for all of its floating inputs, and why.
 WITHOUT = {
+    **dict.fromkeys(
+        (f"multi_tensor_{name}" for name in ("scale", "axpby", "l2norm", "check_finite", "adam")),
+        "lists have no derivatives",
+    ),
     "attention": "q, k, mask: the weights are no operator of their own",
     "attention_varlen": "as attention",
     "attention_with_lse": "two results",

@@ -2197,6 +2197,163 @@ def mul_backward(
     """
     ...
 
+def multi_tensor_adam(
+    p: Sequence[Array],
+    g: Sequence[Array],
+    m: Sequence[Array],
+    v: Sequence[Array],
+    lr: Array,
+    step: Array,
+    master: Sequence[Array] | None = None,
+    copy: Sequence[Array] | None = None,
+    found_inf: Array | None = None,
+    inv_scale: Array | None = None,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-08,
+    weight_decay: float = 0.0,
+    decoupled: bool = True,
+    bias_correction: bool = True,
+    maximize: bool = False,
+) -> None:
+    """One step of Adam or AdamW over a list of parameters.
+
+    p:                list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps,
+                      written; parameters; written from master where that is given.
+    g:                list of N tensors (*P,) dtype of p or float32, without gaps; gradients.
+    m:                list of N tensors (*P,) dtype of p, float32, float16 or bfloat16, without gaps,
+                      written; mean of the gradients.
+    v:                list of N tensors (*P,) dtype of m, without gaps, written; mean of their squares.
+    lr:               broadcastable to (1,) float32, contiguous, or a number; learning rate, of one
+                      element.
+    step:             broadcastable to (1,) float32, contiguous, or a number; number of this step, from
+                      1, of one element.
+    master:           list of N tensors (*P,) float32, without gaps, or None, written; the parameters in
+                      another dtype, which are read instead of p.
+    copy:             list of N tensors (*P,) float16 or bfloat16, without gaps, or None, written;
+                      written with the new parameters, in its own dtype.
+    found_inf:        broadcastable to (1,) float32 or int32, contiguous, or None; of one element; where
+                      it is not 0, nothing is written.
+    inv_scale:        broadcastable to (1,) float32, contiguous, or a number, or None; factor of the
+                      gradients, of one element.
+    beta1:            float, default 0.9; decay of m.
+    beta2:            float, default 0.999; decay of v.
+    eps:              float, default 1e-08; added to the root of v.
+    weight_decay:     float, default 0.0; decay of the parameters.
+    decoupled:        bool, default True; whether the parameters decay (AdamW); else their multiple is
+                      added to the gradients (Adam with L2).
+    bias_correction:  bool, default True; whether m and v are divided by 1 - beta^step.
+    maximize:         bool, default False; whether the gradients are negated.
+    Returns           None; p, m, v, master and copy written in place. On a device it runs on the
+                      current stream, and never waits.
+    Raises            ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                      kernel.
+    Computes          h = g[n] * inv_scale, negative where maximize; h += weight_decay * p[n] unless
+                      decoupled; m[n] = beta1 * m[n] + (1 - beta1) * h; v[n] = beta2 * v[n] + (1 -
+                      beta2) * h^2; p[n] -= lr * (m[n] / (1 - beta1^step) / (sqrt(v[n] / (1 -
+                      beta2^step)) + eps) + weight_decay * p[n] where decoupled); nothing where
+                      found_inf is not 0
+    Source            Kingma & Ba 2014, arXiv:1412.6980; Loshchilov & Hutter 2017, arXiv:1711.05101;
+                      PyTorch, torch.optim.AdamW
+    """
+    ...
+
+def multi_tensor_axpby(
+    x: Sequence[Array],
+    y: Sequence[Array],
+    out: Sequence[Array],
+    a: Array,
+    b: Array,
+    found_inf: Array | None = None,
+    *,
+    check: int = -1,
+) -> None:
+    """Add two lists of tensors, each times a number.
+
+    x:          list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps; tensors of
+                any dtypes; computed in float32, where one is float64 all are computed in float64.
+    y:          list of N tensors (*P,) dtype of x or float32, without gaps; added.
+    out:        list of N tensors (*P,) dtype of x or float32, without gaps, written; where sums are
+                written, each in its own dtype.
+    a:          broadcastable to (1,) float32, contiguous, or a number; factor of x, of one element.
+    b:          broadcastable to (1,) float32, contiguous, or a number; factor of y, of one element.
+    found_inf:  (1,) float32 or int32, contiguous, or None, written; of one element; set to 1 where what
+                is checked is not finite, never to 0.
+    check:      int, default -1; what is checked: 0 x, 1 y, -1 both.
+    Returns     None; out and found_inf written in place. Elements of a written list may be exactly
+                those of x or y. On a device it runs on the current stream, and never waits.
+    Requires    -1 <= check; check <= 1.
+    Raises      ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes    out[n] = a * x[n] + b * y[n]; found_inf = 1 where an element of what is checked is
+                infinite or NaN, else as it was
+    Source      NVIDIA Apex, amp_C.multi_tensor_axpby
+    """
+    ...
+
+def multi_tensor_check_finite(
+    x: Sequence[Array],
+    found_inf: Array,
+) -> None:
+    """Look for infinities and NaN in a list of tensors.
+
+    x:          list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps; tensors of
+                any dtypes.
+    found_inf:  (1,) float32 or int32, contiguous, written; of one element; set to 1, never to 0.
+    Returns     None; found_inf written in place. On a device it runs on the current stream, and never
+                waits.
+    Raises      ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes    found_inf = 1 where an element of x is infinite or NaN, else as it was
+    Source      PyTorch, torch.amp.GradScaler; NVIDIA Apex, fused_adam_cuda.strided_check_finite
+    """
+    ...
+
+def multi_tensor_l2norm(
+    x: Sequence[Array],
+    scale: Array | None = None,
+    total: Array | None = None,
+    each: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """The Euclidean norm of all tensors of a list together, and of each.
+
+    x:        list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps; tensors of
+              any dtypes; squares are summed in float32 by 4,096, in float64 beyond; where one is
+              float64 all are summed in float64.
+    scale:    broadcastable to (1,) float32, contiguous, or a number, or None; factor of every element
+              before its square, of one element; 1 where it is left out.
+    Returns   total: (), new unless given, dtype float32, of all elements; each: (N,), new unless given,
+              dtype float32, made only when wanted, of each tensor. On a device it runs on the current
+              stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  each[n] = |scale| * sqrt(sum(x[n]^2)); total = sqrt(sum_n(each[n]^2))
+    Source    NVIDIA Apex, amp_C.multi_tensor_l2norm
+    """
+    ...
+
+def multi_tensor_scale(
+    x: Sequence[Array],
+    out: Sequence[Array],
+    scale: Array,
+    found_inf: Array | None = None,
+) -> None:
+    """Multiply all tensors of a list by one number.
+
+    x:          list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps; tensors of
+                any dtypes; computed in float32, where one is float64 all are computed in float64.
+    out:        list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps, written;
+                where they are written, each in its own dtype.
+    scale:      broadcastable to (1,) float32, contiguous, or a number; the factor, of one element.
+    found_inf:  (1,) float32 or int32, contiguous, or None, written; of one element; set to 1 where x is
+                not finite, never to 0.
+    Returns     None; out and found_inf written in place. Elements of a written list may be exactly
+                those of x. On a device it runs on the current stream, and never waits.
+    Raises      ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes    out[n] = x[n] * scale; found_inf = 1 where an element of x is infinite or NaN, else as
+                it was
+    Source      NVIDIA Apex, amp_C.multi_tensor_scale
+    """
+    ...
+
 def native_dense_gelu_dense(
     x: Array,
     weight1: Array,

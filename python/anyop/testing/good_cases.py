@@ -230,6 +230,17 @@ class _Maker:
                 point = self.drawer.solve({length: count})
                 if point:
                     yield self._case(f"{length}={count} tensors", "list", point)
+        yield from self._elements("empty", (0,))
+        yield from self._elements("list", (4097,))
+
+    def _elements(self, what: str, shape: Shape) -> Iterator[Case]:
+        """Three tensors in each list, one of this shape."""
+        groups = self.symbols["element_groups"]
+        for length in sorted({param["shape"]["length"] or "" for param in self.subject.tensors}):
+            point = self.drawer.solve({length: 3}) if length and groups else None
+            if point:
+                point.sizes.elements[length][1].groups.update(dict.fromkeys(groups, shape))
+                yield self._case(f"a tensor of {length} of {shape}", what, point)
 
     def _views(self, point: Point, which: str) -> Iterator[Case]:
         tensors = self.subject.tensors + self.metadata["results"]
@@ -274,6 +285,7 @@ class _Maker:
                 if point:
                     yield self._case(f"large *{group.strip('_')}={shape}", "large", point)
                     break
+        yield from self._elements("large", (LARGE_ELEMENTS + 1,))
         if not self.symbols["groups"]:
             point = self._grown(self.drawer.solve(large=True))
             if point:

@@ -87,7 +87,13 @@ def read_only(good: Good) -> Iterator[Refusal]:
         )
 
 
-@refuses("overlapping elements", "overlap of outputs with inputs", _writes)
+def _writes_several(s: Subject) -> bool:
+    """Elements of one tensor."""
+    written = [param for param in s.tensors if param["mutated"]] + s.results
+    return any(param["shape"]["text"] not in ("", "1") for param in written)
+
+
+@refuses("overlapping elements", "overlap of outputs with inputs", _writes_several)
 def overlapping_elements(good: Good) -> Iterator[Refusal]:
     """Results whose elements share memory: stride 0, or steps shorter than a row."""
     for param, shape, dtype in _written(good):

@@ -168,7 +168,9 @@ def meta(good: Good) -> Iterator[Refusal]:
     if len(good.subject.tensors) < 2:
         return
     for refusal in _refusals(good, "torch: meta", lambda t: t.to("meta")):
-        refusal.errors, refusal.is_torchs = (ValueError, NotImplementedError, RuntimeError), True
+        # TypeError: of an optional list, by whose device torch does not choose a kernel.
+        refusal.errors = (ValueError, NotImplementedError, RuntimeError, TypeError)
+        refusal.is_torchs = True
         yield refusal
 
 

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For CUDA kernels over lists of tensors: tables of chunks in kernel parameters, elements of any
+ * dtypes. */
+#ifndef ANYOP_CUDA_LISTS_H_
+#define ANYOP_CUDA_LISTS_H_
+
+#include "anyop/cuda_row_operands.h"
+
+// A launch takes a block for each chunk of kChunk elements of the tensors of its table, in every
+// list at once. The table travels in the kernel's parameters, so that a captured graph keeps it and
+// nothing is copied to the device; longer lists take several launches. The dtypes may differ from
+// tensor to tensor: a block branches on those of its own.
+namespace anyop::cuda {
+
+constexpr int kChunk = 4096, kListThreads = 256;
+
+// Parameters of a kernel have 4,096 bytes; 32,764 from CUDA 12.1 on. Some are left for others.
+constexpr int kFewBytes = 3840;
+#if defined(CUDART_VERSION) && CUDART_VERSION >= 12010
+constexpr int kManyBytes = 32256;
+#else
+constexpr int kManyBytes = kFewBytes;
+#endif
+
+template <int kLists, int kTableBytes>
+struct ListTable {
+  static constexpr int kBytes = kTableBytes;
+  static constexpr int kTensors = (kBytes - 24) / (9 * kLists + 12);
+  char* data[kLists][kTensors];  // NULL: the list is not given
+  int64_t numel[kTensors];
+  int64_t first_tensor;      // of the launch, in the lists
+  int64_t first_chunk;       // of the launch, in the call
+  unsigned first[kTensors];  // chunk of the launch with which a tensor begins
+  int count;
+  uint8_t dtype[kLists][kTensors];
+};
+
+template <typename Table>
+constexpr int BytesOf = std::decay_t<Table>::kBytes;
+
+// ---- device ----
+
+// The chunk of a block: a tensor of the table, and elements of it.
+struct Chunk {
+  int tensor, n;
+  int64_t begin;
+};
+template <typename Table>
+__device__ Chunk FindChunk(const Table& table) {
+  int low = 0, high = table.count - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (table.first[middle] <= blockIdx.x) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  const int64_t begin = int64_t{blockIdx.x - table.first[low]} * kChunk;
+  const int64_t rest = table.numel[low] - begin;
+  return {low, static_cast<int>(rest < kChunk ? rest : kChunk), begin};
+}
+
+// Four elements, widened; and as they lie in memory, so that several are on their way before the
+// first is looked at.
+template <typename W>
+struct Four {
+  W at[4];
+};
+template <typename W>
+struct FourBits {
+  uint4 at[sizeof(W) / 4];
+};
+
+template <typename W>
+__device__ FourBits<W> LoadFour(const char* from, AnyopDtype dtype, int i) {
+  FourBits<W> bits = {};
+  if (dtype == kAnyopFloat32) {
+    bits.at[0] = reinterpret_cast<const uint4*>(from)[i / 4];
+  } else if (sizeof(W) == 8 && dtype == kAnyopFloat64) {
+#pragma unroll
+    for (int half = 0; half < int{sizeof(W) / 4}; ++half)
+      bits.at[half] = reinterpret_cast<const uint4*>(from)[i / 2 + half];
+  } else {
+    const uint2 two = reinterpret_cast<const uint2*>(from)[i / 4];
+    bits.at[0].x = two.x, bits.at[0].y = two.y;
+  }
+  return bits;
+}
+
+template <typename W>
+__device__ Four<W> WidenFour(const FourBits<W>& bits, AnyopDtype dtype) {
+  Four<W> four;
+  const uint4& first = bits.at[0];
+  if (dtype == kAnyopFloat32) {
+    const Unpacked<float> wide = Unpack<float>(first);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) four.at[k] = wide.at[k];
+  } else if (sizeof(W) == 8 && dtype == kAnyopFloat64) {
+#pragma unroll
+    for (int half = 0; half < int{sizeof(W) / 4}; ++half) {
+      const Unpacked<double> wide = Unpack<double>(bits.at[half]);
+      four.at[2 * half] = static_cast<W>(wide.at[0]);
+      four.at[2 * half + 1] = static_cast<W>(wide.at[1]);
+    }
+  } else if (dtype == kAnyopFloat16) {
+    four = {{WidenLow(__half(), first.x), WidenHigh(__half(), first.x), WidenLow(__half(), first.y),
+             WidenHigh(__half(), first.y)}};
+  } else {
+    four = {{WidenLow(__nv_bfloat16(), first.x), WidenHigh(__nv_bfloat16(), first.x),
+             WidenLow(__nv_bfloat16(), first.y), WidenHigh(__nv_bfloat16(), first.y)}};
+  }
+  return four;
+}
+
+template <typename W>
+__device__ void StoreFour(char* to, AnyopDtype dtype, int i, const Four<W>& four) {
+  float narrow[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) narrow[k] = static_cast<float>(four.at[k]);
+  if (dtype == kAnyopFloat32) {
+    reinterpret_cast<uint4*>(to)[i / 4] =
+        make_uint4(__float_as_uint(narrow[0]), __float_as_uint(narrow[1]),
+                   __float_as_uint(narrow[2]), __float_as_uint(narrow[3]));
+  } else if (sizeof(W) == 8 && dtype == kAnyopFloat64) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const Unpacked<double> wide = {{four.at[2 * half], four.at[2 * half + 1]}};
+      reinterpret_cast<uint4*>(to)[i / 2 + half] = Pack<double>(wide);
+    }
+  } else if (dtype == kAnyopFloat16) {
+    reinterpret_cast<uint2*>(to)[i / 4] = make_uint2(NarrowTwo(__half(), narrow[0], narrow[1]),
+                                                     NarrowTwo(__half(), narrow[2], narrow[3]));
+  } else {
+    reinterpret_cast<uint2*>(to)[i / 4] =
+        make_uint2(NarrowTwo(__nv_bfloat16(), narrow[0], narrow[1]),
+                   NarrowTwo(__nv_bfloat16(), narrow[2], narrow[3]));
+  }
+}
+
+// Calls body(v) for the elements of a chunk, four of each list at a time: v[l] is read from the
+// lists of `reads` and written to those of `writes`, a bit each. Of a list that is not given, and
+// behind the end of a tensor, v is 0. kFloat32: all lists are of float32.
+template <typename W, bool kFloat32, int kLists, int kBytes, typename Body>
+__device__ void WalkChunk(const ListTable<kLists, kBytes>& table, const Chunk& chunk,
+                          unsigned reads, unsigned writes, const Body& body) {
+  constexpr int kAhead = 2, kStep = kListThreads * 4;
+  char* data[kLists];
+  AnyopDtype dtype[kLists];
+  bool aligned = true;
+#pragma unroll
+  for (int l = 0; l < kLists; ++l) {
+    dtype[l] = kFloat32 ? kAnyopFloat32 : static_cast<AnyopDtype>(table.dtype[l][chunk.tensor]);
+    const int item = dtype[l] == kAnyopFloat32 ? 4 : dtype[l] == kAnyopFloat64 ? 8 : 2;
+    data[l] = table.data[l][chunk.tensor];
+    if (data[l]) data[l] += chunk.begin * item;
+    aligned &= reinterpret_cast<uintptr_t>(data[l]) % (item == 2 ? 8 : 16) == 0;
+  }
+#pragma unroll 1
+  for (int first = static_cast<int>(threadIdx.x) * 4; first < chunk.n; first += kAhead * kStep) {
+    FourBits<W> bits[kAhead][kLists];
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      if (!aligned || first + u * kStep + 4 > chunk.n) continue;
+#pragma unroll
+      for (int l = 0; l < kLists; ++l) {
+        if (reads >> l & 1 && data[l])
+          bits[u][l] = LoadFour<W>(data[l], dtype[l], first + u * kStep);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      const int at = first + u * kStep, n = chunk.n - at;
+      if (n <= 0) break;
+      const bool whole = aligned && n >= 4;
+      Four<W> v[kLists] = {};
+#pragma unroll
+      for (int l = 0; l < kLists; ++l) {
+        if (!(reads >> l & 1) || !data[l]) continue;
+        if (whole) {
+          v[l] = WidenFour<W>(bits[u][l], dtype[l]);
+        } else {
+#pragma unroll
+          for (int k = 0; k < 4; ++k)
+            if (k < n) v[l].at[k] = ReadFloating<W>(data[l], at + k, dtype[l]);
+        }
+      }
+      body(v);
+#pragma unroll
+      for (int l = 0; l < kLists; ++l) {
+        if (!(writes >> l & 1) || !data[l]) continue;
+        if (whole) {
+          StoreFour<W>(data[l], dtype[l], at, v[l]);
+        } else {
+#pragma unroll
+          for (int k = 0; k < 4; ++k)
+            if (k < n) WriteFloating<W>(data[l], at + k, dtype[l], v[l].at[k]);
+        }
+      }
+    }
+  }
+}
+
+__device__ inline bool IsFinite(float v) { return fabsf(v) < INFINITY; }
+__device__ inline bool IsFinite(double v) { return fabs(v) < INFINITY; }
+template <typename W>
+__device__ bool AreFinite(const Four<W>& v) {
+  return IsFinite(v.at[0]) && IsFinite(v.at[1]) && IsFinite(v.at[2]) && IsFinite(v.at[3]);
+}
+
+// A tensor of one element in the memory of the device; NULL where it is not given.
+struct Single {
+  char* data = nullptr;
+  AnyopDtype dtype = kAnyopFloat32;
+  Single() = default;
+  explicit Single(const AnyopTensor* t) {
+    if (t) data = static_cast<char*>(t->data), dtype = AnyopDtypeOf(t);
+  }
+
+  __device__ double Read(double otherwise) const {
+    if (!data) return otherwise;
+    if (dtype == kAnyopInt32) return *reinterpret_cast<const int*>(data);
+    if (dtype == kAnyopInt64) return static_cast<double>(*reinterpret_cast<const long long*>(data));
+    return ReadFloating<double>(data, 0, dtype);
+  }
+  __device__ bool IsSet() const { return data && Read(0) != 0; }
+  // By any number of threads.
+  __device__ void Set() const {
+    if (!data) return;
+    if (dtype == kAnyopInt32) {
+      *reinterpret_cast<int*>(data) = 1;
+    } else {
+      *reinterpret_cast<float*>(data) = 1;
+    }
+  }
+};
+
+// ---- host ----
+
+inline int64_t ElementsOf(const AnyopTensor& t) {
+  int64_t numel = 1;
+  for (int d = 0; d < t.ndim; ++d) numel *= t.shape[d];
+  return numel;
+}
+
+// Lists of one length that are walked together; those with data NULL are not given, the first is.
+template <int kLists>
+struct Lists {
+  AnyopTensorList list[kLists];
+
+  int64_t count() const { return list[0].count; }
+  // Empty tensors have one chunk, so that each tensor has a block.
+  int64_t CountChunks() const {
+    int64_t chunks = 0;
+    for (int64_t i = 0; i < count(); ++i) {
+      const int64_t numel = ElementsOf(list[0].data[i]);
+      chunks += numel ? CeilDiv(numel, kChunk) : 1;
+    }
+    return chunks;
+  }
+  bool Has(AnyopDtype dtype, bool all) const {
+    for (const AnyopTensorList& l : list) {
+      for (int64_t i = 0; l.data && i < l.count; ++i)
+        if ((AnyopDtypeOf(&l.data[i]) == dtype) != all) return !all;
+    }
+    return all;
+  }
+};
+
+// Calls start(table, blocks) with tables of all tensors until one fails.
+template <int kBytes, int kLists, typename Start>
+int32_t StartTables(const Lists<kLists>& lists, bool keeps_empty, const Start& start) {
+  using Table = ListTable<kLists, kBytes>;
+  constexpr int64_t kMostBlocks = 0x7fffffff;
+  Table table;
+  int64_t blocks = 0;
+  table.count = 0;
+  table.first_tensor = table.first_chunk = 0;
+  for (int64_t i = 0; i < lists.count(); ++i) {
+    const int64_t numel = ElementsOf(lists.list[0].data[i]);
+    if (numel == 0 && !keeps_empty) continue;
+    const int64_t chunks = numel ? CeilDiv(numel, kChunk) : 1;
+    if (table.count == Table::kTensors || (table.count && blocks + chunks > kMostBlocks)) {
+      if (int32_t status = start(table, static_cast<unsigned>(blocks))) return status;
+      table.count = 0;
+      table.first_tensor = i;
+      table.first_chunk += blocks;
+      blocks = 0;
+    }
+    for (int l = 0; l < kLists; ++l) {
+      const AnyopTensor* t = lists.list[l].data ? &lists.list[l].data[i] : nullptr;
+      table.data[l][table.count] = t ? static_cast<char*>(t->data) : nullptr;
+      table.dtype[l][table.count] = static_cast<uint8_t>(t ? AnyopDtypeOf(t) : kAnyopFloat32);
+    }
+    table.numel[table.count] = numel;
+    table.first[table.count++] = static_cast<unsigned>(blocks);
+    blocks += chunks;
+  }
+  return table.count ? start(table, static_cast<unsigned>(blocks)) : int32_t{kAnyopOk};
+}
+
+// Calls start(W(), all_float32, table, blocks), where W is what the elements are computed in and
+// all_float32 a constant.
+template <int kLists, typename Start>
+int32_t StartLists(const Lists<kLists>& lists, bool keeps_empty, const Start& start) {
+  const bool many = lists.count() > ListTable<kLists, kFewBytes>::kTensors;
+  const auto with = [&](auto zero, auto is_float32) {
+    const auto run = [&](const auto& table, unsigned blocks) {
+      return start(zero, is_float32, table, blocks);
+    };
+    if constexpr (kManyBytes > kFewBytes && sizeof zero == 4) {
+      if (many) return StartTables<kManyBytes>(lists, keeps_empty, run);
+    }
+    return StartTables<kFewBytes>(lists, keeps_empty, run);
+  };
+  if (lists.Has(kAnyopFloat64, false)) return with(double(), std::false_type());
+  if (lists.Has(kAnyopFloat32, true)) return with(float(), std::true_type());
+  return with(float(), std::false_type());
+}
+
+}  // namespace anyop::cuda
+
+#endif  // ANYOP_CUDA_LISTS_H_

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// multi_tensor_axpby on CUDA: a block for each chunk of 4,096 elements; two reads and one write an
+// element.
+#include "anyop/cuda_lists.h"
+#include "anyop/ops/multi_tensor_axpby.h"
+
+namespace anyop::cuda {
+namespace {
+
+template <typename W, bool kFloat32, int kBytes>
+__global__ void __launch_bounds__(kListThreads)
+    AddLists(const __grid_constant__ ListTable<3, kBytes> table, Single a_of_x, Single b_of_y,
+             int64_t check, Single found_inf) {
+  const W a = static_cast<W>(a_of_x.Read(1)), b = static_cast<W>(b_of_y.Read(1));
+  bool finite = true;
+  WalkChunk<W, kFloat32>(table, FindChunk(table), 3, 4, [&](Four<W>(&v)[3]) {
+    if (check != 1) finite &= AreFinite(v[0]);
+    if (check != 0) finite &= AreFinite(v[1]);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) v[2].at[k] = MulAdd(a, v[0].at[k], b * v[1].at[k]);
+  });
+  if (!finite) found_inf.Set();
+}
+
+}  // namespace
+}  // namespace anyop::cuda
+
+extern "C" int32_t anyop_multi_tensor_axpby_cuda(const MultiTensorAxpbyArgs* args,
+                                                 AnyopCall* call) {
+  using namespace anyop::cuda;
+  const Lists<3> lists = {{args->x, args->y, args->out}};
+  const Single a(args->a), b(args->b), found_inf(args->found_inf);
+  return StartLists(lists, false, [&](auto zero, auto all_float32, const auto& table, unsigned n) {
+    const Launch launch{dim3(n), dim3(kListThreads)};
+    return launch.Run(call, AddLists<decltype(zero), all_float32.value, BytesOf<decltype(table)>>,
+                      table, a, b, args->check, found_inf);
+  });
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// multi_tensor_check_finite on CUDA: a block for each chunk of 4,096 elements; one read an element.
+#include "anyop/cuda_lists.h"
+#include "anyop/ops/multi_tensor_check_finite.h"
+
+namespace anyop::cuda {
+namespace {
+
+template <typename W, bool kFloat32, int kBytes>
+__global__ void __launch_bounds__(kListThreads)
+    CheckLists(const __grid_constant__ ListTable<1, kBytes> table, Single found_inf) {
+  bool finite = true;
+  WalkChunk<W, kFloat32>(table, FindChunk(table), 1, 0,
+                         [&](Four<W>(&v)[1]) { finite &= AreFinite(v[0]); });
+  if (!finite) found_inf.Set();
+}
+
+}  // namespace
+}  // namespace anyop::cuda
+
+extern "C" int32_t anyop_multi_tensor_check_finite_cuda(const MultiTensorCheckFiniteArgs* args,
+                                                        AnyopCall* call) {
+  using namespace anyop::cuda;
+  const Lists<1> lists = {{args->x}};
+  const Single found_inf(args->found_inf);
+  return StartLists(lists, false, [&](auto zero, auto all_float32, const auto& table, unsigned n) {
+    const Launch launch{dim3(n), dim3(kListThreads)};
+    return launch.Run(call, CheckLists<decltype(zero), all_float32.value, BytesOf<decltype(table)>>,
+                      table, found_inf);
+  });
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// multi_tensor_scale on CUDA: a block for each chunk of 4,096 elements; one read and one write an
+// element.
+#include "anyop/cuda_lists.h"
+#include "anyop/ops/multi_tensor_scale.h"
+
+namespace anyop::cuda {
+namespace {
+
+template <typename W, bool kFloat32, int kBytes>
+__global__ void __launch_bounds__(kListThreads)
+    ScaleLists(const __grid_constant__ ListTable<2, kBytes> table, Single scale, Single found_inf) {
+  const W factor = static_cast<W>(scale.Read(1));
+  bool finite = true;
+  WalkChunk<W, kFloat32>(table, FindChunk(table), 1, 2, [&](Four<W>(&v)[2]) {
+    finite &= AreFinite(v[0]);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) v[1].at[k] = v[0].at[k] * factor;
+  });
+  if (!finite) found_inf.Set();
+}
+
+}  // namespace
+}  // namespace anyop::cuda
+
+extern "C" int32_t anyop_multi_tensor_scale_cuda(const MultiTensorScaleArgs* args,
+                                                 AnyopCall* call) {
+  using namespace anyop::cuda;
+  const Lists<2> lists = {{args->x, args->out}};
+  const Single scale(args->scale), found_inf(args->found_inf);
+  return StartLists(lists, false, [&](auto zero, auto all_float32, const auto& table, unsigned n) {
+    const Launch launch{dim3(n), dim3(kListThreads)};
+    return launch.Run(call, ScaleLists<decltype(zero), all_float32.value, BytesOf<decltype(table)>>,
+                      table, scale, found_inf);
+  });
+}
