@@ -126,29 +126,43 @@ bool Spans::FindPair(const Operator& op, const char* args, const Span** written,
   return false;
 }
 
+// By place. Tensors mostly lie where they lay in the call before: its order is looked at first.
+const Span** Spans::Sorted(const Operator& op) const {
+  const auto is_before = [](const Span* a, const Span* b) {
+    return a->begin != b->begin ? a->begin < b->begin : a->end < b->end;
+  };
+  const auto count = static_cast<uint32_t>(count_);
+  const Span** order = arena_->Take<const Span*>(count_);
+  auto last = op.last_order.Take();
+  const bool is_known = last && last->size() == count;
+  for (uint32_t i = 0; i < count; ++i) order[i] = &data_[is_known ? (*last)[i] : i];
+  if (!is_known || !std::is_sorted(order, order + count, is_before)) {
+    std::sort(order, order + count, is_before);
+    if (!last) last = std::make_unique<LastOrder::Numbers>();
+    last->resize(count);
+    for (uint32_t i = 0; i < count; ++i) (*last)[i] = static_cast<uint32_t>(order[i] - data_);
+  }
+  op.last_order.Keep(std::move(last));
+  return order;
+}
+
 // For many tensors, in the order of their beginnings. Those of one place, among which the schema
 // may allow pairs, are compared with each other; each is compared with the one of another place
 // before it that ends last, of all when it is written, of the written ones otherwise.
 bool Spans::FindSorted(const Operator& op, const char* args, const Span** written,
                        const Span** other) const {
-  const Span** order = arena_->Take<const Span*>(count_);
-  int count = 0;
-  for (int i = 0; i < count_; ++i) {
-    if (data_[i].begin < data_[i].end) order[count++] = &data_[i];
-  }
-  std::sort(order, order + count, [](const Span* a, const Span* b) {
-    return a->begin != b->begin ? a->begin < b->begin : a->end < b->end;
-  });
+  const Span** order = Sorted(op);
   const Span *last = nullptr, *last_written = nullptr;
   const auto is_found = [&](const Span* a, const Span* b) {
     *written = a->writes ? a : b;
     *other = a->writes ? b : a;
     return true;
   };
-  for (int i = 0, end; i < count; i = end) {
+  for (int i = 0, end; i < count_; i = end) {
     const Span& first = *order[i];
-    for (end = i; end < count && order[end]->begin == first.begin && order[end]->end == first.end;)
+    for (end = i; end < count_ && order[end]->begin == first.begin && order[end]->end == first.end;)
       ++end;
+    if (first.begin == first.end) continue;
     for (int k = i; k < end; ++k) {
       const Span& s = *order[k];
       const Span* before = s.writes ? last : last_written;

@@ -37,6 +37,7 @@ class Spans {
   void Grow();
   bool FindPair(const Operator& op, const char* args, const Span** written,
                 const Span** other) const;
+  const Span** Sorted(const Operator& op) const;
   bool FindSorted(const Operator& op, const char* args, const Span** written,
                   const Span** other) const;
 

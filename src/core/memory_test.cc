@@ -193,6 +193,33 @@ struct Lists {
   }
 };
 
+// What the order of a call before says is never believed.
+TEST(OverlapIsFoundWhateverTheCallBeforeWas) {
+  anyop::Operator op = {};
+  op.params.resize(1);
+  op.params[0].flags = kAnyopMutated;
+  std::vector<int64_t> one = {1};
+  const AnyopTensor t = Tensor(&one, &one);
+  std::mt19937 random(4);
+  int overlaps = 0;
+  for (int round = 0; round < 3000; ++round) {
+    anyop::Arena arena;
+    anyop::Spans spans(&arena);
+    const int count = 13 + static_cast<int>(random() % 3);
+    std::set<uintptr_t> places;
+    for (int i = 0; i < count; ++i) {
+      const uintptr_t begin = 4 * (1000 + random() % 400);
+      places.insert(begin);
+      spans.Add({begin, begin + 4, &t, 0, true});
+    }
+    const anyop::Span *written, *other;
+    const bool expected = static_cast<int>(places.size()) < count;
+    CHECK_EQ(spans.FindOverlap(op, nullptr, &written, &other), expected);
+    overlaps += expected;
+  }
+  CHECK(overlaps > 300 && overlaps < 2700);
+}
+
 struct Place {
   int list;
   size_t k;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,23 @@ struct Join {
   const int32_t* groups;
 };
 
+// The order in which the tensors of the last call with many lay in memory, by their numbers; who
+// uses it takes it away meanwhile.
+class LastOrder {
+ public:
+  using Numbers = std::vector<uint32_t>;
+  ~LastOrder() { delete kept_.load(); }
+  std::unique_ptr<Numbers> Take() const {
+    return std::unique_ptr<Numbers>(kept_.exchange(nullptr, std::memory_order_acquire));
+  }
+  void Keep(std::unique_ptr<Numbers> order) const {
+    delete kept_.exchange(order.release(), std::memory_order_acq_rel);
+  }
+
+ private:
+  mutable std::atomic<Numbers*> kept_{nullptr};
+};
+
 struct Operator {
   const AnyopOp* table;
   std::string name;                 // as errors say it: "rms_norm", "acme.rms_norm"
@@ -90,6 +108,7 @@ struct Operator {
   std::atomic<const Route*> route{nullptr};
   std::atomic<const Shortcut*> shortcut{nullptr};
   mutable std::atomic<uint64_t> copies_said{0};  // parameters of which it was said
+  LastOrder last_order;
 
   const char* SymbolName(int symbol) const { return table->symbols[symbol]; }
 };
