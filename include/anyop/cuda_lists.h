@@ -258,12 +258,18 @@ struct Lists {
     }
     return chunks;
   }
-  bool Has(AnyopDtype dtype, bool all) const {
+  struct Kinds {
+    bool any_float64 = false, all_float32 = true;
+  };
+  Kinds FindKinds() const {
+    Kinds kinds;
     for (const AnyopTensorList& l : list) {
-      for (int64_t i = 0; l.data && i < l.count; ++i)
-        if ((AnyopDtypeOf(&l.data[i]) == dtype) != all) return !all;
+      for (int64_t i = 0; l.data && i < l.count; ++i) {
+        kinds.any_float64 |= l.data[i].dtype_bits == 64;
+        kinds.all_float32 &= l.data[i].dtype_bits == 32;
+      }
     }
-    return all;
+    return kinds;
   }
 };
 
@@ -313,8 +319,9 @@ int32_t StartLists(const Lists<kLists>& lists, bool keeps_empty, const Start& st
     }
     return StartTables<kFewBytes>(lists, keeps_empty, run);
   };
-  if (lists.Has(kAnyopFloat64, false)) return with(double(), std::false_type());
-  if (lists.Has(kAnyopFloat32, true)) return with(float(), std::true_type());
+  const auto kinds = lists.FindKinds();
+  if (kinds.any_float64) return with(double(), std::false_type());
+  if (kinds.all_float32) return with(float(), std::true_type());
   return with(float(), std::false_type());
 }
 
