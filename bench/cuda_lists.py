@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times operators over lists of tensors on CUDA beside torch's foreach and fused kernels.
+
+    python bench/cuda_lists.py [--rounds 30] [--only llama,small]
+
+Each side is captured into a CUDA graph; all take turns behind a filled second cache. The share is that of the bytes
+per second of a + b -> c, of the fewest bytes that must be moved. `host_us` is the least time until an eager call
+returns. What a side computes is compared with torch first. One line of JSON for each side goes to
+bench/results/cuda_lists.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cuda_rows import FLUSH_BYTES, capture, ceiling, device, replay_in_turns
+from harness import environment, write
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+_ATTENTION = [(2048, 2048), (512, 2048), (512, 2048), (2048, 2048)]
+LAYER = [*_ATTENTION, (8192, 2048), (8192, 2048), (2048, 8192), (2048,), (2048,)]
+SHAPES = {"llama": [(128256, 2048), (2048,), *LAYER * 16], "small": [(16384,)] * 2000}
+RATE, STEP = 1e-3, 7.0
+
+
+def drawn(shapes: list, dtype: Any, seed: int) -> list:
+    generator = torch.Generator("cuda").manual_seed(seed)
+    make = (torch.randn(shape, generator=generator, device="cuda") for shape in shapes)
+    return [(t / 16).to(dtype) for t in make]
+
+
+def adam(shapes: list, dtype: Any) -> tuple[dict[str, Callable], Callable, int]:
+    """Sides, what each has written, bytes."""
+    import anyop
+
+    numel = sum(torch.Size(shape).numel() for shape in shapes)
+    own = {
+        side: [drawn(shapes, dtype, 0), drawn(shapes, torch.float32, 2)]
+        for side in ("anyop", "torch fused")
+    }
+    g, lr, step = (
+        drawn(shapes, dtype, 1),
+        torch.tensor(RATE, device="cuda"),
+        torch.tensor(STEP, device="cuda"),
+    )
+    moments = {side: [[t.square() for t in lists[1]], lists[1]] for side, lists in own.items()}
+    v, m = moments["anyop"]
+    sides = {
+        "anyop": lambda: anyop.multi_tensor_adam(
+            own["anyop"][0], g, m, v, lr, step, weight_decay=0.01
+        )
+    }
+    if dtype == torch.float32:
+        steps = [step.clone() for _ in shapes]
+
+        def theirs() -> None:
+            squares, means = moments["torch fused"]
+            torch._fused_adamw_(own["torch fused"][0], g, means, squares, [], steps, lr=lr, beta1=0.9, beta2=0.999,
+                                weight_decay=0.01, eps=1e-8, amsgrad=False, maximize=False)  # fmt: skip
+
+        sides["torch fused"] = theirs
+    item = torch.empty(0, dtype=dtype).element_size()
+    return sides, lambda side: own[side][0], numel * (3 * item + 16)
+
+
+def norm(shapes: list, dtype: Any) -> tuple[dict[str, Callable], Callable, int]:
+    import anyop
+
+    x, found = drawn(shapes, dtype, 0), {}
+    sides = {
+        "anyop": lambda: found.update({"anyop": [anyop.multi_tensor_l2norm(x, each=False)[0]]}),
+        "torch": lambda: found.update(
+            {"torch": [torch.nn.utils.get_total_norm(x, foreach=True).float()]}
+        ),
+    }
+    return sides, lambda side: found[side], sum(t.numel() * t.element_size() for t in x)
+
+
+def scale(shapes: list, dtype: Any) -> tuple[dict[str, Callable], Callable, int]:
+    import anyop
+
+    x, factor = drawn(shapes, dtype, 0), torch.tensor(0.5, device="cuda")
+    outs = {"anyop": [torch.empty_like(t) for t in x]}
+    sides = {
+        "anyop": lambda: anyop.multi_tensor_scale(x, outs["anyop"], factor),
+        "torch foreach": lambda: outs.update({"torch foreach": torch._foreach_mul(x, 0.5)}),
+    }
+    return sides, lambda side: outs[side], 2 * sum(t.numel() * t.element_size() for t in x)
+
+
+def agrees(found: list, expected: list, dtype: Any) -> bool:
+    limit = 1e-5 if dtype == torch.float32 else 1e-2
+    pairs = zip(found, expected)
+    return all(torch.allclose(a.float(), b.float(), rtol=limit, atol=limit) for a, b in pairs)
+
+
+def host_us(call: Callable) -> float:
+    best = float("inf")
+    for _ in range(20):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - begin)
+    return best * 1e6
+
+
+def measure(make: Callable, name: str, dtype: Any, rounds: int, flush: Any, limit: float) -> list:
+    sides, written, moved = make(SHAPES[name], dtype)
+    for side in sides:
+        sides[side]()
+    results = {side: written(side) for side in sides}
+    if not all(agrees(results["anyop"], other, dtype) for other in results.values()):
+        print(f"WRONG: {make.__name__} {name} {dtype}")
+        return []
+    host = {side: host_us(call) for side, call in sides.items()}
+    graphs = {side: capture(call)[0] for side, call in sides.items()}
+    times = {n: statistics.median(us) for n, us in replay_in_turns(graphs, rounds, flush).items()}
+    return [
+        {"case": make.__name__, "shape": name, "dtype": str(dtype)[6:], "side": side, "median_us": round(us, 1),
+         "share_of_ceiling": round(moved / us / limit, 3), "host_us": round(host[side], 1)}
+        for side, us in times.items()
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--only", default=",".join(SHAPES))
+    options = parser.parse_args()
+    if torch is None or not torch.cuda.is_available():
+        print("skipped: there is no CUDA device that torch can use")
+        return
+    import anyop
+
+    flush, rows = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda"), []
+    limit = ceiling(options.rounds, flush)
+    for name in options.only.split(","):
+        for make in (adam, norm, scale):
+            for dtype in (torch.float32, torch.bfloat16):
+                for row in measure(make, name, dtype, options.rounds, flush, limit):
+                    print(*row.values(), sep="  ", flush=True)
+                    rows.append(row)
+                torch.cuda.empty_cache()
+    print("written to", write("cuda_lists", rows, environment(anyop, torch) | device()))
+
+
+if __name__ == "__main__":
+    main()
