@@ -36,18 +36,19 @@ except ImportError:
 FIGURES = {
     "norms": 0.93,
     "softmaxes": 0.92,
+    "losses": 0.90,
     "masked": 0.88,
     "activations": 0.93,
     "ropes": 0.93,
     "quantisers": 0.93,
 }
-BACKWARD = {"norms": 0.90, "softmaxes": 0.95}
+BACKWARD = {"norms": 0.90, "softmaxes": 0.95, "losses": 0.90}
 FLUSH_BYTES = 256 << 20
 SHORT_US = 60.0  # below it an empty kernel's time is taken off
 WRONG: list[str] = []
 LIMITS = {"bfloat16": 8e-3, "float16": 1e-3, "float32": 2e-5}
-SMALL = {"norms": "6x256", "softmaxes": "6x256", "masked": "16x64", "activations": "6x256", "ropes": "6x256",
-         "quantisers": "6x256", "tables": "6x64"}  # fmt: skip
+SMALL = {"norms": "6x256", "softmaxes": "6x256", "losses": "6x256", "masked": "16x64", "activations": "6x256",
+         "ropes": "6x256", "quantisers": "6x256", "tables": "6x64"}  # fmt: skip
 
 
 def maker(device: str, dtype: Any) -> Callable:

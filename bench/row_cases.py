@@ -145,6 +145,40 @@ def softmaxes(rows: int, D: int, make) -> Iterator[Case]:
     )  # fmt: skip
 
 
+def cross_entropy(x, target):
+    return -wide(x).log_softmax(-1).gather(-1, target[:, None]).squeeze(-1)
+
+
+def cross_entropy_with_grad(x, target):
+    logs = wide(x).log_softmax(-1)
+    own = torch.arange(x.shape[-1], device=x.device) == target[:, None]
+    loss = -logs.gather(-1, target[:, None]).squeeze(-1)
+    return loss, torch.where(own, logs.exp() - 1, logs.exp()).to(x.dtype)
+
+
+def torchs_cross_entropy_with_grad(x, target):
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        loss = F.cross_entropy(leaf, target, reduction="none")
+        return loss.detach(), *torch.autograd.grad(loss, leaf, torch.ones_like(loss))
+
+
+def losses(rows: int, V: int, make) -> Iterator[Case]:
+    """Of rows of logits; each is read once, and its gradient written."""
+    shape, x = f"{rows}x{V}", make(rows, V)
+    target = torch.randint(V, (rows,), device=x.device)
+    size = x.numel() * x.element_size()
+    yield Case("cross_entropy", shape, (x, target), lambda *t: anyop.cross_entropy(*t)[0],
+               cross_entropy, lambda x, t: F.cross_entropy(x, t, reduction="none"),
+               bytes=size)  # fmt: skip
+    yield Case("cross_entropy_with_grad", shape, (x, target), anyop.cross_entropy_with_grad,
+               cross_entropy_with_grad, torchs_cross_entropy_with_grad, bytes=2 * size)  # fmt: skip
+    lse, ones = wide(x).logsumexp(-1), torch.ones(rows, device=x.device)
+    yield Case("cross_entropy_backward", shape, (x, target),
+               lambda x, t: anyop.cross_entropy_backward(x, t, lse, ones),
+               lambda *t: cross_entropy_with_grad(*t)[1], bytes=2 * size)  # fmt: skip
+
+
 def masked_softmaxes(rows: int, D: int, make) -> Iterator[Case]:
     """Of scores, rows x D for each of 32 heads."""
     x = make(1, 32, rows, D)
@@ -320,6 +354,7 @@ def tables(rows: int, D: int, make) -> Iterator[Case]:
 FAMILIES: dict[str, tuple[Callable[..., Iterator[Case]], str]] = {
     "norms": (norms, "16384x4096,8192x8192,8192x7168,2048x65536,64x8192"),
     "softmaxes": (softmaxes, "16384x4096,8192x32768,2048x131072,64x128256"),
+    "losses": (losses, "4096x128256,4096x151936,4096x32000"),
     "masked": (masked_softmaxes, "2048x2048,4096x4096"),
     "activations": (activations, "16384x14336,8192x28672,8192x2048,64x14336"),
     "ropes": (ropes, "16384x4096,8192x8192,64x8192"),

@@ -28,6 +28,20 @@ def resetting(call: Call, *copies: tuple[torch.Tensor, torch.Tensor]) -> Call:
     return call
 
 
+def ligers_cross_entropy_with_grad(case: Case) -> Call:
+    """Its gradient is written over the logits in forward."""
+    from liger_kernel.transformers import LigerCrossEntropyLoss
+
+    x, target = case.tensors
+    own, loss = x.clone().requires_grad_(), LigerCrossEntropyLoss(reduction="none")
+
+    def call():
+        with torch.enable_grad():
+            return loss(own, target).detach(), own.detach()
+
+    return resetting(call, (own, x))
+
+
 @cache
 def liger() -> dict[str, Callable[[Case], Call]]:
     """By operator; ImportError where Liger is not installed."""
@@ -78,6 +92,7 @@ def liger() -> dict[str, Callable[[Case], Call]]:
         "layer_norm_backward": layer_backward,
         "softmax": plain(lambda x: _softmax_forward(x)[0]),
         "softmax_backward": softmax_backward,
+        "cross_entropy_with_grad": ligers_cross_entropy_with_grad,
         "silu_and_mul": plain(lambda x: swiglu_fused_gate_up_forward(x)[1]),
         "silu_and_mul_backward": plain(lambda g, x: swiglu_fused_gate_up_backward(x, g)),
         "gelu_and_mul": gelu_and_mul,

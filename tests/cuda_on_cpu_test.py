@@ -213,6 +213,39 @@ def test_targets_outside_are_not_read():
     assert np.isnan(found[1]).all() and np.isnan(found[2]).all()
 
 
+LOGITS = ["cross_entropy", "cross_entropy_with_grad", "cross_entropy_backward"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", [name for name in LOGITS if name in DRAWN])
+def test_rows_of_logits(name, dtype):
+    """As on the CPU at every width, in place the same bits; of targets outside the loss is NaN, the gradient 0."""
+    random, function = np.random.default_rng(0), getattr(anyop, name)
+    there = on_fibers(function)
+    values = {"ignore_index": -1, "label_smoothing": 0.1, "z_loss": 0.01}
+    for V in few(WIDTHS, 5, f"{name} {dtype}"):
+        x = (2 * random.standard_normal((6, V + 8))).astype(dtype)[:, : V - V % 8 + 3 * (V % 2)]
+        columns = x.shape[1]
+        target = np.array([0, columns - 1, -1, columns // 2, 7, 1], np.int32)
+        outside = np.array([0, 1, 0, 0, 1, 0], bool)
+        rest = {}
+        if name == "cross_entropy_backward":
+            lse = anyop.cross_entropy(x, target, **values)[1]
+            rest = {"lse": lse, "grad_loss": random.standard_normal(6).astype(np.float32)}
+        found, expected = (arrays(f(x, target, **rest, **values)) for f in (there, function))
+        for a, b in zip(found, expected):
+            np.testing.assert_allclose(a.astype(float), b.astype(float), rtol=8e-3, atol=2e-6)
+        far = np.where(outside, columns + 9, target).astype(np.int32)
+        found = arrays(there(x, far, **rest, **values))
+        if "backward" not in name:
+            np.testing.assert_array_equal(np.isnan(found[0]), outside)
+        if name != "cross_entropy":
+            assert not found[-1][outside].any() and found[-1][~outside & (target >= 0)].any(1).all()
+            place = x.copy() if columns % 2 else x
+            again = arrays(there(place, far, **rest, **values, grad_x=place))
+            assert same_bits(found, again)
+
+
 DEAR = [name for name in DRAWN if "attention" in name]  # products of tiles, up to five of them
 
 

@@ -264,7 +264,7 @@ def test_shapes_are_accepted_exactly_when_they_fit(subject):
             refused += 1
             assert not fits, f"{shapes} {point.attributes} fit, but: {error}"
         except IndexError as error:  # a cache without places has no good slot
-            assert fits and str(error).endswith("< 0"), error
+            assert fits and "< 0" in str(error), error
         else:
             assert fits, f"{shapes} {point.attributes} were accepted"
     assert accepted >= 20 and accepted + refused >= 120

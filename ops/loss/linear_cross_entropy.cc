@@ -5,6 +5,7 @@
 #include "anyop/ops/linear_cross_entropy.h"
 
 #include "class_blocks.h"
+#include "class_sums.h"
 #include "loss_numbers.h"
 #include "reused_workspace.h"
 #include "targets.h"
@@ -12,51 +13,28 @@
 namespace anyop::cpu {
 namespace {
 
-// What is known of a row: the greatest logit, the sum of exp(logit - most), that of the logits.
-struct State {
-  double most, sum, total, target;
-};
-
 struct Work {
   const LinearCrossEntropyArgs& args;
   Targets targets;
-  State* states;
+  ClassSums* sums;
   void* logits;
   int64_t first, n;  // classes of the block
 };
 
-// Joins parts of a row, as in Milakov & Gimelshein 2018, arXiv:1805.02867.
-inline void Join(State* state, double most, double sum) {
-  if (most == -Bits<double>::kInfinity) {
-    state->sum += sum;  // 0, or NaN
-  } else if (most > state->most) {
-    state->sum = state->sum * Exp(state->most - most) + sum;
-    state->most = most;
-  } else {
-    state->sum += sum * Exp(most - state->most);
-  }
-}
-
 template <typename Wide>
 inline void AddRow(const Work& work, int64_t row) {
   const LinearCrossEntropyArgs& args = work.args;
-  State* state = work.states + row;
-  if (work.first == 0) *state = {-Bits<double>::kInfinity, 0, 0, 0};
+  ClassSums* sums = work.sums + row;
+  if (work.first == 0) *sums = {};
   Wide* logits = static_cast<Wide*>(work.logits) + row * work.n;
   const Cap<Wide> cap(args.softcap);
-  const auto greater = [](Wide a, Wide b) { return a < b ? b : a; };
   ForBlocks(work.n, [&](int64_t at, int64_t size) {
     Wide* z = logits + at;
     if (args.softcap > 0) Apply(size, cap, z, z);
-    const Wide lowest = -Bits<Wide>::kInfinity;
-    const Wide most = FoldBlock(lowest, greater, [](Wide v) { return v; }, size, z);
-    const Wide base = most == lowest ? Wide{0} : most;
-    const auto power = [base](Wide v) { return Exp2Negative((v - base) * kLog2E<Wide>); };
-    Join(state, most, SumBlock(size, power, z));
-    if (args.label_smoothing > 0) state->total += SumBlock(size, [](Wide v) { return v; }, z);
+    sums->Add(size, z, args.label_smoothing > 0);
   });
   const int64_t target = work.targets[row] - work.first;
-  if (target >= 0 && target < work.n) state->target = logits[target];
+  if (target >= 0 && target < work.n) sums->target = logits[target];
 }
 
 ANYOP_CPU_CLONES void AddRows(const Work* work, int64_t begin, int64_t end) {
@@ -71,12 +49,9 @@ inline void Finish(const Work& work, int64_t begin, int64_t end) {
   auto* loss = static_cast<Wide*>(args.loss->data);
   auto* lse = static_cast<Wide*>(args.lse->data);
   for (int64_t row = begin; row < end; ++row) {
-    const State& s = work.states[row];
-    const double log_sum = s.most + Log(s.sum), smoothing = args.label_smoothing;
-    lse[row] = static_cast<Wide>(log_sum);
-    double of_row = log_sum - (1 - smoothing) * s.target;
-    if (smoothing > 0) of_row -= smoothing * (s.total / static_cast<double>(args.V));
-    if (args.z_loss != 0) of_row += args.z_loss * log_sum * log_sum;
+    const ClassSums& sums = work.sums[row];
+    lse[row] = static_cast<Wide>(sums.log_sum());
+    const double of_row = sums.Loss(args.V, args.label_smoothing, args.z_loss);
     loss[row] = work.targets[row] == work.targets.ignored ? Wide{0} : static_cast<Wide>(of_row);
   }
 }
@@ -92,20 +67,20 @@ ANYOP_CPU_CLONES void FinishRows(const Work* work, int64_t begin, int64_t end) {
 extern "C" int32_t anyop_linear_cross_entropy_cpu(const LinearCrossEntropyArgs* args,
                                                   AnyopCall* call) {
   using namespace anyop;
-  using cpu::State;
+  using cpu::ClassSums;
   const int64_t rows = args->rows, V = args->V;
   const Targets targets(args->target, args->ignore_index);
   if (const int32_t status = CheckLossNumbers(call, args->label_smoothing, args->softcap))
     return status;
   if (const int32_t status = CheckTargets(call, *args->target, targets, rows, V)) return status;
   const ClassBlocks blocks(args->x, args->weight, args->bias, rows, V, args->K);
-  const int64_t state_bytes = rows * int64_t{sizeof(State)}, bytes = state_bytes + blocks.bytes();
+  const int64_t state_bytes = rows * int64_t{sizeof(ClassSums)},
+                bytes = state_bytes + blocks.bytes();
   auto* memory = static_cast<char*>(call->workspace(call, bytes));
   if (!memory && bytes) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
-  auto* states = reinterpret_cast<State*>(memory + blocks.bytes());
-  cpu::Work work = {*args, targets, states, memory, 0, 0};
-  for (int64_t row = 0; V == 0 && row < rows; ++row)
-    states[row] = {-cpu::Bits<double>::kInfinity, 0, 0, 0};
+  auto* sums = reinterpret_cast<ClassSums*>(memory + blocks.bytes());
+  cpu::Work work = {*args, targets, sums, memory, 0, 0};
+  for (int64_t row = 0; V == 0 && row < rows; ++row) sums[row] = {};
   ReusedWorkspace reused(call);
   for (; work.first < V; work.first += blocks.most) {
     work.n = std::min(blocks.most, V - work.first);

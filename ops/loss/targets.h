@@ -22,12 +22,12 @@ struct Targets {
   }
 };
 
-// kAnyopOk, or the noted error of the first row whose target is neither in [0, V) nor ignored.
+// kAnyopOk, or the noted error of the first row whose target is neither in [least, V) nor ignored.
 inline int32_t CheckTargets(AnyopCall* call, const AnyopTensor& tensor, const Targets& targets,
-                            int64_t rows, int64_t V) {
+                            int64_t rows, int64_t V, int64_t least = 0) {
   int64_t row = 0;
-  while (row < rows && (static_cast<uint64_t>(targets[row]) < static_cast<uint64_t>(V) ||
-                        targets[row] == targets.ignored))
+  while (row < rows &&
+         ((targets[row] >= least && targets[row] < V) || targets[row] == targets.ignored))
     ++row;
   if (row == rows) return kAnyopOk;
   const auto target = static_cast<long long>(targets[row]);
@@ -39,9 +39,9 @@ inline int32_t CheckTargets(AnyopCall* call, const AnyopTensor& tensor, const Ta
     row /= tensor.shape[d];
   }
   std::snprintf(message, sizeof message,
-                "target%s%s%s is %lld, expected 0 <= target < %lld, or %lld to ignore the row",
-                *place ? "[" : "", place, *place ? "]" : "", target, static_cast<long long>(V),
-                static_cast<long long>(targets.ignored));
+                "target%s%s%s is %lld, expected %lld <= target < %lld, or %lld to ignore the row",
+                *place ? "[" : "", place, *place ? "]" : "", target, static_cast<long long>(least),
+                static_cast<long long>(V), static_cast<long long>(targets.ignored));
   return call->fail(call, kAnyopIndexError, message);
 }
 

@@ -723,6 +723,113 @@ def conv_bias_act_backward(
     """
     ...
 
+def cross_entropy(
+    x: Array,
+    target: Array,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    loss: Array | None = None,
+    lse: Array | None = None,
+) -> tuple[Array, Array]:
+    """Cross entropy of rows of logits with a target class for each row.
+
+    x:                (*, V) float32, float16, bfloat16 or float64, last dimension contiguous; rows of V
+                      logits.
+    target:           (*,) int64 or int32, contiguous; the class of each row, or ignore_index.
+    ignore_index:     int, default -100; rows of this target have loss 0; nothing is averaged here.
+    label_smoothing:  float, default 0.0; share of the target's weight that all classes get alike.
+    z_loss:           float, default 0.0; factor of lse^2, which is added to the loss.
+    Returns           loss: (*,), new unless given, torch's promotion of x and float32; lse: (*,), new
+                      unless given, torch's promotion of x and float32, natural logarithm of the sum of
+                      the exponentials of a row, of ignored rows too. On a device it runs on the current
+                      stream, and never waits.
+    Raises            ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                      kernel.
+    Computes          with s = label_smoothing: lse[r] = log(sum_v(exp(x[r,v]))); loss[r] = lse[r] - (1
+                      - s) * x[r,target[r]] - s * mean_v(x[r,v]) + z_loss * lse[r]^2, or 0 where
+                      target[r] is ignore_index
+    Source            torch.nn.functional.cross_entropy, reduction='none'; z_loss: Chowdhery et al.
+                      2022, arXiv:2204.02311, section 5. A target outside [0, V) that is not
+                      ignore_index is an IndexError on the CPU; on CUDA the loss of its row is NaN, and
+                      its gradient 0
+    """
+    ...
+
+def cross_entropy_backward(
+    x: Array,
+    target: Array,
+    lse: Array,
+    grad_loss: Array | None = None,
+    grad_lse: Array | None = None,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of cross_entropy, which may be written where the logits are.
+
+    x:                (*, V) float32, float16, bfloat16 or float64, last dimension contiguous; rows of V
+                      logits.
+    target:           (*,) int64 or int32, contiguous; the class of each row, or ignore_index.
+    lse:              (*,) torch's promotion of x and float32, contiguous; that of the forward call.
+    grad_loss:        (*,) dtype of lse, contiguous, or None; gradient of loss; none: 0. That of ignored
+                      rows counts for nothing.
+    grad_lse:         (*,) dtype of lse, contiguous, or None; gradient of lse; none: 0. Ignored rows
+                      have one, too.
+    ignore_index:     int, default -100; that of the forward call.
+    label_smoothing:  float, default 0.0; that of the forward call.
+    z_loss:           float, default 0.0; that of the forward call.
+    Returns           grad_x: (*, V), new unless given, dtype of x. A result may be exactly x. On a
+                      device it runs on the current stream, and never waits.
+    Raises            ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                      kernel.
+    Computes          with p[r,v] = exp(x[r,v] - lse[r]), s = label_smoothing, and grad_loss[r] = 0
+                      where target[r] is ignore_index: grad_x[r,v] = grad_loss[r] * (p[r,v] * (1 + 2 *
+                      z_loss * lse[r]) - (1 - s) * [v = target[r]] - s / V) + grad_lse[r] * p[r,v]
+    Source            derivative of cross_entropy
+    """
+    ...
+
+def cross_entropy_with_grad(
+    x: Array,
+    target: Array,
+    scale: Array | None = None,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    loss: Array | None = None,
+    grad_x: Array | None = None,
+) -> tuple[Array, Array]:
+    """cross_entropy and its gradient in one pass, which may be written where the logits are.
+
+    x:                (*, V) float32, float16, bfloat16 or float64, last dimension contiguous; rows of V
+                      logits.
+    target:           (*,) int64 or int32, contiguous; the class of each row, or ignore_index.
+    scale:            () torch's promotion of x and float32, contiguous, or None; factor of the
+                      gradient, such as 1 / the number of rows; none: 1. The loss is without it.
+    ignore_index:     int, default -100; rows of this target have loss 0 and gradient 0, whatever they
+                      hold.
+    label_smoothing:  float, default 0.0; share of the target's weight that all classes get alike.
+    z_loss:           float, default 0.0; factor of lse^2, which is added to the loss.
+    Returns           loss: (*,), new unless given, torch's promotion of x and float32; grad_x: (*, V),
+                      new unless given, dtype of x, the gradient of scale * the sum of loss. A result
+                      may be exactly x. On a device it runs on the current stream, and never waits.
+    Raises            ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                      kernel.
+    Computes          with s = label_smoothing: lse[r] = log(sum_v(exp(x[r,v]))); loss[r] = lse[r] - (1
+                      - s) * x[r,target[r]] - s * mean_v(x[r,v]) + z_loss * lse[r]^2; grad_x[r,v] =
+                      scale * (exp(x[r,v] - lse[r]) * (1 + 2 * z_loss * lse[r]) - (1 - s) * [v =
+                      target[r]] - s / V); both are 0 where target[r] is ignore_index
+    Source            cross_entropy and its derivative, as in Hsu et al. 2024, arXiv:2410.10989. A
+                      target outside [0, V) that is not ignore_index is an IndexError on the CPU; on
+                      CUDA the loss of its row is NaN, and its gradient 0
+    """
+    ...
+
 def decoder_layer(
     k_cache: Array,
     v_cache: Array,
@@ -908,6 +1015,65 @@ def embedding_backward(
     Computes   grad_weight[v,d] = sum of grad_out[i,d] over all i with indices[i] = v
     Source     derivative of torch.nn.functional.embedding without padding_idx; an index outside [0, V)
                is an error on the CPU, on CUDA counts for nothing
+    """
+    ...
+
+def focal_loss(
+    x: Array,
+    target: Array,
+    num_positives: Array,
+    classes: int,
+    alpha: float = 0.25,
+    gamma: float = 2.0,
+    *,
+    smoothing: float = 0.0,
+    loss: Array | None = None,
+    partial: Array | None = None,
+) -> tuple[Array, Array]:
+    """Focal loss of sigmoids with a target class for each row, summed, and its gradient before it is divided.
+
+    x:              (*, V) float32, float16, bfloat16 or float64, contiguous; rows of V logits.
+    target:         (*,) int64 or int32, contiguous; the class of each row; -1: none; -2: the row has no
+                    loss.
+    num_positives:  () torch's promotion of x and float32, contiguous; one number, which the loss is
+                    divided by.
+    classes:        int; columns behind these are padding, and have no loss.
+    alpha:          float, default 0.25; weight of the target's loss; that of the others is 1 - alpha.
+    gamma:          float, default 2.0; power of the probability of what is wrong.
+    smoothing:      float, default 0.0; share of each target that both sides get alike.
+    Returns         loss: (), new unless given, torch's promotion of x and float32; partial: (*, V), new
+                    unless given, dtype of x, the gradient of the sum, rounded to x's dtype, before it
+                    is divided. On a device it runs on the current stream, and never waits.
+    Requires        classes to be columns of x.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        with z = -x[r,v] and w = alpha where v = target[r], z = x[r,v] and w = 1 - alpha
+                    elsewhere, q = 1 / (1 + exp(-z)): l[r,v] = w * q^gamma * (log(1 + exp(z)) -
+                    smoothing / 2 * z) for v < classes of rows whose target is not -2, else 0; loss =
+                    sum(l) / num_positives; partial[r,v] = dl[r,v] / dx[r,v]
+    Source          Lin et al. 2017, arXiv:1708.02002, eq. 5; label smoothing and the interface:
+                    apex.contrib.focal_loss. A target outside [-2, classes) is an IndexError on the CPU;
+                    on CUDA the loss is NaN, and the row's gradient 0
+    """
+    ...
+
+def focal_loss_backward(
+    partial: Array,
+    num_positives: Array,
+    grad_loss: Array,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of focal_loss from its second result, which it may overwrite.
+
+    partial:        (*, V) float32, float16, bfloat16 or float64, contiguous; that of the forward call.
+    num_positives:  () torch's promotion of partial and float32, contiguous; that of the forward call.
+    grad_loss:      () torch's promotion of partial and float32, contiguous; gradient of loss.
+    Returns         grad_x: (*, V), new unless given, dtype of partial. A result may be exactly partial.
+                    On a device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        grad_x[r,v] = partial[r,v] * grad_loss / num_positives
+    Source          derivative of focal_loss
     """
     ...
 
@@ -3019,6 +3185,25 @@ def rope_qk_backward(
     Computes      grad_q = rope_backward(grad_q_out, cos, sin, positions, cu_seqlens, interleaved);
                   grad_k = rope_backward(grad_k_out, cos, sin, positions, cu_seqlens, interleaved)
     Source        derivative of Su et al. 2021, arXiv:2104.09864
+    """
+    ...
+
+def scale_rows(
+    x: Array,
+    factor: Array,
+    out: Array | None = None,
+) -> Array:
+    """Rows times a number each; in place, rows of factor 1 are neither read nor written.
+
+    x:        (*, V) float32, float16, bfloat16 or float64, last dimension contiguous; rows.
+    factor:   broadcastable to (*,) torch's promotion of x and float32, contiguous; one number for each
+              row, or for all.
+    Returns   (*, V), new unless given, dtype of x. A result may be exactly x. On a device it runs on
+              the current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[r,v] = x[r,v] * factor[r]
+    Source    the chain rule of a gradient that was made beforehand, as by cross_entropy_with_grad: in
+              most training steps the factor is 1
     """
     ...
 
