@@ -18,6 +18,7 @@ import anyop
 __all__ = [
     "GELU",
     "Attention",
+    "CrossEntropyLoss",
     "Embedding",
     "LayerNorm",
     "Linear",
@@ -136,6 +137,57 @@ class LogSoftmax(torch.nn.LogSoftmax):
 
     def forward(self, input: Tensor) -> Tensor:
         return anyop.log_softmax(input.contiguous(), self.dim)
+
+
+class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
+    """``anyop.cross_entropy``; see torch.nn.CrossEntropyLoss. Classes have no weights, targets are classes.
+
+    z_loss:   factor of the square of a row's logarithm of its sum of exponentials, which is added to its loss.
+    inplace:  where a gradient is recorded, forward writes it where the logits lie; what reads them later gets that.
+    The loss of float16 and bfloat16 is float32.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        *,
+        z_loss: float = 0.0,
+        inplace: bool = False,
+    ) -> None:
+        if weight is not None:
+            raise NotImplementedError("anyop.torch.nn.CrossEntropyLoss does not support weight")
+        super().__init__(None, size_average, ignore_index, reduce, reduction, label_smoothing)
+        if self.reduction not in ("mean", "sum", "none"):
+            raise ValueError(f"{self.reduction} is not a valid value for reduction")
+        self.z_loss = z_loss
+        self.inplace = inplace
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        if target.is_floating_point():
+            raise NotImplementedError(
+                "anyop.torch.nn.CrossEntropyLoss does not support probabilities as targets"
+            )
+        rows, classes = (
+            rows_of(input.movedim(1, -1) if input.dim() > 2 else input),
+            target.contiguous(),
+        )
+        numbers = self.ignore_index, self.label_smoothing, self.z_loss
+        recorded = torch.is_grad_enabled() and rows.requires_grad
+        if self.inplace and recorded and not torch.compiler.is_compiling():
+            from anyop.torch.cross_entropy import in_place
+
+            return in_place(rows, classes, self.reduction, *numbers)
+        names = dict(zip(("ignore_index", "label_smoothing", "z_loss"), numbers, strict=True))
+        loss: Tensor = anyop.cross_entropy(rows, classes, **names)[0]
+        if self.reduction == "none":
+            return loss
+        total = loss.sum()
+        return total if self.reduction == "sum" else total / (classes != self.ignore_index).sum()
 
 
 class SiluAndMul(torch.nn.Module):
