@@ -18,8 +18,12 @@ _TREE = (
     "apex.contrib.bottleneck.bottleneck",
     "apex.contrib.conv_bias_relu",
     "apex.contrib.conv_bias_relu.conv_bias_relu",
+    "apex.contrib.focal_loss",
+    "apex.contrib.focal_loss.focal_loss",
     "apex.contrib.layer_norm",
     "apex.contrib.layer_norm.layer_norm",
+    "apex.contrib.xentropy",
+    "apex.contrib.xentropy.softmax_xentropy",
     "apex.fused_dense",
     "apex.fused_dense.fused_dense",
     "apex.mlp",
@@ -35,6 +39,7 @@ _TREE = (
 EXTENSIONS = (
     "fast_bottleneck",
     "fast_layer_norm",
+    "focal_loss_cuda",
     "fused_conv_bias_relu",
     "fused_dense_cuda",
     "fused_layer_norm_cuda",
@@ -45,15 +50,15 @@ EXTENSIONS = (
     "scaled_masked_softmax_cuda",
     "scaled_softmax_cuda",
     "scaled_upper_triang_masked_softmax_cuda",
+    "xentropy_cuda",
 )
 # Apex's other extensions. A program that asks for one gets an ImportError that says so.
 NOT_YET = (
     "_apex_gpu_direct_storage", "_apex_nccl_allocator", "amp_C", "apex_C", "bnp", "cudnn_gbn_lib",
     "distributed_adam_cuda", "distributed_lamb_cuda", "fast_multihead_attn",
-    "fmhalib", "focal_loss_cuda", "fused_adam_cuda", "fused_index_mul_2d",
+    "fmhalib", "fused_adam_cuda", "fused_index_mul_2d",
     "fused_lamb_cuda", "group_norm_cuda", "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
     "permutation_search_cuda", "syncbn", "transducer_joint_cuda", "transducer_loss_cuda",
-    "xentropy_cuda",
 )  # fmt: skip
 
 
