@@ -179,6 +179,33 @@ def losses(rows: int, V: int, make) -> Iterator[Case]:
                lambda *t: cross_entropy_with_grad(*t)[1], bytes=2 * size)  # fmt: skip
 
 
+def group_norms(N: int, C: int, make) -> Iterator[Case]:
+    """Images of 64 x 64 (1,280 channels: 16 x 16), 32 groups, with SiLU and without, both orders of channels."""
+    side = 16 if C >= 1280 else 64
+    x, w, b = make(N, C, side, side), make(C), make(C)
+    shape = f"{N}x{C}x{side}x{side}"
+    last = x.to(memory_format=torch.channels_last)
+    for name, act in (("", lambda v: v), ("_silu", F.silu)):
+        activation = "silu" if name else "none"
+
+        def formula(x, w, b, act=act):
+            return act(F.group_norm(wide(x), 32, *wide(w, b))).to(x.dtype)
+
+        def first(x, w, b, activation=activation):
+            return anyop.group_norm(x, 32, w, b, activation=activation)[0]
+
+        def of_last(x, w, b, activation=activation):
+            rows = x.permute(0, 2, 3, 1)
+            found = anyop.group_norm_channels_last(rows, 32, w, b, activation=activation)[0]
+            return found.permute(0, 3, 1, 2)
+
+        def torchs(x, w, b, act=act):
+            return act(F.group_norm(x, 32, w, b))
+
+        yield Case(f"group_norm{name}", shape, (x, w, b), first, formula, torchs)
+        yield Case(f"group_norm{name} last", shape, (last, w, b), of_last, formula, torchs)
+
+
 def masked_softmaxes(rows: int, D: int, make) -> Iterator[Case]:
     """Of scores, rows x D for each of 32 heads."""
     x = make(1, 32, rows, D)
@@ -355,6 +382,7 @@ FAMILIES: dict[str, tuple[Callable[..., Iterator[Case]], str]] = {
     "norms": (norms, "16384x4096,8192x8192,8192x7168,2048x65536,64x8192"),
     "softmaxes": (softmaxes, "16384x4096,8192x32768,2048x131072,64x128256"),
     "losses": (losses, "4096x128256,4096x151936,4096x32000"),
+    "group_norms": (group_norms, "16x320,16x1280,8x512"),
     "masked": (masked_softmaxes, "2048x2048,4096x4096"),
     "activations": (activations, "16384x14336,8192x28672,8192x2048,64x14336"),
     "ropes": (ropes, "16384x4096,8192x8192,64x8192"),

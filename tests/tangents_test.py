@@ -30,7 +30,10 @@ WITHOUT = {
     "masked_mean": "mask: counts or does not",
     "topk": "two results",
     "sort": "two results",
-    **dict.fromkeys(("native_layer_norm", "native_dense_gelu_dense"), "three results"),
+    **dict.fromkeys(
+        ("native_layer_norm", "native_dense_gelu_dense", "group_norm", "group_norm_channels_last"),
+        "three results",
+    ),
     **dict.fromkeys(
         ("native_rms_norm", "rms_norm_from_output", "layer_norm_from_output"), "rstd, too"
     ),

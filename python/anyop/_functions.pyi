@@ -1353,6 +1353,158 @@ def gelu_backward(
     """
     ...
 
+def group_norm(
+    x: Array,
+    groups: int,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-05,
+    *,
+    activation: str = 'none',
+    out: Array | None = None,
+    mean: Array | None = None,
+    rstd: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """Normalise groups of channels to mean 0 and variance 1, then scale and shift each channel.
+
+    x:           (N, C, *S) float32, float16, bfloat16 or float64, contiguous; batch, channels and any
+                 further sizes.
+    groups:      int; how many groups the channels are divided into.
+    weight:      (C,) dtype of x or float32, contiguous, or None; scale of each channel; none: 1.
+    bias:        (C,) dtype of weight, or that of x when None, contiguous, or None; added to each
+                 channel; none: 0.
+    eps:         float, default 1e-05; added to the variance.
+    activation:  str, default 'none'; 'silu': of the result; 'none'.
+    Returns      out: (N, C, *S), new unless given, dtype of x; mean: (N, groups), new unless given,
+                 torch's promotion of x and float32, mean of each group; rstd: (N, groups), new unless
+                 given, torch's promotion of x and float32, 1 / sqrt(variance + eps) of each group. A
+                 result may be exactly x. On a device it runs on the current stream, and never waits.
+    Requires     groups > 0; C % groups == 0; activation in ('none', 'silu').
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     with g the group of c, C / groups channels each: z = (x[n,c,s] - mean[n,g]) * rstd[n,g]
+                 * weight[c] + bias[c]; out[n,c,s] = z, or z / (1 + exp(-z)) for activation='silu'; mean
+                 and 1 / rstd^2 - eps are those of the elements of n and g
+    Source       Wu & He 2018, arXiv:1803.08494; torch.nn.functional.group_norm
+    """
+    ...
+
+def group_norm_backward(
+    grad_out: Array,
+    x: Array,
+    mean: Array,
+    rstd: Array,
+    groups: int,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    *,
+    activation: str = 'none',
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+    grad_bias: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradients of group_norm.
+
+    grad_out:    (N, C, *S) float32, float16, bfloat16 or float64, contiguous; gradient of the result.
+    x:           (N, C, *S) dtype of grad_out, contiguous; that of the forward call.
+    mean:        (N, groups) torch's promotion of x and float32, contiguous; that of the forward call.
+    rstd:        (N, groups) dtype of mean, contiguous; that of the forward call.
+    groups:      int; that of the forward call.
+    weight:      (C,) dtype of x or float32, contiguous, or None; that of the forward call.
+    bias:        (C,) dtype of weight, or that of x when None, contiguous, or None; that of the forward
+                 call; without an activation it counts for nothing.
+    activation:  str, default 'none'; that of the forward call.
+    Returns      grad_x: (N, C, *S), new unless given, dtype of x, made only when wanted; grad_weight:
+                 (C,), new unless given, dtype of weight, or that of x when None, made only when wanted;
+                 grad_bias: (C,), new unless given, dtype of weight, or that of x when None, made only
+                 when wanted. On a device it runs on the current stream, and never waits.
+    Requires     groups > 0; C % groups == 0; activation in ('none', 'silu').
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     with h = (x[n,c,s] - mean) * rstd, z = h * weight + bias, d = grad_out[n,c,s], times
+                 silu'(z) for activation='silu': grad_weight[c] = sum(d * h); grad_bias[c] = sum(d),
+                 over all but c; grad_x = rstd * (weight * d - a - h * b), a and b being the means of
+                 weight * d and weight * d * h in the group
+    Source       derivative of group_norm
+    """
+    ...
+
+def group_norm_channels_last(
+    x: Array,
+    groups: int,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-05,
+    *,
+    activation: str = 'none',
+    out: Array | None = None,
+    mean: Array | None = None,
+    rstd: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """group_norm of a tensor whose channels come last.
+
+    x:           (N, *S, C) float32, float16, bfloat16 or float64, contiguous; batch, channels and any
+                 further sizes, channels last.
+    groups:      int; how many groups the channels are divided into.
+    weight:      (C,) dtype of x or float32, contiguous, or None; scale of each channel; none: 1.
+    bias:        (C,) dtype of weight, or that of x when None, contiguous, or None; added to each
+                 channel; none: 0.
+    eps:         float, default 1e-05; added to the variance.
+    activation:  str, default 'none'; 'silu': of the result; 'none'.
+    Returns      out: (N, *S, C), new unless given, dtype of x; mean: (N, groups), new unless given,
+                 torch's promotion of x and float32, mean of each group; rstd: (N, groups), new unless
+                 given, torch's promotion of x and float32, 1 / sqrt(variance + eps) of each group. A
+                 result may be exactly x. On a device it runs on the current stream, and never waits.
+    Requires     groups > 0; C % groups == 0; activation in ('none', 'silu').
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     with g the group of c, C / groups channels each: z = (x[n,s,c] - mean[n,g]) * rstd[n,g]
+                 * weight[c] + bias[c]; out[n,s,c] = z, or z / (1 + exp(-z)) for activation='silu'; mean
+                 and 1 / rstd^2 - eps are those of the elements of n and g
+    Source       Wu & He 2018, arXiv:1803.08494; torch.nn.functional.group_norm
+    """
+    ...
+
+def group_norm_channels_last_backward(
+    grad_out: Array,
+    x: Array,
+    mean: Array,
+    rstd: Array,
+    groups: int,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    *,
+    activation: str = 'none',
+    grad_x: Array | None = None,
+    grad_weight: Array | None = None,
+    grad_bias: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradients of group_norm_channels_last.
+
+    grad_out:    (N, *S, C) float32, float16, bfloat16 or float64, contiguous; gradient of the result.
+    x:           (N, *S, C) dtype of grad_out, contiguous; that of the forward call.
+    mean:        (N, groups) torch's promotion of x and float32, contiguous; that of the forward call.
+    rstd:        (N, groups) dtype of mean, contiguous; that of the forward call.
+    groups:      int; that of the forward call.
+    weight:      (C,) dtype of x or float32, contiguous, or None; that of the forward call.
+    bias:        (C,) dtype of weight, or that of x when None, contiguous, or None; that of the forward
+                 call; without an activation it counts for nothing.
+    activation:  str, default 'none'; that of the forward call.
+    Returns      grad_x: (N, *S, C), new unless given, dtype of x, made only when wanted; grad_weight:
+                 (C,), new unless given, dtype of weight, or that of x when None, made only when wanted;
+                 grad_bias: (C,), new unless given, dtype of weight, or that of x when None, made only
+                 when wanted. On a device it runs on the current stream, and never waits.
+    Requires     groups > 0; C % groups == 0; activation in ('none', 'silu').
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     with h = (x[n,s,c] - mean) * rstd, z = h * weight + bias, d = grad_out[n,s,c], times
+                 silu'(z) for activation='silu': grad_weight[c] = sum(d * h); grad_bias[c] = sum(d),
+                 over all but c; grad_x = rstd * (weight * d - a - h * b), a and b being the means of
+                 weight * d and weight * d * h in the group
+    Source       derivative of group_norm_channels_last
+    """
+    ...
+
 def grouped_linear(
     x: Array,
     weight: Array,

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tensor of batch, channels and further sizes on the CPU, with the channels before these or last:
+// its rows, and numbers of each channel.
+#ifndef ANYOP_OPS_NORM_CHANNEL_PLANES_H_
+#define ANYOP_OPS_NORM_CHANNEL_PLANES_H_
+
+#include <cstring>
+
+#include "anyop/cpu_math.h"
+#include "anyop/cpu_rows.h"
+
+namespace anyop::cpu {
+
+// Contiguous. Channels first: rows of S elements, one for each n and c. Last: rows of C elements,
+// one for each n and s; these are worked at in parts of kPixels of one n.
+struct ChannelPlanes {
+  static constexpr int64_t kPixels = 128;
+  int64_t N, C, S, G;
+  bool last, silu;
+
+  int64_t of_group() const { return C / G; }
+  int64_t parts() const { return (S + kPixels - 1) / kPixels; }
+  int64_t Behind(int64_t part) const { return (part + 1) * kPixels < S ? (part + 1) * kPixels : S; }
+  // Groups and channels of a run of channels.
+  int64_t GroupOf(int64_t n, int64_t c) const { return n * G + c / of_group(); }
+};
+
+// Rows of n elements that lie one behind the other.
+struct PlainRows {
+  char* data;
+  AnyopDtype dtype;
+  int64_t item_bytes;
+
+  explicit PlainRows(const AnyopTensor* tensor)
+      : data(tensor ? static_cast<char*>(tensor->data) : nullptr),
+        dtype(tensor ? AnyopDtypeOf(tensor) : kAnyopNoDtype),
+        item_bytes(tensor ? tensor->dtype_bits / 8 : 0) {}
+  char* At(int64_t element) const { return data + element * item_bytes; }
+};
+
+// The number of channel c, or `absent`.
+template <typename Wide>
+inline Wide OfChannel(const PlainRows& numbers, int64_t c, Wide absent) {
+  if (!numbers.data) return absent;
+  return *RowReader<Wide, kBlock>(numbers.dtype, numbers.At(c), 1).Read(0, 1);
+}
+
+inline bool IsSilu(const AnyopString& activation) {
+  return activation.count == 4 && std::memcmp(activation.data, "silu", 4) == 0;
+}
+
+// z * sigmoid(z); NaN stays, and at infinity it has its limit.
+template <typename Wide>
+inline Wide Silu(Wide z) {
+  return Max(z, -Bits<Wide>::kExpHigh) * Sigmoid(z);
+}
+
+}  // namespace anyop::cpu
+
+#endif  // ANYOP_OPS_NORM_CHANNEL_PLANES_H_

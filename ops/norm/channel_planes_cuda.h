@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tensor of batch, channels and further sizes on CUDA: as rows where the channels come before
+// these, in parts of some pixels where they come last.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "anyop/cuda_row.h"
+
+namespace anyop::cuda {
+namespace {
+
+inline bool IsSilu(const AnyopString& activation) {
+  return activation.count == 4 && std::memcmp(activation.data, "silu", 4) == 0;
+}
+
+// A contiguous tensor as so many rows.
+struct AsRows {
+  AnyopTensor tensor;
+  int64_t shape[2], strides[2];
+
+  AsRows(const AnyopTensor* of, int64_t rows, int64_t D)
+      : tensor(of ? *of : AnyopTensor()), shape{rows, D}, strides{D, 1} {
+    tensor.ndim = 2;
+    tensor.shape = shape;
+    tensor.strides = strides;
+  }
+  AsRows(const AsRows&) = delete;
+};
+
+// A number of each channel, of any floating dtype, or none.
+struct OfChannels {
+  const char* data;
+  AnyopDtype kind;
+
+  explicit OfChannels(const AnyopTensor* tensor)
+      : data(tensor ? static_cast<const char*>(tensor->data) : nullptr),
+        kind(tensor ? AnyopDtypeOf(tensor) : kAnyopNoDtype) {}
+  template <typename W>
+  __device__ W At(int64_t c, W absent) const {
+    return data ? ReadFloating<W>(data, c, kind) : absent;
+  }
+};
+
+template <typename W>
+__device__ W Silu(W z) {
+  const W least = sizeof(W) == 8 ? W(-700) : W(-80);  // at infinity the product has its limit
+  return (z < least ? least : z) * Reciprocal(1 + Exponential(-z));
+}
+template <typename W>
+__device__ W SiluSlope(W z) {
+  const W s = Reciprocal(1 + Exponential(-z)), most = sizeof(W) == 8 ? W(700) : W(80);
+  const W near = z < -most ? -most : z > most ? most : z;
+  return s + near * s * (1 - s);
+}
+
+// ---- channels last ----
+
+constexpr int kPartThreads = 256, kMostColumns = 64;
+
+// Parts of some pixels of one n. A thread has one column of kPer channels, the same of all its
+// pixels; blockIdx: n and part; columns.
+struct Parts {
+  int64_t C, S, G;
+  int per, columns, rows;  // channels of a piece; threads of a block side by side, and of pixels
+  int64_t pixels, parts;   // of a part; of one n
+
+  Parts(int64_t N, int64_t C, int64_t S, int64_t G, int per) : C(C), S(S), G(G), per(per) {
+    const int64_t pieces = C / per;
+    columns = static_cast<int>(std::min<int64_t>(pieces, kMostColumns));
+    rows = kPartThreads / columns;
+    const int64_t blocks = std::max<int64_t>(N * CeilDiv(pieces, columns), 1);
+    const int64_t most = CeilDiv(S, int64_t{8} * rows);  // 8 pixels of a thread, or more
+    pixels = CeilDiv(S, std::max<int64_t>(std::min<int64_t>(CeilDiv(2048, blocks), most), 1));
+    parts = CeilDiv(S, pixels);
+  }
+  Launch LaunchFor(int64_t N) const {
+    return {
+        dim3(static_cast<unsigned>(N * parts), static_cast<unsigned>(CeilDiv(C / per, columns))),
+        dim3(kPartThreads)};
+  }
+  __device__ int row() const { return static_cast<int>(threadIdx.x) / columns; }
+  // Of this thread; C where it has none.
+  __device__ int64_t Channel() const {
+    const int64_t piece = int64_t{blockIdx.y} * columns + threadIdx.x % columns;
+    return row() < rows && piece < C / per ? piece * per : C;
+  }
+  __device__ int64_t First(int64_t part) const { return part * pixels; }
+  __device__ int64_t Behind(int64_t part) const {
+    return (part + 1) * pixels < S ? (part + 1) * pixels : S;
+  }
+  __device__ int64_t GroupOf(int64_t n, int64_t c) const { return n * G + c / (C / G); }
+};
+
+// The sums of the threads that share a column, in order of their rows; right for those of row 0.
+template <typename W, int kPer>
+__device__ void AddRows(const Parts& p, W (&first)[kPer], W (&second)[kPer]) {
+  __shared__ W memory[kPartThreads][2 * kPer];
+#pragma unroll
+  for (int k = 0; k < kPer; ++k) {
+    memory[threadIdx.x][k] = first[k];
+    memory[threadIdx.x][kPer + k] = second[k];
+  }
+  __syncthreads();
+  if (p.row() > 0) return;
+  for (int row = 1; row < p.rows; ++row) {
+#pragma unroll
+    for (int k = 0; k < kPer; ++k) {
+      first[k] += memory[row * p.columns + threadIdx.x][k];
+      second[k] += memory[row * p.columns + threadIdx.x][kPer + k];
+    }
+  }
+}
+
+// Calls run with the channels of a piece, as a type: 16 bytes of T where all pixels lie so.
+template <typename T, typename Run>
+int32_t WithPieces(int64_t C, bool aligned, const Run& run) {
+  if (aligned && C % kPerVector<T> == 0) return run(std::integral_constant<int, kPerVector<T>>());
+  return run(std::integral_constant<int, 1>());
+}
+
+}  // namespace
+}  // namespace anyop::cuda
