@@ -11,9 +11,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from anyop.torch import apex  # noqa: E402
+from anyop.torch.apex.contrib.group_norm import GroupNorm  # noqa: E402
+from anyop.torch.apex.contrib.group_norm.group_norm import group_norm_nhwc_fprop  # noqa: E402
 from anyop.torch.apex.contrib.layer_norm import FastLayerNorm  # noqa: E402
 from anyop.torch.apex.contrib.layer_norm.layer_norm import FastLayerNormFN  # noqa: E402
-from anyop.torch.apex.extensions import fast_layer_norm, fused_layer_norm_cuda  # noqa: E402
+from anyop.torch.apex.extensions import (  # noqa: E402
+    fast_layer_norm,
+    fused_layer_norm_cuda,
+    group_norm_cuda,
+)
 from anyop.torch.apex.normalization import fused_layer_norm as functions  # noqa: E402
 
 SHAPE = (32, 16)
@@ -203,3 +209,47 @@ def test_state_and_pickle():
     x = torch.randn(2, *SHAPE)
     again = torch.load(memory, weights_only=False)
     torch.testing.assert_close(again(x), module(x))
+
+
+@pytest.mark.parametrize("act", ["", "silu"])
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.float32), (torch.float16, torch.float32),
+                                    (torch.bfloat16, torch.float16)])  # fmt: skip
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_group_norm(memory_format, dtypes, act):
+    """Of torch's in float64; results in the memory format of the input."""
+    torch.manual_seed(0)
+    module = GroupNorm(16, 320, act=act, dtype=dtypes[1])
+    torch.nn.init.normal_(module.weight)
+    torch.nn.init.normal_(module.bias)
+    x = torch.randn(2, 320, 9, 7).to(dtypes[0], memory_format=memory_format).requires_grad_()
+    found = module(x)
+    assert found.dtype is dtypes[0] and found.is_contiguous(memory_format=memory_format)
+    leaves = x, module.weight, module.bias
+    wide = [t.detach().double().requires_grad_() for t in leaves]
+    expected = torch.nn.functional.group_norm(wide[0], 16, wide[1], wide[2], module.eps)
+    expected = torch.nn.functional.silu(expected) if act else expected
+    eps = torch.finfo(dtypes[0]).eps
+    torch.testing.assert_close(found.double(), expected, rtol=2 * eps, atol=max(eps, 2e-5))
+    g = torch.randn_like(found)
+    ours = torch.autograd.grad(found, leaves, g)
+    theirs = torch.autograd.grad(expected, wide, g.double())
+    for one, other, leaf in zip(ours, theirs, leaves, strict=True):
+        assert one.dtype is leaf.dtype
+        eps = max(torch.finfo(dtypes[0]).eps, torch.finfo(leaf.dtype).eps)
+        torch.testing.assert_close(one.double(), other, rtol=4 * eps, atol=max(4 * eps, 5e-5))
+
+
+def test_raw_group_norm():
+    x = torch.randn(2, 32, 5, 4).to(memory_format=torch.channels_last).requires_grad_()
+    weight, bias = (torch.randn(32, requires_grad=True) for _ in range(2))
+    expected = torch.nn.functional.silu(torch.nn.functional.group_norm(x, 8, weight, bias, 1e-3))
+    found, sums = group_norm_cuda.forward(x, 8, weight, bias, 1e-3, 1, True)
+    torch.testing.assert_close(found, expected, rtol=2e-5, atol=2e-5)
+    g = torch.randn_like(x)
+    ours = group_norm_cuda.backward(g, sums, x, 8, weight, bias, 1e-3, 2, True)
+    for one, other in zip(ours, torch.autograd.grad(expected, (x, weight, bias), g)):
+        torch.testing.assert_close(one, other, rtol=2e-5, atol=2e-5)
+    with pytest.raises(AssertionError, match="NHWC"):
+        group_norm_nhwc_fprop(x.contiguous(), 8, weight, bias, 1e-3)
+    with pytest.raises(ValueError, match="act is 'relu'"):
+        GroupNorm(4, 32, act="relu")

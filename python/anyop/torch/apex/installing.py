@@ -20,6 +20,8 @@ _TREE = (
     "apex.contrib.conv_bias_relu.conv_bias_relu",
     "apex.contrib.focal_loss",
     "apex.contrib.focal_loss.focal_loss",
+    "apex.contrib.group_norm",
+    "apex.contrib.group_norm.group_norm",
     "apex.contrib.layer_norm",
     "apex.contrib.layer_norm.layer_norm",
     "apex.contrib.xentropy",
@@ -46,6 +48,7 @@ EXTENSIONS = (
     "fused_rotary_positional_embedding",
     "fused_weight_gradient_mlp_cuda",
     "generic_scaled_masked_softmax_cuda",
+    "group_norm_cuda",
     "mlp_cuda",
     "scaled_masked_softmax_cuda",
     "scaled_softmax_cuda",
@@ -57,7 +60,7 @@ NOT_YET = (
     "_apex_gpu_direct_storage", "_apex_nccl_allocator", "amp_C", "apex_C", "bnp", "cudnn_gbn_lib",
     "distributed_adam_cuda", "distributed_lamb_cuda", "fast_multihead_attn",
     "fmhalib", "fused_adam_cuda", "fused_index_mul_2d",
-    "fused_lamb_cuda", "group_norm_cuda", "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
+    "fused_lamb_cuda", "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
     "permutation_search_cuda", "syncbn", "transducer_joint_cuda", "transducer_loss_cuda",
 )  # fmt: skip
 

@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """apex.contrib, as far as it is there."""
 
-from anyop.torch.apex.contrib import bottleneck, conv_bias_relu, focal_loss, layer_norm, xentropy
+from anyop.torch.apex.contrib import (
+    bottleneck,
+    conv_bias_relu,
+    focal_loss,
+    group_norm,
+    layer_norm,
+    xentropy,
+)
 
-__all__ = ["bottleneck", "conv_bias_relu", "focal_loss", "layer_norm", "xentropy"]
+__all__ = ["bottleneck", "conv_bias_relu", "focal_loss", "group_norm", "layer_norm", "xentropy"]
