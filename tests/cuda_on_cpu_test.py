@@ -246,6 +246,32 @@ def test_rows_of_logits(name, dtype):
             assert same_bits(found, again)
 
 
+GROUP_NORMS = [name for name in DRAWN if name.startswith("group_norm")]
+IMAGES = [((1, 20, 64, 64), 2), ((2, 16, 33, 31), 4), ((2, 24, 8, 9), 3), ((1, 1032, 3, 4), 4)]
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [("float32", 6e-5), ("bfloat16", 1.6e-2)])
+@pytest.mark.parametrize("name", GROUP_NORMS)
+def test_groups_of_many_elements(name, dtype, limit):
+    """As on the CPU: rows in registers and read again, several parts of pixels, more columns than a block has."""
+    random = np.random.default_rng(0)
+    for shape, groups in IMAGES:
+        arrays_of = [(random.standard_normal(shape) + 1).astype(dtype) for _ in range(2)]
+        if "last" in name:
+            arrays_of = [np.ascontiguousarray(np.moveaxis(a, 1, -1)) for a in arrays_of]
+        weight, bias = (random.standard_normal(shape[1]).astype(dtype) for _ in range(2))
+        forward = getattr(anyop, name.removesuffix("_backward"))
+        call = (arrays_of[1], groups, weight, bias)
+        if "backward" in name:
+            _, mean, rstd = forward(*call)
+            call = (*arrays_of, mean, rstd, groups, weight, bias)
+        function = getattr(anyop, name)
+        found, expected = (f(*call, activation="silu") for f in (on_fibers(function), function))
+        for a, b in zip(found, expected, strict=True):
+            wide = b.astype(float)
+            assert (np.abs(a.astype(float) - wide) <= limit * (1 + np.abs(wide))).all(), shape
+
+
 DEAR = [name for name in DRAWN if "attention" in name]  # products of tiles, up to five of them
 
 
