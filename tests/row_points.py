@@ -10,7 +10,7 @@ from anyop.testing.draw import Drawer, Point
 from anyop.testing.dtype_choices import DtypeChoice
 from anyop.testing.good_cases import Case, fits
 from anyop.testing.placed import kinds_of, layout_of
-from anyop.testing.sizes import product, shape_of
+from anyop.testing.sizes import Sizes, product, shape_of
 from anyop.testing.subject import Subject
 
 # What integers of the call are that sizes depend on; those of the schema's [test] are for small tensors.
@@ -37,9 +37,9 @@ def row_point(
 ) -> Point | None:
     """Sizes with these rows; turned: dim=0, for operators that take a dim; others: integers of the call.
 
-    None where conditions forbid them.
+    None where conditions forbid them, or tensors are those of lists, each of sizes of its own.
     """
-    if is_counted(subject):
+    if is_counted(subject) or subject.metadata["symbols"]["element_groups"]:
         return None
     drawer = Drawer(subject.metadata)
     symbols, letter = drawer.symbols, columns_of(drawer.symbols)
@@ -90,9 +90,18 @@ def grouped_cases(subject: Subject, choice: DtypeChoice) -> list[Case]:
 
 
 def largest(subject: Subject, point: Point) -> int:
-    """Elements of the largest tensor."""
+    """Elements of the largest tensor; of a list, of the largest in it."""
+
+    def sizes_of(length: str | None) -> list[Sizes]:
+        if not length:
+            return [point.sizes]
+        return [
+            point.sizes.of_element(length, at) for at in range(len(point.sizes.elements[length]))
+        ]
+
+    shapes = [p["shape"] for p in subject.tensors + subject.results]
     return max(
-        product(shape_of(p["shape"], point.sizes)) for p in subject.tensors + subject.results
+        (product(shape_of(s, sizes)) for s in shapes for sizes in sizes_of(s["length"])), default=0
     )
 
 
