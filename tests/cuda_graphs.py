@@ -16,7 +16,7 @@ import pytest
 from anyop import testing
 from anyop.testing.good_cases import Case
 from anyop.testing.subject import Subject
-from anyop.testing.torch_memory import DeviceMemory, fits_device
+from anyop.testing.torch_memory import DeviceMemory, fits_device, takes_less
 
 sys.path.insert(0, str(Path(__file__).parent))
 from drawn import few
@@ -87,9 +87,16 @@ class Calls:
         torch.cuda.synchronize()  # other streams read these values
 
     def takes(self, given: dict) -> bool:
-        """Whether the kernel is one for such a call."""
+        """Whether the kernel is one for such a call: by its conditions, and by what it says when it is called."""
         with anyop.use(self.backend):
-            return anyop.explain(self.name, **given).chosen == self.backend
+            if anyop.explain(self.name, **given).chosen != self.backend:
+                return False
+            try:
+                self.function(**given)
+            except NotImplementedError as error:
+                assert takes_less(error, "cuda")
+                return False
+            return True
 
     def put(self, number: int | None) -> None:
         """The values of a set, or zeros, on the current stream."""

@@ -103,8 +103,8 @@ def test_ragged_shapes(name, implementation):
         assert torch.equal(found, again), shape
         size = exact.square().mean().sqrt()
         worst = ((found.double() - exact).abs() / (exact.abs() + size)).max().item()
-        # Tensor cores add products of float8 with 14 bits.
-        limit = SMALL * 2 if name == "linear_w8a8" else SMALL
+        # Tensor cores add the 32 products of float8 of an instruction to the sum with 14 bits.
+        limit = 2 * SMALL + shape[2] / 32 * 2.0**-14 if name == "linear_w8a8" else SMALL
         assert worst <= limit or not exact.any(), (shape, worst)
 
 
