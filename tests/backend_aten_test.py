@@ -38,6 +38,7 @@ WITHOUT = (
     "mla_sparse",
     "mla_sparse_fp8",
     "decoder_layer",
+    "multi_tensor_l2norm",
 )
 SUBJECTS = {
     s.name: s

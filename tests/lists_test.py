@@ -163,11 +163,11 @@ def test_torch(folder):
 def test_jax(folder):
     jax = pytest.importorskip("jax")
 
-    x = [jax.numpy.ones((3,)), jax.numpy.ones((2, 2))]
-    for rate in (3.0, jax.numpy.float32(3)):
+    x = [jax.numpy.ones(shape, "float32") for shape in ((3,), (2, 2))]
+    for rate in map(jax.numpy.float32, (3, 4)):
         found = jax.jit(lambda x, out, rate: anyop.ops.lists.scale(x, out, rate))(x, x, rate)
         for a, b in zip(found, x):
-            np.testing.assert_array_equal(a, 3 * b)
+            np.testing.assert_array_equal(a, rate * b)
     found = jax.jit(lambda x: anyop.ops.lists.scale(x, x, 3.0))(x)
     np.testing.assert_array_equal(found[1], 3 * x[1])
 

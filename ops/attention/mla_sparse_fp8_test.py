@@ -29,7 +29,7 @@ NONE = {"scale": None, "lengths": None, "sinks": None}
 def chosen(dtype=np.float32):
     """Tokens that append_latent_fp8 wrote; bytes that no token lists, or behind its length, are NaN."""
     random = np.random.default_rng(0)
-    latent = random.standard_normal((N * P, 512)) * 10.0 ** random.integers(-2, 2, (N * P, 1))
+    latent = random.standard_normal((N * P, 512)) * 10.0 ** random.integers(-3, 1, (N * P, 1))
     rope = random.standard_normal((N * P, 64))
     cache = np.full((N, P, 656), 0xFF, np.uint8)  # NaN in each of the three types
     indices = np.stack([random.permutation(N * P)[:K] for _ in range(T)]).astype(np.int32)

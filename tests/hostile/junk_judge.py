@@ -40,8 +40,8 @@ def judge(draft: Draft) -> str:
     """Makes the call. "right" or "refused"; Fault where it is neither."""
     function = draft.bridge.entry(draft)
     plain = _plain(draft)
-    # Into arguments; of such operators the end and the text are judged.
-    writes = not draft.subject.results
+    # Into arguments; of those without results the end and the text are judged.
+    writes = any(param["mutated"] for param in draft.subject.tensors)
     memory = [(p, p.memory.tobytes()) for p in draft.placed]
     positional, arguments = list(draft.positional), dict(draft.arguments)
 
@@ -128,6 +128,7 @@ def _plain(draft: Draft) -> dict[str, Any]:
     params = draft.subject.inputs
     given = dict(zip((p["name"] for p in params), draft.positional)) | draft.arguments
     may_be_numbers = [params[at]["name"] for at in promoted(draft.subject.metadata)]
+    may_be_numbers += draft.subject.metadata.get("numbers", [])
     found = {}
     for param in params:
         name = param["name"]
