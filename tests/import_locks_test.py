@@ -18,7 +18,13 @@ ROOT = Path(anyop.__file__).parent
 BINDINGS = Path(__file__).parents[1] / "bindings"
 # What users import by itself, perhaps while another thread's first call imports the package around it.
 PUBLIC = {f"anyop.torch.{name}" for name in ("apex", "attention", "deep_gemm", "device")}
-PUBLIC |= {"anyop.torch.flashinfer", "anyop.torch.nn", "anyop.jax.aten", "anyop.backend.tvm_ffi"}
+PUBLIC |= {
+    "anyop.torch.flashinfer",
+    "anyop.torch.nn",
+    "anyop.torch.optim",
+    "anyop.jax.aten",
+    "anyop.backend.tvm_ffi",
+}
 # What one thread alone runs: commands, and the tests and timings behind them.
 COMMANDS = ("anyop.command", "anyop.testing", "anyop.tune")
 

@@ -221,8 +221,9 @@ def test_jax_traces_rates():
 def test_code_of_the_page():
     pytest.importorskip("torch")
     page = Path(__file__).parents[1] / "docs" / "optimizers.md"
-    (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M)
     names: dict = {}
-    exec(compile(block, str(page), "exec"), names)
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M):
+        exec(compile(block, str(page), "exec"), names)
     norm = sum(float(g.norm()) ** 2 for g in names["gradients"]) ** 0.5
     assert abs(norm - 1) < 1e-5 < float(names["norm"]) and float(names["step"]) == 1
+    assert {float(state["step"]) for state in names["saved"]["state"].values()} == {1}

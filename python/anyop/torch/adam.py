@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FusedAdam and FusedAdamW: torch.optim's Adam and AdamW, a step of which is one call of multi_tensor_adam."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import chain
+from operator import is_
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import anyop
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_HALVES = (torch.float16, torch.bfloat16)
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class _Batch(NamedTuple):
+    """Parameters of one device that took the same steps, and what belongs to them: the lists of one call."""
+
+    at: list[int]  # their places among the group's parameters
+    p: list[Tensor]
+    m: list[Tensor]
+    v: list[Tensor]
+    master: list[Tensor] | None
+    step: Tensor  # of all of them; a state dict gets one for each
+
+
+class _Held(NamedTuple):
+    """The batches of a group, and all that they were made from."""
+
+    batches: list[_Batch]
+    params: list[Tensor]
+    absent: list[int]  # places of parameters without a gradient
+    states: list[dict[str, Any]]  # of all parameters of the optimizer
+    tensors: list[Any]
+
+
+class FusedAdam(torch.optim.Adam):
+    """torch.optim.Adam, whose step is one call for all parameters of a device.
+
+    params, lr, betas, eps, weight_decay, maximize, capturable, decoupled_weight_decay: torch.optim.Adam's.
+    bias_correction:  whether the means are divided by 1 - beta^step.
+    adam_w_mode:      Apex's name for decoupled_weight_decay; here it is False where it is not given, as torch's.
+    set_grad_none:    what zero_grad() does.
+    master_weights:   keeps float32 copies of parameters of 16 bits, which are what is optimized.
+    state_dtype:      of the means: the parameter's, or float32 with master_weights, where it is not given.
+    fused changes nothing.
+
+    lr may be a tensor, which a captured graph reads in every replay. A step waits for no device, neither under
+    GradScaler, which hands over its scale: gradients are unscaled as they are read, and stay as they are.
+    State dicts are torch.optim.Adam's, and can be loaded there and from there.
+    Raises  RuntimeError for amsgrad, foreach, differentiable and sparse gradients.
+    """
+
+    _step_supports_amp_scaling = True  # GradScaler sets grad_scale and found_inf during a step
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+        bias_correction: bool = True,
+        adam_w_mode: bool | None = None,
+        set_grad_none: bool = True,
+        master_weights: bool = False,
+        state_dtype: torch.dtype | None = None,
+    ) -> None:
+        self._refuse({"amsgrad": amsgrad, "foreach": foreach, "differentiable": differentiable})
+        if any(isinstance(beta, Tensor) for beta in betas):
+            raise TypeError(f"{self._name}: betas are attributes, expected floats, not tensors")
+        if state_dtype not in (None, *_DTYPES[:3]):
+            raise TypeError(
+                f"{self._name}: state_dtype is {state_dtype}, expected one of 32 or 16 bits"
+            )
+        self.set_grad_none, self.master_weights = set_grad_none, master_weights
+        self.state_dtype = state_dtype
+        self._held: dict[int, _Held] = {}
+        super().__init__(
+            params, lr, betas, eps, weight_decay, maximize=maximize, capturable=capturable,
+            decoupled_weight_decay=decoupled_weight_decay if adam_w_mode is None else adam_w_mode,
+        )  # fmt: skip
+        self.defaults["bias_correction"] = bias_correction
+        for group in self.param_groups:
+            group.setdefault("bias_correction", bias_correction)
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _refuse_amsgrad(self, options: dict[str, Any]) -> None:
+        if options.get("amsgrad"):
+            raise RuntimeError(f"{self._name} does not support the AMSGrad variant.")
+
+    def _refuse(self, options: dict[str, Any]) -> None:
+        self._refuse_amsgrad(options)
+        for name in ("foreach", "differentiable"):
+            if options.get(name):
+                raise RuntimeError(f"{self._name} does not support `{name}`")
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As torch.optim.Adam's; refuses what the constructor does."""
+        self._refuse(param_group)
+        super().add_param_group(param_group)
+
+    def zero_grad(self, set_to_none: bool | None = None) -> None:
+        """Drop the gradients, or fill them with zeros: as set_grad_none says where nothing is given."""
+        super().zero_grad(self.set_grad_none if set_to_none is None else set_to_none)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step of all parameters with gradients. Returns what closure() does, which is called first."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._step_all(getattr(self, "grad_scale", None), getattr(self, "found_inf", None))
+        return loss
+
+    def _step_all(self, grad_scale: Tensor | None, found_inf: Tensor | None) -> None:
+        inv_scale = None if grad_scale is None else grad_scale.double().reciprocal().float()
+        for number, group in enumerate(self.param_groups):
+            grads = [p.grad for p in group["params"]]
+            absent = [at for at, grad in enumerate(grads) if grad is None]
+            held = self._held.get(number)
+            if held is None or not self._holds(held, group["params"], absent):
+                held = self._held[number] = self._hold(group, grads, absent)
+            for batch in held.batches:
+                given = grads if len(batch.at) == len(grads) else [grads[at] for at in batch.at]
+                flags = [_on(value, batch.step.device) for value in (inv_scale, found_inf)]
+                self._step_batch(batch, given, group, *flags)
+
+    def _step_batch(
+        self, batch: _Batch, grads: list[Any], group: dict[str, Any], inv_scale: Tensor | None,
+        found_inf: Tensor | None,
+    ) -> None:  # fmt: skip
+        done = 1 if found_inf is None else (found_inf == 0).float().reshape(())
+        batch.step.add_(done)
+        lr, device = group["lr"], batch.step.device
+        if isinstance(lr, Tensor):  # one of the CPU is read without waiting
+            lr = float(lr) if lr.device.type == "cpu" != device.type else lr.float().to(device)
+        beta1, beta2 = group["betas"]
+
+        def call(grads: list[Tensor]) -> None:
+            anyop.multi_tensor_adam(
+                batch.p, grads, batch.m, batch.v, lr, batch.step, batch.master,
+                found_inf=found_inf, inv_scale=inv_scale, beta1=beta1, beta2=beta2, eps=group["eps"],
+                weight_decay=group["weight_decay"], maximize=group["maximize"],
+                decoupled=group["decoupled_weight_decay"], bias_correction=group["bias_correction"],
+            )  # fmt: skip
+
+        try:
+            try:
+                call(grads)
+            except ValueError:  # and nothing is written: gradients may lie in another order
+                laid = [_laid_as(p, grad) for p, grad in zip(batch.p, grads)]
+                if all(map(is_, laid, grads)):
+                    raise
+                call(laid)
+        except Exception as error:
+            batch.step.sub_(done)
+            if any(grad.layout is not torch.strided for grad in grads):
+                raise RuntimeError(
+                    f"{self._name} does not support sparse gradients, please consider SparseAdam instead"
+                ) from error
+            raise
+
+    def _holds(self, held: _Held, params: list[Tensor], absent: list[int]) -> bool:
+        """Whether nothing but gradients came, went or was exchanged since the batches were made."""
+        return (
+            held.absent == absent
+            and _same(held.params, params)
+            and _same(held.states, self.state.values())
+            and _same(held.tensors, _tensors(held.states))
+        )
+
+    def _hold(self, group: dict[str, Any], grads: Sequence[Any], absent: list[int]) -> _Held:
+        """The batches of a group; makes what its parameters lack of states."""
+        steps: dict[Any, Tensor] = {}  # those that are new or were read, by device and value
+        places: dict[Any, list[int]] = {}
+        params = list(group["params"])
+        for at, (p, grad) in enumerate(zip(params, grads)):
+            if grad is None:
+                continue
+            state = self.state[p]
+            self._complete(state, p)
+            step = state["step"]
+            if p.device.type == "cpu" or not isinstance(step, Tensor) or step.device != p.device:
+                key = (p.device, float(step))
+                if key not in steps:
+                    steps[key] = torch.tensor(key[1], dtype=torch.float32, device=p.device)
+                step = state["step"] = steps[key]
+            wide = p.dtype is torch.float64
+            kind = (p.device, wide, "master_param" in state, id(step))
+            places.setdefault(kind, []).append(at)
+        owners = Counter(id(state.get("step")) for state in self.state.values())
+        batches = []
+        for (_, _, mastered, step_id), ats in places.items():
+            states = [self.state[params[at]] for at in ats]
+            step = states[0]["step"]
+            if owners[step_id] > len(ats):  # others keep it, who take no step now
+                step = step.clone()
+                for state in states:
+                    state["step"] = step
+            m, v = ([state[name] for state in states] for name in _MOMENTS)
+            master = [state["master_param"] for state in states] if mastered else None
+            batches.append(_Batch(ats, [params[at] for at in ats], m, v, master, step))
+        every = list(self.state.values())
+        return _Held(batches, params, absent, every, _tensors(every))
+
+    def _complete(self, state: dict[str, Any], p: Tensor) -> None:
+        if p.dtype not in _DTYPES:
+            raise RuntimeError(f"{self._name} does not support parameters of {p.dtype}")
+        dtype = self._state_dtype(p)
+        state.setdefault("step", 0.0)
+        for name in _MOMENTS:
+            if name not in state:
+                state[name] = torch.zeros_like(p, dtype=dtype, memory_format=torch.preserve_format)
+        if self._has_master(p) and "master_param" not in state:
+            state["master_param"] = p.detach().to(torch.float32)
+
+    def _has_master(self, p: Tensor) -> bool:
+        return self.master_weights and p.dtype in _HALVES
+
+    def _state_dtype(self, p: Tensor) -> torch.dtype:
+        if p.dtype is torch.float64:
+            return p.dtype
+        return self.state_dtype or (torch.float32 if self._has_master(p) else p.dtype)
+
+    def state_dict(self) -> dict[str, Any]:
+        """torch.optim.Adam's; with master_weights a "master_param" for each parameter. Waits to read the steps."""
+        found: dict[str, Any] = super().state_dict()
+        capturable = {at: g["capturable"] for g in found["param_groups"] for at in g["params"]}
+        read: dict[int, Tensor] = {}
+        for at, state in found["state"].items():
+            step = state.get("step", 0.0)
+            if not isinstance(step, Tensor):
+                step = torch.tensor(step)
+            elif not capturable.get(at):
+                if id(step) not in read:
+                    read[id(step)] = step.cpu()
+                step = read[id(step)]
+            found["state"][at] = {**state, "step": step.clone()}
+        return found
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over torch.optim.Adam's state dict, Apex's or this one's; states keep their precision.
+
+        Raises  ValueError that names the parameter where a state is another optimizer's or of another shape.
+        """
+        loaded: dict[str, Any] = {}
+
+        def look(_: Any, found: dict[str, Any]) -> dict[str, Any]:  # after the users' hooks
+            loaded.update(found, state=self._checked(found))
+            return loaded
+
+        hook = self.register_load_state_dict_pre_hook(look)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            hook.remove()
+        for group, saved in zip(self.param_groups, loaded["param_groups"]):
+            group.pop("step", None)
+            for p, at in zip(group["params"], saved["params"]):
+                if loaded["state"].get(at):
+                    self.state[p] = self._taken(p, loaded["state"][at])
+
+    def _checked(self, found: dict[str, Any]) -> dict[Any, Any]:
+        """The states of a state dict, with a step each; Apex has one for a group."""
+        states = dict(found["state"])
+        for group, saved in zip(self.param_groups, found["param_groups"]):
+            self._refuse_amsgrad(saved)
+            for p, at in zip(group["params"], saved["params"]):
+                state = found["state"].get(at)
+                if not state:
+                    continue
+                for name in (*_MOMENTS, *(["master_param"] if "master_param" in state else [])):
+                    if name not in state:
+                        raise ValueError(
+                            f"{self._name}: the state of parameter {at} has no {name}, but "
+                            f"{', '.join(map(str, state))}: it is another optimizer's"
+                        )
+                    if state[name].shape != p.shape:
+                        raise ValueError(
+                            f"{self._name}: {name} of parameter {at} has shape {tuple(state[name].shape)}, "
+                            f"expected {tuple(p.shape)}"
+                        )
+                states[at] = {"step": saved.get("step", 0.0), **state}
+        return states
+
+    def _taken(self, p: Tensor, saved: dict[str, Any]) -> dict[str, Any]:
+        state = {**saved, "step": float(saved["step"])}
+        for name in _MOMENTS:
+            state[name] = _laid_as(p, saved[name].to(p.device, self._state_dtype(p)))
+        if "master_param" in saved:
+            del state["master_param"]
+            if self._has_master(p):
+                master = saved["master_param"].to(p.device, torch.float32)
+                state["master_param"] = _laid_as(p, master)
+        return state
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("set_grad_none", "master_weights", "state_dtype")
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._held = {}
+        for group in self.param_groups:
+            group.setdefault("bias_correction", self.defaults["bias_correction"])
+
+
+class FusedAdamW(FusedAdam):
+    """torch.optim.AdamW, whose step is one call for all parameters of a device; else as FusedAdam."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        **options: Any,
+    ) -> None:
+        for name in ("adam_w_mode", "decoupled_weight_decay"):
+            if not options.pop(name, True):
+                raise ValueError(f"FusedAdamW: {name} is False, expected True; FusedAdam has L2")
+        options["decoupled_weight_decay"] = True
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group["decoupled_weight_decay"] = True
+
+
+def _same(held: Sequence[Any], now: Any) -> bool:
+    return len(held) == len(now) and all(map(is_, held, now))
+
+
+def _tensors(states: list[dict[str, Any]]) -> list[Any]:
+    """What the states hold, in turn."""
+    return list(chain.from_iterable(state.values() for state in states))
+
+
+def _on(value: Tensor | None, device: torch.device) -> Tensor | None:
+    return None if value is None else value.to(device, non_blocking=True)
+
+
+def _laid_as(p: Tensor, other: Tensor) -> Tensor:
+    """That tensor with the strides of p; itself where it has them."""
+    if other.layout is not torch.strided or other.stride() == p.stride() or other.shape != p.shape:
+        return other
+    return torch.empty_like(p, dtype=other.dtype).copy_(other)
