@@ -29,6 +29,8 @@ import fused_layer_norm_cuda
 from apex.normalization import FusedLayerNorm
 from apex.normalization.fused_layer_norm import FusedLayerNormAffineFunction
 from apex.contrib.layer_norm.layer_norm import FastLayerNormFN
+from apex.multi_tensor_apply import multi_tensor_applier
+from apex.optimizers import FusedAdam
 from apex.transformer import AttnMaskType
 from apex.transformer.functional import FusedScaleMaskSoftmax, fused_apply_rotary_pos_emb
 
@@ -38,6 +40,16 @@ norm = apex.normalization.FusedLayerNorm(8)
 assert type(norm) is FusedLayerNorm and apex.FusedLayerNorm is FusedLayerNorm
 x = torch.randn(3, 8)
 torch.testing.assert_close(norm(x), torch.nn.functional.layer_norm(x, (8,)))
+
+if multi_tensor_applier.available:
+    import amp_C
+
+    flag = torch.zeros(1, dtype=torch.int32)
+    multi_tensor_applier(amp_C.multi_tensor_scale, flag, [[x], [x]], 0.5)
+optimizer = FusedAdam(norm.parameters(), lr=0.5)
+norm(x).sum().backward()
+optimizer.step()
+torch.testing.assert_close(norm.bias.data, torch.full((8,), -0.5))
 """
 
 
@@ -76,15 +88,15 @@ def test_what_is_not_there_says_so():
         import anyop.torch.apex
         anyop.torch.apex.install()
         import apex
-        for line in ("import apex.optimizers", "from apex import amp", "from apex.contrib.sparsity import ASP",
-                     "import apex.installing", "import apex.transformer.parallel_state", "import amp_C"):
+        for line in ("import apex.parallel", "from apex import amp", "from apex.contrib.sparsity import ASP",
+                     "import apex.installing", "import apex.transformer.parallel_state", "import apex_C"):
             try:
                 exec(line)
             except ImportError as error:
                 assert "not in anyop.torch.apex yet" in str(error), error
             else:
                 raise SystemExit(line)
-        for name in ("apex.optimizers", "apex.amp", "amp_C", "no_such_module"):
+        for name in ("apex.parallel", "apex.amp", "apex_C", "no_such_module"):
             assert importlib.util.find_spec(name) is None, name
         assert not hasattr(apex, "amp")
         """

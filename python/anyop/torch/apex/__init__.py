@@ -5,7 +5,15 @@
 docs/apex.md says what is there.
 """
 
-from anyop.torch.apex import contrib, fused_dense, mlp, normalization, transformer
+from anyop.torch.apex import (
+    contrib,
+    fused_dense,
+    mlp,
+    multi_tensor_apply,
+    normalization,
+    optimizers,
+    transformer,
+)
 from anyop.torch.apex.contrib.layer_norm import FastLayerNorm
 from anyop.torch.apex.fused_dense import FusedDense, FusedDenseGeluDense
 from anyop.torch.apex.installing import install
@@ -44,7 +52,9 @@ __all__ = [
     "fused_dense",
     "install",
     "mlp",
+    "multi_tensor_apply",
     "normalization",
+    "optimizers",
     "transformer",
 ]
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -41,3 +41,16 @@ def applied(name: str, function: Callable[..., Any], module: str) -> type:
     return type(
         name, (), {"__module__": module, "__doc__": function.__doc__, "apply": staticmethod(function)}
     )  # fmt: skip
+
+
+def not_yet(
+    named: str, module: str, name: str, missing: Iterable[str], there: Iterable[str]
+) -> AttributeError:
+    """What a module's __getattr__ raises: says of Apex's names that they are not there yet."""
+    if name in missing:
+        text = (
+            f"{named}.{name} is not in anyop.torch.apex yet; {named} has {', '.join(sorted(there))}"
+        )
+    else:
+        text = f"module {module!r} has no attribute {name!r}"
+    return AttributeError(text, name=name)

@@ -30,8 +30,12 @@ _TREE = (
     "apex.fused_dense.fused_dense",
     "apex.mlp",
     "apex.mlp.mlp",
+    "apex.multi_tensor_apply",
+    "apex.multi_tensor_apply.multi_tensor_apply",
     "apex.normalization",
     "apex.normalization.fused_layer_norm",
+    "apex.optimizers",
+    "apex.optimizers.fused_adam",
     "apex.transformer",
     "apex.transformer.enums",
     "apex.transformer.functional",
@@ -39,6 +43,7 @@ _TREE = (
     "apex.transformer.functional.fused_softmax",
 )
 EXTENSIONS = (
+    "amp_C",
     "fast_bottleneck",
     "fast_layer_norm",
     "focal_loss_cuda",
@@ -57,7 +62,7 @@ EXTENSIONS = (
 )
 # Apex's other extensions. A program that asks for one gets an ImportError that says so.
 NOT_YET = (
-    "_apex_gpu_direct_storage", "_apex_nccl_allocator", "amp_C", "apex_C", "bnp", "cudnn_gbn_lib",
+    "_apex_gpu_direct_storage", "_apex_nccl_allocator", "apex_C", "bnp", "cudnn_gbn_lib",
     "distributed_adam_cuda", "distributed_lamb_cuda", "fast_multihead_attn",
     "fmhalib", "fused_adam_cuda", "fused_index_mul_2d",
     "fused_lamb_cuda", "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",

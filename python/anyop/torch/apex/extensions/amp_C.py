@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""amp_C: operators over lists of tensors, raw.
+
+chunk_size changes nothing. noop_flag, int32 of shape (1), is set and read as by Apex's functions: see each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import anyop
+from anyop.torch.apex.calls import check, not_yet
+
+Lists = Sequence[Sequence[Tensor]]
+
+_NOT_YET = (
+    "multi_tensor_adagrad", "multi_tensor_lamb", "multi_tensor_lamb_mp", "multi_tensor_lamb_stage1_cuda",
+    "multi_tensor_lamb_stage2_cuda", "multi_tensor_novograd", "multi_tensor_sgd", "update_scale_hysteresis",
+)  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    there = [at for at in globals() if at.startswith("multi_")]
+    raise not_yet("amp_C", __name__, name, _NOT_YET, there)
+
+
+@torch.no_grad()
+def multi_tensor_scale(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, scale: float | Tensor
+) -> None:
+    """Lists x, out: out = x * scale. Sets noop_flag where x is infinite or NaN, and writes all the same."""
+    x, out = _lists(tensor_lists, 2)
+    if x:
+        anyop.multi_tensor_scale(x, out, _number(scale, x), noop_flag)
+
+
+@torch.no_grad()
+def multi_tensor_axpby(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, a: float, b: float, arg_to_check: int
+) -> None:
+    """Lists x, y, out: out = a * x + b * y. Sets noop_flag where what is checked (0 x, 1 y, -1 both) is not finite."""
+    x, y, out = _lists(tensor_lists, 3)
+    if x:
+        anyop.multi_tensor_axpby(
+            x, y, out, _number(a, x), _number(b, x), noop_flag, check=arg_to_check
+        )
+
+
+@torch.no_grad()
+def multi_tensor_l2norm(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, per_tensor_python: bool | None = None
+) -> tuple[Tensor, Tensor]:
+    """List x: the norm of all, of shape (1), and of each, or nothing. Sets noop_flag where the first is not finite."""
+    return _norms(noop_flag, _lists(tensor_lists, 1)[0], None, per_tensor_python)
+
+
+@torch.no_grad()
+def multi_tensor_l2norm_mp(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, per_tensor_python: bool | None = None
+) -> tuple[Tensor, Tensor]:
+    """multi_tensor_l2norm; norms are 0 where noop_flag is set already."""
+    skipped = noop_flag != 0
+    found = _norms(noop_flag, _lists(tensor_lists, 1)[0], None, per_tensor_python)
+    return found[0].masked_fill(skipped, 0), found[1].masked_fill(skipped, 0)
+
+
+@torch.no_grad()
+def multi_tensor_l2norm_scale(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, scale: float,
+    per_tensor_python: bool | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Lists x, out: out = x * scale, and the norms of x * scale. Sets noop_flag where they are not finite."""
+    x, out = _lists(tensor_lists, 2)
+    if x:
+        scale = _number(scale, x)
+        found = _norms(noop_flag, x, scale, per_tensor_python)
+        anyop.multi_tensor_scale(x, out, scale)
+        return found
+    return _norms(noop_flag, x, None, per_tensor_python)
+
+
+@torch.no_grad()
+def multi_tensor_unscale_l2norm(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, inv_scale: Tensor,
+    per_tensor_python: bool | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """List x: the norms of x * inv_scale, which is not written. Sets noop_flag where they are not finite."""
+    return _norms(noop_flag, _lists(tensor_lists, 1)[0], inv_scale, per_tensor_python)
+
+
+@torch.no_grad()
+def multi_tensor_adam(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, lr: float, beta1: float, beta2: float,
+    epsilon: float, step: int, mode: int, bias_correction: int, weight_decay: float,
+) -> None:  # fmt: skip
+    """Lists g, p, m, v: a step of Adam (mode 0: L2, 1: AdamW). noop_flag is not looked at."""
+    g, p, m, v = _lists(tensor_lists, 4)
+    rates = beta1, beta2, epsilon, mode, bias_correction, weight_decay
+    _adam(p, g, m, v, lr, step, None, None, None, *rates)
+
+
+@torch.no_grad()
+def multi_tensor_adam_capturable(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, lr: Tensor, beta1: float, beta2: float,
+    epsilon: float, step: Tensor, mode: int, bias_correction: int, weight_decay: float, inv_scale: Tensor,
+) -> None:  # fmt: skip
+    """Lists g, p, m, v: multi_tensor_adam of g * inv_scale; g stays as it is. Nothing where noop_flag is set."""
+    g, p, m, v = _lists(tensor_lists, 4)
+    rates = beta1, beta2, epsilon, mode, bias_correction, weight_decay
+    _adam(p, g, m, v, lr, step.float(), None, noop_flag, inv_scale, *rates)
+
+
+@torch.no_grad()
+def multi_tensor_adam_capturable_master(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, lr: Tensor, beta1: float, beta2: float,
+    epsilon: float, step: Tensor, mode: int, bias_correction: int, weight_decay: float, inv_scale: Tensor,
+) -> None:  # fmt: skip
+    """Lists g, p, m, v, master: multi_tensor_adam_capturable of master, to which p is rounded."""
+    g, p, m, v, master = _lists(tensor_lists, 5)
+    rates = beta1, beta2, epsilon, mode, bias_correction, weight_decay
+    _adam(p, g, m, v, lr, step.float(), master, noop_flag, inv_scale, *rates)
+
+
+def _adam(
+    p: list[Tensor], g: list[Tensor], m: list[Tensor], v: list[Tensor], lr: Any, step: Any, master: Any,
+    found_inf: Any, inv_scale: Any, beta1: float, beta2: float, eps: float, mode: int, correct: int,
+    decay: float,
+) -> None:  # fmt: skip
+    if p:
+        anyop.multi_tensor_adam(
+            p, g, m, v, lr, step, master, found_inf=found_inf, inv_scale=inv_scale, beta1=beta1, beta2=beta2,
+            eps=eps, weight_decay=decay, decoupled=mode == 1, bias_correction=correct == 1,
+        )  # fmt: skip
+
+
+def _norms(
+    noop_flag: Tensor, x: list[Tensor], scale: Tensor | None, per_tensor: bool | None
+) -> tuple[Tensor, Tensor]:
+    if not x:
+        return torch.zeros(1, device=noop_flag.device), torch.empty(0, device=noop_flag.device)
+    total, each = anyop.multi_tensor_l2norm(x, scale)
+    assert each is not None  # which was asked for
+    noop_flag.masked_fill_(~total.isfinite(), 1)
+    return total.reshape(1), each if per_tensor else each.new_empty(0)
+
+
+def _lists(tensor_lists: Lists, count: int) -> list[list[Tensor]]:
+    """The lists; tensors that have as many elements as those of the first list, in another shape, are seen flat."""
+    check(
+        len(tensor_lists) == count, f"expected {count} lists of tensors, found {len(tensor_lists)}"
+    )
+    lists = [list(tensors) for tensors in tensor_lists]
+    check(len({len(tensors) for tensors in lists}) == 1, "expected lists of one length")
+    for at, row in enumerate(zip(*lists)):
+        if any(t.shape != row[0].shape for t in row[1:]):
+            for tensors, t in zip(lists, row):
+                tensors[at] = t.view(-1)
+    return lists
+
+
+def _number(value: float | Tensor, like: Sequence[Tensor]) -> Any:
+    """A tensor where like is, float32: callers give Apex's clip_grad's on the device."""
+    return value.float().to(like[0].device) if isinstance(value, Tensor) else value

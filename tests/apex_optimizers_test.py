@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""anyop.torch.apex's FusedAdam, multi_tensor_applier and amp_C by Apex's formulas and flags."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from anyop.torch.apex import installing, optimizers  # noqa: E402
+from anyop.torch.apex.extensions import amp_C  # noqa: E402
+from anyop.torch.apex.multi_tensor_apply import (  # noqa: E402
+    MultiTensorApply,
+    multi_tensor_applier,
+)
+from anyop.torch.apex.optimizers import FusedAdam  # noqa: E402
+
+SHAPES = [(7,), (33, 65), (), (2, 3, 4, 5)]
+ARGUMENTS = {  # of Apex, master 6424da3
+    FusedAdam.__init__: "self params lr bias_correction betas eps adam_w_mode weight_decay amsgrad set_grad_none "
+    "capturable master_weights",
+    FusedAdam.step: "self closure grads output_params scale grad_norms grad_scaler",
+    MultiTensorApply.__call__: "self op noop_flag_buffer tensor_lists args",
+}
+
+
+def drawn(seed, dtype=torch.float32) -> list:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator).to(dtype) for shape in SHAPES]
+
+
+def flag(value=0):
+    return torch.full((1,), value, dtype=torch.int32)
+
+
+def close(found, expected, **bounds) -> None:
+    for a, b in zip(found, expected):
+        torch.testing.assert_close(a.detach().float(), b.detach().float(), **bounds)
+
+
+@pytest.mark.parametrize("function", ARGUMENTS, ids=lambda f: f.__qualname__)
+def test_arguments_are_those_of_apex(function):
+    assert " ".join(inspect.signature(function).parameters) == ARGUMENTS[function]
+
+
+@pytest.mark.parametrize("capturable", [False, True])
+@pytest.mark.parametrize("adam_w_mode", [False, True])
+def test_fused_adam(adam_w_mode, capturable):
+    ours, theirs = ([torch.nn.Parameter(p) for p in drawn(0)] for _ in "ab")
+    a = FusedAdam(
+        ours, 1e-2, adam_w_mode=adam_w_mode, weight_decay=0.1, capturable=capturable
+    )  # fmt: skip
+    kind = torch.optim.AdamW if adam_w_mode else torch.optim.Adam
+    b = kind(theirs, 1e-2, weight_decay=0.1)
+    for seed in range(20):
+        for p, q, g in zip(ours, theirs, drawn(seed + 1)):
+            p.grad, q.grad = g, g.clone()
+        a.step(), b.step()
+    close(ours, theirs, rtol=2e-5, atol=2e-6)
+    assert isinstance(a.param_groups[0]["lr"], torch.Tensor) == capturable
+    assert (a.adam_w_mode, a.capturable) == (adam_w_mode, capturable)
+    a.zero_grad()
+    assert all(p.grad is None for p in ours)
+
+
+def test_without_bias_correction():
+    """The first step is lr * (1 - beta1) * g / (sqrt(1 - beta2) * |g| + eps)."""
+    p = torch.nn.Parameter(torch.zeros(3))
+    p.grad = torch.tensor([1.0, -2.0, 4.0])
+    FusedAdam([p], lr=0.1, bias_correction=False, betas=(0.5, 0.75)).step()
+    torch.testing.assert_close(p.data, -0.1 * p.grad.sign())
+
+
+@pytest.mark.parametrize("master_weights", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_means_are_float32(dtype, master_weights):
+    ours = [torch.nn.Parameter(p) for p in drawn(0, dtype)]
+    a = FusedAdam(ours, lr=1e-3, master_weights=master_weights)
+    wide = [torch.nn.Parameter(p.float()) for p in drawn(0, dtype)]
+    b = torch.optim.AdamW(wide, lr=1e-3, weight_decay=0.0)
+    for seed in range(4):
+        for p, q, g in zip(ours, wide, drawn(seed + 1, dtype)):
+            p.grad, q.grad = g, g.float()
+        a.step(), b.step()
+    for p, q in zip(ours, wide):
+        assert a.state[p]["exp_avg"].dtype is torch.float32
+        torch.testing.assert_close(a.state[p]["exp_avg"], b.state[q]["exp_avg"])
+    eps = torch.finfo(dtype).eps  # one rounding, or one in each step
+    close(ours, wide, rtol=(1 if master_weights else 4) * eps, atol=1e-6)
+
+
+@pytest.mark.parametrize("unscale", [False, True])
+def test_grad_scaler(unscale):
+    ours, theirs = ([torch.nn.Parameter(p) for p in drawn(0)] for _ in "ab")
+    a, b = FusedAdam(ours, capturable=True), torch.optim.AdamW(theirs, weight_decay=0.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    scaler.scale(torch.ones(()))
+    for seed in range(4):
+        for p, q, g in zip(ours, theirs, drawn(seed + 1)):
+            p.grad, q.grad = g * scaler.get_scale(), g
+        if seed == 1:
+            ours[1].grad[0, 0] = float("nan")
+        if unscale:
+            scaler.unscale_(a)
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", FutureWarning
+            )  # torch's, of Apex's argument grad_scaler
+            scaler.step(a)
+        scaler.update()
+        if seed != 1:
+            b.step()
+    assert scaler.get_scale() == 32
+    close(ours, theirs, rtol=2e-5, atol=2e-6)
+
+
+def test_state_dicts_are_those_of_apex():
+    """Apex keeps the step in its groups: it is given so, and taken so."""
+    ours = [torch.nn.Parameter(p) for p in drawn(0, torch.bfloat16)]
+    a = FusedAdam(ours, lr=1e-2)
+    for seed in range(3):
+        for p, g in zip(ours, drawn(seed, torch.bfloat16)):
+            p.grad = g
+        a.step()
+    saved = copy.deepcopy(a.state_dict())
+    assert saved["param_groups"][0]["step"] == 3
+    for state in saved["state"].values():
+        assert float(state.pop("step")) == 3  # Apex's has none
+    others = [torch.nn.Parameter(p.detach().clone()) for p in ours]
+    b = FusedAdam(others)
+    b.load_state_dict(saved)
+    for p, q in zip(ours, others):
+        q.grad = p.grad
+    a.step(), b.step()
+    assert all(map(torch.equal, ours, others))
+    assert b.state_dict()["param_groups"][0]["step"] == 4
+
+
+def test_what_fused_adam_refuses():
+    with pytest.raises(RuntimeError, match="does not support the AMSGrad variant"):
+        FusedAdam([torch.nn.Parameter(torch.ones(2))], amsgrad=True)
+    with pytest.raises(RuntimeError, match="has been updated"):
+        FusedAdam([torch.nn.Parameter(torch.ones(2))]).step(grads=[])
+    with pytest.raises(AttributeError, match=r"apex\.optimizers\.FusedLAMB is not in anyop"):  # fmt: skip
+        optimizers.FusedLAMB  # noqa: B018
+    with pytest.raises(AttributeError, match=r"amp_C\.multi_tensor_sgd is not in anyop"):  # fmt: skip
+        amp_C.multi_tensor_sgd  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'other'"):
+        amp_C.other  # noqa: B018
+    assert "amp_C" in installing.EXTENSIONS and multi_tensor_applier.available
+
+
+def test_scale_and_axpby():
+    x, y, out = drawn(0, torch.float16), drawn(1, torch.float16), drawn(2)
+    noop = flag()
+    multi_tensor_applier(amp_C.multi_tensor_scale, noop, [x, out], 0.5)
+    close(out, [a.float() / 2 for a in x])
+    multi_tensor_applier(amp_C.multi_tensor_scale, noop, [out, out], torch.tensor([2.0]).double())
+    close(out, x)
+    flat = [torch.zeros(a.numel()) for a in x]  # as many elements in another shape
+    multi_tensor_applier(amp_C.multi_tensor_scale, noop, [x, flat], 3.0)
+    close(flat, [a.float().reshape(-1) * 3 for a in x])
+    multi_tensor_applier(amp_C.multi_tensor_axpby, noop, [x, y, out], 2.0, -1.0, -1)
+    close(out, [2 * a.float() - b.float() for a, b in zip(x, y)])
+    assert int(noop) == 0
+    multi_tensor_applier(amp_C.multi_tensor_scale, noop, [[], []], 0.5)
+    with pytest.raises(ValueError, match="expected"):
+        amp_C.multi_tensor_scale(0, noop, [x[:1], x[1:2]], 1.0)
+    with pytest.raises(RuntimeError, match="expected 2 lists of tensors, found 1"):
+        amp_C.multi_tensor_scale(0, noop, [x], 1.0)
+    with pytest.raises(RuntimeError, match="lists of one length"):
+        amp_C.multi_tensor_scale(0, noop, [x, out[1:]], 1.0)
+
+
+def test_norms():
+    x = drawn(0)
+    noop, each = flag(), torch.stack([a.double().norm() for a in x])
+    norm, none = multi_tensor_applier(amp_C.multi_tensor_l2norm, noop, [x])
+    assert norm.shape == (1,) and none.numel() == 0
+    close([norm], [each.norm().reshape(1)])
+    for found in (
+        amp_C.multi_tensor_l2norm(1, noop, [x], True),
+        amp_C.multi_tensor_l2norm_mp(1, noop, [x], True),
+        amp_C.multi_tensor_unscale_l2norm(1, noop, [[4 * a for a in x]], torch.tensor([0.25]), True),
+        amp_C.multi_tensor_l2norm_scale(1, noop, [[a / 4 for a in x], out := drawn(1)], 4.0, True),
+    ):  # fmt: skip
+        close(found, [each.norm().reshape(1), each])
+    close(out, x)
+    assert float(amp_C.multi_tensor_l2norm(1, noop, [[]])[0]) == 0 and int(noop) == 0
+    skipped = amp_C.multi_tensor_l2norm_mp(1, flag(1), [x], True)
+    assert not skipped[0].any() and not skipped[1].any()
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_noop_flag(value):
+    """Functions that look set it and never clear it; all write what they would without it."""
+    x, y = drawn(0), drawn(1)
+    calls = {
+        "scale": lambda noop: amp_C.multi_tensor_scale(1, noop, [x, drawn(2)], 2.0),
+        "axpby": lambda noop: amp_C.multi_tensor_axpby(1, noop, [x, y, drawn(2)], 1.0, 1.0, 0),
+        "y": lambda noop: amp_C.multi_tensor_axpby(1, noop, [x, y, drawn(2)], 1.0, 1.0, 1),
+        "norm": lambda noop: amp_C.multi_tensor_l2norm(1, noop, [x]),
+        "unscaled": lambda noop: amp_C.multi_tensor_unscale_l2norm(1, noop, [x], torch.ones(1)),
+        "scaled": lambda noop: amp_C.multi_tensor_l2norm_scale(1, noop, [x, drawn(2)], 2.0),
+    }
+
+    def flags(start):
+        found = {}
+        for name, call in calls.items():
+            noop = flag(start)
+            call(noop)
+            found[name] = int(noop)
+        return found
+
+    assert flags(0) == dict.fromkeys(calls, 0) and flags(1) == dict.fromkeys(calls, 1)
+    x[1][2, 3] = value
+    assert flags(0) == {**dict.fromkeys(calls, 1), "y": 0} and flags(1) == dict.fromkeys(calls, 1)
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_raw_adam(mode):
+    """The plain one looks at no flag; the capturable ones do nothing where it is set, and unscale as they read."""
+    kind = (torch.optim.Adam, torch.optim.AdamW)[mode]
+    exact = [torch.nn.Parameter(p) for p in drawn(0)]
+    optimizer = kind(exact, lr=1e-2, weight_decay=0.1)
+    rates = 0.9, 0.999, 1e-8
+
+    def fresh():
+        return drawn(0), [torch.zeros(s) for s in SHAPES], [torch.zeros(s) for s in SHAPES]
+
+    plain, graph = fresh(), fresh()
+    master, halves = fresh(), drawn(0, torch.bfloat16)
+    for step in range(1, 6):
+        grads = drawn(step)
+        for p, g in zip(exact, grads):
+            p.grad = g
+        optimizer.step()
+        multi_tensor_applier(
+            amp_C.multi_tensor_adam, flag(1), [grads, *plain], 1e-2, *rates, step, mode, 1, 0.1
+        )
+        numbers = (
+            torch.tensor([1e-2]),
+            *rates,
+            torch.tensor([step], dtype=torch.int32),
+            mode,
+            1,
+            0.1,
+        )
+        scaled = [8 * g for g in grads]
+        capturable = amp_C.multi_tensor_adam_capturable, amp_C.multi_tensor_adam_capturable_master
+        lists = [scaled, *graph], [scaled, halves, *master[1:], master[0]]
+        for function, given in zip(capturable, lists):
+            before = [[a.clone() for a in tensors] for tensors in given]
+            multi_tensor_applier(function, flag(1), given, *numbers, torch.tensor([0.125]))
+            assert all(all(map(torch.equal, a, b)) for a, b in zip(before, given))
+            multi_tensor_applier(function, flag(), given, *numbers, torch.tensor([0.125]))
+    for found in (plain[0], graph[0], master[0]):
+        close(found, exact, rtol=2e-5, atol=2e-6)
+    assert all(torch.equal(a, b.bfloat16()) for a, b in zip(halves, master[0]))
