@@ -71,6 +71,36 @@ def adam(shapes: list, dtype: Any) -> tuple[dict[str, Callable], Callable, int]:
     return sides, lambda side: own[side][0], numel * (3 * item + 16)
 
 
+def step(shapes: list, dtype: Any) -> tuple[dict[str, Callable], Callable, int]:
+    """Steps of whole optimizers."""
+    from anyop.torch.optim import FusedAdamW
+
+    lr, grads = torch.tensor(RATE, device="cuda"), [drawn(shapes, dtype, 1) for _ in range(2)]
+    kinds = {"anyop": lambda p: FusedAdamW(p, lr=lr, state_dtype=torch.float32)}
+    if dtype == torch.float32:
+        kinds["torch fused"] = lambda p: torch.optim.AdamW(p, lr=lr, fused=True, capturable=True)
+    own = {side: [torch.nn.Parameter(p) for p in drawn(shapes, dtype, 0)] for side in kinds}
+    sides = {side: moving(kind(own[side]), own[side], grads) for side, kind in kinds.items()}
+    item, numel = grads[0][0].element_size(), sum(p.numel() for p in own["anyop"])
+    return sides, lambda side: own[side], numel * (3 * item + 16)
+
+
+def moving(optimizer: Any, parameters: list, grads: list) -> Callable:
+    """A step; what comes before each, untimed, gives the same gradients at another place."""
+
+    def before() -> None:
+        grads.reverse()
+        for p, g in zip(parameters, grads[0]):
+            p.grad = g
+
+    def call() -> None:
+        optimizer.step()
+
+    before()
+    call.before = before
+    return call
+
+
 def norm(shapes: list, dtype: Any) -> tuple[dict[str, Callable], Callable, int]:
     import anyop
 
@@ -105,6 +135,7 @@ def agrees(found: list, expected: list, dtype: Any) -> bool:
 def host_us(call: Callable) -> float:
     best = float("inf")
     for _ in range(20):
+        getattr(call, "before", lambda: None)()
         torch.cuda.synchronize()
         begin = time.perf_counter()
         call()
@@ -143,7 +174,7 @@ def main() -> None:
     flush, rows = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda"), []
     limit = ceiling(options.rounds, flush)
     for name in options.only.split(","):
-        for make in (adam, norm, scale):
+        for make in (adam, step, norm, scale):
             for dtype in (torch.float32, torch.bfloat16):
                 for row in measure(make, name, dtype, options.rounds, flush, limit):
                     print(*row.values(), sep="  ", flush=True)

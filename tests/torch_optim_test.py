@@ -243,6 +243,27 @@ def test_copies_go_on():
         close(ours, theirs)
 
 
+def test_torch_compile_makes_one_graph_for_every_rate():
+    """Beside that of the first step, which makes the states."""
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    ours, plain = make(), make()
+    rates = [torch.tensor(1e-2) for _ in range(2)]
+    a, b = FusedAdamW(ours, lr=rates[0]), FusedAdamW(plain, lr=rates[1])
+    compiled = torch.compile(a.step, backend=backend, fullgraph=True)
+    for seed in range(10):
+        give(ours, plain, seed=seed)
+        for rate in rates:
+            rate.fill_(1e-2 / (seed + 1))
+        compiled(), b.step()
+        assert all(map(torch.equal, ours, plain))
+    assert len(graphs) == 2
+
+
 def test_zero_grad_and_schedulers():
     ours, theirs = make(), make()
     a, b = FusedAdam(ours, lr=1e-1, set_grad_none=False), torch.optim.Adam(theirs, lr=1e-1)
@@ -324,6 +345,8 @@ def test_state_dicts_that_are_refused():
         ValueError, match=r"exp_avg_sq of parameter 1 has shape \(3,\), expected \(64, 33\)"
     ):
         a.load_state_dict(saved)
+    with pytest.raises(ValueError, match="of parameter weight has shape"):
+        FusedAdam(zip(["bias", "weight", *"abc"], make())).load_state_dict(saved)
     with pytest.raises(RuntimeError, match="AMSGrad"):
         a.load_state_dict(torch.optim.Adam(ours, amsgrad=True).state_dict())
     with pytest.raises(ValueError, match="parameter groups"):

@@ -163,6 +163,10 @@ class FusedAdam(torch.optim.Adam):
                 decoupled=group["decoupled_weight_decay"], bias_correction=group["bias_correction"],
             )  # fmt: skip
 
+        if (
+            torch.compiler.is_compiling()
+        ):  # a program raises when it runs, too late for what follows
+            grads = [_laid_as(p, grad) for p, grad in zip(batch.p, grads)]
         try:
             try:
                 call(grads)
@@ -202,7 +206,7 @@ class FusedAdam(torch.optim.Adam):
             if p.device.type == "cpu" or not isinstance(step, Tensor) or step.device != p.device:
                 key = (p.device, float(step))
                 if key not in steps:
-                    steps[key] = torch.tensor(key[1], dtype=torch.float32, device=p.device)
+                    steps[key] = torch.full((), key[1], dtype=torch.float32, device=p.device)
                 step = state["step"] = steps[key]
             wide = p.dtype is torch.float64
             kind = (p.device, wide, "master_param" in state, id(step))
@@ -284,19 +288,20 @@ class FusedAdam(torch.optim.Adam):
         states = dict(found["state"])
         for group, saved in zip(self.param_groups, found["param_groups"]):
             self._refuse_amsgrad(saved)
-            for p, at in zip(group["params"], saved["params"]):
+            names = group.get("param_names", saved["params"])
+            for p, at, called in zip(group["params"], saved["params"], names):
                 state = found["state"].get(at)
                 if not state:
                     continue
                 for name in (*_MOMENTS, *(["master_param"] if "master_param" in state else [])):
                     if name not in state:
                         raise ValueError(
-                            f"{self._name}: the state of parameter {at} has no {name}, but "
+                            f"{self._name}: the state of parameter {called} has no {name}, but "
                             f"{', '.join(map(str, state))}: it is another optimizer's"
                         )
                     if state[name].shape != p.shape:
                         raise ValueError(
-                            f"{self._name}: {name} of parameter {at} has shape {tuple(state[name].shape)}, "
+                            f"{self._name}: {name} of parameter {called} has shape {tuple(state[name].shape)}, "
                             f"expected {tuple(p.shape)}"
                         )
                 states[at] = {"step": saved.get("step", 0.0), **state}
