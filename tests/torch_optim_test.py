@@ -159,25 +159,49 @@ def test_steps_of_parameters_that_rest():
     assert counted == [float(b.state[p]["step"]) for p in theirs] == [4, 8, 12, 12, 12]
 
 
-def test_what_is_exchanged_is_noticed():
-    """States, parameters and groups that a program changed between steps are those that the next step takes."""
+def mean(optimizer, params):
+    optimizer.state[params[1]]["exp_avg"] = torch.ones_like(params[1])
+
+
+def state(optimizer, params):
+    kept = optimizer.state[params[0]]
+    optimizer.state[params[0]] = {k: v + 1 for k, v in kept.items()}
+
+
+def memory(optimizer, params):
+    params[3].data = params[3].data.contiguous() * 2
+    for name in ("exp_avg", "exp_avg_sq"):
+        kept = optimizer.state[params[3]]
+        kept[name] = kept[name].contiguous()
+
+
+def parameter(optimizer, params):
+    params[2] = torch.nn.Parameter(params[2].detach() + 1)
+    optimizer.param_groups[0]["params"][2] = params[2]
+
+
+def group(optimizer, params):
+    optimizer.add_param_group({"params": [*params[4:], torch.nn.Parameter(torch.ones(2))]})
+
+
+def rate(optimizer, params):
+    optimizer.param_groups[0]["lr"] = 0.5
+
+
+def everything(optimizer, params):
+    optimizer.state.clear()
+
+
+@pytest.mark.parametrize(
+    "change", [mean, state, memory, parameter, group, rate, everything], ids=lambda c: c.__name__
+)
+def test_what_is_exchanged_is_noticed(change):
+    """What a program changed between steps is what the next step takes."""
     ours, theirs = make(), make()
     a, b = FusedAdam(ours[:4], lr=1e-2), torch.optim.Adam(theirs[:4], lr=1e-2)
     step_all([a, b], [ours, theirs], range(3))
-    for optimizer, lists in ((a, ours), (b, theirs)):
-        optimizer.state[lists[1]]["exp_avg"] = torch.ones_like(lists[1])
-        optimizer.state[lists[0]] = {k: v.clone() for k, v in optimizer.state[lists[0]].items()}
-        lists[3].data = lists[3].data.contiguous() * 2
-        optimizer.state[lists[3]]["exp_avg"] = optimizer.state[lists[3]]["exp_avg"].contiguous()
-        optimizer.state[lists[3]]["exp_avg_sq"] = optimizer.state[lists[3]][
-            "exp_avg_sq"
-        ].contiguous()
-        optimizer.add_param_group({"params": lists[4:], "lr": 0.5})
-        optimizer.param_groups[0]["lr"] = 3e-2
+    change(a, ours), change(b, theirs)
     step_all([a, b], [ours, theirs], range(3, 6))
-    close(ours, theirs)
-    a.state.clear(), b.state.clear()
-    step_all([a, b], [ours, theirs], range(6, 9))
     close(ours, theirs)
 
 
