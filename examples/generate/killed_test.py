@@ -40,6 +40,11 @@ def shared(pid: int) -> set[str]:
     return {path for path in paths if path.startswith("/dev/shm/")}
 
 
+def as_in_a_terminal() -> None:
+    """Jobs in a shell's background ignore SIGINT, and so do their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("framework", ["numpy", "torch"])
 @pytest.mark.parametrize(
     "how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda s: s.name
@@ -63,6 +68,7 @@ def test_nothing_is_left(framework, how, tmp_path):
     with subprocess.Popen(
         command, env=env | {"TMPDIR": str(empty["TMPDIR"])}, cwd=empty["cwd"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        preexec_fn=as_in_a_terminal,
     ) as program:  # fmt: skip
         try:
             assert program.stdout.readline()
