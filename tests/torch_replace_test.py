@@ -348,6 +348,7 @@ def test_dir_shows_what_users_call():
         "apex",
         "attention",
         "nn",
+        "optim",
         "overlay",
         "replace",
     ]

@@ -219,13 +219,13 @@ def test_a_byte_level_model_follows_torchs_losses_over_300_steps():
 
 
 def test_a_step_needs_less_memory_than_the_logits_take():
-    """64 MiB of logits: torch has three of their size at once (192 MiB); anyop had 9 MiB in all."""
+    """64 MiB of logits: torch has two or three of their size at once; anyop had 9 MiB in all."""
     bytes_ = byte_training()
     theirs, ours = (bytes_.llama(64, 512, V=8192, layers=1) for _ in range(2))
     anyop.torch.replace(ours, timed=False, verbose=False)
     logits = 4 * 512 * 8192 * 4
     try:
-        assert bytes_.step_bytes(theirs, 4, 512) > 2 * logits
+        assert bytes_.step_bytes(theirs, 4, 512) > 1.5 * logits
     except OSError:
         pytest.skip("this process may not set its peak of memory back")
     assert bytes_.step_bytes(ours, 4, 512) < logits
