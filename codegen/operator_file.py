@@ -248,21 +248,27 @@ def _read_dtypes(source: Source, inputs: list[Param], outputs: list[Param]) -> N
         earlier[param.name] = param
 
 
+def _named_inputs(source: Source, key: str, inputs: list[Param]) -> list[Param]:
+    """The input tensors that a key of the file lists."""
+    tensors = {param.name: param for param in inputs if param.is_tensor}
+    names = texts_of(source.data.get(key, []), key)
+    for name in names:
+        if name not in tensors:
+            raise Mistake(
+                f"{key} names '{name}'",
+                f"an input tensor ({listed(tensors)})",
+                nearest(name, tensors, "remove it"),
+            )
+    return [tensors[name] for name in names]
+
+
 def _read_inplace(source: Source, inputs: list[Param], outputs: list[Param]) -> None:
     """The key `inplace`: tensors that a result may be, lists whose elements those of a written list may be."""
-    tensors = {param.name: param for param in inputs if param.is_tensor}
     with source.at(None, "inplace"):
-        for name in texts_of(source.data.get("inplace", []), "inplace"):
-            if name not in tensors:
-                raise Mistake(
-                    f"inplace names '{name}'",
-                    f"an input tensor ({listed(tensors)})",
-                    nearest(name, tensors, "remove it"),
-                )
-            param = tensors[name]
+        for param in _named_inputs(source, "inplace", inputs):
             if param.is_list and (param.mutated or not _written_beside(param, inputs)):
                 raise Mistake(
-                    f"inplace names the list '{name}'",
+                    f"inplace names the list '{param.name}'",
                     "one that is only read, beside a list Tensor(a!)[] of the same shape",
                     "remove it",
                 )
@@ -284,21 +290,12 @@ def _written_beside(read: Param, inputs: list[Param]) -> bool:
 
 def _read_numbers(source: Source, inputs: list[Param]) -> None:
     """The key `numbers`: tensors of one element for which Python's numbers may stand."""
-    known = [param.name for param in inputs if param.is_tensor]
-    params = {param.name: param for param in inputs}
     with source.at(None, "numbers"):
-        for name in texts_of(source.data.get("numbers", []), "numbers"):
-            if name not in known:
-                raise Mistake(
-                    f"numbers names '{name}'",
-                    f"an input tensor ({listed(known)})",
-                    nearest(name, known, "remove it"),
-                )
-            param = params[name]
+        for param in _named_inputs(source, "numbers", inputs):
             sized = param.shape.terms and not param.shape.expand
             if param.is_list or param.mutated or sized or not param.dtypes.names:
                 raise Mistake(
-                    f"numbers names '{name}'",
+                    f"numbers names '{param.name}'",
                     "one tensor that is only read, which may have no dimension, and whose dtypes are listed",
                     'write its shape as "expand(1)", and a list of dtypes',
                 )

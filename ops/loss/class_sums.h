@@ -6,6 +6,8 @@
 
 #include "anyop/cpu_math.h"
 #include "anyop/cpu_rows.h"
+#include "loss_numbers.h"
+#include "targets.h"
 
 namespace anyop::cpu {
 
@@ -87,6 +89,17 @@ struct ClassGradient {
     one.Write(0, 1);
   }
 };
+
+// All rows of a call by `run`, once its numbers and targets are known to be right.
+template <typename Args>
+int32_t RunClassRows(AnyopCall* call, const Args* args,
+                     void (*run)(const Args*, int64_t, int64_t)) {
+  const Targets targets(args->target, args->ignore_index);
+  if (const int32_t status = CheckLossNumbers(call, args->label_smoothing, 0)) return status;
+  if (const int32_t status = CheckTargets(call, *args->target, targets, args->rows, args->V))
+    return status;
+  return RunRows(call, args, args->rows, args->V, run);
+}
 
 }  // namespace anyop::cpu
 

@@ -3,8 +3,6 @@
 #include "anyop/ops/cross_entropy.h"
 
 #include "class_sums.h"
-#include "loss_numbers.h"
-#include "targets.h"
 
 namespace anyop::cpu {
 namespace {
@@ -33,10 +31,5 @@ ANYOP_CPU_CLONES void Run(const CrossEntropyArgs* args, int64_t begin, int64_t e
 }  // namespace anyop::cpu
 
 extern "C" int32_t anyop_cross_entropy_cpu(const CrossEntropyArgs* args, AnyopCall* call) {
-  using namespace anyop;
-  const Targets targets(args->target, args->ignore_index);
-  if (const int32_t status = CheckLossNumbers(call, args->label_smoothing, 0)) return status;
-  if (const int32_t status = CheckTargets(call, *args->target, targets, args->rows, args->V))
-    return status;
-  return cpu::RunRows(call, args, args->rows, args->V, cpu::Run);
+  return anyop::cpu::RunClassRows(call, args, anyop::cpu::Run);
 }

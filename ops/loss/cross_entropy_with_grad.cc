@@ -4,8 +4,6 @@
 #include "anyop/ops/cross_entropy_with_grad.h"
 
 #include "class_sums.h"
-#include "loss_numbers.h"
-#include "targets.h"
 
 namespace anyop::cpu {
 namespace {
@@ -46,10 +44,5 @@ ANYOP_CPU_CLONES void Run(const CrossEntropyWithGradArgs* args, int64_t begin, i
 
 extern "C" int32_t anyop_cross_entropy_with_grad_cpu(const CrossEntropyWithGradArgs* args,
                                                      AnyopCall* call) {
-  using namespace anyop;
-  const Targets targets(args->target, args->ignore_index);
-  if (const int32_t status = CheckLossNumbers(call, args->label_smoothing, 0)) return status;
-  if (const int32_t status = CheckTargets(call, *args->target, targets, args->rows, args->V))
-    return status;
-  return cpu::RunRows(call, args, args->rows, args->V, cpu::Run);
+  return anyop::cpu::RunClassRows(call, args, anyop::cpu::Run);
 }

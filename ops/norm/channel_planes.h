@@ -45,6 +45,14 @@ inline Wide OfChannel(const PlainRows& numbers, int64_t c, Wide absent) {
   return *RowReader<Wide, kBlock>(numbers.dtype, numbers.At(c), 1).Read(0, 1);
 }
 
+// each(a number of what x is computed in, unit) for units from begin on.
+template <typename Work, typename Each>
+inline void ForUnits(const Work* work, int64_t begin, int64_t end, Each each) {
+  WithFloat(work->x.dtype, [&](auto wide) {
+    for (int64_t unit = begin; unit < end; ++unit) each(wide, unit);
+  });
+}
+
 inline bool IsSilu(const AnyopString& activation) {
   return activation.count == 4 && std::memcmp(activation.data, "silu", 4) == 0;
 }

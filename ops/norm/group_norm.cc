@@ -126,12 +126,6 @@ inline void NormalizePart(const Work& work, int64_t unit) {
   });
 }
 
-template <typename Each>
-inline void ForUnits(const Work* work, int64_t begin, int64_t end, Each each) {
-  WithFloat(work->x.dtype, [&](auto wide) {
-    for (int64_t unit = begin; unit < end; ++unit) each(wide, unit);
-  });
-}
 ANYOP_CPU_CLONES void Groups(const Work* work, int64_t begin, int64_t end) {
   ForUnits(work, begin, end, [&](auto wide, int64_t unit) {
     using Wide = decltype(wide);

@@ -180,12 +180,6 @@ inline void WriteOfParameters(const Work& work, int64_t c) {
   write(work.grad_weight, of_weight);
 }
 
-template <typename Each>
-inline void ForUnits(const Work* work, int64_t begin, int64_t end, Each each) {
-  WithFloat(work->x.dtype, [&](auto wide) {
-    for (int64_t unit = begin; unit < end; ++unit) each(wide, unit);
-  });
-}
 ANYOP_CPU_CLONES void Sums(const Work* work, int64_t begin, int64_t end) {
   ForUnits(work, begin, end, [&](auto wide, int64_t unit) {
     using Wide = decltype(wide);
