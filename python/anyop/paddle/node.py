@@ -34,8 +34,9 @@ def make(
     # Python calls 0.0 and -0.0 equal, and 1, 1.0 and True: their texts differ.
     key = repr((operator.name, rebuild(range(len(values))), found, use))
     if key not in _nodes:
+        # The executor looks a name up without what follows "_grad": that is how C++ names gradients.
         _nodes[key] = {
-            "name": f"anyop.{operator.short}_{next(_numbers)}",
+            "name": f"anyop.{operator.short.replace('_grad', '.grad')}_{next(_numbers)}",
             "input_names": [f"x{at}" for at in range(len(values))],
             "output_names": [f"y{at}" for at in range(len(outputs))],
             "attrs": {
