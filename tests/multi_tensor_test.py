@@ -136,13 +136,30 @@ def test_lists_that_do_not_fit_are_refused_before_anything_is_written():
 
 
 torch_modes = [
-    {}, {"weight_decay": 0.1}, {"amsgrad": False, "maximize": True}, {"betas": (0.5, 0.9), "eps": 1e-3},
+    ("Adam", {}), ("Adam", {"weight_decay": 0.1}), ("Adam", {"maximize": True}),
+    ("AdamW", {}), ("AdamW", {"betas": (0.5, 0.9), "eps": 1e-3}),
+    ("SGD", {}), ("SGD", {"weight_decay": 0.1, "maximize": True}), ("SGD", {"momentum": 0.9}),
+    ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}), ("SGD", {"momentum": 0.5, "dampening": 0.5}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("options", torch_modes)
-@pytest.mark.parametrize("name", ["Adam", "AdamW"])
-def test_adam_is_that_of_torch(name, options):
+def one_step(name: str, options: dict):
+    """step(p, g, states, number, rate) of anyop's operator for torch's optimizer of that name."""
+    options = dict(options)
+    if name == "SGD":
+        return lambda p, g, states, number, rate: anyop.multi_tensor_sgd(
+            p, g, rate, states[0] if options.get("momentum") else None, number, **options
+        )
+    options["decoupled"] = name == "AdamW"
+    options.setdefault("weight_decay", 0.01 if name == "AdamW" else 0.0)
+    options["beta1"], options["beta2"] = options.pop("betas", (0.9, 0.999))
+    return lambda p, g, states, number, rate: anyop.multi_tensor_adam(
+        p, g, *states, rate, number, **options
+    )
+
+
+@pytest.mark.parametrize(("name", "options"), torch_modes)
+def test_steps_are_those_of_torch(name, options):
     torch = pytest.importorskip("torch")
     generator = torch.Generator().manual_seed(0)
 
@@ -152,21 +169,17 @@ def test_adam_is_that_of_torch(name, options):
         made[3] = made[3].to(memory_format=torch.channels_last)
         return made
 
-    ours, theirs = make(), [torch.nn.Parameter(p) for p in make()]
-    m, v = ([torch.zeros_like(p) for p in ours] for _ in "mv")
+    ours, theirs, step = make(), [torch.nn.Parameter(p) for p in make()], one_step(name, options)
+    start = torch.full_like if name == "SGD" else lambda p, _: torch.zeros_like(p)
+    states = [[start(p, float("nan")) for p in ours] for _ in "mv"]  # NaN: not read in step 1
     optimizer = getattr(torch.optim, name)(theirs, lr=1e-2, **options)
-    betas = options.get("betas", (0.9, 0.999))
-    for step in range(1, 21):
+    for number in range(1, 21):
         grads = [torch.randn(p.shape, generator=generator) for p in ours]
         grads = [g.to(memory_format=torch.channels_last) if g.ndim == 4 else g for g in grads]
         for p, g in zip(theirs, grads):
             p.grad = g
         optimizer.step()
-        anyop.multi_tensor_adam(
-            ours, grads, m, v, 1e-2, torch.tensor(float(step)), beta1=betas[0], beta2=betas[1],
-            eps=options.get("eps", 1e-8), decoupled=name == "AdamW", maximize=options.get("maximize", False),
-            weight_decay=options.get("weight_decay", 0.01 if name == "AdamW" else 0.0),
-        )  # fmt: skip
+        step(ours, grads, states, torch.tensor(float(number)), 1e-2)
     for p, q in zip(ours, theirs):
         torch.testing.assert_close(p, q.data, rtol=2e-5, atol=2e-6)
 

@@ -78,23 +78,29 @@ bool AnyFloat64(const Lists&... lists) {
   return (has(lists) || ...);
 }
 
-// Up to kBlock elements of a tensor as Wide: in their place, or converted.
+// Up to kBlock elements of a tensor as Wide: in their place, or converted. Those of a tensor that is
+// not given (NULL) are 0 and are written nowhere.
 template <typename Wide>
 class Elements {
  public:
-  Elements(const AnyopTensor& t, int64_t begin, int64_t n)
-      : dtype_(AnyopDtypeOf(&t)),
-        place_(static_cast<char*>(t.data) + begin * (t.dtype_bits / 8)),
+  Elements(const AnyopTensor* t, int64_t begin, int64_t n)
+      : dtype_(t ? AnyopDtypeOf(t) : kDtype<Wide>),
+        place_(t ? static_cast<char*>(t->data) + begin * (t->dtype_bits / 8) : nullptr),
         n_(n),
-        data_(dtype_ == kDtype<Wide> ? reinterpret_cast<Wide*>(place_) : converted_) {}
+        data_(t && dtype_ == kDtype<Wide> ? reinterpret_cast<Wide*>(place_) : converted_) {}
+  Elements(const AnyopTensor& t, int64_t begin, int64_t n) : Elements(&t, begin, n) {}
 
   Wide* data() { return data_; }
   const Wide* Read() {
-    if (data_ == converted_) Widen(Floats(), dtype_, place_, n_, converted_);
+    if (!place_) {
+      for (int64_t i = 0; i < n_; ++i) converted_[i] = 0;
+    } else if (data_ == converted_) {
+      Widen(Floats(), dtype_, place_, n_, converted_);
+    }
     return data_;
   }
   void Write() {
-    if (data_ == converted_) Narrow(Floats(), converted_, n_, dtype_, place_);
+    if (place_ && data_ == converted_) Narrow(Floats(), converted_, n_, dtype_, place_);
   }
 
  private:
@@ -123,6 +129,12 @@ inline double ValueOf(const AnyopTensor* t, double otherwise) {
   if (dtype == kAnyopFloat64) return *static_cast<const double*>(t->data);
   return static_cast<double>(*static_cast<const float*>(t->data));
 }
+// A tensor of one element, as anyop/cuda_lists.h has it.
+struct Single {
+  const AnyopTensor* tensor = nullptr;
+  double Read(double otherwise) const { return ValueOf(tensor, otherwise); }
+  bool IsSet() const { return tensor && Read(0) != 0; }
+};
 // Sets found_inf, of one element, or nothing where it is not given.
 inline void SetFound(AnyopTensor* t) {
   if (!t) return;

@@ -2672,6 +2672,66 @@ def multi_tensor_scale(
     """
     ...
 
+def multi_tensor_sgd(
+    p: Sequence[Array],
+    g: Sequence[Array],
+    lr: Array,
+    buffer: Sequence[Array] | None = None,
+    step: Array | None = None,
+    master: Sequence[Array] | None = None,
+    copy: Sequence[Array] | None = None,
+    found_inf: Array | None = None,
+    inv_scale: Array | None = None,
+    *,
+    momentum: float = 0.0,
+    dampening: float = 0.0,
+    weight_decay: float = 0.0,
+    nesterov: bool = False,
+    wd_after_momentum: bool = False,
+    maximize: bool = False,
+) -> None:
+    """One step of gradient descent with momentum over a list of parameters.
+
+    p:                  list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps,
+                        written; parameters; written from master where that is given.
+    g:                  list of N tensors (*P,) dtype of p or float32, without gaps; gradients.
+    lr:                 broadcastable to (1,) float32, contiguous, or a number; learning rate, of one
+                        element.
+    buffer:             list of N tensors (*P,) dtype of p, float32 or bfloat16, without gaps, or None,
+                        written; mean of the gradients; where it is left out it is 0 before the step.
+    step:               broadcastable to (1,) float32, contiguous, or a number, or None; number of this
+                        step, of one element; in step 1 buffer is written without being read, where step
+                        is left out it is read.
+    master:             list of N tensors (*P,) float32, without gaps, or None, written; the parameters
+                        in another dtype, which are read instead of p.
+    copy:               list of N tensors (*P,) float16 or bfloat16, without gaps, or None, written;
+                        written with the new parameters, in its own dtype.
+    found_inf:          broadcastable to (1,) float32 or int32, contiguous, or None; of one element;
+                        where it is not 0, nothing is written.
+    inv_scale:          broadcastable to (1,) float32, contiguous, or a number, or None; factor of the
+                        gradients, of one element.
+    momentum:           float, default 0.0; decay of buffer.
+    dampening:          float, default 0.0; part of the gradients that does not enter buffer.
+    weight_decay:       float, default 0.0; multiple of the parameters that is added to the gradients.
+    nesterov:           bool, default False; whether the step is the one that the next gradient would
+                        make.
+    wd_after_momentum:  bool, default False; whether the multiple of the parameters is added behind the
+                        momentum.
+    maximize:           bool, default False; whether the gradients are negated.
+    Returns             None; p, buffer, master and copy written in place. On a device it runs on the
+                        current stream, and never waits.
+    Raises              ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                        kernel.
+    Computes            h = g[n] * inv_scale, negative where maximize; h += weight_decay * p[n] unless
+                        wd_after_momentum; buffer[n] = momentum * buffer[n] + (1 - dampening) * h, h in
+                        the first step and without momentum; change = momentum * buffer[n] + h where
+                        nesterov, else buffer[n]; change += weight_decay * p[n] where wd_after_momentum;
+                        p[n] -= lr * change; nothing where found_inf is not 0
+    Source              Sutskever et al. 2013, On the importance of initialization and momentum in deep
+                        learning; PyTorch, torch.optim.SGD; NVIDIA Apex, amp_C.multi_tensor_sgd
+    """
+    ...
+
 def native_dense_gelu_dense(
     x: Array,
     weight1: Array,

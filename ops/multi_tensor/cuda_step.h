@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of optimizers on CUDA: a block for each chunk of 4,096 elements, one thread of which makes
+// what is the same for all of them.
+#ifndef ANYOP_OPS_MULTI_TENSOR_CUDA_STEP_H_
+#define ANYOP_OPS_MULTI_TENSOR_CUDA_STEP_H_
+
+#include <utility>
+
+#include "anyop/cuda_lists.h"
+#include "step.h"
+
+namespace anyop::cuda {
+
+template <typename Step, typename W, int kLists, size_t... I>
+__device__ void StepElement(const Step& s, W& p, Four<W> (&v)[kLists], int k,
+                            std::index_sequence<I...>) {
+  s(p, v[1].at[k], v[I + 2].at[k]...);
+}
+
+// Lists: p, g, states; where kHasMore, then master, which is read instead of p, and copy, which is
+// written as p is, each if given.
+template <typename W, bool kFloat32, bool kHasMore, typename Op, int kLists, int kBytes>
+__global__ void __launch_bounds__(kListThreads)
+    StepOfLists(const __grid_constant__ ListTable<kLists, kBytes> table, Op op) {
+  if (op.Skips()) return;
+  constexpr int kStates = kLists - 2 - 2 * kHasMore;
+  constexpr unsigned kOwn = (1u << (kStates + 2)) - 1, kMaster = 1u << (kLists - 2);
+  constexpr unsigned kReads = Op::kReads & kOwn, kWrites = Op::kWrites & kOwn;
+  const Chunk chunk = FindChunk(table);
+  using Step = decltype(op.At(W(), 0));
+  __shared__ Step shared;
+  if (threadIdx.x == 0) shared = op.At(W(), table.first_tensor + chunk.tensor);
+  __syncthreads();
+  const Step s = shared;
+  const bool has_master = kHasMore && table.data[kLists - 2][chunk.tensor];
+  const unsigned reads = has_master ? (kReads & ~1u) | kMaster : kReads;
+  WalkChunk<W, kFloat32>(table, chunk, reads, kHasMore ? kWrites | 3 * kMaster : kWrites,
+                         [&](Four<W>(&v)[kLists]) {
+#pragma unroll
+                           for (int k = 0; k < 4; ++k) {
+                             W p = has_master ? v[kLists - 2].at[k] : v[0].at[k];
+                             StepElement(s, p, v, k, std::make_index_sequence<kStates>());
+                             v[0].at[k] = p;
+                             if constexpr (kHasMore) v[kLists - 2].at[k] = v[kLists - 1].at[k] = p;
+                           }
+                         });
+}
+
+template <bool kHasMore, typename Op, int kLists>
+int32_t RunSteps(AnyopCall* call, const Op& op, const Lists<kLists>& lists) {
+  const auto start = [&](auto zero, auto all_float32, const auto& table, unsigned n) {
+    const Launch launch{dim3(n), dim3(kListThreads)};
+    return launch.Run(call, StepOfLists < decltype(zero), all_float32.value && !kHasMore, kHasMore,
+                      Op, kLists, BytesOf < decltype(table) >>, table, op);
+  };
+  return StartLists(lists, Op::kCountsTensors, start);
+}
+
+// The kernel without masters and copies takes more tensors in a launch.
+template <typename Op, typename... States>
+int32_t RunSteps(AnyopCall* call, const Op& op, const AnyopTensorList& master,
+                 const AnyopTensorList& copy, const AnyopTensorList& p, const AnyopTensorList& g,
+                 const States&... states) {
+  if (!master.data && !copy.data)
+    return RunSteps<false>(call, op, Lists<2 + int{sizeof...(states)}>{{p, g, states...}});
+  return RunSteps<true>(call, op,
+                        Lists<4 + int{sizeof...(states)}>{{p, g, states..., master, copy}});
+}
+
+}  // namespace anyop::cuda
+
+#endif  // ANYOP_OPS_MULTI_TENSOR_CUDA_STEP_H_
