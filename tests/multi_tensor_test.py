@@ -139,6 +139,7 @@ torch_modes = [
     ("Adam", {}), ("Adam", {"weight_decay": 0.1}), ("Adam", {"maximize": True}),
     ("AdamW", {}), ("AdamW", {"betas": (0.5, 0.9), "eps": 1e-3}),
     ("SGD", {}), ("SGD", {"weight_decay": 0.1, "maximize": True}), ("SGD", {"momentum": 0.9}),
+    ("Adagrad", {}), ("Adagrad", {"weight_decay": 0.1, "eps": 1e-3, "maximize": True}),
     ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}), ("SGD", {"momentum": 0.5, "dampening": 0.5}),
 ]  # fmt: skip
 
@@ -149,6 +150,10 @@ def one_step(name: str, options: dict):
     if name == "SGD":
         return lambda p, g, states, number, rate: anyop.multi_tensor_sgd(
             p, g, rate, states[0] if options.get("momentum") else None, number, **options
+        )
+    if name == "Adagrad":
+        return lambda p, g, states, number, rate: anyop.multi_tensor_adagrad(
+            p, g, states[0], rate, **options
         )
     options["decoupled"] = name == "AdamW"
     options.setdefault("weight_decay", 0.01 if name == "AdamW" else 0.0)

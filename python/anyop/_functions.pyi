@@ -2515,6 +2515,55 @@ def mul_backward(
     """
     ...
 
+def multi_tensor_adagrad(
+    p: Sequence[Array],
+    g: Sequence[Array],
+    squares: Sequence[Array],
+    lr: Array,
+    master: Sequence[Array] | None = None,
+    copy: Sequence[Array] | None = None,
+    found_inf: Array | None = None,
+    inv_scale: Array | None = None,
+    *,
+    eps: float = 1e-10,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
+    maximize: bool = False,
+) -> None:
+    """One step of Adagrad over a list of parameters.
+
+    p:             list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps, written;
+                   parameters; written from master where that is given.
+    g:             list of N tensors (*P,) dtype of p or float32, without gaps; gradients.
+    squares:       list of N tensors (*P,) dtype of p or float32, without gaps, written; sum of the
+                   squares of the gradients of all steps.
+    lr:            broadcastable to (1,) float32, contiguous, or a number; learning rate, of one
+                   element; one that decays is the caller's.
+    master:        list of N tensors (*P,) float32, without gaps, or None, written; the parameters in
+                   another dtype, which are read instead of p.
+    copy:          list of N tensors (*P,) float16 or bfloat16, without gaps, or None, written; written
+                   with the new parameters, in its own dtype.
+    found_inf:     broadcastable to (1,) float32 or int32, contiguous, or None; of one element; where it
+                   is not 0, nothing is written.
+    inv_scale:     broadcastable to (1,) float32, contiguous, or a number, or None; factor of the
+                   gradients, of one element.
+    eps:           float, default 1e-10; added to the root of squares.
+    weight_decay:  float, default 0.0; decay of the parameters.
+    decoupled:     bool, default False; whether the parameters decay (Apex's adagrad_w_mode); else their
+                   multiple is added to the gradients.
+    maximize:      bool, default False; whether the gradients are negated.
+    Returns        None; p, squares, master and copy written in place. On a device it runs on the
+                   current stream, and never waits.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       h = g[n] * inv_scale, negative where maximize; h += weight_decay * p[n] unless
+                   decoupled; squares[n] += h^2; p[n] -= lr * (h / (sqrt(squares[n]) + eps) +
+                   weight_decay * p[n] where decoupled); nothing where found_inf is not 0
+    Source         Duchi et al. 2011, Adaptive subgradient methods, JMLR 12; PyTorch,
+                   torch.optim.Adagrad; NVIDIA Apex, amp_C.multi_tensor_adagrad
+    """
+    ...
+
 def multi_tensor_adam(
     p: Sequence[Array],
     g: Sequence[Array],
