@@ -6,13 +6,19 @@
 
 #include "anyop/cuda_row_operands.h"
 
-// A launch takes a block for each chunk of kChunk elements of the tensors of its table, in every
-// list at once. The table travels in the kernel's parameters, so that a captured graph keeps it and
-// nothing is copied to the device; longer lists take several launches. The dtypes may differ from
-// tensor to tensor: a block branches on those of its own.
+// A launch takes a block for each chunk of ChunkOf<kLists> elements of the tensors of its table, in
+// every list at once. The table travels in the kernel's parameters, so that a captured graph keeps
+// it and nothing is copied to the device; longer lists take several launches. The dtypes may differ
+// from tensor to tensor: a block branches on those of its own.
 namespace anyop::cuda {
 
-constexpr int kChunk = 4096, kListThreads = 256;
+constexpr int kListThreads = 256;
+// Few lists have little to read: what a block costs by itself is shared by more elements, and more
+// of them are on their way at once.
+template <int kLists>
+constexpr int ChunkOf = kLists <= 2 ? 8192 : 4096;
+template <int kLists>
+constexpr int FoursAhead = kLists <= 2 ? 4 : 2;
 
 // Parameters of a kernel have 4,096 bytes; 32,764 from CUDA 12.1 on. Some are left for others.
 constexpr int kFewBytes = 3840;
@@ -45,8 +51,9 @@ struct Chunk {
   int tensor, n;
   int64_t begin;
 };
-template <typename Table>
-__device__ Chunk FindChunk(const Table& table) {
+template <int kLists, int kBytes>
+__device__ Chunk FindChunk(const ListTable<kLists, kBytes>& table) {
+  constexpr int kChunk = ChunkOf<kLists>;
   int low = 0, high = table.count - 1;
   while (low < high) {
     const int middle = (low + high + 1) / 2;
@@ -144,7 +151,7 @@ __device__ void StoreFour(char* to, AnyopDtype dtype, int i, const Four<W>& four
 template <typename W, bool kFloat32, int kLists, int kBytes, typename Body>
 __device__ void WalkChunk(const ListTable<kLists, kBytes>& table, const Chunk& chunk,
                           unsigned reads, unsigned writes, const Body& body) {
-  constexpr int kAhead = 2, kStep = kListThreads * 4;
+  constexpr int kAhead = FoursAhead<kLists>, kStep = kListThreads * 4;
   char* data[kLists];
   AnyopDtype dtype[kLists];
   bool aligned = true;
@@ -254,7 +261,7 @@ struct Lists {
     int64_t chunks = 0;
     for (int64_t i = 0; i < count(); ++i) {
       const int64_t numel = ElementsOf(list[0].data[i]);
-      chunks += numel ? CeilDiv(numel, kChunk) : 1;
+      chunks += numel ? CeilDiv(numel, ChunkOf<kLists>) : 1;
     }
     return chunks;
   }
@@ -285,7 +292,7 @@ int32_t StartTables(const Lists<kLists>& lists, bool keeps_empty, const Start& s
   for (int64_t i = 0; i < lists.count(); ++i) {
     const int64_t numel = ElementsOf(lists.list[0].data[i]);
     if (numel == 0 && !keeps_empty) continue;
-    const int64_t chunks = numel ? CeilDiv(numel, kChunk) : 1;
+    const int64_t chunks = numel ? CeilDiv(numel, ChunkOf<kLists>) : 1;
     if (table.count == Table::kTensors || (table.count && blocks + chunks > kMostBlocks)) {
       if (int32_t status = start(table, static_cast<unsigned>(blocks))) return status;
       table.count = 0;

@@ -2684,7 +2684,7 @@ def multi_tensor_l2norm(
     """The Euclidean norm of all tensors of a list together, and of each.
 
     x:        list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps; tensors of
-              any dtypes; squares are summed in float32 by 4,096, in float64 beyond; where one is
+              any dtypes; squares are summed in float32 by 8,192, in float64 beyond; where one is
               float64 all are summed in float64.
     scale:    broadcastable to (1,) float32, contiguous, or a number, or None; factor of every element
               before its square, of one element; 1 where it is left out.
@@ -2694,6 +2694,29 @@ def multi_tensor_l2norm(
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  each[n] = |scale| * sqrt(sum(x[n]^2)); total = sqrt(sum_n(each[n]^2))
     Source    NVIDIA Apex, amp_C.multi_tensor_l2norm
+    """
+    ...
+
+def multi_tensor_max_norm(
+    x: Sequence[Array],
+    scale: Array | None = None,
+    total: Array | None = None,
+    each: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """The largest absolute value of all tensors of a list together, and of each.
+
+    x:        list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps; tensors of
+              any dtypes; where one is float64 all are multiplied in float64, else in float32.
+    scale:    broadcastable to (1,) float32, contiguous, or a number, or None; factor of every element,
+              of one element; 1 where it is left out.
+    Returns   total: (), new unless given, dtype float32, of all elements; each: (N,), new unless given,
+              dtype float32, made only when wanted, of each tensor. On a device it runs on the current
+              stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  each[n] = |scale| * max(|x[n]|), 0 of nothing, NaN where an element is; total =
+              max_n(each[n])
+    Source    PyTorch, torch.nn.utils.get_total_norm; NVIDIA Apex, the maximum in
+              amp_C.multi_tensor_novograd
     """
     ...
 

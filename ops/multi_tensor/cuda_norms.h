@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Norms of lists of tensors on CUDA, Euclidean or the maximum of what is absolute.
+//
+// A block adds the squares of a chunk of elements, in float32 (float64 where a tensor is of it),
+// and writes the sum beside those of all chunks. One block adds these in float64 to the norm of
+// all, a warp for each tensor those of its own. The order is the same in every run. Of maxima
+// likewise; NaN is above everything.
+#ifndef ANYOP_OPS_MULTI_TENSOR_CUDA_NORMS_H_
+#define ANYOP_OPS_MULTI_TENSOR_CUDA_NORMS_H_
+
+#include "anyop/cuda_lists.h"
+
+namespace anyop::cuda {
+
+template <bool kMaximum, typename W>
+__device__ W Join(W a, W b) {
+  return kMaximum ? b > a || b != b ? b : a : a + b;
+}
+
+// Of what lies in the lanes of a warp, for each.
+template <bool kMaximum, typename W>
+__device__ W JoinWarp(W v) {
+#pragma unroll
+  for (int step = 16; step; step /= 2) v = Join<kMaximum>(v, __shfl_xor_sync(~0u, v, step));
+  return v;
+}
+
+// Of the threads of a block, for the first warp. shared: a place for each warp.
+template <bool kMaximum, typename W>
+__device__ W JoinBlock(W v, W* shared) {
+  const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  v = JoinWarp<kMaximum>(v);
+  if (lane == 0) shared[threadIdx.x / 32] = v;
+  __syncthreads();
+  if (threadIdx.x < 32) v = JoinWarp<kMaximum>(lane < warps ? shared[lane] : W(0));
+  return v;
+}
+
+// Of chunks, one behind the other. starts: of each tensor its first one; NULL where not asked for.
+struct Parts {
+  double* sums = nullptr;
+  int64_t *starts = nullptr, chunks = 0, N = 0;
+
+  template <int kLists>
+  bool Make(AnyopCall* call, const Lists<kLists>& lists, bool each) {
+    chunks = lists.CountChunks(), N = lists.count();
+    sums = static_cast<double*>(call->workspace(call, (chunks + (each ? N : 0) + 1) * 8));
+    if (sums && each) starts = reinterpret_cast<int64_t*>(sums + chunks);
+    return sums;
+  }
+  // By one thread of a block.
+  template <typename Table>
+  __device__ void Write(const Table& table, const Chunk& chunk, double sum) const {
+    const int64_t at = table.first_chunk + blockIdx.x;
+    sums[at] = sum;
+    if (starts && chunk.begin == 0) starts[table.first_tensor + chunk.tensor] = at;
+  }
+};
+
+template <bool kMaximum, typename W, bool kFloat32, int kBytes>
+__global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
+    JoinChunks(const __grid_constant__ ListTable<1, kBytes> table, Single scale, Parts parts) {
+  __shared__ W shared[kListThreads / 32];
+  const Chunk chunk = FindChunk(table);
+  const W factor = static_cast<W>(scale.Read(1));
+  W sum[4] = {};
+  WalkChunk<W, kFloat32>(table, chunk, 1, 0, [&](Four<W>(&v)[1]) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const W scaled = v[0].at[k] * factor;
+      if constexpr (kMaximum) {
+        sum[k] = Join<true>(sum[k], scaled < 0 ? -scaled : scaled);
+      } else {
+        sum[k] = MulAdd(scaled, scaled, sum[k]);
+      }
+    }
+  });
+  const W two = Join<kMaximum>(sum[0], sum[1]), others = Join<kMaximum>(sum[2], sum[3]);
+  const W total = JoinBlock<kMaximum>(Join<kMaximum>(two, others), shared);
+  if (threadIdx.x == 0) parts.Write(table, chunk, static_cast<double>(total));
+}
+
+constexpr int kTotalThreads = 1024;
+
+// write(norm): by one thread.
+template <bool kMaximum, typename Write>
+__global__ void __launch_bounds__(kTotalThreads) JoinAll(Parts parts, Write write) {
+  __shared__ double shared[kTotalThreads / 32];
+  double sum = 0;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < parts.chunks; i += blockDim.x)
+    sum = Join<kMaximum>(sum, parts.sums[i]);
+  sum = JoinBlock<kMaximum>(sum, shared);
+  if (threadIdx.x == 0) write(kMaximum ? sum : sqrt(sum));
+}
+
+// write(n, norm): of tensor n, by one thread.
+template <bool kMaximum, typename Write>
+__global__ void __launch_bounds__(kListThreads) JoinEach(Parts parts, Write write) {
+  const int64_t n = int64_t{blockIdx.x} * (kListThreads / 32) + threadIdx.x / 32;
+  if (n >= parts.N) return;
+  const int64_t end = n + 1 < parts.N ? parts.starts[n + 1] : parts.chunks;
+  double sum = 0;
+  for (int64_t i = parts.starts[n] + threadIdx.x % 32; i < end; i += 32)
+    sum = Join<kMaximum>(sum, parts.sums[i]);
+  sum = JoinWarp<kMaximum>(sum);
+  if (threadIdx.x % 32 == 0) write(n, kMaximum ? sum : sqrt(sum));
+}
+
+// ---- host ----
+
+// x: of each element times scale.
+template <bool kMaximum>
+int32_t StartChunks(AnyopCall* call, const AnyopTensorList& x, const Single& scale, bool each,
+                    Parts* parts) {
+  const Lists<1> lists = {{x}};
+  if (!parts->Make(call, lists, each)) return kAnyopOutOfMemory;
+  const auto start = [&](auto zero, auto all_float32, const auto& table, unsigned n) {
+    const Launch launch{dim3(n), dim3(kListThreads)};
+    return launch.Run(
+        call, JoinChunks<kMaximum, decltype(zero), all_float32.value, BytesOf<decltype(table)>>,
+        table, scale, *parts);
+  };
+  return StartLists(lists, true, start);
+}
+
+template <bool kMaximum, typename Write>
+int32_t StartAll(AnyopCall* call, const Parts& parts, const Write& write) {
+  return Launch{dim3(1), dim3(kTotalThreads)}.Run(call, JoinAll<kMaximum, Write>, parts, write);
+}
+
+template <bool kMaximum, typename Write>
+int32_t StartEach(AnyopCall* call, const Parts& parts, const Write& write) {
+  if (!parts.N) return kAnyopOk;
+  const dim3 blocks(static_cast<unsigned>(CeilDiv(parts.N, kListThreads / 32)));
+  return Launch{blocks, dim3(kListThreads)}.Run(call, JoinEach<kMaximum, Write>, parts, write);
+}
+
+// What writes float32 where it is asked for.
+struct WriteFloat {
+  float* to;
+  __device__ void operator()(double norm) const { *to = static_cast<float>(norm); }
+  __device__ void operator()(int64_t n, double norm) const { to[n] = static_cast<float>(norm); }
+};
+
+// total and each (NULL: not asked for).
+template <bool kMaximum>
+int32_t WriteNorms(AnyopCall* call, const AnyopTensorList& x, const Single& scale,
+                   const AnyopTensor* total, const AnyopTensor* each) {
+  Parts parts;
+  if (int32_t status = StartChunks<kMaximum>(call, x, scale, each, &parts)) return status;
+  if (each) {
+    const WriteFloat write = {static_cast<float*>(each->data)};
+    if (int32_t status = StartEach<kMaximum>(call, parts, write)) return status;
+  }
+  return StartAll<kMaximum>(call, parts, WriteFloat{static_cast<float*>(total->data)});
+}
+
+}  // namespace anyop::cuda
+
+#endif  // ANYOP_OPS_MULTI_TENSOR_CUDA_NORMS_H_
