@@ -2720,6 +2720,74 @@ def multi_tensor_max_norm(
     """
     ...
 
+def multi_tensor_novograd(
+    p: Sequence[Array],
+    g: Sequence[Array],
+    m: Sequence[Array],
+    norms: Array,
+    lr: Array,
+    step: Array,
+    master: Sequence[Array] | None = None,
+    copy: Sequence[Array] | None = None,
+    found_inf: Array | None = None,
+    inv_scale: Array | None = None,
+    *,
+    beta1: float = 0.95,
+    beta2: float = 0.98,
+    eps: float = 1e-08,
+    weight_decay: float = 0.0,
+    bias_correction: bool = True,
+    grad_averaging: bool = True,
+    reg_inside_moment: bool = False,
+    norm_type: int = 2,
+) -> None:
+    """One step of NovoGrad over a list of parameters.
+
+    p:                  list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps,
+                        written; parameters; written from master where that is given.
+    g:                  list of N tensors (*P,) dtype of p or float32, without gaps; gradients.
+    m:                  list of N tensors (*P,) dtype of p or float32, without gaps, written; mean of
+                        the gradients.
+    norms:              (N,) float32, contiguous, written; mean of the norms of each tensor's gradients;
+                        begins as 0 or as the norms of the first gradients.
+    lr:                 broadcastable to (1,) float32, contiguous, or a number; learning rate, of one
+                        element.
+    step:               broadcastable to (1,) float32, contiguous, or a number; number of this step,
+                        from 1, of one element.
+    master:             list of N tensors (*P,) float32, without gaps, or None, written; the parameters
+                        in another dtype, which are read instead of p.
+    copy:               list of N tensors (*P,) float16 or bfloat16, without gaps, or None, written;
+                        written with the new parameters, in its own dtype.
+    found_inf:          broadcastable to (1,) float32 or int32, contiguous, or None; of one element;
+                        where it is not 0, nothing is written.
+    inv_scale:          broadcastable to (1,) float32, contiguous, or a number, or None; factor of the
+                        gradients, of one element.
+    beta1:              float, default 0.95; decay of m.
+    beta2:              float, default 0.98; decay of norms.
+    eps:                float, default 1e-08; added to the norms.
+    weight_decay:       float, default 0.0; multiple of the parameters that is added.
+    bias_correction:    bool, default True; whether m is divided by 1 - beta1^step and norms by sqrt(1 -
+                        beta2^step).
+    grad_averaging:     bool, default True; whether gradients enter m times 1 - beta1.
+    reg_inside_moment:  bool, default False; whether gradients are divided by their norm, and parameters
+                        added, before they enter m.
+    norm_type:          int, default 2; 2: Euclidean; 0: the maximum.
+    Returns             None; p, m, norms, master and copy written in place. On a device it runs on the
+                        current stream, and never waits.
+    Requires            norm_type to be 2 (Euclidean) or 0 (maximum).
+    Raises              ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                        kernel.
+    Computes            h = g[n] * inv_scale; norms[n] = sqrt(beta2 * norms[n]^2 + (1 - beta2) *
+                        sum(h^2)), where norm_type is 0 beta2 * norms[n] + (1 - beta2) * max(|h|); root
+                        = norms[n] / sqrt(1 - beta2^step) + eps; h = h / root + weight_decay * p[n]
+                        where reg_inside_moment; m[n] = beta1 * m[n] + (1 - beta1 where grad_averaging,
+                        else 1) * h; change = m[n] / (1 - beta1^step), where not reg_inside_moment
+                        change = change / root + weight_decay * p[n]; p[n] -= lr * change; nothing where
+                        found_inf is not 0
+    Source              Ginsburg et al. 2019, arXiv:1905.11286; NVIDIA Apex, amp_C.multi_tensor_novograd
+    """
+    ...
+
 def multi_tensor_scale(
     x: Sequence[Array],
     out: Sequence[Array],
