@@ -13,7 +13,7 @@ namespace anyop::cpu {
 // Lists with data NULL are not given; masters are read instead of p, copies are written as p is.
 template <int kStates>
 struct StepLists {
-  AnyopTensorList p, g, states[kStates], master, copy;
+  AnyopTensorList p, g, states[kStates ? kStates : 1], master, copy;
 
   bool AnyFloat64() const {
     bool any = cpu::AnyFloat64(p, g, master, copy);
@@ -40,7 +40,7 @@ inline void StepBlock(const Step& s, W, const StepLists<kStates>& lists, const S
     return Elements<W>(list.data ? &list.data[span.tensor] : nullptr, span.begin, span.n);
   };
   Elements<W> p = of(lists.p), g = of(lists.g), master = of(lists.master), copy = of(lists.copy);
-  Elements<W> states[] = {of(lists.states[I])...};
+  [[maybe_unused]] Elements<W> states[] = {of(lists.states[kStates ? I : 0])..., of({})};
   Elements<W>& old = lists.master.data ? master : p;
   old.Read();
   ((Op::kReads >> (I + 2) & 1 ? void(states[I].Read()) : void()), ...);

@@ -20,7 +20,8 @@ __device__ void StepElement(const Step& s, W& p, Four<W> (&v)[kLists], int k,
 // Lists: p, g, states; where kHasMore, then master, which is read instead of p, and copy, which is
 // written as p is, each if given.
 template <typename W, bool kFloat32, bool kHasMore, typename Op, int kLists, int kBytes>
-__global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 2 : 1)
+__global__ void __launch_bounds__(kListThreads,
+                                  sizeof(W) == 4 && kLists - 2 * kHasMore <= 4 ? 2 : 1)
     StepOfLists(const __grid_constant__ ListTable<kLists, kBytes> table, Op op) {
   if (op.Skips()) return;
   constexpr int kStates = kLists - 2 - 2 * kHasMore;

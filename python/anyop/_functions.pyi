@@ -2697,6 +2697,182 @@ def multi_tensor_l2norm(
     """
     ...
 
+def multi_tensor_lamb(
+    p: Sequence[Array],
+    g: Sequence[Array],
+    m: Sequence[Array],
+    v: Sequence[Array],
+    update: Sequence[Array],
+    lr: Array,
+    step: Array,
+    global_norm: Array | None = None,
+    max_grad_norm: Array | None = None,
+    master: Sequence[Array] | None = None,
+    copy: Sequence[Array] | None = None,
+    found_inf: Array | None = None,
+    inv_scale: Array | None = None,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-06,
+    weight_decay: float = 0.01,
+    decoupled: bool = True,
+    bias_correction: bool = True,
+    grad_averaging: bool = True,
+    use_nvlamb: bool = False,
+) -> None:
+    """One step of LAMB over a list of parameters.
+
+    p:                list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps,
+                      written; parameters; written from master where that is given.
+    g:                list of N tensors (*P,) dtype of p or float32, without gaps; gradients.
+    m:                list of N tensors (*P,) dtype of p or float32, without gaps, written; mean of the
+                      gradients.
+    v:                list of N tensors (*P,) dtype of m, without gaps, written; mean of their squares.
+    update:           list of N tensors (*P,) torch's promotion of p and float32, without gaps, written;
+                      where updates are written.
+    lr:               broadcastable to (1,) float32, contiguous, or a number; learning rate, of one
+                      element.
+    step:             broadcastable to (1,) float32, contiguous, or a number; number of this step, from
+                      1, of one element.
+    global_norm:      broadcastable to (1,) float32, contiguous, or a number, or None; norm of all
+                      gradients, of one element, in the scale of max_grad_norm.
+    max_grad_norm:    broadcastable to (1,) float32, contiguous, or a number, or None; largest norm of
+                      all gradients, of one element; 0 or left out: any.
+    master:           list of N tensors (*P,) float32, without gaps, or None, written; the parameters in
+                      another dtype, which are read instead of p.
+    copy:             list of N tensors (*P,) float16 or bfloat16, without gaps, or None, written;
+                      written with the new parameters, in its own dtype.
+    found_inf:        broadcastable to (1,) float32 or int32, contiguous, or None; of one element; where
+                      it is not 0, nothing is written.
+    inv_scale:        broadcastable to (1,) float32, contiguous, or a number, or None; factor of the
+                      gradients, of one element.
+    beta1:            float, default 0.9; decay of m.
+    beta2:            float, default 0.999; decay of v.
+    eps:              float, default 1e-06; added to the root of v.
+    weight_decay:     float, default 0.01; multiple of the parameters that is added.
+    decoupled:        bool, default True; whether it is added to the updates; else to the gradients.
+    bias_correction:  bool, default True; whether m and v are divided by 1 - beta^step.
+    grad_averaging:   bool, default True; whether gradients enter m times 1 - beta1.
+    use_nvlamb:       bool, default False; whether the norms are looked at where weight_decay is 0 too.
+    Returns           None; p, m, v, update, master and copy written in place. On a device it runs on
+                      the current stream, and never waits.
+    Raises            ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                      kernel.
+    Computes          h = g[n] * inv_scale / max(global_norm / max_grad_norm, 1); h += weight_decay *
+                      p[n] unless decoupled; m[n] = beta1 * m[n] + (1 - beta1 where grad_averaging, else
+                      1) * h; v[n] = beta2 * v[n] + (1 - beta2) * h^2; update[n] = m[n] / (1 -
+                      beta1^step) / (sqrt(v[n] / (1 - beta2^step)) + eps) + weight_decay * p[n] where
+                      decoupled; ratio = norm(p[n]) / norm(update[n]) where both are not 0 and
+                      use_nvlamb or weight_decay, else 1; p[n] -= lr * ratio * update[n]; nothing where
+                      found_inf is not 0
+    Source            You et al. 2019, arXiv:1904.00962; NVIDIA Apex, amp_C.multi_tensor_lamb
+    """
+    ...
+
+def multi_tensor_lamb_stage1(
+    p: Sequence[Array],
+    g: Sequence[Array],
+    m: Sequence[Array],
+    v: Sequence[Array],
+    update: Sequence[Array],
+    step: Array,
+    global_norm: Array | None = None,
+    max_grad_norm: Array | None = None,
+    found_inf: Array | None = None,
+    inv_scale: Array | None = None,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-06,
+    weight_decay: float = 0.01,
+    decoupled: bool = True,
+    bias_correction: bool = True,
+    grad_averaging: bool = True,
+) -> None:
+    """The first stage of LAMB: what is to be subtracted, before norms are looked at.
+
+    p:                list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps;
+                      parameters.
+    g:                list of N tensors (*P,) dtype of p or float32, without gaps; gradients.
+    m:                list of N tensors (*P,) dtype of p or float32, without gaps, written; mean of the
+                      gradients.
+    v:                list of N tensors (*P,) dtype of m, without gaps, written; mean of their squares.
+    update:           list of N tensors (*P,) torch's promotion of p and float32, without gaps, written;
+                      where updates are written.
+    step:             broadcastable to (1,) float32, contiguous, or a number; number of this step, from
+                      1, of one element.
+    global_norm:      broadcastable to (1,) float32, contiguous, or a number, or None; norm of all
+                      gradients, of one element, in the scale of max_grad_norm.
+    max_grad_norm:    broadcastable to (1,) float32, contiguous, or a number, or None; largest norm of
+                      all gradients, of one element; 0 or left out: any.
+    found_inf:        broadcastable to (1,) float32 or int32, contiguous, or None; of one element; where
+                      it is not 0, nothing is written.
+    inv_scale:        broadcastable to (1,) float32, contiguous, or a number, or None; factor of the
+                      gradients, of one element.
+    beta1:            float, default 0.9; decay of m.
+    beta2:            float, default 0.999; decay of v.
+    eps:              float, default 1e-06; added to the root of v.
+    weight_decay:     float, default 0.01; multiple of the parameters that is added.
+    decoupled:        bool, default True; whether it is added to the updates; else to the gradients.
+    bias_correction:  bool, default True; whether m and v are divided by 1 - beta^step.
+    grad_averaging:   bool, default True; whether gradients enter m times 1 - beta1.
+    Returns           None; m, v and update written in place. On a device it runs on the current stream,
+                      and never waits.
+    Raises            ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                      kernel.
+    Computes          h = g[n] * inv_scale / max(global_norm / max_grad_norm, 1); h += weight_decay *
+                      p[n] unless decoupled; m[n] = beta1 * m[n] + (1 - beta1 where grad_averaging, else
+                      1) * h; v[n] = beta2 * v[n] + (1 - beta2) * h^2; update[n] = m[n] / (1 -
+                      beta1^step) / (sqrt(v[n] / (1 - beta2^step)) + eps) + weight_decay * p[n] where
+                      decoupled; nothing where found_inf is not 0
+    Source            You et al. 2019, arXiv:1904.00962; NVIDIA Apex,
+                      amp_C.multi_tensor_lamb_stage1_cuda
+    """
+    ...
+
+def multi_tensor_lamb_stage2(
+    p: Sequence[Array],
+    update: Sequence[Array],
+    norms: Array,
+    update_norms: Array,
+    lr: Array,
+    master: Sequence[Array] | None = None,
+    copy: Sequence[Array] | None = None,
+    found_inf: Array | None = None,
+    *,
+    weight_decay: float = 0.01,
+    use_nvlamb: bool = False,
+) -> None:
+    """The second stage of LAMB: subtract updates, as large as the parameters.
+
+    p:             list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps, written;
+                   parameters; written from master where that is given.
+    update:        list of N tensors (*P,) torch's promotion of p and float32, without gaps; what the
+                   first stage wrote.
+    norms:         (N,) float32, contiguous; Euclidean norms of the parameters.
+    update_norms:  (N,) float32, contiguous; those of the updates.
+    lr:            broadcastable to (1,) float32, contiguous, or a number; learning rate, of one
+                   element.
+    master:        list of N tensors (*P,) float32, without gaps, or None, written; the parameters in
+                   another dtype, which are read instead of p.
+    copy:          list of N tensors (*P,) float16 or bfloat16, without gaps, or None, written; written
+                   with the new parameters, in its own dtype.
+    found_inf:     broadcastable to (1,) float32 or int32, contiguous, or None; of one element; where it
+                   is not 0, nothing is written.
+    weight_decay:  float, default 0.01; as of the first stage; where it is 0 the ratio is 1.
+    use_nvlamb:    bool, default False; whether the norms are looked at where weight_decay is 0 too.
+    Returns        None; p, master and copy written in place. On a device it runs on the current stream,
+                   and never waits.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       ratio = norms[n] / update_norms[n] where both are not 0 and use_nvlamb or
+                   weight_decay, else 1; p[n] -= lr * ratio * update[n]; nothing where found_inf is not
+                   0
+    Source         You et al. 2019, arXiv:1904.00962; NVIDIA Apex, amp_C.multi_tensor_lamb_stage2_cuda
+    """
+    ...
+
 def multi_tensor_max_norm(
     x: Sequence[Array],
     scale: Array | None = None,
