@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anyop.torch import adam
 from anyop.torch.apex.calls import check
+from anyop.torch.optim import adam
 
 
 class FusedAdam(adam.FusedAdam):

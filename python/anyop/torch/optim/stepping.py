@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FusedAdam and FusedAdamW: torch.optim's Adam and AdamW, a step of which is one call of multi_tensor_adam."""
+"""What all optimizers here have in common: a step of a device's parameters is one call of an operator over lists."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import is_
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,73 +16,66 @@ import anyop
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _HALVES = (torch.float16, torch.bfloat16)
-_MOMENTS = ("exp_avg", "exp_avg_sq")
+_OWN = ("set_grad_none", "master_weights", "state_dtype")
 
 
-class _Batch(NamedTuple):
+class Batch(NamedTuple):
     """Parameters of one device that took the same steps, and what belongs to them: the lists of one call."""
 
     at: list[int]  # their places among the group's parameters
     p: list[Tensor]
-    m: list[Tensor]
-    v: list[Tensor]
-    master: list[Tensor] | None
+    lists: dict[str, list[Tensor]]  # states and masters, by the operator's names
     step: Tensor  # of all of them; a state dict gets one for each
 
 
 class _Held(NamedTuple):
     """The batches of a group, and all that they were made from."""
 
-    batches: list[_Batch]
+    batches: list[Batch]
     params: list[Tensor]
     absent: list[int]  # places of parameters without a gradient
+    names: dict[str, str]
     states: list[dict[str, Any]]  # of all parameters of the optimizer
     tensors: list[Any]
 
 
-class FusedAdam(torch.optim.Adam):
-    """torch.optim.Adam, whose step is one call for all parameters of a device.
+class Stepping(torch.optim.Optimizer):
+    """A base in front of torch's optimizer, if there is one; subclasses say which operator gets which states.
 
-    params, lr, betas, eps, weight_decay, maximize, capturable, decoupled_weight_decay: torch.optim.Adam's.
-    bias_correction:  whether the means are divided by 1 - beta^step.
-    adam_w_mode:      Apex's name for decoupled_weight_decay; here it is False where it is not given, as torch's.
-    set_grad_none:    what zero_grad() does.
-    master_weights:   keeps float32 copies of parameters of 16 bits, which are what is optimized.
-    state_dtype:      of the means: the parameter's, or float32 with master_weights, where it is not given.
-    fused changes nothing.
-
-    lr may be a tensor, which a captured graph reads in every replay. A step waits for no device, neither under
-    GradScaler, which hands over its scale: gradients are unscaled as they are read, and stay as they are.
-    State dicts are torch.optim.Adam's, and can be loaded there and from there.
-    Raises  RuntimeError for amsgrad, foreach, differentiable and sparse gradients.
+    _operator:   its name.
+    _states:     the operator's name of each state.
+    _may_lack:   whether a parameter may have taken steps without these states.
+    _instead:    what an error about sparse gradients recommends.
     """
 
+    _operator: ClassVar[str]
+    _states: ClassVar[dict[str, str]]
+    _may_lack: ClassVar[bool] = False
+    _instead: ClassVar[str] = ""
     _step_supports_amp_scaling = True  # GradScaler sets grad_scale and found_inf during a step
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        amsgrad: bool = False,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-        decoupled_weight_decay: bool = False,
-        bias_correction: bool = True,
-        adam_w_mode: bool | None = None,
-        set_grad_none: bool = True,
-        master_weights: bool = False,
-        state_dtype: torch.dtype | None = None,
-    ) -> None:
-        self._refuse({"amsgrad": amsgrad, "foreach": foreach, "differentiable": differentiable})
-        if any(isinstance(beta, Tensor) for beta in betas):
-            raise TypeError(f"{self._name}: betas are attributes, expected floats, not tensors")
+    def _attributes(self, group: dict[str, Any]) -> dict[str, Any]:
+        """The operator's attributes."""
+        raise NotImplementedError
+
+    def _names(self, group: dict[str, Any]) -> dict[str, str]:
+        """Those of _states that the group needs."""
+        return self._states
+
+    def _first(self, name: str, p: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        """A state before the first step."""
+        return torch.zeros_like(p, dtype=self._state_dtype(p), memory_format=torch.preserve_format)
+
+    def _numbers(self, batch: Batch, group: dict[str, Any], lr: Any) -> dict[str, Any]:
+        """The operator's arguments that are numbers on a device."""
+        return {"lr": lr, "step": batch.step}
+
+    def _begin(
+        self, set_grad_none: bool, master_weights: bool, state_dtype: torch.dtype | None,
+        **refused: Any,
+    ) -> None:  # fmt: skip
+        """Before torch's constructor."""
+        self._refuse(refused)
         if state_dtype not in (None, *_DTYPES[:3]):
             raise TypeError(
                 f"{self._name}: state_dtype is {state_dtype}, expected one of 32 or 16 bits"
@@ -90,21 +83,20 @@ class FusedAdam(torch.optim.Adam):
         self.set_grad_none, self.master_weights = set_grad_none, master_weights
         self.state_dtype = state_dtype
         self._held: dict[int, _Held] = {}
-        super().__init__(
-            params, lr, betas, eps, weight_decay, maximize=maximize, capturable=capturable,
-            decoupled_weight_decay=decoupled_weight_decay if adam_w_mode is None else adam_w_mode,
-        )  # fmt: skip
-        self.defaults["bias_correction"] = bias_correction
-        for group in self.param_groups:
-            group.setdefault("bias_correction", bias_correction)
+
+    def _refuse_tensors(self, **attributes: Any) -> None:
+        for name, value in attributes.items():
+            if any(isinstance(one, Tensor) for one in (value if name == "betas" else [value])):
+                kind = (
+                    "are attributes, expected floats"
+                    if name == "betas"
+                    else "is an attribute, expected a float"
+                )
+                raise TypeError(f"{self._name}: {name} {kind}, not a tensor")
 
     @property
     def _name(self) -> str:
         return type(self).__name__
-
-    def _refuse_amsgrad(self, options: dict[str, Any]) -> None:
-        if options.get("amsgrad"):
-            raise RuntimeError(f"{self._name} does not support the AMSGrad variant.")
 
     def _refuse(self, options: dict[str, Any]) -> None:
         self._refuse_amsgrad(options)
@@ -112,8 +104,12 @@ class FusedAdam(torch.optim.Adam):
             if options.get(name):
                 raise RuntimeError(f"{self._name} does not support `{name}`")
 
+    def _refuse_amsgrad(self, options: dict[str, Any]) -> None:
+        if options.get("amsgrad"):
+            raise RuntimeError(f"{self._name} does not support the AMSGrad variant.")
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As torch.optim.Adam's; refuses what the constructor does."""
+        """As torch.optim's; refuses what the constructor does."""
         self._refuse(param_group)
         super().add_param_group(param_group)
 
@@ -137,7 +133,7 @@ class FusedAdam(torch.optim.Adam):
             grads = [p.grad for p in group["params"]]
             absent = [at for at, grad in enumerate(grads) if grad is None]
             held = self._held.get(number)
-            if held is None or not self._holds(held, group["params"], absent):
+            if held is None or not self._holds(held, group, absent):
                 held = self._held[number] = self._hold(group, grads, absent)
             for batch in held.batches:
                 given = grads if len(batch.at) == len(grads) else [grads[at] for at in batch.at]
@@ -145,7 +141,7 @@ class FusedAdam(torch.optim.Adam):
                 self._step_batch(batch, given, group, *flags)
 
     def _step_batch(
-        self, batch: _Batch, grads: list[Any], group: dict[str, Any], inv_scale: Tensor | None,
+        self, batch: Batch, grads: list[Any], group: dict[str, Any], inv_scale: Tensor | None,
         found_inf: Tensor | None,
     ) -> None:  # fmt: skip
         done = 1 if found_inf is None else (found_inf == 0).float().reshape(())
@@ -153,25 +149,22 @@ class FusedAdam(torch.optim.Adam):
         lr, device = group["lr"], batch.step.device
         if isinstance(lr, Tensor):  # one of the CPU is read without waiting
             lr = float(lr) if lr.device.type == "cpu" != device.type else lr.float().to(device)
-        beta1, beta2 = group["betas"]
 
         def call(grads: list[Tensor]) -> None:
-            anyop.multi_tensor_adam(
-                batch.p, grads, batch.m, batch.v, lr, batch.step, batch.master,
-                found_inf=found_inf, inv_scale=inv_scale, beta1=beta1, beta2=beta2, eps=group["eps"],
-                weight_decay=group["weight_decay"], maximize=group["maximize"],
-                decoupled=group["decoupled_weight_decay"], bias_correction=group["bias_correction"],
+            getattr(anyop, self._operator)(
+                batch.p, grads, **batch.lists, **self._numbers(batch, group, lr), found_inf=found_inf,
+                inv_scale=inv_scale, **self._attributes(group),
             )  # fmt: skip
 
         if (
             torch.compiler.is_compiling()
         ):  # a program raises when it runs, too late for what follows
-            grads = [_laid_as(p, grad) for p, grad in zip(batch.p, grads)]
+            grads = [laid_as(p, grad) for p, grad in zip(batch.p, grads)]
         try:
             try:
                 call(grads)
             except ValueError:  # and nothing is written: gradients may lie in another order
-                laid = [_laid_as(p, grad) for p, grad in zip(batch.p, grads)]
+                laid = [laid_as(p, grad) for p, grad in zip(batch.p, grads)]
                 if all(map(is_, laid, grads)):
                     raise
                 call(laid)
@@ -179,15 +172,16 @@ class FusedAdam(torch.optim.Adam):
             batch.step.sub_(done)
             if any(grad.layout is not torch.strided for grad in grads):
                 raise RuntimeError(
-                    f"{self._name} does not support sparse gradients, please consider SparseAdam instead"
+                    f"{self._name} does not support sparse gradients{self._instead}"
                 ) from error
             raise
 
-    def _holds(self, held: _Held, params: list[Tensor], absent: list[int]) -> bool:
+    def _holds(self, held: _Held, group: dict[str, Any], absent: list[int]) -> bool:
         """Whether nothing but gradients came, went or was exchanged since the batches were made."""
         return (
             held.absent == absent
-            and _same(held.params, params)
+            and _same(held.params, group["params"])
+            and held.names == self._names(group)
             and _same(held.states, self.state.values())
             and _same(held.tensors, _tensors(held.states))
         )
@@ -196,12 +190,12 @@ class FusedAdam(torch.optim.Adam):
         """The batches of a group; makes what its parameters lack of states."""
         steps: dict[Any, Tensor] = {}  # those that are new or were read, by device and value
         places: dict[Any, list[int]] = {}
-        params = list(group["params"])
+        params, names = list(group["params"]), self._names(group)
         for at, (p, grad) in enumerate(zip(params, grads)):
             if grad is None:
                 continue
             state = self.state[p]
-            self._complete(state, p)
+            self._complete(state, p, names, group)
             step = state["step"]
             if p.device.type == "cpu" or not isinstance(step, Tensor) or step.device != p.device:
                 key = (p.device, float(step))
@@ -220,20 +214,21 @@ class FusedAdam(torch.optim.Adam):
                 step = step.clone()
                 for state in states:
                     state["step"] = step
-            m, v = ([state[name] for state in states] for name in _MOMENTS)
-            master = [state["master_param"] for state in states] if mastered else None
-            batches.append(_Batch(ats, [params[at] for at in ats], m, v, master, step))
+            given = {**names, "master_param": "master"} if mastered else names
+            lists = {called: [state[name] for state in states] for name, called in given.items()}
+            batches.append(Batch(ats, [params[at] for at in ats], lists, step))
         every = list(self.state.values())
-        return _Held(batches, params, absent, every, _tensors(every))
+        return _Held(batches, params, absent, names, every, _tensors(every))
 
-    def _complete(self, state: dict[str, Any], p: Tensor) -> None:
+    def _complete(
+        self, state: dict[str, Any], p: Tensor, names: dict[str, str], group: dict[str, Any]
+    ) -> None:
         if p.dtype not in _DTYPES:
             raise RuntimeError(f"{self._name} does not support parameters of {p.dtype}")
-        dtype = self._state_dtype(p)
         state.setdefault("step", 0.0)
-        for name in _MOMENTS:
+        for name in names:
             if name not in state:
-                state[name] = torch.zeros_like(p, dtype=dtype, memory_format=torch.preserve_format)
+                state[name] = self._first(name, p, state, group)
         if self._has_master(p) and "master_param" not in state:
             state["master_param"] = p.detach().to(torch.float32)
 
@@ -246,11 +241,11 @@ class FusedAdam(torch.optim.Adam):
         return self.state_dtype or (torch.float32 if self._has_master(p) else p.dtype)
 
     def state_dict(self) -> dict[str, Any]:
-        """torch.optim.Adam's; with master_weights a "master_param" for each parameter. Waits to read the steps."""
+        """torch.optim's; with master_weights a "master_param" for each parameter. Waits to read the steps."""
         found: dict[str, Any] = super().state_dict()
-        capturable = {at: g["capturable"] for g in found["param_groups"] for at in g["params"]}
+        capturable = {at: g.get("capturable") for g in found["param_groups"] for at in g["params"]}
         read: dict[int, Tensor] = {}
-        for at, state in found["state"].items():
+        for at, state in list(found["state"].items()):
             step = state.get("step", 0.0)
             if not isinstance(step, Tensor):
                 step = torch.tensor(step)
@@ -258,11 +253,17 @@ class FusedAdam(torch.optim.Adam):
                 if id(step) not in read:
                     read[id(step)] = step.cpu()
                 step = read[id(step)]
-            found["state"][at] = {**state, "step": step.clone()}
+            found["state"][at] = self._saved({**state, "step": step.clone()})
+            if not found["state"][at]:
+                del found["state"][at]
         return found
 
+    def _saved(self, state: dict[str, Any]) -> dict[str, Any]:
+        """What a state dict has of a state."""
+        return state
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over torch.optim.Adam's state dict, Apex's or this one's; states keep their precision.
+        """Take over torch.optim's state dict, Apex's or this one's; states keep their precision.
 
         Raises  ValueError that names the parameter where a state is another optimizer's or of another shape.
         """
@@ -293,65 +294,57 @@ class FusedAdam(torch.optim.Adam):
                 state = found["state"].get(at)
                 if not state:
                     continue
-                for name in (*_MOMENTS, *(["master_param"] if "master_param" in state else [])):
-                    if name not in state:
-                        raise ValueError(
-                            f"{self._name}: the state of parameter {called} has no {name}, but "
-                            f"{', '.join(map(str, state))}: it is another optimizer's"
-                        )
-                    if state[name].shape != p.shape:
-                        raise ValueError(
-                            f"{self._name}: {name} of parameter {called} has shape {tuple(state[name].shape)}, "
-                            f"expected {tuple(p.shape)}"
-                        )
+                self._check(p, called, state)
                 states[at] = {"step": saved.get("step", 0.0), **state}
         return states
 
+    def _check(self, p: Tensor, called: Any, state: dict[str, Any]) -> None:
+        may_lack = self._may_lack and {*state} <= {*self._states, "step", "master_param"}
+        for name in (*self._states, *(["master_param"] if "master_param" in state else [])):
+            if state.get(name) is None:
+                if may_lack:
+                    continue
+                raise ValueError(
+                    f"{self._name}: the state of parameter {called} has no {name}, but "
+                    f"{', '.join(map(str, state))}: it is another optimizer's"
+                )
+            if state[name].shape != self._shape(name, p):
+                raise ValueError(
+                    f"{self._name}: {name} of parameter {called} has shape {tuple(state[name].shape)}, "
+                    f"expected {tuple(self._shape(name, p))}"
+                )
+
+    def _shape(self, name: str, p: Tensor) -> torch.Size:
+        """Of a state."""
+        return p.shape
+
     def _taken(self, p: Tensor, saved: dict[str, Any]) -> dict[str, Any]:
         state = {**saved, "step": float(saved["step"])}
-        for name in _MOMENTS:
-            state[name] = _laid_as(p, saved[name].to(p.device, self._state_dtype(p)))
+        for name in self._states:
+            if state.get(name) is None:
+                state.pop(name, None)
+            else:
+                state[name] = laid_as(p, saved[name].to(p.device, self._state_dtype(p)))
         if "master_param" in saved:
             del state["master_param"]
             if self._has_master(p):
                 master = saved["master_param"].to(p.device, torch.float32)
-                state["master_param"] = _laid_as(p, master)
+                state["master_param"] = laid_as(p, master)
         return state
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("set_grad_none", "master_weights", "state_dtype")
-        return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in _OWN}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._held = {}
-        for group in self.param_groups:
-            group.setdefault("bias_correction", self.defaults["bias_correction"])
 
 
-class FusedAdamW(FusedAdam):
-    """torch.optim.AdamW, whose step is one call for all parameters of a device; else as FusedAdam."""
-
-    def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        amsgrad: bool = False,
-        **options: Any,
-    ) -> None:
-        for name in ("adam_w_mode", "decoupled_weight_decay"):
-            if not options.pop(name, True):
-                raise ValueError(f"FusedAdamW: {name} is False, expected True; FusedAdam has L2")
-        options["decoupled_weight_decay"] = True
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:
-            group["decoupled_weight_decay"] = True
+def laid_as(p: Tensor, other: Tensor) -> Tensor:
+    """That tensor with the strides of p; itself where it has them."""
+    if other.layout is not torch.strided or other.stride() == p.stride() or other.shape != p.shape:
+        return other
+    return torch.empty_like(p, dtype=other.dtype).copy_(other)
 
 
 def _same(held: Sequence[Any], now: Any) -> bool:
@@ -365,10 +358,3 @@ def _tensors(states: list[dict[str, Any]]) -> list[Any]:
 
 def _on(value: Tensor | None, device: torch.device) -> Tensor | None:
     return None if value is None else value.to(device, non_blocking=True)
-
-
-def _laid_as(p: Tensor, other: Tensor) -> Tensor:
-    """That tensor with the strides of p; itself where it has them."""
-    if other.layout is not torch.strided or other.stride() == p.stride() or other.shape != p.shape:
-        return other
-    return torch.empty_like(p, dtype=other.dtype).copy_(other)

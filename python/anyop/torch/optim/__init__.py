@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers that step through all parameters of a device in one call, with torch.optim's and Apex's arguments."""
+
+from anyop.torch.optim.adam import FusedAdam, FusedAdamW
+
+__all__ = ["FusedAdam", "FusedAdamW"]
