@@ -140,7 +140,7 @@ class Operator:
         param = self.inputs[at]
         if value is None and self.optional[at]:
             return None
-        if self.numbers and hasattr(value, "__dlpack__"):
+        if self.numbers and not isinstance(value, (int, float)) and hasattr(value, "__dlpack__"):
             raise TypeError(
                 f"{self.name}: {param['name']} is {object_text(value)}, expected {param['kind']}: reading it would "
                 f"wait for its device; {', '.join(self.names[at] for at in self.numbers)} take tensors"

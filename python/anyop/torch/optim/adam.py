@@ -62,9 +62,7 @@ class FusedAdam(Stepping, torch.optim.Adam):
             params, lr, betas, eps, weight_decay, maximize=maximize, capturable=capturable,
             decoupled_weight_decay=decoupled_weight_decay if adam_w_mode is None else adam_w_mode,
         )  # fmt: skip
-        self.defaults["bias_correction"] = bias_correction
-        for group in self.param_groups:
-            group.setdefault("bias_correction", bias_correction)
+        self._default(bias_correction=bias_correction)
 
     def _attributes(self, group: dict[str, Any]) -> dict[str, Any]:
         beta1, beta2 = group["betas"]
@@ -73,11 +71,6 @@ class FusedAdam(Stepping, torch.optim.Adam):
             "maximize": group["maximize"], "decoupled": group["decoupled_weight_decay"],
             "bias_correction": group["bias_correction"],
         }  # fmt: skip
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:
-            group.setdefault("bias_correction", self.defaults["bias_correction"])
 
 
 class FusedAdamW(FusedAdam):

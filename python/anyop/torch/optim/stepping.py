@@ -84,6 +84,13 @@ class Stepping(torch.optim.Optimizer):
         self.state_dtype = state_dtype
         self._held: dict[int, _Held] = {}
 
+    def _default(self, **options: Any) -> None:
+        """Options of groups that torch's constructor does not take, after it."""
+        self.defaults.update(options)
+        for group in self.param_groups:
+            for name, value in options.items():
+                group.setdefault(name, value)
+
     def _refuse_tensors(self, **attributes: Any) -> None:
         for name, value in attributes.items():
             if any(isinstance(one, Tensor) for one in (value if name == "betas" else [value])):
@@ -285,7 +292,7 @@ class Stepping(torch.optim.Optimizer):
                     self.state[p] = self._taken(p, loaded["state"][at])
 
     def _checked(self, found: dict[str, Any]) -> dict[Any, Any]:
-        """The states of a state dict, with a step each; Apex has one for a group."""
+        """The states of a state dict, with a step each."""
         states = dict(found["state"])
         for group, saved in zip(self.param_groups, found["param_groups"]):
             self._refuse_amsgrad(saved)
@@ -295,8 +302,12 @@ class Stepping(torch.optim.Optimizer):
                 if not state:
                     continue
                 self._check(p, called, state)
-                states[at] = {"step": saved.get("step", 0.0), **state}
+                states[at] = {"step": self._step_of(state, saved), **state}
         return states
+
+    def _step_of(self, state: dict[str, Any], group: dict[str, Any]) -> Any:
+        """The steps that were taken, where a saved state does not say; Apex has one for a group."""
+        return group.get("step", 0.0)
 
     def _check(self, p: Tensor, called: Any, state: dict[str, Any]) -> None:
         may_lack = self._may_lack and {*state} <= {*self._states, "step", "master_param"}
@@ -338,6 +349,9 @@ class Stepping(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._held = {}
+        for group in self.param_groups:  # a loaded one has torch's options
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
 
 
 def laid_as(p: Tensor, other: Tensor) -> Tensor:
