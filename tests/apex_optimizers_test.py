@@ -17,12 +17,15 @@ from anyop.torch.apex.multi_tensor_apply import (  # noqa: E402
     MultiTensorApply,
     multi_tensor_applier,
 )
-from anyop.torch.apex.optimizers import FusedAdam  # noqa: E402
+from anyop.torch.apex.optimizers import FusedAdagrad, FusedAdam, FusedSGD  # noqa: E402
 
 SHAPES = [(7,), (33, 65), (), (2, 3, 4, 5)]
 ARGUMENTS = {  # of Apex, master 6424da3
     FusedAdam.__init__: "self params lr bias_correction betas eps adam_w_mode weight_decay amsgrad set_grad_none "
     "capturable master_weights",
+    FusedSGD.__init__: "self params lr momentum dampening weight_decay nesterov wd_after_momentum "
+    "materialize_master_grads set_grad_none",
+    FusedAdagrad.__init__: "self params lr eps weight_decay set_grad_none adagrad_w_mode",
     FusedAdam.step: "self closure grads output_params scale grad_norms grad_scaler",
     MultiTensorApply.__call__: "self op noop_flag_buffer tensor_lists args",
 }
@@ -65,6 +68,26 @@ def test_fused_adam(adam_w_mode, capturable):
     assert (a.adam_w_mode, a.capturable) == (adam_w_mode, capturable)
     a.zero_grad()
     assert all(p.grad is None for p in ours)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "options"),
+    [
+        (FusedSGD, torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+        (FusedAdagrad, torch.optim.Adagrad, {"weight_decay": 0.1}),
+    ],
+)
+def test_optimizers_that_torch_has(ours, theirs, options):
+    p, q = ([torch.nn.Parameter(x) for x in drawn(0)] for _ in "ab")
+    a, b = ours(p, 1e-2, **options), theirs(q, 1e-2, **options)
+    for seed in range(10):
+        for x, y, g in zip(p, q, drawn(seed + 1)):
+            x.grad, y.grad = g, g.clone()
+        a.step(), b.step()
+    close(p, q, rtol=2e-5, atol=2e-6)
+    a.zero_grad()
+    assert (p[0].grad is None) == (ours is FusedAdagrad)  # Apex's defaults
+    b.load_state_dict(a.state_dict())
 
 
 def test_without_bias_correction():
@@ -147,8 +170,8 @@ def test_what_fused_adam_refuses():
         FusedAdam([torch.nn.Parameter(torch.ones(2))]).step(grads=[])
     with pytest.raises(AttributeError, match=r"apex\.optimizers\.FusedLAMB is not in anyop"):  # fmt: skip
         optimizers.FusedLAMB  # noqa: B018
-    with pytest.raises(AttributeError, match=r"amp_C\.multi_tensor_sgd is not in anyop"):  # fmt: skip
-        amp_C.multi_tensor_sgd  # noqa: B018
+    with pytest.raises(AttributeError, match=r"amp_C\.multi_tensor_lamb is not in anyop"):  # fmt: skip
+        amp_C.multi_tensor_lamb  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'other'"):
         amp_C.other  # noqa: B018
     assert "amp_C" in installing.EXTENSIONS and multi_tensor_applier.available
@@ -261,3 +284,43 @@ def test_raw_adam(mode):
     for found in (plain[0], graph[0], master[0]):
         close(found, exact, rtol=2e-5, atol=2e-6)
     assert all(torch.equal(a, b.bfloat16()) for a, b in zip(halves, master[0]))
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_raw_sgd(nesterov, copies):
+    """Unscaled as it is read; the first run writes the momentum; nothing where noop_flag is set."""
+    exact = [torch.nn.Parameter(p) for p in drawn(0)]
+    optimizer = torch.optim.SGD(exact, 1e-2, 0.9, weight_decay=0.1, nesterov=nesterov)
+    p, momentum = drawn(0), [torch.full(s, 7.0) for s in SHAPES]
+    halves = [drawn(9, torch.bfloat16)] if copies else []
+    for step in range(5):
+        grads = drawn(step, torch.bfloat16 if copies else torch.float32)
+        for q, g in zip(exact, grads):
+            q.grad = g.float()
+        optimizer.step()
+        given = [[8 * g for g in grads], p, momentum, *halves]
+        numbers = 0.1, 0.9, 0.0, 1e-2, nesterov, step == 0, False, 0.125
+        before = [[a.clone() for a in tensors] for tensors in given]
+        multi_tensor_applier(amp_C.multi_tensor_sgd, flag(1), given, *numbers)
+        assert all(all(map(torch.equal, a, b)) for a, b in zip(before, given))
+        multi_tensor_applier(amp_C.multi_tensor_sgd, flag(), given, *numbers)
+    close(p, exact, rtol=2e-6, atol=1e-6)
+    assert not copies or all(torch.equal(a, b.bfloat16()) for a, b in zip(halves[0], p))
+    before = [m.clone() for m in momentum]
+    amp_C.multi_tensor_sgd(
+        1, flag(), [drawn(1), p, momentum], 0.0, 0.0, 0.0, 0.1, False, False, False, 1.0
+    )
+    assert all(map(torch.equal, before, momentum))  # without momentum it is left alone
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_raw_adagrad(mode):
+    p, squares, g = drawn(0), [torch.ones(s) for s in SHAPES], drawn(1)
+    expected = []
+    for x, h in zip(drawn(0), g):
+        x, h = x.double(), h.double()
+        h = h if mode else h + 0.1 * x
+        expected.append(x - 0.5 * (h / ((1 + h * h).sqrt() + 1e-3) + (0.1 * x if mode else 0)))
+    multi_tensor_applier(amp_C.multi_tensor_adagrad, flag(1), [g, p, squares], 0.5, 1e-3, mode, 0.1)
+    close(p, expected, rtol=1e-5, atol=1e-6)

@@ -16,6 +16,8 @@ _TREE = (
     "apex.contrib",
     "apex.contrib.bottleneck",
     "apex.contrib.bottleneck.bottleneck",
+    "apex.contrib.clip_grad",
+    "apex.contrib.clip_grad.clip_grad",
     "apex.contrib.conv_bias_relu",
     "apex.contrib.conv_bias_relu.conv_bias_relu",
     "apex.contrib.focal_loss",
@@ -24,6 +26,10 @@ _TREE = (
     "apex.contrib.group_norm.group_norm",
     "apex.contrib.layer_norm",
     "apex.contrib.layer_norm.layer_norm",
+    "apex.contrib.optimizers",
+    "apex.contrib.optimizers.fp16_optimizer",
+    "apex.contrib.optimizers.fused_adam",
+    "apex.contrib.optimizers.fused_sgd",
     "apex.contrib.xentropy",
     "apex.contrib.xentropy.softmax_xentropy",
     "apex.fused_dense",
@@ -35,7 +41,9 @@ _TREE = (
     "apex.normalization",
     "apex.normalization.fused_layer_norm",
     "apex.optimizers",
+    "apex.optimizers.fused_adagrad",
     "apex.optimizers.fused_adam",
+    "apex.optimizers.fused_sgd",
     "apex.transformer",
     "apex.transformer.enums",
     "apex.transformer.functional",
@@ -44,9 +52,11 @@ _TREE = (
 )
 EXTENSIONS = (
     "amp_C",
+    "apex_C",
     "fast_bottleneck",
     "fast_layer_norm",
     "focal_loss_cuda",
+    "fused_adam_cuda",
     "fused_conv_bias_relu",
     "fused_dense_cuda",
     "fused_layer_norm_cuda",
@@ -62,9 +72,9 @@ EXTENSIONS = (
 )
 # Apex's other extensions. A program that asks for one gets an ImportError that says so.
 NOT_YET = (
-    "_apex_gpu_direct_storage", "_apex_nccl_allocator", "apex_C", "bnp", "cudnn_gbn_lib",
+    "_apex_gpu_direct_storage", "_apex_nccl_allocator", "bnp", "cudnn_gbn_lib",
     "distributed_adam_cuda", "distributed_lamb_cuda", "fast_multihead_attn",
-    "fmhalib", "fused_adam_cuda", "fused_index_mul_2d",
+    "fmhalib", "fused_index_mul_2d",
     "fused_lamb_cuda", "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
     "permutation_search_cuda", "syncbn", "transducer_joint_cuda", "transducer_loss_cuda",
 )  # fmt: skip

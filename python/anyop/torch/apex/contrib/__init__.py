@@ -3,11 +3,22 @@
 
 from anyop.torch.apex.contrib import (
     bottleneck,
+    clip_grad,
     conv_bias_relu,
     focal_loss,
     group_norm,
     layer_norm,
+    optimizers,
     xentropy,
 )
 
-__all__ = ["bottleneck", "conv_bias_relu", "focal_loss", "group_norm", "layer_norm", "xentropy"]
+__all__ = [
+    "bottleneck",
+    "clip_grad",
+    "conv_bias_relu",
+    "focal_loss",
+    "group_norm",
+    "layer_norm",
+    "optimizers",
+    "xentropy",
+]

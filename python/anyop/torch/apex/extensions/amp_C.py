@@ -18,8 +18,8 @@ from anyop.torch.apex.calls import check, not_yet
 Lists = Sequence[Sequence[Tensor]]
 
 _NOT_YET = (
-    "multi_tensor_adagrad", "multi_tensor_lamb", "multi_tensor_lamb_mp", "multi_tensor_lamb_stage1_cuda",
-    "multi_tensor_lamb_stage2_cuda", "multi_tensor_novograd", "multi_tensor_sgd", "update_scale_hysteresis",
+    "multi_tensor_lamb", "multi_tensor_lamb_mp", "multi_tensor_lamb_stage1_cuda",
+    "multi_tensor_lamb_stage2_cuda", "multi_tensor_novograd", "update_scale_hysteresis",
 )  # fmt: skip
 
 
@@ -135,6 +135,37 @@ def _adam(
             p, g, m, v, lr, step, master, found_inf=found_inf, inv_scale=inv_scale, beta1=beta1, beta2=beta2,
             eps=eps, weight_decay=decay, decoupled=mode == 1, bias_correction=correct == 1,
         )  # fmt: skip
+
+
+@torch.no_grad()
+def multi_tensor_sgd(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, wd: float, momentum: float, dampening: float,
+    lr: float, nesterov: bool, first_run: bool, wd_after_momentum: bool, scale: float,
+) -> None:  # fmt: skip
+    """Lists g, p, momentum and, of 16 bits, copies of p: SGD with g * scale. Nothing where noop_flag is set."""
+    g, p, buffer, *copies = _lists(tensor_lists, 4 if len(tensor_lists) == 4 else 3)
+    if not p:
+        return
+    p, master = (copies[0], p) if copies else (p, None)
+    g = [x if x.dtype in (q.dtype, torch.float32) else x.to(q.dtype) for x, q in zip(g, p)]
+    anyop.multi_tensor_sgd(
+        p, g, lr, buffer if momentum else None, 1.0 if first_run else 2.0, master, found_inf=noop_flag,
+        inv_scale=scale, momentum=momentum, dampening=dampening, weight_decay=wd, nesterov=nesterov,
+        wd_after_momentum=wd_after_momentum,
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def multi_tensor_adagrad(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, lr: float, epsilon: float, mode: int,
+    weight_decay: float,
+) -> None:  # fmt: skip
+    """Lists g, p, sum: a step of Adagrad (mode 0: L2, 1: decoupled decay). noop_flag is not looked at."""
+    g, p, squares = _lists(tensor_lists, 3)
+    if p:
+        anyop.multi_tensor_adagrad(
+            p, g, squares, lr, eps=epsilon, weight_decay=weight_decay, decoupled=mode == 1
+        )
 
 
 def _norms(

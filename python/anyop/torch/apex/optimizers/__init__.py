@@ -4,12 +4,12 @@
 from typing import Any
 
 from anyop.torch.apex.calls import not_yet
+from anyop.torch.apex.optimizers.fused_adagrad import FusedAdagrad
 from anyop.torch.apex.optimizers.fused_adam import FusedAdam
+from anyop.torch.apex.optimizers.fused_sgd import FusedSGD
 
-__all__ = ["FusedAdam"]
-_NOT_YET = (
-    "FusedAdagrad", "FusedLAMB", "FusedMixedPrecisionLamb", "FusedNovoGrad", "FusedSGD",
-)  # fmt: skip
+__all__ = ["FusedAdagrad", "FusedAdam", "FusedSGD"]
+_NOT_YET = ("FusedLAMB", "FusedMixedPrecisionLamb", "FusedNovoGrad")
 
 
 def __getattr__(name: str) -> Any:
