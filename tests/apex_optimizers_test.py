@@ -17,7 +17,7 @@ from anyop.torch.apex.multi_tensor_apply import (  # noqa: E402
     MultiTensorApply,
     multi_tensor_applier,
 )
-from anyop.torch.apex.optimizers import FusedAdagrad, FusedAdam, FusedSGD  # noqa: E402
+from anyop.torch.apex.optimizers import FusedAdagrad, FusedAdam, FusedNovoGrad, FusedSGD  # noqa: E402
 
 SHAPES = [(7,), (33, 65), (), (2, 3, 4, 5)]
 ARGUMENTS = {  # of Apex, master 6424da3
@@ -25,6 +25,8 @@ ARGUMENTS = {  # of Apex, master 6424da3
     "capturable master_weights",
     FusedSGD.__init__: "self params lr momentum dampening weight_decay nesterov wd_after_momentum "
     "materialize_master_grads set_grad_none",
+    FusedNovoGrad.__init__: "self params lr bias_correction betas eps weight_decay amsgrad reg_inside_moment "
+    "grad_averaging norm_type init_zero set_grad_none",
     FusedAdagrad.__init__: "self params lr eps weight_decay set_grad_none adagrad_w_mode",
     FusedAdam.step: "self closure grads output_params scale grad_norms grad_scaler",
     MultiTensorApply.__call__: "self op noop_flag_buffer tensor_lists args",
@@ -47,7 +49,9 @@ def close(found, expected, **bounds) -> None:
 
 @pytest.mark.parametrize("function", ARGUMENTS, ids=lambda f: f.__qualname__)
 def test_arguments_are_those_of_apex(function):
-    assert " ".join(inspect.signature(function).parameters) == ARGUMENTS[function]
+    parameters = inspect.signature(function).parameters.values()
+    ours = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    assert " ".join(ours) == ARGUMENTS[function]
 
 
 @pytest.mark.parametrize("capturable", [False, True])
@@ -284,6 +288,22 @@ def test_raw_adam(mode):
     for found in (plain[0], graph[0], master[0]):
         close(found, exact, rtol=2e-5, atol=2e-6)
     assert all(torch.equal(a, b.bfloat16()) for a, b in zip(halves, master[0]))
+
+
+def test_raw_novograd():
+    """As the optimizer, whose norms it writes."""
+    exact = [torch.nn.Parameter(p) for p in drawn(0)]
+    optimizer = FusedNovoGrad(exact, 1e-2, weight_decay=0.1, init_zero=True, reg_inside_moment=True)
+    p, m, norms = drawn(0), [torch.zeros(s) for s in SHAPES], torch.zeros(len(SHAPES))
+    for step in range(1, 4):
+        for q, g in zip(exact, drawn(step)):
+            q.grad = g
+        optimizer.step()
+        numbers = 1e-2, 0.9, 0.999, 1e-8, step, 1, 0.1, 1, 0, 2
+        multi_tensor_applier(
+            amp_C.multi_tensor_novograd, flag(1), [drawn(step), p, m], norms, *numbers
+        )
+    assert all(map(torch.equal, p, exact)) and norms.all()
 
 
 @pytest.mark.parametrize("copies", [False, True])

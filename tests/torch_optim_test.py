@@ -11,19 +11,28 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from anyop.torch.optim import FusedAdagrad, FusedAdam, FusedAdamW, FusedSGD  # noqa: E402
+import apex_formulas  # noqa: E402
+from anyop.torch.optim import (  # noqa: E402
+    FusedAdagrad,
+    FusedAdam,
+    FusedAdamW,
+    FusedNovoGrad,
+    FusedSGD,
+)
 
 PAIRS = {
     "Adam": (FusedAdam, torch.optim.Adam),
     "AdamW": (FusedAdamW, torch.optim.AdamW),
     "SGD": (FusedSGD, torch.optim.SGD),
     "Adagrad": (FusedAdagrad, torch.optim.Adagrad),
+    "NovoGrad": (FusedNovoGrad, apex_formulas.NovoGrad),
 }
 STATES = {
     "Adam": ("exp_avg", "exp_avg_sq"),
     "AdamW": ("exp_avg", "exp_avg_sq"),
     "SGD": ("momentum_buffer",),
     "Adagrad": ("sum",),
+    "NovoGrad": ("exp_avg",),
 }
 NAMES = pytest.mark.parametrize("name", PAIRS)
 SHAPES = [(5,), (64, 33), (), (2, 3, 8, 8), (0, 4)]
@@ -75,6 +84,9 @@ OPTIONS = [
     ("SGD", {"momentum": 0.0, "weight_decay": 0.1, "maximize": True}),
     ("SGD", {"dampening": 0.5, "weight_decay": 0.1}),
     ("SGD", {"nesterov": True}),
+    ("NovoGrad", {"norm_type": 0, "init_zero": True, "weight_decay": 0.1}),
+    ("NovoGrad", {"norm_type": 0, "bias_correction": False, "grad_averaging": False}),
+    ("NovoGrad", {"reg_inside_moment": True, "weight_decay": 0.1, "betas": (0.5, 0.9)}),
     ("Adagrad", {"lr_decay": 0.1, "initial_accumulator_value": 0.5, "eps": 1e-3, "maximize": True}),
 ]
 
@@ -92,8 +104,9 @@ def test_twenty_steps(name, options):
         }
         assert float(a.state[p]["step"]) == 20
         for key in saved.get(at, {}).keys() - {"step"}:
-            assert a.state[p][key].stride() == p.stride()
-            torch.testing.assert_close(a.state[p][key], b.state[q][key], **CLOSE)
+            found, expected = a.state[p][key], b.state[q][key]
+            assert found.shape != p.shape or found.stride() == p.stride()
+            torch.testing.assert_close(found, expected, **CLOSE, check_dtype=False)
 
 
 @NAMES
@@ -318,6 +331,7 @@ def test_copies_go_on(name):
 @NAMES
 def test_torch_compile_makes_one_graph_for_every_rate(name):
     """Beside that of the first step, which makes the states."""
+    torch._dynamo.reset()  # all optimizers share a step, of which torch keeps 8 programs
     graphs = []
 
     def backend(graph, inputs):
@@ -335,6 +349,19 @@ def test_torch_compile_makes_one_graph_for_every_rate(name):
         compiled(), b.step()
         assert all(map(torch.equal, ours, plain))
     assert len(graphs) == 2
+
+
+def test_two_compiled_optimizers_whose_attributes_differ():
+    """torch makes a symbol of such a float."""
+    torch._dynamo.reset()
+    for eps in (1e-8, 1e-3, 1e-2):
+        ours, plain = make(), make()
+        a, b = FusedAdam(ours, eps=eps), FusedAdam(plain, eps=eps)
+        compiled = torch.compile(a.step, backend="eager", fullgraph=True)
+        for seed in range(2):
+            give(ours, plain, seed=seed)
+            compiled(), b.step()
+        assert all(map(torch.equal, ours, plain))
 
 
 def test_zero_grad_and_schedulers():
@@ -368,7 +395,9 @@ def test_zero_grad_and_schedulers():
 )
 @NAMES
 def test_options_that_are_refused(name, options, error, message):
-    if name in ("SGD", "Adagrad") and options.keys() & {"amsgrad", "betas"}:
+    unknown = {"SGD": {"amsgrad", "betas"}, "Adagrad": {"amsgrad", "betas"}}
+    unknown |= {key: {"foreach", "differentiable"} for key in ("NovoGrad", "LAMB")}
+    if options.keys() & unknown.get(name, set()):
         error, message = TypeError, "unexpected keyword"
     with pytest.raises(error, match=message):
         PAIRS[name][0](make(), **options)
@@ -414,6 +443,26 @@ def test_adagrad_with_decoupled_decay():
     assert optimizer.state[p]["sum"].tolist() == [16, 16, 16]
 
 
+def test_state_dicts_of_apex():
+    """They have a step and the norms of a group, those of 16 bits by themselves: given so, and taken so."""
+    ours = [*make(torch.bfloat16)[:2], *make()[2:]]
+    a = FusedNovoGrad(ours, lr=1e-2)
+    step_all([a], [ours], range(3))
+    saved = copy.deepcopy(a.state_dict())
+    assert saved["param_groups"][0]["step"] == 3
+    assert [len(norms) for norms in saved["param_groups"][0]["exp_avg_sq"]] == [2, 3]
+    for state in saved["state"].values():
+        del state["step"], state["exp_avg_sq"]
+    others = [torch.nn.Parameter(p.detach().clone()) for p in ours]
+    b = FusedNovoGrad(others)
+    b.load_state_dict(saved)
+    step_all([a, b], [ours, others], [4])
+    assert all(map(torch.equal, ours, others))
+    del saved["param_groups"][0]["exp_avg_sq"]
+    with pytest.raises(ValueError, match="parameter 0 has no exp_avg_sq"):
+        b.load_state_dict(saved)
+
+
 def test_adamw_is_adamw():
     with pytest.raises(ValueError, match="adam_w_mode is False"):
         FusedAdamW(make(), adam_w_mode=False)
@@ -456,7 +505,7 @@ def test_a_state_dict_of_another_optimizer_or_shape(name):
         optimizer.step()
         saved = optimizer.state_dict()
         if STATES[other] != STATES[name]:
-            with pytest.raises(ValueError, match=f"parameter 0 has no {STATES[name][0]}, but "):
+            with pytest.raises(ValueError, match=r"parameter 0 has (no|shape)"):
                 ours.load_state_dict(saved)
             continue
         saved["state"][1][STATES[name][-1]] = torch.zeros(3)

@@ -3,6 +3,7 @@
 
 from anyop.torch.optim.adagrad import FusedAdagrad
 from anyop.torch.optim.adam import FusedAdam, FusedAdamW
+from anyop.torch.optim.novograd import FusedNovoGrad
 from anyop.torch.optim.sgd import FusedSGD
 
-__all__ = ["FusedAdagrad", "FusedAdam", "FusedAdamW", "FusedSGD"]
+__all__ = ["FusedAdagrad", "FusedAdam", "FusedAdamW", "FusedNovoGrad", "FusedSGD"]

@@ -24,7 +24,7 @@ class Batch(NamedTuple):
 
     at: list[int]  # their places among the group's parameters
     p: list[Tensor]
-    lists: dict[str, list[Tensor]]  # states and masters, by the operator's names
+    lists: dict[str, Any]  # states and masters, by the operator's names
     step: Tensor  # of all of them; a state dict gets one for each
 
 
@@ -70,6 +70,17 @@ class Stepping(torch.optim.Optimizer):
         """The operator's arguments that are numbers on a device."""
         return {"lr": lr, "step": batch.step}
 
+    def _shared(self, inv_scale: Tensor | None) -> dict[str, Tensor]:
+        """The operator's arguments that are of all parameters of a step."""
+        return {}
+
+    def _prepare(
+        self, batch: Batch, grads: list[Tensor], group: dict[str, Any], inv_scale: Tensor | None,
+        found_inf: Tensor | None,
+    ) -> bool:  # fmt: skip
+        """Before the operator is called; whether it is."""
+        return True
+
     def _begin(
         self, set_grad_none: bool, master_weights: bool, state_dtype: torch.dtype | None,
         **refused: Any,
@@ -100,6 +111,17 @@ class Stepping(torch.optim.Optimizer):
                     else "is an attribute, expected a float"
                 )
                 raise TypeError(f"{self._name}: {name} {kind}, not a tensor")
+
+    def _refuse_rates(self, lr: Any, betas: tuple[float, float], eps: float) -> None:
+        """As torch.optim.Adam does, for optimizers that torch has not."""
+        self._refuse_tensors(betas=betas)
+        if not lr >= 0.0:
+            raise ValueError(f"Invalid learning rate: {lr}")
+        if not eps >= 0.0:
+            raise ValueError(f"Invalid epsilon value: {eps}")
+        for at, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"Invalid beta parameter at index {at}: {beta}")
 
     @property
     def _name(self) -> str:
@@ -136,6 +158,7 @@ class Stepping(torch.optim.Optimizer):
 
     def _step_all(self, grad_scale: Tensor | None, found_inf: Tensor | None) -> None:
         inv_scale = None if grad_scale is None else grad_scale.double().reciprocal().float()
+        shared = self._shared(inv_scale)
         for number, group in enumerate(self.param_groups):
             grads = [p.grad for p in group["params"]]
             absent = [at for at, grad in enumerate(grads) if grad is None]
@@ -145,11 +168,12 @@ class Stepping(torch.optim.Optimizer):
             for batch in held.batches:
                 given = grads if len(batch.at) == len(grads) else [grads[at] for at in batch.at]
                 flags = [_on(value, batch.step.device) for value in (inv_scale, found_inf)]
-                self._step_batch(batch, given, group, *flags)
+                others = {name: _on(value, batch.step.device) for name, value in shared.items()}
+                self._step_batch(batch, given, group, others, *flags)
 
     def _step_batch(
-        self, batch: Batch, grads: list[Any], group: dict[str, Any], inv_scale: Tensor | None,
-        found_inf: Tensor | None,
+        self, batch: Batch, grads: list[Any], group: dict[str, Any], shared: dict[str, Any],
+        inv_scale: Tensor | None, found_inf: Tensor | None,
     ) -> None:  # fmt: skip
         done = 1 if found_inf is None else (found_inf == 0).float().reshape(())
         batch.step.add_(done)
@@ -158,10 +182,11 @@ class Stepping(torch.optim.Optimizer):
             lr = float(lr) if lr.device.type == "cpu" != device.type else lr.float().to(device)
 
         def call(grads: list[Tensor]) -> None:
-            getattr(anyop, self._operator)(
-                batch.p, grads, **batch.lists, **self._numbers(batch, group, lr), found_inf=found_inf,
-                inv_scale=inv_scale, **self._attributes(group),
-            )  # fmt: skip
+            if self._prepare(batch, grads, group, inv_scale, found_inf):
+                getattr(anyop, self._operator)(
+                    batch.p, grads, **batch.lists, **self._numbers(batch, group, lr), **shared,
+                    found_inf=found_inf, inv_scale=inv_scale, **self._attributes(group),
+                )  # fmt: skip
 
         if (
             torch.compiler.is_compiling()
@@ -177,11 +202,14 @@ class Stepping(torch.optim.Optimizer):
                 call(laid)
         except Exception as error:
             batch.step.sub_(done)
-            if any(grad.layout is not torch.strided for grad in grads):
-                raise RuntimeError(
-                    f"{self._name} does not support sparse gradients{self._instead}"
-                ) from error
+            self._refuse_sparse(grads, error)
             raise
+
+    def _refuse_sparse(self, grads: Sequence[Any], error: Exception | None = None) -> None:
+        if any(grad.layout is not torch.strided for grad in grads):
+            raise RuntimeError(
+                f"{self._name} does not support sparse gradients{self._instead}"
+            ) from error
 
     def _holds(self, held: _Held, group: dict[str, Any], absent: list[int]) -> bool:
         """Whether nothing but gradients came, went or was exchanged since the batches were made."""
@@ -192,6 +220,12 @@ class Stepping(torch.optim.Optimizer):
             and _same(held.states, self.state.values())
             and _same(held.tensors, _tensors(held.states))
         )
+
+    def _keep(self, batch: Batch) -> None:
+        """The batch stays as it is: what its states hold was exchanged by this step."""
+        for held in self._held.values():
+            if any(batch is one for one in held.batches):
+                held.tensors[:] = _tensors(held.states)
 
     def _hold(self, group: dict[str, Any], grads: Sequence[Any], absent: list[int]) -> _Held:
         """The batches of a group; makes what its parameters lack of states."""
@@ -221,11 +255,13 @@ class Stepping(torch.optim.Optimizer):
                 step = step.clone()
                 for state in states:
                     state["step"] = step
-            given = {**names, "master_param": "master"} if mastered else names
-            lists = {called: [state[name] for state in states] for name, called in given.items()}
+            lists = self._lists(states, {**names, "master_param": "master"} if mastered else names)
             batches.append(Batch(ats, [params[at] for at in ats], lists, step))
         every = list(self.state.values())
         return _Held(batches, params, absent, names, every, _tensors(every))
+
+    def _lists(self, states: list[dict[str, Any]], names: dict[str, str]) -> dict[str, Any]:
+        return {called: [state[name] for state in states] for name, called in names.items()}
 
     def _complete(
         self, state: dict[str, Any], p: Tensor, names: dict[str, str], group: dict[str, Any]
@@ -263,6 +299,14 @@ class Stepping(torch.optim.Optimizer):
             found["state"][at] = self._saved({**state, "step": step.clone()})
             if not found["state"][at]:
                 del found["state"][at]
+        return found
+
+    def _with_steps(self, found: dict[str, Any]) -> dict[str, Any]:
+        """A state dict whose groups have a step each too, as Apex's."""
+        for group in found["param_groups"]:
+            states = [found["state"][at] for at in group["params"] if at in found["state"]]
+            if states:
+                group["step"] = int(max(float(state["step"]) for state in states))
         return found
 
     def _saved(self, state: dict[str, Any]) -> dict[str, Any]:

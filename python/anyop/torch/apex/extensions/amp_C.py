@@ -19,7 +19,7 @@ Lists = Sequence[Sequence[Tensor]]
 
 _NOT_YET = (
     "multi_tensor_lamb", "multi_tensor_lamb_mp", "multi_tensor_lamb_stage1_cuda",
-    "multi_tensor_lamb_stage2_cuda", "multi_tensor_novograd", "update_scale_hysteresis",
+    "multi_tensor_lamb_stage2_cuda", "update_scale_hysteresis",
 )  # fmt: skip
 
 
@@ -166,6 +166,22 @@ def multi_tensor_adagrad(
         anyop.multi_tensor_adagrad(
             p, g, squares, lr, eps=epsilon, weight_decay=weight_decay, decoupled=mode == 1
         )
+
+
+@torch.no_grad()
+def multi_tensor_novograd(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, grad_norms: Tensor, lr: float, beta1: float,
+    beta2: float, epsilon: float, step: int, bias_correction: int, weight_decay: float, grad_averaging: int,
+    mode: int, norm_type: int,
+) -> None:  # fmt: skip
+    """Lists g, p, m: NovoGrad (mode 0: reg_inside_moment); writes grad_norms. noop_flag is not looked at."""
+    g, p, m = _lists(tensor_lists, 3)
+    if p:
+        anyop.multi_tensor_novograd(
+            p, g, m, grad_norms, lr, float(step), beta1=beta1, beta2=beta2, eps=epsilon,
+            weight_decay=weight_decay, bias_correction=bias_correction == 1,
+            grad_averaging=grad_averaging == 1, reg_inside_moment=mode == 0, norm_type=norm_type,
+        )  # fmt: skip
 
 
 def _norms(

@@ -96,9 +96,4 @@ class FusedAdam(adam.FusedAdam):
 
     def state_dict(self) -> dict[str, Any]:
         """torch.optim.Adam's, and the step of each group, as Apex has it."""
-        found = super().state_dict()
-        for group in found["param_groups"]:
-            states = [found["state"][at] for at in group["params"] if at in found["state"]]
-            if states:
-                group["step"] = int(max(float(state["step"]) for state in states))
-        return found
+        return self._with_steps(super().state_dict())
