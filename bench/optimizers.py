@@ -19,6 +19,7 @@ KINDS = {
     "AdamW": (optim.FusedAdamW, torch.optim.AdamW, {}),
     "SGD": (optim.FusedSGD, torch.optim.SGD, {"momentum": 0.9}),
     "Adagrad": (optim.FusedAdagrad, torch.optim.Adagrad, {}),
+    "LAMB": (optim.FusedLAMB, None, {}),
     "NovoGrad": (optim.FusedNovoGrad, None, {}),
 }
 

@@ -17,7 +17,7 @@ from anyop.torch.apex.multi_tensor_apply import (  # noqa: E402
     MultiTensorApply,
     multi_tensor_applier,
 )
-from anyop.torch.apex.optimizers import FusedAdagrad, FusedAdam, FusedNovoGrad, FusedSGD  # noqa: E402
+from anyop.torch.apex.optimizers import FusedAdagrad, FusedAdam, FusedLAMB, FusedNovoGrad, FusedSGD  # noqa: E402
 
 SHAPES = [(7,), (33, 65), (), (2, 3, 4, 5)]
 ARGUMENTS = {  # of Apex, master 6424da3
@@ -25,6 +25,8 @@ ARGUMENTS = {  # of Apex, master 6424da3
     "capturable master_weights",
     FusedSGD.__init__: "self params lr momentum dampening weight_decay nesterov wd_after_momentum "
     "materialize_master_grads set_grad_none",
+    FusedLAMB.__init__: "self params lr bias_correction betas eps weight_decay amsgrad adam_w_mode grad_averaging "
+    "set_grad_none max_grad_norm use_nvlamb",
     FusedNovoGrad.__init__: "self params lr bias_correction betas eps weight_decay amsgrad reg_inside_moment "
     "grad_averaging norm_type init_zero set_grad_none",
     FusedAdagrad.__init__: "self params lr eps weight_decay set_grad_none adagrad_w_mode",
@@ -172,10 +174,10 @@ def test_what_fused_adam_refuses():
         FusedAdam([torch.nn.Parameter(torch.ones(2))], amsgrad=True)
     with pytest.raises(RuntimeError, match="has been updated"):
         FusedAdam([torch.nn.Parameter(torch.ones(2))]).step(grads=[])
-    with pytest.raises(AttributeError, match=r"apex\.optimizers\.FusedLAMB is not in anyop"):  # fmt: skip
-        optimizers.FusedLAMB  # noqa: B018
-    with pytest.raises(AttributeError, match=r"amp_C\.multi_tensor_lamb is not in anyop"):  # fmt: skip
-        amp_C.multi_tensor_lamb  # noqa: B018
+    with pytest.raises(AttributeError, match=r"apex\.optimizers\.FusedMixedPrecisionLamb is not in anyop"):  # fmt: skip
+        optimizers.FusedMixedPrecisionLamb  # noqa: B018
+    with pytest.raises(AttributeError, match=r"amp_C\.multi_tensor_lamb_mp is not in anyop"):  # fmt: skip
+        amp_C.multi_tensor_lamb_mp  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'other'"):
         amp_C.other  # noqa: B018
     assert "amp_C" in installing.EXTENSIONS and multi_tensor_applier.available
@@ -288,6 +290,22 @@ def test_raw_adam(mode):
     for found in (plain[0], graph[0], master[0]):
         close(found, exact, rtol=2e-5, atol=2e-6)
     assert all(torch.equal(a, b.bfloat16()) for a, b in zip(halves, master[0]))
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_raw_lamb(mode):
+    """As the optimizer, whose norm of all gradients is given."""
+    exact = [torch.nn.Parameter(p) for p in drawn(0)]
+    optimizer = FusedLAMB(exact, 1e-2, weight_decay=0.1, adam_w_mode=bool(mode), max_grad_norm=0.5)
+    p, m, v = drawn(0), [torch.zeros(s) for s in SHAPES], [torch.zeros(s) for s in SHAPES]
+    for step in range(1, 4):
+        for q, g in zip(exact, drawn(step)):
+            q.grad = g
+        optimizer.step()
+        norm = amp_C.multi_tensor_l2norm(1, flag(), [drawn(step)])[0]
+        numbers = 1e-2, 0.9, 0.999, 1e-6, step, 1, 0.1, 1, mode, norm, 0.5
+        multi_tensor_applier(amp_C.multi_tensor_lamb, flag(1), [drawn(step), p, m, v], *numbers)
+    assert all(map(torch.equal, p, exact))
 
 
 def test_raw_novograd():

@@ -6,13 +6,21 @@ from __future__ import annotations
 import apex_formulas
 import pytest
 import torch
-from anyop.torch.optim import FusedAdagrad, FusedAdam, FusedAdamW, FusedNovoGrad, FusedSGD
+from anyop.torch.optim import (
+    FusedAdagrad,
+    FusedAdam,
+    FusedAdamW,
+    FusedLAMB,
+    FusedNovoGrad,
+    FusedSGD,
+)
 
 PAIRS = {
     "Adam": (FusedAdam, torch.optim.Adam),
     "AdamW": (FusedAdamW, torch.optim.AdamW),
     "SGD": (FusedSGD, torch.optim.SGD),
     "Adagrad": (FusedAdagrad, torch.optim.Adagrad),
+    "LAMB": (FusedLAMB, apex_formulas.LAMB),
     "NovoGrad": (FusedNovoGrad, apex_formulas.NovoGrad),
 }
 STATES = {
@@ -20,6 +28,7 @@ STATES = {
     "AdamW": ("exp_avg", "exp_avg_sq"),
     "SGD": ("momentum_buffer",),
     "Adagrad": ("sum",),
+    "LAMB": ("exp_avg", "exp_avg_sq"),
     "NovoGrad": ("exp_avg",),
 }
 NAMES = pytest.mark.parametrize("name", PAIRS)

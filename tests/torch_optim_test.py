@@ -31,6 +31,8 @@ OPTIONS = [
     ("SGD", {"momentum": 0.0, "weight_decay": 0.1, "maximize": True}),
     ("SGD", {"dampening": 0.5, "weight_decay": 0.1}),
     ("SGD", {"nesterov": True}),
+    ("LAMB", {"max_grad_norm": 0.0, "use_nvlamb": True, "weight_decay": 0.0}),
+    ("LAMB", {"adam_w_mode": False, "grad_averaging": False, "bias_correction": False}),
     ("NovoGrad", {"norm_type": 0, "init_zero": True, "weight_decay": 0.1}),
     ("NovoGrad", {"norm_type": 0, "bias_correction": False, "grad_averaging": False}),
     ("NovoGrad", {"reg_inside_moment": True, "weight_decay": 0.1, "betas": (0.5, 0.9)}),

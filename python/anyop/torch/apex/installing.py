@@ -43,6 +43,7 @@ _TREE = (
     "apex.optimizers",
     "apex.optimizers.fused_adagrad",
     "apex.optimizers.fused_adam",
+    "apex.optimizers.fused_lamb",
     "apex.optimizers.fused_novograd",
     "apex.optimizers.fused_sgd",
     "apex.transformer",

@@ -3,7 +3,8 @@
 
 from anyop.torch.optim.adagrad import FusedAdagrad
 from anyop.torch.optim.adam import FusedAdam, FusedAdamW
+from anyop.torch.optim.lamb import FusedLAMB
 from anyop.torch.optim.novograd import FusedNovoGrad
 from anyop.torch.optim.sgd import FusedSGD
 
-__all__ = ["FusedAdagrad", "FusedAdam", "FusedAdamW", "FusedNovoGrad", "FusedSGD"]
+__all__ = ["FusedAdagrad", "FusedAdam", "FusedAdamW", "FusedLAMB", "FusedNovoGrad", "FusedSGD"]

@@ -205,6 +205,10 @@ class Stepping(torch.optim.Optimizer):
             self._refuse_sparse(grads, error)
             raise
 
+    def _refuse_dtype(self, p: Tensor) -> None:
+        if p.dtype not in _DTYPES:
+            raise RuntimeError(f"{self._name} does not support parameters of {p.dtype}")
+
     def _refuse_sparse(self, grads: Sequence[Any], error: Exception | None = None) -> None:
         if any(grad.layout is not torch.strided for grad in grads):
             raise RuntimeError(
@@ -266,8 +270,7 @@ class Stepping(torch.optim.Optimizer):
     def _complete(
         self, state: dict[str, Any], p: Tensor, names: dict[str, str], group: dict[str, Any]
     ) -> None:
-        if p.dtype not in _DTYPES:
-            raise RuntimeError(f"{self._name} does not support parameters of {p.dtype}")
+        self._refuse_dtype(p)
         state.setdefault("step", 0.0)
         for name in names:
             if name not in state:

@@ -18,7 +18,7 @@ from anyop.torch.apex.calls import check, not_yet
 Lists = Sequence[Sequence[Tensor]]
 
 _NOT_YET = (
-    "multi_tensor_lamb", "multi_tensor_lamb_mp", "multi_tensor_lamb_stage1_cuda",
+    "multi_tensor_lamb_mp", "multi_tensor_lamb_stage1_cuda",
     "multi_tensor_lamb_stage2_cuda", "update_scale_hysteresis",
 )  # fmt: skip
 
@@ -181,6 +181,24 @@ def multi_tensor_novograd(
             p, g, m, grad_norms, lr, float(step), beta1=beta1, beta2=beta2, eps=epsilon,
             weight_decay=weight_decay, bias_correction=bias_correction == 1,
             grad_averaging=grad_averaging == 1, reg_inside_moment=mode == 0, norm_type=norm_type,
+        )  # fmt: skip
+
+
+@torch.no_grad()
+def multi_tensor_lamb(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, lr: float, beta1: float, beta2: float,
+    epsilon: float, step: int, bias_correction: int, weight_decay: float, grad_averaging: int, mode: int,
+    global_grad_norm: Tensor, max_grad_norm: float, use_nvlamb_python: bool | None = None,
+) -> None:  # fmt: skip
+    """Lists g, p, m, v: a step of LAMB (mode 0: L2, 1: decoupled decay); g is kept. noop_flag is not looked at."""
+    g, p, m, v = _lists(tensor_lists, 4)
+    if p:
+        update = [torch.empty_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) for x in p]
+        anyop.multi_tensor_lamb(
+            p, g, m, v, update, lr, float(step), _number(global_grad_norm, p), max_grad_norm or None,
+            beta1=beta1, beta2=beta2, eps=epsilon, weight_decay=weight_decay, decoupled=mode == 1,
+            bias_correction=bias_correction == 1, grad_averaging=grad_averaging == 1,
+            use_nvlamb=bool(use_nvlamb_python),
         )  # fmt: skip
 
 
