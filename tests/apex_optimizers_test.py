@@ -176,8 +176,8 @@ def test_what_fused_adam_refuses():
         FusedAdam([torch.nn.Parameter(torch.ones(2))]).step(grads=[])
     with pytest.raises(AttributeError, match=r"apex\.optimizers\.FusedMixedPrecisionLamb is not in anyop"):  # fmt: skip
         optimizers.FusedMixedPrecisionLamb  # noqa: B018
-    with pytest.raises(AttributeError, match=r"amp_C\.multi_tensor_lamb_mp is not in anyop"):  # fmt: skip
-        amp_C.multi_tensor_lamb_mp  # noqa: B018
+    with pytest.raises(AttributeError, match=r"amp_C\.update_scale_hysteresis is not in anyop"):  # fmt: skip
+        amp_C.update_scale_hysteresis  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'other'"):
         amp_C.other  # noqa: B018
     assert "amp_C" in installing.EXTENSIONS and multi_tensor_applier.available
@@ -306,6 +306,29 @@ def test_raw_lamb(mode):
         numbers = 1e-2, 0.9, 0.999, 1e-6, step, 1, 0.1, 1, mode, norm, 0.5
         multi_tensor_applier(amp_C.multi_tensor_lamb, flag(1), [drawn(step), p, m, v], *numbers)
     assert all(map(torch.equal, p, exact))
+
+
+def test_raw_lamb_of_masters():
+    """Both norms are of scaled gradients; copies are the masters, rounded; nothing where noop_flag is set."""
+    exact = [torch.nn.Parameter(p) for p in drawn(0)]
+    optimizer = FusedLAMB(exact, 1e-2, weight_decay=0.1, max_grad_norm=0.5)
+    p, m, v = drawn(0), [torch.zeros(s) for s in SHAPES], [torch.zeros(s) for s in SHAPES]
+    halves = drawn(9, torch.bfloat16)
+    for step in range(1, 4):
+        grads = drawn(step, torch.bfloat16)
+        for q, g in zip(exact, grads):
+            q.grad = g.float()
+        optimizer.step()
+        given = [[8 * g for g in grads], p, m, v, halves]
+        norm = amp_C.multi_tensor_l2norm(1, flag(), given[:1])[0]
+        numbers = torch.tensor(1e-2), 0.9, 0.999, 1e-6, torch.tensor([step]), 1, 0.1, 1, 1, norm
+        numbers += torch.tensor([4.0]), False, torch.zeros(1), torch.tensor([0.125])
+        before = [[a.clone() for a in tensors] for tensors in given]
+        multi_tensor_applier(amp_C.multi_tensor_lamb_mp, flag(1), given, *numbers)
+        assert all(all(map(torch.equal, a, b)) for a, b in zip(before, given))
+        multi_tensor_applier(amp_C.multi_tensor_lamb_mp, flag(), given, *numbers)
+    close(p, exact, rtol=2e-5, atol=2e-6)
+    assert all(torch.equal(a, b.bfloat16()) for a, b in zip(halves, p))
 
 
 def test_raw_novograd():

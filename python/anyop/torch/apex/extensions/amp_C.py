@@ -18,7 +18,7 @@ from anyop.torch.apex.calls import check, not_yet
 Lists = Sequence[Sequence[Tensor]]
 
 _NOT_YET = (
-    "multi_tensor_lamb_mp", "multi_tensor_lamb_stage1_cuda",
+    "multi_tensor_lamb_stage1_cuda",
     "multi_tensor_lamb_stage2_cuda", "update_scale_hysteresis",
 )  # fmt: skip
 
@@ -166,6 +166,29 @@ def multi_tensor_adagrad(
         anyop.multi_tensor_adagrad(
             p, g, squares, lr, eps=epsilon, weight_decay=weight_decay, decoupled=mode == 1
         )
+
+
+@torch.no_grad()
+def multi_tensor_lamb_mp(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, lr: Tensor, beta1: float, beta2: float,
+    epsilon: float, step: Tensor, bias_correction: int, weight_decay: float, grad_averaging: int, mode: int,
+    global_grad_norm: Tensor, max_grad_norm: Tensor, use_nvlamb_python: bool | None, found_inf: Tensor,
+    inv_scale: Tensor,
+) -> None:  # fmt: skip
+    """Lists g, p, m, v and, of 16 bits, copies of p: LAMB of g * inv_scale. Nothing where noop_flag is set.
+
+    Both norms are of scaled gradients. found_inf is not looked at, as by Apex.
+    """
+    g, p, m, v, *copies = _lists(tensor_lists, 5 if len(tensor_lists) == 5 else 4)
+    if p:
+        update = [torch.empty_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) for x in p]
+        p, master = (copies[0], p) if copies else (p, None)
+        anyop.multi_tensor_lamb(
+            p, g, m, v, update, lr.float(), step.float(), global_grad_norm, max_grad_norm, master,
+            found_inf=noop_flag, inv_scale=inv_scale, beta1=beta1, beta2=beta2, eps=epsilon,
+            weight_decay=weight_decay, decoupled=mode == 1, bias_correction=bias_correction == 1,
+            grad_averaging=grad_averaging == 1, use_nvlamb=bool(use_nvlamb_python),
+        )  # fmt: skip
 
 
 @torch.no_grad()
