@@ -94,10 +94,10 @@ def draw(
     if high <= low:  # an empty range, as of an index into a table without rows
         return np.zeros(shape, dtype)
     if param["name"] in test.get("distinct", ()):
-        return (
-            (low + generator.permutation(high - low)[: product(shape)]).reshape(shape).astype(dtype)
-        )
-    values = generator.integers(low, high, shape).astype(dtype)
+        values = (low + generator.permutation(high - low)[: product(shape)]).reshape(shape)
+    else:
+        values = generator.integers(low, high, shape)
+    values = values.astype(dtype)
     return np.sort(values) if param["name"] in test.get("sorted", ()) else values
 
 
