@@ -26,14 +26,17 @@ struct JointRows {
     return {dim3(static_cast<unsigned>(blocks < 0x7fffffff ? blocks : 0x7fffffff)),
             dim3(kJointThreads)};
   }
-  // Calls body(row, piece) for all of this thread.
-  template <typename Body>
-  __device__ void Each(int64_t rows, const Body& body) const {
+  // Calls of_row(row, body of a piece) for all rows of this thread, and through them each of its
+  // pieces.
+  template <typename OfRow>
+  __device__ void Each(int64_t rows, const OfRow& of_row) const {
     const int own = DivideByLanes(threadIdx.x, lanes), of_block = DivideByLanes(blockDim.x, lanes);
     for (int64_t row = int64_t{blockIdx.x} * of_block + own; row < rows;
          row += int64_t{gridDim.x} * of_block)
-      for (int64_t piece = threadIdx.x & (lanes - 1); piece < pieces; piece += lanes)
-        body(row, piece);
+      of_row(row, [&](const auto& of_piece) {
+        for (int64_t piece = threadIdx.x & (lanes - 1); piece < pieces; piece += lanes)
+          of_piece(piece);
+      });
   }
 };
 

@@ -21,22 +21,26 @@ __global__ void __launch_bounds__(kJointThreads) JoinRows(const __grid_constant_
   using W = Wide<T>;
   const Lattice& lattice = p.rows.lattice;
   const W scale = static_cast<W>(p.rows.numbers.scale);
-  p.rows.Each(lattice.rows, [&](int64_t row, int64_t piece) {
+  p.rows.Each(lattice.rows, [&](int64_t row, const auto& each_piece) {
     const Lattice::Node node = lattice.Find(row);
-    const int64_t h = piece * kPer;
-    Piece<W, kPer> sums = {};
-    bool kept[kPer] = {};
-    if (node.inside) {
-      const auto f = ReadPiece<kPer>(p.f + (node.b * lattice.T + node.t) * p.rows.H + h, true);
-      const auto g = ReadPiece<kPer>(p.g + (node.b * lattice.U + node.u) * p.rows.H + h, true);
-      FindKept(p.rows.numbers, lattice.PaddedRow(node), h, f, g, kept);
+    const int64_t padded = lattice.PaddedRow(node);
+    const T* const of_f = p.f + (node.b * lattice.T + node.t) * p.rows.H;
+    const T* const of_g = p.g + (node.b * lattice.U + node.u) * p.rows.H;
+    each_piece([&](int64_t piece) {
+      const int64_t h = piece * kPer;
+      Piece<W, kPer> sums = {};
+      bool kept[kPer] = {};
+      if (node.inside) {
+        const auto f = ReadPiece<kPer>(of_f + h, true), g = ReadPiece<kPer>(of_g + h, true);
+        FindKept(p.rows.numbers, padded, h, f, g, kept);
 #pragma unroll
-      for (int k = 0; k < kPer; ++k) sums.at[k] = kept[k] ? (f.at[k] + g.at[k]) * scale : W(0);
-    }
-    WritePiece<kPer>(p.out + row * p.rows.H + h, true, sums);
-    if (!p.mask) return;
+        for (int k = 0; k < kPer; ++k) sums.at[k] = kept[k] ? (f.at[k] + g.at[k]) * scale : W(0);
+      }
+      WritePiece<kPer>(p.out + row * p.rows.H + h, true, sums);
+      if (!p.mask) return;
 #pragma unroll
-    for (int k = 0; k < kPer; ++k) p.mask[row * p.rows.H + h + k] = kept[k];
+      for (int k = 0; k < kPer; ++k) p.mask[row * p.rows.H + h + k] = kept[k];
+    });
   });
 }
 

@@ -25,37 +25,41 @@ __global__ void __launch_bounds__(kJointThreads)
   const Lattice& lattice = p.rows.lattice;
   const W scale = static_cast<W>(p.rows.numbers.scale);
   const int64_t of_sequence = p.of_frames ? lattice.T : lattice.U;
-  p.rows.Each(lattice.B * of_sequence, [&](int64_t row, int64_t piece) {
-    const int64_t b = row / of_sequence, own = row % of_sequence, h = piece * kPer;
+  p.rows.Each(lattice.B * of_sequence, [&](int64_t row, const auto& each_piece) {
+    const int64_t b = row / of_sequence, own = row - b * of_sequence;
     const Lattice::Sequence s = lattice[b];
     const bool inside = s.good && own < (p.of_frames ? s.frames : s.tokens);
     const int64_t count = !inside ? 0 : p.of_frames ? s.tokens : s.frames;
-    const T* given = p.grad_out + (s.first + own * (p.of_frames ? s.stride : 1)) * p.rows.H + h;
+    const T* const all = p.grad_out + (s.first + own * (p.of_frames ? s.stride : 1)) * p.rows.H;
     const int64_t step = (p.of_frames ? 1 : s.stride) * p.rows.H;
-    Piece<W, kPer> sums = {};
-    for (int64_t first = 0; first < count; first += kTogether) {
-      const int64_t left = count - first;
-      const int n = left < kTogether ? static_cast<int>(left) : kTogether;
-      Piece<W, kPer> few = {};
-#pragma unroll 4
-      for (int i = 0; i < n; ++i) {
-        const auto d = ReadPiece<kPer>(given + (first + i) * step, true);
-        bool kept[kPer];
-        if (!p.keeps_all) {
-          const int64_t t = p.of_frames ? own : first + i, u = p.of_frames ? first + i : own;
-          const auto f = ReadPiece<kPer>(p.f + (b * lattice.T + t) * p.rows.H + h, true);
-          const auto g = ReadPiece<kPer>(p.g + (b * lattice.U + u) * p.rows.H + h, true);
-          FindKept(p.rows.numbers, lattice.PaddedRow({b, t, u, true}), h, f, g, kept);
+    each_piece([&](int64_t piece) {
+      const int64_t h = piece * kPer;
+      const T* const given = all + h;
+      Piece<W, kPer> sums = {};
+      for (int64_t first = 0; first < count; first += kTogether) {
+        const int64_t left = count - first;
+        const int n = left < kTogether ? static_cast<int>(left) : kTogether;
+        Piece<W, kPer> few = {};
+#pragma unroll 1
+        for (int i = 0; i < n; ++i) {
+          const auto d = ReadPiece<kPer>(given + (first + i) * step, true);
+          bool kept[kPer];
+          if (!p.keeps_all) {
+            const int64_t t = p.of_frames ? own : first + i, u = p.of_frames ? first + i : own;
+            const auto f = ReadPiece<kPer>(p.f + (b * lattice.T + t) * p.rows.H + h, true);
+            const auto g = ReadPiece<kPer>(p.g + (b * lattice.U + u) * p.rows.H + h, true);
+            FindKept(p.rows.numbers, lattice.PaddedRow({b, t, u, true}), h, f, g, kept);
+          }
+#pragma unroll
+          for (int k = 0; k < kPer; ++k) few.at[k] += p.keeps_all || kept[k] ? d.at[k] : W(0);
         }
 #pragma unroll
-        for (int k = 0; k < kPer; ++k) few.at[k] += p.keeps_all || kept[k] ? d.at[k] : W(0);
+        for (int k = 0; k < kPer; ++k) sums.at[k] += few.at[k];
       }
 #pragma unroll
-      for (int k = 0; k < kPer; ++k) sums.at[k] += few.at[k];
-    }
-#pragma unroll
-    for (int k = 0; k < kPer; ++k) sums.at[k] *= scale;
-    WritePiece<kPer>(p.out + row * p.rows.H + h, true, sums);
+      for (int k = 0; k < kPer; ++k) sums.at[k] *= scale;
+      WritePiece<kPer>(p.out + row * p.rows.H + h, true, sums);
+    });
   });
 }
 

@@ -17,11 +17,24 @@ struct Moves {
   W blank, label;
 };
 
+// Of a row: the class of its label, -1 where there is none, kOutside where no sequence is.
+constexpr int64_t kOutside = -2;
+__global__ void __launch_bounds__(256)
+    MarkRows(const __grid_constant__ LossLattice lattice, int64_t* marks) {
+  const int64_t threads = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; row < lattice.rows;
+       row += threads) {
+    const Lattice::Node node = lattice.Find(row);
+    marks[row] = node.inside ? lattice.LabelOf(node, lattice[node.b]) : kOutside;
+  }
+}
+
 template <typename T, bool kAny>
 struct ReadMoves {
   using W = Wide<T>;
   RowsAt<kAny> x;
-  LossLattice lattice;
+  const int64_t* marks;
+  int64_t rows, blank;
   bool log_softmax;
   W* lse;
   Moves<W>* logs;
@@ -36,19 +49,18 @@ struct ReadMoves {
 
   template <typename Row>
   __device__ void operator()(Row& row) const {
-    const int64_t r = row.index() < lattice.rows ? row.index() : 0;
-    if (!log_softmax || !lattice.Find(r).inside) row.Keep(0);
+    const int64_t r = row.index() < rows ? row.index() : 0;
+    if (!log_softmax || marks[r] == kOutside) row.Keep(0);
     const auto v = row.Read(x);
     const W greatest = row.Most(v), most = greatest == W(-INFINITY) ? W(0) : greatest;
     const W sum = row.Sum([=](W sum, W v) { return sum + Exponential(v - most); }, row.Again(v));
     if (!row.IsFirst()) return;
-    const Lattice::Node node = lattice.Find(r);
-    const W log_sum = log_softmax && node.inside ? log(sum) : W(0);
-    lse[r] = log_softmax && node.inside ? greatest + log_sum : W(0);
-    if (!node.inside) return;
-    const W base = log_softmax ? greatest : W(0);
-    const int64_t own = lattice.LabelOf(node, lattice[node.b]);
-    logs[r] = {One(r, lattice.blank) - base - log_sum,
+    const int64_t own = marks[r];
+    const bool sums = log_softmax && own != kOutside;
+    const W log_sum = sums ? log(sum) : W(0), base = sums ? greatest : W(0);
+    lse[r] = base + log_sum;
+    if (own == kOutside) return;
+    logs[r] = {One(r, blank) - base - log_sum,
                own < 0 ? static_cast<W>(-INFINITY) : One(r, own) - base - log_sum};
   }
 };
@@ -157,10 +169,11 @@ int32_t Run(const Args& args, AnyopCall* call, const AnyopTensor* batch_offset) 
   using W = Wide<T>;
   const LossLattice lattice(args, batch_offset);
   const int64_t rows = lattice.rows, B = lattice.B;
-  const int64_t bytes = rows * int64_t{sizeof(Moves<W>) + 2 * sizeof(double)} + B * 4 + 16;
+  const int64_t bytes = rows * int64_t{sizeof(Moves<W>) + 3 * sizeof(double)} + B * 4 + 16;
   auto* memory = static_cast<double*>(call->workspace(call, bytes));
   if (!memory) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
-  auto* logs = reinterpret_cast<Moves<W>*>(memory + 2 * rows);
+  auto* marks = reinterpret_cast<int64_t*>(memory + 2 * rows);
+  auto* logs = reinterpret_cast<Moves<W>*>(marks + rows);
   const auto at = [](const AnyopTensor* tensor) { return static_cast<W*>(tensor->data); };
   const Alignments<W> p = {lattice,
                            logs,
@@ -170,11 +183,16 @@ int32_t Run(const Args& args, AnyopCall* call, const AnyopTensor* batch_offset) 
                            at(args.loss),
                            at(args.blank_moves),
                            at(args.label_moves)};
+  const int64_t blocks = CeilDiv(rows, 256);
+  const Launch of_rows{dim3(static_cast<unsigned>(blocks < 0x7fffffff ? blocks : 0x7fffffff)),
+                       dim3(256)};
   if (rows > 0) {
+    if (const int32_t status = of_rows.Run(call, MarkRows, lattice, marks)) return status;
     const int32_t status =
         RunRows<T>(call, {rows, args.V}, {args.x}, {nullptr}, [&](auto of, auto any) {
-          return ReadMoves<decltype(of), any>{PlaceRows<any>(args.x), lattice,
-                                              args.log_softmax != 0, at(args.lse), logs};
+          return ReadMoves<decltype(of), any>{
+              PlaceRows<any>(args.x), marks,        rows, lattice.blank,
+              args.log_softmax != 0,  at(args.lse), logs};
         });
     if (status) return status;
   }
@@ -184,11 +202,7 @@ int32_t Run(const Args& args, AnyopCall* call, const AnyopTensor* batch_offset) 
                         dim3(static_cast<unsigned>(tokens < kMostTokens ? tokens : kMostTokens))};
     if (const int32_t status = launch.Run(call, SumAlignments<W>, p)) return status;
   }
-  if (rows == 0) return kAnyopOk;
-  const int64_t blocks = CeilDiv(rows, 256);
-  const Launch launch{dim3(static_cast<unsigned>(blocks < 0x7fffffff ? blocks : 0x7fffffff)),
-                      dim3(256)};
-  return launch.Run(call, FindMoves<W>, p);
+  return rows > 0 ? of_rows.Run(call, FindMoves<W>, p) : kAnyopOk;
 }
 
 template <typename Args>
