@@ -30,6 +30,8 @@ _TREE = (
     "apex.contrib.optimizers.fp16_optimizer",
     "apex.contrib.optimizers.fused_adam",
     "apex.contrib.optimizers.fused_sgd",
+    "apex.contrib.transducer",
+    "apex.contrib.transducer.transducer",
     "apex.contrib.xentropy",
     "apex.contrib.xentropy.softmax_xentropy",
     "apex.fused_dense",
@@ -70,6 +72,8 @@ EXTENSIONS = (
     "scaled_masked_softmax_cuda",
     "scaled_softmax_cuda",
     "scaled_upper_triang_masked_softmax_cuda",
+    "transducer_joint_cuda",
+    "transducer_loss_cuda",
     "xentropy_cuda",
 )
 # Apex's other extensions. A program that asks for one gets an ImportError that says so.
@@ -78,7 +82,7 @@ NOT_YET = (
     "distributed_adam_cuda", "distributed_lamb_cuda", "fast_multihead_attn",
     "fmhalib", "fused_index_mul_2d",
     "fused_lamb_cuda", "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
-    "permutation_search_cuda", "syncbn", "transducer_joint_cuda", "transducer_loss_cuda",
+    "permutation_search_cuda", "syncbn",
 )  # fmt: skip
 
 

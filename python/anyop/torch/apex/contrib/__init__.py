@@ -9,6 +9,7 @@ from anyop.torch.apex.contrib import (
     group_norm,
     layer_norm,
     optimizers,
+    transducer,
     xentropy,
 )
 
@@ -20,5 +21,6 @@ __all__ = [
     "group_norm",
     "layer_norm",
     "optimizers",
+    "transducer",
     "xentropy",
 ]
