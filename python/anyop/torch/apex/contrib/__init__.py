@@ -9,6 +9,7 @@ from anyop.torch.apex.contrib import (
     group_norm,
     layer_norm,
     optimizers,
+    sparsity,
     transducer,
     xentropy,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "group_norm",
     "layer_norm",
     "optimizers",
+    "sparsity",
     "transducer",
     "xentropy",
 ]
