@@ -34,6 +34,7 @@ WITHOUT = {
         ("native_layer_norm", "native_dense_gelu_dense", "group_norm", "group_norm_channels_last"),
         "three results",
     ),
+    **dict.fromkeys(("transducer_loss", "transducer_loss_packed"), "four results"),
     **dict.fromkeys(
         ("native_rms_norm", "rms_norm_from_output", "layer_norm_from_output"), "rstd, too"
     ),
@@ -48,6 +49,8 @@ WITHOUT = {
             "linear_cross_entropy",
             "cross_entropy",
             "focal_loss",
+            "transducer_joint",
+            "transducer_joint_packed",
             "merge_states",
             "attention_varlen_with_lse",
             "attention_paged",

@@ -4047,6 +4047,333 @@ def topk_backward(
     """
     ...
 
+def transducer_joint(
+    f: Array,
+    g: Array,
+    f_len: Array,
+    g_len: Array,
+    seed: Array | None = None,
+    offset: Array | None = None,
+    *,
+    relu: bool = False,
+    dropout: float = 0.0,
+    out: Array | None = None,
+    mask: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """Every frame's vector plus every token's, with ReLU and dropout: the joint of a transducer.
+
+    f:        (B, T, H) float32, float16, bfloat16 or float64, contiguous; T frames of each sequence.
+    g:        (B, U, H) dtype of f, contiguous; U tokens of each sequence.
+    f_len:    (B,) int32 or int64, contiguous; frames that count; what lies behind them changes nothing.
+    g_len:    (B,) dtype of f_len, contiguous; tokens that count, likewise.
+    seed:     (1,) int64, contiguous, or None; names the random stream; needed where dropout is not 0.
+    offset:   (1,) int64, contiguous, or None; place in the stream; a call takes ceil(H / 4) places.
+    relu:     bool, default False; what is not above 0 becomes 0; NaN stays.
+    dropout:  float, default 0.0; share of what becomes 0; the rest is divided by 1 - dropout.
+    Returns   out: (B, T, U, H), new unless given, dtype of f; mask: (B, T, U, H), new unless given,
+              dtype bool, made only when wanted, what was kept; the gradient makes it anew. On a device
+              it runs on the current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  with s = f[b,t,h] + g[b,u,h]: mask[b,t,u,h] = t < f_len[b] and u < g_len[b], and s > 0 if
+              relu, and w >= dropout * 2^32 if dropout > 0; out[b,t,u,h] = s / (1 - dropout) where mask,
+              else 0. w is word h % 4 of Philox 4x32-10 with the key seed and the counter (offset + h //
+              4, (b * T + t) * U + u)
+    Source    Graves 2012, arXiv:1211.3711; apex.contrib.transducer. Lengths out of range are a
+              ValueError on the CPU; on CUDA such a sequence is 0, and its gradient too
+    """
+    ...
+
+def transducer_joint_backward(
+    grad_out: Array,
+    f: Array,
+    g: Array,
+    f_len: Array,
+    g_len: Array,
+    seed: Array | None = None,
+    offset: Array | None = None,
+    *,
+    relu: bool = False,
+    dropout: float = 0.0,
+    grad_f: Array | None = None,
+    grad_g: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradient of transducer_joint.
+
+    grad_out:  (B, T, U, H) float32, float16, bfloat16 or float64, contiguous; gradient of out; where no
+               sequence is, it changes nothing.
+    f:         (B, T, H) dtype of grad_out, contiguous; that of the forward call.
+    g:         (B, U, H) dtype of f, contiguous; that of the forward call.
+    f_len:     (B,) int32 or int64, contiguous; that of the forward call.
+    g_len:     (B,) dtype of f_len, contiguous; that of the forward call.
+    seed:      (1,) int64, contiguous, or None; that of the forward call.
+    offset:    (1,) int64, contiguous, or None; that of the forward call.
+    relu:      bool, default False; that of the forward call.
+    dropout:   float, default 0.0; that of the forward call.
+    Returns    grad_f: (B, T, H), new unless given, dtype of f, made only when wanted; grad_g: (B, U,
+               H), new unless given, dtype of f, made only when wanted. On a device it runs on the
+               current stream, and never waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   with mask as transducer_joint makes it: grad_f[b,t,h] = sum_u(mask[b,t,u,h] *
+               grad_out[b,t,u,h]) / (1 - dropout), grad_g[b,u,h] the same summed over t
+    Source     derivative of transducer_joint
+    """
+    ...
+
+def transducer_joint_packed(
+    f: Array,
+    g: Array,
+    f_len: Array,
+    g_len: Array,
+    batch_offset: Array,
+    packed_batch: int,
+    seed: Array | None = None,
+    offset: Array | None = None,
+    *,
+    relu: bool = False,
+    dropout: float = 0.0,
+    out: Array | None = None,
+    mask: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """transducer_joint without the rows of no sequence: sequences lie one behind the other.
+
+    f:             (B, T, H) float32, float16, bfloat16 or float64, contiguous; T frames of each
+                   sequence.
+    g:             (B, U, H) dtype of f, contiguous; U tokens of each sequence.
+    f_len:         (B,) int32 or int64, contiguous; frames that count; what lies behind them changes
+                   nothing.
+    g_len:         (B,) dtype of f_len, contiguous; tokens that count, likewise.
+    batch_offset:  (B,) int64, contiguous; where the rows of each sequence end: the sums of f_len *
+                   g_len up to it.
+    packed_batch:  int; rows of the result: at least the last of batch_offset.
+    seed:          (1,) int64, contiguous, or None; names the random stream; needed where dropout is not
+                   0.
+    offset:        (1,) int64, contiguous, or None; place in the stream; a call takes ceil(H / 4)
+                   places.
+    relu:          bool, default False; what is not above 0 becomes 0; NaN stays.
+    dropout:       float, default 0.0; share of what becomes 0; the rest is divided by 1 - dropout.
+    Returns        out: (packed_batch, H), new unless given, dtype of f; mask: (packed_batch, H), new
+                   unless given, dtype bool, made only when wanted, what was kept; the gradient makes it
+                   anew. On a device it runs on the current stream, and never waits.
+    Requires       0 <= packed_batch; packed_batch to be more than 0 where there are sequences.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       with r = batch_offset[b-1] + t * g_len[b] + u (batch_offset[-1] = 0), t < f_len[b], u
+                   < g_len[b]: out[r,h], mask[r,h] = what transducer_joint has at [b,t,u,h]; rows behind
+                   the last sequence are 0
+    Source         Graves 2012, arXiv:1211.3711; apex.contrib.transducer. Lengths out of range, or
+                   offsets that do not go with them, are a ValueError on the CPU; on CUDA such a
+                   sequence is 0, and its gradient too
+    """
+    ...
+
+def transducer_joint_packed_backward(
+    grad_out: Array,
+    f: Array,
+    g: Array,
+    f_len: Array,
+    g_len: Array,
+    batch_offset: Array,
+    seed: Array | None = None,
+    offset: Array | None = None,
+    *,
+    relu: bool = False,
+    dropout: float = 0.0,
+    grad_f: Array | None = None,
+    grad_g: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradient of transducer_joint_packed.
+
+    grad_out:      (P, H) float32, float16, bfloat16 or float64, contiguous; gradient of out; where no
+                   sequence is, it changes nothing.
+    f:             (B, T, H) dtype of grad_out, contiguous; that of the forward call.
+    g:             (B, U, H) dtype of f, contiguous; that of the forward call.
+    f_len:         (B,) int32 or int64, contiguous; that of the forward call.
+    g_len:         (B,) dtype of f_len, contiguous; that of the forward call.
+    batch_offset:  (B,) int64, contiguous; that of the forward call.
+    seed:          (1,) int64, contiguous, or None; that of the forward call.
+    offset:        (1,) int64, contiguous, or None; that of the forward call.
+    relu:          bool, default False; that of the forward call.
+    dropout:       float, default 0.0; that of the forward call.
+    Returns        grad_f: (B, T, H), new unless given, dtype of f, made only when wanted; grad_g: (B,
+                   U, H), new unless given, dtype of f, made only when wanted. On a device it runs on
+                   the current stream, and never waits.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       as transducer_joint_backward, with grad_out[b,t,u,h] in row batch_offset[b-1] + t *
+                   g_len[b] + u
+    Source         derivative of transducer_joint_packed
+    """
+    ...
+
+def transducer_loss(
+    x: Array,
+    label: Array,
+    f_len: Array,
+    y_len: Array,
+    blank_idx: int = 0,
+    *,
+    log_softmax: bool = True,
+    loss: Array | None = None,
+    blank_moves: Array | None = None,
+    label_moves: Array | None = None,
+    lse: Array | None = None,
+) -> tuple[Array, Array, Array, Array]:
+    """Transducer loss: minus the logarithm of the probability of each sequence's labels, over all alignments.
+
+    x:            (B, T, U, V) float32, float16, bfloat16 or float64, contiguous; logits of V classes
+                  for T frames and U tokens, the first of which is before any label.
+    label:        (B, U-1) int32 or int64, contiguous; classes.
+    f_len:        (B,) int32 or int64, contiguous; frames of each sequence; what lies behind them
+                  changes nothing. A sequence of none is left out: its loss is 0.
+    y_len:        (B,) dtype of f_len, contiguous; labels of each sequence, likewise; of U - 1.
+    blank_idx:    int, default 0; the class that is no label.
+    log_softmax:  bool, default True; False: x are logarithms of probabilities already.
+    Returns       loss: (B,), new unless given, torch's promotion of x and float32; blank_moves: (B, T,
+                  U), new unless given, torch's promotion of x and float32, what the gradient needs; 0
+                  where no sequence is; label_moves: (B, T, U), new unless given, torch's promotion of x
+                  and float32, likewise; lse: (B, T, U), new unless given, torch's promotion of x and
+                  float32, natural logarithm of the sum of the exponentials; 0 where no sequence is. On
+                  a device it runs on the current stream, and never waits.
+    Requires      blank_idx to be a class of x.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      with p[b,t,u,v] = exp(x[b,t,u,v] - lse[b,t,u]): alignments go from (0, 0) to (f_len[b]
+                  - 1, y_len[b]) and then take a blank; at (t, u) they take a blank, of probability
+                  p[blank_idx], to (t + 1, u), or label[b,u], of probability p[label[b,u]], to (t, u +
+                  1); loss[b] = -log(sum of the products of alignments); blank_moves[b,t,u],
+                  label_moves[b,t,u] = share of alignments, by probability, that take it there; lse =
+                  log(sum_v(exp(x))), or 0 where log_softmax is False
+    Source        Graves 2012, arXiv:1211.3711, eqs. 12-18; apex.contrib.transducer. Lengths out of
+                  range are a ValueError on the CPU, labels outside [0, V) an IndexError; on CUDA the
+                  loss of such a sequence is NaN, and its gradient 0. Where a loss is infinite or NaN by
+                  its logits, its gradient is NaN
+    """
+    ...
+
+def transducer_loss_backward(
+    x: Array,
+    label: Array,
+    f_len: Array,
+    y_len: Array,
+    blank_moves: Array,
+    label_moves: Array,
+    lse: Array,
+    grad_loss: Array,
+    blank_idx: int = 0,
+    *,
+    log_softmax: bool = True,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of transducer_loss, with that of the softmax in it; it may be written where the logits are.
+
+    x:            (B, T, U, V) float32, float16, bfloat16 or float64, contiguous; that of the forward
+                  call.
+    label:        (B, U-1) int32 or int64, contiguous; that of the forward call.
+    f_len:        (B,) int32 or int64, contiguous; that of the forward call.
+    y_len:        (B,) dtype of f_len, contiguous; that of the forward call.
+    blank_moves:  (B, T, U) torch's promotion of x and float32, contiguous; that of the forward call.
+    label_moves:  (B, T, U) dtype of blank_moves, contiguous; that of the forward call.
+    lse:          (B, T, U) dtype of blank_moves, contiguous; that of the forward call.
+    grad_loss:    (B,) dtype of blank_moves, contiguous; gradient of loss.
+    blank_idx:    int, default 0; that of the forward call.
+    log_softmax:  bool, default True; that of the forward call; True with an lse of 0: the gradient of
+                  what logarithms of probabilities were made of.
+    Returns       grad_x: (B, T, U, V), new unless given, dtype of x. A result may be exactly x. On a
+                  device it runs on the current stream, and never waits.
+    Requires      blank_idx to be a class of x.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      with m = blank_moves + label_moves, p[v] = exp(x[b,t,u,v] - lse[b,t,u]), or 0 where
+                  log_softmax is False: grad_x[b,t,u,v] = grad_loss[b] * (m * p[v] - blank_moves * [v =
+                  blank_idx] - label_moves * [v = label[b,u]]); 0 where no sequence is
+    Source        derivative of transducer_loss; Graves 2012, arXiv:1211.3711, eq. 20
+    """
+    ...
+
+def transducer_loss_packed(
+    x: Array,
+    label: Array,
+    f_len: Array,
+    y_len: Array,
+    batch_offset: Array,
+    blank_idx: int = 0,
+    *,
+    log_softmax: bool = True,
+    loss: Array | None = None,
+    blank_moves: Array | None = None,
+    label_moves: Array | None = None,
+    lse: Array | None = None,
+) -> tuple[Array, Array, Array, Array]:
+    """transducer_loss without the rows of no sequence: sequences lie one behind the other.
+
+    x:             (P, V) float32, float16, bfloat16 or float64, contiguous; logits of V classes for
+                   each row of the sequences, f_len frames of y_len + 1 tokens.
+    label:         (B, L) int32 or int64, contiguous; classes.
+    f_len:         (B,) int32 or int64, contiguous; frames of each sequence; what lies behind them
+                   changes nothing. A sequence of none is left out: its loss is 0.
+    y_len:         (B,) dtype of f_len, contiguous; labels of each sequence, likewise; of L.
+    batch_offset:  (B,) int64, contiguous; where the rows of each sequence end: the sums of f_len *
+                   (y_len + 1) up to it.
+    blank_idx:     int, default 0; the class that is no label.
+    log_softmax:   bool, default True; False: x are logarithms of probabilities already.
+    Returns        loss: (B,), new unless given, torch's promotion of x and float32; blank_moves: (P,),
+                   new unless given, torch's promotion of x and float32, what the gradient needs; 0
+                   where no sequence is; label_moves: (P,), new unless given, torch's promotion of x and
+                   float32, likewise; lse: (P,), new unless given, torch's promotion of x and float32,
+                   natural logarithm of the sum of the exponentials; 0 where no sequence is. On a device
+                   it runs on the current stream, and never waits.
+    Requires       blank_idx to be a class of x.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       as transducer_loss, with [b,t,u] in row batch_offset[b-1] + t * (y_len[b] + 1) + u;
+                   batch_offset[-1] = 0
+    Source         Graves 2012, arXiv:1211.3711, eqs. 12-18; apex.contrib.transducer. Lengths out of
+                   range, or offsets that do not go with them, are a ValueError on the CPU, labels
+                   outside [0, V) an IndexError; on CUDA the loss of such a sequence is NaN, and its
+                   gradient 0. Where a loss is infinite or NaN by its logits, its gradient is NaN
+    """
+    ...
+
+def transducer_loss_packed_backward(
+    x: Array,
+    label: Array,
+    f_len: Array,
+    y_len: Array,
+    batch_offset: Array,
+    blank_moves: Array,
+    label_moves: Array,
+    lse: Array,
+    grad_loss: Array,
+    blank_idx: int = 0,
+    *,
+    log_softmax: bool = True,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of transducer_loss_packed, with that of the softmax in it; it may be written where the logits are.
+
+    x:             (P, V) float32, float16, bfloat16 or float64, contiguous; that of the forward call.
+    label:         (B, L) int32 or int64, contiguous; that of the forward call.
+    f_len:         (B,) int32 or int64, contiguous; that of the forward call.
+    y_len:         (B,) dtype of f_len, contiguous; that of the forward call.
+    batch_offset:  (B,) int64, contiguous; that of the forward call.
+    blank_moves:   (P,) torch's promotion of x and float32, contiguous; that of the forward call.
+    label_moves:   (P,) dtype of blank_moves, contiguous; that of the forward call.
+    lse:           (P,) dtype of blank_moves, contiguous; that of the forward call.
+    grad_loss:     (B,) dtype of blank_moves, contiguous; gradient of loss.
+    blank_idx:     int, default 0; that of the forward call.
+    log_softmax:   bool, default True; that of the forward call; True with an lse of 0: the gradient of
+                   what logarithms of probabilities were made of.
+    Returns        grad_x: (P, V), new unless given, dtype of x. A result may be exactly x. On a device
+                   it runs on the current stream, and never waits.
+    Requires       blank_idx to be a class of x.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       as transducer_loss_backward, with [b,t,u] in row batch_offset[b-1] + t * (y_len[b] +
+                   1) + u; rows of no sequence get 0
+    Source         derivative of transducer_loss_packed; Graves 2012, arXiv:1211.3711, eq. 20
+    """
+    ...
+
 def w4_pack(
     qweight: Array,
     qzeros: Array | None = None,

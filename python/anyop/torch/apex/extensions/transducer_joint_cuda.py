@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,7 @@ def forward(
     masked = relu or dropout
     check(opt == 1 or not masked, "ReLU and dropout fusion is only supported with opt=1")
     place = random_place(f.device) if dropout and dropout_prob > 0 else (None, None)
-    wanted = {"relu": relu, "dropout": dropout_prob if dropout else 0.0}
+    wanted: dict[str, Any] = {"relu": relu, "dropout": dropout_prob if dropout else 0.0}
     if not masked:
         wanted["mask"] = False
     given = f.contiguous(), g.contiguous(), f_len, g_len.to(f_len.dtype)

@@ -120,7 +120,7 @@ class ASP:
                     one.weight.mul_(one.mask)
             return found
 
-        optimizer.step = types.MethodType(masked_step, optimizer)  # type: ignore[method-assign]
+        optimizer.step = types.MethodType(masked_step, optimizer)
 
     @classmethod
     @torch.no_grad()

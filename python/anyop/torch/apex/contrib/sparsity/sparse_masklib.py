@@ -15,7 +15,8 @@ __all__ = ["create_mask", "fill", "m4n2_1d", "m4n2_2d_best", "m4n2_2d_greedy"]
 
 def fill(x: Tensor) -> float:
     """The share of elements that are not 0."""
-    return float(torch.count_nonzero(x)) / x.numel()
+    share: float = torch.count_nonzero(x).item() / x.numel()
+    return share
 
 
 def mn_1d_best(matrix: Tensor, m: int, n: int) -> Tensor:

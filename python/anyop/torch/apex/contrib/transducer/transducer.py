@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -42,7 +44,7 @@ class TransducerJoint(torch.nn.Module):
         dropout = float(self.dropout_prob) if self.dropout and self.training else 0.0
         place = random_place(f.device) if dropout else (None, None)
         given = f.contiguous(), g.contiguous(), f_len, g_len.to(f_len.dtype)
-        wanted = {"relu": self.relu, "dropout": dropout}
+        wanted: dict[str, Any] = {"relu": self.relu, "dropout": dropout}
         if self.mask_probe is None:
             wanted["mask"] = False
         if self.pack_output:
