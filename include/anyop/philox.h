@@ -1,41 +1,46 @@
-// SPDX-License-Identifier: Apache-2.0
-// Philox 4x32-10: random words by their place in a stream, the same on every processor. Salmon et
-// al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Philox 4x32-10: random words that a counter and a key name, the same on every device. */
 #ifndef ANYOP_PHILOX_H_
 #define ANYOP_PHILOX_H_
 
 #include <stdint.h>
 
-#if defined(__CUDACC__) || defined(__HIPCC__)
-#define ANYOP_PHILOX_BOTH __host__ __device__
+#ifdef __CUDACC__
+#define ANYOP_PHILOX_FUNCTION __host__ __device__ inline
 #else
-#define ANYOP_PHILOX_BOTH
+#define ANYOP_PHILOX_FUNCTION inline
 #endif
 
 namespace anyop {
 
+// Four words: a counter, or what is drawn for it.
 struct PhiloxWords {
-  uint32_t a, b, c, d;
-
-  // Word i % 4.
-  ANYOP_PHILOX_BOTH uint32_t operator[](int64_t i) const {
-    return i & 2 ? (i & 1 ? d : c) : (i & 1 ? b : a);
-  }
+  uint32_t at[4];
 };
 
-// The four words at a counter of 128 bits, of the stream that a key of 64 bits names.
-ANYOP_PHILOX_BOTH inline PhiloxWords Philox(uint64_t key, uint64_t low, uint64_t high) {
-  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  PhiloxWords w = {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
-                   static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32)};
+// Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
+ANYOP_PHILOX_FUNCTION PhiloxWords Philox(PhiloxWords counter, uint64_t key) {
+  uint32_t low = static_cast<uint32_t>(key), high = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const uint64_t x = uint64_t{0xD2511F53u} * w.a, y = uint64_t{0xCD9E8D57u} * w.c;
-    w = {static_cast<uint32_t>(y >> 32) ^ w.b ^ k0, static_cast<uint32_t>(y),
-         static_cast<uint32_t>(x >> 32) ^ w.d ^ k1, static_cast<uint32_t>(x)};
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+    const uint64_t a = uint64_t{0xD2511F53u} * counter.at[0];
+    const uint64_t b = uint64_t{0xCD9E8D57u} * counter.at[2];
+    counter = {{static_cast<uint32_t>(b >> 32) ^ counter.at[1] ^ low, static_cast<uint32_t>(b),
+                static_cast<uint32_t>(a >> 32) ^ counter.at[3] ^ high, static_cast<uint32_t>(a)}};
+    low += 0x9E3779B9u;
+    high += 0xBB67AE85u;
   }
-  return w;
+  return counter;
+}
+// The words of a place (an index) in the stream of a seed, behind an offset.
+ANYOP_PHILOX_FUNCTION PhiloxWords Philox(uint64_t seed, uint64_t offset, uint64_t place) {
+  return Philox({{static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32),
+                  static_cast<uint32_t>(offset), static_cast<uint32_t>(offset >> 32)}},
+                seed);
+}
+
+// A word as a number strictly between 0 and 1, one of 2^23; both ends are equally far away.
+ANYOP_PHILOX_FUNCTION float PhiloxUniform(uint32_t word) {
+  return (static_cast<float>(word >> 9) + 0.5f) * 0x1p-23f;
 }
 
 }  // namespace anyop

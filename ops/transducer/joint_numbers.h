@@ -41,13 +41,14 @@ struct JointNumbers {
   }
 
   // The words of elements h to h + 3 of a row, h a multiple of 4.
-  ANYOP_PHILOX_BOTH PhiloxWords Words(int64_t padded_row, int64_t h) const {
-    return Philox(static_cast<uint64_t>(*seed), static_cast<uint64_t>(*offset + h / 4),
-                  static_cast<uint64_t>(padded_row));
+  // The row is the high half of the counter, so that calls may lie close in the stream.
+  ANYOP_PHILOX_FUNCTION PhiloxWords Words(int64_t padded_row, int64_t h) const {
+    return Philox(static_cast<uint64_t>(*seed), static_cast<uint64_t>(padded_row),
+                  static_cast<uint64_t>(*offset + h / 4));
   }
   // NaN is kept.
   template <typename W>
-  ANYOP_PHILOX_BOTH bool Keeps(W sum, uint32_t word) const {
+  ANYOP_PHILOX_FUNCTION bool Keeps(W sum, uint32_t word) const {
     return !(relu && sum <= 0) && (!seed || word >= dropped);
   }
   bool KeepsAll() const { return !relu && !seed; }

@@ -40,6 +40,13 @@ struct JointRows {
   }
 };
 
+// Word i of four, without an array in local memory.
+__device__ inline uint32_t WordAt(const PhiloxWords& words, int64_t i) {
+  const uint32_t low = i & 1 ? words.at[1] : words.at[0];
+  const uint32_t high = i & 1 ? words.at[3] : words.at[2];
+  return i & 2 ? high : low;
+}
+
 // Which of f + g are kept, from element h on, a multiple of kPer.
 template <typename W, int kPer>
 __device__ void FindKept(const JointNumbers& numbers, int64_t padded_row, int64_t h,
@@ -48,7 +55,7 @@ __device__ void FindKept(const JointNumbers& numbers, int64_t padded_row, int64_
 #pragma unroll
   for (int k = 0; k < kPer; ++k) {
     if (numbers.seed && k % 4 == 0) words = numbers.Words(padded_row, (h + k) / 4 * 4);
-    kept[k] = numbers.Keeps(f.at[k] + g.at[k], words[h + k]);
+    kept[k] = numbers.Keeps(f.at[k] + g.at[k], WordAt(words, h + k));
   }
 }
 
