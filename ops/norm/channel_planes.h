@@ -45,6 +45,21 @@ inline Wide OfChannel(const PlainRows& numbers, int64_t c, Wide absent) {
   return *RowReader<Wide, kBlock>(numbers.dtype, numbers.At(c), 1).Read(0, 1);
 }
 
+// How many elements process p has.
+inline double CountOf(const AnyopTensor* count, int64_t process) {
+  const int64_t p = process * count->strides[0];
+  switch (AnyopDtypeOf(count)) {
+    case kAnyopInt32:
+      return static_cast<const int32_t*>(count->data)[p];
+    case kAnyopInt64:
+      return static_cast<double>(static_cast<const int64_t*>(count->data)[p]);
+    case kAnyopFloat64:
+      return static_cast<const double*>(count->data)[p];
+    default:
+      return static_cast<double>(static_cast<const float*>(count->data)[p]);
+  }
+}
+
 // each(a number of what x is computed in, unit) for units from begin on.
 template <typename Work, typename Each>
 inline void ForUnits(const Work* work, int64_t begin, int64_t end, Each each) {

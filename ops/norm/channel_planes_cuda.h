@@ -43,6 +43,26 @@ struct OfChannels {
   }
 };
 
+// How many elements each process has, of any dtype of batch_norm_combine.
+struct Counts {
+  const void* data;
+  AnyopDtype kind;
+  int64_t P, stride;
+
+  explicit Counts(const AnyopTensor* tensor)
+      : data(tensor ? tensor->data : nullptr),
+        kind(tensor ? AnyopDtypeOf(tensor) : kAnyopNoDtype),
+        P(tensor ? tensor->shape[0] : 0),
+        stride(tensor ? tensor->strides[0] : 0) {}
+  template <typename W>
+  __device__ W At(int64_t process) const {
+    const int64_t p = process * stride;
+    if (kind == kAnyopInt32) return static_cast<W>(static_cast<const int32_t*>(data)[p]);
+    if (kind == kAnyopInt64) return static_cast<W>(static_cast<const int64_t*>(data)[p]);
+    return ReadFloating<W>(static_cast<const char*>(data), p, kind);
+  }
+};
+
 template <typename W>
 __device__ W Silu(W z) {
   const W least = sizeof(W) == 8 ? W(-700) : W(-80);  // at infinity the product has its limit

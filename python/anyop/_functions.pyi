@@ -544,6 +544,313 @@ def attention_with_lse(
     """
     ...
 
+def batch_norm_apply(
+    x: Array,
+    mean: Array,
+    rstd: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    *,
+    relu: bool = False,
+    out: Array | None = None,
+    mask: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """Normalise each channel by its mean and 1 / deviation, scale and shift it, then add and cut off.
+
+    x:         (N, C, *S) float32, float16, bfloat16 or float64, contiguous; batch, channels and any
+               further sizes.
+    mean:      (C,) torch's promotion of x and float32, contiguous; mean of each channel.
+    rstd:      (C,) dtype of mean, contiguous; 1 / sqrt(variance + eps) of each channel.
+    weight:    (C,) dtype of x or float32, contiguous, or None; scale of each channel; none: 1.
+    bias:      (C,) dtype of weight, or that of x when None, contiguous, or None; added to each channel;
+               none: 0.
+    residual:  (N, C, *S) dtype of x, contiguous, or None; added to the result before it is cut off.
+    relu:      bool, default False; whether what is below 0 becomes 0.
+    Returns    out: (N, C, *S), new unless given, dtype of x; mask: (ceil(N*C*numel(S)/8),), new unless
+               given, dtype uint8, made only when wanted, where the gradient passes, a bit for each
+               element; 0 behind the last. A result may be exactly x. On a device it runs on the current
+               stream, and never waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   z = (x[n,c,s] - mean[c]) * rstd[c] * weight[c] + bias[c] + residual[n,c,s]; out[n,c,s] =
+               z, or max(z, 0) for relu=True; bit i % 8 of mask[i // 8] is 0 where z of element i is at
+               most 0, else 1
+    Source     Ioffe & Szegedy 2015, arXiv:1502.03167; torch.nn.SyncBatchNorm
+    """
+    ...
+
+def batch_norm_apply_channels_last(
+    x: Array,
+    mean: Array,
+    rstd: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    *,
+    relu: bool = False,
+    out: Array | None = None,
+    mask: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """batch_norm_apply of a tensor whose channels come last.
+
+    x:         (N, *S, C) float32, float16, bfloat16 or float64, contiguous; batch, channels and any
+               further sizes, channels last.
+    mean:      (C,) torch's promotion of x and float32, contiguous; mean of each channel.
+    rstd:      (C,) dtype of mean, contiguous; 1 / sqrt(variance + eps) of each channel.
+    weight:    (C,) dtype of x or float32, contiguous, or None; scale of each channel; none: 1.
+    bias:      (C,) dtype of weight, or that of x when None, contiguous, or None; added to each channel;
+               none: 0.
+    residual:  (N, *S, C) dtype of x, contiguous, or None; added to the result before it is cut off.
+    relu:      bool, default False; whether what is below 0 becomes 0.
+    Returns    out: (N, *S, C), new unless given, dtype of x; mask: (ceil(N*C*numel(S)/8),), new unless
+               given, dtype uint8, made only when wanted, where the gradient passes, a bit for each
+               element; 0 behind the last. A result may be exactly x. On a device it runs on the current
+               stream, and never waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   z = (x[n,s,c] - mean[c]) * rstd[c] * weight[c] + bias[c] + residual[n,s,c]; out[n,s,c] =
+               z, or max(z, 0) for relu=True; bit i % 8 of mask[i // 8] is 0 where z of element i is at
+               most 0, else 1
+    Source     Ioffe & Szegedy 2015, arXiv:1502.03167; torch.nn.SyncBatchNorm
+    """
+    ...
+
+def batch_norm_backward(
+    grad_out: Array,
+    x: Array,
+    mean: Array,
+    rstd: Array,
+    weight: Array | None = None,
+    mask: Array | None = None,
+    sum_dy: Array | None = None,
+    sum_dy_xmu: Array | None = None,
+    count: Array | None = None,
+    grad_x: Array | None = None,
+    grad_residual: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradient of a batch norm by the sums of its whole batch, and that of what was added.
+
+    grad_out:    (N, C, *S) float32, float16, bfloat16 or float64, contiguous; gradient of the result.
+    x:           (N, C, *S) dtype of grad_out, contiguous; that of the forward call.
+    mean:        (C,) torch's promotion of x and float32, contiguous; mean of each channel.
+    rstd:        (C,) dtype of mean, contiguous; 1 / sqrt(variance + eps) of each channel.
+    weight:      (C,) dtype of x or float32, contiguous, or None; scale of each channel; none: 1.
+    mask:        (ceil(N*C*numel(S)/8),) uint8, contiguous, or None; as batch_norm_apply makes it; none:
+                 all pass.
+    sum_dy:      (C,) dtype of mean, contiguous, or None; that of batch_norm_reduce, summed over all
+                 processes; none: 0.
+    sum_dy_xmu:  (C,) dtype of mean, contiguous, or None; that of batch_norm_reduce, summed over all
+                 processes; none: 0.
+    count:       (P,) dtype of mean, int32 or int64, any strides, or None; elements of a channel in each
+                 process; none, or none of them: the sums count for nothing, mean and rstd are
+                 constants.
+    Returns      grad_x: (N, C, *S), new unless given, dtype of x, made only when wanted; grad_residual:
+                 (N, C, *S), new unless given, dtype of x, made only when wanted. On a device it runs on
+                 the current stream, and never waits.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     d = grad_out[n,c,s], or 0 where its bit of mask is 0; grad_residual[n,c,s] = d;
+                 grad_x[n,c,s] = rstd[c] * weight[c] * (d - (sum_dy[c] + (x[n,c,s] - mean[c]) *
+                 rstd[c]^2 * sum_dy_xmu[c]) / count), count being that of all processes
+    Source       derivative of batch_norm_apply, batch_norm_combine and batch_norm_stats
+    """
+    ...
+
+def batch_norm_backward_channels_last(
+    grad_out: Array,
+    x: Array,
+    mean: Array,
+    rstd: Array,
+    weight: Array | None = None,
+    mask: Array | None = None,
+    sum_dy: Array | None = None,
+    sum_dy_xmu: Array | None = None,
+    count: Array | None = None,
+    grad_x: Array | None = None,
+    grad_residual: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """batch_norm_backward of a tensor whose channels come last.
+
+    grad_out:    (N, *S, C) float32, float16, bfloat16 or float64, contiguous; gradient of the result,
+                 channels last.
+    x:           (N, *S, C) dtype of grad_out, contiguous; that of the forward call.
+    mean:        (C,) torch's promotion of x and float32, contiguous; mean of each channel.
+    rstd:        (C,) dtype of mean, contiguous; 1 / sqrt(variance + eps) of each channel.
+    weight:      (C,) dtype of x or float32, contiguous, or None; scale of each channel; none: 1.
+    mask:        (ceil(N*C*numel(S)/8),) uint8, contiguous, or None; as batch_norm_apply makes it; none:
+                 all pass.
+    sum_dy:      (C,) dtype of mean, contiguous, or None; that of batch_norm_reduce, summed over all
+                 processes; none: 0.
+    sum_dy_xmu:  (C,) dtype of mean, contiguous, or None; that of batch_norm_reduce, summed over all
+                 processes; none: 0.
+    count:       (P,) dtype of mean, int32 or int64, any strides, or None; elements of a channel in each
+                 process; none, or none of them: the sums count for nothing, mean and rstd are
+                 constants.
+    Returns      grad_x: (N, *S, C), new unless given, dtype of x, made only when wanted; grad_residual:
+                 (N, *S, C), new unless given, dtype of x, made only when wanted. On a device it runs on
+                 the current stream, and never waits.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     d = grad_out[n,s,c], or 0 where its bit of mask is 0; grad_residual[n,s,c] = d;
+                 grad_x[n,s,c] = rstd[c] * weight[c] * (d - (sum_dy[c] + (x[n,s,c] - mean[c]) *
+                 rstd[c]^2 * sum_dy_xmu[c]) / count), count being that of all processes
+    Source       derivative of batch_norm_apply, batch_norm_combine and batch_norm_stats
+    """
+    ...
+
+def batch_norm_combine(
+    mean: Array,
+    var: Array,
+    count: Array,
+    running_mean: Array | None = None,
+    running_var: Array | None = None,
+    momentum: Array | None = None,
+    *,
+    eps: float = 1e-05,
+    out_mean: Array | None = None,
+    out_var: Array | None = None,
+    rstd: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """Mean, variance and 1 / deviation of each channel from those of several processes; updates running ones.
+
+    mean:          (P, C) float32 or float64, last dimension contiguous; mean of each channel in each
+                   process.
+    var:           (P, C) dtype of mean, last dimension contiguous; variance, without a correction, of
+                   each channel in each process.
+    count:         (P,) dtype of mean, int32 or int64, any strides; elements of a channel in each
+                   process; one without any counts for nothing.
+    running_mean:  (C,) dtype of mean, float16 or bfloat16, contiguous, or None, written; changed,
+                   unless no process has elements.
+    running_var:   (C,) dtype of running_mean, or that of mean when None, contiguous, or None, written;
+                   changed likewise; with up to one element in all, without the correction.
+    momentum:      broadcastable to (1,) float32, contiguous, or a number, or None; share of the new
+                   ones in the running ones, of one element; none: 0.1.
+    eps:           float, default 1e-05; added to the variance.
+    Returns        out_mean: (C,), new unless given, dtype of mean, mean of all; out_var: (C,), new
+                   unless given, dtype of mean, variance of all, without a correction; rstd: (C,), new
+                   unless given, dtype of mean, 1 / sqrt(out_var + eps). On a device it runs on the
+                   current stream, and never waits.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       with n = sum of count: out_mean[c] = sum of count[p] * mean[p,c] / n; out_var[c] =
+                   sum of count[p] * (var[p,c] + (mean[p,c] - out_mean[c])^2) / n; rstd = 1 /
+                   sqrt(out_var + eps); running_mean = (1 - momentum) * running_mean + momentum *
+                   out_mean, and running_var likewise with out_var * n / (n - 1)
+    Source         Chan, Golub & LeVeque 1979; torch.nn.SyncBatchNorm; NVIDIA Apex,
+                   syncbn.welford_parallel
+    """
+    ...
+
+def batch_norm_reduce(
+    grad_out: Array,
+    x: Array,
+    mean: Array,
+    rstd: Array,
+    weight: Array | None = None,
+    mask: Array | None = None,
+    sum_dy: Array | None = None,
+    sum_dy_xmu: Array | None = None,
+    grad_weight: Array | None = None,
+    grad_bias: Array | None = None,
+) -> tuple[Array, Array, Array | None, Array | None]:
+    """The sums that gradients of a batch norm need, of each channel, and the gradients of its parameters.
+
+    grad_out:  (N, C, *S) float32, float16, bfloat16 or float64, contiguous; gradient of the result.
+    x:         (N, C, *S) dtype of grad_out, contiguous; that of the forward call.
+    mean:      (C,) torch's promotion of x and float32, contiguous; mean of each channel.
+    rstd:      (C,) dtype of mean, contiguous; 1 / sqrt(variance + eps) of each channel.
+    weight:    (C,) dtype of x or float32, contiguous, or None; scale of each channel; only its dtype
+               counts, which those of the gradients are.
+    mask:      (ceil(N*C*numel(S)/8),) uint8, contiguous, or None; as batch_norm_apply makes it; none:
+               all pass.
+    Returns    sum_dy: (C,), new unless given, dtype of mean, sum of the gradient; sum_dy_xmu: (C,), new
+               unless given, dtype of mean, sum of the gradient times the distance from the mean;
+               grad_weight: (C,), new unless given, dtype of weight, or that of mean when None, made
+               only when wanted; grad_bias: (C,), new unless given, dtype of weight, or that of mean
+               when None, made only when wanted. On a device it runs on the current stream, and never
+               waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   d = grad_out[n,c,s], or 0 where its bit of mask is 0; sum_dy[c] = grad_bias[c] = sum of
+               d; sum_dy_xmu[c] = sum of d * (x[n,c,s] - mean[c]), over all n and s; grad_weight[c] =
+               sum_dy_xmu[c] * rstd[c]
+    Source     derivative of batch_norm_apply
+    """
+    ...
+
+def batch_norm_reduce_channels_last(
+    grad_out: Array,
+    x: Array,
+    mean: Array,
+    rstd: Array,
+    weight: Array | None = None,
+    mask: Array | None = None,
+    sum_dy: Array | None = None,
+    sum_dy_xmu: Array | None = None,
+    grad_weight: Array | None = None,
+    grad_bias: Array | None = None,
+) -> tuple[Array, Array, Array | None, Array | None]:
+    """batch_norm_reduce of a tensor whose channels come last.
+
+    grad_out:  (N, *S, C) float32, float16, bfloat16 or float64, contiguous; gradient of the result,
+               channels last.
+    x:         (N, *S, C) dtype of grad_out, contiguous; that of the forward call.
+    mean:      (C,) torch's promotion of x and float32, contiguous; mean of each channel.
+    rstd:      (C,) dtype of mean, contiguous; 1 / sqrt(variance + eps) of each channel.
+    weight:    (C,) dtype of x or float32, contiguous, or None; scale of each channel; only its dtype
+               counts, which those of the gradients are.
+    mask:      (ceil(N*C*numel(S)/8),) uint8, contiguous, or None; as batch_norm_apply makes it; none:
+               all pass.
+    Returns    sum_dy: (C,), new unless given, dtype of mean, sum of the gradient; sum_dy_xmu: (C,), new
+               unless given, dtype of mean, sum of the gradient times the distance from the mean;
+               grad_weight: (C,), new unless given, dtype of weight, or that of mean when None, made
+               only when wanted; grad_bias: (C,), new unless given, dtype of weight, or that of mean
+               when None, made only when wanted. On a device it runs on the current stream, and never
+               waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   d = grad_out[n,s,c], or 0 where its bit of mask is 0; sum_dy[c] = grad_bias[c] = sum of
+               d; sum_dy_xmu[c] = sum of d * (x[n,s,c] - mean[c]), over all n and s; grad_weight[c] =
+               sum_dy_xmu[c] * rstd[c]
+    Source     derivative of batch_norm_apply
+    """
+    ...
+
+def batch_norm_stats(
+    x: Array,
+    mean: Array | None = None,
+    var: Array | None = None,
+) -> tuple[Array, Array]:
+    """Mean and variance of each channel, the variance without a correction.
+
+    x:        (N, C, *S) float32, float16, bfloat16 or float64, contiguous; batch, channels and any
+              further sizes.
+    Returns   mean: (C,), new unless given, torch's promotion of x and float32, mean of each channel;
+              var: (C,), new unless given, torch's promotion of x and float32, variance of each channel.
+              On a device it runs on the current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  mean[c] = mean of x[n,c,s]; var[c] = mean of (x[n,c,s] - mean[c])^2, over all n and s; 0
+              where there are none
+    Source    Chan, Golub & LeVeque 1979; torch.nn.SyncBatchNorm
+    """
+    ...
+
+def batch_norm_stats_channels_last(
+    x: Array,
+    mean: Array | None = None,
+    var: Array | None = None,
+) -> tuple[Array, Array]:
+    """batch_norm_stats of a tensor whose channels come last.
+
+    x:        (N, *S, C) float32, float16, bfloat16 or float64, contiguous; batch, channels and any
+              further sizes, channels last.
+    Returns   mean: (C,), new unless given, torch's promotion of x and float32, mean of each channel;
+              var: (C,), new unless given, torch's promotion of x and float32, variance of each channel.
+              On a device it runs on the current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  mean[c] = mean of x[n,s,c]; var[c] = mean of (x[n,s,c] - mean[c])^2, over all n and s; 0
+              where there are none
+    Source    Chan, Golub & LeVeque 1979; torch.nn.SyncBatchNorm
+    """
+    ...
+
 def bias_gelu(
     x: Array,
     bias: Array,
