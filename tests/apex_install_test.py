@@ -88,15 +88,15 @@ def test_what_is_not_there_says_so():
         import anyop.torch.apex
         anyop.torch.apex.install()
         import apex
-        for line in ("import apex.parallel", "from apex import amp", "from apex.contrib.openfold_triton import AttnTri",
-                     "import apex.installing", "import apex.transformer.parallel_state", "import syncbn"):
+        for line in ("import apex.RNN", "from apex import amp", "from apex.contrib.openfold_triton import AttnTri",
+                     "import apex.installing", "import apex.transformer.parallel_state", "import bnp"):
             try:
                 exec(line)
             except ImportError as error:
                 assert "not in anyop.torch.apex yet" in str(error), error
             else:
                 raise SystemExit(line)
-        for name in ("apex.parallel", "apex.amp", "syncbn", "no_such_module"):
+        for name in ("apex.RNN", "apex.amp", "bnp", "no_such_module"):
             assert importlib.util.find_spec(name) is None, name
         assert not hasattr(apex, "amp")
         """

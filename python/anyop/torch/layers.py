@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import anyop
+from anyop.torch.batch_norm import SyncBatchNorm
 
 __all__ = [
     "GELU",
@@ -28,6 +29,7 @@ __all__ = [
     "SiLU",
     "SiluAndMul",
     "Softmax",
+    "SyncBatchNorm",
 ]
 
 

@@ -12,6 +12,7 @@ from anyop.torch.apex import (
     multi_tensor_apply,
     normalization,
     optimizers,
+    parallel,
     transformer,
 )
 from anyop.torch.apex.contrib.layer_norm import FastLayerNorm
@@ -55,6 +56,7 @@ __all__ = [
     "multi_tensor_apply",
     "normalization",
     "optimizers",
+    "parallel",
     "transformer",
 ]
 

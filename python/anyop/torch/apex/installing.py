@@ -51,6 +51,8 @@ _TREE = (
     "apex.optimizers.fused_lamb",
     "apex.optimizers.fused_novograd",
     "apex.optimizers.fused_sgd",
+    "apex.parallel",
+    "apex.parallel.optimized_sync_batchnorm",
     "apex.transformer",
     "apex.transformer.enums",
     "apex.transformer.functional",
@@ -75,6 +77,7 @@ EXTENSIONS = (
     "scaled_masked_softmax_cuda",
     "scaled_softmax_cuda",
     "scaled_upper_triang_masked_softmax_cuda",
+    "syncbn",
     "transducer_joint_cuda",
     "transducer_loss_cuda",
     "xentropy_cuda",
@@ -85,7 +88,7 @@ NOT_YET = (
     "distributed_adam_cuda", "distributed_lamb_cuda", "fast_multihead_attn",
     "fmhalib", "fused_index_mul_2d",
     "fused_lamb_cuda", "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
-    "permutation_search_cuda", "syncbn",
+    "permutation_search_cuda",
 )  # fmt: skip
 
 
