@@ -36,6 +36,18 @@ WITHOUT = {
     ),
     **dict.fromkeys(("transducer_loss", "transducer_loss_packed"), "four results"),
     **dict.fromkeys(
+        ("batch_norm_combine", "batch_norm_backward_channels_last"),
+        "a step of a synchronised batch norm",
+    ),
+    **dict.fromkeys(
+        (
+            f"batch_norm_{step}{order}"
+            for step in ("stats", "apply", "reduce")
+            for order in ("", "_channels_last")
+        ),
+        "a step of a synchronised batch norm",
+    ),
+    **dict.fromkeys(
         ("native_rms_norm", "rms_norm_from_output", "layer_norm_from_output"), "rstd, too"
     ),
     **dict.fromkeys(("fused_add_rms_norm", "fused_add_layer_norm"), "the sum, too"),
