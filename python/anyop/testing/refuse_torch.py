@@ -120,9 +120,17 @@ def no_gradient(good: Good) -> Iterator[Refusal]:
             yield refusal
 
 
+def _gives_integers(subject: Subject) -> bool:
+    """Whether no result can have a gradient, as of argmax."""
+    names = dtype_choices(subject.metadata)[0].names
+    results = [names.get(p["name"]) or "" for p in subject.results]
+    return bool(results) and not any(is_floating(name) for name in results)
+
+
 def _is_given_whole(subject: Subject) -> bool:
-    """Whether floats are taken and no result is optional."""
-    return _first_floats(subject) and not any(param["optional"] for param in subject.results)
+    """Whether floats are taken and given, and no result is optional."""
+    optional = any(param["optional"] for param in subject.results)
+    return _first_floats(subject) and not optional and not _gives_integers(subject)
 
 
 @refuses("torch: gradient of a result", "types", _is_given_whole)
@@ -193,7 +201,7 @@ def _lacks_tangents(subject: Subject) -> bool:
     names = dtype_choices(subject.metadata)[0].names
     known = subject.metadata["tangent"] or {}
     floats = [p["name"] for p in subject.tensors if is_floating(names.get(p["name"]) or "")]
-    return any(name not in known for name in floats)
+    return any(name not in known for name in floats) and not _gives_integers(subject)
 
 
 @refuses("torch: forward gradient", "types", _lacks_tangents)
@@ -202,6 +210,8 @@ def forward_gradient(good: Good) -> Iterator[Refusal]:
     import torch
 
     known = good.subject.metadata["tangent"] or {}
+    if not _lacks_tangents(good.subject):
+        return
     for name, tensor, is_result in _places(good, floating=True):
         if is_result or name in known or tensor.dtype not in (torch.float32, torch.float64):
             continue
