@@ -111,6 +111,11 @@ def long_arguments(name: str) -> tuple:
     return {
         "sort": (numbers,),
         "topk": (numbers, 100),
+        "sample": (numbers, np.array([3, 4]), np.array([5, 6]), None, 100, 0.9),
+        "sample_probs": (numbers**2, np.array([3, 4]), np.array([5, 6]), None, 0.9),
+        "top_k_mask": (numbers, 5000),
+        "top_k_renorm": (numbers**2, 5000),
+        "top_p_renorm": (numbers**2, 0.7),
         "topk_backward": (numbers, indices, 300),
         "embedding_backward": (numbers.reshape(20_000, 4), indices[:1, :20_000].ravel(), 300),
         "masked_mean": (numbers.reshape(1, 20_000, 4), indices[:1, :20_000] < 200),
@@ -120,6 +125,7 @@ def long_arguments(name: str) -> tuple:
 
 
 LONG = ["sort", "topk", "topk_backward", "embedding_backward"]
+LONG += ["sample", "sample_probs", "top_k_mask", "top_k_renorm", "top_p_renorm"]
 LONG += ["masked_mean", "add_backward", "mul_backward"]
 
 

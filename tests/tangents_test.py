@@ -89,6 +89,11 @@ WITHOUT = {
     "linear_wgrad_accumulate": "it is a gradient",
     **dict.fromkeys(("cross_entropy_with_grad", "scale_rows"), "for gradients"),
     **dict.fromkeys(("append_kv", "append_latent", "append_latent_fp8"), "it copies into a cache"),
+    **dict.fromkeys(
+        ("sample", "top_k_mask", "top_k_renorm", "top_p_renorm", "penalize", "token_bitmask"),
+        "for decoding: no gradient either",
+    ),
+    "sample_probs": "tokens have no derivative",
     "decoder_layer": "for decoding: no gradient either",
     "conv_bias_act": "the slope of its relu is no operator of its own",
     "linear_gated": "multiplies two halves, as silu_and_mul",
