@@ -63,6 +63,7 @@ WITHOUT = {
             "focal_loss",
             "transducer_joint",
             "transducer_joint_packed",
+            "moe_route",
             "merge_states",
             "attention_varlen_with_lse",
             "attention_paged",

@@ -2780,6 +2780,82 @@ def mla_sparse_fp8(
     """
     ...
 
+def moe_route(
+    logits: Array,
+    bias: Array | None = None,
+    *,
+    top_k: int,
+    groups: int = 1,
+    top_groups: int = 1,
+    score: str = 'softmax',
+    renormalize: bool = True,
+    scale: float = 1.0,
+    weights: Array | None = None,
+    ids: Array | None = None,
+) -> tuple[Array, Array]:
+    """The top_k experts of each token and their weights.
+
+    logits:       (T, E) float32, float16 or bfloat16, contiguous; of each token one number for each of
+                  E experts; NaN is chosen as minus infinity is.
+    bias:         (E,) float32, contiguous, or None; added to the scores to choose, not to the weights.
+    top_k:        int; experts of a token.
+    groups:       int, default 1; that the experts are divided into, neighbours together.
+    top_groups:   int, default 1; groups of which a token's experts may be: the best by the greatest
+                  key, with a bias by the sum of the two greatest.
+    score:        str, default 'softmax'; softmax over all experts; sigmoid of each; topk_softmax:
+                  softmax over the chosen, which a bias chooses by logits + bias.
+    renormalize:  bool, default True; weights of a token sum to scale.
+    scale:        float, default 1.0; factor of the weights.
+    Returns       weights: (T, top_k), new unless given, dtype float32; ids: (T, top_k), new unless
+                  given, dtype int32. On a device it runs on the current stream, and never waits.
+    Requires      E <= 1024; 0 <= top_k; top_k <= 32; top_k <= E; 1 <= groups; E % max(groups, 1) == 0;
+                  1 <= top_groups; top_groups <= groups; top_k experts in top_groups groups; score in
+                  ('softmax', 'sigmoid', 'topk_softmax').
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      ids[t] = the top_k greatest of key[t,e], equal ones by e; key = logits, with a bias
+                  score(logits) + bias; weights[t,j] = scale * s[t,ids[t,j]], s = softmax of the row,
+                  sigmoid, or softmax of the chosen; sigmoid with renormalize: divided by the sum of the
+                  chosen + 1e-20; softmax with renormalize: softmax of the chosen
+    Source        Shazeer et al. 2017, arXiv:1701.06538; groups and bias: DeepSeek-AI 2024,
+                  arXiv:2412.19437, section 2.1.2
+    """
+    ...
+
+def moe_route_backward(
+    grad_weights: Array,
+    logits: Array,
+    weights: Array,
+    ids: Array,
+    score: str = 'softmax',
+    renormalize: bool = True,
+    scale: float = 1.0,
+    grad_logits: Array | None = None,
+) -> Array:
+    """Gradient of moe_route.
+
+    grad_weights:  (T, K) float32, contiguous; gradient of weights.
+    logits:        (T, E) float32, float16 or bfloat16, contiguous; that of the forward call.
+    weights:       (T, K) float32, contiguous; that of the forward call.
+    ids:           (T, K) int32, contiguous; that of the forward call; one outside of the experts has no
+                   gradient, equal ones add theirs.
+    score:         str, default 'softmax'; that of the forward call.
+    renormalize:   bool, default True; that of the forward call.
+    scale:         float, default 1.0; that of the forward call.
+    Returns        grad_logits: (T, E), new unless given, dtype of logits. On a device it runs on the
+                   current stream, and never waits.
+    Requires       E <= 1024; K <= 32; score in ('softmax', 'sigmoid', 'topk_softmax').
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       with w = weights, g = grad_weights of a token, d = sum_j(g[j] * w[j]): softmax
+                   without renormalize: p[e] * (scale * g[e] - d), p = softmax(logits), g[e] = 0 where e
+                   was not chosen; else 0 where e was not chosen, and of the chosen w[j] * (g[j] - d /
+                   sum_j(w[j])), of sigmoid times (1 - sigmoid(logits[ids[j]])), without renormalize
+                   w[j] * g[j] * (1 - sigmoid(logits[ids[j]]))
+    Source         derivative of moe_route
+    """
+    ...
+
 def mul(
     x: Array,
     y: Array,
