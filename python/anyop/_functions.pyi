@@ -2780,6 +2780,34 @@ def mla_sparse_fp8(
     """
     ...
 
+def moe_align(
+    ids: Array,
+    experts: int,
+    block_size: int,
+    sorted_ids: Array | None = None,
+    block_experts: Array | None = None,
+    padded_count: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """moe_sort with the part of each expert filled up to whole blocks, as kernels of fixed blocks of rows take it.
+
+    ids:         (T, K) int32, contiguous; the experts of each token; one outside is of no expert and
+                 left out.
+    experts:     int; how many there are.
+    block_size:  int; slots of a block.
+    Returns      sorted_ids: (T*K+experts*(block_size-1),), new unless given, dtype int32;
+                 block_experts: (ceil((T*K+experts*(block_size-1))/block_size),), new unless given,
+                 dtype int32; padded_count: (1,), new unless given, dtype int32. On a device it runs on
+                 the current stream, and never waits.
+    Requires     1 <= experts; experts <= 1024; 1 <= block_size; block_size <= 65536.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     sorted_ids = the slots t*K+k by their expert, stable, each expert's filled with T*K up
+                 to a multiple of block_size; block_experts[b] = the expert of block b, -1 behind the
+                 last; padded_count = slots with the filling
+    Source       vLLM and SGLang, moe_align_block_size
+    """
+    ...
+
 def moe_route(
     logits: Array,
     bias: Array | None = None,
@@ -2853,6 +2881,33 @@ def moe_route_backward(
                    sum_j(w[j])), of sigmoid times (1 - sigmoid(logits[ids[j]])), without renormalize
                    w[j] * g[j] * (1 - sigmoid(logits[ids[j]]))
     Source         derivative of moe_route
+    """
+    ...
+
+def moe_sort(
+    ids: Array,
+    experts: int,
+    expert_map: Array | None = None,
+    order: Array | None = None,
+    inverse: Array | None = None,
+    offsets: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """The slots of tokens in the order of their experts: a stable sort.
+
+    ids:         (T, K) int32, contiguous; the experts of each token; one outside is of no expert.
+    experts:     int; how many there are; with expert_map, how many are here.
+    expert_map:  (G,) int32, contiguous, or None; of each expert of ids its number here, or -1: it is
+                 elsewhere.
+    Returns      order: (T*K,), new unless given, dtype int32; inverse: (T, K), new unless given, dtype
+                 int32; offsets: (experts+1,), new unless given, dtype int32. On a device it runs on the
+                 current stream, and never waits.
+    Requires     1 <= experts; experts <= 1024.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     order = the slots t*K+k by their expert, those of no expert left out and -1 in their
+                 place at the end; inverse[order[i]] = i, -1 for a slot of no expert; offsets[e] = slots
+                 of experts below e
+    Source       Gale et al. 2022, arXiv:2211.15841, section 5
     """
     ...
 
