@@ -64,6 +64,7 @@ WITHOUT = {
             "transducer_joint",
             "transducer_joint_packed",
             "moe_route",
+            "moe_unpermute",
             "merge_states",
             "attention_varlen_with_lse",
             "attention_paged",
@@ -235,7 +236,8 @@ def test_forward_is_the_transpose_of_backward(name):
         tangents = directions(subject, values, random)
         out = values[subject.results[0]["name"]]
         g = np.asarray(random.standard_normal(out.shape))
-        sizes = {"V": values["weight"].shape[0]} if name == "embedding" else {}
+        of_size = {"embedding": ("V", "weight"), "moe_permute": ("T", "x")}.get(name)
+        sizes = {of_size[0]: values[of_size[1]].shape[0]} if of_size else {}
         known = {**sizes, **values, f"grad_{subject.results[0]['name']}": g}
         if other := subject.metadata["backward"]["forward"]:  # what only that one gives
             inputs = {p["name"]: values[p["name"]] for p in subject.inputs}

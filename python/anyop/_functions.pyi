@@ -2808,6 +2808,49 @@ def moe_align(
     """
     ...
 
+def moe_permute(
+    x: Array,
+    order: Array,
+    top_k: int,
+    out: Array | None = None,
+) -> Array:
+    """The rows of tokens in the order of moe_sort.
+
+    x:        (T, H) float32, float16, bfloat16 or float64, contiguous; one row for each token.
+    order:    (N,) int32, contiguous; that of moe_sort.
+    top_k:    int; slots of a token.
+    Returns   (N, H), new unless given, dtype of x. On a device it runs on the current stream, and never
+              waits.
+    Requires  1 <= top_k.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[i] = x[order[i] // top_k]; 0 where order[i] is outside of [0, T*top_k)
+    Source    Gale et al. 2022, arXiv:2211.15841, section 5
+    """
+    ...
+
+def moe_permute_backward(
+    grad_out: Array,
+    order: Array,
+    top_k: int,
+    T: int,
+    grad_x: Array | None = None,
+) -> Array:
+    """Gradient of moe_permute: the rows of each token's slots, added up in the order of its slots.
+
+    grad_out:  (N, H) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+               moe_permute.
+    order:     (N,) int32, contiguous; that of moe_sort: no slot comes twice.
+    top_k:     int; slots of a token.
+    T:         int; tokens.
+    Returns    grad_x: (T, H), new unless given, dtype of grad_out. On a device it runs on the current
+               stream, and never waits.
+    Requires   1 <= top_k; 0 <= T.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_x[t] = sum_k(grad_out[i] with order[i] = t*top_k+k)
+    Source     derivative of moe_permute
+    """
+    ...
+
 def moe_route(
     logits: Array,
     bias: Array | None = None,
@@ -2908,6 +2951,51 @@ def moe_sort(
                  place at the end; inverse[order[i]] = i, -1 for a slot of no expert; offsets[e] = slots
                  of experts below e
     Source       Gale et al. 2022, arXiv:2211.15841, section 5
+    """
+    ...
+
+def moe_unpermute(
+    y: Array,
+    inverse: Array,
+    weights: Array | None = None,
+    out: Array | None = None,
+) -> Array:
+    """The weighted sum of each token's rows, which lie in the order of moe_sort.
+
+    y:        (N, H) float32, float16, bfloat16 or float64, contiguous; rows in the order of moe_sort.
+    inverse:  (T, K) int32, contiguous; that of moe_sort; one outside of [0, N) counts for nothing.
+    weights:  (T, K) float32, contiguous, or None; of each slot.
+    Returns   (T, H), new unless given, dtype of y. On a device it runs on the current stream, and never
+              waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[t] = sum_k(weights[t,k] * y[inverse[t,k]]) in the order of k, without weights of the
+              rows; a slot of no expert (-1) counts for nothing
+    Source    Gale et al. 2022, arXiv:2211.15841, section 5
+    """
+    ...
+
+def moe_unpermute_backward(
+    grad_out: Array,
+    y: Array,
+    inverse: Array,
+    weights: Array | None = None,
+    grad_y: Array | None = None,
+    grad_weights: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradients of moe_unpermute.
+
+    grad_out:  (T, H) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+               moe_unpermute.
+    y:         (N, H) dtype of grad_out, contiguous; rows in the order of moe_sort.
+    inverse:   (T, K) int32, contiguous; that of moe_sort: no row comes twice.
+    weights:   (T, K) float32, contiguous, or None; of each slot; none: 1.
+    Returns    grad_y: (N, H), new unless given, dtype of grad_out, made only when wanted; grad_weights:
+               (T, K), new unless given, dtype float32, made only when wanted. On a device it runs on
+               the current stream, and never waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_y[inverse[t,k]] = weights[t,k] * grad_out[t], 0 in rows of no slot;
+               grad_weights[t,k] = sum_h(grad_out[t,h] * y[inverse[t,k],h])
+    Source     derivative of moe_unpermute
     """
     ...
 
