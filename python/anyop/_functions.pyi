@@ -3743,6 +3743,34 @@ def pack_weight(
     """
     ...
 
+def penalize(
+    logits: Array,
+    prompt_mask: Array,
+    output_counts: Array,
+    repetition: Array | None = None,
+    frequency: Array | None = None,
+    presence: Array | None = None,
+) -> None:
+    """Lower the logits of tokens that a text has already, in place.
+
+    logits:         (B, V) float32, float16 or bfloat16, last dimension contiguous, written; B rows of V
+                    logits.
+    prompt_mask:    (B, V) bool, last dimension contiguous; which tokens the prompt has.
+    output_counts:  (B, V) int32, last dimension contiguous; how often each token has been drawn.
+    repetition:     broadcastable to (B,) float32, any strides, or a number, or None; 1: nothing.
+    frequency:      broadcastable to (B,) float32, any strides, or a number, or None; for each time.
+    presence:       broadcastable to (B,) float32, any strides, or a number, or None; once.
+    Returns         None; logits written in place. On a device it runs on the current stream, and never
+                    waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        where prompt_mask or output_counts: x = x / repetition if x > 0 else x * repetition;
+                    then x = x - frequency * output_counts - presence * (output_counts > 0)
+    Source          repetition: Keskar et al. 2019, arXiv:1909.05858, section 4.1, over the prompt and
+                    the output; frequency and presence: OpenAI's API, over the output; in vLLM's order
+    """
+    ...
+
 def qk_norm_rope(
     q: Array,
     k: Array,
@@ -4242,6 +4270,95 @@ def rope_qk_backward(
     """
     ...
 
+def sample(
+    logits: Array,
+    seed: Array,
+    offset: Array,
+    temperature: Array | None = None,
+    top_k: Array | None = None,
+    top_p: Array | None = None,
+    min_p: Array | None = None,
+    rows: Array | None = None,
+    *,
+    top_k_first: bool = True,
+    tokens: Array | None = None,
+    logprob: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """Draw a token from each row of logits, from what top_k, top_p and min_p keep of it.
+
+    logits:       (N, V) float32, float16 or bfloat16, last dimension contiguous; N rows of V logits;
+                  -inf is never drawn.
+    seed:         (B,) int64 or int32, any strides; of each of B draws. Draws of one seed and offset use
+                  the same random words.
+    offset:       broadcastable to (B,) dtype of seed, any strides; how far each stream is: another one
+                  with each step.
+    temperature:  broadcastable to (B,) float32, any strides, or a number, or None; logits are divided
+                  by it; 0: the greatest, the first of equals.
+    top_k:        broadcastable to (B,) int32, any strides, or a number, or None; so many are kept, of
+                  equal ones the first; 0 and less, or V and more: all. 1 is the greatest.
+    top_p:        broadcastable to (B,) float32, any strides, or a number, or None; the fewest that
+                  reach this share are kept; 1 and more: all; 0 and less: one.
+    min_p:        broadcastable to (B,) float32, any strides, or a number, or None; what is less likely
+                  than this share of the most likely token is dropped.
+    rows:         (B,) int32, any strides, or None; the row of each draw; without it draw b is of row b.
+    top_k_first:  bool, default True; top_p is a share of what top_k keeps; else of all.
+    Returns       tokens: (B,), new unless given, dtype int32, the drawn tokens, or -1; logprob: (B,),
+                  new unless given, dtype float32, made only when wanted, logarithm of the token's share
+                  of softmax(logits / temperature), before top_k, top_p and min_p. On a device it runs
+                  on the current stream, and never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      w[v] = exp((x[v] - max(x)) / temperature); tokens[b] = argmax over kept v of w[v] /
+                  -log(1 - u[v]), u[v] = word v % 4 of Philox(seed[b], offset[b], v // 4); logprob[b] =
+                  log(w[token] / sum(w))
+    Source        top_p: Holtzman et al. 2019, arXiv:1904.09751; min_p: Nguyen et al. 2024,
+                  arXiv:2407.01082; words: Salmon et al. 2011; the maximum is Gumbel's. A row without a
+                  distribution (NaN, infinity, all -inf), a number of rows outside, and a temperature,
+                  top_p or min_p that is none give token -1 and logprob NaN
+    """
+    ...
+
+def sample_probs(
+    probs: Array,
+    seed: Array,
+    offset: Array,
+    top_k: Array | None = None,
+    top_p: Array | None = None,
+    min_p: Array | None = None,
+    rows: Array | None = None,
+    *,
+    top_k_first: bool = True,
+    out: Array | None = None,
+) -> Array:
+    """Draw a token from each row of probabilities, from what top_k, top_p and min_p keep of it.
+
+    probs:        (N, V) float32, float16 or bfloat16, last dimension contiguous; N rows of V
+                  probabilities, of any sum; a row with a negative one has no distribution.
+    seed:         (B,) int64 or int32, any strides; of each of B draws. Draws of one seed and offset use
+                  the same random words.
+    offset:       broadcastable to (B,) dtype of seed, any strides; how far each stream is: another one
+                  with each step.
+    top_k:        broadcastable to (B,) int32, any strides, or a number, or None; so many are kept, of
+                  equal ones the first; 0 and less, or V and more: all. 1 is the greatest.
+    top_p:        broadcastable to (B,) float32, any strides, or a number, or None; the fewest that
+                  reach this share are kept; 1 and more: all; 0 and less: one.
+    min_p:        broadcastable to (B,) float32, any strides, or a number, or None; what is less likely
+                  than this share of the most likely token is dropped.
+    rows:         (B,) int32, any strides, or None; the row of each draw; without it draw b is of row b.
+    top_k_first:  bool, default True; top_p is a share of what top_k keeps; else of all.
+    Returns       (B,), new unless given, dtype int32, the drawn tokens, or -1. On a device it runs on
+                  the current stream, and never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      out[b] = argmax over kept v of probs[r,v] / -log(1 - u[v]), u[v] = word v % 4 of
+                  Philox(seed[b], offset[b], v // 4), r = rows[b] or b
+    Source        top_p: Holtzman et al. 2019, arXiv:1904.09751; min_p: Nguyen et al. 2024,
+                  arXiv:2407.01082; words: Salmon et al. 2011; the maximum is Gumbel's. A row without a
+                  distribution (NaN, infinity, a negative number, no number above 2^-100), a number of
+                  rows outside, and a top_p or min_p that is NaN give token -1
+    """
+    ...
+
 def scale_rows(
     x: Array,
     factor: Array,
@@ -4524,6 +4641,88 @@ def sort(
     Computes     values[r,j] = x[r,indices[r,j]], the j-th of row r in order
     Source       torch.sort over the last dimension, stable: equal elements come in the order of their
                  indices
+    """
+    ...
+
+def token_bitmask(
+    logits: Array,
+    bitmask: Array,
+    rows: Array | None = None,
+) -> None:
+    """Forbid tokens by bits: their logits become -inf, in place.
+
+    logits:   (N, V) float32, float16 or bfloat16, last dimension contiguous, written; N rows of V
+              logits.
+    bitmask:  (B, ceil(V/32)) int32, last dimension contiguous; B rows of bits, the lowest of a word
+              first.
+    rows:     (B,) int32, any strides, or None; the row of logits for each row of bits, each at most
+              once; without it row b is for row b.
+    Returns   None; logits written in place. On a device it runs on the current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  logits[r,v] = -inf where bit v % 32 of bitmask[b, v // 32] is 0, r = rows[b] or b
+    Source    XGrammar's apply_token_bitmask_inplace; a row outside, as -1, is left out
+    """
+    ...
+
+def top_k_mask(
+    logits: Array,
+    top_k: Array,
+    out: Array | None = None,
+) -> Array:
+    """Keep the top_k greatest logits of each row, the others become -inf.
+
+    logits:   (B, V) float32, float16 or bfloat16, last dimension contiguous; rows of V logits.
+    top_k:    broadcastable to (B,) int32, any strides, or a number; so many are kept, of equal ones the
+              first; 0 and less, or V and more: all.
+    Returns   (B, V), new unless given, dtype of logits, the kept logits, -inf elsewhere. On a device it
+              runs on the current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[b,v] = logits[b,v] where it is among the top_k[b] first of its row in descending
+              order, equal ones by index; else -inf
+    Source    FlashInfer's top_k_mask_logits; unlike there, exactly top_k are kept. A row with NaN is
+              NaN
+    """
+    ...
+
+def top_k_renorm(
+    probs: Array,
+    top_k: Array,
+    out: Array | None = None,
+) -> Array:
+    """Keep the top_k greatest probabilities of each row and scale them to a sum of 1.
+
+    probs:    (B, V) float32, float16 or bfloat16, last dimension contiguous; rows of V probabilities,
+              of any sum.
+    top_k:    broadcastable to (B,) int32, any strides, or a number; so many are kept, of equal ones the
+              first; 0 and less, or V and more: all.
+    Returns   (B, V), new unless given, dtype of probs, rows with a sum of 1. On a device it runs on the
+              current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[b,v] = probs[b,v] / sum(kept probs of b) where v is kept; else 0
+    Source    FlashInfer's top_k_renorm_probs; unlike there, of equal ones the first are kept. A row
+              with NaN, infinity or a negative number, or with none above 2^-100, is NaN; so is one
+              whose top_p is
+    """
+    ...
+
+def top_p_renorm(
+    probs: Array,
+    top_p: Array,
+    out: Array | None = None,
+) -> Array:
+    """Keep the fewest probabilities of each row that reach the share top_p, and scale them to a sum of 1.
+
+    probs:    (B, V) float32, float16 or bfloat16, last dimension contiguous; rows of V probabilities,
+              of any sum.
+    top_p:    broadcastable to (B,) float32, any strides, or a number; the fewest that reach this share
+              are kept; 1 and more: all; 0 and less: one.
+    Returns   (B, V), new unless given, dtype of probs, rows with a sum of 1. On a device it runs on the
+              current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[b,v] = probs[b,v] / sum(kept probs of b) where v is kept; else 0
+    Source    FlashInfer's top_p_renorm_probs; unlike there, of equal ones the first are kept. A row
+              with NaN, infinity or a negative number, or with none above 2^-100, is NaN; so is one
+              whose top_p is
     """
     ...
 
@@ -4897,6 +5096,37 @@ def transducer_loss_packed_backward(
     Computes       as transducer_loss_backward, with [b,t,u] in row batch_offset[b-1] + t * (y_len[b] +
                    1) + u; rows of no sequence get 0
     Source         derivative of transducer_loss_packed; Graves 2012, arXiv:1211.3711, eq. 20
+    """
+    ...
+
+def verify_tree_greedy(
+    candidates: Array,
+    next_token: Array,
+    next_sibling: Array,
+    target: Array,
+    tokens: Array | None = None,
+    index: Array | None = None,
+    accepted: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """Follow a tree of drafted tokens as long as a child is the target's own token.
+
+    candidates:    (B, D) int32 or int64, contiguous; the token of each of D nodes; node 0 is the last
+                   token that is certain.
+    next_token:    (B, D) dtype of candidates, contiguous; the first child of each node, -1: none.
+    next_sibling:  (B, D) dtype of candidates, contiguous; the next child of the same node, -1: none.
+    target:        (B, D) dtype of candidates, contiguous; the token that the target model gives behind
+                   each node.
+    Returns        tokens: (B, D), new unless given, dtype int32, the accepted tokens and one more, -1
+                   behind the end; index: (B, D), new unless given, dtype int32, the nodes of the way,
+                   from node 0 on, -1 behind the end; accepted: (B,), new unless given, dtype int32, how
+                   many drafted tokens are accepted. On a device it runs on the current stream, and
+                   never waits.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       from node 0: the first child c, by next_token and next_sibling, whose candidates[b,c]
+                   = target[b,node] is the next node; tokens are target[b,node] of the nodes on the way
+    Source         SGLang's verify_tree_greedy. A node outside [0, D) ends its list, so does the D-th
+                   look at a node
     """
     ...
 
