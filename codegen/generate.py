@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .cpp import cpp_path, write_cpp
+from .device_adapter import write_device_adapter
 from .docs import docstring
 from .folders import read_folders
 from .header import header_path, write_header
@@ -71,7 +72,11 @@ def _add_kernel(made: Generated, op: Operator, kernel: Kernel, library: str) -> 
     made.linked += [file for file in kernel.linked if file not in made.linked]
     path = f"{op.namespace}/ops/{op.name}_{kernel.backend}.c"
     if kernel.form == "image":
-        made.files[path] = write_image_adapter(op, kernel)
+        made.files[path] = (
+            write_image_adapter(op, kernel)
+            if kernel.device == "cuda"
+            else write_device_adapter(op, kernel)
+        )
         made.embedded += [file for file in kernel.files if file not in made.embedded]
     elif kernel.form == "triton":
         made.files[path] = write_triton_adapter(op, kernel)

@@ -27,7 +27,7 @@ def write_image_adapter(op: Operator, kernel: Kernel) -> str:
     image, files = kernel.ready, kernel.files
     names = [f"anyop_image_{op.symbol}_{i}" for i in range(len(files))]
     scratch = c_expression(image.scratch_bytes or 0)
-    locals_ = [_local(i, argument, scratch) for i, argument in enumerate(image.arguments)]
+    locals_ = [argument_lines(i, argument, scratch) for i, argument in enumerate(image.arguments)]
     return "\n".join(
         [
             f"/* Generated from {c_comment(op.path.name)}; do not edit. Starts {op.full_name} from its images. */",
@@ -67,7 +67,7 @@ def _params(image: Image) -> list[str]:
     ]
 
 
-def _local(i: int, argument: Argument, scratch_bytes: str) -> list[str]:
+def argument_lines(i: int, argument: Argument, scratch_bytes: str) -> list[str]:
     """The value of an argument in a variable of exactly the kernel's type."""
     param = argument.param
     if argument.text == SCRATCH and param is None:
@@ -76,6 +76,26 @@ def _local(i: int, argument: Argument, scratch_bytes: str) -> list[str]:
             f"  void* v{i} = scratch_bytes < 0 ? NULL : call->workspace(call, scratch_bytes);",
             f"  if (!v{i}) return kAnyopOutOfMemory;",
         ]
+    if argument.type == "split":
+        tensor, dim = (param.name for param in argument.places)
+        return [
+            f"  AnyopLayout v{i};",
+            f"  AnyopImageSplit(&v{i}, args->{tensor}, args->{dim});",
+        ]
+    if argument.type == "equals":
+        value, text = f"args->{param.name}.data", c_string(argument.text)
+        return [f"  const int32_t v{i} = {value} && !strcmp({value}, {text});"]
+    if argument.places:
+        names = ", ".join(f"args->{param.name}" for param in argument.places)
+        count, dropped = len(argument.places), int(argument.type == "rows")
+        return [
+            f"  AnyopLayout v{i};",
+            f"  const AnyopTensor* const t{i}[] = {{{names}}};",
+            f"  const int32_t s{i} = AnyopImageLayout(call, &v{i}, t{i}, {count}, {dropped});",
+            f"  if (s{i}) return s{i};",
+        ]
+    if argument.type == "real":
+        return [f"  double v{i};", f"  float v{i}_float;"]
     if argument.type is None:
         data = f"args->{param.name}->data"
         value = f"args->{param.name} ? {data} : NULL" if param.optional else data

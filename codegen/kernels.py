@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,14 @@ from .conditions import read_when
 from .foreign import Foreign, read_aten, read_call, read_python
 from .params import Param
 from .ready import Image, Module, read_image, read_module
-from .sections import BACKENDS, check_keys, section, texts_of
+from .sections import BACKENDS, DEVICES, check_keys, section, texts_of
 from .source import Mistake, Source, listed, nearest
 from .triton_launch import Launch, check_launch, read_launch
 
 # Suffix -> form of a file that no compiler takes.
 _FORMS = {
-    ".o": "object", ".a": "object", ".cubin": "image", ".fatbin": "image", ".ptx": "image", ".so": "module",
-    ".py": "python",
+    ".o": "object", ".a": "object", ".cubin": "image", ".fatbin": "image", ".ptx": "image", ".cl": "image",
+    ".so": "module", ".py": "python",
 }  # fmt: skip
 _EVERY = ("name", "device", "when", "priority", "deterministic")
 _KEYS = {
@@ -61,8 +62,8 @@ class Kernel:
     """One implementation; the first file is the operator's, others may be a family's.
 
     form: "source": compiled (objects may stand beside sources); "object": ready objects and archives;
-    "image": CUDA's cubin, fatbin or PTX; "module": a library of tvm-ffi; "triton": a Triton kernel in images that
-    are made when needed, or ahead; those of FOREIGN: a text.
+    "image": CUDA's cubin, fatbin or PTX, OpenCL C; "module": a library of tvm-ffi; "triton": a Triton kernel in images
+    that are made when needed, or ahead; those of FOREIGN: a text.
     """
 
     backend: str
@@ -225,6 +226,8 @@ def _device(backend: str, form: str, entry: dict[str, Any]) -> str:
         if own in BACKENDS and entry["device"] != own:
             raise Mistake(f"device '{entry['device']}' of the backend {backend}", own, "remove it")
         return entry["device"]
+    if form == "image" and (_special_of(backend, DEVICES) or backend) in DEVICES:
+        return _special_of(backend, DEVICES) or backend
     if backend in BACKENDS or (form not in FOREIGN and _special_of(backend)):
         return _special_of(backend) or backend
     if form not in FOREIGN:
@@ -236,10 +239,10 @@ def _device(backend: str, form: str, entry: dict[str, Any]) -> str:
     return "cuda" if backend == "triton" or framework == "cupy" else "any"
 
 
-def _special_of(backend: str) -> str | None:
+def _special_of(backend: str, devices: Collection[str] = BACKENDS) -> str | None:
     """The cuda of cuda_sm90."""
     head, _, rest = backend.partition("_")
-    return head if rest and head in BACKENDS else None
+    return head if rest and head in devices else None
 
 
 def _arch(device: str, entry: dict[str, Any]) -> str | None:
@@ -324,7 +327,7 @@ def _form(files: list[Path]) -> str:
     if len(set(forms)) > 1 or (forms[0] == "module" and len(files) > 1):
         raise Mistake(
             f"kernel files {listed((file.name for file in files), 'and')}",
-            "sources and objects, CUDA images, one library of tvm-ffi, or one Python file",
+            "sources and objects, images, one library of tvm-ffi, or one Python file",
             "name the others in a kernel of their own",
         )
     return forms[0]

@@ -18,9 +18,14 @@ from .source import Mistake, listed, nearest
 # What a CUDA kernel can take by value -> kinds of arguments that become it.
 TYPES = {
     "int32": ("int", "bool"), "int64": ("int", "bool"), "bool": ("bool",),
-    "float": ("float",), "double": ("float",),
+    "float": ("float",), "double": ("float",), "real": ("float",),
 }  # fmt: skip
+# "real": float, or double in a call with a tensor of float64; a compiler at run time knows it so.
+_LATER = ("real",)
+_PLACES = re.compile(r"(layout|rows|split)\(([^()]*)\)")
+_EQUALS = re.compile(r"(\w+)\s*==\s*'(\w*)'", re.ASCII)
 _NAME = r"[A-Za-z_$][A-Za-z0-9_$]*"
+_IN_OPENCL = re.compile(rb"(?:\b|__)kernel\s+void\s+([A-Za-z_][A-Za-z0-9_]*)\s*\(")
 _ENTRY = re.compile(rb"\.entry\s+([A-Za-z_$][A-Za-z0-9_$]*)")
 
 
@@ -31,12 +36,15 @@ class Argument:
     text: str
     param: Param | None
     expression: Expr | None
-    type: str | None  # one of TYPES; None: a pointer, or a value of tvm-ffi
+    type: (
+        str | None
+    )  # of TYPES, "layout", "rows", "split", "equals"; None: a pointer, or a value of tvm-ffi
+    places: tuple[Param, ...] = ()  # of layout(...), rows(...) and split(...)
 
 
 @dataclass(frozen=True)
 class Image:
-    """A kernel in CUDA images, and its launch."""
+    """A kernel in images of CUDA or of a plugin's device, and its launch."""
 
     entry: str
     grid: tuple[Expr, ...]
@@ -61,13 +69,18 @@ def read_image(
     backend: str, files: list[Path], entry: dict[str, Any], params: list[Param], binding: Binding
 ) -> Image:
     """Of `cuda = { file = ["scale.cubin"], entry = ..., grid = ..., block = ..., arguments = [...] }`."""
-    if backend != "cuda":
+    own = "opencl" if files[0].suffix == ".cl" else "cuda"
+    if backend != own:
+        kind = "CUDA image" if own == "cuda" else "OpenCL C"
         raise Mistake(
-            f"the CUDA image {files[0].name} for {backend}", "cuda = ...", "correct the backend"
+            f"the {kind} {files[0].name} for {backend}", f"{own} = ...", "correct the backend"
         )
     for key in ("entry", "grid", "block", "arguments"):
         if key not in entry:
-            raise Mistake(f"a CUDA image without {key}", "it", _EXAMPLES[key])
+            kind = "a CUDA image" if own == "cuda" else "an OpenCL kernel"
+            raise Mistake(f"{kind} without {key}", "it", _EXAMPLES[key])
+    if own != "cuda":
+        _check_later(files, entry)
     name = _name(entry["entry"], "entry")
     for file in files:
         _check_entry(file, name)
@@ -83,7 +96,7 @@ def read_image(
         _extent(entry["grid"], "grid", known, binding),
         _extent(entry["block"], "block", known, binding),
         _expression(entry.get("shared_bytes", 0), "shared_bytes", known, binding),
-        _arguments(texts, params, known, binding, image=True),
+        _arguments(texts, params, known, binding, own),
         _cluster(entry.get("cluster", [])),
         _flag(entry, "cooperative"),
         _flag(entry, "pdl"),
@@ -92,6 +105,15 @@ def read_image(
 
 
 SCRATCH = "scratch"
+
+
+def _check_later(files: list[Path], entry: dict[str, Any]) -> None:
+    """What only CUDA's driver has."""
+    if len(files) > 1:
+        raise Mistake(f"{len(files)} files of OpenCL C", "one", "write both into one")
+    for key in ("cluster", "cooperative", "pdl"):
+        if key in entry:
+            raise Mistake(f"{key} of an OpenCL kernel", "CUDA's alone", "remove it")
 
 
 def _cluster(value: object) -> tuple[int, ...]:
@@ -138,7 +160,7 @@ def read_module(
             nearest(name, exported, "correct the name, or the library"),
         )
     texts = entry.get("arguments", [param.name for param in params])
-    return Module(name, _arguments(texts, params, known, binding, image=False))
+    return Module(name, _arguments(texts, params, known, binding, None))
 
 
 def _name(value: object, what: str) -> str:
@@ -155,6 +177,8 @@ def _check_entry(file: Path, name: str) -> None:
         if binaries.machine(file) != "CUDA":
             raise Mistake(f"{file.name} is no cubin", "an ELF file of nvcc -cubin", "make it anew")
         found = binaries.names(file, rb"\.text\.(" + _NAME.encode() + rb")")
+    elif file.suffix == ".cl":
+        found = [match.decode() for match in _IN_OPENCL.findall(file.read_bytes())]
     else:
         return
     if name not in found:
@@ -217,12 +241,20 @@ def _operations(expression: Expr) -> set[str]:
 
 
 def _arguments(
-    texts: object, params: list[Param], known: list[str], binding: Binding, image: bool
+    texts: object, params: list[Param], known: list[str], binding: Binding, image: str | None
 ) -> tuple[Argument, ...]:
     if not isinstance(texts, list) or not all(type(text) in (str, int) for text in texts):
         raise Mistake(f"arguments {texts!r}", "a list of texts", _EXAMPLES["arguments"])
-    read = _image_argument if image else _module_argument
-    arguments = tuple(read(str(text), params, known, binding) for text in texts)
+    if image:
+        placed = []
+        for text in texts if image != "cuda" else ():
+            if not str(text).lstrip().startswith("split"):
+                placed += _places(str(text), params)
+        arguments = tuple(
+            _image_argument(str(t), params, known, binding, image, placed) for t in texts
+        )
+    else:
+        arguments = tuple(_module_argument(str(text), params, known, binding) for text in texts)
     given = {argument.param.name for argument in arguments if argument.param}
     for param in params:
         if (param.output or param.mutated) and param.name not in given:
@@ -234,7 +266,51 @@ def _arguments(
     return arguments
 
 
-def _image_argument(text: str, params: list[Param], known: list[str], binding: Binding) -> Argument:
+def _places(text: str, params: list[Param]) -> list[Param]:
+    """The tensors of layout(...) and rows(...), the tensor and the dimension of split(x, dim)."""
+    match = _PLACES.fullmatch(text.strip())
+    if not match:
+        return []
+    named = {param.name: param for param in params if param.is_tensor and not param.is_list}
+    names = [name.strip() for name in match[2].split(",")]
+    if match[1] == "split":
+        whole = {p.name: p for p in params if p.kind == "int" and not p.optional and not p.is_list}
+        if len(names) != 2 or names[0] not in named or names[1] not in whole:
+            raise Mistake(
+                f"'{text}'", "a tensor and an int argument", "write it like split(x, dim)"
+            )
+        return [named[names[0]], whole[names[1]]]
+    for name in names:
+        if name not in named:
+            raise Mistake(
+                f"'{name}' in '{text}'",
+                f"a tensor ({listed(named)})",
+                nearest(name, named, "correct it"),
+            )
+    if len(names) > 4 or named[names[0]].optional:
+        raise Mistake(f"'{text}'", "up to four tensors, the first always there", "correct it")
+    return [named[name] for name in names]
+
+
+def _image_argument(
+    text: str,
+    params: list[Param],
+    known: list[str],
+    binding: Binding,
+    image: str,
+    placed: list[Param],
+) -> Argument:
+    if image != "cuda" and (places := _places(text, params)):
+        return Argument(text, None, None, text.split("(")[0].strip(), tuple(places))
+    if image != "cuda" and (equals := _EQUALS.fullmatch(text.strip())):
+        known_texts = {p.name: p for p in params if p.kind == "str" and not p.is_list}
+        if equals[1] not in known_texts:
+            raise Mistake(
+                f"'{equals[1]}' in '{text}'",
+                f"a str argument ({listed(known_texts)})",
+                nearest(equals[1], known_texts, "correct it"),
+            )
+        return Argument(equals[2], known_texts[equals[1]], None, "equals")
     name, _, kind = (part.strip() for part in text.partition(":"))
     param = next((param for param in params if param.name == name), None)
     if param is None and text == SCRATCH:
@@ -249,7 +325,7 @@ def _image_argument(text: str, params: list[Param], known: list[str], binding: B
     if param.is_tensor:
         if kind:
             raise Mistake(f"'{text}'", "the name of the tensor alone", f'write "{name}"')
-        if param.layout != "contiguous" or param.expanded:
+        if (param.layout != "contiguous" or param.expanded) and param not in placed:
             raise Mistake(
                 f"'{name}', whose strides are free (a kernel in an image gets none)",
                 "a contiguous tensor",
@@ -263,12 +339,12 @@ def _image_argument(text: str, params: list[Param], known: list[str], binding: B
             f'write "{name}:float", as the kernel has it',
         )
     kind = kind or {"int": "int64", "bool": "bool"}.get(param.kind, "")
-    _check_type(text, param.kind, kind)
+    _check_type(text, param.kind, kind, () if image != "cuda" else _LATER)
     return Argument(text, param, None, kind)
 
 
-def _check_type(text: str, kind: str, stated: str) -> None:
-    fitting = [name for name, kinds in TYPES.items() if kind in kinds]
+def _check_type(text: str, kind: str, stated: str, without: tuple[str, ...] = ()) -> None:
+    fitting = [name for name, kinds in TYPES.items() if kind in kinds and name not in without]
     if stated not in fitting:
         raise Mistake(f"'{text}', of type {kind}", f"it as {listed(fitting)}", "correct the type")
 

@@ -15,7 +15,7 @@ from .kernels import Kernel
 from .operator_file import Operator
 from .params import Param
 from .programs import Code
-from .sections import BACKENDS
+from .sections import DEVICES
 
 _KINDS = {
     "Tensor": "kAnyopTensor", "int": "kAnyopInt", "float": "kAnyopFloat", "bool": "kAnyopBoolean",
@@ -206,7 +206,7 @@ def _kernel(op: Operator, kernel: Kernel) -> str:
         "backend": c_string(kernel.backend),
         "source": c_string(file.name),
         "run": f"(AnyopKernel){kernel.function}" if kernel.is_compiled else "NULL",
-        "device_type": BACKENDS.get(kernel.device, 0),
+        "device_type": DEVICES.get(kernel.device, 0),
         "priority": kernel.priority,
         "name": c_string(kernel.name),
         "when": c_string(kernel.when),

@@ -72,9 +72,32 @@ typedef enum AnyopEventFlag {
   kAnyopEventNoTiming = 1, /* elapsed_ms may refuse it */
 } AnyopEventFlag;
 
+/* A file of kernels, as the device's own compiler or loader takes it. */
+typedef struct AnyopDeviceImage {
+  uint32_t size; /* set by the caller */
+  uint32_t reserved;
+  const char* name; /* of the file, for errors */
+  const void* data; /* a NUL lies behind */
+  int64_t bytes;
+  const char* options; /* of a compiler that runs now; NULL: none */
+} AnyopDeviceImage;
+ANYOP_STATIC_ASSERT(sizeof(AnyopDeviceImage) == 40 && offsetof(AnyopDeviceImage, data) == 16);
+
+/* How a kernel of an image is started. */
+typedef struct AnyopDeviceLaunch {
+  uint32_t size; /* set by the caller */
+  uint32_t num_values;
+  const void* const* values; /* the address of each argument, in the kernel's order */
+  const uint32_t* bytes; /* of each; 0: an address in memory of the device's, which may be NULL */
+  int64_t grid[3];       /* blocks */
+  int64_t block[3];      /* threads of a block */
+  int64_t shared_bytes;  /* memory of a block, asked for at the start */
+} AnyopDeviceLaunch;
+ANYOP_STATIC_ASSERT(sizeof(AnyopDeviceLaunch) == 80 && offsetof(AnyopDeviceLaunch, grid) == 24);
+
 /* Append-only. The core reads no field beyond size, and takes no device without those up to
    last_error. Others may be NULL: what needs them then fails by name. A PyTorch device needs all
-   but versions, copy_between_on and device_of. */
+   but versions, copy_between_on, device_of and those of images. */
 typedef struct AnyopDevice {
   uint32_t size;
   uint32_t abi_version; /* ANYOP_DEVICE_ABI_VERSION where it was compiled */
@@ -151,10 +174,18 @@ typedef struct AnyopDevice {
   int32_t (*create_event_with)(int32_t device, uint32_t flags, void** event); /* AnyopEventFlag */
   /* Whether what was recorded last is done; yes when nothing was. */
   int32_t (*query_event)(int32_t device, void* event, int32_t* done);
+
+  /* Kernels in images (docs/forms.md). Both handles are the device's, and stay until the process
+     ends. What an image or a device lacks is kAnyopNotImplemented: no such kernel, no such type. */
+  int32_t (*load_image)(int32_t device, const AnyopDeviceImage* image, void** loaded);
+  int32_t (*find_kernel)(int32_t device, void* loaded, const char* entry, void** kernel);
+  int32_t (*launch_kernel)(int32_t device, void* stream, void* kernel,
+                           const AnyopDeviceLaunch* launch);
 } AnyopDevice;
 ANYOP_STATIC_ASSERT(offsetof(AnyopDevice, enter) == 24 && offsetof(AnyopDevice, last_error) == 40);
 ANYOP_STATIC_ASSERT(offsetof(AnyopDevice, elapsed_ms) == 200);
-ANYOP_STATIC_ASSERT(offsetof(AnyopDevice, properties) == 208 && sizeof(AnyopDevice) == 312);
+ANYOP_STATIC_ASSERT(offsetof(AnyopDevice, properties) == 208);
+ANYOP_STATIC_ASSERT(offsetof(AnyopDevice, load_image) == 312 && sizeof(AnyopDevice) == 336);
 
 /* What a plugin's library exports, as AnyopDeviceEntry. abi_version is the highest that the core
    reads; a plugin that has tables of several gives the fitting one, and NULL when it has none. */

@@ -6,6 +6,7 @@
 #include "c_error.h"
 #include "caching_allocator.h"
 #include "loader.h"
+#include "router.h"
 
 namespace {
 
@@ -30,7 +31,11 @@ int32_t AnyopLoadDevice(const char* path, const AnyopDevice** device) {
 }
 
 int32_t AnyopUseDevice(const AnyopDevice* device) {
-  return Told([&](std::string* error) { return anyop::UseDevice(device, error); });
+  return Told([&](std::string* error) {
+    const int32_t status = anyop::UseDevice(device, error);
+    if (status == kAnyopOk) anyop::PublishWhatIsKnown();  // its kernels, where there are any
+    return status;
+  });
 }
 
 const AnyopDevice* AnyopFindDevice(int32_t device_type) { return anyop::FindDevice(device_type); }

@@ -20,7 +20,9 @@ from anyop.testing.device_table import (
     OPTIONAL,
     OUT_OF_MEMORY,
     Device,
+    Image,
     Int,
+    Launch,
     Long,
     Missing,
     Properties,
@@ -285,7 +287,12 @@ def _of_device(device: Device, name: str, bad: int, memory: int) -> list[Any]:
         "copy_between_on": [None, memory, 0, memory, 0, 8],
         "properties": [ctypes.byref(Properties(ctypes.sizeof(Properties)))],
         "memory_info": [ctypes.byref(Long()), ctypes.byref(other)],
-    }
+        "load_image": [
+            ctypes.byref(Image(ctypes.sizeof(Image), 0, b"image", b"", 0, None)), ctypes.byref(place),
+        ],
+        "find_kernel": [None, b"kernel", ctypes.byref(place)],
+        "launch_kernel": [None, None, ctypes.byref(Launch(ctypes.sizeof(Launch)))],
+    }  # fmt: skip
     return [getattr(device, name), bad, *rest[name]]
 
 

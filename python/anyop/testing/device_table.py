@@ -38,6 +38,21 @@ class Properties(ctypes.Structure):
     ]  # fmt: skip
 
 
+class Image(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32), ("reserved", ctypes.c_uint32), ("name", ctypes.c_char_p),
+        ("data", ctypes.c_char_p), ("bytes", Long), ("options", ctypes.c_char_p),
+    ]  # fmt: skip
+
+
+class Launch(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32), ("num_values", ctypes.c_uint32),
+        ("values", ctypes.POINTER(Pointer)), ("bytes", ctypes.POINTER(ctypes.c_uint32)),
+        ("grid", Long * 3), ("block", Long * 3), ("shared_bytes", Long),
+    ]  # fmt: skip
+
+
 _OUT = ctypes.POINTER(Pointer)
 _INT_OUT, _LONG_OUT = ctypes.POINTER(Int), ctypes.POINTER(Long)
 # Behind last_error, in the order of the header.
@@ -75,8 +90,13 @@ FUNCTIONS: dict[str, list[Any]] = {
     "launch_host": [Int, Pointer, Pointer, Pointer],
     "create_event_with": [Int, ctypes.c_uint32, _OUT],
     "query_event": [Int, Pointer, _INT_OUT],
+    "load_image": [Int, ctypes.POINTER(Image), _OUT],
+    "find_kernel": [Int, Pointer, ctypes.c_char_p, _OUT],
+    "launch_kernel": [Int, Pointer, Pointer, ctypes.POINTER(Launch)],
 }
-OPTIONAL = {"versions", "copy_between_on", "device_of"}  # what a PyTorch device can do without
+IMAGES = {"load_image", "find_kernel", "launch_kernel"}
+# What a PyTorch device can do without.
+OPTIONAL = {"versions", "copy_between_on", "device_of"} | IMAGES
 
 
 class Table(ctypes.Structure):

@@ -3,9 +3,11 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "capability.h"
 #include "device_below.h"
+#include "loader.h"
 #include "router_state.h"
 #include "settings.h"
 
@@ -66,7 +68,17 @@ bool IsInPython(const Implementation& i) { return i.form == "aten" || i.form == 
 
 }  // namespace
 
+// Compiled kernels of an extension are those of one device: "opencl", "opencl_small".
+bool IsOfDeviceInUse(const Implementation& i) {
+  const AnyopDevice* used = FindDevice(ANYOP_DEVICE_TYPE_EXTENSION);
+  if (!i.is_own || !used) return !i.is_own;
+  const size_t length = std::strlen(used->name);
+  return i.backend.compare(0, length, used->name) == 0 &&
+         (i.backend.size() == length || i.backend[length] == '_');
+}
+
 bool ServesItself(const Implementation& i, int device_type) {
+  if (i.device_type == ANYOP_DEVICE_TYPE_EXTENSION && !IsOfDeviceInUse(i)) return false;
   if (!i.device_type && IsInPython(i) && !(kFrameworks >> device_type & 1)) return false;
   const bool at_all = i.when.devices() >> device_type & 1;
   return at_all && (i.device_type == 0 || i.device_type == device_type);
