@@ -118,7 +118,7 @@ needs:
 
 # What tests need and PyPI has not.
 debian:
-	@$(PYTHON) tools/debian.py icu hip strace
+	@$(PYTHON) tools/debian.py icu hip strace opencl
 
 # --- set-up: each stamp is one step, redone when what it depends on changes -----------------------
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sees to what tests need and PyPI has not: installs Debian's packages in CI, else says how.
 
-python3 tools/debian.py icu hip strace
+python3 tools/debian.py icu hip strace opencl
 
 What cannot be had is said; the tests that need it are skipped and say why too.
 """
@@ -18,12 +18,13 @@ _SECONDS = 900  # of one command of apt-get
 
 
 class Need(NamedTuple):
-    """What is done without it, the programs or the C++ header that tell whether it is there, and Debian's packages."""
+    """What is not done without it, what tells whether it is there, and Debian's packages."""
 
     without: str
     packages: tuple[str, ...]
     programs: tuple[str, ...] = ()
     header: str = ""
+    files: tuple[str, ...] = ()
 
 
 NEEDS = {
@@ -41,6 +42,11 @@ NEEDS = {
         ("chromium", "chromium-driver"),
         ("chromium", "chromedriver"),
     ),
+    "opencl": Need(
+        "nothing runs on the device opencl",
+        ("pocl-opencl-icd", "ocl-icd-libopencl1"),
+        files=("/etc/OpenCL/vendors/pocl.icd",),
+    ),
     "aarch64": Need(
         "nothing is built for aarch64",
         ("g++-aarch64-linux-gnu", "qemu-user"),
@@ -50,8 +56,8 @@ NEEDS = {
 
 
 def is_here(need: Need) -> bool:
-    """Whether all of its programs are found, and the C++ compiler finds its header."""
-    if not all(map(shutil.which, need.programs)):
+    """Whether all of its programs and files are found, and the C++ compiler finds its header."""
+    if not all(map(shutil.which, need.programs)) or not all(map(os.path.exists, need.files)):
         return False
     if not need.header:
         return True

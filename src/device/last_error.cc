@@ -8,7 +8,7 @@
 namespace anyop {
 namespace {
 
-thread_local char text[512] = "";
+thread_local char text[1024] = "";
 
 }  // namespace
 

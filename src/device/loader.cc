@@ -4,6 +4,7 @@
 #include "loader.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cctype>
@@ -106,9 +107,32 @@ const AnyopDevice* FindDevice(int32_t device_type) {
   return devices[device_type].load(std::memory_order_acquire);
 }
 
-const AnyopDevice* FindDeviceByName(const char* name, std::string* error) {
+namespace {
+
+const AnyopDevice* FindRegistered(const char* name) {
   std::lock_guard<std::mutex> lock(registration);
-  if (const AnyopDevice* found = name ? FindNamed(name) : nullptr) return found;
+  return FindNamed(name);
+}
+
+// The plugin of this name that came with anyop, "" when none did: libanyop_opencl.so.
+std::string OwnPlugin(const char* name) {
+  Dl_info here;
+  if (!dladdr(reinterpret_cast<const void*>(&OwnPlugin), &here) || !here.dli_fname) return "";
+  std::string path = here.dli_fname;
+  path = path.substr(0, path.rfind('/') + 1) + "libanyop_" + name + ".so";
+  return access(path.c_str(), R_OK) == 0 ? path : "";
+}
+
+}  // namespace
+
+const AnyopDevice* FindDeviceByName(const char* name, std::string* error) {
+  if (name && IsName(name)) {
+    if (const AnyopDevice* found = FindRegistered(name)) return found;
+    const std::string path = OwnPlugin(name);
+    const AnyopDevice* found = nullptr;
+    if (!path.empty()) return LoadDevice(path.c_str(), &found, error) ? nullptr : found;
+  }
+  std::lock_guard<std::mutex> lock(registration);
   *error = std::string("there is no device '") + (name ? name : "") + "'; there are";
   for (const AnyopDevice* device : Named())
     *error += std::string(device == Named().front() ? " " : ", ") + device->name;

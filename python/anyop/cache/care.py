@@ -88,15 +88,16 @@ def clean(older_seconds: float | None = None, most_bytes: int | None = None) -> 
         with contextlib.suppress(FileNotFoundError):  # another clean-up was faster
             remove_entry(root, entry.path)
     _tidy(root)
-    _clean_images(os.path.join(root, "triton"), older_seconds, keep_all)
+    for folder in ("triton", "opencl"):
+        _clean_images(os.path.join(root, folder), older_seconds, keep_all)
     return doomed
 
 
 def _clean_images(folder: str, older_seconds: float | None, every: bool) -> None:
-    """Triton's, which are no entries: one file for each kind of call."""
+    """Triton's and OpenCL's, which are no entries: one file for each kind of call."""
     for name in _names(folder):
         path = os.path.join(folder, name)
-        if name.endswith((".img", ".part")):
+        if name.endswith((".img", ".bin", ".part")):
             with contextlib.suppress(FileNotFoundError):
                 if every or _age_is_over(os.stat(path).st_mtime, older_seconds):
                     os.unlink(path)

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffers at addresses that are reserved and hold nothing: an address says which buffer, and where
+// in it. The CPU that touches one is stopped at once.
+#pragma once
+
+#include "runtime.h"
+
+namespace anyop::opencl {
+
+struct Place {
+  Handle buffer = nullptr;
+  uint64_t offset = 0;
+  int64_t left = 0;  // bytes from there to the buffer's end
+};
+
+// Of memory of the device; refused with `what` in the text when it is none.
+int32_t Resolve(int32_t device, const void* memory, const char* what, Place* place);
+
+int32_t Allocate(int32_t device, int64_t bytes, void** memory);
+int32_t Free(int32_t device, void* memory);
+int32_t AllocateOn(int32_t device, void* stream, int64_t bytes, void** memory);
+int32_t FreeOn(int32_t device, void* stream, void* memory);
+int32_t AllocateHost(int32_t device, int64_t bytes, void** memory);
+int32_t FreeHost(int32_t device, void* memory);
+int32_t IsHost(const void* memory, int32_t* yes);
+int32_t DeviceOf(const void* memory, int32_t* device);
+int32_t MemoryInfo(int32_t device, int64_t* free_bytes, int64_t* total_bytes);
+
+int32_t Copy(int32_t device, void* to, const void* from, int64_t bytes, int32_t kind);
+int32_t CopyOn(int32_t device, void* stream, void* to, const void* from, int64_t bytes,
+               int32_t kind);
+int32_t CopyBetweenOn(int32_t device, void* stream, void* to, int32_t to_device, const void* from,
+                      int32_t from_device, int64_t bytes);
+int32_t SetOn(int32_t device, void* stream, void* memory, int32_t value, int64_t bytes);
+
+}  // namespace anyop::opencl

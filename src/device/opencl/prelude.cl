@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands before every `.cl`: element types by name, REAL for sums, tensors as buffer and
+// offset, layouts. OpenCL C 1.2, without fp16: 16 bits are loaded to and stored from REAL.
+#if REAL_IS_DOUBLE
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+
+typedef float type_float32;
+typedef half type_float16;
+typedef ushort type_bfloat16;
+#define load_float32(p, i) ((REAL)(p)[i])
+#define load_float16(p, i) ((REAL)vload_half(i, p))
+#define load_bfloat16(p, i) ((REAL)as_float((uint)(p)[i] << 16))
+#define store_float32(p, i, v) ((p)[i] = (float)(v))
+#define store_float16(p, i, v) vstore_half_rte(v, i, p)
+#define store_bfloat16(p, i, v) ((p)[i] = to_bfloat16((float)(v)))
+#if REAL_IS_DOUBLE
+typedef double type_float64;
+#define load_float64(p, i) ((p)[i])
+#define store_float64(p, i, v) ((p)[i] = (v))
+#endif
+
+// To the nearest, ties to even; a NaN stays one.
+inline ushort to_bfloat16(float value) {
+  const uint bits = as_uint(value);
+  if (isnan(value)) return (ushort)(bits >> 16 | 64);
+  return (ushort)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// The two parameters of a tensor, and its address; LOAD(x, i) and STORE(out, i, v) by its dtype.
+#define TENSOR(name) __global JOIN(type_, name##_t) *from_##name, const ulong skip_##name
+#define BEGIN(name)                    \
+  __global JOIN(type_, name##_t)* name = \
+      (__global JOIN(type_, name##_t)*)((__global char*)from_##name + skip_##name)
+#define LOAD(name, i) JOIN(load_, name##_t)(name, i)
+#define STORE(name, i, v) JOIN(store_, name##_t)(name, i, v)
+
+// AnyopLayout of anyop/device_image.h.
+typedef struct {
+  long ndim, numel;
+  long shape[8];
+  long strides[4][8];
+} Layout;
+
+// Where element i of the tensor in this place of layout(...) lies.
+inline long at(const Layout* layout, int place, long i) {
+  long where = 0;
+  for (int d = (int)layout->ndim - 1; d > 0; --d) {
+    where += i % layout->shape[d] * layout->strides[place][d];
+    i /= layout->shape[d];
+  }
+  return where + i * layout->strides[place][0];
+}
+
+// Sum and maximum over the 256 threads of a block, in the same order every time; part has 256.
+#define THREADS 256
+#define OVER_THREADS(name, join)                                \
+  inline REAL name(REAL value, __local REAL* part) {            \
+    const int t = (int)get_local_id(0);                         \
+    barrier(CLK_LOCAL_MEM_FENCE);                               \
+    part[t] = value;                                            \
+    for (int n = THREADS / 2; n > 0; n /= 2) {                  \
+      barrier(CLK_LOCAL_MEM_FENCE);                             \
+      if (t < n) part[t] = join(part[t], part[t + n]);          \
+    }                                                           \
+    barrier(CLK_LOCAL_MEM_FENCE);                               \
+    return part[0];                                             \
+  }
+#define PLUS(a, b) ((a) + (b))
+OVER_THREADS(sum_of_threads, PLUS)
+OVER_THREADS(max_of_threads, fmax)
