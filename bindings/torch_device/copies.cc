@@ -35,6 +35,55 @@ Tensor& CopyWithin(Tensor& self, const Tensor& source, bool non_blocking) {
   return self;
 }
 
+// The device copies bytes that lie alike, and is done with it.
+void Move(const Tensor& to, const Tensor& from) {
+  const DeviceIndex index = IndexOf(to) >= 0 ? IndexOf(to) : IndexOf(from);
+  TORCH_CHECK(to.numel() == 0 || platform->CopyLater(to, IndexOf(to), from, IndexOf(from)),
+              platform->name, ": a copy of memory that the device did not allocate");
+  platform->SynchronizeStream(index, platform->Stream(index));
+}
+
+// The bytes that a tensor of the device spans, as a tensor.
+Tensor Spanned(const Tensor& tensor) {
+  int64_t count = 1;
+  for (int64_t d = 0; d < tensor.dim(); ++d) count += (tensor.size(d) - 1) * tensor.stride(d);
+  const auto size = static_cast<int64_t>(tensor.element_size());
+  auto bytes = c10::make_intrusive<c10::TensorImpl>(
+      c10::Storage(tensor.storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      caffe2::TypeMeta::Make<uint8_t>());
+  bytes->set_sizes_contiguous({count * size});
+  bytes->set_storage_offset(tensor.storage_offset() * size);
+  return Tensor(std::move(bytes));
+}
+
+// The same, on the CPU, with what is in it; kept is its memory.
+Tensor OnCpu(const Tensor& tensor, Tensor* kept) {
+  const Tensor there = Spanned(tensor);
+  *kept = at::empty(there.sizes(), at::TensorOptions().dtype(at::kByte));
+  Move(*kept, there);
+  Tensor here = at::from_blob(kept->mutable_data_ptr(), tensor.sizes(), tensor.strides(),
+                              at::TensorOptions().dtype(tensor.dtype()));
+  here._set_conj(tensor.is_conj());
+  here._set_neg(tensor.is_neg());
+  return here;
+}
+
+// Where the CPU does not reach the device's memory: casts and layouts are made on the CPU.
+void CopyByCpu(const Tensor& self, const Tensor& source, bool non_blocking) {
+  const DeviceIndex to = IndexOf(self), from = IndexOf(source);
+  if (self.numel() == 0) return;
+  if (platform->CopyLater(self, to, source, from)) {
+    const DeviceIndex index = to >= 0 ? to : from;
+    if (!non_blocking) platform->SynchronizeStream(index, platform->Stream(index));
+    return;
+  }
+  Tensor kept_self, kept_source;
+  const Tensor here = to >= 0 ? OnCpu(self, &kept_self) : self;
+  const Tensor given = from >= 0 ? OnCpu(source, &kept_source) : source;
+  here.copy_(given);
+  if (to >= 0) Move(Spanned(self), kept_self);
+}
+
 }  // namespace
 
 Tensor& Copy(Tensor& self, const Tensor& source, bool non_blocking) {
@@ -42,6 +91,10 @@ Tensor& Copy(Tensor& self, const Tensor& source, bool non_blocking) {
   const DeviceIndex to = IndexOf(self), from = IndexOf(source);
   if (non_blocking && Use()->CopyLater(self, to, source, from)) return self;
   const at::AutoDispatchBelowADInplaceOrView below;
+  if (!Use()->boxed) {
+    CopyByCpu(self, source, non_blocking);
+    return self;
+  }
   if (to == from) return CopyWithin(self, source, non_blocking);
   Call written(CopyFacts()), read(CopyFacts());
   Tensor& inner_self = written.InWritten(self);
@@ -67,6 +120,8 @@ Tensor CopyFromAndResize(const Tensor& source, const Tensor& to) {
 void CopyBytes(void* to, const void* from, size_t bytes, DeviceIndex index) {
   const auto options = at::TensorOptions(platform->Inner(index)).dtype(at::kByte);
   const auto count = static_cast<int64_t>(bytes);
+  TORCH_CHECK_NOT_IMPLEMENTED(Use()->boxed, platform->name,
+                              ": memory of the device is not copied by its address alone");
   const at::AutoDispatchBelowADInplaceOrView below;
   Use()->Drain(index);
   at::from_blob(to, {count}, options)
