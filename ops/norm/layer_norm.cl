@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// layer_norm in OpenCL C: a block of 256 threads a row, read three times: mean, variance, result; sums
+// in REAL.
+__kernel void layer_norm(TENSOR(x), TENSOR(weight), TENSOR(bias), TENSOR(out), const long D,
+                         const REAL eps, const REAL weight_offset, const Layout rows) {
+  __local REAL part[THREADS];
+  BEGIN(x);
+  BEGIN(weight);
+  BEGIN(bias);
+  BEGIN(out);
+  const long r = (long)get_group_id(0), from = at(&rows, 1, r), to = at(&rows, 0, r);
+  const long first = (long)get_local_id(0);
+  REAL sum = 0;
+  for (long d = first; d < D; d += THREADS) sum += LOAD(x, from + d);
+  const REAL mean = sum_of_threads(sum, part) / D;
+  sum = 0;
+  for (long d = first; d < D; d += THREADS) {
+    const REAL v = LOAD(x, from + d) - mean;
+    sum += v * v;
+  }
+  const REAL scale = 1 / sqrt(sum_of_threads(sum, part) / D + eps);
+  for (long d = first; d < D; d += THREADS) {
+    const REAL w = weight_offset + (HAS_weight ? LOAD(weight, d) : 1);
+    const REAL b = HAS_bias ? LOAD(bias, d) : 0;
+    STORE(out, to + d, (LOAD(x, from + d) - mean) * scale * w + b);
+  }
+}

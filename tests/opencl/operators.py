@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The standard tests of all operators with a kernel in OpenCL C, on torch's device over the plugin opencl.
+
+ANYOP_DEVICE_PLATFORM=opencl pytest tests/opencl/operators.py. tests/opencl_test.py runs it on PoCL, a part that the
+commit draws, all with ANYOP_TEST_FULL=1. ANYOP_OPENCL_DEVICE names another platform.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import anyop.torch.device
+import pytest
+from anyop import testing
+from anyop.testing.torch_memory import fits_device, takes_less, through_torch
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+from drawn import few, seed  # noqa: E402
+
+SUBJECTS = {
+    subject.name: subject
+    for subject in testing.find_subjects(ROOT / "ops")
+    if any(kernel["device"] == "opencl" for kernel in subject.metadata["kernels"])
+}
+DTYPES = {"float32", "float16", "bfloat16", "float64", None}
+DRAWN = 24  # cases of an operator, of
+KINDS = 5  # combinations of dtypes: each is a program of its own
+
+
+def test_the_platform_is_opencl():
+    assert anyop.torch.device.platform() == "opencl"
+
+
+@pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS)
+def test_standard_cases(subject):
+    there = through_torch(subject, "anyop")
+    choices = [
+        c for c in testing.dtype_choices(subject.metadata) if set(c.names.values()) <= DTYPES
+    ]
+    choices = few(choices, KINDS, subject.name)
+    cases = [c for choice in choices for c in testing.standard_cases(subject, choice)]
+    cases = few([c for c in cases if fits_device(subject, c)], DRAWN, subject.name)
+    failures, ran = [], 0
+    for case in cases:
+        try:
+            testing.check_case(there, case)
+            ran += 1
+        except testing.CheckError as error:
+            if takes_less(error, "opencl", "anyop"):
+                continue
+            failures.append(str(error))
+    assert not failures, f"{len(failures)} failures, drawn by {seed()}:\n" + "\n".join(failures[:8])
+    assert ran >= 8
