@@ -21,7 +21,7 @@ WITH = [name for name, subject in SUBJECTS.items() if subject.metadata["tangent"
 # What has no formula, or not for all of its floating inputs, and why.
 WITHOUT = {
     **dict.fromkeys(
-        (f"multi_tensor_{name}" for name in ("scale", "axpby", "l2norm", "check_finite", "adam")),
+        (name for name in SUBJECTS if name.startswith(("multi_tensor_", "update_scale"))),
         "lists have no derivatives",
     ),
     "attention": "q, k, mask: the weights are no operator of their own",

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// multi_tensor_clip_grad_norm on CUDA: a read an element for the norm, and where that is too large
+// another one and a write. The device decides.
+#include "anyop/ops/multi_tensor_clip_grad_norm.h"
+#include "clip.h"
+#include "cuda_norms.h"
+
+namespace anyop::cuda {
+namespace {
+
+template <typename W, bool kFloat32, int kBytes>
+__global__ void __launch_bounds__(kListThreads)
+    ClipLists(const __grid_constant__ ListTable<1, kBytes> table, Single max_norm, Single total) {
+  const W factor = static_cast<W>(ClipFactor(max_norm.Read(0), total.Read(0)));
+  if (factor == 1) return;
+  WalkChunk<W, kFloat32>(table, FindChunk(table), 1, 1, [&](Four<W>(&v)[1]) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) v[0].at[k] *= factor;
+  });
+}
+
+struct WriteGiven {
+  Single norm;
+  float* to;
+  __device__ void operator()(double) const { *to = static_cast<float>(norm.Read(0)); }
+};
+
+int32_t FindTotal(AnyopCall* call, const MultiTensorClipGradNormArgs& args) {
+  auto* total = static_cast<float*>(args.total->data);
+  if (args.norm) return StartAll<false>(call, Parts(), WriteGiven{Single(args.norm), total});
+  if (args.norm_type == 0) return WriteNorms<true>(call, args.g, Single(), args.total, nullptr);
+  return WriteNorms<false>(call, args.g, Single(), args.total, nullptr);
+}
+
+}  // namespace
+}  // namespace anyop::cuda
+
+extern "C" int32_t anyop_multi_tensor_clip_grad_norm_cuda(const MultiTensorClipGradNormArgs* args,
+                                                          AnyopCall* call) {
+  using namespace anyop::cuda;
+  if (int32_t status = FindTotal(call, *args)) return status;
+  const Lists<1> lists = {{args->g}};
+  const Single max_norm(args->max_norm), total(args->total);
+  return StartLists(lists, false, [&](auto zero, auto all_float32, const auto& table, unsigned n) {
+    const Launch launch{dim3(n), dim3(kListThreads)};
+    return launch.Run(call, ClipLists<decltype(zero), all_float32.value, BytesOf<decltype(table)>>,
+                      table, max_norm, total);
+  });
+}
