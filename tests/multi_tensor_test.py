@@ -87,33 +87,177 @@ def test_found_inf_is_set_and_never_cleared(dtype, value):
     np.testing.assert_array_equal(out[6].flat[-1], (x[6] + y[6]).flat[-1])  # written all the same
 
 
-def test_nothing_is_written_where_found_inf_is_set():
-    lists = [drawn(shapes(9), seed=k) for k in range(4)]
-    for a in lists[3]:
-        np.abs(a, out=a)
-    before = [[a.tobytes() for a in tensors] for tensors in lists]
-    anyop.multi_tensor_adam(*lists, 0.1, 1, found_inf=np.ones(1, np.float32))
-    assert [[a.tobytes() for a in tensors] for tensors in lists] == before
-    anyop.multi_tensor_adam(*lists, 0.1, 1, found_inf=np.zeros(1, np.float32))
-    assert [a.tobytes() for a in lists[0] if a.size] != [b for b in before[0] if b]
-    assert [a.tobytes() for a in lists[1]] == before[1]
+FOLDER = Path(__file__).parents[1] / "ops" / "multi_tensor"
+INPUTS = {file.stem: anyop.metadata(file.stem)["inputs"] for file in FOLDER.glob("multi_*.toml")}
+TENSORS = {
+    name: {one["name"]: one for one in inputs if one["kind"] == "Tensor"}
+    for name, inputs in sorted(INPUTS.items())
+}
+STEPS = [n for n, of in TENSORS.items() if not of.get("found_inf", {"mutated": True})["mutated"]]
+steps = pytest.mark.parametrize("name", STEPS)
+KINDS = {"update": [np.float32], "master": [np.float32], "copy": [np.float16]}
+SKIPPING = {"found_inf", "inv_scale"}
 
 
-def test_masters_and_copies():
-    p, g = drawn(shapes(16), [ml_dtypes.bfloat16]), drawn(shapes(16), [ml_dtypes.bfloat16], seed=1)
-    master = [np.asarray(a.astype(np.float32) + np.float32(2**-12)) for a in p]
-    m, v = ([np.zeros(a.shape, np.float32) for a in p] for _ in "mv")
-    copy = [np.zeros(a.shape, np.float16) for a in p]
-    plain = [a.copy() for a in master]
-    moments = [[a.copy() for a in tensors] for tensors in (m, v)]
-    for step in range(1, 4):
-        anyop.multi_tensor_adam(p, g, m, v, 1e-3, step, master, copy, inv_scale=0.5)
-        half = [np.asarray(a.astype(np.float32) / 2) for a in g]
-        anyop.multi_tensor_adam(plain, half, *moments, 1e-3, step)
-    for a, b, c, d in zip(master, plain, p, copy):
-        np.testing.assert_array_equal(a, b)
-        np.testing.assert_array_equal(c, b.astype(ml_dtypes.bfloat16))
-        np.testing.assert_array_equal(d, b.astype(np.float16))
+def arguments(name, shapes, dtypes=DTYPES, without=SKIPPING, kinds=KINDS) -> dict:
+    """Tensors of an optimizer's operator: lists whose dtypes take turns, numbers."""
+    given: dict = {"momentum": 0.9} if name == "multi_tensor_sgd" else {}
+    for seed, (key, one) in enumerate(TENSORS[name].items()):
+        if key in without:
+            continue
+        if one["list"]:
+            values = drawn(shapes, kinds.get(key, dtypes), seed)
+            given[key] = values if key in "pg" else [np.asarray(np.abs(a)) for a in values]
+        elif one["shape"]["text"] == "N":
+            given[key] = np.linspace(0.5, 2, len(shapes), dtype=np.float32)
+        else:
+            given[key] = np.full(1, 2 if key == "step" else 0.5, np.float32)
+    return given
+
+
+def bits(given: dict) -> dict:
+    return {
+        key: b"".join(a.tobytes() for a in (value if isinstance(value, list) else [value]))
+        for key, value in given.items()
+        if not isinstance(value, float)
+    }
+
+
+def copied(given: dict, part: slice = slice(None)) -> dict:
+    """Part of the lists, and of what has a number for each tensor."""
+    found = dict(given)
+    for key, value in given.items():
+        if isinstance(value, list):
+            found[key] = [a.copy() for a in value[part]]
+        elif not isinstance(value, float):
+            found[key] = value[part].copy() if len(value) > 1 else value.copy()
+    return found
+
+
+def test_which_are_steps():
+    short = [name.removeprefix("multi_tensor_") for name in STEPS]
+    assert short == ["adagrad", "adam", "lamb", "lamb_stage1", "lamb_stage2", "novograd", "sgd"]
+
+
+@steps
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_nothing_is_written_where_found_inf_is_set(name, dtype):
+    given = arguments(name, shapes(9))
+    before = bits(given)
+    getattr(anyop, name)(**given, found_inf=np.ones(1, dtype))
+    assert bits(given) == before
+    getattr(anyop, name)(**given, found_inf=np.zeros(1, dtype))
+    changed = {key for key, value in bits(given).items() if value != before[key]}
+    assert changed == {key for key, one in TENSORS[name].items() if one["mutated"]}
+
+
+@steps
+def test_a_list_is_its_tensors_one_by_one(name):
+    """2,000 of them, some of them empty, whose dtypes differ."""
+    small = [(k % 7,) for k in range(1976)]
+    given = arguments(name, shapes(24) + small, without={*SKIPPING, "master", "copy"})
+    before = copied(given)
+    getattr(anyop, name)(**given)
+    for k in range(0, 2000, 7):
+        alone = copied(before, slice(k, k + 1))
+        getattr(anyop, name)(**alone)
+        assert bits(alone) == bits(copied(given, slice(k, k + 1))), k
+
+
+@steps
+def test_empty_lists(name):
+    given = arguments(name, [])
+    getattr(anyop, name)(**given)
+    assert all(one["list"] or key in given for key, one in TENSORS[name].items() if one["mutated"])
+
+
+@pytest.mark.parametrize("name", [name for name in STEPS if "master" in TENSORS[name]])
+def test_masters_and_copies(name):
+    """A step is that of its masters, to which parameters and copies are rounded; gradients are halved."""
+    half = {key: [np.float32] for key in TENSORS[name]} | {"copy": [np.float16]}
+    given = arguments(name, shapes(16), kinds=half | {key: [ml_dtypes.bfloat16] for key in "pg"})
+    plain = copied(given)
+    plain["p"] = plain.pop("master")
+    del plain["copy"]
+    if "g" in plain:
+        plain["g"] = [np.asarray(a.astype(np.float32) / 2) for a in plain["g"]]
+        given["inv_scale"] = np.full(1, 0.5, np.float32)
+    for _ in range(3):
+        getattr(anyop, name)(**given)
+        getattr(anyop, name)(**plain)
+    written = bits({"master": plain["p"]} | {key: plain[key] for key in plain if key not in "pg"})
+    assert {key: value for key, value in bits(given).items() if key in written} == written
+    for a, p, copy in zip(plain["p"], given["p"], given["copy"]):
+        np.testing.assert_array_equal(p, a.astype(ml_dtypes.bfloat16))
+        np.testing.assert_array_equal(copy, a.astype(np.float16))
+
+
+@pytest.mark.parametrize("norm_type", [2, 0])
+@pytest.mark.parametrize("max_norm", [0.1, 1e4])
+def test_clipping_is_that_of_torch(norm_type, max_norm):
+    torch = pytest.importorskip("torch")
+    filled = [s for s in shapes(20) if 0 not in s]  # of nothing torch finds no maximum
+    gradients = [torch.from_numpy(a) for a in drawn(filled, [np.float32])]
+    parameters = [torch.nn.Parameter(torch.zeros_like(g)) for g in gradients]
+    given = [g.clone() for g in gradients]
+    for p, g in zip(parameters, gradients):
+        p.grad = g.clone()
+    total = torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type or float("inf"))
+    found = anyop.multi_tensor_clip_grad_norm(gradients, max_norm, norm_type=norm_type)
+    torch.testing.assert_close(found, total, rtol=2e-6, atol=0)
+    known = anyop.multi_tensor_clip_grad_norm(given, max_norm, found, norm_type=norm_type)
+    assert torch.equal(known, found)
+    for p, g, other in zip(parameters, gradients, given):
+        torch.testing.assert_close(g, p.grad, rtol=4e-6, atol=0)
+        assert torch.equal(g, other)
+    gradients[4][-1] = float("nan")
+    found = anyop.multi_tensor_clip_grad_norm(gradients, max_norm, norm_type=norm_type)
+    assert found.isnan() and all(g.isnan().all() for g in gradients)
+
+
+@pytest.mark.parametrize("decay", [None, 0.9, 0.25])
+def test_averages_are_those_of_torch(decay):
+    torch = pytest.importorskip("torch")
+    swa = torch.optim.swa_utils
+    model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Linear(3, 3))
+    each = {} if decay is None else {"multi_avg_fn": swa.get_ema_multi_avg_fn(decay)}
+    averaged, parameters = swa.AveragedModel(model, **each), list(model.parameters())
+    ours = [torch.full_like(p.data, float("nan")) for p in parameters]
+    count = torch.zeros((), dtype=torch.int64)
+    for _ in range(5):
+        with torch.no_grad():
+            for p in parameters:
+                p.add_(torch.randn_like(p))
+        averaged.update_parameters(model)
+        rate = None if decay is None else 1 - decay
+        anyop.multi_tensor_average([p.data for p in parameters], ours, count, rate)
+        count += 1
+        for p, q in zip(ours, averaged.parameters()):
+            torch.testing.assert_close(p, q.data, rtol=1e-6, atol=1e-6)
+
+
+def moved(found: list[int], hysteresis: int, start: float = 8.0) -> list[float]:
+    """Scales after each step."""
+    state = [np.full(1, start, np.float32), np.zeros(1, np.int32), np.full(1, hysteresis, np.int32)]
+    scales = []
+    for one in found:
+        flag = np.full(1, one, np.float32)
+        anyop.update_scale_hysteresis(*state, flag, growth_interval=2, hysteresis=hysteresis)
+        scales.append(float(state[0][0]))
+    return scales
+
+
+def test_scales_are_those_of_torch_and_wait_for_hysteresis():
+    torch = pytest.importorskip("torch")
+    found = [0, 0, 1, 0, 1, 1, 0, 0, 0, 0, 1]
+    scale, tracker, scales = torch.full((1,), 8.0), torch.zeros(1, dtype=torch.int32), []
+    for one in found:
+        torch._amp_update_scale_(scale, tracker, torch.full((1,), float(one)), 2.0, 0.5, 2)
+        scales.append(scale.item())
+    assert moved(found, 1) == scales
+    assert moved([1, 0, 1, 1, 1, 0, 0], 2) == [8, 8, 8, 4, 2, 2, 4]
+    largest = float(np.finfo(np.float32).max)
+    assert moved([0, 0], 1, largest) == [largest, largest]  # it does not grow to infinity
 
 
 def test_lists_that_do_not_fit_are_refused_before_anything_is_written():
