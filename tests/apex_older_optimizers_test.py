@@ -10,15 +10,26 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+import apex_formulas  # noqa: E402
 from anyop.torch.apex.contrib import optimizers  # noqa: E402
 from anyop.torch.apex.contrib.clip_grad import clip_grad_norm_  # noqa: E402
-from anyop.torch.apex.contrib.optimizers import FP16_Optimizer, FusedAdam, FusedSGD  # noqa: E402
-from anyop.torch.apex.extensions import apex_C, fused_adam_cuda  # noqa: E402
+from anyop.torch.apex.contrib.optimizers import (  # noqa: E402
+    FP16_Optimizer,
+    FusedAdam,
+    FusedLAMB,
+    FusedSGD,
+)
+from anyop.torch.apex.extensions import apex_C, fused_adam_cuda, fused_lamb_cuda  # noqa: E402
 
 SHAPES = [(7,), (33, 65), (), (2, 3, 4, 5)]
 ARGUMENTS = {
     FusedAdam.__init__: "self params lr bias_correction betas eps eps_inside_sqrt weight_decay max_grad_norm amsgrad "
     "use_mt amp_scale_adjustment",
+    FusedLAMB.__init__: "self params lr bias_correction betas eps weight_decay amsgrad adam_w_mode grad_averaging "
+    "set_grad_none max_grad_norm",
+    FusedLAMB.step: "self closure",
+    fused_lamb_cuda.lamb: "chunk_size noop_flag tensor_lists lr beta1 beta2 epsilon step bias_correction "
+    "weight_decay grad_averaging mode global_grad_norm max_grad_norm",
     FusedSGD.__init__: "self params lr momentum dampening weight_decay nesterov wd_after_momentum "
     "materialize_master_grads",
     FusedAdam.step: "self closure grads output_params scale grad_norms",
@@ -108,6 +119,25 @@ def test_fp16_optimizer(kind, dynamic, capsys):
     other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     assert all(map(torch.equal, other.fp32_groups[0], optimizer.fp32_groups[0]))
     assert other.param_groups[0]["lr"] == 1e-2 and other.cur_scale == optimizer.cur_scale
+
+
+@pytest.mark.parametrize("mode", [False, True])
+def test_older_lamb(mode):
+    """And the raw function, whose norm is a number."""
+    ours, exact = drawn(0), drawn(0)
+    raw = [drawn(0), *([torch.zeros(s) for s in SHAPES] for _ in "mv")]
+    options = {"weight_decay": 0.1, "adam_w_mode": mode, "max_grad_norm": 0.5}
+    a, b = FusedLAMB(ours, 1e-2, **options), apex_formulas.LAMB(exact, 1e-2, **options)
+    for step in range(1, 5):
+        grads = drawn(step)
+        for p, q, g in zip(ours, exact, grads):
+            p.grad, q.grad = g.clone(), g.clone()
+        a.step(), b.step()
+        numbers = 1e-2, 0.9, 0.999, 1e-6, step, 1, 0.1, 1, int(mode), float(b.norm), 0.5
+        noop = torch.ones(1, dtype=torch.int32)
+        fused_lamb_cuda.lamb(0, noop, [grads, *raw], *numbers)
+    close(ours, exact, rtol=2e-5, atol=2e-6)
+    close(raw[0], exact, rtol=2e-5, atol=2e-6)
 
 
 def test_clipping_by_the_older_adam():

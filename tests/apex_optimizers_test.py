@@ -11,13 +11,21 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from anyop.torch.apex import installing, optimizers  # noqa: E402
+import apex_formulas  # noqa: E402
+from anyop.torch.apex import installing  # noqa: E402
 from anyop.torch.apex.extensions import amp_C  # noqa: E402
 from anyop.torch.apex.multi_tensor_apply import (  # noqa: E402
     MultiTensorApply,
     multi_tensor_applier,
 )
-from anyop.torch.apex.optimizers import FusedAdagrad, FusedAdam, FusedLAMB, FusedNovoGrad, FusedSGD  # noqa: E402
+from anyop.torch.apex.optimizers import (  # noqa: E402
+    FusedAdagrad,
+    FusedAdam,
+    FusedLAMB,
+    FusedMixedPrecisionLamb,
+    FusedNovoGrad,
+    FusedSGD,
+)
 
 SHAPES = [(7,), (33, 65), (), (2, 3, 4, 5)]
 ARGUMENTS = {  # of Apex, master 6424da3
@@ -27,6 +35,9 @@ ARGUMENTS = {  # of Apex, master 6424da3
     "materialize_master_grads set_grad_none",
     FusedLAMB.__init__: "self params lr bias_correction betas eps weight_decay amsgrad adam_w_mode grad_averaging "
     "set_grad_none max_grad_norm use_nvlamb",
+    FusedMixedPrecisionLamb.__init__: "self params lr step bias_correction betas eps weight_decay amsgrad "
+    "adam_w_mode grad_averaging max_grad_norm use_nvlamb reduced_precision_dtype",
+    FusedMixedPrecisionLamb.step: "self closure grad_scaler",
     FusedNovoGrad.__init__: "self params lr bias_correction betas eps weight_decay amsgrad reg_inside_moment "
     "grad_averaging norm_type init_zero set_grad_none",
     FusedAdagrad.__init__: "self params lr eps weight_decay set_grad_none adagrad_w_mode",
@@ -174,8 +185,6 @@ def test_what_fused_adam_refuses():
         FusedAdam([torch.nn.Parameter(torch.ones(2))], amsgrad=True)
     with pytest.raises(RuntimeError, match="has been updated"):
         FusedAdam([torch.nn.Parameter(torch.ones(2))]).step(grads=[])
-    with pytest.raises(AttributeError, match=r"apex\.optimizers\.FusedMixedPrecisionLamb is not in anyop"):  # fmt: skip
-        optimizers.FusedMixedPrecisionLamb  # noqa: B018
     with pytest.raises(AttributeError, match=r"amp_C\.update_scale_hysteresis is not in anyop"):  # fmt: skip
         amp_C.update_scale_hysteresis  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'other'"):
@@ -329,6 +338,91 @@ def test_raw_lamb_of_masters():
         multi_tensor_applier(amp_C.multi_tensor_lamb_mp, flag(), given, *numbers)
     close(p, exact, rtol=2e-5, atol=2e-6)
     assert all(torch.equal(a, b.bfloat16()) for a, b in zip(halves, p))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_raw_lamb_in_stages(dtype):
+    """A decay for each tensor; the step is one behind. Gradients and updates may have 16 bits."""
+    decays = [0.1, 0.2, 0.3, 0.4]
+    exact = drawn(0)
+    groups = [{"params": [p], "weight_decay": d} for p, d in zip(exact, decays)]
+    optimizer = apex_formulas.LAMB(groups, 1e-2, max_grad_norm=0.5)
+    p, m, v = drawn(0), [torch.zeros(s) for s in SHAPES], [torch.zeros(s) for s in SHAPES]
+    update = drawn(9, dtype)
+    for step in range(3):
+        grads = drawn(step + 1, dtype)
+        for q, g in zip(exact, grads):
+            q.grad = g.float()
+        optimizer.step()
+        norm = amp_C.multi_tensor_l2norm(1, flag(), [grads])[0]
+        numbers = torch.tensor(decays), step, 0.9, 0.999, 1e-6, norm, 0.5
+        stages = amp_C.multi_tensor_lamb_stage1_cuda, amp_C.multi_tensor_lamb_stage2_cuda
+        multi_tensor_applier(stages[0], flag(1), [grads, p, m, v, update], *numbers)
+        norms = [amp_C.multi_tensor_l2norm(1, flag(), [x], True)[1] for x in (p, update)]
+        multi_tensor_applier(stages[1], flag(1), [p, update], *norms, 1e-2, 0.1)
+    # three updates of 1e-2 times a few, whose parts and norms are rounded twice
+    close(p, exact, rtol=2e-5, atol=2e-6 if dtype is torch.float32 else 2 * 3 * 2e-2 * 2**-11)
+    with pytest.raises(RuntimeError, match="expected 4 decays, one for each tensor, found 3"):
+        stages[0](1, flag(), [grads, p, m, v, update], torch.ones(3), *numbers[1:])
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float16, torch.bfloat16])
+@pytest.mark.filterwarnings("ignore:GradScaler is going to stop:FutureWarning")
+def test_mixed_precision_lamb(dtype):
+    """Groups have a rate and a step of their own; an overflow changes nothing; state dicts go on."""
+    ours = [torch.nn.Parameter(p) for p in drawn(0, dtype)]
+    exact = [torch.nn.Parameter(p.detach().double()) for p in ours]
+    rate = torch.tensor(1e-2)
+
+    def groups(p):
+        return [{"params": p[:2]}, {"params": p[2:], "weight_decay": 0.0}]
+
+    a = FusedMixedPrecisionLamb(groups(ours), rate, reduced_precision_dtype=dtype)
+    b = apex_formulas.LAMB(groups(exact), 1e-2)
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    scaler.scale(torch.ones(()))
+    rates = [group["lr"] for group in a.param_groups]
+    assert len({id(x) for x in (rate, *rates)}) == 3
+    rates[1].fill_(0.5e-2)
+    b.param_groups[1]["lr"] = 0.5e-2
+    for seed in range(4):
+        for p, q, g in zip(ours, exact, drawn(seed + 1)):
+            p.grad = (g * scaler.get_scale()).to(p.dtype)
+            q.grad = p.grad.double() / scaler.get_scale()
+        if seed == 1:
+            ours[1].grad[0, 0] = float("inf")
+        else:
+            b.step()
+        scaler.step(a)
+        scaler.update()
+    assert scaler.get_scale() == 32
+    assert [float(group["step"]) for group in a.param_groups] == [3, 3]
+    masters = [a.state[p].get("master_param", p) for p in ours]
+    close(masters, exact, rtol=2e-5, atol=2e-6)
+    assert all(torch.equal(p, q.to(p.dtype)) for p, q in zip(ours, masters))
+    saved = copy.deepcopy(a.state_dict())
+    assert [group["step"] for group in saved["param_groups"]] == [3, 3]
+    others = [torch.nn.Parameter(p.detach().clone()) for p in ours]
+    c = FusedMixedPrecisionLamb(groups(others), step=7, reduced_precision_dtype=dtype)
+    assert [float(group["step"]) for group in c.param_groups] == [7, 7]
+    c.load_state_dict(saved)
+    assert [float(group["step"]) for group in c.param_groups] == [3, 3]
+    for p, q in zip(ours, others):
+        p.grad = q.grad = drawn(9, p.dtype)[0].sum() * torch.ones_like(p)
+    a.step(), c.step()
+    assert all(map(torch.equal, ours, others))
+
+
+def test_mixed_precision_lamb_begins_at_a_step():
+    p, q = (torch.nn.Parameter(torch.ones(3)) for _ in "ab")
+    p.grad = q.grad = torch.tensor([1.0, -2.0, 3.0])
+    a, b = FusedMixedPrecisionLamb([p], step=5), apex_formulas.LAMB([q])
+    b.state[q]["step"] = 5
+    a.step(), b.step()
+    close([p], [q], rtol=2e-6, atol=0)
+    assert float(a.param_groups[0]["step"]) == 6
+    with pytest.raises(RuntimeError, match="FusedLAMB does not support the AMSGrad variant"):
+        FusedMixedPrecisionLamb([p], amsgrad=True)
 
 
 def test_raw_novograd():

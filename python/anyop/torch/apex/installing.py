@@ -29,6 +29,7 @@ _TREE = (
     "apex.contrib.optimizers",
     "apex.contrib.optimizers.fp16_optimizer",
     "apex.contrib.optimizers.fused_adam",
+    "apex.contrib.optimizers.fused_lamb",
     "apex.contrib.optimizers.fused_sgd",
     "apex.contrib.sparsity",
     "apex.contrib.sparsity.asp",
@@ -49,6 +50,7 @@ _TREE = (
     "apex.optimizers.fused_adagrad",
     "apex.optimizers.fused_adam",
     "apex.optimizers.fused_lamb",
+    "apex.optimizers.fused_mixed_precision_lamb",
     "apex.optimizers.fused_novograd",
     "apex.optimizers.fused_sgd",
     "apex.parallel",
@@ -68,6 +70,7 @@ EXTENSIONS = (
     "fused_adam_cuda",
     "fused_conv_bias_relu",
     "fused_dense_cuda",
+    "fused_lamb_cuda",
     "fused_layer_norm_cuda",
     "fused_rotary_positional_embedding",
     "fused_weight_gradient_mlp_cuda",
@@ -89,6 +92,8 @@ NOT_YET = (
     "fmhalib", "fused_index_mul_2d",
     "fused_lamb_cuda", "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
     "permutation_search_cuda",
+    "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
+    "permutation_search_cuda", "syncbn", "transducer_joint_cuda", "transducer_loss_cuda",
 )  # fmt: skip
 
 

@@ -17,10 +17,7 @@ from anyop.torch.apex.calls import check, not_yet
 
 Lists = Sequence[Sequence[Tensor]]
 
-_NOT_YET = (
-    "multi_tensor_lamb_stage1_cuda",
-    "multi_tensor_lamb_stage2_cuda", "update_scale_hysteresis",
-)  # fmt: skip
+_NOT_YET = ("update_scale_hysteresis",)
 
 
 def __getattr__(name: str) -> Any:
@@ -147,9 +144,8 @@ def multi_tensor_sgd(
     if not p:
         return
     p, master = (copies[0], p) if copies else (p, None)
-    g = [x if x.dtype in (q.dtype, torch.float32) else x.to(q.dtype) for x, q in zip(g, p)]
     anyop.multi_tensor_sgd(
-        p, g, lr, buffer if momentum else None, 1.0 if first_run else 2.0, master, found_inf=noop_flag,
+        p, _gradients(g, p), lr, buffer if momentum else None, 1.0 if first_run else 2.0, master, found_inf=noop_flag,
         inv_scale=scale, momentum=momentum, dampening=dampening, weight_decay=wd, nesterov=nesterov,
         wd_after_momentum=wd_after_momentum,
     )  # fmt: skip
@@ -211,7 +207,8 @@ def multi_tensor_novograd(
 def multi_tensor_lamb(
     chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, lr: float, beta1: float, beta2: float,
     epsilon: float, step: int, bias_correction: int, weight_decay: float, grad_averaging: int, mode: int,
-    global_grad_norm: Tensor, max_grad_norm: float, use_nvlamb_python: bool | None = None,
+    global_grad_norm: float | Tensor, max_grad_norm: float,
+    use_nvlamb_python: bool | None = None,
 ) -> None:  # fmt: skip
     """Lists g, p, m, v: a step of LAMB (mode 0: L2, 1: decoupled decay); g is kept. noop_flag is not looked at."""
     g, p, m, v = _lists(tensor_lists, 4)
@@ -223,6 +220,60 @@ def multi_tensor_lamb(
             bias_correction=bias_correction == 1, grad_averaging=grad_averaging == 1,
             use_nvlamb=bool(use_nvlamb_python),
         )  # fmt: skip
+
+
+@torch.no_grad()
+def multi_tensor_lamb_stage1_cuda(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, per_tensor_decay: Tensor, step: int,
+    beta1: float, beta2: float, epsilon: float, global_grad_norm: float | Tensor, max_global_grad_norm: float,
+) -> None:  # fmt: skip
+    """Lists g, p, m, v, update: what step + 1 of LAMB subtracts, before norms. noop_flag is not looked at.
+
+    per_tensor_decay: (N,), of N tensors; decoupled.
+    """
+    g, p, m, v, update = _lists(tensor_lists, 5)
+    count = per_tensor_decay.numel()
+    check(count == len(p), f"expected {len(p)} decays, one for each tensor, found {count}")
+    if p:
+        wide = _updates(update, p)
+        anyop.multi_tensor_lamb_stage1(
+            p, _gradients(g, p), m, v, wide, float(step + 1), _number(global_grad_norm, p),
+            max_global_grad_norm or None, beta1=beta1, beta2=beta2, eps=epsilon, weight_decay=0.0,
+        )  # fmt: skip
+        decays = per_tensor_decay.to(p[0].device).reshape(-1).unbind()
+        for out, made, q, decay in zip(update, wide, p, decays):
+            made.addcmul_(q, decay)
+            if made is not out:
+                out.copy_(made)
+
+
+@torch.no_grad()
+def multi_tensor_lamb_stage2_cuda(
+    chunk_size: int, noop_flag: Tensor, tensor_lists: Lists, per_tensor_param_norm: Tensor,
+    per_tensor_update_norm: Tensor, lr: float, weight_decay: float, use_nvlamb_python: bool | None = None,
+) -> None:  # fmt: skip
+    """Lists p, update: subtracts lr * update, as large as p by the norms. noop_flag is not looked at."""
+    p, update = _lists(tensor_lists, 2)
+    if p:
+        wide = _updates(update, p)
+        for made, given in zip(wide, update):
+            if made is not given:
+                made.copy_(given)
+        anyop.multi_tensor_lamb_stage2(
+            p, wide, per_tensor_param_norm, per_tensor_update_norm, lr, weight_decay=weight_decay,
+            use_nvlamb=bool(use_nvlamb_python),
+        )  # fmt: skip
+
+
+def _gradients(g: list[Tensor], p: list[Tensor]) -> list[Tensor]:
+    """In a dtype that steps read: the parameter's or float32."""
+    return [x if x.dtype in (q.dtype, torch.float32) else x.to(q.dtype) for x, q in zip(g, p)]
+
+
+def _updates(update: list[Tensor], p: list[Tensor]) -> list[Tensor]:
+    """Those that are of the dtype the stages of LAMB have, else memory for them."""
+    dtypes = [torch.promote_types(q.dtype, torch.float32) for q in p]
+    return [u if u.dtype is d else torch.empty_like(u, dtype=d) for u, d in zip(update, dtypes)]
 
 
 def _norms(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from anyop.torch.apex.calls import check
+from anyop.torch.apex.optimizers.scaled import scaled_by
 from anyop.torch.optim import adam
 
 
@@ -78,21 +79,8 @@ class FusedAdam(adam.FusedAdam):
             "FusedAdam has been updated.  Simply initialize it identically to torch.optim.Adam, and call step() "
             "with no arguments.",
         )
-        if grad_scaler is None or not self.capturable:
+        with scaled_by(grad_scaler if self.capturable else None, self):
             return super().step(closure)
-        found = grad_scaler._check_inf_per_device(self)
-        unscaled = grad_scaler._per_optimizer_states[id(self)]["stage"].name == "UNSCALED"
-        self.grad_scale = None if unscaled else grad_scaler._get_scale_async()
-        self.found_inf = sum(flag.to(self._device) for flag in found.values())
-        try:
-            return super().step(closure)
-        finally:
-            del self.grad_scale, self.found_inf
-
-    @property
-    def _device(self) -> torch.device:
-        device: torch.device = self.param_groups[0]["params"][0].device
-        return device
 
     def state_dict(self) -> dict[str, Any]:
         """torch.optim.Adam's, and the step of each group, as Apex has it."""
