@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 
 import anyop
@@ -228,3 +229,41 @@ def test_tensors_keep_memory_and_sizes_while_a_long_kernel_runs():
     assert all("not resizable" in text for text in refused), refused
     reset()
     x.resize_(5000, 128)  # once nothing runs it may
+
+
+class _TorchGlue(ctypes.Structure):
+    _fields_ = [
+        ("head", ctypes.c_uint32 * 2),
+        ("skipped", ctypes.c_void_p * 7),  # up to release
+        (
+            "hold",
+            ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint64),
+        ),
+        ("let_go", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
+    ]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_storages_that_two_calls_hold_are_resizable_again_behind_both(first):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from anyop import _torch_glue
+
+    if _torch_glue.load() is None:
+        pytest.skip(f"no glue: {_torch_glue.problem}")
+    glue = _TorchGlue.from_address(_torch_glue.load())
+    alone, shared = torch.zeros(4), torch.zeros(4)
+    fixed = torch.from_numpy(np.zeros(4, np.float32))  # is not resizable, before and behind
+
+    def hold(*tensors):  # a THPVariable has its c10::TensorImpl behind its head
+        impls = [ctypes.c_void_p.from_address(id(t) + object.__basicsize__) for t in tensors]
+        return glue.hold((ctypes.c_void_p * len(impls))(*[i.value for i in impls]), len(impls))
+
+    def resizable():
+        return [t.untyped_storage().resizable() for t in (alone, shared, fixed)]
+
+    held = [hold(alone, shared, shared[1:], fixed), hold(shared, fixed)]
+    assert resizable() == [False, False, False]
+    glue.let_go(held.pop(first))
+    assert resizable() == [first == 0, False, False]
+    glue.let_go(held.pop())
+    assert resizable() == [True, True, False]

@@ -327,8 +327,6 @@ void Borrowed::HoldOne(PyObject* object) {
   if (!source) return;
   if (source->origin == Origin::kNumpy) {
     if (PyObject* pin = PinArray(object)) Keep(pin);
-  } else if (source->origin == Origin::kTorch && mode_.glue) {
-    LetGoLater(mode_.glue->let_go, HoldTorchTensor(mode_, object));
   } else if (source->api && source->api->managed_tensor_from_py_object_no_sync) {
     DLManagedTensorVersioned* managed = nullptr;
     if (source->api->managed_tensor_from_py_object_no_sync(object, &managed)) PyErr_Clear();
@@ -336,15 +334,32 @@ void Borrowed::HoldOne(PyObject* object) {
   }
 }
 
+// By the glue, all at once.
+void Borrowed::HoldTorch(Frame* frame) {
+  uint64_t count = 0;
+  const auto each = [&](const auto& visit) {
+    Each(frame, [&](const Param&, PyObject* object, AnyopTensor*) { return visit(object), true; });
+  };
+  each([&](PyObject*) { ++count; });
+  void** impls = frame->arena.Take<void*>(static_cast<int64_t>(count));
+  count = 0;
+  each([&](PyObject* object) { impls[count++] = TorchTensorImpl(object); });
+  LetGoLater(mode_.glue->let_go, mode_.glue->hold(impls, count));
+}
+
 void Borrowed::Hold(Frame* frame) {
   frame->hold = nullptr;
   auto* self = static_cast<Borrowed*>(frame->binding);
   PyObject *kind, *value, *trace;  // a kernel's, where it asks for more
   PyErr_Fetch(&kind, &value, &trace);
-  self->Each(frame, [&](const Param&, PyObject* object, AnyopTensor*) {
-    self->HoldOne(object);
-    return true;
-  });
+  if (self->mode_.glue) {
+    self->HoldTorch(frame);
+  } else {
+    self->Each(frame, [&](const Param&, PyObject* object, AnyopTensor*) {
+      self->HoldOne(object);
+      return true;
+    });
+  }
   PyErr_Restore(kind, value, trace);
 }
 

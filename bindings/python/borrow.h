@@ -99,6 +99,7 @@ class Borrowed {
   template <typename Visit>
   bool Each(Frame* frame, const Visit& visit) const;
   void HoldOne(PyObject* object);
+  void HoldTorch(Frame* frame);
   void LetGoLater(void (*let_go)(void*), void* held) {
     if (held) held_.push_back({let_go, held});
   }

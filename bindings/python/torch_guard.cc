@@ -204,10 +204,6 @@ void* TorchTensorImpl(PyObject* object) {
   return ImplOf(*guard.load(std::memory_order_acquire), object);
 }
 
-void* HoldTorchTensor(const TorchMode& mode, PyObject* object) {
-  return mode.glue->hold(TorchTensorImpl(object));
-}
-
 PyObject* NewTorchTensor(const TorchMode& mode, AnyopTensor* tensor) {
   void* impl = nullptr;
   char why[512];

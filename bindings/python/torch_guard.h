@@ -43,9 +43,6 @@ Way ViewTorchTensor(const Source* source, PyObject* object, bool writes, TorchMo
 // The operator has written the tensor: its version goes up, so that autograd finds out.
 void MarkTorchWritten(const TorchMode& mode, PyObject* object);
 
-// By the glue: what keeps the tensor's memory in its place, for the glue's let_go; or nullptr.
-void* HoldTorchTensor(const TorchMode& mode, PyObject* object);
-
 // A new tensor of tensor's device, dtype and shape by the glue; nullptr with an error set.
 PyObject* NewTorchTensor(const TorchMode& mode, AnyopTensor* tensor);
 

@@ -12,6 +12,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -226,39 +227,79 @@ void Release(void* impl) {
   (void)c10::intrusive_ptr<c10::TensorImpl>::reclaim(static_cast<c10::TensorImpl*>(impl));
 }
 
-// The storages that are held now, by how many, and whether they may be resized afterwards.
-struct Holders {
-  int count;
-  bool resizable;
+// The storages that one call holds, of as many tensors. Owned; the lowest bit of an address says
+// that the storage may be resized again when it is let go.
+struct Held {
+  Held *before, *after;
+  uint64_t count;
+  uintptr_t storages[1];
 };
-std::mutex holders_lock;
-std::unordered_map<c10::StorageImpl*, Holders>& AllHolders() {
-  static auto* all = new std::unordered_map<c10::StorageImpl*, Holders>;  // for threads at exit
-  return *all;
+constexpr uintptr_t kResizable = 1;
+std::mutex held_lock;
+Held* all_held = nullptr;
+
+c10::StorageImpl* StorageOf(uintptr_t word) {
+  return reinterpret_cast<c10::StorageImpl*>(word & ~kResizable);
 }
 
-void* Hold(void* pointer) {
+// Nothing where the tensor has none, or says that it must not be looked at.
+c10::Storage StorageToHold(const c10::TensorImpl& impl) {
   try {
-    c10::Storage storage = static_cast<c10::TensorImpl*>(pointer)->unsafe_storage();
-    c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
-    if (!impl) return nullptr;
-    const std::lock_guard<std::mutex> lock(holders_lock);
-    ++AllHolders().try_emplace(impl, Holders{0, impl->resizable()}).first->second.count;
-    impl->set_resizable(false);
-    return storage.unsafeReleaseStorageImpl();
+    return impl.has_storage() ? impl.unsafe_storage() : c10::Storage();
   } catch (...) {
-    return nullptr;
+    return {};
   }
 }
 
-void LetGo(void* held) {
-  const auto storage = c10::intrusive_ptr<c10::StorageImpl>::reclaim(
-      static_cast<c10::StorageImpl*>(held));  // let go last, without the lock
-  const std::lock_guard<std::mutex> lock(holders_lock);
-  const auto at = AllHolders().find(storage.get());
-  if (--at->second.count) return;
-  if (at->second.resizable) storage->set_resizable(true);
-  AllHolders().erase(at);
+void* Hold(void* const* impls, uint64_t count) {
+  auto* held = static_cast<Held*>(std::malloc(sizeof(Held) + count * sizeof(uintptr_t)));
+  if (!held) return nullptr;
+  held->before = nullptr, held->count = 0;
+  const std::lock_guard<std::mutex> lock(held_lock);
+  for (uint64_t i = 0; i < count; ++i) {
+    c10::Storage storage = StorageToHold(*static_cast<c10::TensorImpl*>(impls[i]));
+    if (!storage) continue;
+    c10::StorageImpl* impl = storage.unsafeReleaseStorageImpl();
+    const bool resizable = impl->resizable();
+    if (resizable) impl->set_resizable(false);
+    held->storages[held->count++] = reinterpret_cast<uintptr_t>(impl) | (resizable ? 1 : 0);
+  }
+  held->after = all_held;
+  if (all_held) all_held->before = held;
+  return all_held = held;
+}
+
+// Calls of other threads hold some of the same storages: the last one makes these resizable.
+void HandOver(Held* held) {
+  std::unordered_map<c10::StorageImpl*, uintptr_t*> others;
+  for (Held* other = all_held; other; other = other->after) {
+    for (uint64_t i = 0; i < other->count; ++i)
+      others[StorageOf(other->storages[i])] = &other->storages[i];
+  }
+  for (uint64_t i = 0; i < held->count; ++i) {
+    if (!(held->storages[i] & kResizable)) continue;
+    const auto found = others.find(StorageOf(held->storages[i]));
+    if (found == others.end()) continue;
+    *found->second |= kResizable;
+    held->storages[i] &= ~kResizable;
+  }
+}
+
+void LetGo(void* pointer) {
+  auto* held = static_cast<Held*>(pointer);
+  {
+    const std::lock_guard<std::mutex> lock(held_lock);
+    (held->before ? held->before->after : all_held) = held->after;
+    if (held->after) held->after->before = held->before;
+    if (all_held) HandOver(held);
+    for (uint64_t i = 0; i < held->count; ++i) {
+      if (held->storages[i] & kResizable) StorageOf(held->storages[i])->set_resizable(true);
+    }
+  }
+  for (uint64_t i = 0; i < held->count;
+       ++i)  // without the lock: memory may be freed by Python code
+    (void)c10::intrusive_ptr<c10::StorageImpl>::reclaim(StorageOf(held->storages[i]));
+  std::free(held);
 }
 
 const AnyopTorchGlue glue = {

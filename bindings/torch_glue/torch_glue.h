@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define ANYOP_TORCH_GLUE_VERSION 4u
+#define ANYOP_TORCH_GLUE_VERSION 5u
 
 /* How a call may go on; the worst of its tensors' verdicts holds. */
 typedef enum AnyopTorchVerdict {
@@ -95,9 +95,9 @@ typedef struct AnyopTorchGlue {
    *impl, or an AnyopStatus with a message of the allocator's in error. */
   int32_t (*new_tensor)(AnyopTensor* tensor, void** impl, char* error, int64_t error_bytes);
   void (*release)(void* impl);
-  /* Until let_go of what is returned impl's memory stays in its place: its storage is kept, and
-     cannot be resized. NULL when there is none to keep. */
-  void* (*hold)(void* impl);
+  /* Until let_go of what is returned the memory of all impls stays in its place: their storages are
+     kept, and cannot be resized. NULL where there is no memory to note it. */
+  void* (*hold)(void* const* impls, uint64_t count);
   void (*let_go)(void* held);
   /* Until leave this thread calls plain kernels and nothing else (no gradients, autocast, modes,
      handlers of __torch_function__), on that CUDA device and stream where device_type is 2. NULL

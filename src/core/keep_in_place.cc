@@ -7,29 +7,35 @@
 namespace anyop {
 namespace {
 
-void OwnSizes(Frame* frame, AnyopTensor* t) {
-  if (t->ndim <= 0) return;
-  auto* sizes = frame->arena.Take<int64_t>(int64_t{2} * t->ndim);
-  std::memcpy(sizes, t->shape, sizeof *sizes * static_cast<size_t>(t->ndim));
-  std::memcpy(sizes + t->ndim, t->strides, sizeof *sizes * static_cast<size_t>(t->ndim));
-  t->shape = sizes;
-  t->strides = sizes + t->ndim;
-}
-
-}  // namespace
-
-void KeepInPlace(Frame* frame, bool memory) {
+// visit(tensor) for each that was given.
+template <typename Visit>
+void EachTensor(Frame* frame, const Visit& visit) {
   for (uint32_t i = 0; i < frame->op->params.size(); ++i) {
     const Param& p = frame->op->params[i];
     if (!p.IsTensor()) continue;
     if (p.IsList()) {
       const auto& list = frame->Field<AnyopTensorList>(p);
-      for (int64_t k = 0; k < list.count; ++k)
-        OwnSizes(frame, const_cast<AnyopTensor*>(&list.data[k]));
+      for (int64_t k = 0; k < list.count; ++k) visit(const_cast<AnyopTensor*>(&list.data[k]));
     } else if (frame->Field<const AnyopTensor*>(p)) {
-      OwnSizes(frame, &frame->tensors[i]);
+      visit(&frame->tensors[i]);
     }
   }
+}
+
+}  // namespace
+
+void KeepInPlace(Frame* frame, bool memory) {
+  int64_t count = 0;
+  EachTensor(frame, [&](const AnyopTensor* t) { count += t->ndim > 0 ? 2 * t->ndim : 0; });
+  auto* sizes = frame->arena.Take<int64_t>(count);
+  EachTensor(frame, [&](AnyopTensor* t) {
+    if (t->ndim <= 0) return;
+    std::memcpy(sizes, t->shape, sizeof *sizes * static_cast<size_t>(t->ndim));
+    std::memcpy(sizes + t->ndim, t->strides, sizeof *sizes * static_cast<size_t>(t->ndim));
+    t->shape = sizes;
+    t->strides = sizes + t->ndim;
+    sizes += 2 * t->ndim;
+  });
   if (memory && frame->hold) frame->hold(frame);
 }
 
