@@ -6,9 +6,11 @@
 #include <cstring>
 
 #include "anyop/anyop.h"
+#include "anyop/held.h"
 #include "borrow.h"
 #include "call.h"
 #include "guarded.h"
+#include "held.h"
 #include "paddle_guard.h"
 #include "python_kernel.h"
 #include "router.h"
@@ -40,6 +42,7 @@ struct Entry {
 // What a function is bound to. It tells where pickle finds the function again.
 struct Owner {
   PyObject_HEAD Entry* entry;
+  Held* held;  // of what anyop.hold made; else nullptr
 };
 PyTypeObject* owner_type = nullptr;
 
@@ -52,9 +55,18 @@ PyObject* ReduceOwner(PyObject* self, PyObject*) {
                        reinterpret_cast<Owner*>(self)->entry->op->table->name_space);
 }
 
+void DeleteOwner(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  AnyopDeleteHeld(reinterpret_cast<AnyopHeld*>(reinterpret_cast<Owner*>(self)->held));
+  reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
 PyMethodDef owner_methods[] = {{"__reduce__", Guarded<ReduceOwner>, METH_NOARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
-PyType_Slot owner_slots[] = {{Py_tp_methods, owner_methods}, {0, nullptr}};
+PyType_Slot owner_slots[] = {{Py_tp_methods, owner_methods},
+                             {Py_tp_dealloc, reinterpret_cast<void*>(DeleteOwner)},
+                             {0, nullptr}};
 PyType_Spec owner_spec = {"anyop._anyop.Operator", sizeof(Owner), 0,
                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, owner_slots};
 
@@ -237,10 +249,12 @@ PyObject* CallThroughAdapter(Entry* e, const Borrowed& borrowed, PyObject* const
 // Runs a call, or only explains it where explanation is set. Inline with its steps, as a compiler
 // that sees its three callers would make a call of each.
 [[gnu::always_inline]] inline PyObject* Run(Entry& e, PyObject* const* args, Py_ssize_t given,
-                                            PyObject* keywords, std::string* explanation) {
+                                            PyObject* keywords, std::string* explanation,
+                                            Held* held) {
   PyObject* arguments[kMaxParams];
   if (!SortArguments(e, args, given, keywords, arguments)) return nullptr;
   Frame frame(e.op);
+  const UsedHeld used(held, &frame);
   Borrowed borrowed(e.op->num_outputs, arguments);
   frame.binding = &borrowed;
   frame.explanation = explanation;
@@ -290,7 +304,7 @@ Ref Replaced(const Entry& e, PyObject* const* arguments) {
 
 // Behind a TypeError: once more, with tensors for constants.
 PyObject* RunAgain(Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* keywords,
-                   std::string* explanation) {
+                   std::string* explanation, Held* held) {
   PyObject *type, *value, *traceback, *arguments[kMaxParams];
   PyErr_Fetch(&type, &value, &traceback);
   if (!SortArguments(e, args, given, keywords, arguments)) {
@@ -315,16 +329,30 @@ PyObject* RunAgain(Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* 
       if (here) values[at] = PyList_GetItem(found.get(), i);
     }
   }
-  return Run(e, values.data(), given, keywords, explanation);
+  return Run(e, values.data(), given, keywords, explanation, held);
+}
+
+// held: of the function, which owns it from here on, unless nullptr is returned.
+PyObject* BindFunction(Entry* e, Held* held) {
+  const auto alloc = reinterpret_cast<allocfunc>(PyType_GetSlot(owner_type, Py_tp_alloc));
+  const Ref self(alloc(owner_type, 0));
+  const Ref module(PyUnicode_FromString("anyop"));
+  if (!self || !module) return nullptr;
+  auto* owner = reinterpret_cast<Owner*>(self.get());
+  owner->entry = e;
+  PyObject* function = PyCFunction_NewEx(&e->method, self.get(), module.get());
+  if (function) owner->held = held;
+  return function;
 }
 
 PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject* keywords) {
   Entry& e = *reinterpret_cast<Owner*>(self)->entry;
-  PyObject* result = Run(e, args, given, keywords, nullptr);
+  Held* held = reinterpret_cast<Owner*>(self)->held;
+  PyObject* result = Run(e, args, given, keywords, nullptr, held);
   if (__builtin_expect(result != nullptr, 1) || !PyErr_ExceptionMatches(PyExc_TypeError))
     return result;
   try {
-    return RunAgain(e, args, given, keywords, nullptr);
+    return RunAgain(e, args, given, keywords, nullptr, held);
   } catch (const std::bad_alloc&) {
     return PyErr_NoMemory();
   }
@@ -384,9 +412,9 @@ PyObject* Explain(PyObject*, PyObject* args) {
   WakePaddleThread();
   std::string text;
   const Py_ssize_t given = PyTuple_Size(positional);
-  Ref done(keywords ? Run(*e, values.data(), given, keywords.get(), &text) : nullptr);
+  Ref done(keywords ? Run(*e, values.data(), given, keywords.get(), &text, nullptr) : nullptr);
   if (!done && keywords && PyErr_ExceptionMatches(PyExc_TypeError))
-    done = Ref(RunAgain(*e, values.data(), given, keywords.get(), &text));
+    done = Ref(RunAgain(*e, values.data(), given, keywords.get(), &text, nullptr));
   return done ? PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()))
               : nullptr;
 }
@@ -409,11 +437,20 @@ PyObject* NewFunction(const Operator* op) {
   e->method = {op->table->name,
                reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Guarded<Call>)),
                METH_FASTCALL | METH_KEYWORDS, op->table->doc};
-  const auto alloc = reinterpret_cast<allocfunc>(PyType_GetSlot(owner_type, Py_tp_alloc));
-  const Ref self(alloc(owner_type, 0));
-  if (self) reinterpret_cast<Owner*>(self.get())->entry = e;
-  const Ref module(PyUnicode_FromString("anyop"));
-  return self && module ? PyCFunction_NewEx(&e->method, self.get(), module.get()) : nullptr;
+  return BindFunction(e, nullptr);
+}
+
+PyObject* NewHeldFunction(PyObject*, PyObject* function) {
+  Entry* e = EntryOf(function);
+  if (!e || !e->op->has_lists) {
+    PyErr_SetString(PyExc_TypeError, "hold: expected a function of an operator that takes lists");
+    return nullptr;
+  }
+  AnyopHeld* held;
+  if (AnyopNewHeld(reinterpret_cast<const AnyopOperator*>(e->op), &held)) return PyErr_NoMemory();
+  PyObject* made = BindFunction(e, reinterpret_cast<Held*>(held));
+  if (!made) AnyopDeleteHeld(held);
+  return made;
 }
 
 }  // namespace anyop

@@ -16,6 +16,9 @@ bool MakeOwnerType();
 // A new built-in function that calls op; nullptr with an error raised.
 PyObject* NewFunction(const Operator* op);
 
+// hold(function): the same with a handle of its own.
+PyObject* NewHeldFunction(PyObject*, PyObject* function);
+
 // explain(function, positional, keywords): what the call would run, as JSON; nothing runs.
 PyObject* Explain(PyObject*, PyObject* args);
 

@@ -206,6 +206,7 @@ PyMethodDef methods[] = {
     {"schema", Guarded<Schema>, METH_O, nullptr},
     {"metadata", Guarded<Metadata>, METH_O, nullptr},
     {"explain", Guarded<Explain>, METH_VARARGS, nullptr},
+    {"hold", Guarded<NewHeldFunction>, METH_O, nullptr},
     {"observe", Guarded<Observe>, METH_O, nullptr},
     {"kernel_calls", Guarded<KernelCalls>, METH_O, nullptr},
     {"load_library", Guarded<LoadLibrary>, METH_O, nullptr},

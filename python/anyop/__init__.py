@@ -10,7 +10,7 @@ import os as _os
 
 from anyop._load import core as _core
 from anyop._operators import add_functions as _add_functions
-from anyop._operators import list_ops, load, metadata, ops, schema
+from anyop._operators import hold, list_ops, load, metadata, ops, schema
 from anyop._paths import cmake_dir, include_dir
 
 InternalError = _core.InternalError
@@ -77,6 +77,7 @@ __all__ = [
     "cmake_dir",
     "explain",
     "get_num_threads",
+    "hold",
     "include_dir",
     "is_deterministic",
     "jit",

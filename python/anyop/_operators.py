@@ -115,6 +115,18 @@ def metadata(name: str) -> dict:
     return json.loads(core.metadata(name))
 
 
+def hold(function: Callable) -> Callable:
+    """The same operator as a function that keeps what it found out about its lists, for calls that come again.
+
+    function:  of an operator that takes lists: ``anyop.hold(anyop.multi_tensor_adam)``.
+    Its calls have the arguments, results and errors of that one. Sizes, strides, dtypes and devices are compared
+    with those of its last call; what lies elsewhere now is checked anew. It keeps no tensor alive and reads none
+    that it is not given. Threads may share it; while one calls it, calls of others check everything.
+    Raises  TypeError for what is no such function.
+    """
+    return core.hold(function)
+
+
 def load(path: str | os.PathLike) -> list[str]:
     """Load operators and return the names that came.
 

@@ -7,10 +7,12 @@
 #include <string>
 
 #include "anyop/anyop.h"
+#include "anyop/held.h"
 #include "anyop/library_file.h"
 #include "c_error.h"
 #include "call.h"
 #include "dtype.h"
+#include "held.h"
 #include "memory.h"
 #include "pool.h"
 #include "registry.h"
@@ -239,8 +241,9 @@ int32_t ReadOptions(const AnyopInvokeOptions* options, Frame* frame) {
 }
 
 int32_t Invoke(const Operator* op, AnyopValue* values, int32_t count,
-               const AnyopInvokeOptions* options, std::string* explanation) {
+               const AnyopInvokeOptions* options, std::string* explanation, Held* held = nullptr) {
   Frame frame(op);
+  const UsedHeld used(held, &frame);
   Made made;
   frame.binding = &made;
   frame.allocate = AllocateOnHost;
@@ -323,6 +326,13 @@ int32_t AnyopInvoke(const AnyopOperator* op, AnyopValue* values, int32_t count,
                     const AnyopInvokeOptions* options) {
   if (!op) return SetError(kAnyopValueError, "AnyopInvoke: the operator is NULL");
   return Guarded([&] { return anyop::Invoke(anyop::Handle(op), values, count, options, nullptr); });
+}
+
+int32_t AnyopInvokeHeld(AnyopHeld* held, AnyopValue* values, int32_t count,
+                        const AnyopInvokeOptions* options) {
+  if (!held) return SetError(kAnyopValueError, "AnyopInvokeHeld: the handle is NULL");
+  auto* kept = reinterpret_cast<anyop::Held*>(held);
+  return Guarded([&] { return anyop::Invoke(kept->op, values, count, options, nullptr, kept); });
 }
 
 int32_t AnyopExplain(const AnyopOperator* op, AnyopValue* values, int32_t count,

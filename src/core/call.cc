@@ -17,6 +17,7 @@
 #include "device_below.h"
 #include "device_call.h"
 #include "dtype.h"
+#include "held.h"
 #include "memory.h"
 #include "pool.h"
 #include "scratch.h"
@@ -96,6 +97,10 @@ class Call : InCall {
   }
 
   int32_t CheckLists() {
+    if (__builtin_expect(frame_->held != nullptr, 0)) {
+      fits_held_ = HeldLists(frame_, op_).Fit();
+      if (fits_held_) return TakeOver(*frame_->held);
+    }
     int64_t longest = 0;
     for (uint32_t i = 0; i < op_.num_inputs; ++i) {
       const Param& p = op_.params[i];
@@ -337,11 +342,35 @@ class Call : InCall {
   }
 
   int32_t CheckOverlap() {
+    if (__builtin_expect(frame_->held != nullptr, 0)) return CheckHeldOverlap(frame_->held);
+    return CheckOverlap(op_.last_order);
+  }
+
+  int32_t CheckOverlap(const LastOrder& last) {
     const Span *written, *other;
-    if (!checks_overlap_ || !spans_.FindOverlap(op_, frame_->args, &written, &other))
+    if (!checks_overlap_ || !spans_.FindOverlap(op_, frame_->args, last, &written, &other))
       return kAnyopOk;
     return Fail(frame_, kAnyopValueError, "%s",
                 OverlapText(op_, frame_->args, *written, *other).c_str());
+  }
+
+  // ---- handles ----
+
+  int32_t TakeOver(const Held& held) {
+    HeldLists(frame_, op_).Bind(&sizes_, dtypes_, &first_);
+    touched_bytes_ += held.touched_bytes;
+    checks_overlap_ |= held.checks_overlap;
+    writes_nothing_ |= held.writes_nothing;
+    return kAnyopOk;
+  }
+
+  int32_t CheckHeldOverlap(Held* held) {
+    HeldLists lists(frame_, op_);
+    if (fits_held_ && !held->has_moved && lists.AreApartFrom(spans_)) return lists.Keep(spans_);
+    if (fits_held_) lists.AddTo(&spans_);
+    if (int32_t status = CheckOverlap(held->order)) return status;
+    if (!fits_held_) lists.KeepAll();
+    return lists.Keep(spans_);
   }
 
   // ---- kernel ----
@@ -470,7 +499,8 @@ class Call : InCall {
   std::optional<Reading> reading_;  // of what was chosen, until it has run
   const AnyopTensor* first_ = nullptr;
   uint64_t touched_bytes_ = 0;
-  uint64_t copied_ = 0;          // parameters of which a tensor is
+  uint64_t copied_ = 0;  // parameters of which a tensor is
+  bool fits_held_ = false;
   bool checks_overlap_ = false;  // elements that were given are written
   bool makes_elements_ = false;
   bool writes_nothing_ = false;  // a tensor that is written has no elements

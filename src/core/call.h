@@ -11,6 +11,7 @@
 
 namespace anyop {
 
+struct Held;
 struct Scope;
 
 // Lives on the binding's stack. The binding
@@ -40,6 +41,7 @@ struct Frame {
   void* binding = nullptr;
   const Scope* scope =
       nullptr;            // the backends of this call; nullptr: the thread's, where it is in one
+  Held* held = nullptr;   // what a handle kept of the call before
   bool ran_code = false;  // a binding's: code of the caller's ran while the frame was filled
   std::string* explanation = nullptr;  // set: what would run is written there, and nothing runs
   // Makes the tensor of a result in the caller's framework: device, dtype, ndim and shape are set,

@@ -107,9 +107,10 @@ void Spans::Grow() {
   capacity_ *= 4;
 }
 
-bool Spans::FindOverlap(const Operator& op, const char* args, const Span** written,
-                        const Span** other) const {
-  return count_ > 12 ? FindSorted(op, args, written, other) : FindPair(op, args, written, other);
+bool Spans::FindOverlap(const Operator& op, const char* args, const LastOrder& last,
+                        const Span** written, const Span** other) const {
+  return count_ > 12 ? FindSorted(op, args, last, written, other)
+                     : FindPair(op, args, written, other);
 }
 
 bool Spans::FindPair(const Operator& op, const char* args, const Span** written,
@@ -126,32 +127,36 @@ bool Spans::FindPair(const Operator& op, const char* args, const Span** written,
   return false;
 }
 
-// By place. Tensors mostly lie where they lay in the call before: its order is looked at first.
-const Span** Spans::Sorted(const Operator& op) const {
+// By place. Tensors mostly lie where they lay in the call before: its order is looked at first, and
+// what moved is sorted by itself.
+const Span** Spans::Sorted(const LastOrder& last_order) const {
   const auto is_before = [](const Span* a, const Span* b) {
     return a->begin != b->begin ? a->begin < b->begin : a->end < b->end;
   };
   const auto count = static_cast<uint32_t>(count_);
-  const Span** order = arena_->Take<const Span*>(count_);
-  auto last = op.last_order.Take();
+  const Span **order = arena_->Take<const Span*>(count_), **end = order + count;
+  auto last = last_order.Take();
   const bool is_known = last && last->size() == count;
   for (uint32_t i = 0; i < count; ++i) order[i] = &data_[is_known ? (*last)[i] : i];
-  if (!is_known || !std::is_sorted(order, order + count, is_before)) {
-    std::sort(order, order + count, is_before);
+  if (!is_known || !std::is_sorted(order, end, is_before)) {
+    const Span** moved = std::stable_partition(order, end, [](const Span* s) { return !s->moved; });
+    if (!std::is_sorted(order, moved, is_before)) std::sort(order, moved, is_before);
+    std::sort(moved, end, is_before);
+    std::inplace_merge(order, moved, end, is_before);
     if (!last) last = std::make_unique<LastOrder::Numbers>();
     last->resize(count);
     for (uint32_t i = 0; i < count; ++i) (*last)[i] = static_cast<uint32_t>(order[i] - data_);
   }
-  op.last_order.Keep(std::move(last));
+  last_order.Keep(std::move(last));
   return order;
 }
 
 // For many tensors, in the order of their beginnings. Those of one place, among which the schema
 // may allow pairs, are compared with each other; each is compared with the one of another place
 // before it that ends last, of all when it is written, of the written ones otherwise.
-bool Spans::FindSorted(const Operator& op, const char* args, const Span** written,
-                       const Span** other) const {
-  const Span** order = Sorted(op);
+bool Spans::FindSorted(const Operator& op, const char* args, const LastOrder& last_order,
+                       const Span** written, const Span** other) const {
+  const Span** order = Sorted(last_order);
   const Span *last = nullptr, *last_written = nullptr;
   const auto is_found = [&](const Span* a, const Span* b) {
     *written = a->writes ? a : b;

@@ -17,6 +17,7 @@ struct Span {
   const AnyopTensor* tensor;
   uint16_t param;
   bool writes;
+  bool moved = true;  // of a handle's call: false where it lies as in the call before
 };
 
 class Spans {
@@ -29,16 +30,18 @@ class Spans {
   }
   // A pair of which one is written and the other touched, unless an input that the schema lets a
   // result be has exactly its place. Returns false when there is none. args: of the call, with its
-  // lists.
-  bool FindOverlap(const Operator& op, const char* args, const Span** written,
-                   const Span** other) const;
+  // lists. last: the order of a call like it.
+  bool FindOverlap(const Operator& op, const char* args, const LastOrder& last,
+                   const Span** written, const Span** other) const;
+  const Span* begin() const { return data_; }
+  const Span* end() const { return data_ + count_; }
 
  private:
   void Grow();
   bool FindPair(const Operator& op, const char* args, const Span** written,
                 const Span** other) const;
-  const Span** Sorted(const Operator& op) const;
-  bool FindSorted(const Operator& op, const char* args, const Span** written,
+  const Span** Sorted(const LastOrder& last_order) const;
+  bool FindSorted(const Operator& op, const char* args, const LastOrder& last, const Span** written,
                   const Span** other) const;
 
   Arena* arena_;

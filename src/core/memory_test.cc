@@ -134,7 +134,7 @@ TEST(OverlapOfManyAgreesWithPairs) {
       }
     }
     const anyop::Span *written = nullptr, *other = nullptr;
-    const bool found = spans.FindOverlap(op, nullptr, &written, &other);
+    const bool found = spans.FindOverlap(op, nullptr, op.last_order, &written, &other);
     if (found) CHECK(written->writes && written != other);
     CHECK(found || !expected);
     overlaps += expected;
@@ -156,7 +156,7 @@ TEST(ResultMayBeExactlyAnInputThatAllowsIt) {
     spans.Add({at, at + 16, &x, 0, false});
     spans.Add({at, at + 16, out, 1, true});
     const anyop::Span *written, *other;
-    CHECK_EQ(spans.FindOverlap(op, nullptr, &written, &other), out == &turned);
+    CHECK_EQ(spans.FindOverlap(op, nullptr, op.last_order, &written, &other), out == &turned);
   }
 }
 
@@ -214,7 +214,7 @@ TEST(OverlapIsFoundWhateverTheCallBeforeWas) {
     }
     const anyop::Span *written, *other;
     const bool expected = static_cast<int>(places.size()) < count;
-    CHECK_EQ(spans.FindOverlap(op, nullptr, &written, &other), expected);
+    CHECK_EQ(spans.FindOverlap(op, nullptr, op.last_order, &written, &other), expected);
     overlaps += expected;
   }
   CHECK(overlaps > 300 && overlaps < 2700);
@@ -257,7 +257,7 @@ TEST(ElementsOfAWrittenListMayBeThoseOfAReadOne) {
     }
     const auto* args = reinterpret_cast<const char*>(lists.args);
     const anyop::Span *written = nullptr, *other = nullptr;
-    CHECK_EQ(spans.FindOverlap(lists.op, args, &written, &other), expected);
+    CHECK_EQ(spans.FindOverlap(lists.op, args, lists.op.last_order, &written, &other), expected);
     if (written) {
       CHECK(written->writes && written->begin < other->end && other->begin < written->end);
       const int64_t k = anyop::ElementOf(lists.op, args, *written);
