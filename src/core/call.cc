@@ -17,6 +17,7 @@
 #include "device_below.h"
 #include "device_call.h"
 #include "dtype.h"
+#include "dtype_rule.h"
 #include "held.h"
 #include "memory.h"
 #include "pool.h"
@@ -164,43 +165,14 @@ class Call : InCall {
     return CheckMemory(i, p, t, element);
   }
 
+  DtypeRules Rules() { return {frame_, dtypes_}; }
+
   int32_t CheckDtype(uint32_t i, const Param& p, const AnyopTensor& t, int64_t element) {
     const int dtype = t.dtype_lanes == 1 ? AnyopDtypeOf(&t) : kAnyopNoDtype;
     dtypes_[i] = static_cast<uint8_t>(dtype);  // of a list: of the element that is being checked
-    const bool fits =
-        dtype != kAnyopNoDtype &&
-        (p.dtype_rule != kAnyopOneOf
-             ? dtype == RuleDtype(p)
-             : (p.dtype_set >> dtype & 1) || (p.dtype_a >= 0 && dtype == dtypes_[p.dtype_a]));
-    if (__builtin_expect(fits, 1)) return kAnyopOk;
+    if (__builtin_expect(Rules().Fits(p, dtype), 1)) return kAnyopOk;
     ANYOP_FAIL(kAnyopTypeError, "%s has dtype %s, expected %s", p.name, DtypeName(dtype),
-               ExpectedDtype(p).c_str());
-  }
-
-  // The dtype of a promotion, an attribute or the first tensor that is given.
-  int RuleDtype(const Param& p) {
-    if (p.dtype_rule == kAnyopPromote)
-      return Promote(dtypes_[p.dtype_a],
-                     p.dtype_b >= 0 ? int{dtypes_[p.dtype_b]} : __builtin_ctzll(p.dtype_set));
-    if (p.dtype_rule == kAnyopFirstGiven)
-      return dtypes_[dtypes_[p.dtype_a] != kAnyopNoDtype ? p.dtype_a : p.dtype_b];
-    const Param& attribute = op_.params[p.dtype_a];
-    const auto& value = frame_->Field<AnyopOptionalInt>(attribute);
-    if (!attribute.Is(kAnyopOptional) || value.has) return static_cast<int>(value.value);
-    return p.dtype_b >= 0 ? dtypes_[p.dtype_b] : int{kAnyopNoDtype};
-  }
-
-  std::string ExpectedDtype(const Param& p) {
-    if (p.dtype_rule != kAnyopOneOf) {
-      const int dtype = RuleDtype(p);
-      return dtype < kAnyopNumDtypes ? DtypeName(dtype)
-                                     : "a dtype that the arguments promote to (there is none)";
-    }
-    std::string text = DtypeSetText(p.dtype_set);
-    if (p.dtype_a < 0) return text;
-    const std::string same =
-        std::string(DtypeName(dtypes_[p.dtype_a])) + " as " + op_.params[p.dtype_a].name;
-    return text.empty() ? same : same + " or " + text;
+               Rules().ExpectedText(p).c_str());
   }
 
   int32_t CheckMemory(uint32_t i, const Param& p, AnyopTensor* t, int64_t element) {
@@ -311,10 +283,10 @@ class Call : InCall {
       return Fail(frame_, kAnyopValueError, "the shape (%s) of %s has no value%s", p.shape_text,
                   p.name, sizes_.KnownText(p.shape).c_str());
     }
-    const int dtype = ResultDtype(p);
+    const int dtype = Rules().Result(p);
     if (dtype >= kAnyopNumDtypes) {
       return Fail(frame_, kAnyopTypeError, "%s has no dtype: expected %s", p.name,
-                  ExpectedDtype(p).c_str());
+                  Rules().ExpectedText(p).c_str());
     }
     dtypes_[i] = static_cast<uint8_t>(dtype);
     const DlpackType type = DlpackTypeOf(dtype);
@@ -334,11 +306,6 @@ class Call : InCall {
     if (frame_->explanation) return kAnyopOk;
     if (frame_->take_result && Defer(frame_, i, first_->device_type)) return kAnyopOk;
     return frame_->allocate(frame_, i - op_.num_inputs, t);
-  }
-
-  int ResultDtype(const Param& p) {
-    if (p.dtype_rule != kAnyopOneOf) return RuleDtype(p);
-    return p.dtype_a >= 0 ? dtypes_[p.dtype_a] : __builtin_ctzll(p.dtype_set | uint64_t{1} << 63);
   }
 
   int32_t CheckOverlap() {
