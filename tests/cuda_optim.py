@@ -139,6 +139,27 @@ def test_a_graph_takes_new_rates_and_gradients(kind):
     assert float(a.state[ours[0]]["step"]) == 5
 
 
+def test_a_graph_keeps_a_rate_that_is_a_number():
+    """A step outside, with another number, changes neither it nor the memory that a replay reads."""
+    ours, eager = make(10), make(10)
+    a, b = (FusedAdamW(p, lr=1e-2, capturable=True) for p in (ours, eager))
+    give(ours, eager, seed=0)
+    a.step(), b.step()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        a.step()
+    for number in range(1, 4):
+        for x in (a, b):
+            x.param_groups[0]["lr"] = 0.1 * number
+            x.step()
+        junk = [torch.full((), 7.0, device=DEVICE) for _ in range(20)]
+        graph.replay()
+        b.param_groups[0]["lr"] = 1e-2
+        b.step()
+        assert all(map(same_bits, ours, eager))
+        del junk
+
+
 def test_nothing_waits():
     """Neither the first step, which makes states, nor the next, with a number and new gradients."""
     plain = make(600)

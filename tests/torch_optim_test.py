@@ -277,42 +277,6 @@ def test_copies_go_on(name):
         close(ours, theirs)
 
 
-@NAMES
-def test_torch_compile_makes_one_graph_for_every_rate(name):
-    """Beside that of the first step, which makes the states."""
-    torch._dynamo.reset()  # all optimizers share a step, of which torch keeps 8 programs
-    graphs = []
-
-    def backend(graph, inputs):
-        graphs.append(graph)
-        return graph
-
-    ours, plain = make(), make()
-    rates = [torch.tensor(1e-2) for _ in range(2)]
-    a, b = (made_of(name, p, lr=rate)[0] for p, rate in zip((ours, plain), rates))
-    compiled = torch.compile(a.step, backend=backend, fullgraph=True)
-    for seed in range(10):
-        give(ours, plain, seed=seed)
-        for rate in rates:
-            rate.fill_(1e-2 / (seed + 1))
-        compiled(), b.step()
-        assert all(map(torch.equal, ours, plain))
-    assert len(graphs) == 2
-
-
-def test_two_compiled_optimizers_whose_attributes_differ():
-    """torch makes a symbol of such a float."""
-    torch._dynamo.reset()
-    for eps in (1e-8, 1e-3, 1e-2):
-        ours, plain = make(), make()
-        a, b = FusedAdam(ours, eps=eps), FusedAdam(plain, eps=eps)
-        compiled = torch.compile(a.step, backend="eager", fullgraph=True)
-        for seed in range(2):
-            give(ours, plain, seed=seed)
-            compiled(), b.step()
-        assert all(map(torch.equal, ours, plain))
-
-
 def test_zero_grad_and_schedulers():
     ours, theirs = make(), make()
     a, b = FusedAdam(ours, lr=1e-1, set_grad_none=False), torch.optim.Adam(theirs, lr=1e-1)

@@ -19,6 +19,27 @@ _HALVES = (torch.float16, torch.bfloat16)
 _OWN = ("set_grad_none", "master_weights", "state_dtype")
 
 
+class _Eager:
+    """What a batch keeps between its steps outside torch.compile: a handle, and the learning rate on its device."""
+
+    def __init__(self, operator: str) -> None:
+        self.call = anyop.hold(getattr(anyop, operator))
+        self._rate: tuple[Any, Any, Tensor] | None = None
+
+    def rate(self, lr: float, device: torch.device) -> Any:
+        """A tensor, filled where lr or the stream is another; lr itself for a graph, which keeps it."""
+        if device.type not in ("cpu", "cuda"):
+            return lr
+        stream = None
+        if device.type == "cuda":
+            if torch.cuda.is_current_stream_capturing():
+                return lr
+            stream = torch.cuda.current_stream(device)
+        if self._rate is None or self._rate[:2] != (lr, stream):
+            self._rate = lr, stream, torch.full((), lr, dtype=torch.float32, device=device)
+        return self._rate[2]
+
+
 class Batch(NamedTuple):
     """Parameters of one device that took the same steps, and what belongs to them: the lists of one call."""
 
@@ -26,6 +47,7 @@ class Batch(NamedTuple):
     p: list[Tensor]
     lists: dict[str, Any]  # states and masters, by the operator's names
     step: Tensor  # of all of them; a state dict gets one for each
+    eager: _Eager | None  # None where a program of torch.compile made the batch
 
 
 class _Held(NamedTuple):
@@ -180,10 +202,14 @@ class Stepping(torch.optim.Optimizer):
         lr, device = group["lr"], batch.step.device
         if isinstance(lr, Tensor):  # one of the CPU is read without waiting
             lr = float(lr) if lr.device.type == "cpu" != device.type else lr.float().to(device)
+        operator = getattr(anyop, self._operator)
+        if not torch.compiler.is_compiling() and batch.eager:
+            operator = batch.eager.call
+            lr = lr if isinstance(lr, Tensor) else batch.eager.rate(lr, device)
 
         def call(grads: list[Tensor]) -> None:
             if self._prepare(batch, grads, group, inv_scale, found_inf):
-                getattr(anyop, self._operator)(
+                operator(
                     batch.p, grads, **batch.lists, **self._numbers(batch, group, lr), **shared,
                     found_inf=found_inf, inv_scale=inv_scale, **self._attributes(group),
                 )  # fmt: skip
@@ -260,7 +286,8 @@ class Stepping(torch.optim.Optimizer):
                 for state in states:
                     state["step"] = step
             lists = self._lists(states, {**names, "master_param": "master"} if mastered else names)
-            batches.append(Batch(ats, [params[at] for at in ats], lists, step))
+            eager = None if torch.compiler.is_compiling() else _Eager(self._operator)
+            batches.append(Batch(ats, [params[at] for at in ats], lists, step, eager))
         every = list(self.state.values())
         return _Held(batches, params, absent, names, every, _tensors(every))
 
