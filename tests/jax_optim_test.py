@@ -26,19 +26,24 @@ def gradients(step: int, dtype=jnp.float32) -> dict:
     return jax.tree.map(lambda p: jnp.sin(p * (step + 1)).astype(dtype), like)
 
 
-def reference(p, g, m, v, lr, step):
+def reference(p, g, m, v, lr, step, is_lamb=False):
     """One step in float64."""
     m, v = B1 * m + (1 - B1) * g, B2 * v + (1 - B2) * g * g
-    change = m / (1 - B1**step) / (np.sqrt(v / (1 - B2**step)) + EPS)
-    return p - lr * (change + DECAY * p), m, v
+    change = m / (1 - B1**step) / (np.sqrt(v / (1 - B2**step)) + EPS) + DECAY * p
+    if is_lamb:
+        change *= np.sqrt(np.sum(p * p) / np.sum(change * change))
+    return p - lr * change, m, v
 
 
-def follow(steps: int, lr, dtype=jnp.float32) -> list[np.ndarray]:
+def follow(steps: int, lr, dtype=jnp.float32, is_lamb=False) -> list[np.ndarray]:
     leaves = [np.asarray(p, np.float64) for p in jax.tree.leaves(parameters(dtype))]
     states = [(p, 0 * p, 0 * p) for p in leaves]
     for step in range(steps):
         found = [np.asarray(g, np.float64) for g in jax.tree.leaves(gradients(step, dtype))]
-        states = [reference(p, g, m, v, lr(step), step + 1) for (p, m, v), g in zip(states, found)]
+        states = [
+            reference(p, g, m, v, lr(step), step + 1, is_lamb)
+            for (p, m, v), g in zip(states, found)
+        ]
     return [p for p, _, _ in states]
 
 
@@ -47,26 +52,27 @@ def close(tree, expected, rtol: float) -> None:
         np.testing.assert_allclose(np.asarray(found, np.float64), wanted, rtol=rtol, atol=rtol)
 
 
+@pytest.mark.parametrize("kind", [optim.adamw, optim.lamb])
 @pytest.mark.parametrize("lr", [1e-2, lambda count: 1e-2 / (1 + count)], ids=["number", "schedule"])
-def test_adamw_is_the_formula(lr):
-    optimizer, params = optim.adamw(lr, B1, B2, EPS, DECAY), parameters()
+def test_steps_are_the_formula(lr, kind):
+    optimizer, params = kind(lr, B1, B2, EPS, DECAY), parameters()
     state = optimizer.init(params)
     for step in range(7):
         updates, state = optimizer.update(gradients(step), state, params)
         params = jax.tree.map(jnp.add, params, updates)
     assert int(state.count) == 7
-    close(
-        params, follow(7, lr if callable(lr) else lambda _: lr), 2e-5
-    )  # [tolerance] of the operator
+    rate = lr if callable(lr) else lambda _: lr
+    close(params, follow(7, rate, is_lamb=kind is optim.lamb), 2e-5)  # [tolerance] of the operators
 
 
-def test_masters_keep_what_sixteen_bits_round_away():
-    optimizer = optim.adamw(1e-4, B1, B2, EPS, DECAY, master_weights=True)
+@pytest.mark.parametrize("kind", [optim.adamw, optim.lamb])
+def test_masters_keep_what_sixteen_bits_round_away(kind):
+    optimizer = kind(1e-4, B1, B2, EPS, DECAY, master_weights=True)
     params = parameters(jnp.bfloat16)
     state = optimizer.init(params)
     for step in range(5):
         params, state = optim.apply(optimizer, gradients(step, jnp.bfloat16), state, params)
-    expected = follow(5, lambda _: 1e-4, jnp.bfloat16)
+    expected = follow(5, lambda _: 1e-4, jnp.bfloat16, kind is optim.lamb)
     close(state.master, expected, 2e-5)
     for p, master in zip(jax.tree.leaves(params), jax.tree.leaves(state.master)):
         assert p.dtype == jnp.bfloat16 and bool((p == master.astype(p.dtype)).all())
@@ -150,9 +156,11 @@ def test_a_small_model_learns_as_with_jnp():
     assert losses[-1] < 0.5 * losses[0]
 
 
-def test_optax_has_the_same_steps():
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_optax_has_the_same_steps(name):
     optax = pytest.importorskip("optax", reason="optax is not installed")
-    mine, its = (f(1e-2, B1, B2, EPS, weight_decay=DECAY) for f in (optim.adamw, optax.adamw))
+    kinds = [getattr(module, name) for module in (optim, optax)]
+    mine, its = (kind(1e-2, B1, B2, EPS, weight_decay=DECAY) for kind in kinds)
     results = []
     for optimizer in (optax.chain(optax.clip(0.5), mine), optax.chain(optax.clip(0.5), its)):
         params = parameters()
