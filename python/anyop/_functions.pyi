@@ -3152,6 +3152,31 @@ def multi_tensor_adam(
     """
     ...
 
+def multi_tensor_average(
+    p: Sequence[Array],
+    average: Sequence[Array],
+    count: Array,
+    rate: Array | None = None,
+) -> None:
+    """Take a list of parameters into their running averages.
+
+    p:        list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps; the
+              parameters.
+    average:  list of N tensors (*P,) dtype of p or float32, without gaps, written; their averages,
+              computed in float32, in float64 where a tensor is of it.
+    count:    broadcastable to (1,) float32 or int64, contiguous, or a number; number of parameters that
+              are in the averages, of one element; where it is 0 the averages become the parameters.
+    rate:     broadcastable to (1,) float32, contiguous, or a number, or None; of an exponential
+              average, 1 - decay, of one element; without it all parameters weigh the same.
+    Returns   None; average written in place. On a device it runs on the current stream, and never
+              waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  average[n] += w * (p[n] - average[n]), where w is 1 for a count of 0, else rate, else 1 /
+              (count + 1)
+    Source    PyTorch, torch.optim.swa_utils.AveragedModel; Izmailov et al. 2018, arXiv:1803.05407
+    """
+    ...
+
 def multi_tensor_axpby(
     x: Sequence[Array],
     y: Sequence[Array],
@@ -3198,6 +3223,34 @@ def multi_tensor_check_finite(
     Raises      ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes    found_inf = 1 where an element of x is infinite or NaN, else as it was
     Source      PyTorch, torch.amp.GradScaler; NVIDIA Apex, fused_adam_cuda.strided_check_finite
+    """
+    ...
+
+def multi_tensor_clip_grad_norm(
+    g: Sequence[Array],
+    max_norm: Array,
+    norm: Array | None = None,
+    *,
+    norm_type: int = 2,
+    total: Array | None = None,
+) -> Array:
+    """Scale a list of gradients where they lie, so that their norm is at most max_norm.
+
+    g:          list of N tensors (*P,) float32, float16, bfloat16 or float64, without gaps, written;
+                gradients of any dtypes; the norm is that of multi_tensor_l2norm or
+                multi_tensor_max_norm.
+    max_norm:   broadcastable to (1,) float32, contiguous, or a number; the largest norm, of one
+                element.
+    norm:       broadcastable to (1,) float32, contiguous, or a number, or None; of one element, where
+                it is known already, such as that of gradients on several devices.
+    norm_type:  int, default 2; 2 of the Euclidean norm, 0 of the maximum.
+    Returns     total: (), new unless given, dtype float32, the norm before. On a device it runs on the
+                current stream, and never waits.
+    Requires    norm_type == 0 or norm_type == 2.
+    Raises      ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes    total = norm where it is given, else sqrt(sum_n(sum(g[n]^2))), where norm_type is 0
+                max_n(max(|g[n]|)); g[n] *= min(max_norm / (total + 1e-6), 1)
+    Source      PyTorch, torch.nn.utils.clip_grad_norm_; NVIDIA Apex, apex.contrib.clip_grad
     """
     ...
 
@@ -5096,6 +5149,42 @@ def transducer_loss_packed_backward(
     Computes       as transducer_loss_backward, with [b,t,u] in row batch_offset[b-1] + t * (y_len[b] +
                    1) + u; rows of no sequence get 0
     Source         derivative of transducer_loss_packed; Graves 2012, arXiv:1211.3711, eq. 20
+    """
+    ...
+
+def update_scale_hysteresis(
+    current_scale: Array,
+    growth_tracker: Array,
+    hysteresis_tracker: Array,
+    found_inf: Array,
+    growth_factor: float = 2.0,
+    backoff_factor: float = 0.5,
+    growth_interval: int = 2000,
+    hysteresis: int = 1,
+) -> None:
+    """Move the scale of a loss after a step: up after many finite ones, down after some that were not.
+
+    current_scale:       (*,) float32, contiguous, written; one scale, or several that move alike.
+    growth_tracker:      (*,) int32, contiguous, written; finite steps since the scale moved, of each
+                         scale.
+    hysteresis_tracker:  (*,) int32, contiguous, written; steps with infinities until the scale falls,
+                         of each scale.
+    found_inf:           broadcastable to (1,) float32 or int32, contiguous; of one element; not 0 where
+                         a gradient was infinite or NaN.
+    growth_factor:       float, default 2.0; factor of the scale after growth_interval finite steps.
+    backoff_factor:      float, default 0.5; factor of the scale where it falls.
+    growth_interval:     int, default 2000; finite steps until the scale grows.
+    hysteresis:          int, default 1; what a finite step sets hysteresis_tracker to.
+    Returns              None; current_scale, growth_tracker and hysteresis_tracker written in place. On
+                         a device it runs on the current stream, and never waits.
+    Raises               ValueError on shape or device, TypeError on dtype, NotImplementedError without
+                         a kernel.
+    Computes             where found_inf is 0: growth_tracker += 1; at growth_interval it is 0 again and
+                         current_scale *= growth_factor, unless that is infinite; hysteresis_tracker =
+                         hysteresis. Else hysteresis_tracker -= 1; growth_tracker = 0; current_scale *=
+                         backoff_factor where hysteresis_tracker <= 0
+    Source               NVIDIA Apex, amp_C.update_scale_hysteresis; PyTorch, torch.amp.GradScaler, with
+                         hysteresis 1
     """
     ...
 
