@@ -126,6 +126,84 @@ def scale(shapes: list, dtype: Any) -> tuple[dict[str, Callable], Callable, int]
     return sides, lambda side: outs[side], 2 * sum(t.numel() * t.element_size() for t in x)
 
 
+def sgd(shapes: list, dtype: Any) -> tuple[dict[str, Callable], Callable, int]:
+    import anyop
+
+    own = {
+        side: [drawn(shapes, dtype, 0), drawn(shapes, dtype, 2)]
+        for side in ("anyop", "torch fused")
+    }
+    g, rate = drawn(shapes, dtype, 1), torch.tensor(RATE, device="cuda")
+    (p, buffer), (q, other) = own.values()
+    sides = {
+        "anyop": lambda: anyop.multi_tensor_sgd(
+            p, g, rate, buffer, momentum=0.9, weight_decay=0.01, nesterov=True
+        ),
+        "torch fused": lambda: torch._fused_sgd_(
+            q, g, other, lr=rate, momentum=0.9, weight_decay=0.01, dampening=0.0, nesterov=True,
+            maximize=False, is_first_step=False,
+        ),
+    }  # fmt: skip
+    return sides, lambda side: own[side][0], 5 * sum(t.numel() * t.element_size() for t in p)
+
+
+def adagrad(shapes: list, dtype: Any) -> tuple[dict[str, Callable], Callable, int]:
+    """Beside torch's foreach kernels: its fused one is for the CPU."""
+    import anyop
+    from torch.optim import adagrad as functional
+
+    g, rate = drawn(shapes, dtype, 1), torch.tensor(RATE, device="cuda")
+    own = {
+        side: [drawn(shapes, dtype, 0), [t.square() for t in drawn(shapes, dtype, 2)]]
+        for side in ("anyop", "torch foreach")
+    }
+    (p, squares), (q, others) = own.values()
+    steps = [torch.zeros(()) for _ in shapes]
+    sides = {
+        "anyop": lambda: anyop.multi_tensor_adagrad(p, g, squares, rate),
+        "torch foreach": lambda: functional.adagrad(
+            q, g, others, steps, foreach=True, lr=RATE, weight_decay=0.0, lr_decay=0.0, eps=1e-10,
+            maximize=False,
+        ),
+    }  # fmt: skip
+    return sides, lambda side: own[side][0], 5 * sum(t.numel() * t.element_size() for t in p)
+
+
+def clip(shapes: list, dtype: Any) -> tuple[dict[str, Callable], Callable, int]:
+    """A half of the norm that is left: each call finds it too large."""
+    import anyop
+
+    sizes = {side: torch.tensor(1.0, device="cuda") for side in ("anyop", "torch")}
+    own = {side: [torch.nn.Parameter(p) for p in drawn(shapes, dtype, 0)] for side in sizes}
+    for parameters in own.values():
+        for p in parameters:
+            p.grad = p.detach()
+    g = [p.grad for p in own["anyop"]]
+    sides = {
+        "anyop": lambda: anyop.multi_tensor_clip_grad_norm(g, sizes["anyop"].div_(2)),
+        "torch": lambda: torch.nn.utils.clip_grad_norm_(
+            own["torch"], sizes["torch"].div_(2), foreach=True
+        ),
+    }
+    return sides, lambda side: own[side], 3 * sum(t.numel() * t.element_size() for t in g)
+
+
+def average(shapes: list, dtype: Any) -> tuple[dict[str, Callable], Callable, int]:
+    import anyop
+
+    p, rate, number = (
+        drawn(shapes, dtype, 0),
+        torch.tensor(0.25, device="cuda"),
+        torch.ones((), device="cuda"),
+    )
+    own = {side: drawn(shapes, dtype, 1) for side in ("anyop", "torch foreach")}
+    sides = {
+        "anyop": lambda: anyop.multi_tensor_average(p, own["anyop"], number, rate),
+        "torch foreach": lambda: torch._foreach_lerp_(own["torch foreach"], p, 0.25),
+    }
+    return sides, lambda side: own[side], 3 * sum(t.numel() * t.element_size() for t in p)
+
+
 def agrees(found: list, expected: list, dtype: Any) -> bool:
     limit = 1e-5 if dtype == torch.float32 else 1e-2
     pairs = zip(found, expected)
@@ -174,7 +252,7 @@ def main() -> None:
     flush, rows = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda"), []
     limit = ceiling(options.rounds, flush)
     for name in options.only.split(","):
-        for make in (adam, step, norm, scale):
+        for make in (adam, step, sgd, adagrad, norm, scale, clip, average):
             for dtype in (torch.float32, torch.bfloat16):
                 for row in measure(make, name, dtype, options.rounds, flush, limit):
                     print(*row.values(), sep="  ", flush=True)

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import anyop
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from multi_tensor_test import STEPS, arguments
+from multi_tensor_test import shapes as few_shapes
 from on_cuda import DEVICE, behind_a_spin, same_bits, torch
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -71,6 +74,94 @@ def test_results_are_those_of_the_cpu(count):
         for a, b in zip(tensors, others):
             rtol = 2e-5 if a.dtype == torch.float32 else 2 * torch.finfo(a.dtype).eps
             torch.testing.assert_close(a.cpu(), b, rtol=rtol, atol=2e-5)
+
+
+def on(device: str, given: dict) -> dict:
+    def moved(a: np.ndarray) -> torch.Tensor:
+        made = torch.empty(a.shape, dtype=getattr(torch, a.dtype.name), device=device)
+        return made.copy_(torch.from_numpy(a.astype(np.float32)))
+
+    return {
+        key: [moved(a) for a in value] if isinstance(value, list)
+        else moved(value) if isinstance(value, np.ndarray) else value
+        for key, value in given.items()
+    }  # fmt: skip
+
+
+def flat(given: dict) -> list[torch.Tensor]:
+    lists = [v if isinstance(v, list) else [v] for v in given.values() if not isinstance(v, float)]
+    return [t for tensors in lists for t in tensors]
+
+
+def step_arguments(name: str, device: str, without=("inv_scale", "found_inf")) -> dict:
+    """2,500 tensors, some of them empty, whose dtypes differ."""
+    given = arguments(name, few_shapes(30) + [(k % 7,) for k in range(2470)], without=without)
+    given["lr"] = np.full(1, 0.01, np.float32)
+    if name == "multi_tensor_lamb_stage1":
+        del given["lr"]
+    return on(device, given)
+
+
+@pytest.mark.parametrize("without", [{"inv_scale", "found_inf"}, {"master", "copy", "found_inf"}])
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_are_those_of_the_cpu(name, without):
+    here, there = step_arguments(name, "cpu", without), step_arguments(name, DEVICE, without)
+    getattr(anyop, name)(**here)
+    getattr(anyop, name)(**there)
+    for a, b in zip(flat(there), flat(here)):
+        rtol = 2e-5 if a.dtype == torch.float32 else 2 * torch.finfo(a.dtype).eps
+        torch.testing.assert_close(a.cpu(), b, rtol=rtol, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
+@pytest.mark.parametrize("name", STEPS)
+def test_a_graph_of_each_step_takes_new_numbers_and_flags(name, dtype):
+    given, eager = (step_arguments(name, DEVICE) for _ in range(2))
+    found = torch.zeros(1, dtype=dtype, device=DEVICE)
+    getattr(anyop, name)(**step_arguments(name, DEVICE), found_inf=found)  # first uses
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        getattr(anyop, name)(**given, found_inf=found)
+    for number in range(3):
+        for key in {"lr", "step"} & set(given):
+            given[key].add_(number), eager[key].add_(number)
+        found.fill_(number == 1)
+        before = [t.clone() for t in flat(given)]
+        graph.replay()
+        getattr(anyop, name)(**eager, found_inf=found)
+        assert all(same_bits(a, b) for a, b in zip(flat(given), flat(eager)))
+        kept = all(same_bits(a, b) for a, b in zip(flat(given), before))
+        assert kept == (number == 1)
+
+
+@pytest.mark.parametrize("norm_type", [2, 0])
+@pytest.mark.parametrize("max_norm", [0.5, 1e6])
+def test_clipping_and_averages_are_those_of_the_cpu(norm_type, max_norm):
+    there, means = drawn(2500), drawn(2500, [torch.float32], 1)
+    here, others = cpu(there), cpu(means)
+    for number in (0, 3):
+        anyop.multi_tensor_average(there, means, number)
+        anyop.multi_tensor_average(here, others, number)
+    found = anyop.multi_tensor_clip_grad_norm(there, max_norm, norm_type=norm_type)
+    total = anyop.multi_tensor_clip_grad_norm(here, max_norm, norm_type=norm_type)
+    torch.testing.assert_close(found.cpu(), total, rtol=2e-6, atol=0)
+    for a, b in zip([*there, *means], [*here, *others]):
+        rtol = 1e-5 if a.dtype == torch.float32 else 2 * torch.finfo(a.dtype).eps
+        torch.testing.assert_close(a.cpu(), b, rtol=rtol, atol=1e-6)
+
+
+def test_scales_are_those_of_the_cpu():
+    there = [
+        torch.full((3,), 8.0),
+        torch.zeros(3, dtype=torch.int32),
+        torch.tensor([1, 2, 3]).int(),
+    ]
+    here, there = there, [t.to(DEVICE, copy=True) for t in there]
+    for one in (0, 0, 1, 0, 1, 1, 1, 0, 0):
+        found = torch.full((1,), float(one))
+        anyop.update_scale_hysteresis(*here, found, growth_interval=2, hysteresis=2)
+        anyop.update_scale_hysteresis(*there, found.to(DEVICE), growth_interval=2, hysteresis=2)
+        assert all(torch.equal(a.cpu(), b) for a, b in zip(there, here))
 
 
 def test_adamw_is_that_of_torch():
