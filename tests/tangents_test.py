@@ -79,7 +79,7 @@ WITHOUT = {
         "8 bits: no gradient either",
     ),
     **dict.fromkeys(
-        ("grouped_linear_masked", "grouped_linear_fp8_block_masked"),
+        ("fused_moe", "grouped_linear_masked", "grouped_linear_fp8_block_masked"),
         "for decoding: no gradient either",
     ),
     "silu_and_mul": "adds the halves of a row, which no operator does",

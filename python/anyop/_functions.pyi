@@ -1570,6 +1570,60 @@ def fused_add_rms_norm_quant(
     """
     ...
 
+def fused_moe(
+    x: Array,
+    w13: Array,
+    w2: Array,
+    weights: Array,
+    ids: Array,
+    bias13: Array | None = None,
+    bias2: Array | None = None,
+    expert_map: Array | None = None,
+    *,
+    activation: str = 'silu',
+    alpha: float = 1.0,
+    limit: float | None = None,
+    up_first: bool = False,
+    transposed: int = 0,
+    out: Array | None = None,
+) -> Array:
+    """The experts of a mixture: of each token the weighted sum of what its experts give.
+
+    x:           (T, H) float32, float16, bfloat16 or float64, contiguous; tokens.
+    w13:         (E, A, B) dtype of x, contiguous; of each expert one row of H factors for each of the I
+                 gates, then for each of the I ups; of 'relu2' gates alone.
+    w2:          (E, (1-transposed)*H+transposed*((A+B-H)//(1+(activation!='relu2'))),
+                 (1-transposed)*((A+B-H)//(1+(activation!='relu2')))+transposed*H) dtype of x,
+                 contiguous; of each expert one row of I factors for each of the H results.
+    weights:     (T, K) float32, contiguous; of each slot, as moe_route gives them.
+    ids:         (T, K) int32, contiguous; the experts of each token; one outside is of no expert and
+                 counts for nothing.
+    bias13:      (E, A+B-H) dtype of x, contiguous, or None; of each expert, added before the
+                 activation.
+    bias2:       (E, H) dtype of x, contiguous, or None; of each expert, added to its results.
+    expert_map:  (G,) int32, contiguous, or None; of each expert of ids its number here, or -1: it is
+                 elsewhere.
+    activation:  str, default 'silu'; 'silu' (SwiGLU), 'gelu' (the exact function), 'gelu_tanh', 'relu2'
+                 (no ups) or 'swigluoai' (gpt-oss; its alpha is 1.702, its limit 7).
+    alpha:       float, default 1.0; factor within the sigmoid of 'silu' and 'swigluoai'.
+    limit:       float or None, default None; positive: bounds gates above, ups on both sides.
+    up_first:    bool, default False; the rows of the ups lie before those of the gates.
+    transposed:  int, default 0; 1 (or True): w13 is E H 2*I and w2 E I H.
+    Returns      (T, H), new unless given, dtype of x.
+    Requires     activation in ('silu', 'gelu', 'gelu_tanh', 'relu2', 'swigluoai'); 0 <= transposed;
+                 transposed <= 1; w13 to have H factors in each row, or column where transposed; w13 to
+                 have as many ups as gates; 1 <= E; E <= 1024.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     out[t] = sum_k(weights[t,k] * (w2[e] hidden + bias2[e])) for e = ids[t,k]; gate, up =
+                 w13[e] x[t] + bias13[e], gate <= limit, -limit <= up <= limit; hidden = gate *
+                 sigmoid(alpha*gate) * up ('silu'), gate * sigmoid(alpha*gate) * (up + 1) ('swigluoai'),
+                 gelu(gate) * up ('gelu', 'gelu_tanh') or, without up, relu(gate)^2 ('relu2')
+    Source       Shazeer et al. 2017, arXiv:1701.06538; Shazeer 2020, arXiv:2002.05202; So et al. 2021,
+                 arXiv:2109.08668 (relu2); OpenAI's gpt-oss (swigluoai)
+    """
+    ...
+
 def gelu(
     x: Array,
     *,
