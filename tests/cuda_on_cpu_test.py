@@ -118,6 +118,12 @@ def long_arguments(name: str) -> tuple:
         "top_p_renorm": (numbers**2, 0.7),
         "topk_backward": (numbers, indices, 300),
         "embedding_backward": (numbers.reshape(20_000, 4), indices[:1, :20_000].ravel(), 300),
+        "index_mul_2d_backward": (
+            numbers.reshape(20_000, 4).round(),  # sums of products are exact
+            numbers[0, :1200].reshape(300, 4),
+            numbers[::-1].reshape(20_000, 4).round(),
+            indices[:1, :20_000].ravel(),
+        ),
         "masked_mean": (numbers.reshape(1, 20_000, 4), indices[:1, :20_000] < 200),
         "add_backward": (numbers[:, :1], numbers[:1], numbers),
         "mul_backward": (numbers.reshape(20_000, 4), numbers[0, :4], numbers.reshape(20_000, 4)),
@@ -126,7 +132,7 @@ def long_arguments(name: str) -> tuple:
 
 LONG = ["sort", "topk", "topk_backward", "embedding_backward"]
 LONG += ["sample", "sample_probs", "top_k_mask", "top_k_renorm", "top_p_renorm"]
-LONG += ["masked_mean", "add_backward", "mul_backward"]
+LONG += ["index_mul_2d_backward", "masked_mean", "add_backward", "mul_backward"]
 
 
 @pytest.mark.parametrize("name", [name for name in LONG if name in DRAWN])

@@ -55,6 +55,11 @@ int32_t CheckIndices(AnyopCall* call, const AnyopTensor& indices, int64_t count,
   return bad < count ? FailOutside(call, indices, bad, data[bad], V) : kAnyopOk;
 }
 
+inline int32_t CheckIndices(AnyopCall* call, const AnyopTensor& indices, int64_t count, int64_t V) {
+  return indices.dtype_bits == 32 ? CheckIndices<int32_t>(call, indices, count, V)
+                                  : CheckIndices<int64_t>(call, indices, count, V);
+}
+
 }  // namespace anyop
 
 #endif  // ANYOP_OPS_EMBEDDING_INDICES_H_

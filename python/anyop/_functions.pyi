@@ -2012,6 +2012,89 @@ def grouped_linear_masked(
     """
     ...
 
+def index_mul_2d(
+    in1: Array,
+    in2: Array,
+    indices: Array,
+    out: Array | None = None,
+) -> Array:
+    """Multiply each row of in2 by the row of in1 that its index names.
+
+    in1:      (V, D) float32, float16, bfloat16 or float64, contiguous; table of V rows.
+    in2:      (N, D) dtype of in1, contiguous; factors of the rows that are taken.
+    indices:  (N,) int32 or int64, contiguous; rows of in1 to take, each at least 0 and less than V.
+    Returns   (N, D), new unless given, dtype of in1. A result may be exactly in2. On a device it runs
+              on the current stream, and never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[n,d] = in1[indices[n],d] * in2[n,d]
+    Source    apex.contrib.index_mul_2d; an index outside [0, V) is an error on the CPU, on CUDA a row
+              of zeros
+    """
+    ...
+
+def index_mul_2d_backward(
+    grad_out: Array,
+    in1: Array,
+    in2: Array,
+    indices: Array,
+    grad_in1: Array | None = None,
+    grad_in2: Array | None = None,
+) -> tuple[Array | None, Array | None]:
+    """Gradient of index_mul_2d.
+
+    grad_out:  (N, D) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+               index_mul_2d.
+    in1:       (V, D) dtype of grad_out, contiguous; table of V rows.
+    in2:       (N, D) dtype of grad_out, contiguous; factors of the rows that were taken.
+    indices:   (N,) int32 or int64, contiguous; rows of in1 that were taken, each at least 0 and less
+               than V.
+    Returns    grad_in1: (V, D), new unless given, dtype of grad_out, made only when wanted; grad_in2:
+               (N, D), new unless given, dtype of grad_out, made only when wanted. On a device it runs
+               on the current stream, and never waits.
+    Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes   grad_in1[v,d] = sum of grad_out[n,d] * in2[n,d] over all n with indices[n] = v;
+               grad_in2[n,d] = grad_out[n,d] * in1[indices[n],d]
+    Source     derivative of index_mul_2d; an index outside [0, V) is an error on the CPU, on CUDA
+               counts for nothing
+    """
+    ...
+
+def index_mul_2d_double_backward(
+    grad_out: Array,
+    in1: Array,
+    in2: Array,
+    indices: Array,
+    grad_grad_in1: Array | None = None,
+    grad_grad_in2: Array | None = None,
+    grad_grad_out: Array | None = None,
+    grad_in1: Array | None = None,
+    grad_in2: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradient of index_mul_2d_backward.
+
+    grad_out:       (N, D) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+                    index_mul_2d.
+    in1:            (V, D) dtype of grad_out, contiguous; table of V rows.
+    in2:            (N, D) dtype of grad_out, contiguous; factors of the rows that were taken.
+    indices:        (N,) int32 or int64, contiguous; rows of in1 that were taken, each at least 0 and
+                    less than V.
+    grad_grad_in1:  (V, D) dtype of grad_out, contiguous, or None; gradient of grad_in1; none: 0.
+    grad_grad_in2:  (N, D) dtype of grad_out, contiguous, or None; gradient of grad_in2; none: 0.
+    Returns         grad_grad_out: (N, D), new unless given, dtype of grad_out, made only when wanted;
+                    grad_in1: (V, D), new unless given, dtype of grad_out, made only when wanted;
+                    grad_in2: (N, D), new unless given, dtype of grad_out, made only when wanted. On a
+                    device it runs on the current stream, and never waits.
+    Raises          ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                    kernel.
+    Computes        grad_grad_out[n,d] = grad_grad_in1[indices[n],d] * in2[n,d] + grad_grad_in2[n,d] *
+                    in1[indices[n],d]; grad_in1[v,d] = sum of grad_grad_in2[n,d] * grad_out[n,d] over
+                    all n with indices[n] = v; grad_in2[n,d] = grad_grad_in1[indices[n],d] *
+                    grad_out[n,d]
+    Source          derivative of index_mul_2d_backward; an index outside [0, V) is an error on the CPU,
+                    on CUDA counts for nothing
+    """
+    ...
+
 def l2_normalize(
     x: Array,
     eps: float = 1e-12,

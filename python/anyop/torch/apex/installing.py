@@ -24,6 +24,8 @@ _TREE = (
     "apex.contrib.focal_loss.focal_loss",
     "apex.contrib.group_norm",
     "apex.contrib.group_norm.group_norm",
+    "apex.contrib.index_mul_2d",
+    "apex.contrib.index_mul_2d.index_mul_2d",
     "apex.contrib.layer_norm",
     "apex.contrib.layer_norm.layer_norm",
     "apex.contrib.optimizers",
@@ -71,6 +73,7 @@ EXTENSIONS = (
     "fused_conv_bias_relu",
     "fused_dense_cuda",
     "fused_lamb_cuda",
+    "fused_index_mul_2d",
     "fused_layer_norm_cuda",
     "fused_rotary_positional_embedding",
     "fused_weight_gradient_mlp_cuda",
@@ -89,11 +92,8 @@ EXTENSIONS = (
 NOT_YET = (
     "_apex_gpu_direct_storage", "_apex_nccl_allocator", "bnp", "cudnn_gbn_lib",
     "distributed_adam_cuda", "distributed_lamb_cuda", "fast_multihead_attn",
-    "fmhalib", "fused_index_mul_2d",
-    "fused_lamb_cuda", "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
+    "fmhalib", "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
     "permutation_search_cuda",
-    "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
-    "permutation_search_cuda", "syncbn", "transducer_joint_cuda", "transducer_loss_cuda",
 )  # fmt: skip
 
 
