@@ -25,6 +25,11 @@ using sampling::ValueOf;
 using Sum = unsigned long long;
 
 constexpr int kTeamThreads = 1024, kListed = 3072;
+#if ANYOP_PTX || defined(ANYOP_WAIT_FOR_GRID)
+constexpr int kMostParts = 16;
+#else
+constexpr int kMostParts = 1;  // blocks have no way to wait for one another
+#endif
 
 // What the blocks of a row show one another, in global memory. Sums take three turns: those of the
 // next one are cleared while this one's are added.
@@ -252,7 +257,6 @@ __device__ Place FindMost(const TeamRow<T>& row, bool is_probs) {
 // or not at all; then, and of many rows, each is a block's.
 template <auto kKernel, typename Problem>
 int32_t RunTeams(AnyopCall* call, int64_t B, int64_t V, Problem problem) {
-  constexpr int kMostParts = 16;
   Limits limits;
   if (int32_t status = ReadLimits(call, &limits)) return status;
   if (int32_t status = AllowShared<kKernel>(call, sizeof(TeamShared))) return status;
