@@ -108,11 +108,28 @@ def long_arguments(name: str) -> tuple:
     numbers = random.standard_normal((2, 40_000)).astype(np.float32).round(3)
     indices = random.integers(0, 300, numbers.shape)
     indices[random.random(indices.shape) < 0.3] = 7
+    positive = (numbers**2).reshape(2, 2, 20_000)
     return {
         "sort": (numbers,),
         "topk": (numbers, 100),
         "sample": (numbers, np.array([3, 4]), np.array([5, 6]), None, 100, 0.9),
         "sample_probs": (numbers**2, np.array([3, 4]), np.array([5, 6]), None, 0.9),
+        "verify_chain": (
+            positive[:, :1],
+            indices[:, :1],
+            positive,
+            np.array([3, 4]),
+            np.array([5, 6]),
+        ),
+        "verify_tree": (
+            indices[:, :2],
+            indices[:, :2] * 0 + 1,
+            indices[:, :2] * 0 - 1,
+            positive,
+            None,
+            np.array([3, 4]),
+            np.array([5, 6]),
+        ),
         "top_k_mask": (numbers, 5000),
         "top_k_renorm": (numbers**2, 5000),
         "top_p_renorm": (numbers**2, 0.7),
@@ -133,6 +150,8 @@ def long_arguments(name: str) -> tuple:
 LONG = ["sort", "topk", "topk_backward", "embedding_backward"]
 LONG += ["sample", "sample_probs", "top_k_mask", "top_k_renorm", "top_p_renorm"]
 LONG += ["index_mul_2d_backward", "masked_mean", "add_backward", "mul_backward"]
+LONG += ["verify_chain", "verify_tree"]
+LONG += ["masked_mean", "add_backward", "mul_backward"]
 
 
 @pytest.mark.parametrize("name", [name for name in LONG if name in DRAWN])

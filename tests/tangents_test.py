@@ -95,7 +95,7 @@ WITHOUT = {
         ("sample", "top_k_mask", "top_k_renorm", "top_p_renorm", "penalize", "token_bitmask"),
         "for decoding: no gradient either",
     ),
-    "sample_probs": "tokens have no derivative",
+    **dict.fromkeys(("sample_probs", "verify_chain", "verify_tree"), "tokens have no derivative"),
     "decoder_layer": "for decoding: no gradient either",
     "conv_bias_act": "the slope of its relu is no operator of its own",
     "linear_gated": "multiplies two halves, as silu_and_mul",

@@ -105,3 +105,45 @@ def renormed(probs, top_k, top_p):
             kept = first(row, k) & share(row, weigh(row, is_probs=True), p)
             to[:] = np.where(kept, row, 0) / row[kept].sum()
     return out
+
+
+def rest_of(target, draft):
+    """What target has above draft, as a token's weight; None where a row is no distribution."""
+    if not ((target >= 0) & (target <= 2.0**80) & (draft >= 0) & (draft <= 2.0**80)).all():
+        return None
+    rest = target - draft
+    return np.where(rest >= 2.0**-100, rest, 0)
+
+
+def token_behind(target, draft, without, seed, offset):
+    """The token that is drawn where drafted ones end; of all of target where nothing is left."""
+    for some in (True, False):
+        weights = rest_of(target, draft if some else 0 * target)
+        if weights is None:
+            return -1
+        if some:
+            weights[without] = 0
+        if (weights > 0).any():
+            return race(weights, seed, offset)
+    return -1
+
+
+def chi_square_bound(cells):
+    """Exceeded with probability 1e-6: Wilson and Hilferty's, of cells - 1 degrees of freedom."""
+    n = cells - 1
+    return n * (1 - 2 / (9 * n) + 4.753 * (2 / (9 * n)) ** 0.5) ** 3
+
+
+def assert_drawn(tokens, weights):
+    """Tokens are drawn in proportion to weights: chi-square, p > 1e-6."""
+    expected = weights / weights.sum() * len(tokens)
+    counts = np.bincount(tokens, minlength=len(weights))
+    assert (counts[expected == 0] == 0).all()
+    rare = (expected < 10) & (expected > 0)  # one cell
+    found, wanted = counts[expected >= 10], expected[expected >= 10]
+    if expected[rare].sum() >= 10:
+        found, wanted = (
+            np.append(found, counts[rare].sum()),
+            np.append(wanted, expected[rare].sum()),
+        )
+    assert ((found - wanted) ** 2 / wanted).sum() < chi_square_bound(len(wanted))

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// verify_tree on CUDA: see verify_rows_cuda.h.
+#include "anyop/ops/verify_tree.h"
+#include "verify_rows_cuda.h"
+
+extern "C" int32_t anyop_verify_tree_cuda(const VerifyTreeArgs* args, AnyopCall* call) {
+  using anyop::cuda::RunVerify;
+  using anyop::sampling::TreesOf;
+  if (args->candidates->dtype_bits == 64)
+    return RunVerify(call, TreesOf<int64_t>(*args), args->target_probs, args->draft_probs);
+  return RunVerify(call, TreesOf<int32_t>(*args), args->target_probs, args->draft_probs);
+}
