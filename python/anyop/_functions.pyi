@@ -1609,7 +1609,8 @@ def fused_moe(
     limit:       float or None, default None; positive: bounds gates above, ups on both sides.
     up_first:    bool, default False; the rows of the ups lie before those of the gates.
     transposed:  int, default 0; 1 (or True): w13 is E H 2*I and w2 E I H.
-    Returns      (T, H), new unless given, dtype of x.
+    Returns      (T, H), new unless given, dtype of x. On a device it runs on the current stream, and
+                 never waits.
     Requires     activation in ('silu', 'gelu', 'gelu_tanh', 'relu2', 'swigluoai'); 0 <= transposed;
                  transposed <= 1; w13 to have H factors in each row, or column where transposed; w13 to
                  have as many ups as gates; 1 <= E; E <= 1024.
