@@ -149,9 +149,8 @@ def long_arguments(name: str) -> tuple:
 
 LONG = ["sort", "topk", "topk_backward", "embedding_backward"]
 LONG += ["sample", "sample_probs", "top_k_mask", "top_k_renorm", "top_p_renorm"]
-LONG += ["index_mul_2d_backward", "masked_mean", "add_backward", "mul_backward"]
 LONG += ["verify_chain", "verify_tree"]
-LONG += ["masked_mean", "add_backward", "mul_backward"]
+LONG += ["index_mul_2d_backward", "masked_mean", "add_backward", "mul_backward"]
 
 
 @pytest.mark.parametrize("name", [name for name in LONG if name in DRAWN])

@@ -60,12 +60,8 @@ def test_what_has_a_gradient():
     without |= {"attention_paged", "mla_decode", "mla_sparse", "append_latent", "decoder_layer"}
     without |= {"cross_entropy_with_grad", "scale_rows"}
     without |= {"sample", "sample_probs", "top_k_mask", "top_k_renorm", "top_p_renorm"}
-<<<<<<< HEAD
-    without |= {"penalize", "token_bitmask", "verify_tree_greedy"}
-    without |= {name for name in SUBJECTS if name.startswith(("multi_tensor_", "update_scale"))}
-=======
+    without |= {"sample", "sample_probs", "top_k_mask", "top_k_renorm", "top_p_renorm"}
     without |= {"penalize", "token_bitmask", "verify_tree_greedy", "verify_chain", "verify_tree"}
-    without |= {name for name in SUBJECTS if name.startswith("multi_tensor_")}
->>>>>>> bd8c2f4 (ops/sampling: verify_chain and verify_tree, on the CPU and CUDA)
+    without |= {name for name in SUBJECTS if name.startswith(("multi_tensor_", "update_scale"))}
     assert others == without
     assert len(DIFFERENTIABLE) >= 19
