@@ -185,8 +185,6 @@ def test_what_fused_adam_refuses():
         FusedAdam([torch.nn.Parameter(torch.ones(2))], amsgrad=True)
     with pytest.raises(RuntimeError, match="has been updated"):
         FusedAdam([torch.nn.Parameter(torch.ones(2))]).step(grads=[])
-    with pytest.raises(AttributeError, match=r"amp_C\.update_scale_hysteresis is not in anyop"):  # fmt: skip
-        amp_C.update_scale_hysteresis  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'other'"):
         amp_C.other  # noqa: B018
     assert "amp_C" in installing.EXTENSIONS and multi_tensor_applier.available
@@ -423,6 +421,20 @@ def test_mixed_precision_lamb_begins_at_a_step():
     assert float(a.param_groups[0]["step"]) == 6
     with pytest.raises(RuntimeError, match="FusedLAMB does not support the AMSGrad variant"):
         FusedMixedPrecisionLamb([p], amsgrad=True)
+
+
+def test_update_scale_hysteresis():
+    """With a hysteresis of 2: the second of two infinities halves it; two finite steps double it."""
+    scale, growth = torch.tensor([64.0]), torch.tensor([0], dtype=torch.int32)
+    left, scales = torch.tensor([2], dtype=torch.int32), []
+    for infinite in (1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0):
+        found = amp_C.update_scale_hysteresis(
+            scale, growth, left, torch.tensor([infinite]), 2.0, 0.5, 2, 2
+        )
+        assert found is scale
+        scales.append(float(scale))
+    assert scales == [64, 32, 32, 32, 32, 64, 64]
+    assert (int(growth), int(left)) == (0, 1)
 
 
 def test_raw_novograd():

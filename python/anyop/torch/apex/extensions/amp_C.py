@@ -13,16 +13,9 @@ import torch
 from torch import Tensor
 
 import anyop
-from anyop.torch.apex.calls import check, not_yet
+from anyop.torch.apex.calls import check
 
 Lists = Sequence[Sequence[Tensor]]
-
-_NOT_YET = ("update_scale_hysteresis",)
-
-
-def __getattr__(name: str) -> Any:
-    there = [at for at in globals() if at.startswith("multi_")]
-    raise not_yet("amp_C", __name__, name, _NOT_YET, there)
 
 
 @torch.no_grad()
@@ -263,6 +256,19 @@ def multi_tensor_lamb_stage2_cuda(
             p, wide, per_tensor_param_norm, per_tensor_update_norm, lr, weight_decay=weight_decay,
             use_nvlamb=bool(use_nvlamb_python),
         )  # fmt: skip
+
+
+@torch.no_grad()
+def update_scale_hysteresis(
+    current_scale: Tensor, growth_tracker: Tensor, hysteresis_tracker: Tensor, found_inf: Tensor,
+    growth_factor: float, backoff_factor: float, growth_interval: int, hysteresis: int,
+) -> Tensor:  # fmt: skip
+    """Moves the scale of a loss, which is returned: down only after `hysteresis` steps that met an infinity."""
+    anyop.update_scale_hysteresis(
+        current_scale, growth_tracker, hysteresis_tracker, found_inf, growth_factor, backoff_factor,
+        growth_interval, hysteresis,
+    )  # fmt: skip
+    return current_scale
 
 
 def _gradients(g: list[Tensor], p: list[Tensor]) -> list[Tensor]:
