@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""anyop.torch.optim on CUDA: torch's fused optimizers, GradScaler, state dicts, a step in a graph, no waits."""
+"""anyop.torch.optim on CUDA: torch's own optimizers and Apex's formulas, GradScaler, state dicts, graphs, no waits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from anyop.torch import apex
 from anyop.torch.optim import FusedAdam, FusedAdamW
 from on_cuda import DEVICE, behind_a_spin, same_bits, torch
+from optimizer_pairs import NAMES, PAIRS, made_of
 
 SHAPES = [(), (1,), (3, 5), (4096,), (4097,), (130, 70), (2, 3, 4, 5), (300_001,)]
 CLOSE = {"rtol": 2e-5, "atol": 2e-6}
-PAIRS = [(FusedAdam, torch.optim.Adam), (FusedAdamW, torch.optim.AdamW)]
 
 
 def make(count=40, dtype=torch.float32, device=DEVICE):
@@ -38,11 +38,12 @@ def close(ours, theirs, **bounds):
         torch.testing.assert_close(p.detach().cpu(), q.detach().cpu(), **(bounds or CLOSE))
 
 
-@pytest.mark.parametrize("kinds", PAIRS, ids=["Adam", "AdamW"])
-def test_steps_are_those_of_torch(kinds):
+@NAMES
+def test_steps_are_those_of_torch(name):
     ours, theirs = make(), make()
-    a = kinds[0](ours, lr=torch.tensor(1e-2), weight_decay=0.1)  # a tensor of the CPU
-    b = kinds[1](theirs, lr=1e-2, weight_decay=0.1, fused=True)
+    a, b = made_of(name, ours, theirs, weight_decay=0.1)
+    for group in a.param_groups:
+        group["lr"] = torch.tensor(1e-2)  # a tensor of the CPU
     for seed in range(10):
         give(ours, theirs, seed=seed)
         ours[seed].grad = theirs[seed].grad = None  # steps of parameters differ
@@ -116,12 +117,21 @@ def test_grad_scaler(kind):
     close(ours, theirs)
 
 
-@pytest.mark.parametrize("kind", [FusedAdamW, apex.optimizers.FusedAdam])
+def apex_adam(p, lr):
+    return apex.optimizers.FusedAdam(p, lr=lr, capturable=True)
+
+
+APEX = [apex_adam, apex.optimizers.FusedMixedPrecisionLamb]
+
+
+@pytest.mark.parametrize("kind", [*PAIRS, *APEX], ids=lambda kind: getattr(kind, "__name__", kind))
 def test_a_graph_takes_new_rates_and_gradients(kind):
     ours, eager = make(700), make(700)
     rates = [torch.tensor(1e-2, device=DEVICE) for _ in range(2)]
-    a = kind(ours, lr=rates[0], capturable=True)
-    b = kind(eager, lr=rates[1], capturable=True)
+    a, b = (
+        made_of(kind, p, lr=rate)[0] if kind in PAIRS else kind(p, lr=rate)
+        for p, rate in zip((ours, eager), rates)
+    )
     rates = [x.param_groups[0]["lr"] for x in (a, b)]
     give(ours, eager, seed=0)
     a.step(), b.step()
@@ -160,10 +170,11 @@ def test_a_graph_keeps_a_rate_that_is_a_number():
         del junk
 
 
-def test_nothing_waits():
+@NAMES
+def test_nothing_waits(name):
     """Neither the first step, which makes states, nor the next, with a number and new gradients."""
     plain = make(600)
-    expected = FusedAdam(plain, lr=1e-2)
+    (expected,) = made_of(name, plain)
     give(plain, seed=0)
     expected.step(), expected.step()
     made: list = []
@@ -173,7 +184,7 @@ def test_nothing_waits():
         give(made, seed=0)
 
     def call(stream):
-        optimizer = FusedAdam(made, lr=1e-2)
+        (optimizer,) = made_of(name, made)
         optimizer.step(), optimizer.step()
 
     for _ in behind_a_spin(clear, call):

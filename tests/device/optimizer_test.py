@@ -154,3 +154,29 @@ def test_a_transformer_trains_bitwise(fused, same):
 
     losses = same(run)[0]
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["FusedAdamW", "FusedSGD", "FusedAdagrad", "FusedLAMB", "FusedNovoGrad"]
+)
+def test_parameters_on_two_devices(name):
+    """anyop.torch.optim takes a call for each device, with a step of its own there; LAMB's norm is of both."""
+    from anyop.torch import optim
+
+    def run(devices):
+        torch.manual_seed(0)
+        shapes = (3, 5), (7,), (), (64,)
+        every = [torch.nn.Parameter(torch.randn(s).to(d)) for s, d in zip(shapes, devices)]
+        optimizer = getattr(optim, name)(every, lr=torch.tensor(1e-2), weight_decay=0.1)
+        for _ in range(4):
+            for p in every:
+                p.grad = torch.randn(p.shape).to(p.device)
+            optimizer.step()
+        assert {optimizer.state[p]["step"].device for p in every} == {p.device for p in every}
+        optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.step()
+        return [p.detach().cpu() for p in every]
+
+    mixed, plain = run(["cpu", "anyop"] * 2), run(["cpu"] * 4)
+    for found, expected in zip(mixed, plain):
+        torch.testing.assert_close(found, expected, rtol=2e-5, atol=2e-6)

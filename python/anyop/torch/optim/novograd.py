@@ -110,8 +110,9 @@ class FusedNovoGrad(Stepping):
             for p, at in zip(group["params"], saved["params"]):
                 if "exp_avg_sq" in found["state"].get(at, {}):
                     norms[p.dtype not in _HALVES].append(found["state"][at]["exp_avg_sq"])
-            if any(norms):
-                saved["exp_avg_sq"] = [torch.stack(x) if x else torch.empty(0) for x in norms]
+            if any(norms):  # of several devices on the first one's
+                lists = [[norm.to(x[0].device) for norm in x] for x in norms]
+                saved["exp_avg_sq"] = [torch.stack(x) if x else torch.empty(0) for x in lists]
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
