@@ -81,8 +81,9 @@ class FusedLAMB(Stepping):
         for device, grads in lists.items():
             scale = None if inv_scale is None else inv_scale.to(device, non_blocking=True)
             norms.append(anyop.multi_tensor_l2norm(grads, scale, each=False)[0].reshape(()))
-        first = norms[0].device
-        total = torch.stack([norm.to(first, non_blocking=True) for norm in norms]).norm()
+        first = next((norm.device for norm in norms if norm.is_cpu), norms[0].device)
+        ahead = first.type != "cpu"  # what goes to the CPU without waiting is read too early
+        total = torch.stack([norm.to(first, non_blocking=ahead) for norm in norms]).norm()
         return {"global_norm": norms[0] if len(norms) == 1 else total}
 
     def _lists(self, states: list[dict[str, Any]], names: dict[str, str]) -> dict[str, Any]:
