@@ -900,6 +900,57 @@ def bias_gelu_backward(
     """
     ...
 
+def build_permute_map(
+    matrix: Array,
+    stripes: Array,
+    permutations: Array,
+    improvement: Array | None = None,
+    best: Array | None = None,
+) -> tuple[Array, Array]:
+    """The best of some permutations for each group of stripes, by what pruning to 2 of 4 keeps of them.
+
+    matrix:        (R, 4*S) float32, last dimension contiguous; weights: R rows; stripe s < S is the
+                   columns from 4s to 4s + 3.
+    stripes:       (G, W) int64 or int32, contiguous; G groups of W stripes.
+    permutations:  (P, 4*W) dtype of stripes, contiguous; P orders of the 4 W columns of a group; what
+                   others are compared with comes first.
+    Returns        improvement: (G,), new unless given, dtype of matrix, how much more the best one
+                   keeps than the first; best: (G,), new unless given, dtype of stripes, its number. On
+                   a device it runs on the current stream, and never waits.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       with x the columns of stripes[g], side by side, and s[p] = sum_after_2_to_4(x[:,
+                   permutations[p]]) in float64: best[g] = the first p of the greatest s[p],
+                   improvement[g] = s[best] - s[0]
+    Source         Pool and Yu 2021, Channel Permutations for N:M Sparsity;
+                   permutation_search_cuda.build_permute_map. Without permutations best is 0. A sum that
+                   is NaN is never the best one; where s[0] is, best is 0 and improvement NaN. An index
+                   out of range is an IndexError on the CPU; on CUDA the sums that need it are NaN
+    """
+    ...
+
+def build_swap_map(
+    matrix: Array,
+    stripe_pairs: Array,
+    out: Array | None = None,
+) -> Array:
+    """How much more pruning to 2 of 4 keeps when a column of one stripe is swapped with one of another, for all 16 swaps.
+
+    matrix:        (R, 4*S) float32, last dimension contiguous; weights: R rows; stripe s < S is the
+                   columns from 4s to 4s + 3.
+    stripe_pairs:  (N, 2) int64 or int32, contiguous; N pairs of stripes.
+    Returns        (N, 16), new unless given, dtype of matrix. On a device it runs on the current
+                   stream, and never waits.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       with a, b the stripes of pair n, out[n,4i+j] = what is kept of both after their
+                   columns i and j are swapped, less what is kept before, added row by row in float64
+    Source         Pool and Yu 2021, Channel Permutations for N:M Sparsity;
+                   permutation_search_cuda.build_swap_map. A pair of a stripe and itself is two copies
+                   of it. An index out of range is an IndexError on the CPU; on CUDA its swaps are NaN
+    """
+    ...
+
 def cast(
     x: Array,
     dtype: Any,
@@ -936,6 +987,38 @@ def cast_backward(
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   grad_x = grad_out, as the dtype of x; from float64 to 16 bits by way of float32
     Source     derivative of torch.Tensor.to
+    """
+    ...
+
+def check_permutations(
+    matrix: Array,
+    stripes: Array,
+    permutations: Array,
+    improvement: Array | None = None,
+    best: Array | None = None,
+    sums: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """The best of some permutations for one group of stripes, by what pruning to 2 of 4 keeps of them.
+
+    matrix:        (R, 4*S) float32, last dimension contiguous; weights: R rows; stripe s < S is the
+                   columns from 4s to 4s + 3.
+    stripes:       (W,) int64 or int32, contiguous; W stripes.
+    permutations:  (P, 4*W) dtype of stripes, contiguous; P orders of the 4 W columns of a group; what
+                   others are compared with comes first.
+    Returns        improvement: (), new unless given, dtype of matrix, how much more the best one keeps
+                   than the first; best: (), new unless given, dtype of stripes, its number; sums: (P,),
+                   new unless given, dtype of matrix, what each keeps. On a device it runs on the
+                   current stream, and never waits.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       with x the columns of stripes, side by side, and sums[p] = sum_after_2_to_4(x[:,
+                   permutations[p]]) in float64: best = the first p of the greatest sums[p], improvement
+                   = sums[best] - sums[0]
+    Source         Pool and Yu 2021, Channel Permutations for N:M Sparsity;
+                   permutation_search_cuda.check_permutations. Without permutations best is 0. A sum
+                   that is NaN is never the best one; where sums[0] is, best is 0 and improvement NaN.
+                   An index out of range is an IndexError on the CPU; on CUDA the sums that need it are
+                   NaN
     """
     ...
 
@@ -4835,6 +4918,24 @@ def sort(
     """
     ...
 
+def sum_after_2_to_4(
+    matrix: Array,
+    out: Array | None = None,
+) -> Array:
+    """The sum of the magnitudes that pruning to 2 of 4 keeps of each matrix: the two largest of each row's four columns.
+
+    matrix:   (*, R, 4*S) float32, contiguous; weights: R rows; stripe s is the columns from 4s to 4s +
+              3.
+    Returns   (*,), new unless given, dtype of matrix. On a device it runs on the current stream, and
+              never waits.
+    Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
+    Computes  out[b] = sum_{r,s} top2(|matrix[b,r,4s]|, ..., |matrix[b,r,4s+3]|), added in float64; NaN
+              where an element is
+    Source    Pool and Yu 2021, Channel Permutations for N:M Sparsity;
+              permutation_search_cuda.sum_after_2_to_4
+    """
+    ...
+
 def token_bitmask(
     logits: Array,
     bitmask: Array,
@@ -5323,6 +5424,97 @@ def update_scale_hysteresis(
                          backoff_factor where hysteresis_tracker <= 0
     Source               NVIDIA Apex, amp_C.update_scale_hysteresis; PyTorch, torch.amp.GradScaler, with
                          hysteresis 1
+    """
+    ...
+
+def verify_chain(
+    draft_probs: Array,
+    draft_tokens: Array,
+    target_probs: Array,
+    seed: Array,
+    offset: Array,
+    tokens: Array | None = None,
+    accepted: Array | None = None,
+    emitted: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """Keep drafted tokens as far as the target model's distribution allows, and draw the token behind them.
+
+    draft_probs:   (B, N, V) float32, float16 or bfloat16, contiguous; from which the N drafted tokens
+                   were drawn, at most 2^80.
+    draft_tokens:  (B, N) int32 or int64, contiguous; the drafted tokens.
+    target_probs:  (B, N+1, V) dtype of draft_probs, contiguous; the target model's behind each token,
+                   and behind all, at most 2^80.
+    seed:          (B,) int64 or int32, any strides; of each of B chains. Chains of one seed and offset
+                   use the same random words.
+    offset:        broadcastable to (B,) dtype of seed, any strides; how far each stream is: another one
+                   with each step, and than the offset of the drafts.
+    Returns        tokens: (B, N+1), new unless given, dtype int32, the accepted tokens and one more, -1
+                   behind the end; accepted: (B,), new unless given, dtype int32, how many drafted
+                   tokens would be accepted if each were looked at alone; emitted: (B,), new unless
+                   given, dtype int32, how many drafted tokens are in tokens. On a device it runs on the
+                   current stream, and never waits.
+    Raises         ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                   kernel.
+    Computes       token i is accepted where coin[b,i] * draft_probs[b,i,token] <
+                   target_probs[b,i,token]; behind the accepted ones a token is drawn from
+                   max(target_probs - draft_probs, 0), behind all N from target_probs[b,N]; coin[b,i] =
+                   word 0 of Philox(seed[b], offset[b], 2^32 + i), a number in (0, 1)
+    Source         Leviathan et al. 2023, arXiv:2211.17192, algorithm 1; FlashInfer's
+                   chain_speculative_sampling. A token outside [0, V) ends the chain as if it were not
+                   there; a row that is no distribution gives token -1
+    """
+    ...
+
+def verify_tree(
+    candidates: Array,
+    next_token: Array,
+    next_sibling: Array,
+    target_probs: Array,
+    draft_probs: Array | None,
+    seed: Array,
+    offset: Array,
+    threshold_single: float = 1.0,
+    threshold_acc: float = 1.0,
+    tokens: Array | None = None,
+    index: Array | None = None,
+    accepted: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """Follow a tree of drafted tokens as the target model's distribution allows, and draw the token behind them.
+
+    candidates:        (B, D) int32 or int64, contiguous; the token of each of D nodes; node 0 is the
+                       last token that is certain.
+    next_token:        (B, D) dtype of candidates, contiguous; the first child of each node, -1: none.
+    next_sibling:      (B, D) dtype of candidates, contiguous; the next child of the same node, -1:
+                       none.
+    target_probs:      (B, D, V) float32, float16 or bfloat16, contiguous; the target model's behind
+                       each node, at most 2^80.
+    draft_probs:       (B, D, V) dtype of target_probs, contiguous, or None; taken from target_probs
+                       where a node's children are all rejected, at most 2^80; without it nothing is.
+    seed:              (B,) int64 or int32, any strides; of each of B trees. Trees of one seed and
+                       offset use the same random words.
+    offset:            broadcastable to (B,) dtype of seed, any strides; how far each stream is: another
+                       one with each step.
+    threshold_single:  float, default 1.0; a child with this probability is accepted; 1 and more: only
+                       by its coin.
+    threshold_acc:     float, default 1.0; below 1, more is accepted than the target's distribution
+                       allows.
+    Returns            tokens: (B, D), new unless given, dtype int32, the accepted tokens and one more,
+                       -1 behind the end; index: (B, D), new unless given, dtype int32, the nodes of the
+                       way, from node 0 on, -1 behind the end; accepted: (B,), new unless given, dtype
+                       int32, how many drafted tokens are accepted. On a device it runs on the current
+                       stream, and never waits.
+    Raises             ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                       kernel.
+    Computes           from node 0: the first child c with coin[b,node] * threshold_acc < sum of
+                       target_probs[b,node] of the children up to c, or with a probability of
+                       threshold_single, is the next node; without one a token is drawn from
+                       target_probs[b,node] (less draft_probs[b,node]) without the children;
+                       coin[b,node] = word 0 of Philox(seed[b], offset[b], 2^32 + node), a number in (0,
+                       1)
+    Source             SGLang's tree_speculative_sampling_target_only. With both thresholds 1, no
+                       draft_probs and children of different tokens, tokens have the target's
+                       distribution. A node outside [0, D) ends its list, so does the D-th look at a
+                       node; a row that is no distribution gives token -1
     """
     ...
 
