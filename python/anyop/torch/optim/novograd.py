@@ -99,7 +99,7 @@ class FusedNovoGrad(Stepping):
             first = each
         states = [self.state[group["params"][at]] for at in batch.at]
         batch.lists["norms"] = _shared(first.unbind(), states)
-        self._keep(batch)
+        self._keep()
         return True
 
     def state_dict(self) -> dict[str, Any]:

@@ -181,17 +181,26 @@ class Stepping(torch.optim.Optimizer):
     def _step_all(self, grad_scale: Tensor | None, found_inf: Tensor | None) -> None:
         inv_scale = None if grad_scale is None else grad_scale.double().reciprocal().float()
         shared = self._shared(inv_scale)
-        for number, group in enumerate(self.param_groups):
-            grads = [p.grad for p in group["params"]]
-            absent = [at for at, grad in enumerate(grads) if grad is None]
-            held = self._held.get(number)
-            if held is None or not self._holds(held, group, absent):
-                held = self._held[number] = self._hold(group, grads, absent)
-            for batch in held.batches:
+        every = [[p.grad for p in group["params"]] for group in self.param_groups]
+        self._hold_all(every)
+        for number, (group, grads) in enumerate(zip(self.param_groups, every)):
+            for batch in self._held[number].batches:
                 given = grads if len(batch.at) == len(grads) else [grads[at] for at in batch.at]
                 flags = [_on(value, batch.step.device) for value in (inv_scale, found_inf)]
                 others = {name: _on(value, batch.step.device) for name, value in shared.items()}
                 self._step_batch(batch, given, group, others, *flags)
+
+    def _hold_all(self, grads: list[list[Any]]) -> None:
+        """Makes batches of groups that have none or where something came, went or was exchanged."""
+        made = False
+        for number, (group, given) in enumerate(zip(self.param_groups, grads)):
+            absent = [at for at, grad in enumerate(given) if grad is None]
+            held = self._held.get(number)
+            if held is None or not self._holds(held, group, absent):
+                self._held[number] = self._hold(group, given, absent)
+                made = True
+        if made:
+            self._keep()
 
     def _step_batch(
         self, batch: Batch, grads: list[Any], group: dict[str, Any], shared: dict[str, Any],
@@ -214,9 +223,7 @@ class Stepping(torch.optim.Optimizer):
                     found_inf=found_inf, inv_scale=inv_scale, **self._attributes(group),
                 )  # fmt: skip
 
-        if (
-            torch.compiler.is_compiling()
-        ):  # a program raises when it runs, too late for what follows
+        if torch.compiler.is_compiling():  # a program raises too late for what follows
             grads = [laid_as(p, grad) for p, grad in zip(batch.p, grads)]
         try:
             try:
@@ -251,11 +258,12 @@ class Stepping(torch.optim.Optimizer):
             and _same(held.tensors, _tensors(held.states))
         )
 
-    def _keep(self, batch: Batch) -> None:
-        """The batch stays as it is: what its states hold was exchanged by this step."""
+    def _keep(self) -> None:
+        """All batches stay as they are: what came or was exchanged is this step's."""
+        states = list(self.state.values())
+        tensors = _tensors(states)
         for held in self._held.values():
-            if any(batch is one for one in held.batches):
-                held.tensors[:] = _tensors(held.states)
+            held.states[:], held.tensors[:] = states, tensors
 
     def _hold(self, group: dict[str, Any], grads: Sequence[Any], absent: list[int]) -> _Held:
         """The batches of a group; makes what its parameters lack of states."""
@@ -445,4 +453,5 @@ def _tensors(states: list[dict[str, Any]]) -> list[Any]:
 
 
 def _on(value: Tensor | None, device: torch.device) -> Tensor | None:
-    return None if value is None else value.to(device, non_blocking=True)
+    """Without waiting, but for what the CPU reads."""
+    return None if value is None else value.to(device, non_blocking=device.type != "cpu")
