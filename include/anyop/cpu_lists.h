@@ -78,8 +78,8 @@ bool AnyFloat64(const Lists&... lists) {
   return (has(lists) || ...);
 }
 
-// Up to kBlock elements of a tensor as Wide: in their place, or converted. Those of a tensor that is
-// not given (NULL) are 0 and are written nowhere.
+// Up to kBlock elements of a tensor as Wide: in their place, or converted. Those of a tensor that
+// is not given (NULL) are 0 and are written nowhere.
 template <typename Wide>
 class Elements {
  public:
