@@ -3,6 +3,8 @@
 #ifndef ANYOP_OPS_TRANSDUCER_JOINT_NUMBERS_H_
 #define ANYOP_OPS_TRANSDUCER_JOINT_NUMBERS_H_
 
+#include <cmath>
+
 #include "anyop/philox.h"
 #include "lattice.h"
 
@@ -34,7 +36,7 @@ struct JointNumbers {
   explicit JointNumbers(const Args& args)
       : seed(args.seed ? static_cast<const int64_t*>(args.seed->data) : nullptr),
         offset(args.offset ? static_cast<const int64_t*>(args.offset->data) : nullptr),
-        dropped(static_cast<uint64_t>(args.dropout * 4294967296.0 + 0.5)),
+        dropped(static_cast<uint64_t>(std::llround(args.dropout * 4294967296.0))),
         scale(args.dropout > 0 && args.dropout < 1 ? 1 / (1 - args.dropout) : 1),
         relu(args.relu != 0) {
     if (!(args.dropout > 0)) seed = nullptr;

@@ -65,6 +65,7 @@ using Done = void (*)(Handle event, Code status, void* context);
   X(Code, Finish, (Handle))
 
 struct Api {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration
 #define ANYOP_FIELD(result, name, parameters) result(*name) parameters;
   ANYOP_OPENCL_FUNCTIONS(ANYOP_FIELD)
 #undef ANYOP_FIELD

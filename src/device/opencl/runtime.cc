@@ -69,11 +69,13 @@ std::string Open(Api* cl) {
            "; install an OpenCL loader (Debian: ocl-icd-libopencl1) and the vendor's driver";
   }
   std::string missing;
+  // NOLINTBEGIN(bugprone-macro-parentheses): parameters of a type
 #define ANYOP_FIND(result, name, parameters)                                     \
   cl->name = reinterpret_cast<result(*) parameters>(dlsym(library, "cl" #name)); \
   if (!cl->name) missing += missing.empty() ? "cl" #name : ", cl" #name;
   ANYOP_OPENCL_FUNCTIONS(ANYOP_FIND)
 #undef ANYOP_FIND
+  // NOLINTEND(bugprone-macro-parentheses)
   if (missing.empty()) return "";
   return std::string(path) + " lacks " + missing + ", expected a loader of OpenCL 1.2 or newer";
 }
