@@ -27,24 +27,13 @@ if sys.flags.optimize:
 from anyop import _torch_aten_glue  # noqa: E402
 from anyop.backend import aten, torch_calls  # noqa: E402
 
-# What returns nothing is for the test beside it, and for third_party_test.py. Torch has no weights of 4 bits, and
-# ATen's text no loop over sequences.
-WITHOUT = (
-    "w4_pack",
-    "w4_unpack",
-    "linear_w4",
-    "attention_paged",
-    "mla_decode",
-    "mla_sparse",
-    "mla_sparse_fp8",
-    "decoder_layer",
-    "multi_tensor_l2norm",
-)
+# Those with a text of ATen. What returns nothing is for the test beside it, and for third_party_test.py.
 SUBJECTS = {
     s.name: s
     for s in testing.find_subjects(Path(__file__).parents[1] / "ops")
-    if s.results and "varlen" not in s.name and s.name not in WITHOUT
+    if s.results and any(kernel["backend"] == "aten" for kernel in s.metadata["kernels"])
 }
+assert len(SUBJECTS) >= 80
 MOST_CHOICES, MORE_CASES = 8, 4  # of an operator: combinations of dtypes; cases of each by lot
 
 

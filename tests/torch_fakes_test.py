@@ -60,7 +60,7 @@ def test_fake_results_are_like_real_ones(subject):
             assert (m.dtype, m.shape, m.stride()) == (b.dtype, b.shape, b.stride()), label
             assert m.device.type == "meta", label
         count += 1
-    assert count >= (20 if subject.metadata["symbols"]["element_groups"] else 35)
+    assert count >= (20 if subject.metadata["symbols"]["element_groups"] else 25)
 
 
 @subjects
@@ -85,7 +85,7 @@ def test_fakes_refuse_what_the_function_refuses(subject):
                 answers.append(None)
             except (ValueError, TypeError) as error:
                 answers.append((type(error), str(error).split("\n")[0]))
-        if answers[0] and "index" in answers[0][1]:
+        if answers[0] and "index" in answers[0][1].replace(subject.name, ""):
             continue  # what depends on values no fake can know
         assert answers[0] == answers[1], (label, tuple(leaves[at].shape), leaves[at].dtype)
         refused += answers[0] is not None

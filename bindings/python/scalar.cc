@@ -56,9 +56,12 @@ bool ConversionFailed(const Operator& op, const Param& p, PyObject* object) {
 }
 
 // Of an operator with tensors for which numbers may stand: a tensor given for a number would be
-// read by waiting for its device.
+// read by waiting for its device. What the object's own code raises is kept.
 bool WouldWait(const Operator& op, const Param& p, PyObject* object) {
-  if (!op.has_numbers || !IsTensor(object)) return false;
+  if (!op.has_numbers) return false;
+  Ref found;
+  if (!Ask(object, "__dlpack__", &found)) return true;
+  if (!found && !IsTensor(object)) return false;
   std::string names;
   for (const Param& other : op.params)
     if (other.Is(kAnyopNumber)) names += (names.empty() ? "" : ", ") + std::string(other.name);
