@@ -82,6 +82,10 @@ WITHOUT = {
         ("fused_moe", "grouped_linear_masked", "grouped_linear_fp8_block_masked"),
         "for decoding: no gradient either",
     ),
+    **dict.fromkeys(
+        ("sum_after_2_to_4", "build_permute_map", "build_swap_map", "check_permutations"),
+        "a search: no gradient either",
+    ),
     "silu_and_mul": "adds the halves of a row, which no operator does",
     "gelu_and_mul": "as silu_and_mul",
     **dict.fromkeys(

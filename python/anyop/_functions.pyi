@@ -3042,7 +3042,7 @@ def moe_permute(
     top_k:    int; slots of a token.
     Returns   (N, H), new unless given, dtype of x. On a device it runs on the current stream, and never
               waits.
-    Requires  1 <= top_k.
+    Requires  1 <= top_k; top_k <= 1024.
     Raises    ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes  out[i] = x[order[i] // top_k]; 0 where order[i] is outside of [0, T*top_k)
     Source    Gale et al. 2022, arXiv:2211.15841, section 5
@@ -3065,7 +3065,7 @@ def moe_permute_backward(
     T:         int; tokens.
     Returns    grad_x: (T, H), new unless given, dtype of grad_out. On a device it runs on the current
                stream, and never waits.
-    Requires   1 <= top_k; 0 <= T.
+    Requires   1 <= top_k; top_k <= 1024; 0 <= T; T <= 2147483647.
     Raises     ValueError on shape or device, TypeError on dtype, NotImplementedError without a kernel.
     Computes   grad_x[t] = sum_k(grad_out[i] with order[i] = t*top_k+k)
     Source     derivative of moe_permute
