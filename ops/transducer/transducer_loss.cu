@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kMostTokens)
       return moves;
     };
     Moves<W> next = {};
-    if (own < width) next = moves_to(0);
+    if (own < width && s.frames > 0) next = moves_to(0);
     double above = -INFINITY;  // that of (t - 1, u)
     for (int64_t step = 0; step < s.frames + width - 1; ++step) {
       const int64_t t = step - own;
