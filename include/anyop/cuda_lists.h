@@ -17,8 +17,14 @@ constexpr int kListThreads = 256;
 // of them are on their way at once.
 template <int kLists>
 constexpr int ChunkOf = kLists <= 2 ? 8192 : 4096;
+
+// What a kernel knows of the dtypes when it is compiled: kMixedLists nothing, else a bit for each
+// list whose tensors are all of float32; those of the others are all of bfloat16.
+constexpr unsigned kMixedLists = ~0u;
 template <int kLists>
-constexpr int FoursAhead = kLists <= 2 ? 4 : 2;
+constexpr unsigned kFloat32Lists = (1u << kLists) - 1;
+template <int kLists, unsigned kKinds>
+constexpr int FoursAhead = (kLists <= 2 ? 4 : 2) * (kKinds == 0 ? 2 : 1);
 
 // Parameters of a kernel have 4,096 bytes; 32,764 from CUDA 12.1 on. Some are left for others.
 constexpr int kFewBytes = 3840;
@@ -147,17 +153,19 @@ __device__ void StoreFour(char* to, AnyopDtype dtype, int i, const Four<W>& four
 
 // Calls body(v) for the elements of a chunk, four of each list at a time: v[l] is read from the
 // lists of `reads` and written to those of `writes`, a bit each. Of a list that is not given, and
-// behind the end of a tensor, v is 0. kFloat32: all lists are of float32.
-template <typename W, bool kFloat32, int kLists, int kBytes, typename Body>
+// behind the end of a tensor, v is 0.
+template <typename W, unsigned kKinds, int kLists, int kBytes, typename Body>
 __device__ void WalkChunk(const ListTable<kLists, kBytes>& table, const Chunk& chunk,
                           unsigned reads, unsigned writes, const Body& body) {
-  constexpr int kAhead = FoursAhead<kLists>, kStep = kListThreads * 4;
+  constexpr int kAhead = FoursAhead<kLists, kKinds>, kStep = kListThreads * 4;
   char* data[kLists];
   AnyopDtype dtype[kLists];
   bool aligned = true;
 #pragma unroll
   for (int l = 0; l < kLists; ++l) {
-    dtype[l] = kFloat32 ? kAnyopFloat32 : static_cast<AnyopDtype>(table.dtype[l][chunk.tensor]);
+    dtype[l] = kKinds == kMixedLists ? static_cast<AnyopDtype>(table.dtype[l][chunk.tensor])
+               : kKinds >> l & 1     ? kAnyopFloat32
+                                     : kAnyopBFloat16;
     const int item = dtype[l] == kAnyopFloat32 ? 4 : dtype[l] == kAnyopFloat64 ? 8 : 2;
     data[l] = table.data[l][chunk.tensor];
     if (data[l]) data[l] += chunk.begin * item;
@@ -266,15 +274,25 @@ struct Lists {
     return chunks;
   }
   struct Kinds {
-    bool any_float64 = false, all_float32 = true;
+    bool any_float64 = false;
+    unsigned float32 = 0, bfloat16 = 0;  // a bit for each list that is all of it, or not given
+    bool Are(unsigned kinds) const {
+      const unsigned known = kinds & kFloat32Lists<kLists>;
+      return (known & ~float32) == 0 && (kFloat32Lists<kLists> & ~known & ~bfloat16) == 0;
+    }
   };
   Kinds FindKinds() const {
     Kinds kinds;
-    for (const AnyopTensorList& l : list) {
-      for (int64_t i = 0; l.data && i < l.count; ++i) {
-        kinds.any_float64 |= l.data[i].dtype_bits == 64;
-        kinds.all_float32 &= l.data[i].dtype_bits == 32;
+    for (int l = 0; l < kLists; ++l) {
+      bool float32 = true, bfloat16 = true;
+      for (int64_t i = 0; list[l].data && i < list[l].count; ++i) {
+        const AnyopDtype dtype = AnyopDtypeOf(&list[l].data[i]);
+        kinds.any_float64 |= dtype == kAnyopFloat64;
+        float32 &= dtype == kAnyopFloat32;
+        bfloat16 &= dtype == kAnyopBFloat16;
       }
+      kinds.float32 |= unsigned{float32} << l;
+      kinds.bfloat16 |= unsigned{bfloat16} << l;
     }
     return kinds;
   }
@@ -312,24 +330,33 @@ int32_t StartTables(const Lists<kLists>& lists, bool keeps_empty, const Start& s
   return table.count ? start(table, static_cast<unsigned>(blocks)) : int32_t{kAnyopOk};
 }
 
-// Calls start(W(), all_float32, table, blocks), where W is what the elements are computed in and
-// all_float32 a constant.
-template <int kLists, typename Start>
+// Calls start(W(), kinds, table, blocks), where W is what the elements are computed in and kinds a
+// constant: the first of kKinds that the lists are of, all of float32, all of bfloat16, or
+// kMixedLists.
+template <unsigned... kKinds, int kLists, typename Start>
 int32_t StartLists(const Lists<kLists>& lists, bool keeps_empty, const Start& start) {
   const bool many = lists.count() > ListTable<kLists, kFewBytes>::kTensors;
-  const auto with = [&](auto zero, auto is_float32) {
+  const auto with = [&](auto zero, auto kinds) {
     const auto run = [&](const auto& table, unsigned blocks) {
-      return start(zero, is_float32, table, blocks);
+      return start(zero, kinds, table, blocks);
     };
     if constexpr (kManyBytes > kFewBytes && sizeof zero == 4) {
       if (many) return StartTables<kManyBytes>(lists, keeps_empty, run);
     }
     return StartTables<kFewBytes>(lists, keeps_empty, run);
   };
-  const auto kinds = lists.FindKinds();
-  if (kinds.any_float64) return with(double(), std::false_type());
-  if (kinds.all_float32) return with(float(), std::true_type());
-  return with(float(), std::false_type());
+  const auto found = lists.FindKinds();
+  if (found.any_float64) return with(double(), std::integral_constant<unsigned, kMixedLists>());
+  int32_t status = kAnyopOk;
+  const auto are = [&](auto kinds) {
+    if (!found.Are(kinds)) return false;
+    status = with(float(), kinds);
+    return true;
+  };
+  if ((are(std::integral_constant<unsigned, kKinds>()) || ...)) return status;
+  if (are(std::integral_constant<unsigned, kFloat32Lists<kLists>>())) return status;
+  if (are(std::integral_constant<unsigned, 0u>())) return status;
+  return with(float(), std::integral_constant<unsigned, kMixedLists>());
 }
 
 }  // namespace anyop::cuda

@@ -57,14 +57,14 @@ struct Parts {
   }
 };
 
-template <bool kMaximum, typename W, bool kFloat32, int kBytes>
+template <bool kMaximum, typename W, unsigned kKinds, int kBytes>
 __global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
     JoinChunks(const __grid_constant__ ListTable<1, kBytes> table, Single scale, Parts parts) {
   __shared__ W shared[kListThreads / 32];
   const Chunk chunk = FindChunk(table);
   const W factor = static_cast<W>(scale.Read(1));
   W sum[4] = {};
-  WalkChunk<W, kFloat32>(table, chunk, 1, 0, [&](Four<W>(&v)[1]) {
+  WalkChunk<W, kKinds>(table, chunk, 1, 0, [&](Four<W>(&v)[1]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const W scaled = v[0].at[k] * factor;
@@ -115,11 +115,11 @@ int32_t StartChunks(AnyopCall* call, const AnyopTensorList& x, const Single& sca
                     Parts* parts) {
   const Lists<1> lists = {{x}};
   if (!parts->Make(call, lists, each)) return kAnyopOutOfMemory;
-  const auto start = [&](auto zero, auto all_float32, const auto& table, unsigned n) {
+  const auto start = [&](auto zero, auto kinds, const auto& table, unsigned n) {
     const Launch launch{dim3(n), dim3(kListThreads)};
-    return launch.Run(
-        call, JoinChunks<kMaximum, decltype(zero), all_float32.value, BytesOf<decltype(table)>>,
-        table, scale, *parts);
+    return launch.Run(call,
+                      JoinChunks<kMaximum, decltype(zero), kinds.value, BytesOf<decltype(table)>>,
+                      table, scale, *parts);
   };
   return StartLists(lists, true, start);
 }

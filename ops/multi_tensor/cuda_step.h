@@ -17,11 +17,17 @@ __device__ void StepElement(const Step& s, W& p, Four<W> (&v)[kLists], int k,
   s(p, v[1].at[k], v[I + 2].at[k]...);
 }
 
+// Of a multiprocessor, at least: what more blocks have on its way at once, and no spills.
+template <typename W, unsigned kKinds, int kLists, bool kHasMore>
+constexpr int BlocksOfStep = sizeof(W) != 4 || kLists - 2 * kHasMore > 4 ? 1
+                             : kKinds == kMixedLists || kLists > 4       ? 2
+                             : kKinds == 0                               ? 3
+                                                                         : 4;
+
 // Lists: p, g, states; where kHasMore, then master, which is read instead of p, and copy, which is
 // written as p is, each if given.
-template <typename W, bool kFloat32, bool kHasMore, typename Op, int kLists, int kBytes>
-__global__ void __launch_bounds__(kListThreads,
-                                  sizeof(W) == 4 && kLists - 2 * kHasMore <= 4 ? 2 : 1)
+template <typename W, unsigned kKinds, bool kHasMore, typename Op, int kLists, int kBytes>
+__global__ void __launch_bounds__(kListThreads, BlocksOfStep<W, kKinds, kLists, kHasMore>)
     StepOfLists(const __grid_constant__ ListTable<kLists, kBytes> table, Op op) {
   if (op.Skips()) return;
   constexpr int kStates = kLists - 2 - 2 * kHasMore;
@@ -35,26 +41,31 @@ __global__ void __launch_bounds__(kListThreads,
   const Step s = shared;
   const bool has_master = kHasMore && table.data[kLists - 2][chunk.tensor];
   const unsigned reads = has_master ? (kReads & ~1u) | kMaster : kReads;
-  WalkChunk<W, kFloat32>(table, chunk, reads, kHasMore ? kWrites | 3 * kMaster : kWrites,
-                         [&](Four<W>(&v)[kLists]) {
+  WalkChunk<W, kKinds>(table, chunk, reads, kHasMore ? kWrites | 3 * kMaster : kWrites,
+                       [&](Four<W>(&v)[kLists]) {
 #pragma unroll
-                           for (int k = 0; k < 4; ++k) {
-                             W p = has_master ? v[kLists - 2].at[k] : v[0].at[k];
-                             StepElement(s, p, v, k, std::make_index_sequence<kStates>());
-                             v[0].at[k] = p;
-                             if constexpr (kHasMore) v[kLists - 2].at[k] = v[kLists - 1].at[k] = p;
-                           }
-                         });
+                         for (int k = 0; k < 4; ++k) {
+                           W p = has_master ? v[kLists - 2].at[k] : v[0].at[k];
+                           StepElement(s, p, v, k, std::make_index_sequence<kStates>());
+                           v[0].at[k] = p;
+                           if constexpr (kHasMore) v[kLists - 2].at[k] = v[kLists - 1].at[k] = p;
+                         }
+                       });
 }
 
+// p, g and copy are of bfloat16 in most training of 16 bits, all else of float32.
 template <bool kHasMore, typename Op, int kLists>
 int32_t RunSteps(AnyopCall* call, const Op& op, const Lists<kLists>& lists) {
-  const auto start = [&](auto zero, auto all_float32, const auto& table, unsigned n) {
+  constexpr unsigned kCopy = kHasMore ? 1u << (kLists - 1) : 0;
+  constexpr unsigned kHalves = kFloat32Lists<kLists> & ~(3u | kCopy);
+  const auto start = [&](auto zero, auto kinds, const auto& table, unsigned n) {
+    constexpr unsigned kKinds = kHasMore && kinds.value != kHalves ? kMixedLists : kinds.value;
     const Launch launch{dim3(n), dim3(kListThreads)};
-    return launch.Run(call, StepOfLists < decltype(zero), all_float32.value && !kHasMore, kHasMore,
-                      Op, kLists, BytesOf < decltype(table) >>, table, op);
+    return launch.Run(
+        call, StepOfLists<decltype(zero), kKinds, kHasMore, Op, kLists, BytesOf<decltype(table)>>,
+        table, op);
   };
-  return StartLists(lists, Op::kCountsTensors, start);
+  return StartLists<kHalves>(lists, Op::kCountsTensors, start);
 }
 
 // The kernel without masters and copies takes more tensors in a launch.

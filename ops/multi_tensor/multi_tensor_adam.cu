@@ -27,8 +27,9 @@ __device__ inline float Root(float v) {
 __device__ inline double Root(double v) { return sqrt(v); }
 
 // Lists: p, g, m, v; where kHasMore, then master and copy, each if given.
-template <typename W, bool kFloat32, bool kHasMore, int kLists, int kBytes>
-__global__ void __launch_bounds__(kListThreads)
+template <typename W, unsigned kKinds, bool kHasMore, int kLists, int kBytes>
+__global__ void __launch_bounds__(
+    kListThreads, sizeof(W) == 4 && !kHasMore && kKinds && kKinds != kMixedLists ? 4 : 1)
     AdamOfLists(const __grid_constant__ ListTable<kLists, kBytes> table, AdamRates rates,
                 Given given) {
   if (given.found_inf.IsSet()) return;
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(kListThreads)
   const Chunk chunk = FindChunk(table);
   const bool has_master = kHasMore && table.data[kLists - 2][chunk.tensor];
   const unsigned reads = has_master ? 30 : 15, writes = kHasMore ? 61 : 13;
-  WalkChunk<W, kFloat32>(table, chunk, reads, writes, [&](Four<W>(&v)[kLists]) {
+  WalkChunk<W, kKinds>(table, chunk, reads, writes, [&](Four<W>(&v)[kLists]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const W p = has_master ? v[kLists - 2].at[k] : v[0].at[k];
@@ -57,14 +58,19 @@ __global__ void __launch_bounds__(kListThreads)
   });
 }
 
+// p, g and copy are of bfloat16 in most training of 16 bits, all else of float32.
 template <bool kHasMore, int kLists>
 int32_t Run(AnyopCall* call, const Lists<kLists>& lists, const AdamRates& rates,
             const Given& given) {
-  return StartLists(lists, false, [&](auto zero, auto all_float32, const auto& table, unsigned n) {
-    const Launch launch{dim3(n), dim3(kListThreads)};
-    return launch.Run(call, AdamOfLists < decltype(zero), all_float32.value && !kHasMore, kHasMore,
-                      kLists, BytesOf < decltype(table) >>, table, rates, given);
-  });
+  constexpr unsigned kHalves = kHasMore ? 0b011100 : 0b1100;
+  return StartLists<kHalves>(
+      lists, false, [&](auto zero, auto kinds, const auto& table, unsigned n) {
+        constexpr unsigned kKinds = kHasMore && kinds.value != kHalves ? kMixedLists : kinds.value;
+        const Launch launch{dim3(n), dim3(kListThreads)};
+        return launch.Run(
+            call, AdamOfLists<decltype(zero), kKinds, kHasMore, kLists, BytesOf<decltype(table)>>,
+            table, rates, given);
+      });
 }
 
 }  // namespace

@@ -7,13 +7,13 @@
 namespace anyop::cuda {
 namespace {
 
-template <typename W, bool kFloat32, int kBytes>
-__global__ void __launch_bounds__(kListThreads)
+template <typename W, unsigned kKinds, int kBytes>
+__global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
     AddLists(const __grid_constant__ ListTable<3, kBytes> table, Single a_of_x, Single b_of_y,
              int64_t check, Single found_inf) {
   const W a = static_cast<W>(a_of_x.Read(1)), b = static_cast<W>(b_of_y.Read(1));
   bool finite = true;
-  WalkChunk<W, kFloat32>(table, FindChunk(table), 3, 4, [&](Four<W>(&v)[3]) {
+  WalkChunk<W, kKinds>(table, FindChunk(table), 3, 4, [&](Four<W>(&v)[3]) {
     if (check != 1) finite &= AreFinite(v[0]);
     if (check != 0) finite &= AreFinite(v[1]);
 #pragma unroll
@@ -30,9 +30,9 @@ extern "C" int32_t anyop_multi_tensor_axpby_cuda(const MultiTensorAxpbyArgs* arg
   using namespace anyop::cuda;
   const Lists<3> lists = {{args->x, args->y, args->out}};
   const Single a(args->a), b(args->b), found_inf(args->found_inf);
-  return StartLists(lists, false, [&](auto zero, auto all_float32, const auto& table, unsigned n) {
+  return StartLists(lists, false, [&](auto zero, auto kinds, const auto& table, unsigned n) {
     const Launch launch{dim3(n), dim3(kListThreads)};
-    return launch.Run(call, AddLists<decltype(zero), all_float32.value, BytesOf<decltype(table)>>,
-                      table, a, b, args->check, found_inf);
+    return launch.Run(call, AddLists<decltype(zero), kinds.value, BytesOf<decltype(table)>>, table,
+                      a, b, args->check, found_inf);
   });
 }

@@ -6,12 +6,12 @@
 namespace anyop::cuda {
 namespace {
 
-template <typename W, bool kFloat32, int kBytes>
-__global__ void __launch_bounds__(kListThreads)
+template <typename W, unsigned kKinds, int kBytes>
+__global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
     CheckLists(const __grid_constant__ ListTable<1, kBytes> table, Single found_inf) {
   bool finite = true;
-  WalkChunk<W, kFloat32>(table, FindChunk(table), 1, 0,
-                         [&](Four<W>(&v)[1]) { finite &= AreFinite(v[0]); });
+  WalkChunk<W, kKinds>(table, FindChunk(table), 1, 0,
+                       [&](Four<W>(&v)[1]) { finite &= AreFinite(v[0]); });
   if (!finite) found_inf.Set();
 }
 
@@ -23,9 +23,9 @@ extern "C" int32_t anyop_multi_tensor_check_finite_cuda(const MultiTensorCheckFi
   using namespace anyop::cuda;
   const Lists<1> lists = {{args->x}};
   const Single found_inf(args->found_inf);
-  return StartLists(lists, false, [&](auto zero, auto all_float32, const auto& table, unsigned n) {
+  return StartLists(lists, false, [&](auto zero, auto kinds, const auto& table, unsigned n) {
     const Launch launch{dim3(n), dim3(kListThreads)};
-    return launch.Run(call, CheckLists<decltype(zero), all_float32.value, BytesOf<decltype(table)>>,
+    return launch.Run(call, CheckLists<decltype(zero), kinds.value, BytesOf<decltype(table)>>,
                       table, found_inf);
   });
 }

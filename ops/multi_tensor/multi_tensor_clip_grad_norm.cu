@@ -8,12 +8,12 @@
 namespace anyop::cuda {
 namespace {
 
-template <typename W, bool kFloat32, int kBytes>
-__global__ void __launch_bounds__(kListThreads)
+template <typename W, unsigned kKinds, int kBytes>
+__global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
     ClipLists(const __grid_constant__ ListTable<1, kBytes> table, Single max_norm, Single total) {
   const W factor = static_cast<W>(ClipFactor(max_norm.Read(0), total.Read(0)));
   if (factor == 1) return;
-  WalkChunk<W, kFloat32>(table, FindChunk(table), 1, 1, [&](Four<W>(&v)[1]) {
+  WalkChunk<W, kKinds>(table, FindChunk(table), 1, 1, [&](Four<W>(&v)[1]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) v[0].at[k] *= factor;
   });
@@ -41,9 +41,9 @@ extern "C" int32_t anyop_multi_tensor_clip_grad_norm_cuda(const MultiTensorClipG
   if (int32_t status = FindTotal(call, *args)) return status;
   const Lists<1> lists = {{args->g}};
   const Single max_norm(args->max_norm), total(args->total);
-  return StartLists(lists, false, [&](auto zero, auto all_float32, const auto& table, unsigned n) {
+  return StartLists(lists, false, [&](auto zero, auto kinds, const auto& table, unsigned n) {
     const Launch launch{dim3(n), dim3(kListThreads)};
-    return launch.Run(call, ClipLists<decltype(zero), all_float32.value, BytesOf<decltype(table)>>,
-                      table, max_norm, total);
+    return launch.Run(call, ClipLists<decltype(zero), kinds.value, BytesOf<decltype(table)>>, table,
+                      max_norm, total);
   });
 }

@@ -7,12 +7,12 @@
 namespace anyop::cuda {
 namespace {
 
-template <typename W, bool kFloat32, int kBytes>
-__global__ void __launch_bounds__(kListThreads)
+template <typename W, unsigned kKinds, int kBytes>
+__global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
     ScaleLists(const __grid_constant__ ListTable<2, kBytes> table, Single scale, Single found_inf) {
   const W factor = static_cast<W>(scale.Read(1));
   bool finite = true;
-  WalkChunk<W, kFloat32>(table, FindChunk(table), 1, 2, [&](Four<W>(&v)[2]) {
+  WalkChunk<W, kKinds>(table, FindChunk(table), 1, 2, [&](Four<W>(&v)[2]) {
     finite &= AreFinite(v[0]);
 #pragma unroll
     for (int k = 0; k < 4; ++k) v[1].at[k] = v[0].at[k] * factor;
@@ -28,9 +28,9 @@ extern "C" int32_t anyop_multi_tensor_scale_cuda(const MultiTensorScaleArgs* arg
   using namespace anyop::cuda;
   const Lists<2> lists = {{args->x, args->out}};
   const Single scale(args->scale), found_inf(args->found_inf);
-  return StartLists(lists, false, [&](auto zero, auto all_float32, const auto& table, unsigned n) {
+  return StartLists(lists, false, [&](auto zero, auto kinds, const auto& table, unsigned n) {
     const Launch launch{dim3(n), dim3(kListThreads)};
-    return launch.Run(call, ScaleLists<decltype(zero), all_float32.value, BytesOf<decltype(table)>>,
+    return launch.Run(call, ScaleLists<decltype(zero), kinds.value, BytesOf<decltype(table)>>,
                       table, scale, found_inf);
   });
 }
