@@ -45,10 +45,12 @@ ANYOP_DRAW_FUNCTION int ShiftOf(int level) { return level == 5 ? 0 : 53 - 11 * l
 ANYOP_DRAW_FUNCTION unsigned DigitOf(Place place, int level) {
   return static_cast<unsigned>(place >> ShiftOf(level)) & (kDigits - 1);
 }
+ANYOP_DRAW_FUNCTION float FloatOfKey(uint32_t key) {
+  return FloatOf(key ^ (key >> 31 ? 0x80000000u : 0xffffffffu));
+}
 // The element itself; of zeros the positive one.
 ANYOP_DRAW_FUNCTION float ValueOf(Place place) {
-  const uint32_t key = static_cast<uint32_t>(place >> 32);
-  return FloatOf(key ^ (key >> 31 ? 0x80000000u : 0xffffffffu));
+  return FloatOfKey(static_cast<uint32_t>(place >> 32));
 }
 
 // What a row's elements weigh, against its greatest: 1. Logits: exp((x - most) / temperature).

@@ -15,48 +15,65 @@ struct KeptRows {
   sampling::Keeps keeps;
   int parts;
   TeamMemory* memory;
+  Place* lists;
 };
 
 // factor * the element down to `last`, `behind` elsewhere.
 template <typename T>
 __device__ void WriteKept(const TeamRow<T>& row, Place last, float factor, float behind, T* out) {
-  for (int64_t v = row.begin + threadIdx.x; v < row.end; v += blockDim.x) {
-    const float x = Widen(row.x[v]);
-    out[v] = Narrow<T>(PlaceOf(x, static_cast<uint32_t>(v)) < last ? behind : x * factor);
-  }
+  constexpr int kRun = TeamRow<T>::kRun;
+  const bool aligned = reinterpret_cast<uintptr_t>(out + row.begin) % 16 == 0;
+  row.EachRun(row.runs(), 0, [&](int64_t v, const float (&x)[kRun]) {
+    Unpacked<T> kept;
+#pragma unroll
+    for (int j = 0; j < kRun; ++j)
+      kept.at[j] = PlaceOf(x[j], static_cast<uint32_t>(v + j)) < last ? behind : x[j] * factor;
+    if (aligned && v + kRun <= row.end) {
+      *reinterpret_cast<uint4*>(out + v) = Pack<T>(kept);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kRun; ++j)
+        if (v + j < row.end) out[v + j] = Narrow<T>(kept.at[j]);
+    }
+  });
 }
 
 template <typename T>
 __device__ void KeepRow(TeamRow<T>* row, const sampling::Keeps& keeps, int64_t b, T* out) {
   const bool is_probs = keeps.is_probs;
-  const Place own = FindMost(*row, is_probs), most = row->MostOfTeam(own);
-  const float value = ValueOf(most), share = keeps.top_p.data ? keeps.top_p[b] : 1;
+  const float share = keeps.top_p.data ? keeps.top_p[b] : 1;
+  const int64_t k = keeps.top_k.data ? keeps.top_k[b] : 0;
+  const bool has_k = k > 0 && k < keeps.V;
+  const int threads = has_k       ? (k <= kMostNear ? static_cast<int>(k) : 0)
+                      : share < 1 ? ThreadsOfShare<T>(keeps.V)
+                                  : 0;
+  const Place most = threads ? FindNear(row, is_probs, threads) : FindMost(row, is_probs);
+  const float value = ValueOf(most);
   const bool is_bad = most == 0 || most == ~Place{0};
   if (is_bad || (is_probs && (!sampling::HasWeights(value, true) || share != share)))
     return WriteKept(*row, ~Place{0}, 1.0f, static_cast<float>(NAN), out);
-  const int64_t k = keeps.top_k.data ? keeps.top_k[b] : 0;
   const Scale scale = Scale::OfProbs(value);
   const auto mass = [&](Place place) {
     return static_cast<Sum>(MassOf(scale.Weight(ValueOf(place))));
   };
-  const auto mass_from = [&](Place from) {
-    Sum sum = 0;
-    row->Each([&](Place place) { sum += place >= from ? mass(place) : 0; });
-    return row->SumOfTeam(sum);
-  };
   Place last = 0;
-  if (k > 0 && k < keeps.V) {
-    row->ListNear(static_cast<Sum>(k), own);
-    last = row->FindLast(0, static_cast<Sum>(k), [](Place) { return Sum{1}; });
+  if (has_k) last = row->FindLast(0, static_cast<Sum>(k), [](Place) { return Sum{1}; });
+  if (share < 1) {
+    const int listed = row->listed;
+    row->listed = -1;
+    const Sum wanted = sampling::ShareOf(share, row->SumFrom(0, mass));
+    row->listed = listed;
+    if (listed >= 0 && row->SumFrom(0, mass) < wanted) row->listed = -1;
+    last = row->FindLast(0, wanted, mass);
   }
-  if (share < 1) last = row->FindLast(0, sampling::ShareOf(share, mass_from(0)), mass);
-  const float factor = is_probs ? sampling::FactorOf(scale, mass_from(last)) : 1.0f;
+  if (last == 0) row->listed = -1;
+  const float factor = is_probs ? sampling::FactorOf(scale, row->SumFrom(last, mass)) : 1.0f;
   WriteKept(*row, last, factor, is_probs ? 0.0f : static_cast<float>(-INFINITY), out);
 }
 
 template <typename T>
 __global__ void __launch_bounds__(kTeamThreads) KeepRows(const __grid_constant__ KeptRows p) {
-  TeamRow<T> row(p.parts, p.memory);
+  TeamRow<T> row(p.parts, p.memory, p.lists);
   for (int64_t b = row.team; b < p.B; b += gridDim.x / p.parts) {
     row.Begin(static_cast<const T*>(p.x) + b * p.row_step, p.keeps.V);
     KeepRow(&row, p.keeps, b, static_cast<T*>(p.out) + b * p.out_step);
@@ -67,7 +84,8 @@ __global__ void __launch_bounds__(kTeamThreads) KeepRows(const __grid_constant__
 inline int32_t RunKeep(AnyopCall* call, const AnyopTensor* x, const sampling::Keeps& keeps,
                        int64_t B, const AnyopTensor* out) {
   if (B == 0 || keeps.V == 0) return kAnyopOk;
-  const KeptRows rows = {x->data, out->data, x->strides[0], out->strides[0], B, keeps, 1, nullptr};
+  const KeptRows rows = {x->data, out->data, x->strides[0], out->strides[0], B,
+                         keeps,   1,         nullptr,       nullptr};
   return WithFloat32Sums(AnyopDtypeOf(x), [&](auto zero) {
     return RunTeams<KeepRows<decltype(zero)>>(call, B, keeps.V, rows);
   });

@@ -16,6 +16,7 @@ struct Verified {
   Drafted drafted;
   int parts;
   TeamMemory* memory;
+  Place* lists;
 };
 
 // The best entry of a thread's elements; all bits where one is no probability. less: what draft
@@ -49,7 +50,7 @@ __device__ Sum RaceRest(const TeamRow<T>& row, const Verified<Drafted>& p, int64
 template <typename T, typename Drafted>
 __global__ void __launch_bounds__(kTeamThreads)
     Verify(const __grid_constant__ Verified<Drafted> p) {
-  TeamRow<T> row(p.parts, p.memory);
+  TeamRow<T> row(p.parts, p.memory, p.lists);
   const auto* const target = static_cast<const T*>(p.target);
   const auto* const draft = static_cast<const T*>(p.draft);
   const int64_t V = p.drafted.V;
@@ -71,8 +72,8 @@ template <typename Drafted>
 int32_t RunVerify(AnyopCall* call, const Drafted& drafted, const AnyopTensor* target,
                   const AnyopTensor* draft) {
   if (drafted.B == 0) return kAnyopOk;
-  const Verified<Drafted> verified = {target->data, draft ? draft->data : nullptr, drafted, 1,
-                                      nullptr};
+  const Verified<Drafted> verified = {
+      target->data, draft ? draft->data : nullptr, drafted, 1, nullptr, nullptr};
   return WithFloat32Sums(AnyopDtypeOf(target), [&](auto zero) {
     return RunTeams<Verify<decltype(zero), Drafted>>(call, drafted.B, drafted.V, verified);
   });
