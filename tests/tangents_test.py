@@ -65,6 +65,7 @@ WITHOUT = {
             "transducer_joint_packed",
             "moe_route",
             "moe_unpermute",
+            "native_fused_moe",
             "merge_states",
             "attention_varlen_with_lse",
             "attention_paged",
@@ -79,7 +80,7 @@ WITHOUT = {
         "8 bits: no gradient either",
     ),
     **dict.fromkeys(
-        ("fused_moe", "grouped_linear_masked", "grouped_linear_fp8_block_masked"),
+        ("grouped_linear_masked", "grouped_linear_fp8_block_masked"),
         "for decoding: no gradient either",
     ),
     **dict.fromkeys(
@@ -100,6 +101,7 @@ WITHOUT = {
         "for decoding: no gradient either",
     ),
     **dict.fromkeys(("sample_probs", "verify_chain", "verify_tree"), "tokens have no derivative"),
+    "fused_moe": "products of activated products, as linear_gated",
     "decoder_layer": "for decoding: no gradient either",
     "conv_bias_act": "the slope of its relu is no operator of its own",
     "linear_gated": "multiplies two halves, as silu_and_mul",

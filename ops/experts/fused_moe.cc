@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// fused_moe on the CPU: for each expert that has rows its tokens are gathered, multiplied,
-// activated and multiplied again, some rows at a time; then each token's rows are added in the
-// order of its slots. Sums are float32 (float64); hidden features are rounded once.
+// fused_moe and native_fused_moe on the CPU: for each expert that has rows its tokens are gathered,
+// multiplied, activated and multiplied again, some rows at a time; then each token's rows are added
+// in the order of its slots. Sums are float32 (float64); hidden features are rounded once.
 #include "anyop/ops/fused_moe.h"
 
-#include <cmath>
-#include <cstring>
-#include <limits>
-
-#include "../elementwise/gelu_forms.h"
 #include "../linear/gemm_blocks.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/ops/native_fused_moe.h"
+#include "gates.h"
 #include "slots.h"
 #include "token_sums.h"
 
@@ -18,53 +14,42 @@ namespace anyop {
 namespace cpu {
 namespace {
 
-// Rows of sums (width) become rows of hidden features (I). Without ups both are the gate.
+// Rows of sums (width) become rows of hidden features (I), and are kept where that is wanted.
 struct Hidden {
-  const FusedMoeArgs* args;
+  Gates gates;
   const void* sums;
-  char* to;
-  int64_t I, width, gate, up;  // gate, up: where they begin in a row
-  double limit;
+  char *to, *kept;
 };
 
 template <typename Wide, typename Form>
 inline void Combine(const Hidden* work, int64_t begin, int64_t end, Form form) {
-  const int64_t I = work->I;
-  const AnyopDtype dtype = AnyopDtypeOf(work->args->x);
-  const Wide limit = static_cast<Wide>(work->limit);
+  const Gates gates = work->gates;
+  const int64_t item = SizeOf(gates.dtype);
+  const Wide limit = static_cast<Wide>(gates.limit);
   const auto combine = [=](Wide g, Wide u) {
-    return form(Min(g, limit), Max(Min(u, limit), -limit));
+    return form.Factor(Min(g, limit)) * form.Up(Max(Min(u, limit), -limit));
   };
   for (int64_t row = begin; row < end; ++row) {
-    const Wide* sums = static_cast<const Wide*>(work->sums) + row * work->width;
-    RowWriter<Wide> to(dtype, work->to + row * I * SizeOf(dtype));
-    ForBlocks(I, [&](int64_t at, int64_t n) {
-      Apply(n, combine, to.Target(at), sums + work->gate + at, sums + work->up + at);
+    const Wide* sums = static_cast<const Wide*>(work->sums) + row * gates.width;
+    RowWriter<Wide> to(gates.dtype, work->to + row * gates.I * item);
+    ForBlocks(gates.I, [&](int64_t at, int64_t n) {
+      Apply(n, combine, to.Target(at), sums + gates.gate + at, sums + gates.up + at);
       to.Write(at, n);
+    });
+    if (!work->kept) continue;
+    RowWriter<Wide> kept(gates.dtype, work->kept + row * gates.width * item);
+    ForBlocks(gates.width, [&](int64_t at, int64_t n) {
+      Apply(n, [](Wide v) { return v; }, kept.Target(at), sums + at);
+      kept.Write(at, n);
     });
   }
 }
 
-template <typename Wide>
-inline void CombineAs(const Hidden* work, int64_t begin, int64_t end) {
-  const char* name = work->args->activation.data;
-  const Wide alpha = static_cast<Wide>(work->args->alpha);
-  const auto run = [&](auto form) { Combine<Wide>(work, begin, end, form); };
-  if (!std::strcmp(name, "silu"))
-    run([=](Wide g, Wide u) { return g * Sigmoid(alpha * g) * u; });
-  else if (!std::strcmp(name, "swigluoai"))
-    run([=](Wide g, Wide u) { return g * Sigmoid(alpha * g) * (u + 1); });
-  else if (!std::strcmp(name, "gelu"))
-    run([](Wide g, Wide u) { return GeluErf::Value(g) * u; });
-  else if (!std::strcmp(name, "gelu_tanh"))
-    run([](Wide g, Wide u) { return GeluTanh::Value(g) * u; });
-  else  // relu2
-    run([](Wide g, Wide) { return Max(g, Wide{0}) * Max(g, Wide{0}); });
-}
-
 ANYOP_CPU_CLONES void Activate(const Hidden* work, int64_t begin, int64_t end) {
-  WithFloat(AnyopDtypeOf(work->args->x),
-            [&](auto wide) { CombineAs<decltype(wide)>(work, begin, end); });
+  WithFloat(work->gates.dtype, [&](auto wide) {
+    using Wide = decltype(wide);
+    WithGate<Wide>(work->gates, [&](auto form) { Combine<Wide>(work, begin, end, form); });
+  });
 }
 
 }  // namespace
@@ -72,24 +57,25 @@ ANYOP_CPU_CLONES void Activate(const Hidden* work, int64_t begin, int64_t end) {
 
 namespace {
 
+// What native_fused_moe gives besides; of fused_moe NULL.
+struct Kept {
+  const AnyopTensor *hidden, *order, *offsets;
+};
+
+template <typename Args>
 class Experts {
  public:
-  Experts(const FusedMoeArgs* args, AnyopCall* call, double limit)
+  Experts(const Args* args, AnyopCall* call, const cpu::Gates& gates, const Kept& kept)
       : a_(*args),
         call_(call),
-        dtype_(AnyopDtypeOf(args->x)),
+        dtype_(gates.dtype),
         item_(SizeOf(dtype_)),
         wide_(dtype_ == kAnyopFloat64 ? 8 : 4),
-        slots_(args->T * args->K) {
-    const bool gated = std::strcmp(args->activation.data, "relu2") != 0;
-    width_ = a_.A + a_.B - a_.H;
-    I_ = gated ? width_ / 2 : width_;
-    hidden_ = {args, nullptr, nullptr, I_, width_, 0, 0, limit};
-    if (gated) (a_.up_first ? hidden_.gate : hidden_.up) = I_;
-  }
+        slots_(args->T * args->K),
+        hidden_{gates, nullptr, nullptr, nullptr},
+        kept_(kept) {}
 
   int32_t Run() {
-    if (a_.T == 0 || a_.H == 0) return kAnyopOk;
     if (!Sort() || !Allocate())
       return call_->fail(call_, kAnyopOutOfMemory, "no memory for the workspace");
     for (int64_t e = 0; e < a_.E; ++e)
@@ -113,37 +99,40 @@ class Experts {
     order_ = reinterpret_cast<int32_t*>(Memory((2 * slots_ + a_.E + 1) * 4));
     if (!order_) return false;
     inverse_ = order_ + slots_, offsets_ = inverse_ + slots_;
+    if (kept_.order) order_ = static_cast<int32_t*>(kept_.order->data);
+    if (kept_.offsets) offsets_ = static_cast<int32_t*>(kept_.offsets->data);
+    std::fill_n(order_, slots_, -1);
     SortSlots({a_.ids, a_.expert_map, a_.E}, slots_, a_.E, 1, order_, inverse_, offsets_);
     return true;
   }
 
   // Blocks of rows: 4 Mi sums of the first product, at least 256 rows.
   bool Allocate() {
+    const int64_t width = hidden_.gates.width, rows = offsets_[a_.E];
     int64_t count = 0;
     for (int64_t e = 0; e < a_.E; ++e)
       count = std::max<int64_t>(count, offsets_[e + 1] - offsets_[e]);
-    most_ = std::min(count, std::max<int64_t>(256, (int64_t{4} << 20) / (width_ + 1)));
+    most_ = std::min(count, std::max<int64_t>(256, (int64_t{4} << 20) / (width + 1)));
     tokens_ = Memory(most_ * a_.H * item_);
-    sums_ = Memory(most_ * width_ * wide_);
-    hidden_.to = Memory(most_ * I_ * item_);
-    results_ = Memory(offsets_[a_.E] * a_.H * wide_);
+    sums_ = Memory(most_ * width * wide_);
+    hidden_.to = Memory(most_ * hidden_.gates.I * item_);
+    results_ = Memory(rows * a_.H * wide_);
     hidden_.sums = sums_;
+    if (kept_.hidden && rows < slots_)  // rows of no slot
+      std::memset(static_cast<char*>(kept_.hidden->data) + rows * width * item_, 0,
+                  static_cast<size_t>((slots_ - rows) * width * item_));
     return tokens_ && sums_ && hidden_.to && results_;
   }
 
   // Some rows of one expert, from the gathered tokens to its results.
   int32_t RunRows(int64_t e, int64_t begin, int64_t rows) {
-    const int64_t bytes = a_.H * item_;
-    ParallelFor(call_, rows, 65536 / bytes + 1, [&](int64_t from, int64_t to) {
-      for (int64_t i = from; i < to; ++i)
-        std::memcpy(tokens_ + i * bytes,
-                    static_cast<const char*>(a_.x->data) + order_[begin + i] / a_.K * bytes,
-                    static_cast<size_t>(bytes));
-    });
-    if (const int32_t status = Multiply(rows, width_, a_.H, tokens_, a_.w13, a_.bias13, e, sums_))
+    const int64_t width = hidden_.gates.width;
+    GatherTokensOf(call_, a_.x, order_ + begin, rows, slots_, a_.K, tokens_);
+    if (const int32_t status = Multiply(rows, width, a_.H, tokens_, a_.w13, a_.bias13, e, sums_))
       return status;
-    cpu::RunRows(call_, &hidden_, rows, width_, cpu::Activate);
-    return Multiply(rows, a_.H, I_, hidden_.to, a_.w2, a_.bias2, e,
+    if (kept_.hidden) hidden_.kept = static_cast<char*>(kept_.hidden->data) + begin * width * item_;
+    cpu::RunRows(call_, &hidden_, rows, width, cpu::Activate);
+    return Multiply(rows, a_.H, hidden_.gates.I, hidden_.to, a_.w2, a_.bias2, e,
                     results_ + begin * a_.H * wide_);
   }
 
@@ -161,21 +150,29 @@ class Experts {
     return Gemm(call_, p);
   }
 
-  const FusedMoeArgs& a_;
+  const Args& a_;
   AnyopCall* call_;
   AnyopDtype dtype_;
-  int64_t item_, wide_, slots_, width_ = 0, I_ = 0, most_ = 0;
-  cpu::Hidden hidden_ = {};
+  int64_t item_, wide_, slots_, most_ = 0;
+  cpu::Hidden hidden_;
+  Kept kept_;
   int32_t *order_ = nullptr, *inverse_ = nullptr, *offsets_ = nullptr;
   char *tokens_ = nullptr, *sums_ = nullptr, *results_ = nullptr;
 };
+
+template <typename Args>
+int32_t RunExperts(const Args* args, AnyopCall* call, const Kept& kept) {
+  cpu::Gates gates;
+  if (const int32_t status = cpu::ReadGates(args, call, &gates)) return status;
+  return Experts<Args>(args, call, gates, kept).Run();
+}
 
 }  // namespace
 }  // namespace anyop
 
 extern "C" int32_t anyop_fused_moe_cpu(const FusedMoeArgs* args, AnyopCall* call) {
-  const double limit =
-      args->limit.has ? args->limit.value : std::numeric_limits<double>::infinity();
-  if (!(limit > 0)) return call->fail(call, kAnyopValueError, "limit is not positive");
-  return anyop::Experts(args, call, limit).Run();
+  return anyop::RunExperts(args, call, {nullptr, nullptr, nullptr});
+}
+extern "C" int32_t anyop_native_fused_moe_cpu(const NativeFusedMoeArgs* args, AnyopCall* call) {
+  return anyop::RunExperts(args, call, {args->hidden, args->order, args->offsets});
 }

@@ -1,89 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
-// fused_moe from Ampere on, in float16 and bfloat16: the sort (sort_cuda.h), the tokens in the
-// order of experts, a product of segments (../linear/tile_mma.h), the activation, another product,
-// and the sums of tokens (token_rows_cuda.h). All in the call's workspace; the host waits for
-// nothing.
+// fused_moe and native_fused_moe from Ampere on: the sort (sort_cuda.h), the tokens in the order of
+// experts, a product of segments (expert_products.h), the activation, another product, and the sums
+// of tokens (token_rows_cuda.h). All in the call's workspace; the host waits for nothing.
 //
-// A plain gate ('silu', 'gelu', 'gelu_tanh') ends in the first product's tile; else its sums are
-// float32 in memory, and a thread takes an element of the hidden features. The second product's
-// results are float32, too: only hidden features and the end are rounded.
+// A plain gate ('silu', 'gelu', 'gelu_tanh') of 16-bit weights in rows ends in the first product's
+// tile; else its sums are float32 in memory, and a thread takes an element of the hidden features.
+// The second product's results are float32, too: only hidden features and the end are rounded.
 #include <cmath>
-#include <limits>
 
-#include "../linear/tile_mma.h"
 #include "anyop/ops/fused_moe.h"
+#include "anyop/ops/native_fused_moe.h"
+#include "expert_products.h"
+#include "gates_cuda.h"
 #include "sort_cuda.h"
 #include "token_rows_cuda.h"
 
 namespace anyop::cuda {
 namespace {
 
-enum class Gate : int { kSilu, kGelu, kGeluTanh, kRelu2, kSwigluOai };
-
-// Rows of sums (width) become rows of hidden features (I).
+// Rows of sums (width) become rows of hidden features (I), and are kept where that is wanted.
 struct HiddenFeatures {
+  Gates gates;
   const float* sums;
-  void* to;
-  int64_t rows, I, width, gate, up;  // gate, up: where they begin in a row
-  Gate kind;
-  float alpha, limit;
+  void *to, *kept;
+  int64_t rows;
 };
 
 template <typename T>
 __global__ void __launch_bounds__(256) ActivateRows(const __grid_constant__ HiddenFeatures p) {
+  const Gates& gates = p.gates;
   const int64_t step = int64_t{gridDim.x} * 256;
-  for (int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x; i < p.rows * p.I; i += step) {
-    const float* sums = p.sums + i / p.I * p.width + i % p.I;
-    float g = sums[p.gate], u = sums[p.up], value;
-    g = g > p.limit ? p.limit : g;  // NaN stays NaN
-    u = u > p.limit ? p.limit : u < -p.limit ? -p.limit : u;
-    if (p.kind == Gate::kGelu) {
-      value = GeluErfForm::Value(g) * u;
-    } else if (p.kind == Gate::kGeluTanh) {
-      value = GeluTanhForm::Value(g) * u;
-    } else if (p.kind == Gate::kRelu2) {
-      value = ReluForm::Value(g) * ReluForm::Value(g);
-    } else {
-      value = g * Sigmoid<float>(p.alpha * g).value * (p.kind == Gate::kSilu ? u : u + 1);
-    }
-    static_cast<T*>(p.to)[i] = Narrow<T>(value);
+  for (int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x; i < p.rows * gates.I; i += step) {
+    const int64_t at = i / gates.I * gates.width + i % gates.I;
+    const float g = p.sums[at + gates.gate], u = p.sums[at + gates.up];
+    static_cast<T*>(p.to)[i] = Narrow<T>(HiddenFeature(gates, g, u).Value());
+    if (!p.kept) continue;
+    static_cast<T*>(p.kept)[at + gates.gate] = Narrow<T>(g);
+    if (gates.up != gates.gate) static_cast<T*>(p.kept)[at + gates.up] = Narrow<T>(u);
   }
 }
 
-inline Gate ReadGate(const char* name) {
-  constexpr const char* kNames[] = {"silu", "gelu", "gelu_tanh", "relu2", "swigluoai"};
-  int i = 0;
-  while (i < 4 && std::strcmp(name, kNames[i]) != 0) ++i;
-  return static_cast<Gate>(i);
+// Zeroes the rows from row *first on.
+template <typename T>
+__global__ void __launch_bounds__(256)
+    ZeroRowsFrom(const int32_t* first, int64_t rows, int64_t width, T* to) {
+  const int64_t step = int64_t{gridDim.x} * 256;
+  int64_t i = *first * width + int64_t{blockIdx.x} * 256 + threadIdx.x;
+  for (; i < rows * width; i += step) to[i] = Narrow<T>(0);
 }
 
-template <typename T, Operand kType>
+// What native_fused_moe gives besides; of fused_moe NULL.
+struct Kept {
+  void *hidden, *order, *offsets;
+};
+
+template <typename T, typename Args>
 class Experts {
  public:
-  Experts(const FusedMoeArgs* args, AnyopCall* call, float limit)
-      : a_(*args), call_(call), slots_(a_.T * a_.K) {
-    const Gate kind = ReadGate(a_.activation.data);
-    const int64_t width = a_.A + a_.B - a_.H, I = kind == Gate::kRelu2 ? width : width / 2;
-    hidden_ = {nullptr, nullptr, slots_, I, width, 0, 0, kind, static_cast<float>(a_.alpha), limit};
-    if (kind != Gate::kRelu2) (a_.up_first ? hidden_.gate : hidden_.up) = I;
-    in_tile_ = kind <= Gate::kGeluTanh && !a_.bias13 && !a_.up_first && std::isinf(limit) &&
-               (a_.alpha == 1 || kind != Gate::kSilu);
+  Experts(const Args* args, AnyopCall* call, const Gates& gates, const Kept& kept)
+      : a_(*args), call_(call), slots_(a_.T * a_.K), kept_(kept) {
+    hidden_.gates = gates, hidden_.rows = slots_;
+    in_tile_ = sizeof(T) == 2 && gates.kind <= Gate::kGeluTanh && !a_.bias13 && !a_.up_first &&
+               !a_.transposed && std::isinf(gates.limit) &&
+               (gates.alpha == 1 || gates.kind != Gate::kSilu);
   }
 
   int32_t Run() {
-    if (a_.T == 0 || a_.H == 0) return kAnyopOk;
+    const int64_t I = hidden_.gates.I, width = hidden_.gates.width;
     if (int32_t status = CheckSlots(call_, slots_)) return status;
-    if (int32_t status = CheckCounts(call_, slots_, a_.E * hidden_.width, a_.E * a_.H))
-      return status;
+    if (int32_t status = CheckCounts(call_, slots_, a_.E * width, a_.E * a_.H)) return status;
+    if (int32_t status = CheckCounts(call_, 0, a_.E * I, 0)) return status;
     if (int32_t status = Allocate()) return status;
     if (int32_t status = Sort()) return status;
-    if (int32_t status = GatherTokens(call_, a_.x->data, order_, slots_, slots_,
-                                      static_cast<int>(a_.K), a_.H * 2, tokens_))
-      return status;
-    if (int32_t status = in_tile_ ? Gated() : Activated()) return status;
-    const TileProblem second =
-        Problem(hidden_.to, a_.w2, a_.bias2, results_, a_.H, hidden_.I, kAnyopFloat32);
-    if (int32_t status = RunByMma<kType, TileForm::kPlain>(call_, second)) return status;
+    if (slots_ > 0) {
+      if (int32_t status = GatherTokens(call_, a_.x->data, order_, slots_, slots_,
+                                        static_cast<int>(a_.K), a_.H * int64_t{sizeof(T)}, tokens_))
+        return status;
+      if (int32_t status = in_tile_ ? Gated() : Activated()) return status;
+      TileProblem second = Problem(hidden_.to, a_.w2, a_.bias2, results_, a_.H, I);
+      if (int32_t status = MultiplyRows<T>(call_, second, a_.transposed)) return status;
+    }
     return SumTokens<float, T>(call_, {results_, inverse_, static_cast<float*>(a_.weights->data),
                                        a_.out->data, slots_, a_.T, a_.K, a_.H});
   }
@@ -96,18 +92,22 @@ class Experts {
       bytes += (wanted + 255) / 256 * 256;
       return at;
     };
+    constexpr int64_t kItem = sizeof(T);
+    const Gates& gates = hidden_.gates;
+    const bool sums_are_kept = kItem == 4 && kept_.hidden;
     const int64_t order = place(slots_ * 4), inverse = place(slots_ * 4),
-                  offsets = place((a_.E + 1) * 4), tokens = place(slots_ * a_.H * 2),
-                  sums = place(in_tile_ ? 0 : slots_ * hidden_.width * 4),
-                  hidden = place(slots_ * hidden_.I * 2), results = place(slots_ * a_.H * 4);
+                  offsets = place((a_.E + 1) * 4), tokens = place(slots_ * a_.H * kItem),
+                  sums = place(in_tile_ || sums_are_kept ? 0 : slots_ * gates.width * 4),
+                  hidden = place(slots_ * gates.I * kItem), results = place(slots_ * a_.H * 4);
     auto* memory = static_cast<char*>(call_->workspace(call_, bytes));
     if (!memory) return call_->fail(call_, kAnyopOutOfMemory, "no memory for the workspace");
-    order_ = reinterpret_cast<int32_t*>(memory + order);
+    order_ = static_cast<int32_t*>(kept_.order ? kept_.order : memory + order);
     inverse_ = reinterpret_cast<int32_t*>(memory + inverse);
-    offsets_ = reinterpret_cast<int32_t*>(memory + offsets);
+    offsets_ = static_cast<int32_t*>(kept_.offsets ? kept_.offsets : memory + offsets);
     tokens_ = memory + tokens;
-    hidden_.sums = reinterpret_cast<float*>(memory + sums);
+    hidden_.sums = static_cast<float*>(sums_are_kept ? kept_.hidden : memory + sums);
     hidden_.to = memory + hidden;
+    hidden_.kept = sums_are_kept ? nullptr : kept_.hidden;
     results_ = memory + results;
     return kAnyopOk;
   }
@@ -124,55 +124,73 @@ class Experts {
     return RunSlotSort(call_, p);
   }
 
+  // float32 results.
   TileProblem Problem(const void* x, const AnyopTensor* weight, const AnyopTensor* bias, void* out,
-                      int64_t N, int64_t K, AnyopDtype result) const {
+                      int64_t N, int64_t K) const {
     TileProblem p = {};
     p.x = x, p.weight = weight->data, p.out = out;
     p.rows = p.capacity = static_cast<int>(slots_);
     p.N = static_cast<int>(N), p.K = static_cast<int>(K), p.experts = static_cast<int>(a_.E);
     p.offsets = offsets_;
-    p.result = result;
+    p.result = kAnyopFloat32;
     if (bias) p.bias = bias->data, p.bias_type = AnyopDtypeOf(bias);
     return p;
   }
 
   int32_t Gated() {
-    TileProblem p =
-        Problem(tokens_, a_.w13, nullptr, hidden_.to, hidden_.I, a_.H, AnyopDtypeOf(a_.x));
-    p.activation = hidden_.kind == Gate::kSilu   ? Activation::kSilu
-                   : hidden_.kind == Gate::kGelu ? Activation::kGelu
+    const Gates& gates = hidden_.gates;
+    if constexpr (sizeof(T) == 2) {
+      TileProblem p = Problem(tokens_, a_.w13, nullptr, hidden_.to, gates.I, a_.H);
+      p.result = AnyopDtypeOf(a_.x);
+      p.pre = kept_.hidden;
+      p.activation = gates.kind == Gate::kSilu   ? Activation::kSilu
+                     : gates.kind == Gate::kGelu ? Activation::kGelu
                                                  : Activation::kGeluTanh;
-    return RunByMma<kType, TileForm::kGated>(call_, p);
+      if (int32_t status = RunByMma<kOperandOf<T>, TileForm::kGated>(call_, p)) return status;
+    }
+    if (!kept_.hidden) return kAnyopOk;
+    const Launch launch{dim3(256), dim3(256)};
+    return launch.Run(call_, ZeroRowsFrom<T>, static_cast<const int32_t*>(offsets_ + a_.E), slots_,
+                      gates.width, static_cast<T*>(kept_.hidden));
   }
 
   int32_t Activated() {
+    const Gates& gates = hidden_.gates;
     auto* sums = const_cast<float*>(hidden_.sums);
-    const TileProblem p =
-        Problem(tokens_, a_.w13, a_.bias13, sums, hidden_.width, a_.H, kAnyopFloat32);
-    if (int32_t status = RunByMma<kType, TileForm::kPlain>(call_, p)) return status;
-    if (slots_ * hidden_.I == 0) return kAnyopOk;
-    const Launch launch{dim3(GridFor(slots_ * hidden_.I, 256)), dim3(256)};
+    const TileProblem p = Problem(tokens_, a_.w13, a_.bias13, sums, gates.width, a_.H);
+    if (int32_t status = MultiplyRows<T>(call_, p, a_.transposed)) return status;
+    if (gates.I == 0) return kAnyopOk;
+    const Launch launch{dim3(GridFor(slots_ * gates.I, 256)), dim3(256)};
     return launch.Run(call_, ActivateRows<T>, hidden_);
   }
 
-  const FusedMoeArgs& a_;
+  const Args& a_;
   AnyopCall* call_;
   int64_t slots_;
   HiddenFeatures hidden_ = {};
+  Kept kept_;
   bool in_tile_ = false;
   int32_t *order_ = nullptr, *inverse_ = nullptr, *offsets_ = nullptr;
   void *tokens_ = nullptr, *results_ = nullptr;
 };
 
+template <typename Args>
+int32_t RunExperts(const Args* args, AnyopCall* call, const Kept& kept) {
+  Gates gates;
+  if (int32_t status = ReadGates(args, call, &gates)) return status;
+  const AnyopDtype dtype = AnyopDtypeOf(args->x);
+  if (dtype == kAnyopFloat32) return Experts<float, Args>(args, call, gates, kept).Run();
+  if (dtype == kAnyopFloat16) return Experts<__half, Args>(args, call, gates, kept).Run();
+  return Experts<__nv_bfloat16, Args>(args, call, gates, kept).Run();
+}
+
 }  // namespace
 }  // namespace anyop::cuda
 
 extern "C" int32_t anyop_fused_moe_cuda(const FusedMoeArgs* args, AnyopCall* call) {
-  using namespace anyop::cuda;
-  const float limit = args->limit.has ? static_cast<float>(args->limit.value)
-                                      : std::numeric_limits<float>::infinity();
-  if (!(limit > 0)) return call->fail(call, kAnyopValueError, "limit is not positive");
-  if (AnyopDtypeOf(args->x) == kAnyopFloat16)
-    return Experts<__half, Operand::kFloat16>(args, call, limit).Run();
-  return Experts<__nv_bfloat16, Operand::kBFloat16>(args, call, limit).Run();
+  return anyop::cuda::RunExperts(args, call, {nullptr, nullptr, nullptr});
+}
+extern "C" int32_t anyop_native_fused_moe_cuda(const NativeFusedMoeArgs* args, AnyopCall* call) {
+  return anyop::cuda::RunExperts(args, call,
+                                 {args->hidden->data, args->order->data, args->offsets->data});
 }

@@ -22,6 +22,24 @@ def activate(gate, up, activation, alpha):
     return gate * np.exp(-np.logaddexp(0, -alpha * gate)) * (up + (activation == "swigluoai"))
 
 
+def local_experts(ids, E, expert_map):
+    """Of each slot the number of its expert here, or -1."""
+    known = ids
+    if expert_map is not None:
+        inside = (ids >= 0) & (ids < len(expert_map))
+        known = np.where(inside, expert_map[np.where(inside, ids, 0)], -1)
+    return np.where((known >= 0) & (known < E), known, -1).astype(int)
+
+
+def sums_of(token, w13, bias13, e):
+    return w13[e] @ token + (0 if bias13 is None else bias13[e])
+
+
+def halves(sums, activation, up_first):
+    gate, up = (sums, sums) if activation == "relu2" else np.split(sums, 2, -1)
+    return (up, gate) if up_first else (gate, up)
+
+
 def reference(
     x, w13, w2, weights, ids, bias13, bias2, expert_map, activation, alpha, limit, up_first,
     transposed,
@@ -29,18 +47,11 @@ def reference(
     if transposed:
         w13, w2 = w13.swapaxes(1, 2), w2.swapaxes(1, 2)
     most = np.inf if limit is None else limit
-    out = np.zeros_like(x)
+    out, experts = np.zeros_like(x), local_experts(ids, len(w13), expert_map)
     with np.errstate(all="ignore"):
-        for t, k in np.ndindex(ids.shape):
-            e = int(ids[t, k])
-            if not 0 <= e < len(w13 if expert_map is None else expert_map):
-                continue
-            e = e if expert_map is None else int(expert_map[e])
-            if not 0 <= e < len(w13):
-                continue
-            sums = w13[e] @ x[t] + (0 if bias13 is None else bias13[e])
-            gate, up = (sums, sums) if activation == "relu2" else np.split(sums, 2)
-            gate, up = (up, gate) if up_first else (gate, up)
+        for t, k in np.argwhere(experts >= 0):
+            e = experts[t, k]
+            gate, up = halves(sums_of(x[t], w13, bias13, e), activation, up_first)
             gate, up = np.minimum(gate, most), np.clip(up, -most, most)
             hidden = activate(gate, up, activation, alpha)
             out[t] += weights[t, k] * (w2[e] @ hidden + (0 if bias2 is None else bias2[e]))

@@ -1,13 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weighted sum of each token's rows on the CPU, in the order of its slots.
+// On the CPU: gathers the tokens of slots, and adds up each token's rows in the order of its slots.
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 
 #include "anyop/cpu_convert.h"
 #include "element_types.h"
 
 namespace anyop {
+
+// to[i] = x[order[i] / K]; 0 where order[i] is outside of [0, slots).
+inline void GatherTokensOf(AnyopCall* call, const AnyopTensor* x, const int32_t* order,
+                           int64_t rows, int64_t slots, int64_t K, char* to) {
+  const int64_t bytes = x->shape[1] * (x->dtype_bits / 8);
+  ParallelFor(call, rows, 65536 / (bytes + 1) + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const bool inside = order[i] >= 0 && order[i] < slots;
+      const char* from = static_cast<const char*>(x->data) + (inside ? order[i] / K * bytes : 0);
+      if (inside) std::memcpy(to + i * bytes, from, static_cast<size_t>(bytes));
+      if (!inside) std::memset(to + i * bytes, 0, static_cast<size_t>(bytes));
+    }
+  });
+}
 
 // out[t] = sum_k weights[t,k] rows[inverse[t,k]]; weights NULL: 1. rows of N; sums in float32, or
 // float64.

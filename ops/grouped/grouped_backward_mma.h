@@ -4,8 +4,8 @@
 //
 // As ops/linear/tile_mma.h, but of operands whose terms lie in columns: such a tile is 64 terms of
 // 128 columns, two halves of 64 rows of 128 bytes, and fragments are transposed as they are loaded.
-// grad_x = grad_out weight[e]; grad_weight[e] = grad_out^T x over the segment's rows, in their
-// order.
+// grad_x = grad_out weight[e] (and a bias, for fused_moe's transposed weights); grad_weight[e] =
+// grad_out^T x over the segment's rows, in their order.
 #pragma once
 
 #include "../linear/tile_mma.h"
@@ -121,8 +121,10 @@ __global__ __launch_bounds__(256) void MultiplyBackward(const __grid_constant__ 
         for (int i = 0; i < 4; ++i) {
           const int row = place.row + my_row + 16 * m + i / 2 * 8 + lane / 4;
           const int column = left + my_column + 8 * n + lane % 4 * 2 + i % 2;
-          if (row < place.end && column < p.N)
-            StoreOne(p.result, p.out, (above + row) * p.N + column, sums[m][n][i]);
+          if (row >= place.end || column >= p.N) continue;
+          float sum = sums[m][n][i];
+          if (!kOfWeight && p.bias) sum += EndOf(p, place.expert, column).bias;
+          StoreOne(p.result, p.out, (above + row) * p.N + column, sum);
         }
   }
   if constexpr (!kOfWeight) walk.ZeroRest(thread, 256);

@@ -9,7 +9,8 @@
 namespace anyop::cuda {
 namespace {
 
-// grad_bias[e] is the sum of grad_out's rows (capacity columns) of segment e. A block has 32
+// grad_bias[e] is the sum of grad_out's rows (capacity columns) of segment e, times their scales
+// where there are any. A block has 32
 // columns; warp w adds rows w, w + 8, ... in order, then the warps' sums are added in order.
 template <typename T>
 __global__ __launch_bounds__(256) void SumSegments(const __grid_constant__ TileProblem p) {
@@ -21,7 +22,8 @@ __global__ __launch_bounds__(256) void SumSegments(const __grid_constant__ TileP
     float sum = 0;
     if (column < p.capacity)
       for (int row = segment.row + warp; row < segment.end; row += 8)
-        sum += Widen(static_cast<const T*>(p.x)[int64_t{row} * p.capacity + column]);
+        sum += RowScale(p, row) *
+               Widen(static_cast<const T*>(p.x)[int64_t{row} * p.capacity + column]);
     parts[warp][lane] = sum;
     __syncthreads();
     if (warp == 0 && column < p.capacity) {

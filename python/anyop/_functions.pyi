@@ -1708,6 +1708,74 @@ def fused_moe(
     """
     ...
 
+def fused_moe_backward(
+    grad_out: Array,
+    x: Array,
+    w13: Array,
+    w2: Array,
+    weights: Array,
+    hidden: Array,
+    order: Array,
+    offsets: Array,
+    bias2: Array | None = None,
+    *,
+    activation: str = 'silu',
+    alpha: float = 1.0,
+    limit: float | None = None,
+    up_first: bool = False,
+    transposed: int = 0,
+    grad_x: Array | None = None,
+    grad_w13: Array | None = None,
+    grad_w2: Array | None = None,
+    grad_weights: Array | None = None,
+    grad_bias13: Array | None = None,
+    grad_bias2: Array | None = None,
+) -> tuple[Array | None, Array | None, Array | None, Array | None, Array | None, Array | None]:
+    """Gradients of fused_moe.
+
+    grad_out:    (T, H) float32, float16, bfloat16 or float64, contiguous; gradient of the result of
+                 fused_moe.
+    x:           (T, H) dtype of grad_out, contiguous; tokens.
+    w13:         (E, A, B) dtype of grad_out, contiguous; as in fused_moe.
+    w2:          (E, (1-transposed)*H+transposed*((A+B-H)//(1+(activation!='relu2'))),
+                 (1-transposed)*((A+B-H)//(1+(activation!='relu2')))+transposed*H) dtype of grad_out,
+                 contiguous; as in fused_moe.
+    weights:     (T, K) float32, contiguous; of each slot.
+    hidden:      (T*K, A+B-H) dtype of grad_out, contiguous; that of native_fused_moe.
+    order:       (T*K,) int32, contiguous; that of native_fused_moe: no slot comes twice.
+    offsets:     (E+1,) int32, contiguous; that of native_fused_moe; as in grouped_linear.
+    bias2:       (E, H) dtype of grad_out, contiguous, or None; that of the forward call; the gradient
+                 of weights alone needs it.
+    activation:  str, default 'silu'; that of the forward call.
+    alpha:       float, default 1.0; that of the forward call.
+    limit:       float or None, default None; that of the forward call; where a gate or an up is beyond
+                 it, its gradient is 0.
+    up_first:    bool, default False; that of the forward call.
+    transposed:  int, default 0; that of the forward call.
+    Returns      grad_x: (T, H), new unless given, dtype of grad_out, made only when wanted; grad_w13:
+                 (E, A, B), new unless given, dtype of grad_out, made only when wanted; grad_w2: (E,
+                 (1-transposed)*H+transposed*((A+B-H)//(1+(activation!='relu2'))),
+                 (1-transposed)*((A+B-H)//(1+(activation!='relu2')))+transposed*H), new unless given,
+                 dtype of grad_out, made only when wanted; grad_weights: (T, K), new unless given, dtype
+                 float32, made only when wanted; grad_bias13: (E, A+B-H), new unless given, dtype of
+                 grad_out, made only when wanted; grad_bias2: (E, H), new unless given, dtype of
+                 grad_out, made only when wanted. On a device it runs on the current stream, and never
+                 waits.
+    Requires     activation in ('silu', 'gelu', 'gelu_tanh', 'relu2', 'swigluoai'); 0 <= transposed;
+                 transposed <= 1; w13 to have H factors in each row, or column where transposed; w13 to
+                 have as many ups as gates; 1 <= E; E <= 1024.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     of row i of expert e, slot s = order[i], token t = s//K: d = grad_out[t] w2[e], f = the
+                 hidden features of hidden[i]; grad_weights[s] = sum(d * f) + sum(grad_out[t] *
+                 bias2[e]); g[i] = weights[s] * d * df/dhidden[i]; grad_x[t] = sum_i(g[i] w13[e]);
+                 grad_w13[e] = sum_i(g[i]^T x[t]), grad_bias13[e] = sum_i(g[i]), grad_w2[e] =
+                 sum_i(grad_out[t]^T (weights[s] * f)), grad_bias2[e] = sum_i(weights[s] * grad_out[t])
+    Source       derivative of fused_moe; Guo et al. 2025, arXiv:2512.14080 (the gradient of weights
+                 from that of hidden features)
+    """
+    ...
+
 def gelu(
     x: Array,
     *,
@@ -3876,6 +3944,68 @@ def native_dense_gelu_dense(
     Computes      gelu_in = x weight1^T + bias1; hidden = gelu(gelu_in); out = hidden weight2^T + bias2
     Source        NVIDIA/apex fused_dense, linear_gelu_linear_forward; Hendrycks & Gimpel 2016,
                   arXiv:1606.08415
+    """
+    ...
+
+def native_fused_moe(
+    x: Array,
+    w13: Array,
+    w2: Array,
+    weights: Array,
+    ids: Array,
+    bias13: Array | None = None,
+    bias2: Array | None = None,
+    expert_map: Array | None = None,
+    *,
+    activation: str = 'silu',
+    alpha: float = 1.0,
+    limit: float | None = None,
+    up_first: bool = False,
+    transposed: int = 0,
+    out: Array | None = None,
+    hidden: Array | None = None,
+    order: Array | None = None,
+    offsets: Array | None = None,
+) -> tuple[Array, Array, Array, Array]:
+    """fused_moe that also gives the sums in front of the activation and the order of slots, for the gradient.
+
+    x:           (T, H) float32, float16, bfloat16 or float64, contiguous; tokens.
+    w13:         (E, A, B) dtype of x, contiguous; of each expert one row of H factors for each of the I
+                 gates, then for each of the I ups; of 'relu2' gates alone.
+    w2:          (E, (1-transposed)*H+transposed*((A+B-H)//(1+(activation!='relu2'))),
+                 (1-transposed)*((A+B-H)//(1+(activation!='relu2')))+transposed*H) dtype of x,
+                 contiguous; of each expert one row of I factors for each of the H results.
+    weights:     (T, K) float32, contiguous; of each slot, as moe_route gives them.
+    ids:         (T, K) int32, contiguous; the experts of each token; one outside is of no expert and
+                 counts for nothing.
+    bias13:      (E, A+B-H) dtype of x, contiguous, or None; of each expert, added before the
+                 activation.
+    bias2:       (E, H) dtype of x, contiguous, or None; of each expert, added to its results.
+    expert_map:  (G,) int32, contiguous, or None; of each expert of ids its number here, or -1: it is
+                 elsewhere.
+    activation:  str, default 'silu'; 'silu' (SwiGLU), 'gelu' (the exact function), 'gelu_tanh', 'relu2'
+                 (no ups) or 'swigluoai' (gpt-oss; its alpha is 1.702, its limit 7).
+    alpha:       float, default 1.0; factor within the sigmoid of 'silu' and 'swigluoai'.
+    limit:       float or None, default None; positive: bounds gates above, ups on both sides.
+    up_first:    bool, default False; the rows of the ups lie before those of the gates.
+    transposed:  int, default 0; 1 (or True): w13 is E H 2*I and w2 E I H.
+    Returns      out: (T, H), new unless given, dtype of x; hidden: (T*K, A+B-H), new unless given,
+                 dtype of x, gates and ups of each slot in the order of experts, rounded; order: (T*K,),
+                 new unless given, dtype int32, that of moe_sort; offsets: (E+1,), new unless given,
+                 dtype int32, that of moe_sort. On a device it runs on the current stream, and never
+                 waits.
+    Requires     activation in ('silu', 'gelu', 'gelu_tanh', 'relu2', 'swigluoai'); 0 <= transposed;
+                 transposed <= 1; w13 to have H factors in each row, or column where transposed; w13 to
+                 have as many ups as gates; 1 <= E; E <= 1024.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     out[t] = sum_k(weights[t,k] * (w2[e] hidden + bias2[e])) for e = ids[t,k]; gate, up =
+                 w13[e] x[t] + bias13[e], gate <= limit, -limit <= up <= limit; hidden = gate *
+                 sigmoid(alpha*gate) * up ('silu'), gate * sigmoid(alpha*gate) * (up + 1) ('swigluoai'),
+                 gelu(gate) * up ('gelu', 'gelu_tanh') or, without up, relu(gate)^2 ('relu2'); hidden[i]
+                 = what w13 and bias13 give for slot order[i], before the limit, 0 behind the last
+    Source       Shazeer et al. 2017, arXiv:1701.06538; Shazeer 2020, arXiv:2002.05202; So et al. 2021,
+                 arXiv:2109.08668 (relu2); OpenAI's gpt-oss (swigluoai)
     """
     ...
 
