@@ -76,11 +76,11 @@ WITHOUT = {
         "two results",
     ),
     **dict.fromkeys(
-        ("linear_w8a8", "linear_fp8_block", "grouped_linear_fp8_block"),
+        ("linear_w8a8", "linear_fp8_block", "grouped_linear_fp8_block", "fused_moe_w8a8"),
         "8 bits: no gradient either",
     ),
     **dict.fromkeys(
-        ("grouped_linear_masked", "grouped_linear_fp8_block_masked"),
+        ("grouped_linear_masked", "grouped_linear_fp8_block_masked", "fused_moe_fp8_block"),
         "for decoding: no gradient either",
     ),
     **dict.fromkeys(

@@ -71,7 +71,7 @@ class Experts {
     if (int32_t status = CheckCounts(call_, slots_, a_.E * width, a_.E * a_.H)) return status;
     if (int32_t status = CheckCounts(call_, 0, a_.E * I, 0)) return status;
     if (int32_t status = Allocate()) return status;
-    if (int32_t status = Sort()) return status;
+    if (int32_t status = SortSlotsOf(call_, a_, order_, inverse_, offsets_)) return status;
     if (slots_ > 0) {
       if (int32_t status = GatherTokens(call_, a_.x->data, order_, slots_, slots_,
                                         static_cast<int>(a_.K), a_.H * int64_t{sizeof(T)}, tokens_))
@@ -86,12 +86,8 @@ class Experts {
 
  private:
   int32_t Allocate() {
-    int64_t bytes = 0;
-    const auto place = [&](int64_t wanted) {
-      const int64_t at = bytes;
-      bytes += (wanted + 255) / 256 * 256;
-      return at;
-    };
+    WorkspacePlan plan;
+    const auto place = [&](int64_t wanted) { return plan.Place(wanted); };
     constexpr int64_t kItem = sizeof(T);
     const Gates& gates = hidden_.gates;
     const bool sums_are_kept = kItem == 4 && kept_.hidden;
@@ -99,8 +95,8 @@ class Experts {
                   offsets = place((a_.E + 1) * 4), tokens = place(slots_ * a_.H * kItem),
                   sums = place(in_tile_ || sums_are_kept ? 0 : slots_ * gates.width * 4),
                   hidden = place(slots_ * gates.I * kItem), results = place(slots_ * a_.H * 4);
-    auto* memory = static_cast<char*>(call_->workspace(call_, bytes));
-    if (!memory) return call_->fail(call_, kAnyopOutOfMemory, "no memory for the workspace");
+    char* memory = plan.Take(call_);
+    if (!memory) return kAnyopOutOfMemory;
     order_ = static_cast<int32_t*>(kept_.order ? kept_.order : memory + order);
     inverse_ = reinterpret_cast<int32_t*>(memory + inverse);
     offsets_ = static_cast<int32_t*>(kept_.offsets ? kept_.offsets : memory + offsets);
@@ -110,18 +106,6 @@ class Experts {
     hidden_.kept = sums_are_kept ? nullptr : kept_.hidden;
     results_ = memory + results;
     return kAnyopOk;
-  }
-
-  int32_t Sort() {
-    SlotSort p = {};
-    p.ids = static_cast<const int32_t*>(a_.ids->data);
-    p.expert_map = a_.expert_map ? static_cast<const int32_t*>(a_.expert_map->data) : nullptr;
-    p.slots = p.room = static_cast<int>(slots_);
-    p.known = static_cast<int>(a_.expert_map ? a_.G : a_.E);
-    p.experts = static_cast<int>(a_.E);
-    p.block = 1, p.rest = -1;
-    p.order = order_, p.inverse = inverse_, p.offsets = offsets_;
-    return RunSlotSort(call_, p);
   }
 
   // float32 results.

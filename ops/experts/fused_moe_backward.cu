@@ -108,19 +108,15 @@ class Gradients {
   static constexpr int64_t kItem = sizeof(T);
 
   int32_t Allocate() {
-    int64_t bytes = 0;
-    const auto place = [&](int64_t wanted) {
-      const int64_t at = bytes;
-      bytes += (wanted + 255) / 256 * 256;
-      return at;
-    };
+    WorkspacePlan plan;
+    const auto place = [&](int64_t wanted) { return plan.Place(wanted); };
     const int64_t inverse = place(slots_ * 4), row_weights = place(slots_ * 4 + 1),
                   of_features = place(slots_ * p_.gates.I * 4),
                   features = place(slots_ * p_.gates.I * kItem),
                   of_hidden = place(slots_ * p_.gates.width * kItem),
                   grad = place(slots_ * a_.H * kItem), tokens = place(slots_ * a_.H * kItem);
-    auto* memory = static_cast<char*>(call_->workspace(call_, bytes));
-    if (!memory) return call_->fail(call_, kAnyopOutOfMemory, "no memory for the workspace");
+    char* memory = plan.Take(call_);
+    if (!memory) return kAnyopOutOfMemory;
     inverse_ = reinterpret_cast<int32_t*>(memory + inverse);
     p_.row_weights = reinterpret_cast<float*>(memory + row_weights);
     p_.of_features = reinterpret_cast<float*>(memory + of_features);

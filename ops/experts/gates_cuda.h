@@ -20,13 +20,17 @@ struct Gates {
   int64_t I, width, gate, up;  // hidden features; of a row its numbers, and where both begin
 };
 
+inline Gate ReadGate(const char* name) {
+  constexpr const char* kNames[] = {"silu", "gelu", "gelu_tanh", "relu2", "swigluoai"};
+  int i = 0;
+  while (i < 4 && std::strcmp(name, kNames[i]) != 0) ++i;
+  return static_cast<Gate>(i);
+}
+
 // kAnyopOk, or the status of a noted error.
 template <typename Args>
 int32_t ReadGates(const Args* args, AnyopCall* call, Gates* to) {
-  constexpr const char* kNames[] = {"silu", "gelu", "gelu_tanh", "relu2", "swigluoai"};
-  int i = 0;
-  while (i < 4 && std::strcmp(args->activation.data, kNames[i]) != 0) ++i;
-  const Gate kind = static_cast<Gate>(i);
+  const Gate kind = ReadGate(args->activation.data);
   const int64_t width = args->A + args->B - args->H, I = kind == Gate::kRelu2 ? width : width / 2;
   const float limit = args->limit.has ? static_cast<float>(args->limit.value)
                                       : std::numeric_limits<float>::infinity();

@@ -179,6 +179,21 @@ inline int32_t RunSlotSort(AnyopCall* call, SlotSort p) {
   return launch.Run(call, PlaceSlots, p);
 }
 
+// Those of a call's ids; order ends with -1 for each of no expert.
+template <typename Args>
+int32_t SortSlotsOf(AnyopCall* call, const Args& args, int32_t* order, int32_t* inverse,
+                    int32_t* offsets) {
+  SlotSort p = {};
+  p.ids = static_cast<const int32_t*>(args.ids->data);
+  p.expert_map = args.expert_map ? static_cast<const int32_t*>(args.expert_map->data) : nullptr;
+  p.slots = p.room = static_cast<int>(args.T * args.K);
+  p.known = static_cast<int>(args.expert_map ? args.G : args.E);
+  p.experts = static_cast<int>(args.E);
+  p.block = 1, p.rest = -1;
+  p.order = order, p.inverse = inverse, p.offsets = offsets;
+  return RunSlotSort(call, p);
+}
+
 // Slots are counted in 32 bits.
 inline int32_t CheckSlots(AnyopCall* call, int64_t slots) {
   if (slots < int64_t{1} << 30) return kAnyopOk;

@@ -11,6 +11,23 @@
 namespace anyop::cuda {
 namespace {
 
+// Where the parts of a call's workspace lie; each begins at a multiple of 256 bytes.
+struct WorkspacePlan {
+  int64_t bytes = 0;
+
+  int64_t Place(int64_t wanted) {
+    const int64_t at = bytes;
+    bytes += (wanted + 255) / 256 * 256;
+    return at;
+  }
+  // NULL with the error noted.
+  char* Take(AnyopCall* call) const {
+    auto* memory = static_cast<char*>(call->workspace(call, bytes));
+    if (!memory) call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
+    return memory;
+  }
+};
+
 inline unsigned GridFor(int64_t items, int64_t of_block) {
   const int64_t blocks = CeilDiv(items, of_block);
   return static_cast<unsigned>(blocks < 0x7fffffff ? blocks : 0x7fffffff);
@@ -48,7 +65,8 @@ inline int32_t GatherTokens(AnyopCall* call, const void* x, const int32_t* order
   };
   if (fits(16)) return GatherUnits<uint4>(call, x, order, rows, slots, top_k, row_bytes, out);
   if (fits(4)) return GatherUnits<uint32_t>(call, x, order, rows, slots, top_k, row_bytes, out);
-  return GatherUnits<uint16_t>(call, x, order, rows, slots, top_k, row_bytes, out);
+  if (fits(2)) return GatherUnits<uint16_t>(call, x, order, rows, slots, top_k, row_bytes, out);
+  return GatherUnits<uint8_t>(call, x, order, rows, slots, top_k, row_bytes, out);
 }
 
 // inverse[order[i]] = i; no slot comes twice.

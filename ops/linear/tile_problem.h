@@ -35,6 +35,7 @@ struct TileProblem {
   // The end of a sum: sum * row_scale * column_scale + bias. NULL: 1 or 0.
   const float *row_scale, *column_scale;
   int64_t row_scale_stride, column_scale_stride;  // 0: one number for all
+  int64_t column_scale_expert;                    // from those of an expert to the next's
   const void* bias;                               // experts N
   Activation activation;                          // gated: activation(gate) * up
 
@@ -114,7 +115,8 @@ struct ColumnEnd {
 __device__ inline ColumnEnd EndOf(const TileProblem& p, int expert, int n) {
   ColumnEnd end = {1, 0};
   if (n >= p.N) return end;
-  if (p.column_scale) end.scale = p.column_scale[n * p.column_scale_stride];
+  if (p.column_scale)
+    end.scale = p.column_scale[expert * p.column_scale_expert + n * p.column_scale_stride];
   if (p.bias) {
     const int64_t at = int64_t{expert} * p.N + n;
     end.bias = p.bias_type == kAnyopFloat32 ? static_cast<const float*>(p.bias)[at]

@@ -1776,6 +1776,107 @@ def fused_moe_backward(
     """
     ...
 
+def fused_moe_fp8_block(
+    x: Array,
+    w13: Array,
+    w2: Array,
+    w13_scale: Array,
+    w2_scale: Array,
+    weights: Array,
+    ids: Array,
+    x_scale: Array | None = None,
+    expert_map: Array | None = None,
+    *,
+    activation: str = 'silu',
+    out_dtype: Any = 'bfloat16',
+    out: Array | None = None,
+) -> Array:
+    """fused_moe of 8-bit floats, with a scale for each 128 columns of a token and of hidden features, and each 128 x 128 of the weights.
+
+    x:           (T, H) bfloat16, float16, float32 or float8_e4m3fn, contiguous; tokens, of 8 bits or
+                 quantised here.
+    w13:         (E, A, H) float8_e4m3fn, contiguous; of each expert one row of H factors for each of
+                 the I gates, then for each of the I ups; of 'relu2' gates alone.
+    w2:          (E, H, A//(1+(activation!='relu2'))) dtype of w13, contiguous; of each expert one row
+                 of I factors for each of the H results.
+    w13_scale:   (E, ceil(A/128), ceil(H/128)) float32, contiguous; of each 128 rows by 128 columns of
+                 each expert's w13.
+    w2_scale:    (E, ceil(H/128), ceil((A//(1+(activation!='relu2')))/128)) float32, contiguous; of each
+                 128 rows by 128 columns of each expert's w2.
+    weights:     (T, K) float32, contiguous; of each slot, as moe_route gives them.
+    ids:         (T, K) int32, contiguous; the experts of each token; one outside is of no expert and
+                 counts for nothing.
+    x_scale:     (T, ceil(H/128)) float32, contiguous, or None; of each 128 columns of a token: of an x
+                 of 8 bits what its numbers are times, none: 1; of another x what it is divided by,
+                 none: from the greatest magnitude of each 128.
+    expert_map:  (G,) int32, contiguous, or None; of each expert of ids its number here, or -1: it is
+                 elsewhere.
+    activation:  str, default 'silu'; 'silu' (SwiGLU), 'gelu' (the exact function), 'gelu_tanh' or
+                 'relu2' (no ups).
+    out_dtype:   ScalarType, default 'bfloat16', one of float16, bfloat16 or float32; of the result,
+                 which is rounded once.
+    Returns      (T, H), new unless given, dtype out_dtype. On a device it runs on the current stream,
+                 and never waits.
+    Requires     activation in ('silu', 'gelu', 'gelu_tanh', 'relu2'); w13 to have as many ups as gates;
+                 1 <= E; E <= 1024.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     q(v) = round(v / s), s = max(max|v|, 1e-10) / 448 of each 128 columns of a row, as
+                 quant_fp8; gate, up = (w13 * w13_scale)[e] (q(x) * s_x)[t]; hidden = silu(gate) * up,
+                 gelu(gate) * up or, without up, relu(gate)^2 ('relu2'); out[t] = sum_k(weights[t,k] *
+                 (w2 * w2_scale)[e] (q(hidden) * s_hidden)) for e = ids[t,k]
+    Source       DeepSeek-AI 2024, arXiv:2412.19437, section 3.3; vLLM's fused_experts with blocks of
+                 128 x 128
+    """
+    ...
+
+def fused_moe_w8a8(
+    x: Array,
+    w13: Array,
+    w2: Array,
+    w13_scale: Array,
+    w2_scale: Array,
+    weights: Array,
+    ids: Array,
+    expert_map: Array | None = None,
+    *,
+    activation: str = 'silu',
+    out_dtype: Any = 'bfloat16',
+    out: Array | None = None,
+) -> Array:
+    """fused_moe of 8-bit weights with a scale for each of their rows; tokens and hidden features are quantised, each row with its own scale.
+
+    x:           (T, H) bfloat16, float16 or float32, contiguous; tokens, quantised here.
+    w13:         (E, A, H) float8_e4m3fn or int8, contiguous; of each expert one row of H factors for
+                 each of the I gates, then for each of the I ups; of 'relu2' gates alone.
+    w2:          (E, H, A//(1+(activation!='relu2'))) dtype of w13, contiguous; of each expert one row
+                 of I factors for each of the H results, of w13's dtype.
+    w13_scale:   (E, A) float32, contiguous; of each row of w13.
+    w2_scale:    (E, H) float32, contiguous; of each row of w2.
+    weights:     (T, K) float32, contiguous; of each slot, as moe_route gives them.
+    ids:         (T, K) int32, contiguous; the experts of each token; one outside is of no expert and
+                 counts for nothing.
+    expert_map:  (G,) int32, contiguous, or None; of each expert of ids its number here, or -1: it is
+                 elsewhere.
+    activation:  str, default 'silu'; 'silu' (SwiGLU), 'gelu' (the exact function), 'gelu_tanh' or
+                 'relu2' (no ups).
+    out_dtype:   ScalarType, default 'bfloat16', one of float16, bfloat16 or float32; of the result,
+                 which is rounded once.
+    Returns      (T, H), new unless given, dtype out_dtype. On a device it runs on the current stream,
+                 and never waits.
+    Requires     activation in ('silu', 'gelu', 'gelu_tanh', 'relu2'); w13 to have as many ups as gates;
+                 1 <= E; E <= 1024.
+    Raises       ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                 kernel.
+    Computes     q(v) = round(v / s), s = max(max|v|, 1e-10) / 448 (127 for int8) of each row, as
+                 quant_fp8; gate, up = (w13[e] q(x[t])) * s_x[t] * w13_scale[e]; hidden = silu(gate) *
+                 up, gelu(gate) * up or, without up, relu(gate)^2 ('relu2'); out[t] = sum_k(weights[t,k]
+                 * (w2[e] q(hidden)) * s_hidden * w2_scale[e]) for e = ids[t,k]
+    Source       Xiao et al. 2022, arXiv:2211.10438 (int8); Micikevicius et al. 2022, arXiv:2209.05433
+                 (e4m3); vLLM's fused_experts with per-channel weights and per-token activations
+    """
+    ...
+
 def gelu(
     x: Array,
     *,
