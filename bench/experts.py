@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times fused_moe on the CPU against a loop over experts in torch and its _grouped_mm, in one run.
 
-    python bench/experts.py [--rounds 7] [--threads 1] [--dtypes float32,bfloat16] [--dry]
+    python bench/experts.py [--training] [--rounds 7] [--threads 1] [--dtypes float32,bfloat16] [--dry]
 
-The loop is that of Hugging Face's models; before _grouped_mm slots are sorted, its results are
+With --training a time is that of the call and of its gradients of x, both weights and the routing's. The loop is that
+of Hugging Face's models; before _grouped_mm slots are sorted, its results are
 added by index_add_. Each result is compared with torch first. One line of JSON for each case goes
 to bench/results/experts.jsonl.
 """
@@ -11,8 +12,11 @@ to bench/results/experts.jsonl.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import Any
 
 import anyop
+import anyop.torch
 import torch
 from harness import beside_torch, environment, write
 from torch.nn.functional import linear, silu
@@ -47,11 +51,23 @@ def grouped_mm(x, w13, w2, weights, ids):
     return torch.zeros_like(x).index_add_(0, tokens, y)
 
 
+def training(function: Callable[..., Any], given: tuple, grad: Any) -> Callable[[], Any]:
+    """Gives the gradient of x; those of w13, w2 and weights are computed, too."""
+
+    def call() -> Any:
+        learnt = [t.detach().requires_grad_() for t in given[:4]]
+        with torch.enable_grad():
+            return torch.autograd.grad(function(*learnt, given[4]), learnt, grad)[0]
+
+    return call
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dtypes", default="float32,bfloat16")
+    parser.add_argument("--training", action="store_true", help="with gradients")
     parser.add_argument("--dry", action="store_true", help="write no results")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -61,31 +77,34 @@ def main() -> None:
     with torch.no_grad():
         for dtype in (getattr(torch, name) for name in options.dtypes.split(",")):
             for sizes in SIZES:
-                rows += measure(sizes, dtype, options.rounds)
+                rows += measure(sizes, dtype, options)
     where = environment(anyop, torch) | {"threads": options.threads}
     if not options.dry:
         print("written to", write("experts", rows, where).name)
 
 
-def measure(sizes: tuple[int, ...], dtype: torch.dtype, rounds: int) -> list[dict]:
+def measure(sizes: tuple, dtype: torch.dtype, options: argparse.Namespace) -> list[dict]:
     T, E, k, H, I = sizes  # noqa: E741
     x = torch.randn(T, H).to(dtype)
     w13, w2 = (torch.randn(E, 2 * I, H) / H**0.5).to(dtype), torch.randn(E, H, I).to(dtype)
     weights, ids = anyop.moe_route(torch.randn(T, E), top_k=k)
     given, rows = (x, w13, w2, weights, ids), []
-    for theirs in (loop, grouped_mm):
+    functions = [torch.ops.anyop.fused_moe, loop, grouped_mm]
+    grad = torch.randn(T, H).to(dtype)
+    for theirs in functions[1:]:
+        ours, other = (
+            training(f, given, grad) if options.training else lambda f=f: f(*given)
+            for f in (functions[0], theirs)
+        )
         try:
-            expected = theirs(*given)
+            expected = other()
         except (AttributeError, RuntimeError) as error:
             print(f"torch's {theirs.__name__} does not run: {str(error).splitlines()[0]}")
             continue
         limit = TOLERANCE[dtype] * expected.double().abs().max().item()
         name = f"T={T} E={E} k={k} H={H} I={I}"
-        timed = beside_torch(
-            theirs.__name__, name, lambda: anyop.fused_moe(*given),
-            lambda theirs=theirs: theirs(*given), limit, rounds,
-        )  # fmt: skip
-        rows.append({"what": theirs.__name__} | timed)
+        what = theirs.__name__ + (", training" if options.training else "")
+        rows.append({"what": what} | beside_torch(what, name, ours, other, limit, options.rounds))
     return rows
 
 
