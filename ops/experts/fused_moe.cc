@@ -5,6 +5,7 @@
 #include "anyop/ops/fused_moe.h"
 
 #include "../linear/gemm_blocks.h"
+#include "../linear/reused_workspace.h"
 #include "anyop/ops/native_fused_moe.h"
 #include "gates.h"
 #include "slots.h"
@@ -68,6 +69,7 @@ class Experts {
   Experts(const Args* args, AnyopCall* call, const cpu::Gates& gates, const Kept& kept)
       : a_(*args),
         call_(call),
+        scratch_(call),
         dtype_(gates.dtype),
         item_(SizeOf(dtype_)),
         wide_(dtype_ == kAnyopFloat64 ? 8 : 4),
@@ -147,11 +149,12 @@ class Experts {
     if (bias) p.bias = at(bias, e * N);
     p.wide_out = dtype_ != kAnyopFloat64;
     p.out = out;
-    return Gemm(call_, p);
+    return Gemm(scratch_.Next(), p);
   }
 
   const Args& a_;
   AnyopCall* call_;
+  ReusedWorkspace scratch_;
   AnyopDtype dtype_;
   int64_t item_, wide_, slots_, most_ = 0;
   cpu::Hidden hidden_;

@@ -6,6 +6,7 @@
 
 #include "../grouped/segments.h"
 #include "../linear/gemm_blocks.h"
+#include "../linear/reused_workspace.h"
 #include "gates.h"
 #include "token_sums.h"
 
@@ -92,6 +93,7 @@ class Gradients {
   Gradients(const FusedMoeBackwardArgs* args, AnyopCall* call, const cpu::Gates& gates)
       : a_(*args),
         call_(call),
+        scratch_(call),
         dtype_(gates.dtype),
         item_(SizeOf(dtype_)),
         wide_(dtype_ == kAnyopFloat64 ? 8 : 4),
@@ -186,14 +188,15 @@ class Gradients {
                                   : GradientOfRows(dtype_, M, K, N, rows, at, out);
     p.wide_out = dtype_ != kAnyopFloat64;
     p.out = out;
-    return Gemm(call_, p);
+    return Gemm(scratch_.Next(), p);
   }
 
   // The gradient (N, K) of a weight, or (K, N) where transposed: grad (M, N) by rows (M, K).
   int32_t OfWeight(int64_t M, int64_t N, int64_t K, const char* grad, const char* rows,
                    const AnyopTensor* to, int64_t e) {
     void* out = ElementOf(to, e * N * K);
-    return Gemm(call_, a_.transposed ? GradientOfWeight(dtype_, M, K, N, rows, grad, out)
+    return Gemm(scratch_.Next(), a_.transposed
+                                     ? GradientOfWeight(dtype_, M, K, N, rows, grad, out)
                                      : GradientOfWeight(dtype_, M, N, K, grad, rows, out));
   }
 
@@ -209,6 +212,7 @@ class Gradients {
 
   const FusedMoeBackwardArgs& a_;
   AnyopCall* call_;
+  ReusedWorkspace scratch_;
   AnyopDtype dtype_;
   int64_t item_, wide_, slots_;
   const int32_t* order_;

@@ -4,6 +4,7 @@
 #include "anyop/ops/grouped_linear.h"
 
 #include "../linear/gemm_blocks.h"
+#include "../linear/reused_workspace.h"
 #include "anyop/ops/grouped_linear_masked.h"
 #include "segments.h"
 
@@ -28,8 +29,9 @@ int32_t RunExpert(const Args* args, AnyopCall* call, const AnyopTensor* bias, in
 
 extern "C" int32_t anyop_grouped_linear_cpu(const GroupedLinearArgs* args, AnyopCall* call) {
   using namespace anyop;
+  ReusedWorkspace scratch(call);
   const auto run = [&](int64_t e, int64_t begin, int64_t end) {
-    return RunExpert(args, call, args->bias, e, begin, end);
+    return RunExpert(args, scratch.Next(), args->bias, e, begin, end);
   };
   return ForSegments(args->offsets, args->E, args->T, run, Rest(call, args->out, args->N));
 }
@@ -37,8 +39,9 @@ extern "C" int32_t anyop_grouped_linear_cpu(const GroupedLinearArgs* args, Anyop
 extern "C" int32_t anyop_grouped_linear_masked_cpu(const GroupedLinearMaskedArgs* args,
                                                    AnyopCall* call) {
   using namespace anyop;
+  ReusedWorkspace scratch(call);
   const auto run = [&](int64_t e, int64_t begin, int64_t end) {
-    return RunExpert(args, call, nullptr, e, begin, end);
+    return RunExpert(args, scratch.Next(), nullptr, e, begin, end);
   };
   return ForCounts(args->counts, args->E, args->C, run, Rest(call, args->out, args->N));
 }

@@ -5,6 +5,7 @@
 
 #include "../linear/activation_slope.h"
 #include "../linear/gemm_blocks.h"
+#include "../linear/reused_workspace.h"
 #include "segments.h"
 
 namespace anyop {
@@ -22,18 +23,20 @@ int32_t SumRows(const GroupedLinearBackwardArgs* args, AnyopCall* call, int64_t 
   return cpu::ActivationSlope(call, sum);
 }
 
-int32_t RunExpert(const GroupedLinearBackwardArgs* args, AnyopCall* call, int64_t e, int64_t begin,
-                  int64_t end) {
+int32_t RunExpert(const GroupedLinearBackwardArgs* args, ReusedWorkspace& scratch, int64_t e,
+                  int64_t begin, int64_t end) {
   const AnyopDtype dtype = AnyopDtypeOf(args->grad_out);
   const int64_t M = end - begin, N = args->N, K = args->K;
   const void* grad = ElementOf(args->grad_out, begin * N);
-  int32_t status = args->grad_bias ? SumRows(args, call, e, begin, M) : kAnyopOk;
+  int32_t status = args->grad_bias ? SumRows(args, scratch.Next(), e, begin, M) : kAnyopOk;
   if (status == kAnyopOk && args->grad_x)
-    status = Gemm(call, GradientOfRows(dtype, M, N, K, grad, ElementOf(args->weight, e * N * K),
-                                       ElementOf(args->grad_x, begin * K)));
+    status = Gemm(scratch.Next(),
+                  GradientOfRows(dtype, M, N, K, grad, ElementOf(args->weight, e * N * K),
+                                 ElementOf(args->grad_x, begin * K)));
   if (status == kAnyopOk && args->grad_weight)
-    status = Gemm(call, GradientOfWeight(dtype, M, N, K, grad, ElementOf(args->x, begin * K),
-                                         ElementOf(args->grad_weight, e * N * K)));
+    status =
+        Gemm(scratch.Next(), GradientOfWeight(dtype, M, N, K, grad, ElementOf(args->x, begin * K),
+                                              ElementOf(args->grad_weight, e * N * K)));
   return status;
 }
 
@@ -43,8 +46,9 @@ int32_t RunExpert(const GroupedLinearBackwardArgs* args, AnyopCall* call, int64_
 extern "C" int32_t anyop_grouped_linear_backward_cpu(const GroupedLinearBackwardArgs* args,
                                                      AnyopCall* call) {
   using namespace anyop;
+  ReusedWorkspace scratch(call);
   const auto run = [&](int64_t e, int64_t begin, int64_t end) {
-    return RunExpert(args, call, e, begin, end);
+    return RunExpert(args, scratch, e, begin, end);
   };
   return ForSegments(args->offsets, args->E, args->T, run, Rest(call, args->grad_x, args->K));
 }
