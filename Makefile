@@ -72,12 +72,13 @@ test-versions: | needs ## one build on several versions of torch and Python
 wheel: $(VENV)/.runtime $(VENV)/.wheel ## anyop's own wheel, in build/wheel
 	@$(STEP) --show "anyop's wheel" env CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PYTHON) tools/wheel.py --python $(PY) $(ARGS)
 
-lint: $(VENV)/.lint $(VENV)/.runtime ## ruff, mypy, clang-format, clang-tidy, arrows between folders, lengths, commits
+lint: $(VENV)/.lint $(VENV)/.runtime ## ruff, mypy, clang-format, clang-tidy, arrows between folders, lengths, columns, commits
 	@$(STEP) "ruff check" $(PY) -m ruff check .
 	@$(STEP) "ruff format" $(PY) -m ruff format --check .
 	@$(STEP) "clang-format" $(VENV)/bin/clang-format --dry-run -Werror $(CPP)
 	@$(STEP) "arrows between folders" $(PYTHON) tools/arrows.py
 	@$(STEP) "lengths of functions and files" $(PYTHON) tools/lengths.py
+	@$(STEP) "columns of pages" $(PYTHON) tools/wrap.py
 	@$(STEP) "subjects of commits" $(PYTHON) tools/commits.py
 	@$(STEP) "mypy" $(VENV)/bin/mypy
 	@$(STEP) "clang-tidy" $(PYTHON) tools/clang_tidy.py --jobs $(JOBS)
@@ -86,6 +87,7 @@ format: $(VENV)/.lint ## formats all sources
 	@$(STEP) "ruff check" $(PY) -m ruff check --fix .
 	@$(STEP) "ruff format" $(PY) -m ruff format .
 	@$(STEP) "clang-format" $(VENV)/bin/clang-format -i $(CPP)
+	@$(STEP) "paragraphs of pages" $(PYTHON) tools/wrap.py --fix
 
 # The type stubs that are committed; a test compares them with the schemas.
 stubs: $(VENV)/.runtime $(VENV)/.dev ## the type stubs that are committed

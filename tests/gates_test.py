@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gates of `make lint` that tools/ holds: lengths, and subjects of commits."""
+"""The gates of `make lint` that tools/ holds: lengths, columns of pages, and subjects of commits."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import commits  # noqa: E402
 import lengths  # noqa: E402
+import wrap  # noqa: E402
 
 C_TEXT = """namespace a {{
 
@@ -91,3 +92,26 @@ def test_subjects_of_commits(tmp_path):
     assert "73 characters, expected 72" in line
     git("push", "-q", "origin", "HEAD:main")
     assert commits.mistakes(tmp_path) == []
+
+
+LONG = "word " * 30
+
+
+def test_long_paragraphs_and_items_are_wrapped_and_nothing_else():
+    code = f"    {LONG}\n\n```\n{LONG}\n\n- {LONG}\n```\n"
+    kept = f"# {LONG}\n\n{code}\n| {LONG}|\n\n![{LONG}](a.svg)\n\n- an\n  item\n"
+    assert wrap.wrapped(kept) == kept
+    lines = wrap.wrapped(f"{LONG}\n\n- {LONG}\n  goes on\n  - {LONG}\n1. one\n").splitlines()
+    assert max(map(len, lines)) <= wrap.COLUMNS
+    assert [line.partition("wor")[0] for line in lines] == [
+        "", "", "", "- ", "  ", "  - ", "    ", "1. one",
+    ]  # fmt: skip
+    assert "".join(lines).count("word") == 90
+
+
+def test_no_line_begins_with_a_mark_or_breaks_code():
+    for mark in ("-", "+", "#", "1.", "|", ">", "==="):
+        page = wrap.wrapped(f"{'x' * 60} {'y' * 37} {mark} next {LONG}")
+        assert f"\n{mark}" not in page and max(map(len, page.splitlines())) <= wrap.COLUMNS
+    code = f"`anyop tune {'x ' * 20}`"
+    assert code in wrap.wrapped(f"{'y' * 90} {code} next\n")
