@@ -82,3 +82,10 @@ def test_make_help_names_every_command():
         ["make", "-s", "-C", ROOT, "help"], capture_output=True, text=True, check=True
     ).stdout
     assert phony == set(re.findall(r"^  ([a-z-]+) +\S", shown, re.M))
+
+
+def test_every_example_has_a_page():
+    folders = [
+        path for path in (ROOT / "examples").iterdir() if path.is_dir() and path.name[0] != "_"
+    ]
+    assert [folder.name for folder in folders if not (folder / "README.md").is_file()] == []
