@@ -269,3 +269,18 @@ def test_build_device_without_torch_says_what_to_install():
         "needs torch, which is not installed: " in done.stderr
         and "-m pip install torch" in done.stderr
     )
+
+
+def test_what_a_bug_report_needs_besides():
+    """Processor, system, operators of the build, variables and routes; nothing secret: named variables alone."""
+    code, text = doctor("--json", ANYOP_ROUTES="cpu", OMP_NUM_THREADS="3", API_TOKEN="secret")
+    report = json.loads(text)
+    found = {f["name"]: f["text"] for f in report["findings"] if f["group"] == "settings"}
+    assert code == 0 and "secret" not in text
+    assert found["ANYOP_ROUTES"] == "cpu" and found["OMP_NUM_THREADS"] == "3"
+    assert f"{len(os.sched_getaffinity(0))} CPUs" in found["processor"]
+    assert f"Linux {os.uname().release}" in found["system"]
+    import anyop
+
+    assert found["operators"].startswith(f"{len(anyop.list_ops())}: ")
+    assert found["routes"] == "1 rules of preset cpu"

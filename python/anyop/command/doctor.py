@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Show what anyop finds on this machine, what is missing, and the command that mends it.
 
-Compilers, frameworks, devices and the cache. Exit code 0 where a folder of C++ operators can be built, else 1.
+Compilers, frameworks, devices, the cache and settings: what a bug report needs. Exit code 0 where a folder of C++
+operators can be built, else 1.
 """
 
 from __future__ import annotations
