@@ -63,19 +63,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] not in commands():
         print(f"anyop: {_unknown(words[0])}", file=sys.stderr)
         return 2
-    module = _module(words[0])
+    parser = parser_of(words[0])
+    try:
+        options = parser.parse(words[1:])
+    except SystemExit as done:  # of --help or a mistake, which is printed already
+        return int(done.code or 0)
+    return _run(parser.prog, _module(words[0]), options)
+
+
+def parser_of(command: str) -> _Parser:
+    """What reads the words behind a command."""
+    module = _module(command)
     parser = _Parser(
-        prog=f"anyop {words[0]}",
+        prog=f"anyop {command}",
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     module.add_arguments(parser)
-    try:
-        options = parser.parse(words[1:])
-    except SystemExit as done:  # of --help or a mistake, which is printed already
-        return int(done.code or 0)
-    return _run(parser.prog, module, options)
+    return parser
 
 
 def _run(prog: str, module: ModuleType, options: argparse.Namespace) -> int:
