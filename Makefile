@@ -88,6 +88,7 @@ format: $(VENV)/.lint ## formats all sources
 	@$(STEP) "ruff format" $(PY) -m ruff format .
 	@$(STEP) "clang-format" $(VENV)/bin/clang-format -i $(CPP)
 	@$(STEP) "paragraphs of pages" $(PYTHON) tools/wrap.py --fix
+	@$(STEP) "docs/tutorial.ipynb" $(PYTHON) tools/notebook.py
 
 # The type stubs that are committed; a test compares them with the schemas.
 stubs: $(VENV)/.runtime $(VENV)/.dev ## the type stubs that are committed

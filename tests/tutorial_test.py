@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/tutorial.md, done as it stands there: commands are run, files written, what is shown is compared."""
+"""docs/tutorial.md and its notebook: commands are run, files written, what is shown is compared."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -15,7 +16,10 @@ import pytest
 for needed in ("torch", "jax"):
     pytest.importorskip(needed, reason=f"{needed} is not installed")
 
-PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+import notebook  # noqa: E402
+
+PAGE = notebook.PAGE
 # A block, and the name of its file where one stands above it.
 BLOCK = re.compile(r"(?:^`([\w/.]+)`\n)?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -90,3 +94,23 @@ def test_what_is_compared():
     assert not fits("a ... b\n", "a b\n") and not fits("passed\n", "failed\n")
     assert not fits("...\npassed\n", "passed, almost\n")
     assert session("$ a\nx\ny\n$ b\n") == [("a", "x\ny\n"), ("b", "")]
+
+
+def test_the_notebook_is_the_page_and_does_the_same(shell):
+    """Its cells in one Python, as a kernel runs them; lines with ! by the shell."""
+    page = PAGE.read_text(encoding="utf-8")
+    text = PAGE.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert text == notebook.notebook(page), "python tools/notebook.py writes it anew"
+    cells = ["".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
+    program = "import subprocess\n" + "\n".join(
+        f"subprocess.run({cell[1:]!r}, shell=True)" if cell.startswith("!") else cell
+        for cell in cells
+    )
+    (shell.folder / "cells.py").write_text(program)
+    printed = without_progress(shell("python -u cells.py"))
+    blocks = BLOCK.findall(page)
+    sessions = [session(text) for _, language, text in blocks if language == "console"]
+    shown = "...".join(shown for parts in sessions for _, shown in parts)
+    assert len(cells) == 3 + 8 and fits(f"{shown}", printed), (
+        f"shown:\n{shown}\nprinted:\n{printed}"
+    )
