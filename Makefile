@@ -100,8 +100,8 @@ stubs: $(VENV)/.runtime $(VENV)/.dev ## the type stubs that are committed
 bench: $(VENV)/.anyop $(VENV)/.dev ## the programs of bench/
 	@for program in $(BENCH); do $(STEP) --show "$$program" $(PY) $$program $(ARGS) || exit 1; done
 
-sizes: ## what each operator takes in the library that is built
-	@$(PYTHON) tools/sizes.py build/package
+sizes: $(VENV)/.runtime ## what each operator takes in the library that is built
+	@$(PY) tools/sizes.py build/package
 
 docs: $(VENV)/.runtime ## a page of every operator, in build/docs
 	@$(STEP) "build/docs/operators_reference.md" $(PY) -m codegen --what docs --out build/docs --record bench/results/cuda_tests.jsonl ops

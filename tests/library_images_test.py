@@ -70,11 +70,10 @@ def files() -> dict[Path, str]:
 
 
 def test_every_file_has_every_image():
-    library = Elf(str(LIBRARY))
-    held = [s for s in library.sections if s.name == ".nv_fatbin"]
+    held = Elf(str(LIBRARY)).contents(".nv_fatbin")
     if not held:
         pytest.skip("this library was built without CUDA")
-    found = images(library.data[held[0].offset : held[0].offset + held[0].size])
+    found = images(held[0])
     each = asked()
     expected = [expected_of(a, each) for a in files().values()]
     assert sorted(found) == sorted(expected)

@@ -5,27 +5,23 @@ python tools/sizes.py build/package
 """
 
 import argparse
-import struct
 import sys
 from collections import defaultdict
 from pathlib import Path
+
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
 
 GPU = (".nv_fatbin", "__nv_relfatbin")
 
 
 def sections(path: Path) -> dict[str, int]:
-    """Bytes of each section that is loaded, of an ELF object for 64 bits."""
-    data = path.read_bytes()
-    if data[:5] != b"\x7fELF\x02":
-        raise ValueError(f"{path} is no ELF object for 64 bits")
-    (offset,) = struct.unpack_from("<Q", data, 40)
-    size, count, names_at = struct.unpack_from("<HHH", data, 58)
-    heads = [struct.unpack_from("<IIQQQQ", data, offset + at * size) for at in range(count)]
-    names = data[heads[names_at][4] :]
+    """Bytes of each section that is loaded, of an object file."""
     found: dict[str, int] = defaultdict(int)
-    for name, _, flags, _, _, length in heads:
-        if flags & 2:  # SHF_ALLOC
-            found[names[name : names.index(b"\0", name)].decode()] += length
+    with path.open("rb") as stream:
+        for section in ELFFile(stream).iter_sections():
+            if section["sh_flags"] & SH_FLAGS.SHF_ALLOC:
+                found[section.name] += section["sh_size"]
     return found
 
 

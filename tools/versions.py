@@ -23,6 +23,7 @@ MATRIX = ["3.10:2.9.1", "3.11:2.13.0", "3.12:2.11.0", "3.13:2.13.0"]
 NEEDS = [
     "apache-tvm-ffi>=0.1.6,<0.2",
     "ninja",
+    "pyelftools",
     "scipy-openblas64",
     "numpy",
     "ml_dtypes",

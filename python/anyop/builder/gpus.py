@@ -87,12 +87,7 @@ def refuse_other_gpu(library: str) -> None:
             return  # without CUDA kernels, as most are
     from anyop.builder.elf import Elf
 
-    elf = Elf(library)
-    notes = [
-        elf.data[note.offset : note.offset + note.size]
-        for note in elf.sections
-        if note.name == _NOTE
-    ]
+    notes = Elf(library).contents(_NOTE)
     built = notes[0].rstrip(b"\0").decode().split() if notes else []
     if built and not any(_runs_on(arch, gpu) for arch in built for gpu in here):
         raise ValueError(

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import struct
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from anyop import _anyop
 from anyop._paths import package_file
-from anyop.builder.elf import SHARED, Elf, NotElf
+from anyop.builder.elf import Elf, NotElf
 from anyop.codegen.folders import read_folders
 from anyop.codegen.names import check_namespace, check_operator_name
 from anyop.codegen.source import Mistake
@@ -66,7 +65,7 @@ def import_module(
     library = _read(file)
     functions = sorted(
         name[len(_PREFIX) :]
-        for name in _exported(library)
+        for name in library.exported
         if re.fullmatch(rf"{_PREFIX}[A-Za-z]\w*", name)
     )
     if not functions:
@@ -83,19 +82,12 @@ def import_module(
 def _read(file: str) -> Elf:
     library = Elf(file)
     _anyop.check_library(file)  # a process will load it
-    if library.kind != SHARED:
-        raise NotElf(f"{file} is no shared library (ELF type {library.kind}, expected {SHARED})")
+    if library.kind != "ET_DYN":
+        raise NotElf(f"{file} is no shared library (ELF type {library.kind}, expected ET_DYN)")
     machine = os.uname().machine
     if library.machine != machine:
         raise ValueError(f"{file} is for {library.machine}, and this machine is {machine}")
     return library
-
-
-def _exported(library: Elf) -> set[str]:
-    try:
-        return library.exported
-    except (struct.error, IndexError) as error:
-        raise NotElf(f"{library.path} is damaged: {error}") from None
 
 
 def _check(function, *arguments: str) -> None:
@@ -111,7 +103,7 @@ def _drafts(
     """Operator -> text of its file."""
     told = [n for f in functions for n in (_METADATA + f, _DOC + f) if n in library.exported]
     texts = _metadata(file, told) if told else {}
-    names = {section.name for section in library.sections}
+    names = library.sections
     backend = next((found for section, found in _SECTIONS.items() if section in names), "cpu")
     made: dict[str, str] = {}
     for function in functions:
