@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a wheel says of itself: name, version and METADATA, from the folder's pyproject.toml and the caller."""
+"""What a wheel says of itself: name, version and METADATA, from the folder's pyproject.toml and the caller.
+
+pyproject-metadata would read more keys, but it takes texts of two lines and licences of any words with a warning, and
+writes a version in another form than the caller's. Here each is an error that says what was found and expected.
+"""
 
 from __future__ import annotations
 

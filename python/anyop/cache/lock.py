@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lock between processes that ends with its holder, says who holds it and is never waited for without bound."""
+"""A lock between processes that ends with its holder, says who holds it and is never waited for without bound.
+
+filelock has the first and the last. It does not say who holds a lock of the kernel's, and on a file system without
+locks it raises unless the error is ENOSYS, where a build here goes on: the first to finish counts.
+"""
 
 from __future__ import annotations
 
