@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a wheel holds besides the Python files, which scikit-build-core puts there (pyproject.toml).
 
-install(TARGETS anyop anyop_opencl LIBRARY DESTINATION anyop/lib)
+install(TARGETS anyop anyop_opencl anyop_cuda_like LIBRARY DESTINATION anyop/lib)
 install(TARGETS _anyop LIBRARY DESTINATION anyop)
 # Built on the user's machine, for the Paddle and torch that are there (python/anyop/_build_once.py).
 install(FILES bindings/paddle_glue/paddle_glue.cc bindings/paddle_glue/paddle_glue.h

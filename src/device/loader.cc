@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "anyop/library_file.h"
+#include "by_name.h"
 
 extern "C" const AnyopDevice kAnyopHostDevice;  // src/device/host
 #ifdef ANYOP_WITH_CUDA
@@ -123,19 +124,40 @@ std::string OwnPlugin(const char* name) {
   return access(path.c_str(), R_OK) == 0 ? path : "";
 }
 
+// A row of the plugin cuda_like; kAnyopNotImplemented: it has none of this name, and *error lists
+// those it has.
+int32_t FindRow(const char* name, const AnyopDevice** device, std::string* error) {
+  const std::string path = OwnPlugin("cuda_like");
+  if (path.empty()) return kAnyopNotImplemented;
+  char text[1024] = "";
+  void* library = AnyopOpenLibraryFile(path.c_str(), RTLD_NOW | RTLD_LOCAL, text, sizeof text);
+  auto by_name =
+      library ? reinterpret_cast<DeviceByName>(dlsym(library, "AnyopDeviceByName")) : nullptr;
+  if (!by_name) return Say(error, path + (library ? " is another version's" : text));
+  const int32_t status = by_name(ANYOP_DEVICE_ABI_VERSION, name, device, text, sizeof text);
+  *error = text;
+  return status ? status : RegisterDevice(*device, error);
+}
+
 }  // namespace
 
 const AnyopDevice* FindDeviceByName(const char* name, std::string* error) {
+  std::string rows;
   if (name && IsName(name)) {
     if (const AnyopDevice* found = FindRegistered(name)) return found;
     const std::string path = OwnPlugin(name);
     const AnyopDevice* found = nullptr;
-    if (!path.empty()) return LoadDevice(path.c_str(), &found, error) ? nullptr : found;
+    if (!path.empty() && strcmp(name, "cuda_like") != 0)
+      return LoadDevice(path.c_str(), &found, error) ? nullptr : found;
+    const int32_t status = FindRow(name, &found, &rows);
+    if (status == kAnyopOk) return found;
+    if (status != kAnyopNotImplemented) return *error = rows, nullptr;
   }
   std::lock_guard<std::mutex> lock(registration);
   *error = std::string("there is no device '") + (name ? name : "") + "'; there are";
   for (const AnyopDevice* device : Named())
     *error += std::string(device == Named().front() ? " " : ", ") + device->name;
+  if (!rows.empty()) *error += ", and by the plugin cuda_like " + rows;
   return nullptr;
 }
 
