@@ -12,7 +12,7 @@ from typing import Any
 
 from anyop.doctor.finding import MISSING, PROBLEM, Finding
 
-PARTS = ("compilers", "frameworks", "devices", "cache_state", "settings")
+PARTS = ("compilers", "frameworks", "devices", "runtimes", "cache_state", "settings")
 _NEEDED = ("compilers", "cache_state")  # where nothing is known of these, nothing can be promised
 _SECONDS = 6  # of all parts together; a program has two, the driver four
 
