@@ -25,6 +25,7 @@ PROGRAMS = {
     "model": [*SHORT, "--texts", "2", "--tokens", "8"],
     "paddle_call": SHORT,
     "products": [*SHORT, "--only", "linear_backward", "--dtypes", "float32"],
+    "row_call": [*SHORT, "--devices", "host,host"],
     "torch_call": SHORT,
 }
 

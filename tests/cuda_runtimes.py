@@ -19,7 +19,8 @@ from false_runtimes import run  # noqa: E402
 NVCC = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
 _PLACES = [
     *(f"{folder}/nvidia/*/lib/libcudart.so.1[2-9]*" for folder in sys.path if folder),
-    "/usr/local/cuda*/lib64/libcudart.so.1[2-9]",
+    "/usr/local/cuda*/lib*/libcudart.so.1[2-9]",
+    "/usr/lib/*/libcudart.so.1[2-9]",
 ]
 
 

@@ -60,7 +60,9 @@ def test_the_page_does_what_it_says(run, tmp_path):
         elif language == "python":
             run([sys.executable, "-c", text])
             counts["python"] += 1
+        elif language == "toml":
+            (tmp_path / name).write_text(text, encoding="utf-8")
         else:
             assert text in (tmp_path / name).read_text(encoding="utf-8"), text
             counts["cpp"] += 1
-    assert counts == {"console": 5, "python": 1, "cpp": 3}
+    assert counts == {"console": 6, "python": 1, "cpp": 3}

@@ -29,7 +29,7 @@ _LIST = (SOURCES / "runtime_api.h").read_text().split("#define ANYOP_MODULE_FUNC
 _NAME = re.compile(r"\bF\((?:Code|const char\*), (\w+),")
 FUNCTIONS, MODULES = (_NAME.findall(part) for part in _LIST)
 _NEVER = ("GetErrorName", "GetErrorString", "GetLastError")  # what these return is no code
-_OWN = ("RuntimeGetVersion", "GetDeviceProperties", "DeviceGetAttribute")  # of a false runtime over cudart
+_OWN = ("RuntimeGetVersion", "GetDeviceProperties", "DeviceGetAttribute")  # over_cudart.c's
 CAN_FAIL = [name for name in FUNCTIONS if name not in _NEVER]
 
 

@@ -15,6 +15,7 @@ _SECONDS = 4.0
 # A line of JSON for each row. What ends the process that opens one ends no other.
 _ASK = """
 import ctypes, json, os, sys
+os.chdir(sys.argv[2])  # paths in variables may begin there
 plugin = ctypes.CDLL(sys.argv[1])
 def report(index, opens):
     text = ctypes.create_string_buffer(1 << 16)
@@ -49,7 +50,7 @@ def look() -> list[dict]:
     from anyop import _anyop
 
     plugin = os.path.join(os.path.dirname(_anyop.__file__), "lib", "libanyop_cuda_like.so")
-    text = ask([sys.executable, "-I", "-S", "-c", _ASK, plugin], _SECONDS)
+    text = ask([sys.executable, "-I", "-S", "-c", _ASK, plugin, os.getcwd()], _SECONDS)
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
