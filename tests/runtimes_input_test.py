@@ -141,4 +141,6 @@ def test_a_row_of_the_users_own(tmp_path):
     assert check(environment, "chip", "copies", "timing")[0] == 0
     code, text = run(environment, "-c", OPEN, "hipp")
     assert code == 0 and "there is no device 'hipp'; there are host" in text
-    assert text.endswith("row.cuda, hip, maca, musa, corex, dcu, tops, ppu, kunlun, tang, chip\n")
+    assert text.endswith(
+        "row.cuda, hip, maca, musa, corex, dcu, tops, ppu, kunlun, tang, ascend, chip\n"
+    )

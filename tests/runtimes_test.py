@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "runtimes"))
 import false_runtimes  # noqa: E402
-from false_runtimes import CAN_FAIL, OPEN, ROWS, check, device_name, make, run, vendor_name  # noqa: E402
+from false_runtimes import CAN_FAIL, ONCE, OPEN, ROWS, check, device_name, make, run, vendor_name  # noqa: E402
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
 
@@ -33,72 +33,6 @@ def test_the_devices_checks_of_a_runtime_that_lacks_nothing(tmp_path):
 
 
 # ---- every function once ----
-
-ONCE = """
-import ctypes, sys
-from anyop.testing.device_table import Device, Image, Launch, Pointer, Properties, Scope, Versions
-device = Device(sys.argv[1])
-def ask(function, *arguments, kind=Pointer):
-    try:
-        return device.made(function, *arguments, kind=kind)
-    except Exception as error:
-        print(error)
-def do(function, *arguments):
-    try:
-        getattr(device, function)(*arguments)
-    except Exception as error:
-        print(error)
-print("devices", ask("count", kind=ctypes.c_int32))
-for index in (1, 0):
-    do("set_current", index)
-print("current", ask("get_current", kind=ctypes.c_int32))
-do("versions", ctypes.byref(Versions(ctypes.sizeof(Versions))))
-found = Properties(size=ctypes.sizeof(Properties))
-do("properties", 0, ctypes.byref(found))
-print("name", found.name.decode(), found.compute_units, found.major, found.minor)
-memory, pinned, there = ask("allocate", 0, 4096), ask("allocate_host", 0, 4096), ask("allocate", 1, 4096)
-streams = [ask("create_stream", 0), ask("create_stream_with", 0, -2)]
-events = [ask("create_event", 0), ask("create_event", 0)]
-if None in (memory, pinned, there, *streams, *events):
-    sys.exit()
-ordered = ask("allocate_on", 0, streams[0], 100)
-do("free_on", 0, streams[0], ordered)
-numbers, back = (ctypes.c_int32 * 1000)(), (ctypes.c_int32 * 1000)()
-do("record_event", 0, events[0], streams[0])
-do("copy", 0, memory, ctypes.addressof(numbers), 4000, 1)
-image = Image(ctypes.sizeof(Image), 0, b"own.image", b"false image", 11, None)
-loaded = ask("load_image", 0, ctypes.byref(image))
-kernel = ask("find_kernel", 0, loaded, b"fill") if loaded else None
-held = [Pointer(memory), ctypes.c_int32(7), ctypes.c_int64(1000)]
-values = (Pointer * 3)(*map(ctypes.addressof, held))
-how = Launch(ctypes.sizeof(Launch), 3, values, (ctypes.c_uint32 * 3)(0, 4, 8), (4, 1, 1), (256, 1, 1), 0)
-if kernel:
-    do("launch_kernel", 0, streams[0], kernel, ctypes.byref(how))
-    held[1].value = 8  # which was read
-do("copy_on", 0, streams[0], pinned, memory, 4000, 2)
-do("copy_between_on", 0, streams[0], there, 1, memory, 0, 4000)
-do("record_event", 0, events[1], streams[0])
-do("wait_event", 0, streams[1], events[1])
-do("launch_host", 0, streams[1], ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p), 1)
-do("set_on", 0, streams[1], memory, 0, 8)
-do("synchronize_stream", 0, streams[1])
-do("synchronize_event", 0, events[1])
-do("synchronize_device", 0)
-for function, handle in (("query_stream", streams[0]), ("query_event", events[1])):
-    print(function, ask(function, 0, handle, kind=ctypes.c_int32))
-ask("elapsed_ms", 0, *events, kind=ctypes.c_float)
-print("filled", list((ctypes.c_int32 * 1000).from_address(pinned)) == [7] * 1000)
-do("copy", 1, ctypes.addressof(back), there, 4000, 2)
-print("between", list(back) == [7] * 1000)
-for event in events:
-    do("destroy_event", 0, event)
-for stream in streams:
-    do("destroy_stream", 0, stream)
-do("free", 0, memory)
-do("free", 1, there)
-do("free_host", 0, pinned)
-do("free", 0, memory)
-"""
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,9 @@
 // It is less kind than a vendor's may be: plain memory of the host is read and written when the
 // stream comes to it, an unknown flag is refused, and an error that nobody took away fails the next
 // record of an event. ANYOP_FALSE breaks it: what each word does stands at its use.
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "anyop/device.h"
+#include "below.h"
 
 #define NAME(function) NAME_##function
-#define EXPORT __attribute__((visibility("default")))
 #define TEXT_OF(text) #text
 #define TEXT(text) TEXT_OF(text)
 
@@ -31,33 +25,7 @@ enum {
   kFalseVersion = 0x0FA15E00,
 };
 
-static const AnyopDevice* host;
 static __thread int current, last;
-
-// The number behind a word of ANYOP_FALSE, such as memory=4096; otherwise where it is not there.
-static long Word(const char* word, long otherwise) {
-  const char* text = getenv("ANYOP_FALSE");
-  const char* at = text ? strstr(text, word) : NULL;
-  return at && at[strlen(word)] == '=' ? atol(at + strlen(word) + 1) : otherwise;
-}
-
-static long fails_at, calls;
-static char failing[64];
-
-__attribute__((constructor)) static void Start(void) {
-  const AnyopDevice* (*find)(const char*);
-  const char* path = getenv("ANYOP_FALSE_BELOW");
-  void* library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-  *(void**)&find = library ? dlsym(library, "AnyopFindDeviceByName") : NULL;
-  host = find ? find("host") : NULL;
-  if (!host) {
-    fputs("false runtime: ANYOP_FALSE_BELOW names no libanyop.so\n", stderr);
-    abort();
-  }
-  const char* text = getenv("ANYOP_FALSE");  // fail=Malloc:3 fails the third call of Malloc
-  const char* at = text ? strstr(text, "fail=") : NULL;
-  if (at) sscanf(at, "fail=%63[A-Za-z]:%ld", failing, &fails_at);
-}
 
 static int Note(int code) {
   if (code) last = code;
@@ -69,10 +37,8 @@ static int Of(int32_t status) {
   return Note(status == kAnyopOutOfMemory ? (int)Word("oom", kMemory) : kInvalid);
 }
 
-#define BEGIN(function)                                            \
-  if (strcmp(failing, #function) == 0 &&                           \
-      __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED) == fails_at) \
-  return Note(kUnknown)
+#define BEGIN(function) \
+  if (Fails(#function)) return Note(kUnknown)
 
 // ---- devices and errors ----
 
@@ -154,10 +120,6 @@ EXPORT int NAME(GetLastError)(void) {
 
 // ---- memory ----
 
-static int Fits(size_t bytes) {  // memory=4096: what one allocation may have
-  return bytes <= (size_t)Word("memory", 1L << 40);
-}
-
 EXPORT int NAME(MemGetInfo)(size_t* left, size_t* all) {
   BEGIN(MemGetInfo);
   int64_t free_bytes, total_bytes;
@@ -204,18 +166,6 @@ EXPORT int NAME(FreeHost)(void* memory) {
 
 // ---- copies ----
 
-struct Late {
-  void* to;
-  const void* from;
-  size_t bytes;
-};
-
-static void CopyLate(void* context) {
-  struct Late* late = context;
-  memcpy(late->to, late->from, late->bytes);
-  free(late);
-}
-
 EXPORT int NAME(Memcpy)(void* to, const void* from, size_t bytes, int kind) {
   BEGIN(Memcpy);
   if (Word("kinds", 0) && kind != 3) kind = 3 - kind;  // kinds=1: 1 and 2 are the other way round
@@ -223,12 +173,7 @@ EXPORT int NAME(Memcpy)(void* to, const void* from, size_t bytes, int kind) {
 }
 EXPORT int NAME(MemcpyAsync)(void* to, const void* from, size_t bytes, int kind, void* stream) {
   BEGIN(MemcpyAsync);
-  int32_t pinned = 1;
-  if (kind != 3) host->is_host(kind == 1 ? from : to, &pinned);
-  if (pinned) return Of(host->copy_on(current, stream, to, from, (int64_t)bytes, kind));
-  struct Late* late = malloc(sizeof *late);
-  *late = (struct Late){to, from, bytes};
-  return Of(host->launch_host(current, stream, CopyLate, late));
+  return Of(CopyOn(current, stream, to, from, bytes, kind));
 }
 EXPORT int NAME(MemcpyPeerAsync)(void* to, int to_device, const void* from, int from_device,
                                  size_t bytes, void* stream) {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """False runtimes, made from the rows of src/device/cuda_like/runtimes.toml: libraries with a vendor's names.
 
-Below them is anyop's device `host` (false_runtime.c), or the real cudart of a GPU (over_cudart.c).
+Below them is anyop's device `host` (false_runtime.c, false_acl.c), or the real cudart of a GPU (over_cudart.c).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _NAME = re.compile(r"\bF\((?:Code|const char\*), (\w+),")
 FUNCTIONS, MODULES = (_NAME.findall(part) for part in _LIST)
 _NEVER = ("GetErrorName", "GetErrorString", "GetLastError")  # what these return is no code
 _OWN = ("RuntimeGetVersion", "GetDeviceProperties", "DeviceGetAttribute")  # over_cudart.c's
+ACL = re.findall(r"\bF\((?:Code|const char\*), (\w+),", (SOURCES / "acl_api.h").read_text())
 CAN_FAIL = [name for name in FUNCTIONS if name not in _NEVER]
 
 
@@ -62,6 +63,9 @@ def make(name: str, folder: Path, lacks: Collection[str] = (), full: bool = Fals
         "LD_LIBRARY_PATH": str(folder),
     }
     library = _place(row["libraries"][0], folder, environment)
+    if row.get("shape") == "acl":
+        _compile_acl(library, lacks)
+        return FalseRuntime(library, environment)
     _compile(row, library, FUNCTIONS, row["prefix"], without, cudart)
     if modules := row.get("module_libraries"):
         if cudart and name == "cuda":
@@ -82,6 +86,11 @@ def _place(path: str, folder: Path, environment: dict[str, str]) -> Path:
     return folder / path
 
 
+def _compile_acl(library: Path, lacks: Collection[str]) -> None:
+    hidden = [f"-D{name}=no_{name}" for name in lacks]
+    _run_compiler(HERE / "false_acl.c", library, *hidden)
+
+
 def _compile(row: dict[str, Any], library: Path, names: list[str], prefix: str, without: Collection[str],
              cudart: Path | None) -> None:  # fmt: skip
     library.parent.mkdir(parents=True, exist_ok=True)
@@ -90,8 +99,13 @@ def _compile(row: dict[str, Any], library: Path, names: list[str], prefix: str, 
     names_h = build / "names.h"
     names_h.write_text(_header(row, names, prefix, without))
     source = HERE / ("over_cudart.c" if cudart else "false_runtime.c")
+    _run_compiler(source, library, "-include", str(names_h))
+
+
+def _run_compiler(source: Path, library: Path, *flags: str) -> None:
+    library.parent.mkdir(parents=True, exist_ok=True)
     words = [os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror"]
-    words += ["-fvisibility=hidden", "-include", str(names_h), f"-I{anyop.include_dir()}"]
+    words += ["-fvisibility=hidden", f"-I{anyop.include_dir()}", *flags]
     subprocess.run([*words, str(source), "-o", str(library), "-ldl"], check=True)
 
 
@@ -115,6 +129,73 @@ def _header(row: dict[str, Any], names: list[str], prefix: str, without: Collect
     lines += [f"#define {kind}(F) {' '.join(names)}" for kind, names in lists.items()]
     return "\n".join([*lines, ""])
 
+
+# Every function of a device once; what fails is printed.
+ONCE = """
+import ctypes, sys
+from anyop.testing.device_table import Device, Image, Launch, Pointer, Properties, Scope, Versions
+device = Device(sys.argv[1])
+def ask(function, *arguments, kind=Pointer):
+    try:
+        return device.made(function, *arguments, kind=kind)
+    except Exception as error:
+        print(error)
+def do(function, *arguments):
+    try:
+        getattr(device, function)(*arguments)
+    except Exception as error:
+        print(error)
+print("devices", ask("count", kind=ctypes.c_int32))
+for index in (1, 0):
+    do("set_current", index)
+print("current", ask("get_current", kind=ctypes.c_int32))
+do("versions", ctypes.byref(Versions(ctypes.sizeof(Versions))))
+found = Properties(size=ctypes.sizeof(Properties))
+do("properties", 0, ctypes.byref(found))
+print("name", found.name.decode(), found.compute_units, found.major, found.minor)
+memory, pinned, there = ask("allocate", 0, 4096), ask("allocate_host", 0, 4096), ask("allocate", 1, 4096)
+streams = [ask("create_stream", 0), ask("create_stream_with", 0, -2)]
+events = [ask("create_event", 0), ask("create_event", 0)]
+if None in (memory, pinned, there, *streams, *events):
+    sys.exit()
+ordered = ask("allocate_on", 0, streams[0], 100)
+do("free_on", 0, streams[0], ordered)
+numbers, back = (ctypes.c_int32 * 1000)(), (ctypes.c_int32 * 1000)()
+do("record_event", 0, events[0], streams[0])
+do("copy", 0, memory, ctypes.addressof(numbers), 4000, 1)
+image = Image(ctypes.sizeof(Image), 0, b"own.image", b"false image", 11, None)
+loaded = ask("load_image", 0, ctypes.byref(image))
+kernel = ask("find_kernel", 0, loaded, b"fill") if loaded else None
+held = [Pointer(memory), ctypes.c_int32(7), ctypes.c_int64(1000)]
+values = (Pointer * 3)(*map(ctypes.addressof, held))
+how = Launch(ctypes.sizeof(Launch), 3, values, (ctypes.c_uint32 * 3)(0, 4, 8), (4, 1, 1), (256, 1, 1), 0)
+if kernel:
+    do("launch_kernel", 0, streams[0], kernel, ctypes.byref(how))
+    held[1].value = 8  # which was read
+do("copy_on", 0, streams[0], pinned, memory, 4000, 2)
+do("copy_between_on", 0, streams[0], there, 1, memory, 0, 4000)
+do("record_event", 0, events[1], streams[0])
+do("wait_event", 0, streams[1], events[1])
+do("launch_host", 0, streams[1], ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p), 1)
+do("set_on", 0, streams[1], memory, 0, 8)
+do("synchronize_stream", 0, streams[1])
+do("synchronize_event", 0, events[1])
+do("synchronize_device", 0)
+for function, handle in (("query_stream", streams[0]), ("query_event", events[1])):
+    print(function, ask(function, 0, handle, kind=ctypes.c_int32))
+ask("elapsed_ms", 0, *events, kind=ctypes.c_float)
+print("filled", list((ctypes.c_int32 * 1000).from_address(pinned)) == [7] * 1000)
+do("copy", 1, ctypes.addressof(back), there, 4000, 2)
+print("between", list(back) == [7] * 1000)
+for event in events:
+    do("destroy_event", 0, event)
+for stream in streams:
+    do("destroy_stream", 0, stream)
+do("free", 0, memory)
+do("free", 1, there)
+do("free_host", 0, pinned)
+do("free", 0, memory)
+"""
 
 OPEN = """
 import sys

@@ -168,7 +168,7 @@ std::string MakeDevice(const Row& row, const std::string& name) {
   if (!runtime)
     return std::string("this process uses the runtime ") + device_table.name + " already; " + name +
            " needs a process of its own";
-  if (std::count(row.missing.begin(), row.missing.end(), "MemcpyPeerAsync"))
+  if (row.shape != "cuda" || std::count(row.missing.begin(), row.missing.end(), "MemcpyPeerAsync"))
     device_table.copy_between_on = nullptr;
   device_table.device_type = static_cast<int32_t>(row.device_type);
   device_table.name = runtime->name.c_str();

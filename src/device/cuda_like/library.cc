@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "acl.h"
 #include "anyop/library_file.h"
 
 namespace anyop::cuda_like {
@@ -183,12 +184,13 @@ std::string OpenLibrary(const Row& row, Library* library) {
   library->absent = !library->handle;
   if (library->absent)
     return With(row, "none of its libraries is there (" + Joined(row.libraries) + ")");
-  problem = FindFunctions(row, library);
+  problem = row.shape == "acl" ? UseAcl(library) : FindFunctions(row, library);
   if (problem.empty()) problem = CheckNumbers(row, library);
   return problem.empty() ? "" : With(row, problem);
 }
 
 std::string FindModules(const Row& row, const Library& library, ModuleApi* api) {
+  if (row.shape != "cuda") return With(row, "kernels in images are not started by this plugin");
   void* handle = library.handle;
   std::string path = library.path, prefix = row.prefix;
   if (!row.module_libraries.empty()) {

@@ -121,6 +121,9 @@ std::string Set(Row* row, std::string_view key, Value* value) {
     row->vendor = value->Text();
   } else if (key == "prefix") {
     row->prefix = value->Text();
+  } else if (key == "shape") {
+    row->shape = value->Text();
+    if (row->shape != "cuda" && row->shape != "acl") value->Wrong("\"cuda\" or \"acl\"");
   } else if (key == "libraries") {
     texts(&row->libraries);
   } else if (key == "names") {
@@ -151,7 +154,7 @@ std::string Set(Row* row, std::string_view key, Value* value) {
     row->mend = value->Text();
   } else {
     return "unknown key '" + std::string(key) +
-           "', expected one of vendor, libraries, prefix, names, missing, module_libraries, "
+           "', expected one of vendor, libraries, prefix, shape, names, missing, module_libraries, "
            "module_prefix, attributes, oldest, device_type, toolchain, warp, mend";
   }
   return value->problem.empty() ? "" : std::string(key) + ": " + value->problem;
@@ -166,7 +169,7 @@ bool IsName(std::string_view name) {
 
 std::string CheckRow(const Row& row) {
   if (row.libraries.empty()) return "[" + row.name + "] has no libraries";
-  if (row.prefix.empty()) return "[" + row.name + "] has no prefix";
+  if (row.prefix.empty() && row.shape == "cuda") return "[" + row.name + "] has no prefix";
   if (row.module_libraries.empty() == row.module_prefix.empty()) return "";
   return "[" + row.name + "] has one of module_libraries and module_prefix, expected both or none";
 }
