@@ -104,7 +104,15 @@ def _compile(row: dict[str, Any], library: Path, names: list[str], prefix: str, 
 
 def _run_compiler(source: Path, library: Path, *flags: str) -> None:
     library.parent.mkdir(parents=True, exist_ok=True)
-    words = [os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror"]
+    words = [
+        *os.environ.get("CC", "gcc").split(),
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+    ]
     words += ["-fvisibility=hidden", f"-I{anyop.include_dir()}", *flags]
     subprocess.run([*words, str(source), "-o", str(library), "-ldl"], check=True)
 
