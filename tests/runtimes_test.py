@@ -32,6 +32,20 @@ def test_the_devices_checks_of_a_runtime_that_lacks_nothing(tmp_path):
     assert code == 0 and "hip: 24 of 24 checks passed" in text, text
 
 
+@pytest.mark.parametrize("row", ["hip", "musa"])
+def test_a_false_runtime_over_cudart(row, tmp_path):
+    """What tests/cuda_runtimes.py runs on a GPU, over a cudart that is false too."""
+    cuda = make("cuda", tmp_path / "cuda")
+    driver = cuda.library.with_name(ROWS["cuda"]["module_libraries"][0])
+    made = make(row, tmp_path / row, cudart=cuda.library, driver=driver)
+    code, text = check(
+        made.environment, row, "functions", "properties", "copies", "waiting", "timing"
+    )
+    assert code == 0 and f"false {ROWS[row]['vendor']} over false NVIDIA CUDA" in text, text
+    code, text = run(made.environment, "-c", ONCE, row)
+    assert code == 0 and "filled True" in text and " 7 3 1" in text, text
+
+
 # ---- every function once ----
 
 

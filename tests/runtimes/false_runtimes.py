@@ -52,14 +52,22 @@ def vendor_name(row: dict[str, Any], ours: str, prefix: str, which: int = 0) -> 
     return prefix + named.get(ours, ours).split("|")[which].strip()
 
 
-def make(name: str, folder: Path, lacks: Collection[str] = (), full: bool = False,
-         cudart: Path | None = None, row: dict[str, Any] | None = None) -> FalseRuntime:  # fmt: skip
+def make(
+    name: str,
+    folder: Path,
+    lacks: Collection[str] = (),
+    full: bool = False,
+    cudart: Path | None = None,
+    driver: Path | str = "libcuda.so.1",
+    row: dict[str, Any] | None = None,
+) -> FalseRuntime:
     """The library of a row in a folder. It lacks what the row says may be missing (full: has it), and what is named."""
     row = row or ROWS[name]
     without = {*lacks, *(() if full or cudart else row.get("missing", []))}
     environment = {
-        "ANYOP_FALSE_BELOW": str(cudart or LIBANYOP),
-        "ANYOP_FALSE_DRIVER": "libcuda.so.1",
+        "ANYOP_FALSE_BELOW": str(LIBANYOP),
+        "ANYOP_FALSE_CUDART": str(cudart),
+        "ANYOP_FALSE_DRIVER": str(driver),
         "LD_LIBRARY_PATH": str(folder),
     }
     library = _place(row["libraries"][0], folder, environment)

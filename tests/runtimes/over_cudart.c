@@ -23,10 +23,10 @@ static Function Below(const char* variable, const char* name, const char* other)
 }
 
 // FORWARDED lists the names that are to be there.
-#define FORWARD(ours, theirs)                                            \
-  static Function Resolve##ours(void) {                                  \
-    return Below("ANYOP_FALSE_BELOW", "cuda" #ours, "cuda" #ours "_v2"); \
-  }                                                                      \
+#define FORWARD(ours, theirs)                                             \
+  static Function Resolve##ours(void) {                                   \
+    return Below("ANYOP_FALSE_CUDART", "cuda" #ours, "cuda" #ours "_v2"); \
+  }                                                                       \
   EXPORT void theirs(void) __attribute__((ifunc("Resolve" #ours)));
 #define FORWARD_MODULE(ours, theirs)                                  \
   static Function Resolve##ours(void) {                               \
@@ -44,7 +44,7 @@ EXPORT int NAME_RuntimeGetVersion(int* version) {
 EXPORT int NAME_GetDeviceProperties(void* properties, int device) {
   char name[256];
   const Function below =
-      Below("ANYOP_FALSE_BELOW", "cudaGetDeviceProperties_v2", "cudaGetDeviceProperties");
+      Below("ANYOP_FALSE_CUDART", "cudaGetDeviceProperties_v2", "cudaGetDeviceProperties");
   const int code = below ? ((int (*)(void*, int))below)(properties, device) : 999;
   snprintf(name, sizeof name, "false %s over %.200s", TEXT(VENDOR),
            code ? "nothing" : (char*)properties);
@@ -53,7 +53,7 @@ EXPORT int NAME_GetDeviceProperties(void* properties, int device) {
 }
 
 EXPORT int NAME_DeviceGetAttribute(int* value, int attribute, int device) {
-  const Function below = Below("ANYOP_FALSE_BELOW", "cudaDeviceGetAttribute", "");
+  const Function below = Below("ANYOP_FALSE_CUDART", "cudaDeviceGetAttribute", "");
   const int numbers[3] = {16, 75, 76};  // CUDA's: multiprocessors, compute capability
   for (int i = 0; i < 3; ++i) {
     const int theirs[3] = {UNITS, MAJOR, MINOR};
