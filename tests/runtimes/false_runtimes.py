@@ -228,9 +228,12 @@ for name in sys.argv[1:]:
 
 def run(environment: dict[str, str], *words: str) -> tuple[int, str]:
     """A Python process; its code and all that it says."""
+    more = os.environ | {"PYTHONSAFEPATH": "1"} | environment
+    folders = (environment.get("LD_LIBRARY_PATH"), os.environ.get("LD_LIBRARY_PATH"))
+    more["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, folders))
     done = subprocess.run(
-        [sys.executable, *words], env=os.environ | {"PYTHONSAFEPATH": "1"} | environment, timeout=300,
-        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=HERE.parents[1],
+        [sys.executable, *words], env=more, timeout=300, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, cwd=HERE.parents[1],
     )  # fmt: skip
     return done.returncode, done.stdout
 
