@@ -2,7 +2,6 @@
 // Opens the chosen runtime at its first use. What it says of an error is passed on as it is.
 #include "runtime.h"
 
-#include <cstdlib>
 #include <mutex>
 
 #include "fork.h"
@@ -21,15 +20,6 @@ std::string Named(const Api& api, Code code) {
          std::to_string(code) + ")";
 }
 
-// What the streams still have to do is done before the process ends.
-void Finish() {
-  if (Forked()) return;
-  for (int d = 0; d < std::min(chosen->count, kMaxDevices); ++d) {
-    if (chosen->used[d] && chosen->library.api.SetDevice(d) == 0)
-      chosen->library.api.DeviceSynchronize();
-  }
-}
-
 void Open(Runtime* runtime) {
   WatchForks();
   Library& library = runtime->library;
@@ -45,7 +35,6 @@ void Open(Runtime* runtime) {
                          runtime->row.mend;
   }
   runtime->has_stream_memory = library.api.MallocAsync && library.api.FreeAsync;
-  std::atexit(Finish);
 }
 
 }  // namespace
@@ -101,7 +90,6 @@ int32_t Enter(int32_t device, AnyopDeviceScope* scope) {
   const Api& api = TheApi();
   int now = -1;
   if (int32_t status = Check(api.GetDevice(&now), "asking for the device")) return status;
-  TheRuntime().used[device].store(true, std::memory_order_relaxed);
   if (__builtin_expect(now == device, 1)) return kAnyopOk;
   if (int32_t status = Check(api.SetDevice(device), "setting the device")) return status;
   *scope = {nullptr, 1, now};

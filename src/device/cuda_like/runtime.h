@@ -16,9 +16,8 @@ struct Runtime {
   Row row;
   std::string name;  // of the device, as it was asked for
   Library library;
-  std::string problem;  // why it cannot be used; empty: it can
-  int count = 0;        // devices
-  std::atomic<bool> used[kMaxDevices] = {};
+  std::string problem;                         // why it cannot be used; empty: it can
+  int count = 0;                               // devices
   std::atomic<bool> has_stream_memory{false};  // allocation in the order of a stream
 };
 
