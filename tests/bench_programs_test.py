@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of bench/ for the CPU run to their end, in a copy of the tree, for they write their results there."""
+"""Programs of bench/, and checks of some for CUDA, run to their end in a copy of the tree, where they write results."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ PROGRAMS = {
     "aten_call": SHORT,
     "call": SHORT,
     "convolutions": [*SHORT, "--dtypes", "float32"],
+    "cuda_batch_norm": ["--check"],
+    "cuda_experts": ["--check"],
     "device_call": [*SHORT, "--size", "4"],
     "generate": [*SHORT, "--size", "tiny", "--context", "8", "--tokens", "4", "--replaced"],
     "jax_call": SHORT,
