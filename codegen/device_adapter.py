@@ -58,7 +58,8 @@ def _lines(i: int, argument: Argument, scratch: str) -> list[str]:
     if argument.type is None and param is not None:
         return [f"  AnyopImageTensor(&c, {c_string(param.name)}, args->{param.name});"]
     if argument.type == "real":
-        put = f"AnyopImageReal(&c, args->{argument.param.name}, &v{i}, &v{i}_float);"
+        value = argument.param.name + (".value" if argument.param.optional else "")
+        put = f"AnyopImageReal(&c, args->{value}, &v{i}, &v{i}_float);"
     else:  # scratch is memory of the device
         size = "0" if argument.type is None else f"sizeof v{i}"
         put = f"AnyopImagePut(&c, &v{i}, {size});"

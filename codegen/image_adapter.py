@@ -85,13 +85,16 @@ def argument_lines(i: int, argument: Argument, scratch_bytes: str) -> list[str]:
     if argument.type == "equals":
         value, text = f"args->{param.name}.data", c_string(argument.text)
         return [f"  const int32_t v{i} = {value} && !strcmp({value}, {text});"]
+    if argument.type == "absent":
+        return [f"  const int32_t v{i} = !args->{argument.param.name}.has;"]
     if argument.places:
         names = ", ".join(f"args->{param.name}" for param in argument.places)
         count, dropped = len(argument.places), int(argument.type == "rows")
+        kept = 2 * (argument.type == "matrices")
         return [
             f"  AnyopLayout v{i};",
             f"  const AnyopTensor* const t{i}[] = {{{names}}};",
-            f"  const int32_t s{i} = AnyopImageLayout(call, &v{i}, t{i}, {count}, {dropped});",
+            f"  const int32_t s{i} = AnyopImageLayout(call, &v{i}, t{i}, {count}, {dropped}, {kept});",
             f"  if (s{i}) return s{i};",
         ]
     if argument.type == "real":

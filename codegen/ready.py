@@ -22,7 +22,8 @@ TYPES = {
 }  # fmt: skip
 # "real": float, or double in a call with a tensor of float64; a compiler at run time knows it so.
 _LATER = ("real",)
-_PLACES = re.compile(r"(layout|rows|split)\(([^()]*)\)")
+_PLACES = re.compile(r"(layout|rows|matrices|split)\(([^()]*)\)")
+_ABSENT = re.compile(r"(\w+)\s+is\s+None", re.ASCII)
 _EQUALS = re.compile(r"(\w+)\s*==\s*'(\w*)'", re.ASCII)
 _NAME = r"[A-Za-z_$][A-Za-z0-9_$]*"
 _IN_OPENCL = re.compile(rb"(?:\b|__)kernel\s+void\s+([A-Za-z_][A-Za-z0-9_]*)\s*\(")
@@ -38,8 +39,8 @@ class Argument:
     expression: Expr | None
     type: (
         str | None
-    )  # of TYPES, "layout", "rows", "split", "equals"; None: a pointer, or a value of tvm-ffi
-    places: tuple[Param, ...] = ()  # of layout(...), rows(...) and split(...)
+    )  # of TYPES, "layout", "rows", "matrices", "split", "equals", "absent"; None: a pointer, or a value of tvm-ffi
+    places: tuple[Param, ...] = ()  # of layout(...), rows(...), matrices(...) and split(...)
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,7 @@ def _arguments(
 
 
 def _places(text: str, params: list[Param]) -> list[Param]:
-    """The tensors of layout(...) and rows(...), the tensor and the dimension of split(x, dim)."""
+    """The tensors of layout(...), rows(...) and matrices(...), the tensor and the dimension of split(x, dim)."""
     match = _PLACES.fullmatch(text.strip())
     if not match:
         return []
@@ -311,6 +312,14 @@ def _image_argument(
                 nearest(equals[1], known_texts, "correct it"),
             )
         return Argument(equals[2], known_texts[equals[1]], None, "equals")
+    if image != "cuda" and (absent := _ABSENT.fullmatch(text.strip())):
+        scalars = {p.name: p for p in params if _is_optional_number(p)}
+        if absent[1] not in scalars:
+            found = f"an optional number ({listed(scalars)})"
+            raise Mistake(
+                f"'{absent[1]}' in '{text}'", found, nearest(absent[1], scalars, "correct it")
+            )
+        return Argument(text, scalars[absent[1]], None, "absent")
     name, _, kind = (part.strip() for part in text.partition(":"))
     param = next((param for param in params if param.name == name), None)
     if param is None and text == SCRATCH:
@@ -319,7 +328,8 @@ def _image_argument(
         expression = _expression(name, "arguments", known, binding)
         _check_type(text, "int", kind or "int64")
         return Argument(text, None, expression, kind or "int64")
-    if param.is_list or (param.optional and not param.is_tensor):
+    is_number = kind == "real" and image != "cuda" and _is_optional_number(param)
+    if param.is_list or (param.optional and not param.is_tensor and not is_number):
         what = "a list" if param.is_list else "optional"
         raise Mistake(f"'{name}', which is {what}", "a tensor or a number", "leave it out")
     if param.is_tensor:
@@ -341,6 +351,10 @@ def _image_argument(
     kind = kind or {"int": "int64", "bool": "bool"}.get(param.kind, "")
     _check_type(text, param.kind, kind, () if image != "cuda" else _LATER)
     return Argument(text, param, None, kind)
+
+
+def _is_optional_number(param: Param) -> bool:
+    return param.optional and param.kind == "float" and not param.is_list
 
 
 def _check_type(text: str, kind: str, stated: str, without: tuple[str, ...] = ()) -> None:

@@ -87,20 +87,22 @@ static inline void AnyopImageReal(AnyopImageCall* c, double value, double* wide,
                 c->is_double ? sizeof *wide : sizeof *narrow);
 }
 
-/* The first ndim dimensions of `count` tensors with the same sizes there; an absent one has strides
-   0. Status. */
+/* The dimensions of `count` tensors with the same sizes there, but for the last ones: `dropped` are
+   left out, `kept` stand by themselves, where sizes may differ. An absent tensor has strides 0.
+   Status. */
 static inline int32_t AnyopImageLayout(AnyopCall* call, AnyopLayout* layout,
                                        const AnyopTensor* const* tensors, int32_t count,
-                                       int32_t dropped) {
+                                       int32_t dropped, int32_t kept) {
   const AnyopTensor* first = tensors[0];
   int32_t n = 0;
   memset(layout, 0, sizeof *layout);
   layout->numel = 1;
   for (int32_t d = 0; d < first->ndim - dropped; ++d) {
     const int64_t size = first->shape[d];
+    const int stays = d >= first->ndim - kept;
     layout->numel *= size;
-    if (size == 1) continue;
-    int joins = n > 0;
+    if (size == 1 && !stays) continue;
+    int joins = n > 0 && !stays;
     for (int32_t t = 0; joins && t < count; ++t)
       joins = !tensors[t] || layout->strides[t][n - 1] == size * tensors[t]->strides[d];
     if (!joins && n == kAnyopImageDims)

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// layer_norm in OpenCL C: a block of 256 threads a row, read three times: mean, variance, result; sums
-// in REAL.
-__kernel void layer_norm(TENSOR(x), TENSOR(weight), TENSOR(bias), TENSOR(out), const long D,
+// layer_norm and native_layer_norm in OpenCL C: a block of 256 threads a row, read three times: mean,
+// variance, result; sums in REAL.
+#ifdef mean_t
+#define STATISTICS TENSOR(mean), TENSOR(rstd),
+#else
+#define STATISTICS
+#endif
+
+__kernel void layer_norm(TENSOR(x), TENSOR(weight), TENSOR(bias), TENSOR(out), STATISTICS const long D,
                          const REAL eps, const REAL weight_offset, const Layout rows) {
   __local REAL part[THREADS];
   BEGIN(x);
@@ -12,16 +18,24 @@ __kernel void layer_norm(TENSOR(x), TENSOR(weight), TENSOR(bias), TENSOR(out), c
   const long first = (long)get_local_id(0);
   REAL sum = 0;
   for (long d = first; d < D; d += THREADS) sum += LOAD(x, from + d);
-  const REAL mean = sum_of_threads(sum, part) / D;
+  const REAL centre = sum_of_threads(sum, part) / max(D, 1L);
   sum = 0;
   for (long d = first; d < D; d += THREADS) {
-    const REAL v = LOAD(x, from + d) - mean;
+    const REAL v = LOAD(x, from + d) - centre;
     sum += v * v;
   }
-  const REAL scale = 1 / sqrt(sum_of_threads(sum, part) / D + eps);
+  const REAL scale = 1 / sqrt(sum_of_threads(sum, part) / max(D, 1L) + eps);
+#ifdef mean_t
+  BEGIN(mean);
+  BEGIN(rstd);
+  if (first == 0) {
+    STORE(mean, r, centre);
+    STORE(rstd, r, scale);
+  }
+#endif
   for (long d = first; d < D; d += THREADS) {
     const REAL w = weight_offset + (HAS_weight ? LOAD(weight, d) : 1);
     const REAL b = HAS_bias ? LOAD(bias, d) : 0;
-    STORE(out, to + d, (LOAD(x, from + d) - mean) * scale * w + b);
+    STORE(out, to + d, (LOAD(x, from + d) - centre) * scale * w + b);
   }
 }

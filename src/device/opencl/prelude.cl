@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What stands before every `.cl`: element types by name, REAL for sums, tensors as buffer and
-// offset, layouts. OpenCL C 1.2, without fp16: 16 bits are loaded to and stored from REAL.
+// offset, layouts. OpenCL C 1.2, without fp16: 16 bits are loaded to and stored from REAL by way of
+// float.
 #if REAL_IS_DOUBLE
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
@@ -9,14 +10,35 @@
 #define JOIN(a, b) JOIN_(a, b)
 
 typedef float type_float32;
-typedef half type_float16;
-typedef ushort type_bfloat16;
+typedef ushort type_float16, type_bfloat16, type_uint16;
+typedef uchar type_bool, type_uint8, type_float8_e4m3fn, type_float8_e5m2;
+typedef char type_int8;
+typedef short type_int16;
+typedef int type_int32;
+typedef uint type_uint32;
+typedef long type_int64;
+typedef ulong type_uint64, type_complex64;
+typedef struct {
+  ulong low, high;
+} type_complex128;
 #define load_float32(p, i) ((REAL)(p)[i])
-#define load_float16(p, i) ((REAL)vload_half(i, p))
+#define load_float16(p, i) ((REAL)vload_half(i, (__global const half*)(p)))
 #define load_bfloat16(p, i) ((REAL)as_float((uint)(p)[i] << 16))
+#define load_bool(p, i) ((REAL)((p)[i] != 0))
+#define load_uint8(p, i) ((REAL)(p)[i])
+#define load_int8(p, i) ((REAL)(p)[i])
+#define load_int16(p, i) ((REAL)(p)[i])
+#define load_int32(p, i) ((REAL)(p)[i])
+#define load_int64(p, i) ((REAL)(p)[i])
 #define store_float32(p, i, v) ((p)[i] = (float)(v))
-#define store_float16(p, i, v) vstore_half_rte(v, i, p)
+#define store_float16(p, i, v) vstore_half_rte((float)(v), i, (__global half*)(p))
 #define store_bfloat16(p, i, v) ((p)[i] = to_bfloat16((float)(v)))
+#define store_bool(p, i, v) ((p)[i] = (v) != 0)
+#define store_uint8(p, i, v) ((p)[i] = (uchar)(v))
+#define store_int8(p, i, v) ((p)[i] = (char)(v))
+#define store_int16(p, i, v) ((p)[i] = (short)(v))
+#define store_int32(p, i, v) ((p)[i] = (int)(v))
+#define store_int64(p, i, v) ((p)[i] = (long)(v))
 #if REAL_IS_DOUBLE
 typedef double type_float64;
 #define load_float64(p, i) ((p)[i])
@@ -45,14 +67,28 @@ typedef struct {
   long strides[4][8];
 } Layout;
 
-// Where element i of the tensor in this place of layout(...) lies.
-inline long at(const Layout* layout, int place, long i) {
+// Where element i of the tensor in this place of layout(...) lies, counted in the first n dimensions.
+inline long at_first(const Layout* layout, int place, long i, int n) {
   long where = 0;
-  for (int d = (int)layout->ndim - 1; d > 0; --d) {
+  for (int d = n - 1; d > 0; --d) {
     where += i % layout->shape[d] * layout->strides[place][d];
     i /= layout->shape[d];
   }
-  return where + i * layout->strides[place][0];
+  return n > 0 ? where + i * layout->strides[place][0] : 0;
+}
+inline long at(const Layout* layout, int place, long i) {
+  return at_first(layout, place, i, (int)layout->ndim);
+}
+
+// Of matrices(...): where matrix i begins, and the strides of its rows and columns.
+inline long matrix_at(const Layout* layout, int place, long i) {
+  return at_first(layout, place, i, (int)layout->ndim - 2);
+}
+inline long row_step(const Layout* layout, int place) {
+  return layout->strides[place][layout->ndim - 2];
+}
+inline long column_step(const Layout* layout, int place) {
+  return layout->strides[place][layout->ndim - 1];
 }
 
 // Sum and maximum over the 256 threads of a block, in the same order every time; part has 256.
