@@ -67,7 +67,7 @@ def test_patterns_that_there_are_not():
 
 
 PROGRAM = """
-import torch, warnings
+import torch
 from torch import nn
 import anyop.torch
 anyop.torch.apex.install()
@@ -108,10 +108,12 @@ assert (model[5].weight != 0).all()  # 10 rows: not a multiple of 8
 assert "0.__weight_mma_mask" in model.state_dict()
 """
 TRAINED = """
-with warnings.catch_warnings(record=True) as said:
-    warnings.simplefilter("always")
-    ASP.prune_trained_model(model, optimizer)
-assert "allow_permutation=False" in str(said[-1].message)
+from apex.contrib.sparsity.permutation_lib import Permutation
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 24), nn.ReLU(), nn.Linear(24, 10))
+weights = model[0].weight, model[2].weight
+optimizer = torch.optim.AdamW(model.parameters())
+ASP.prune_trained_model(model, optimizer)
+assert Permutation.get_permutation_stats() == (["2.weight"], ["0.weight", "0.bias"], [])
 assert ASP.is_sparsity_enabled() and is_pruned() == [True, True]
 try:
     ASP.restore_pruned_weights()

@@ -35,6 +35,12 @@ _TREE = (
     "apex.contrib.optimizers.fused_sgd",
     "apex.contrib.sparsity",
     "apex.contrib.sparsity.asp",
+    "apex.contrib.sparsity.permutation_lib",
+    "apex.contrib.sparsity.permutation_search_kernels",
+    "apex.contrib.sparsity.permutation_search_kernels.call_permutation_search_kernels",
+    "apex.contrib.sparsity.permutation_search_kernels.channel_swap",
+    "apex.contrib.sparsity.permutation_search_kernels.exhaustive_search",
+    "apex.contrib.sparsity.permutation_search_kernels.permutation_utilities",
     "apex.contrib.sparsity.sparse_masklib",
     "apex.contrib.transducer",
     "apex.contrib.transducer.transducer",
@@ -80,6 +86,7 @@ EXTENSIONS = (
     "generic_scaled_masked_softmax_cuda",
     "group_norm_cuda",
     "mlp_cuda",
+    "permutation_search_cuda",
     "scaled_masked_softmax_cuda",
     "scaled_softmax_cuda",
     "scaled_upper_triang_masked_softmax_cuda",
@@ -93,7 +100,6 @@ NOT_YET = (
     "_apex_gpu_direct_storage", "_apex_nccl_allocator", "bnp", "cudnn_gbn_lib",
     "distributed_adam_cuda", "distributed_lamb_cuda", "fast_multihead_attn",
     "fmhalib", "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
-    "permutation_search_cuda",
 )  # fmt: skip
 
 

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import types
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from anyop.torch.apex.contrib.sparsity.permutation_lib import Permutation
 from anyop.torch.apex.contrib.sparsity.sparse_masklib import create_mask
 
 _WEIGHTS: dict[type, list[str]] = {
@@ -28,10 +28,7 @@ class _Sparse(NamedTuple):
 
 
 class ASP:
-    """One model of a process, as Apex's: all methods are of the class.
-
-    Channels are not permuted before they are pruned: allow_permutation says so by a warning.
-    """
+    """One model of a process, as Apex's: all methods are of the class."""
 
     __model: nn.Module | None = None
     __optimizer: torch.optim.Optimizer | None = None
@@ -52,6 +49,8 @@ class ASP:
 
         allow_recompute_mask:  what is pruned is kept, so that it can be restored or chosen anew.
         custom_layer_dict:     more types of modules with the names of their weights.
+        allow_permutation:     channels are permuted before weights are pruned, so that more is kept; the model computes
+                               the same, up to rounding.
         """
         assert cls.__model is None, "ASP has been initialized already."
         weights = _WEIGHTS | (custom_layer_dict or {})
@@ -126,21 +125,30 @@ class ASP:
     @torch.no_grad()
     def compute_sparse_masks(cls) -> None:
         """Prune: masks are computed, and weights become 0 where these are."""
-        if cls.__permutes:
-            warnings.warn(
-                "ASP prunes channels in the order they have: the search for a better one is not in "
-                "anyop.torch.apex yet (allow_permutation=False asks for none)",
-                stacklevel=2,
-            )
         assert cls.__calculate is not None, "ASP has no model: call init_model_for_pruning first."
         for one in cls.__sparse:
             cls.__restore(one)
+        if cls.__permutes:
+            cls.__permute()
+        for one in cls.__sparse:
             one.mask.copy_(cls.__calculate(one.weight))
             if one.pruned is not None:
                 one.pruned.copy_(one.weight * ~one.mask)
             one.weight.masked_fill_(~one.mask, 0)
             share = 100 - 100 * float(one.mask.sum()) / one.mask.numel()
             cls.__say(2, f"Enabled {share:.2f}% sparsity for {one.name}")
+
+    @classmethod
+    def __permute(cls) -> None:
+        """Of a model that torch.nn.parallel's modules have in them, that one."""
+        model = cls.__model
+        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            model = model.module
+        assert model is not None
+        sparse = [("", model, s.name, s.weight, s.mask, s.pruned) for s in cls.__sparse]
+        Permutation.set_permutation_params_from_asp(model, sparse, [], cls.__verbosity)
+        done = Permutation.permute_model(model, optimizer=cls.__optimizer)
+        cls.__say(2, "Permuted channels" if done else "Did not permute channels")
 
     @classmethod
     def __restore(cls, one: _Sparse) -> bool:
@@ -188,7 +196,8 @@ class ASP:
         cls, allow_permutation: bool = True, save_permutation_graph: bool = False,
         permutation_output_dir: str = ".",
     ) -> None:  # fmt: skip
-        """Whether a permutation is asked for; NotImplementedError where its graph shall be saved."""
-        if save_permutation_graph:
-            raise NotImplementedError("anyop.torch.apex makes no graphs of permutations yet")
+        """Whether channels are permuted, and whether the groups of channels are written into that folder as JSON."""
         cls.__permutes = allow_permutation
+        Permutation.set_permutation_saving_params(
+            allow_permutation, save_permutation_graph, permutation_output_dir
+        )
