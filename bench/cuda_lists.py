@@ -174,7 +174,8 @@ def clip(shapes: list, dtype: Any) -> tuple[dict[str, Callable], Callable, int]:
     import anyop
 
     own = {
-        side: [torch.nn.Parameter(p) for p in drawn(shapes, dtype, 0)] for side in ("anyop", "torch")
+        side: [torch.nn.Parameter(p) for p in drawn(shapes, dtype, 0)]
+        for side in ("anyop", "torch")
     }
     for parameters in own.values():
         for p in parameters:

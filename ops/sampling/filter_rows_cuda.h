@@ -140,17 +140,20 @@ struct TeamRow {
         const int64_t run = first + u * kTeamThreads;
         if (run < whole && run < runs) bits[u] = reinterpret_cast<const uint4*>(x + begin)[run];
       }
-#pragma unroll
+      // One copy of the body: a launch reads its code from memory, which takes as long as a row.
+#pragma unroll 1
       for (int u = 0; u < kAhead; ++u) {
         const int64_t run = first + u * kTeamThreads, v = begin + run * kRun;
         if (run >= runs) break;
         Unpacked<T> wide;
         if (run < whole) {
-          wide = Unpack<T>(bits[u]);
+          wide = Unpack<T>(bits[0]);
         } else {
 #pragma unroll
           for (int j = 0; j < kRun; ++j) wide.at[j] = v + j < end ? Widen(x[v + j]) : behind;
         }
+#pragma unroll
+        for (int k = 1; k < kAhead; ++k) bits[k - 1] = bits[k];
         body(v, wide.at);
       }
     }
@@ -459,7 +462,7 @@ __device__ Place FindNear(TeamRow<T>* row, bool is_probs, int threads) {
 constexpr int kMostNear = 384;
 template <typename T>
 __device__ int ThreadsOfShare(int64_t V) {
-  const float in_list = TeamRow<T>::kRun * TeamRow<T>::kAhead * (0.75f * kListed);
+  const float in_list = TeamRow<T>::kRun * TeamRow<T>::kAhead * (0.85f * kListed);
   const int threads =
       static_cast<int>(kTeamThreads * (1 - Exponential(-in_list / static_cast<float>(V))));
   return threads > 0 ? threads : 1;
