@@ -56,9 +56,15 @@ def cases(B):
     bits = torch.full((B, -(-V // 32)), -1, dtype=torch.int32, device="cuda")
     greatest = anyop.sample(logits, seed, offset, top_k=torch.ones_like(k))[0]
     assert torch.equal(greatest.long(), logits.argmax(-1))
-    yield "sample", lambda: anyop.sample(logits, seed, offset)
-    yield "sample top_k top_p", lambda: anyop.sample(logits, seed, offset, top_k=k, top_p=p)
-    yield "sample top_p", lambda: anyop.sample(logits, seed, offset, top_p=p)
+
+    def sample(**given):
+        return lambda: anyop.sample(logits, seed, offset, **given)
+
+    yield "sample", sample(logprob=False)
+    yield "sample, logprob", sample()
+    yield "sample top_k top_p", sample(top_k=k, top_p=p, logprob=False)
+    yield "sample top_k top_p, logprob", sample(top_k=k, top_p=p)
+    yield "sample top_p", sample(top_p=p, logprob=False)
     yield "sample_probs top_p", lambda: anyop.sample_probs(probs, seed, offset, top_p=p)
     yield "top_k_mask", lambda: anyop.top_k_mask(logits, k)
     yield "top_p_renorm", lambda: anyop.top_p_renorm(probs, p)

@@ -3,7 +3,7 @@
 #pragma once
 
 #define ANYOP_BLOCKS_MEET 1
-#include "filter_rows_cuda.h"
+#include "read_rows_cuda.h"
 
 namespace anyop::cuda {
 namespace {
