@@ -42,15 +42,18 @@ def cases_of(subject: Subject) -> Iterator[Case]:
         yield from filter(fits_torch, cases)
 
 
+def copied(value):
+    if isinstance(value, list):
+        return [copied(each) for each in value]
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
 def caller(subject: Subject, case: Case, backend: str) -> Callable[[], list[bytes]]:
     """Of all results; of none where no kernel on CUDA takes the case."""
     there, arguments = on_device(subject.function, "cuda"), build(subject, case).arguments
 
     def bits() -> list[bytes]:
-        given = {
-            name: value.copy() if isinstance(value, np.ndarray) else value
-            for name, value in arguments.items()
-        }
+        given = {name: copied(value) for name, value in arguments.items()}
         try:
             with np.errstate(all="ignore"), anyop.use(backend):
                 found = there(**given)
@@ -59,7 +62,8 @@ def caller(subject: Subject, case: Case, backend: str) -> Callable[[], list[byte
             return []
         if found is None:  # it writes arguments
             found = tuple(given[p["name"]] for p in subject.tensors if p["mutated"])
-        return [a.tobytes() for a in (found if isinstance(found, tuple) else (found,))]
+        found = found if isinstance(found, tuple) else (found,)
+        return [a.tobytes() for each in found for a in (each if isinstance(each, list) else [each])]
 
     return bits
 
