@@ -347,6 +347,7 @@ def test_dir_shows_what_users_call():
     assert [name for name in public if name != "device"] == [
         "apex",
         "attention",
+        "experts",
         "nn",
         "optim",
         "overlay",
