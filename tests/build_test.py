@@ -78,6 +78,10 @@ def tree(tmp_path_factory) -> Path:
         for file in sorted((ROOT / "ops").glob(pattern)):
             (tree / "ops" / file.parent.name).mkdir(parents=True, exist_ok=True)
             shutil.copy(file, tree / "ops" / file.parent.name)
+    # The tests below count the files of its kernel for the CPU, and give it another name.
+    schema = tree / "ops" / "norm" / "l2_normalize.toml"
+    text = re.sub(r"(?m)^opencl = .*\n", "", schema.read_text())
+    schema.write_text(text.replace(', "opencl"]', "]"))
     # Without CUDA kernels, which compile for long: the build that runs these tests has them.
     options = ["-DANYOP_WITH_CUDA=OFF"]
     if not FULL:
