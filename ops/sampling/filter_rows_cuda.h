@@ -351,6 +351,20 @@ struct TeamRow {
     return prefix;
   }
 
+  // The same for masses of a sum that is a share of all from `from` on. A list may end before it.
+  template <typename Mass>
+  __device__ Place FindShare(Place from, Sum wanted, const Mass& mass) {
+    if (!from && listed >= 0 && SumFrom(0, mass) < wanted) listed = -1;
+    return FindLast(from, wanted, mass);
+  }
+
+  // The last listed place down to `from`: what is not listed may lie between them.
+  __device__ Place LastListed(Place from) {
+    Sum own = ~Sum{0};
+    EachListed(listed, [&](Place place) { own = place >= from && place < own ? place : own; });
+    return OfBlock(own, [](Sum a, Sum b) { return a < b ? a : b; });
+  }
+
   // The same of what is listed, by each block for itself. Digits begin where places differ; the
   // last few are compared with one another.
   template <typename Measure>
@@ -381,7 +395,7 @@ struct TeamRow {
       wanted -= shared->found[1];
       prefix |= static_cast<Place>(shared->found[0]) << shift;
       mask |= static_cast<Place>(kDigits - 1) << shift;
-      if (shared->found[2] == wanted || shift == 0) return prefix;
+      if (shared->found[2] == wanted || shift == 0) return LastListed(prefix);
       each([&](Place place, Sum) {
         const int at = atomicAdd(&shared->count, 1);
         if (at < 32) shared->near[at] = place;

@@ -58,14 +58,7 @@ __device__ void KeepRow(TeamRow<T>* row, const sampling::Keeps& keeps, int64_t b
   };
   Place last = 0;
   if (has_k) last = row->FindLast(0, static_cast<Sum>(k), [](Place) { return Sum{1}; });
-  if (share < 1) {
-    const int listed = row->listed;
-    row->listed = -1;
-    const Sum wanted = sampling::ShareOf(share, row->SumFrom(0, mass));
-    row->listed = listed;
-    if (listed >= 0 && row->SumFrom(0, mass) < wanted) row->listed = -1;
-    last = row->FindLast(0, wanted, mass);
-  }
+  if (share < 1) last = row->FindShare(0, sampling::ShareOf(share, SumMasses(row, scale)), mass);
   if (last == 0) row->listed = -1;
   const float factor = is_probs ? sampling::FactorOf(scale, row->SumFrom(last, mass)) : 1.0f;
   WriteKept(*row, last, factor, is_probs ? 0.0f : static_cast<float>(-INFINITY), out);

@@ -57,6 +57,19 @@ __device__ Place FindNear(TeamRow<T>* row, bool is_probs, int threads) {
       if (x[j] >= least) row->Push(x[j], v + j);
   }));
 }
+// The sum of all masses, by one more reading.
+template <typename T>
+__device__ Sum SumMasses(TeamRow<T>* row, const Scale& scale) {
+  constexpr int kRun = TeamRow<T>::kRun;
+  Sum total = 0;
+  row->EachRun(row->runs(), scale.is_probs ? 0.0f : -INFINITY,
+               [&](int64_t, const float (&x)[kRun]) {
+#pragma unroll
+                 for (int j = 0; j < kRun; ++j) total += MassOf(scale.Weight(x[j]));
+               });
+  return row->SumOfTeam(total);
+}
+
 // Of the threads, for k to be listed; for the list to hold much, but not more than it can, of a row
 // of V.
 constexpr int kMostNear = 384;

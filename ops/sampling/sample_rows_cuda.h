@@ -169,9 +169,7 @@ __device__ Place Filter(TeamRow<T>* row, const Requests& requests, const Request
   if (!request.HasTopP()) return last;
   const Place from = requests.top_k_first ? last : 0;
   if (from) total = row->SumFrom(from, mass);
-  const Sum wanted = sampling::ShareOf(request.top_p, total);
-  if (!from && row->listed >= 0 && row->SumFrom(0, mass) < wanted) row->listed = -1;
-  const Place share = row->FindLast(from, wanted, mass);
+  const Place share = row->FindShare(from, sampling::ShareOf(request.top_p, total), mass);
   return share > last ? share : last;
 }
 
@@ -188,11 +186,9 @@ __device__ void DrawRow(TeamRow<T>* row, const Draws& p, int64_t b, const Reques
   }
   const Scale scale =
       requests.is_probs ? Scale::OfProbs(value) : Scale::OfLogits(value, request.temperature);
-  Sum total = 0;
-  if (p.logprob || (request.k != 1 && request.HasTopP() && !(request.k && requests.top_k_first))) {
-    row->Each([&](Place place) { total += MassOf(scale.Weight(ValueOf(place))); });
-    total = row->SumOfTeam(total);
-  }
+  const bool needs_total =
+      p.logprob || (request.k != 1 && request.HasTopP() && !(request.k && requests.top_k_first));
+  const Sum total = needs_total ? SumMasses(row, scale) : 0;
   uint32_t token = TokenOf(most);
   if (request.k != 1) {
     const Place last = Filter(row, requests, request, scale, total);
