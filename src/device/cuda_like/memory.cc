@@ -4,16 +4,15 @@
 #include "memory.h"
 
 #include <algorithm>
-#include <map>
-#include <shared_mutex>
 
 #include "fork.h"
+#include "owned_blocks.h"
 #include "stream_memory.h"
 
 namespace anyop::cuda_like {
 namespace {
 
-constexpr int32_t kPinned = -1;  // as an owner
+constexpr int32_t kNobody = kPinned - 1;
 
 enum class From { kPlain, kRuntimeStream, kOwnStream };
 
@@ -23,47 +22,23 @@ struct Block {
   From from;
 };
 
-struct Blocks {
-  std::shared_mutex mutex;
-  std::map<uintptr_t, Block> by_address;
-};
-
-Blocks& TheBlocks() {
-  static auto* blocks = new Blocks;
+OwnedBlocks<Block>& TheBlocks() {
+  static auto* blocks = new OwnedBlocks<Block>;
   return *blocks;
 }
 
-uintptr_t Address(const void* memory) { return reinterpret_cast<uintptr_t>(memory); }
-
-// The owner of the block in which this address lies; kPinned - 1: nobody that is known.
 int32_t OwnerOf(const void* memory) {
-  Blocks& blocks = TheBlocks();
-  const std::shared_lock<std::shared_mutex> lock(blocks.mutex);
-  const auto next = blocks.by_address.upper_bound(Address(memory));
-  if (next == blocks.by_address.begin()) return kPinned - 1;
-  const auto at = std::prev(next);
-  const bool inside = Address(memory) - at->first < static_cast<uint64_t>(at->second.bytes);
-  return inside ? at->second.owner : kPinned - 1;
-}
-
-void Note(void* memory, const Block& block) {
-  Blocks& blocks = TheBlocks();
-  const std::lock_guard<std::shared_mutex> lock(blocks.mutex);
-  blocks.by_address[Address(memory)] = block;
+  uintptr_t begin;
+  Block block;
+  return TheBlocks().Find(memory, &begin, &block) ? block.owner : kNobody;
 }
 
 // Takes a block out of the table.
 int32_t Take(int32_t owner, void* memory, Block* block) {
-  Blocks& blocks = TheBlocks();
-  const std::lock_guard<std::shared_mutex> lock(blocks.mutex);
-  const auto found = blocks.by_address.find(Address(memory));
-  if (found == blocks.by_address.end() || found->second.owner != owner)
-    return RefuseOnDevice(kAnyopValueError, "%s: %p was not allocated by %s (foreign, or freed)",
-                          TheRuntime().name.c_str(), memory,
-                          owner == kPinned ? "allocate_host" : "this device");
-  *block = found->second;
-  blocks.by_address.erase(found);
-  return kAnyopOk;
+  if (TheBlocks().Take(owner, memory, block)) return kAnyopOk;
+  return RefuseOnDevice(kAnyopValueError, "%s: %p was not allocated by %s (foreign, or freed)",
+                        TheRuntime().name.c_str(), memory,
+                        owner == kPinned ? "allocate_host" : "this device");
 }
 
 int32_t CheckCopy(int32_t device, int64_t bytes, int32_t kind) {
@@ -87,7 +62,7 @@ int32_t Allocate(int32_t device, int64_t bytes, void** memory) {
     if (Code failed = ReleaseKept(device)) return failed;
     return TheApi().Malloc(memory, static_cast<size_t>(bytes));
   });
-  if (status == kAnyopOk) Note(*memory, {bytes, device, From::kPlain});
+  if (status == kAnyopOk) TheBlocks().Keep(*memory, {bytes, device, From::kPlain});
   return status;
 }
 
@@ -116,7 +91,7 @@ int32_t AllocateOn(int32_t device, void* stream, int64_t bytes, void** memory) {
     block.from = From::kOwnStream;
     return TakeKept(device, stream, bytes, memory, &block.bytes);
   });
-  if (status == kAnyopOk) Note(*memory, block);
+  if (status == kAnyopOk) TheBlocks().Keep(*memory, block);
   return status;
 }
 
@@ -147,7 +122,7 @@ int32_t AllocateHost(int32_t device, int64_t bytes, void** memory) {
     const auto size = static_cast<size_t>(bytes);
     return api.HostAlloc ? api.HostAlloc(memory, size, kPortable) : api.MallocHost(memory, size);
   });
-  if (status == kAnyopOk) Note(*memory, {bytes, kPinned, From::kPlain});
+  if (status == kAnyopOk) TheBlocks().Keep(*memory, {bytes, kPinned, From::kPlain});
   return status;
 }
 

@@ -8,16 +8,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <shared_mutex>
 
 #include "fork.h"
+#include "owned_blocks.h"
 #include "streams.h"
 
 namespace anyop::opencl {
 namespace {
 
-constexpr int32_t kPinned = -1;  // as an owner
 constexpr int64_t kStagedBytes = int64_t{1} << 20;
 
 struct Block {
@@ -26,29 +24,9 @@ struct Block {
   int32_t owner;
 };
 
-struct Blocks {
-  std::shared_mutex mutex;
-  std::map<uintptr_t, Block> by_address;
-};
-
-Blocks& TheBlocks() {
-  static auto* blocks = new Blocks;
+OwnedBlocks<Block>& TheBlocks() {
+  static auto* blocks = new OwnedBlocks<Block>;
   return *blocks;
-}
-
-uintptr_t Address(const void* memory) { return reinterpret_cast<uintptr_t>(memory); }
-
-// Whose memory this is, and where it begins; false: nobody's.
-bool Find(const void* memory, uintptr_t* begin, Block* block) {
-  Blocks& blocks = TheBlocks();
-  const std::shared_lock<std::shared_mutex> lock(blocks.mutex);
-  const auto next = blocks.by_address.upper_bound(Address(memory));
-  if (next == blocks.by_address.begin()) return false;
-  const auto at = std::prev(next);
-  if (Address(memory) - at->first >= static_cast<uint64_t>(at->second.bytes)) return false;
-  *begin = at->first;
-  *block = at->second;
-  return true;
 }
 
 size_t Reserved(int64_t bytes) {
@@ -56,36 +34,25 @@ size_t Reserved(int64_t bytes) {
   return (static_cast<size_t>(bytes) + page - 1) / page * page;
 }
 
-void Keep(void* memory, const Block& block) {
-  Blocks& blocks = TheBlocks();
-  const std::lock_guard<std::shared_mutex> lock(blocks.mutex);
-  blocks.by_address[Address(memory)] = block;
-}
-
 // Takes a block out of the table.
 int32_t Take(int32_t owner, void* memory, Block* block) {
-  Blocks& blocks = TheBlocks();
-  const std::lock_guard<std::shared_mutex> lock(blocks.mutex);
-  const auto found = blocks.by_address.find(Address(memory));
-  if (found == blocks.by_address.end() || found->second.owner != owner)
-    return RefuseOnDevice(kAnyopValueError, "opencl: %p was not allocated by %s", memory,
-                          owner == kPinned ? "allocate_host" : "this device");
-  *block = found->second;
-  blocks.by_address.erase(found);
-  return kAnyopOk;
+  if (TheBlocks().Take(owner, memory, block)) return kAnyopOk;
+  return RefuseOnDevice(kAnyopValueError, "opencl: %p was not allocated by %s", memory,
+                        owner == kPinned ? "allocate_host" : "this device");
 }
 
 bool IsPinned(const void* memory) {
   uintptr_t begin;
   Block block;
-  return Find(memory, &begin, &block) && block.owner == kPinned;
+  return TheBlocks().Find(memory, &begin, &block) && block.owner == kPinned;
 }
 
 // One side of a copy that is memory of the host's.
 int32_t CheckHost(const void* memory, const char* side) {
   uintptr_t begin;
   Block block;
-  if (memory && !(Find(memory, &begin, &block) && block.owner != kPinned)) return kAnyopOk;
+  if (memory && !(TheBlocks().Find(memory, &begin, &block) && block.owner != kPinned))
+    return kAnyopOk;
   return RefuseOnDevice(kAnyopValueError, "opencl: %s at %p is no memory of the host", side,
                         memory);
 }
@@ -196,7 +163,7 @@ int32_t ServiceQueue(Device* device, Handle* queue) {
 int32_t Resolve(int32_t device, const void* memory, const char* what, Place* place) {
   uintptr_t begin;
   Block block;
-  if (!Find(memory, &begin, &block) || block.owner == kPinned)
+  if (!TheBlocks().Find(memory, &begin, &block) || block.owner == kPinned)
     return RefuseOnDevice(kAnyopValueError,
                           "opencl: %s at %p is no memory of the device (foreign, or freed)", what,
                           memory);
@@ -204,7 +171,7 @@ int32_t Resolve(int32_t device, const void* memory, const char* what, Place* pla
     return RefuseOnDevice(kAnyopValueError, "opencl: %s at %p is memory of device %d, not of %d",
                           what, memory, block.owner, device);
   place->buffer = block.buffer;
-  place->offset = Address(memory) - begin;
+  place->offset = reinterpret_cast<uintptr_t>(memory) - begin;
   place->left = block.bytes - static_cast<int64_t>(place->offset);
   return kAnyopOk;
 }
@@ -231,7 +198,7 @@ int32_t Allocate(int32_t index, int64_t bytes, void** memory) {
     return RefuseOnDevice(kAnyopOutOfMemory, "opencl: no addresses for %lld bytes",
                           (long long)bytes);
   }
-  Keep(at, {buffer, bytes, index});
+  TheBlocks().Keep(at, {buffer, bytes, index});
   device->used_bytes += bytes;
   *memory = at;
   return kAnyopOk;
@@ -283,7 +250,7 @@ int32_t AllocateHost(int32_t index, int64_t bytes, void** memory) {
     runtime.cl.ReleaseMemObject(buffer);
     return status;
   }
-  Keep(at, {buffer, bytes, kPinned});
+  TheBlocks().Keep(at, {buffer, bytes, kPinned});
   *memory = at;
   return kAnyopOk;
 }
@@ -313,7 +280,7 @@ int32_t DeviceOf(const void* memory, int32_t* device) {
   uintptr_t begin;
   Block block;
   if (Forked()) return CheckDevice(0);
-  *device = Find(memory, &begin, &block) ? block.owner : -1;
+  *device = TheBlocks().Find(memory, &begin, &block) ? block.owner : -1;
   return kAnyopOk;
 }
 
