@@ -122,15 +122,7 @@ def test_gradients(kind, caplog):
             continue
         size = wanted.grad.abs().max()
         torch.testing.assert_close(found.grad, wanted.grad, rtol=1e-3, atol=1e-4 * size, msg=name)
-    said = [record.getMessage() for record in caplog.records]
-    if anyop.metadata("fused_moe")["backward"] is None:
-        assert said == [
-            f"fused_moe: {type_of_experts(models[1])} uses transformers' grouped_mm: fused_moe has no gradient"
-        ]
-
-
-def type_of_experts(made):
-    return next(type(m).__name__ for m in made.modules() if hasattr(m, "_apply_gate"))
+    assert not caplog.records  # nothing fell back
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])

@@ -29,7 +29,6 @@ _GATES = {
     "MiniMaxM3VLExperts": ("swigluoai", "swiglu_alpha", "swiglu_limit"),
     "DeepseekV4Experts": ("silu", None, "limit"),
 }
-_HAS_GRADIENT = anyop.metadata("fused_moe")["backward"] is not None
 
 
 def register() -> None:
@@ -37,7 +36,7 @@ def register() -> None:
 
     A layer is one call of ``anyop.fused_moe``. What that does not have is transformers' own ``grouped_mm``, which is
     logged once for each reason by the logger ``anyop.torch.experts``: other activations and gates, dtypes and devices
-    without a kernel, and training until ``fused_moe`` has a gradient. Experts that interleave gates and ups (gpt-oss)
+    without a kernel. Experts that interleave gates and ups (gpt-oss)
     are copied in each call: those that have tokens where these are few, else all.
 
     Raises:
@@ -88,7 +87,7 @@ def forward(
     """The interface of transformers: tokens (T, H), the experts of each (T, k) and their weights; the result (T, H)."""
     given = hidden_states, top_k_index, top_k_weights
     gate = gate_of(module)
-    reason = _why_not(module, gate, given)
+    reason = _why_not(module, gate)
     if reason is None and gate is not None:
         try:
             return _fused(module, gate, *given)
@@ -101,12 +100,9 @@ def forward(
     return grouped_mm_experts_forward(module, *given)
 
 
-def _why_not(module: Any, gate: Gate | None, given: tuple[Tensor, ...]) -> str | None:
+def _why_not(module: Any, gate: Gate | None) -> str | None:
     if gate is None:
         return f"fused_moe has no such gate, with {type(getattr(module, 'act_fn', None)).__name__}"
-    tensors = (*given, *module.parameters())
-    if torch.is_grad_enabled() and not _HAS_GRADIENT and any(t.requires_grad for t in tensors):
-        return "fused_moe has no gradient"
     if torch.compiler.is_compiling() and not module.is_concatenated:
         return "a compiled graph would copy all experts in each call"
     return None
