@@ -42,8 +42,8 @@ test: $(VENV)/.anyop $(VENV)/.dev debian ## all tests that need no accelerator
 	@$(STEP) "build the C++ tests" sh -c \
 	  'cmake -DANYOP_BUILD_TESTS=ON build/package && cmake --build build/package -j$(JOBS)'
 	@$(STEP) --show "C++ tests" ctest --test-dir build/package --output-on-failure
-	@$(STEP) --show "Python tests" $(PY) -m pytest -n $(JOBS) --dist loadfile --ignore tests/device $(ARGS)
-	@$(STEP) --show "tests of the PyTorch device" $(PY) -m pytest -n $$(($(JOBS) + 1)) --dist loadfile tests/device
+	@$(STEP) --show "Python tests" $(PY) -m pytest -n $(JOBS) --dist loadfile --max-worker-restart 1 --ignore tests/device $(ARGS)
+	@$(STEP) --show "tests of the PyTorch device" $(PY) -m pytest -n $$(($(JOBS) + 1)) --dist loadfile --max-worker-restart 1 tests/device
 
 # The tests that need a CUDA device; they say what they skip and why, and write what passed into bench/results. On a machine where anyop is
 # installed in another environment: make test-gpu PY=python3 GPU_NEEDS=

@@ -28,6 +28,7 @@ from drawn import FULL
 # What is read when Python starts, or when a framework is imported: it must be the server's.
 EARLY = ("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "FLAGS_", "XLA_", "JAX_", "ASAN_", "MALLOC_")
 BY_PADDLE = "OMP_NUM_THREADS"  # its import sets it, also for what the process starts
+LIMIT_S = 300  # for a program of which nothing else is said
 _spent = [0.0]  # CPU seconds of the programs
 _AT_START = dict(os.environ)
 _lock = threading.Lock()
@@ -47,14 +48,21 @@ def run(frameworks: str, command: list, **options) -> subprocess.CompletedProces
     environment = dict(options.get("env") or os.environ)
     if environment.get(BY_PADDLE) == os.environ.get(BY_PADDLE) and BY_PADDLE not in _AT_START:
         environment.pop(BY_PADDLE, None)
+    alone = {"timeout": LIMIT_S} | options
     threads = "libtsan" in environment.get("LD_PRELOAD", "")  # which refuses them in a copy
     if FULL or threads or not _alike(environment):
-        return subprocess.run(words, **options)
+        return subprocess.run(words, **alone)
     assert words[0] == sys.executable and (words[1] == "-c" or words[1][0] != "-"), words[:2]
     assert not options.keys() - {"env", "cwd", "capture_output", "text", "timeout", "check"}
     request = [words[1:], environment, str(options.get("cwd") or os.getcwd())]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        status = _ask(frameworks, request, out, err, options)
+        try:
+            status = _ask(frameworks, request, out, err, alone["timeout"])
+        except subprocess.TimeoutExpired:
+            if "timeout" in options:
+                raise
+            print(f"a copy of the process that imports {frameworks} hung:", words, file=sys.stderr)
+            return subprocess.run(words, **alone)
         outputs = []
         for file in (out, err):
             file.seek(0)
@@ -72,7 +80,7 @@ def _alike(environment: dict[str, str]) -> bool:
     return all(environment.get(name) == _AT_START.get(name) for name in names)
 
 
-def _ask(frameworks: str, request: list, out, err, options: dict) -> int:
+def _ask(frameworks: str, request: list, out, err, timeout: float) -> int:
     """The exit status of a copy that has run the request."""
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with mine, theirs, tempfile.TemporaryFile() as words:
@@ -83,16 +91,18 @@ def _ask(frameworks: str, request: list, out, err, options: dict) -> int:
         files = [x.fileno() for x in (theirs, words, out, err)]
         socket.send_fds(server, [b"x"], files)
         theirs.close()
-        lines = mine.makefile("r")
-        begun = lines.readline()
-        assert begun, f"the process that imports {frameworks} has ended: it says why"
-        pid = int(begun)
-        mine.settimeout(options.get("timeout"))
+        lines, pid = mine.makefile("r"), 0
+        mine.settimeout(LIMIT_S)  # for the imports
         try:
+            begun = lines.readline()
+            assert begun, f"the process that imports {frameworks} has ended: it says why"
+            pid = int(begun)
+            mine.settimeout(timeout)
             status, seconds = lines.readline().split()
         except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
-            raise subprocess.TimeoutExpired(request[0], options["timeout"]) from None
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+            raise subprocess.TimeoutExpired(request[0], timeout) from None
     _spent[0] += float(seconds)
     return int(status)
 

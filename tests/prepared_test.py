@@ -113,3 +113,12 @@ def test_what_it_took_is_counted(monkeypatch):
     text = "import time\nwhile time.process_time() < 0.3: pass"
     prepared.run("torch", [sys.executable, "-c", text], check=True)
     assert prepared.cpu_seconds() - before > 0.1
+
+
+def test_where_a_copy_hangs_a_python_of_its_own_runs_the_program(monkeypatch, capfd):
+    """A copy that has no limit of its own may wait for a lock that a thread held when it was made."""
+    monkeypatch.setattr(prepared, "FULL", False)
+    monkeypatch.setattr(prepared, "LIMIT_S", 5)
+    text = "import sys, time\nprint('here')\nif 'socket' in sys.modules: time.sleep(60)"
+    found = prepared.run("json", [sys.executable, "-c", text])
+    assert found.stdout == "here\n" and "hung" in capfd.readouterr().err
