@@ -27,6 +27,13 @@ struct Span {
   int64_t tensor, begin, n;
 };
 
+// Calls use(s) with flags of s that the compiler knows: a loop over elements that tests them is not
+// vectorised. A step with flags has its own, found by its type.
+template <typename Step, typename Use>
+inline void WithKnownFlags(const Step& s, Use use) {
+  use(s);
+}
+
 template <typename Step, typename W, typename... States>
 inline void StepElements(const Step s, int64_t n, W* p, const W* g, States*... states) {
 #pragma omp simd
@@ -44,7 +51,9 @@ inline void StepBlock(const Step& s, W, const StepLists<kStates>& lists, const S
   Elements<W>& old = lists.master.data ? master : p;
   old.Read();
   ((Op::kReads >> (I + 2) & 1 ? void(states[I].Read()) : void()), ...);
-  StepElements(s, span.n, old.data(), g.Read(), states[I].data()...);
+  WithKnownFlags(s, [&](const auto& known) {
+    StepElements(known, span.n, old.data(), g.Read(), states[I].data()...);
+  });
   ((Op::kWrites >> (I + 2) & 1 ? states[I].Write() : void()), ...);
   if (!(Op::kWrites & 1)) return;
   old.Write();

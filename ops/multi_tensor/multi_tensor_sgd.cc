@@ -3,7 +3,19 @@
 #include "cpu_step.h"
 #include "sgd_step.h"
 
-namespace anyop::cpu {
+namespace anyop {
+
+template <typename W, typename Use>
+inline void WithKnownFlags(SgdStep<W> s, Use use) {
+  const auto with_begins = [&](bool begins) {
+    s.begins = begins;
+    if (s.nesterov) return s.nesterov = true, use(s);
+    return s.nesterov = false, use(s);
+  };
+  return s.begins ? with_begins(true) : with_begins(false);
+}
+
+namespace cpu {
 namespace {
 
 ANYOP_CPU_CLONES void Run(const Sgd<Single>& sgd, const StepLists<1>& lists, bool is_wide,
@@ -12,7 +24,8 @@ ANYOP_CPU_CLONES void Run(const Sgd<Single>& sgd, const StepLists<1>& lists, boo
 }
 
 }  // namespace
-}  // namespace anyop::cpu
+}  // namespace cpu
+}  // namespace anyop
 
 extern "C" int32_t anyop_multi_tensor_sgd_cpu(const MultiTensorSgdArgs* args, AnyopCall* call) {
   using namespace anyop::cpu;

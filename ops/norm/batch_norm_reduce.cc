@@ -33,6 +33,15 @@ inline void SumsOfRow(const Work& work, int64_t unit) {
   to[0] = sum, to[runs.C] = product;
 }
 template <typename Wide>
+inline void AddPixel(int64_t n, const Wide* d, const Wide* x, const Wide* mean, Wide* sums,
+                     Wide* products) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    sums[i] += d[i];
+    products[i] += d[i] * (x[i] - mean[i]);
+  }
+}
+template <typename Wide>
 inline void SumsOfPixels(const Work& work, int64_t part) {
   const ChannelRuns& runs = work.runs;
   double* to = work.sums + part * 2 * runs.C;
@@ -40,15 +49,14 @@ inline void SumsOfPixels(const Work& work, int64_t part) {
     const Wide* mean = reinterpret_cast<const Wide*>(work.mean.data) + at;
     Wide sums[kBlock], products[kBlock];
     for (int64_t i = 0; i < size; ++i) sums[i] = products[i] = 0;
-    for (int64_t pixel = part * runs.kPixels; pixel < runs.Behind(part); ++pixel) {
-      const int64_t begin = pixel * runs.C + at;
-      MaskedReader<Wide> grad(work.grad_out, work.mask, begin, size);
-      RowReader<Wide, kBlock> in(work.x.dtype, work.x.At(begin), size);
-      const Wide* d = grad.Read(0, size);
-      Apply(size, [](Wide sum, Wide d) { return sum + d; }, sums, sums, d);
-      const auto add = [](Wide sum, Wide d, Wide v, Wide m) { return sum + d * (v - m); };
-      Apply(size, add, products, products, d, in.Read(0, size), mean);
-    }
+    ForPixels(runs, part, at, [&](int64_t begin, int64_t pixels) {
+      const int64_t all = (pixels - 1) * runs.C + size;
+      MaskedReader<Wide> grad(work.grad_out, work.mask, begin, all);
+      RowReader<Wide, kBlock> in(work.x.dtype, work.x.At(begin), all);
+      const Wide *d = grad.Read(0, all), *x = in.Read(0, all);
+      for (int64_t at = 0; at < all; at += runs.C)
+        AddPixel(size, d + at, x + at, mean, sums, products);
+    });
     for (int64_t i = 0; i < size; ++i) to[at + i] = sums[i], to[runs.C + at + i] = products[i];
   });
 }
@@ -56,7 +64,8 @@ inline void SumsOfPixels(const Work& work, int64_t part) {
 template <typename Wide>
 inline void JoinChannel(const Work& work, int64_t c) {
   double sum = 0, product = 0;
-  for (int64_t part = 0; part < (work.runs.count ? work.runs.parts() : 0); ++part) {
+  const int64_t parts = work.runs.count ? work.runs.parts() : 0;
+  for (int64_t part = 0; part < parts; ++part) {
     const double* from = work.sums + part * 2 * work.runs.C + c;
     sum += from[0], product += from[work.runs.C];
   }

@@ -28,16 +28,17 @@ template <typename Wide>
 inline void MomentsOfPixels(const Work& work, int64_t part) {
   const ChannelRuns& runs = work.runs;
   double* to = work.moments + part * 2 * runs.C;
-  const int64_t first = part * runs.kPixels, behind = runs.Behind(part);
-  const Wide inverse = 1 / static_cast<Wide>(behind - first);
+  const Wide inverse = 1 / static_cast<Wide>(runs.InPart(part));
   ForBlocks(runs.C, [&](int64_t at, int64_t size) {
     Wide mean[kBlock], squares[kBlock];
     for (int64_t i = 0; i < size; ++i) mean[i] = squares[i] = 0;
     const auto for_pixels = [&](auto use) {
-      for (int64_t pixel = first; pixel < behind; ++pixel) {
-        RowReader<Wide, kBlock> in(work.x.dtype, work.x.At(pixel * runs.C + at), size);
-        use(in.Read(0, size));
-      }
+      ForPixels(runs, part, at, [&](int64_t begin, int64_t pixels) {
+        const int64_t all = (pixels - 1) * runs.C + size;
+        RowReader<Wide, kBlock> in(work.x.dtype, work.x.At(begin), all);
+        const Wide* x = in.Read(0, all);
+        for (int64_t pixel = 0; pixel < pixels; ++pixel) use(x + pixel * runs.C);
+      });
     };
     for_pixels([&](const Wide* x) {
       Apply(size, [](Wide sum, Wide v) { return sum + v; }, mean, mean, x);

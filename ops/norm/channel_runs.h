@@ -8,13 +8,14 @@
 
 namespace anyop::cpu {
 
-// Contiguous. S: elements of one channel that lie side by side; 1: the channels do.
+// Contiguous. S: elements of one channel that lie side by side; 1: the channels do. rows: such runs
+// of each channel.
 struct ChannelRuns {
-  int64_t C, S, count;
+  int64_t C, S, count, rows;
 
   ChannelRuns(int64_t N, int64_t C, int64_t S, bool last)
-      : C(C), S(last ? 1 : S), count(N * C * S) {
-    if (C == 1) this->S = count > 0 ? count : 1;
+      : C(C), S(last ? 1 : S), count(N * C * S), rows(last ? N * S : N) {
+    if (C == 1) this->S = count > 0 ? count : 1, rows = 1;
   }
   bool last() const { return S == 1; }
   int64_t blocks() const { return (count + kBlock - 1) / kBlock; }
@@ -34,16 +35,26 @@ struct ChannelRuns {
 
   // Sums and moments: units of one channel (a row of one n), or of all (some pixels).
   static constexpr int64_t kPixels = 128;
-  int64_t rows() const { return count / (C * S); }  // of each channel
-  int64_t parts() const { return last() ? (rows() + kPixels - 1) / kPixels : rows(); }
-  int64_t units() const { return last() ? parts() : rows() * C; }
+  int64_t parts() const { return last() ? (rows + kPixels - 1) / kPixels : rows; }
+  int64_t units() const { return last() ? parts() : rows * C; }
   int64_t of_unit() const { return last() ? kPixels * C : S; }
   int64_t Behind(int64_t part) const {
-    return (part + 1) * kPixels < rows() ? (part + 1) * kPixels : rows();
+    return (part + 1) * kPixels < rows ? (part + 1) * kPixels : rows;
   }
   // Elements of each channel in a part.
   int64_t InPart(int64_t part) const { return last() ? Behind(part) - part * kPixels : S; }
 };
+
+// Some channels of the pixels of a part, which are read in order: use(begin, n) for n pixels at
+// once, whose elements, from number begin on, are at most a block.
+template <typename Use>
+inline void ForPixels(const ChannelRuns& runs, int64_t part, int64_t channel, Use use) {
+  const int64_t most = runs.C < kBlock ? kBlock / runs.C : 1, behind = runs.Behind(part);
+  for (int64_t n, pixel = part * ChannelRuns::kPixels; pixel < behind; pixel += n) {
+    n = behind - pixel < most ? behind - pixel : most;
+    use(pixel * runs.C + channel, n);
+  }
+}
 
 // The eight bits from number `at` on.
 inline unsigned BitsAt(const uint8_t* mask, int64_t at, bool more) {
