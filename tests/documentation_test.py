@@ -65,6 +65,13 @@ def test_every_page_is_in_the_index():
     assert {page for page in pages if f"]({page})" not in index} == set()
 
 
+def test_the_glossary_has_each_word_once_in_order():
+    rows = [line for line in (DOCS / "glossary.md").read_text().splitlines() if line[:2] == "| "]
+    words = [row.split("|")[1].strip().casefold() for row in rows[1:]]
+    assert len(words) > 25 and words == sorted(set(words))
+    assert [row for row in rows if row.count(" | ") != 1] == []
+
+
 @pytest.mark.parametrize(
     "page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda p: p.name
 )
