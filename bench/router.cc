@@ -11,7 +11,7 @@
 
 #include "anyop/anyop.h"
 #ifdef WITH_ROUTES
-#include "route.h"
+#include "router/choose/route.h"
 #endif
 
 namespace {

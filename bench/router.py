@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="python/anyop of an older build")
     options = parser.parse_args()
     lines = []
-    core = [f"-I{ROOT / folder}" for folder in ("src/core", "src/core/router", "src/device")]
+    core = [f"-I{ROOT / folder}" for folder in ("src/core", "src/device")]
     with tempfile.TemporaryDirectory() as folder:
         now = build(Path(anyop.__file__).parent, Path(folder), "-DWITH_ROUTES", *core)
         for row in subprocess.run(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Route files as data of the library: the presets, written into one C++ file. Also a script:
-# cmake -DFOLDER=src/core/router/presets -DOUT=presets.cc -P cmake/AnyopPresets.cmake
+# cmake -DFOLDER=src/core/router/read/presets -DOUT=presets.cc -P cmake/AnyopPresets.cmake
 
 function(anyop_write_presets folder out)
   get_filename_component(folder "${folder}" ABSOLUTE)
@@ -21,7 +21,7 @@ function(anyop_write_presets folder out)
   endforeach()
   # configure_file() would replace what looks like a variable in a preset; this writes when it differs.
   set(text "// Written by cmake/AnyopPresets.cmake from ${source}; do not edit.\n")
-  string(APPEND text "#include \"presets.h\"\n\nnamespace anyop {\n\n"
+  string(APPEND text "#include \"router/read/presets.h\"\n\nnamespace anyop {\n\n"
     "const Preset kPresets[] = {\n${records}    {nullptr, nullptr}};\n\n}  // namespace anyop\n")
   set(before)
   if(EXISTS "${out}")

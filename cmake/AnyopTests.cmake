@@ -7,7 +7,7 @@ foreach(source IN LISTS test_sources kernel_tests)
   add_executable(${name} "${source}"
     $<TARGET_OBJECTS:anyop_core> ${anyop_kernels_OBJECTS})
   target_include_directories(${name} PRIVATE
-    "${CMAKE_CURRENT_SOURCE_DIR}" include src/core src/core/router src/device bindings/tvm_ffi bindings/aten
+    "${CMAKE_CURRENT_SOURCE_DIR}" include src/core src/device bindings/tvm_ffi bindings/aten
     "${generated}")
   target_link_libraries(${name} PRIVATE
     ${ANYOP_CUDA_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})

@@ -10,31 +10,31 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
+CORE = {"src/core", "src/core/router", "src/core/router/read"}
 # Folder -> folders whose headers it may include. The longest matching name of a file's path counts.
 ALLOWED = {
     "ops": {"ops", "include", "generated"},
     "include": {"include", "generated"},
-    "src/core": {"src/core", "src/core/router", "src/device", "include", "generated"},
-    "src/core/router": {"src/core/router", "src/core", "src/device", "include"},
+    "src/core": {*CORE, "src/device", "include", "generated"},
+    "src/core/router": {*CORE, "src/device", "include"},
+    "src/core/router/read": {"src/core/router/read", "src/core", "include"},
     "src/device": {"src/device", "include"},
-    "bindings/tvm_ffi": {"bindings/tvm_ffi", "src/core", "src/core/router", "include"},
-    "bindings/jax": {"bindings/jax", "src/core", "src/core/router", "include"},
+    "bindings/tvm_ffi": {"bindings/tvm_ffi", *CORE, "include"},
+    "bindings/jax": {"bindings/jax", *CORE, "include"},
     "bindings/paddle_glue": {"bindings/paddle_glue", "include"},
     "bindings/torch_device": {"bindings/torch_device", "include"},
     "bindings/torch_glue": {"bindings/torch_glue", "include"},
     "bindings/torch": {
         "bindings/torch",
         "bindings/torch_glue",
-        "src/core",
-        "src/core/router",
+        *CORE,
         "include",
     },
     "bindings/aten": {
         "bindings/aten",
         "bindings/torch",
         "bindings/torch_glue",
-        "src/core",
-        "src/core/router",
+        *CORE,
         "include",
     },
     "bindings/python": {
@@ -45,8 +45,7 @@ ALLOWED = {
         "bindings/torch",
         "bindings/torch_glue",
         "bindings/tvm_ffi",
-        "src/core",
-        "src/core/router",
+        *CORE,
         "include",
     },
     "examples/porting/before": {"examples/porting/before"},
@@ -54,29 +53,24 @@ ALLOWED = {
     "examples": {"examples", "include", "generated"},
     "tests": {
         "tests",
-        "src/core",
-        "src/core/router",
+        *CORE,
         "bindings/tvm_ffi",
         "include",
         "generated",
         "ops",
     },
-    "bench": {"bench", "src/core", "src/core/router", "include", "generated", "ops"},
+    "bench": {"bench", *CORE, "include", "generated", "ops"},
 }
-# Where quoted includes are looked for besides the file's own folder, and the folder found there.
-SEARCHED = {
-    name: name
-    for name in (
-        "include",
-        "src/core",
-        "src/core/router",
-        "src/device",
-        "bindings/aten",
-        "bindings/jax",
-        "bindings/torch",
-        "bindings/tvm_ffi",
-    )
-}
+# Where quoted includes are looked for besides the file's own folder.
+SEARCHED = (
+    "include",
+    "src/core",
+    "src/device",
+    "bindings/aten",
+    "bindings/jax",
+    "bindings/torch",
+    "bindings/tvm_ffi",
+)
 
 # First part of a framework header's name -> folders that may include it.
 FRAMEWORKS = {
@@ -118,9 +112,9 @@ def target_of(path: Path, name: str, root: Path) -> str | None:
     """The folder that a quoted include leads to; None when it leads nowhere."""
     if (path.parent / name).exists():
         return folder_of((path.parent / name).resolve().relative_to(root).as_posix())
-    for folder, zone in SEARCHED.items():
+    for folder in SEARCHED:
         if (root / folder / name).exists():
-            return zone
+            return folder_of(f"{folder}/{name}")
     if GENERATED.match(name):
         return "generated"
     return folder_of(name) if (root / name).exists() else None

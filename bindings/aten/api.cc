@@ -5,7 +5,7 @@
 #include "arguments.h"
 #include "by_shim.h"
 #include "c_error.h"
-#include "route_file.h"
+#include "router/read/route_file.h"
 #include "runtime.h"
 
 namespace anyop::aten {

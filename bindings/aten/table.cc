@@ -7,7 +7,7 @@
 
 #include "c_error.h"
 #include "op.h"
-#include "route_file.h"
+#include "router/read/route_file.h"
 #include "runtime.h"
 #include "schema.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "operator.h"
-#include "scope.h"
+#include "router/rules/scope.h"
 
 namespace anyop::xla {
 

@@ -6,7 +6,7 @@
 #include <new>
 
 #include "aten_site.h"
-#include "route.h"
+#include "router/choose/route.h"
 #include "site.h"
 
 namespace anyop::xla {

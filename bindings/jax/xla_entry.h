@@ -5,8 +5,8 @@
 //   _call   "anyop.rms_norm x weight -> out": the operator, then whose the buffers are, in order. A
 //           list is "xs:101", with one digit for each element, 0 where it is None. What is not
 //           named is absent. An argument behind the arrow is one that the operator changes; XLA
-//           gave both one buffer. Behind a semicolon stands the scope (core/router/scope.h), if
-//           any: "anyop.rms_norm x weight -> out; aten=*".
+//           gave both one buffer. Behind a semicolon stands the scope (core/router/rules/scope.h),
+//           if any: "anyop.rms_norm x weight -> out; aten=*".
 //   others  by the name of the argument: numbers as int64, double or bool, arrays of them for
 //           lists. Texts end with NUL, those of a list stand one behind the other; a dtype is its
 //           name. A text of no bytes is None, an array of no elements an empty list.

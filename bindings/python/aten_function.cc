@@ -14,7 +14,7 @@
 #include "aten_match.h"
 #include "function.h"
 #include "guarded.h"
-#include "route_file.h"
+#include "router/read/route_file.h"
 
 namespace anyop {
 namespace {

@@ -7,11 +7,11 @@
 
 #include "capsule.h"
 #include "cupy.h"
-#include "device_below.h"
 #include "dtype.h"
 #include "gil.h"
 #include "memory.h"
 #include "numpy.h"
+#include "router/choose/device_below.h"
 #include "scalar.h"
 #include "torch_guard.h"
 

@@ -13,7 +13,7 @@
 #include "held.h"
 #include "paddle_guard.h"
 #include "python_kernel.h"
-#include "router.h"
+#include "router/router.h"
 #include "scalar.h"
 #include "stack.h"
 

@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 
 #include "function.h"
-#include "router.h"
+#include "router/router.h"
 
 namespace anyop {
 namespace {

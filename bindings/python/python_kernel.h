@@ -2,8 +2,8 @@
 // Implementations that are Python callables: run(values, device_type, device_id, stream).
 #pragma once
 
-#include "implementation.h"
 #include "python.h"
+#include "router/implementation.h"
 
 namespace anyop {
 

@@ -6,16 +6,16 @@
 #include <memory>
 #include <string>
 
-#include "device_below.h"
 #include "function.h"
 #include "gil.h"
 #include "guarded.h"
-#include "json.h"
-#include "log.h"
 #include "python_kernel.h"
-#include "record.h"
-#include "router.h"
-#include "scope.h"
+#include "router/choose/device_below.h"
+#include "router/report/json.h"
+#include "router/report/log.h"
+#include "router/report/record.h"
+#include "router/router.h"
+#include "router/rules/scope.h"
 
 namespace anyop {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "dtype.h"
-#include "router.h"
+#include "router/router.h"
 #include "source.h"
 #include "stack.h"
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "dtype.h"
-#include "router.h"
-#include "scope.h"
+#include "router/router.h"
+#include "router/rules/scope.h"
 #include "signature.h"
 
 namespace anyop::torch {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "c_error.h"
-#include "router.h"
+#include "router/router.h"
 
 namespace anyop::ffi {
 namespace {

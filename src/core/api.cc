@@ -16,8 +16,8 @@
 #include "memory.h"
 #include "pool.h"
 #include "registry.h"
-#include "router.h"
-#include "scope.h"
+#include "router/router.h"
+#include "router/rules/scope.h"
 
 namespace anyop {
 namespace {

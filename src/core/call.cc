@@ -11,16 +11,16 @@
 #include <optional>
 
 #include "broadcast.h"
-#include "choose.h"
 #include "copies.h"
 #include "deferred.h"
-#include "device_below.h"
 #include "device_call.h"
 #include "dtype.h"
 #include "dtype_rule.h"
 #include "held.h"
 #include "memory.h"
 #include "pool.h"
+#include "router/choose/choose.h"
+#include "router/choose/device_below.h"
 #include "scratch.h"
 #include "sizes.h"
 

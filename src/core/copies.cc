@@ -5,11 +5,11 @@
 
 #include <algorithm>
 
-#include "device_below.h"
 #include "keep_in_place.h"
-#include "log.h"
 #include "memory.h"
-#include "settings.h"
+#include "router/choose/device_below.h"
+#include "router/report/log.h"
+#include "router/rules/settings.h"
 
 namespace anyop {
 namespace {

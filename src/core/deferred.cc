@@ -2,8 +2,8 @@
 // What runs, as far as it is known when results would be made.
 #include "deferred.h"
 
-#include "device_below.h"
 #include "keep_in_place.h"
+#include "router/choose/device_below.h"
 
 namespace anyop {
 

@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "call.h"
-#include "route.h"
+#include "router/choose/route.h"
 
 namespace anyop {
 

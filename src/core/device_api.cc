@@ -6,7 +6,7 @@
 #include "c_error.h"
 #include "caching_allocator.h"
 #include "loader.h"
-#include "router.h"
+#include "router/router.h"
 
 namespace {
 

@@ -3,9 +3,9 @@
 // for the device.
 #include "device_call.h"
 
-#include "device_below.h"
 #include "loader.h"
-#include "when.h"
+#include "router/choose/device_below.h"
+#include "router/rules/call_condition.h"
 
 namespace anyop {
 namespace {

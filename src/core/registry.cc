@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-#include "router.h"
+#include "router/router.h"
 
 // The operators compiled into this library.
 extern "C" const AnyopLibrary* AnyopLibraryEntry(void);

@@ -23,11 +23,12 @@ from bench import harness  # noqa: E402
 
 FOLDER = ROOT / "build" / "fuzz"
 HERE = ROOT / "tests" / "fuzz"
-ROUTER = ROOT / "src" / "core" / "router"
+READ = ROOT / "src" / "core" / "router" / "read"
 # The reader, without what opens files: route_file_fuzz.cc has its own.
 SOURCES = [HERE / "route_file_fuzz.cc", ROOT / "src" / "core" / "dtype.cc", FOLDER / "presets.cc"]
-SOURCES += [ROUTER / f"route_{part}.cc" for part in ("condition", "file", "names", "text")]
-INCLUDES = [f"-I{ROOT / folder}" for folder in ("include", "src/core", "src/core/router")]
+READERS = ("condition_text", "route_file", "route_names", "route_text")
+SOURCES += [READ / f"{name}.cc" for name in READERS]
+INCLUDES = [f"-I{ROOT / folder}" for folder in ("include", "src/core")]
 CHECKED = ["-O1", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
 # Comparisons are traced at a third of the speed; the dictionary does as well.
 FAST = ["-O2", "-fsanitize=fuzzer", "-fno-sanitize-coverage=trace-cmp"]
@@ -40,7 +41,7 @@ def build(kind: str) -> Path:
             sys.exit(f"{tool} is not found, and the fuzzer is built with it (Debian: clang, cmake)")
     FOLDER.mkdir(parents=True, exist_ok=True)
     script = ROOT / "cmake" / "AnyopPresets.cmake"
-    defines = [f"-DFOLDER={ROUTER / 'presets'}", f"-DOUT={FOLDER / 'presets.cc'}"]
+    defines = [f"-DFOLDER={READ / 'presets'}", f"-DOUT={FOLDER / 'presets.cc'}"]
     subprocess.run(["cmake", *defines, "-P", script], check=True, cwd=ROOT)
     program = FOLDER / f"route_file_{kind}"
     flags = FAST if kind == "fast" else CHECKED

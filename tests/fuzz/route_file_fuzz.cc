@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "route_file.h"
-#include "route_read.h"
-#include "route_text.h"
+#include "router/read/route_file.h"
+#include "router/read/route_read.h"
+#include "router/read/route_text.h"
 
 namespace {
 
@@ -114,7 +114,7 @@ void TryCondition(std::string_view text) {
 
 namespace anyop {
 
-// In place of src/core/router/route_read.cc: files made of the input itself.
+// In place of src/core/router/read/route_read.cc: files made of the input itself.
 bool ReadFileText(const std::string& path, FileText* file, std::string* error) {
   file->inode = path.size();
   file->text = g_input.substr(path.size() > 3 ? g_input.size() / 2 : 0);

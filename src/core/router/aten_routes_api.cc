@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <string>
 
-#include "aten_routes.h"
 #include "c_error.h"
-#include "log.h"
 #include "registry.h"
-#include "route.h"
-#include "settings.h"
+#include "router/choose/route.h"
+#include "router/report/log.h"
+#include "router/rules/aten_routes.h"
+#include "router/rules/settings.h"
 
 namespace anyop {
 namespace {

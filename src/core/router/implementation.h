@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "reading.h"
-#include "when.h"
+#include "router/choose/reading.h"
+#include "router/rules/call_condition.h"
 
 namespace anyop {
 
@@ -31,7 +31,7 @@ struct Implementation : Readable {
   std::string backend;
   std::string source;
   std::string when_text;
-  When when;
+  CallCondition when;
   std::string form;  // how text is to be read; empty for compiled code
   std::string text;
   void* resolve_context = nullptr;

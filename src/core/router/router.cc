@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Takes in implementations, and makes those ready that are needed.
-#include "router.h"
+#include "router/router.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 
 #include "anyop/image_maker.h"
-#include "log.h"
-#include "router_state.h"
+#include "router/report/log.h"
+#include "router/router_state.h"
 
 namespace anyop {
 namespace {
@@ -81,7 +81,7 @@ bool BindWhen(const char* when, Implementation* made, std::string* error) {
   const Term* at;
   made->when_text = when ? when : "";
   if (ParseCondition(made->when_text, &terms, error) && NamesKernelsDevices(terms, error) &&
-      When::Bind(*made->op, terms, &made->when, &at, error))
+      CallCondition::Bind(*made->op, terms, &made->when, &at, error))
     return true;
   *error = made->op->name + ": when of " + made->name + ": " + *error;
   return false;

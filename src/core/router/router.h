@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "route.h"
-#include "rules.h"
+#include "router/choose/route.h"
+#include "router/rules/rules.h"
 
 namespace anyop {
 

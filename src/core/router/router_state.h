@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "aten_routes.h"
-#include "router.h"
+#include "router/router.h"
+#include "router/rules/aten_routes.h"
 
 namespace anyop {
 

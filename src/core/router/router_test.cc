@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which implementation runs: priorities, conditions, registration, scopes, route files,
 // determinism.
-#include "router.h"
+#include "router/router.h"
 
 #include <unistd.h>
 
@@ -9,10 +9,10 @@
 #include <cstdlib>
 
 #include "anyop/aten_route.h"
-#include "log.h"
-#include "scope.h"
+#include "router/numbered_kernels.h"
+#include "router/report/log.h"
+#include "router/rules/scope.h"
 #include "tests/check.h"
-#include "which_op.h"
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "router.h"
+#include "router/numbered_kernels.h"
+#include "router/router.h"
 #include "tests/check.h"
-#include "which_op.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 
 #include "anyop/anyop.h"
 #include "c_error.h"
-#include "router.h"
+#include "router/router.h"
 
 namespace anyop {
 namespace {
