@@ -29,9 +29,9 @@ struct ArgumentFacts {
   bool written = false;
 };
 
-// How a call may run. Boxed is torch's kernel of the inner device on the same memory.
+// How a call may run. Boxed, the backend "aten", is torch's kernel of the inner device on the same memory.
 enum class RouteKind : uint8_t { kBoxed, kNative, kCpuFallback, kNone, kPython };
-constexpr int kCounted = 4;  // boxed, native, cpu_fallback, all others
+constexpr int kCounted = 4;  // aten, native, cpu_fallback, all others
 
 struct NativeKernel;
 class Overlaid;
@@ -45,7 +45,7 @@ struct Overload {
   std::vector<int> written_results;  // of each result: the argument that it is, or -1
   bool takes_generator = false;
 
-  // What calls look at first: 0 is boxed, with nobody watching.
+  // What calls look at first: 0 is aten, with nobody watching.
   std::atomic<uint32_t> attention{0};
   std::atomic<const struct OverloadRoute*> route{nullptr};
   std::atomic<int64_t> calls[kCounted]{};

@@ -19,7 +19,7 @@ namespace anyop::torch_device {
 namespace {
 
 // By RouteKind; Python's backends have names of their own.
-constexpr const char* kNames[] = {"boxed", "native", "cpu_fallback", "none"};
+constexpr const char* kNames[] = {"aten", "native", "cpu_fallback", "none"};
 
 // Bits of Overload::attention.
 enum Attention : uint32_t { kRouted = 1, kWatched = 2 };
@@ -28,7 +28,8 @@ std::mutex routes_mutex;  // of changes
 std::atomic<bool> counting{false};
 const int32_t* log_level = nullptr;
 
-std::optional<Link> LinkOf(const std::string& name) {
+std::optional<Link> LinkOf(const std::string& given) {
+  const std::string name = given == "boxed" ? kNames[0] : given;  // as it was called
   for (int kind = 0; kind <= static_cast<int>(RouteKind::kNone); ++kind)
     if (name == kNames[kind]) return Link{static_cast<RouteKind>(kind), name};
   return IsPythonBackend(name) ? std::optional<Link>({RouteKind::kPython, name}) : std::nullopt;
@@ -43,7 +44,7 @@ std::vector<Link> ParseChain(const std::string& backends) {
     const std::string name = word.substr(begin, end - begin + 1);
     const auto link = LinkOf(name);
     TORCH_CHECK_VALUE(link, "'", name,
-                      "' is no backend of ATen's overloads, expected native, boxed, "
+                      "' is no backend of ATen's overloads, expected native, aten, "
                       "cpu_fallback, none, triton, flaggems or one that was registered");
     chain.push_back(*link);
   }
@@ -64,8 +65,8 @@ void Publish(Overload* overload, OverloadRoute route) {
 
 // Where nobody says anything, or nothing is left of what is said.
 OverloadRoute DefaultRoute(const Overload& overload) {
-  if (HasBoxed(overload) && !AnyopAtenIsDisabled("boxed"))
-    return {ParseChain("boxed"), "default", true};
+  if (HasBoxed(overload) && !AnyopAtenIsDisabled("aten"))
+    return {ParseChain("aten"), "default", true};
   if (!AnyopAtenIsDisabled("cpu_fallback")) return {ParseChain("cpu_fallback"), "default", true};
   return {ParseChain("none"), "ANYOP_DISABLE", true};
 }
@@ -174,10 +175,10 @@ void RunRouted(Overload& overload, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(rest != RouteKind::kNone, overload.name, ": ", why,
                               ", and ANYOP_DISABLE leaves nothing else");
   if (rest == RouteKind::kBoxed) {
-    const int32_t status = AnyopAtenFallback(overload.name.c_str(), "boxed",
+    const int32_t status = AnyopAtenFallback(overload.name.c_str(), "aten",
                                              DeviceText(overload).c_str(), why.c_str());
     TORCH_CHECK_NOT_IMPLEMENTED(status == kAnyopOk, AnyopLastError());
-    Tell(&overload, *LinkOf("boxed"), route, true);
+    Tell(&overload, *LinkOf("aten"), route, true);
     return RunTorchs(overload, stack);
   }
   RunOnCpu(&overload, route, why, stack);
@@ -215,7 +216,7 @@ void CheckRoute(const std::string& backends) { ParseChain(backends); }
 std::string RouteText(const Overload& overload) {
   const OverloadRoute* route = overload.route.load();
   std::string text;
-  if (!route) return "boxed";
+  if (!route) return "aten";
   for (const Link& link : route->chain) text += (text.empty() ? "" : ",") + link.name;
   return text;
 }
@@ -227,7 +228,7 @@ void CountCalls(bool on) {
 
 bool IsBackendAvailable(const std::string& name) {
   if (AnyopAtenIsDisabled(name.c_str())) return false;
-  if (name == "boxed") return Use()->boxed;
+  if (name == "aten" || name == "boxed") return Use()->boxed;
   return name == "native" || name == "cpu_fallback" || name == "none" || HasPythonBackend(name);
 }
 

@@ -29,7 +29,7 @@ void WatchRoutes();
 // Gives an overload the route that is said for it.
 void FollowRoute(Overload* overload);
 
-// "native,boxed" for one overload until rules change, "" what they say; throws on an unknown name.
+// "native,aten" for one overload until rules change, "" what they say; throws on an unknown name.
 void SetRoute(Overload* overload, const std::string& backends);
 void CheckRoute(const std::string& backends);
 std::string RouteText(const Overload& overload);

@@ -17,7 +17,7 @@ from .work import Work
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPARED = ("logits", "greedy", "sampled", "losses", "logits after training")
-# Of the largest value, where operators are not boxed: kernels may sum in another order.
+# Of the largest value, where operators do not run by aten: kernels may sum in another order.
 NEAR = 0.05
 
 

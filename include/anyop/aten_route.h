@@ -3,9 +3,9 @@
    of route files and the variables ANYOP_OP_ATEN__*, asked by who runs the overloads. C ABI, no
    torch header.
 
-   An overload has its full name, "add.Tensor" or "mm". Backends are native, boxed, triton,
-   flaggems, cpu_fallback, none, and those that AnyopAddAtenBackend names; what they mean is the
-   caller's.
+   An overload has its full name, "add.Tensor" or "mm". Backends are aten (torch's
+   own kernel; boxed is taken as another name for it), native, triton, flaggems, cpu_fallback, none,
+   and those that AnyopAddAtenBackend names; what they mean is the caller's.
 
    Every function may be called from any thread. Functions that return int32_t return an
    AnyopStatus unless they say otherwise; the text of a failure is AnyopLastError() of the same
@@ -34,7 +34,7 @@ typedef struct AnyopAtenRouting {
   uint32_t size;
   /* 1: no rule and no variable speaks of it, all texts but reason are "". */
   int32_t is_default;
-  const char* backends; /* "native,boxed": who is asked, in turn, without what is disabled */
+  const char* backends; /* "native,aten": who is asked, in turn, without what is disabled */
   const char* disabled; /* "triton": those that the rule names and ANYOP_DISABLE removes */
   const char* reason;   /* "default", "routes.txt:12", "ANYOP_OP_ATEN__MM" */
 } AnyopAtenRouting;

@@ -47,13 +47,30 @@ def test_a_function_serves(device, inner):
         )
         return self * 2 + mat2
 
-    device.set_route("mm", "mine, boxed")
+    device.set_route("mm", "mine, aten")
     count = device.calls("mm")["other"]
     found = x @ y
     assert seen == [(inner, True)] and device.calls("mm")["other"] == count + 1
     assert found.device.type == "anyop" and torch.equal(found, x * 2 + y)
-    assert device.route("mm") == "mine,boxed" and device.backend_available("mine")
+    assert device.route("mm") == "mine,aten" and device.backend_available("mine")
     assert not device.backend_available("yours")
+
+
+def test_anyop_register_serves_overloads(device):
+    import anyop
+    import torch
+
+    x, y = pair()
+    anyop.register("aten.mm", "mine", lambda self, mat2: self * 7 + mat2)
+    device.set_route("mm", "mine, boxed")  # aten's other name
+    assert torch.equal(x @ y, x * 7 + y) and device.route("mm") == "mine,aten"
+    anyop.unregister("aten.mm", "mine")
+    assert torch.equal((x @ y).cpu(), x.cpu() @ y.cpu())
+    for mistake in ({"when": "D>3"}, {"framework": "numpy"}, {"priority": 0}):
+        with pytest.raises(ValueError, match="takes op, backend and function alone"):
+            anyop.register("aten.mm", "mine", torch.mm, **mistake)
+    with pytest.raises(ValueError, match=r"overload of ATen's named 'aten\.mmm'"):
+        anyop.register("aten.mmm", "mine")(torch.mm)
 
 
 def test_written_arguments_are_the_callers(device):
@@ -76,7 +93,7 @@ def test_what_it_does_not_take_and_its_errors(device):
             raise KeyError("a mistake")
         return torch.zeros(self.shape[0], mat2.shape[1])
 
-    device.set_route("mm", "mine, boxed")
+    device.set_route("mm", "mine, aten")
     x, y = (t.double() for t in pair())
     assert torch.equal((x @ y).cpu(), x.cpu() @ y.cpu())
     with pytest.raises(KeyError, match="a mistake"):
@@ -91,7 +108,7 @@ def test_it_may_call_what_it_stands_for(device):
     import torch
 
     device.register("mm", lambda self, mat2: torch.mm(self, mat2) + 1, backend="mine")
-    device.set_route("mm", "mine, boxed")
+    device.set_route("mm", "mine, aten")
     x, y = pair()
     product = torch.ops.anyop_device.inner(x) @ torch.ops.anyop_device.inner(y)
     assert torch.equal((x @ y).cpu(), (product + 1).cpu())
@@ -101,7 +118,7 @@ def test_gradients_are_atens(device):
     import torch
 
     device.register("mm", lambda self, mat2: (self[:, :, None] * mat2).sum(1), backend="mine")
-    device.set_route("mm", "mine, boxed")
+    device.set_route("mm", "mine, aten")
     x, y = (t.requires_grad_() for t in pair())
     count = device.calls("mm")["other"]
     (x @ y).square().sum().backward()
@@ -114,7 +131,7 @@ def test_gradients_are_atens(device):
 def test_replaced_while_other_threads_call(device):
     x, y = pair()
     device.register("mm", lambda self, mat2: self + 0, backend="mine")
-    device.set_route("mm", "mine, boxed")
+    device.set_route("mm", "mine, aten")
     stop, wrong = threading.Event(), []
     right = [x.cpu(), x.cpu() + 1]
 
@@ -154,7 +171,7 @@ def test_route_files_name_it(device, tmp_path):
     import torch
 
     device.register("mm", lambda self, mat2: self * 5, backend="mine")
-    (tmp_path / "a.routes").write_text("aten.mm = mine, boxed\n")
+    (tmp_path / "a.routes").write_text("aten.mm = mine, aten\n")
     x, y = pair()
     try:
         anyop.load_routes(tmp_path / "a.routes")
@@ -172,9 +189,9 @@ def test_flaggems_where_it_is_not_installed(device):
     if importlib.util.find_spec("flag_gems"):
         pytest.skip("flag_gems is installed")
     x, y = pair()
-    device.set_route("mm", "boxed")
+    device.set_route("mm", "aten")
     expected = x @ y
-    device.set_route("mm", "flaggems, boxed")
+    device.set_route("mm", "flaggems, aten")
     assert torch.equal(x @ y, expected) and not device.backend_available("flaggems")
     device.set_route("mm", "")
 
@@ -200,7 +217,7 @@ def test_triton(device):
         add[(triton.cdiv(out.numel(), 256),)](self, other, out, out.numel(), BLOCK=256)
         return out
 
-    device.set_route("add.Tensor", "triton, boxed")
+    device.set_route("add.Tensor", "triton, aten")
     x, y = pair()
     count = device.calls("add.Tensor")["other"]
     assert torch.equal((x + y).cpu(), x.cpu() + y.cpu())

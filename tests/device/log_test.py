@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.anyplatform
 
-RULES = "aten.add.Tensor = native\naten.mul = none\naten.mul.Tensor = boxed\n"
+RULES = "aten.add.Tensor = native\naten.mul = none\naten.mul.Tensor = aten\n"
 
 
 def said(text: str) -> dict[str, str]:
@@ -24,7 +24,7 @@ def test_each_backend_is_said_and_counted(program, tmp_path):
 d = anyop.torch.device
 x, y = torch.randn(4, 4, device="anyop"), torch.randn(4, 4, device="anyop")
 z = ((x + y) * x).exp()
-d.set_route("add.Tensor", "boxed")
+d.set_route("add.Tensor", "aten")
 d.count_calls()
 x + x
 d.set_route("add.Tensor", "native")
@@ -46,16 +46,16 @@ print(d.calls("add.Tensor"))
     assert done.returncode == 0, done.stderr
     first = said(done.stderr)
     assert first["add.Tensor"] == "native", done.stderr
-    assert first["mul.Tensor"] == "boxed" and first["exp"] == "boxed", done.stderr
+    assert first["mul.Tensor"] == "aten" and first["exp"] == "aten", done.stderr
     assert "a.routes:1" in done.stderr
-    assert done.stdout.strip() == "{'boxed': 1, 'native': 2, 'cpu_fallback': 1, 'other': 1}"
+    assert done.stdout.strip() == "{'aten': 1, 'native': 2, 'cpu_fallback': 1, 'other': 1}"
 
 
 def test_nothing_is_said_unasked(platform, capfd):
     import anyop.torch.device
     import torch
 
-    anyop.torch.device.set_route("add.Tensor", "native, boxed")
+    anyop.torch.device.set_route("add.Tensor", "native, aten")
     x = torch.randn(2, 2, device="anyop")
     assert torch.isfinite(x + x).all()
     torch.ops.anyop_device.set_route("add.Tensor", "")
@@ -73,6 +73,6 @@ x @ x
 print(d.calls("mm"), d.route("mm"), d.backend_available("native"))
 """,
         ANYOP_DISABLE="native",
-        ANYOP_OP_ATEN__MM="native,boxed",
+        ANYOP_OP_ATEN__MM="native,aten",
     )
-    assert out.strip() == "{'boxed': 1, 'native': 0, 'cpu_fallback': 0, 'other': 0} boxed False"
+    assert out.strip() == "{'aten': 1, 'native': 0, 'cpu_fallback': 0, 'other': 0} aten False"

@@ -237,16 +237,16 @@ def test_routes_can_be_asked_and_set():
     assert len(names) == len(set(names)) > 1000 and {"mm", "add.Tensor", "mul_.Tensor"} <= set(
         names
     )
-    assert device.route("aten::mm") == device.route("mm") and "boxed" in device.route("mm")
-    assert device.backend_available("boxed") and not device.backend_available("no_such")
+    assert device.route("aten::mm") == device.route("mm") and "aten" in device.route("mm")
+    assert device.backend_available("aten") and not device.backend_available("no_such")
     with pytest.raises(ValueError, match="no_such"):
         device.route("no_such")
     with pytest.raises(ValueError, match="no_such"):
-        device.set_route("no_such", "boxed")
+        device.set_route("no_such", "aten")
     x = torch.ones(2, 2, device="anyop")
     device.count_calls()
     before = device.calls("mm")
-    assert set(before) == {"boxed", "native", "cpu_fallback", "other"}
+    assert set(before) == {"aten", "native", "cpu_fallback", "other"}
     try:
         torch.mm(x, x)
         device.set_route("mm", "cpu_fallback")
@@ -255,4 +255,4 @@ def test_routes_can_be_asked_and_set():
         device.set_route("mm", "")
         device.count_calls(False)
     after = device.calls("mm")
-    assert after["boxed"] - before["boxed"] == after["cpu_fallback"] - before["cpu_fallback"] == 1
+    assert after["aten"] - before["aten"] == after["cpu_fallback"] - before["cpu_fallback"] == 1

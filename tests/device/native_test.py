@@ -16,13 +16,13 @@ N, M, K = 5, 3, 7
 
 @pytest.fixture
 def native(platform):
-    """Routes overloads natively, "native, boxed" where nothing is said; afterwards routes are as before."""
+    """Routes overloads natively, "native, aten" where nothing is said; afterwards routes are as before."""
     import anyop.torch.device as device
     import torch
 
     changed = []
 
-    def route(*overloads: str, to: str = "native, boxed") -> None:
+    def route(*overloads: str, to: str = "native, aten") -> None:
         for overload in overloads:
             device.set_route(overload, to)
             changed.append(overload)
@@ -224,7 +224,7 @@ def test_gradients_are_atens_own_and_backward_is_native_too(native):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     for overload, counted in before.items():
         assert served(overload)["native"] > counted["native"]
-        assert served(overload)["boxed"] == counted["boxed"]
+        assert served(overload)["aten"] == counted["aten"]
 
 
 def test_what_does_not_fit_is_the_next_ones(native, inner):
@@ -245,7 +245,7 @@ def test_what_does_not_fit_is_the_next_ones(native, inner):
         x * zero
     ).dtype == torch.float32  # torch's rule of numbers, not the operator's promotion
     for overload in ("add.Tensor", "mm", "topk", "native_layer_norm", "mul.Tensor"):
-        assert served(overload)["boxed"] > 0
+        assert served(overload)["aten"] > 0
     assert served("add.Tensor")["native"] == before["native"]
 
 
@@ -299,7 +299,7 @@ def test_without_another_in_the_route_torchs_runs(native, inner, capfd):
         found, right = (torch.bmm(*[x.to(device)] * 2).cpu() for device in ("anyop", inner))
         assert torch.equal(found, right)
     said = capfd.readouterr().err
-    assert said.count("bmm on anyop:0") == 1 and "boxed runs instead" in said
+    assert said.count("bmm on anyop:0") == 1 and "aten runs instead" in said
 
 
 @host

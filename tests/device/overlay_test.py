@@ -41,7 +41,7 @@ def test_routes_and_leaves_no_trace(counted):
     a, b = torch.randn(5, 7), torch.randn(7, 3)
     plain, own = a @ b, anyop.matmul(a, b)
     before = dumps("mm", "add.Tensor", "std.correction")
-    with overlay(["mm", "add", "std"], "cpu", route="native, boxed"):
+    with overlay(["mm", "add", "std"], "cpu", route="native, aten"):
         count = calls("mm")["native"]
         assert torch.equal(a @ b, own) and calls("mm")["native"] == count + 1
         assert torch.equal(a + a, anyop.add(a, a))
@@ -69,7 +69,7 @@ def test_nested_in_any_order(counted):
     unsaid = overlay("mm", "cpu")  # says nothing: what is said below it stays
     assert overlaid()["mm"] == "native"
     inner.off()
-    assert overlaid()["mm"] == "boxed"
+    assert overlaid()["mm"] == "aten"
     unsaid.off()
     assert overlaid() == {} and dumps("mm") == before
 
@@ -91,7 +91,7 @@ def test_follows_rules(tmp_path):
             with pytest.raises(NotImplementedError, match=r"a\.routes:1"):
                 a @ a
             anyop.load_routes(None)
-            assert overlaid()["mm"] == "boxed"
+            assert overlaid()["mm"] == "aten"
     finally:
         anyop.load_routes(None)
     assert overlaid() == {}
@@ -134,7 +134,7 @@ def test_python_backends(counted):
     register("add.Tensor", more, backend="overlaid_test")
     x = torch.arange(3.0)
     expected = 2 * x + 100
-    with overlay("add.Tensor", "cpu", route="overlaid_test, boxed"):
+    with overlay("add.Tensor", "cpu", route="overlaid_test, aten"):
         assert torch.equal(x + x, expected)
         unregister("add.Tensor", "overlaid_test")
         assert torch.equal(x + x, 2 * x)
@@ -148,7 +148,7 @@ warnings.simplefilter("error")
 import torch
 torch.utils.rename_privateuse1_backend("other")
 import anyop.torch
-with anyop.torch.overlay(["mm", "std"], "cpu", route="native, boxed"):
+with anyop.torch.overlay(["mm", "std"], "cpu", route="native, aten"):
     a = torch.ones(2, 2)
     print((a @ a).tolist(), a.std().item(), torch._C._get_privateuse1_backend_name())
 anyop.torch.overlay("mm", "cpu", route="native")  # stays on
@@ -185,7 +185,7 @@ def test_turning_on_and_off_under_calls():
     for thread in threads:
         thread.start()
     for turn in range(60):
-        with overlay(["mm", "cat", "std"], "cpu", route=("native, boxed", "", "boxed")[turn % 3]):
+        with overlay(["mm", "cat", "std"], "cpu", route=("native, aten", "", "aten")[turn % 3]):
             pass
     stop.set()
     for thread in threads:

@@ -66,7 +66,7 @@ def test_infers_and_trains_as_the_device_below(example, arguments, adamw):
     code, output, complaints = example(*arguments, "--adamw", adamw)
     check(code, output, complaints)
     backends = re.findall(r"^(inference|training) by +(\S+), [\d,]+ calls", output, re.M)
-    assert backends == [("inference", "boxed"), ("training", "boxed")], output
+    assert backends == [("inference", "aten"), ("training", "aten")], output
 
 
 @pytest.mark.anyplatform
@@ -94,7 +94,7 @@ def test_routes_that_are_used_are_named(example):
     try:
         code, output, complaints = example("--steps", "1")
     finally:
-        device.set_route("mm", "boxed")
+        device.set_route("mm", "aten")
     assert code == 0 and output.count(": bitwise equal") == len(SAME), output + complaints
     assert (
         len(re.findall(r"by +cpu_fallback, \d+ calls of 1 overloads: mm \d+$", output, re.M)) == 2

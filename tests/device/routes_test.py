@@ -59,9 +59,9 @@ def refused(program: str, **variables: str) -> str:
 
 
 def test_files_hold_rules_of_both_kinds(load):
-    load("* = cpu\naten.* = boxed\n[when device=cuda]\naten.add = native, boxed\nrms_norm = aten\n")
-    assert core.aten_route("add.Tensor", "anyop")[::2] == ("boxed", _reason("a.routes:2"))
-    assert core.aten_route("add.Tensor", "cuda")[::2] == ("native,boxed", _reason("a.routes:4"))
+    load("* = cpu\naten.* = aten\n[when device=cuda]\naten.add = native, aten\nrms_norm = aten\n")
+    assert core.aten_route("add.Tensor", "anyop")[::2] == ("aten", _reason("a.routes:2"))
+    assert core.aten_route("add.Tensor", "cuda")[::2] == ("native,aten", _reason("a.routes:4"))
     state = json.loads(core.routes())
     assert [r["pattern"] for r in state["rules"]] == ["*", "rms_norm"]
     assert [r["pattern"] for r in state["aten_rules"]] == ["aten.*", "aten.add"]
@@ -89,7 +89,7 @@ def test_scopes_do_not_reach_aten():
 
 
 def test_names_are_checked_when_they_are_told(tmp_path):
-    (tmp_path / "a.routes").write_text("aten.mm = boxed\naten.ad.Tensor = native\n")
+    (tmp_path / "a.routes").write_text("aten.mm = aten\naten.ad.Tensor = native\n")
     program = f"""
 anyop.load_routes({str(tmp_path / "a.routes")!r})
 for names in (["mm", "add.Tensor"], ["mm", "ad.Tensor"]):
@@ -107,7 +107,7 @@ for names in (["mm", "add.Tensor"], ["mm", "ad.Tensor"]):
 
 
 def test_backends_of_a_program_can_be_routed_to(tmp_path):
-    (tmp_path / "a.routes").write_text("aten.mm = mine, boxed\n")
+    (tmp_path / "a.routes").write_text("aten.mm = mine, aten\n")
     out, _ = run(f"""
 try:
     anyop.load_routes({str(tmp_path / "a.routes")!r})
@@ -118,7 +118,7 @@ anyop.load_routes({str(tmp_path / "a.routes")!r})
 print(core.aten_route("mm.out", "anyop")[0])
 """)
     assert "1:11: unknown backend 'mine' of ATen's overloads" in out and out.endswith(
-        "\nmine,boxed\n"
+        "\nmine,aten\n"
     )
 
 
@@ -138,7 +138,7 @@ print(len(found), set(found), core.aten_route("op_7.out", "anyop")[0])
 
 
 def test_variables_route_and_come_before_files(tmp_path):
-    (tmp_path / "a.routes").write_text("aten.* = boxed\n")
+    (tmp_path / "a.routes").write_text("aten.* = aten\n")
     program = """
 for name in ("mm", "mm.out", "add.Tensor", "add.Scalar"):
     print(*core.aten_route(name, "anyop")[::2])
@@ -147,7 +147,7 @@ for name in ("mm", "mm.out", "add.Tensor", "add.Scalar"):
                    ANYOP_OP_aten__add__Tensor="triton")  # fmt: skip
     assert [line.split()[0] for line in out.splitlines()] == ["native,none"] * 2 + [
         "triton",
-        "boxed",
+        "aten",
     ]
     assert "ANYOP_OP_aten__add__Tensor" in out and err == ""
 
@@ -156,7 +156,7 @@ for name in ("mm", "mm.out", "add.Tensor", "add.Scalar"):
     ("variable", "value", "said"),
     [
         ("ANYOP_OP_ATEN__MM", "nativ", "unknown backend 'nativ' of ATen's overloads"),
-        ("ANYOP_OP_ATEN__MM", "none,boxed", "ANYOP_OP_ATEN__MM: found 'boxed' behind none"),
+        ("ANYOP_OP_ATEN__MM", "none,aten", "ANYOP_OP_ATEN__MM: found 'aten' behind none"),
         ("ANYOP_OP_ATEN__MM", "", "ANYOP_OP_ATEN__MM is empty, expected a backend"),
         ("ANYOP_DISABLE", "nativ", "ANYOP_DISABLE: unknown backend 'nativ'"),
         ("ANYOP_ROUTES", "/dev/null/x", "ANYOP_ROUTES: /dev/null/x:1:1: found an error"),
@@ -168,8 +168,8 @@ def test_variables_that_mean_nothing_are_errors(variable, value, said):
 
 def test_a_variable_without_an_overload_is_an_error_once_names_are_told():
     told = 'core.set_aten_overloads(["mm", "add_.Tensor"])'
-    assert run(f"{told}\nprint('good')", ANYOP_OP_ATEN__ADD___TENSOR="boxed")[0] == "good\n"
-    said = refused(told, ANYOP_OP_ATEN__ADD__TENSOR="boxed")
+    assert run(f"{told}\nprint('good')", ANYOP_OP_ATEN__ADD___TENSOR="aten")[0] == "good\n"
+    said = refused(told, ANYOP_OP_ATEN__ADD__TENSOR="aten")
     assert said.endswith(
         "ANYOP_OP_ATEN__ADD__TENSOR names no overload of ATen's that can be routed; "
         "did you mean 'ANYOP_OP_ATEN__ADD___TENSOR'?"
@@ -179,14 +179,15 @@ def test_a_variable_without_an_overload_is_an_error_once_names_are_told():
 def test_disable_is_about_the_kind_of_backend_that_it_names():
     program = """
 import numpy as np
-print(*[library.AnyopAtenIsDisabled(b) for b in (b"native", b"boxed", b"triton")])
+print(*[library.AnyopAtenIsDisabled(b) for b in (b"native", b"aten", b"boxed", b"triton")])
 anyop.softmax(np.ones((2, 4), np.float32))
 """
     for disabled, said in {
-        "!native": "0 1 1\n",
-        "!cpu": "0 0 0\n",
-        "boxed,triton": "0 1 1\n",
-        "!triton,!boxed,!cpu": "1 0 0\n",
+        "!native": "0 1 1 1\n",
+        "!cpu": "0 0 0 0\n",
+        "boxed,triton": "0 1 1 1\n",
+        "aten,triton": "0 0 0 1\n",  # of operators
+        "!triton,!boxed,!cpu": "1 0 0 0\n",
     }.items():
         found = run(program, ANYOP_DISABLE=disabled, ANYOP_LOG_DISPATCH="1")
         assert found == (said, "anyop: softmax on cpu:0: cpu (default)\n")
@@ -270,7 +271,7 @@ for _ in range(30):
     child = os.fork()
     if child == 0:
         load("flaggems")
-        os._exit(core.aten_route("mm", "anyop")[0] != "triton,flaggems,boxed,cpu_fallback")
+        os._exit(core.aten_route("mm", "anyop")[0] != "triton,flaggems,aten,cpu_fallback")
     codes.add(os.waitpid(child, 0)[1])
 ended.set()
 thread.join()
@@ -297,21 +298,21 @@ def routes(tmp_path):
     return routes
 
 
-TEXT = "aten.add = native, boxed\n[when device=cuda]\naten.mm = triton\naten.add.Tensor = boxed\n"
+TEXT = "aten.add = native, aten\n[when device=cuda]\naten.mm = triton\naten.add.Tensor = aten\n"
 
 
 def test_the_command_shows_rules_and_who_is_asked(routes):
     code, said = routes(TEXT, "show", "a.routes", "--op", "aten.add")
     assert code == 0 and "softmax" not in said and "aten.mm" not in said
-    assert re.search(r"aten.add = native, boxed +\[always\] +a.routes:1", said)
-    assert re.search(r"\n  aten.add.Tensor +anyop, cpu +native, boxed +a.routes:1\n", said)
-    assert re.search(r"\n  aten.add.Tensor +cuda +boxed +a.routes:4\n", said)
+    assert re.search(r"aten.add = native, aten +\[always\] +a.routes:1", said)
+    assert re.search(r"\n  aten.add.Tensor +anyop, cpu +native, aten +a.routes:1\n", said)
+    assert re.search(r"\n  aten.add.Tensor +cuda +aten +a.routes:4\n", said)
     code, said = routes(TEXT, "show", "a.routes", "--op", "aten.nothing")
     assert code == 1 and "no overload of ATen's fits 'aten.nothing'" in said
 
 
 def test_the_command_checks_names_and_finds_rules_without_effect(routes):
-    code, said = routes(TEXT + "[always]\naten.mm = boxed\nrms_norm = cpu\n", "check", "a.routes")
+    code, said = routes(TEXT + "[always]\naten.mm = aten\nrms_norm = cpu\n", "check", "a.routes")
     assert (code, said.splitlines()) == (
         0,
         [
@@ -319,7 +320,7 @@ def test_the_command_checks_names_and_finds_rules_without_effect(routes):
             "a.routes: 5 rules, good",
         ],
     )
-    code, said = routes("aten.mm = boxed\naten.foreach_add = boxed\n", "check", "a.routes")
+    code, said = routes("aten.mm = aten\naten.foreach_add = aten\n", "check", "a.routes")
     assert code == 1 and said == (
         "a.routes:2:1: no overload of ATen's that can be routed is named 'aten.foreach_add'; "
         "did you mean 'aten._foreach_add'?\n"
@@ -330,6 +331,6 @@ def test_the_command_compares(routes):
     code, said = routes(TEXT, "diff", "default", "./a.routes", "--op", "aten.*", "--exit-code")
     assert code == 1
     assert re.search(r"\n +aten.mm +cuda +default -> triton\n", said)
-    assert re.search(r"aten.add.Tensor +cuda +default -> boxed\n", said)
+    assert re.search(r"aten.add.Tensor +cuda +default -> aten\n", said)
     code, said = routes(TEXT, "diff", "./a.routes", "a.routes", "--op", "aten.*", "--exit-code")
     assert code == 0 and said == "./a.routes and a.routes choose the same\n"

@@ -18,6 +18,7 @@ from anyop.backend.python import Signature, describe, runner, source_of
 
 DEVICES = {"any": 0, "cpu": 1, "cuda": 2, "hip": 10}  # DLDeviceType
 _CALLED = ("aten", "python", "tvm_ffi")  # forms of kernels that another may replace
+_OVERLOADS = ("aten.", "aten::")  # as the router tells them from operators
 
 
 def register(
@@ -42,6 +43,8 @@ def register(
         def slow_rms_norm(x, weight, eps):
             return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
 
+        anyop.register("aten.mm", "mine", my_mm)  # ATen's overload, as anyop.torch.device.register
+
     function:      gets all inputs in the schema's order, None for absent ones, tensors as arrays of the framework that
                    share the caller's memory (JAX: copies). It may lack keyword-only ones of the schema: another value
                    than the default is NotImplementedError then. One with parameters named as the results gets their
@@ -65,21 +68,19 @@ def register(
             op, backend, given, name=name, framework=framework, device=device, dtypes=dtypes,
             when=when, priority=priority, deterministic=deterministic, needs=needs,
         )  # fmt: skip
+    if _is_overload(op):
+        told = (name, framework, device, dtypes, when, priority, deterministic, needs)
+        return _register_overload(op, backend, function, told)
     _check_operator(op)
-    if framework is None:
-        framework = "torch" if backend == "triton" else "numpy"
+    framework = _framework(op, framework, backend)
     name = backend if name is None else name
-    _check_one(op, "framework", framework, FRAMEWORKS)
-    _check_one(op, "device", device, DEVICES)
     _check_function(op, function, framework)
     _check_name(op, backend, name)
-    if type(priority) is not int or not -1000 <= priority <= 1000:
-        raise ValueError(f"{op}: priority is {priority!r}, expected an int from -1000 to 1000")
-    needs = [needs] if isinstance(needs, str) else list(needs)
+    modules = [needs] if isinstance(needs, str) else list(needs)
     core.register_python(
         op, backend, name, source_of(function), _condition(op, dtypes, when),
-        DEVICES[_device(op, framework, device)], priority, deterministic,
-        lambda: runner(op, function, framework, needs),
+        DEVICES[_device(op, framework, device)], _priority(op, priority), deterministic,
+        lambda: runner(op, function, framework, modules),
     )  # fmt: skip
     return function
 
@@ -88,14 +89,32 @@ def unregister(op: str, name: str) -> None:
     """Take an implementation of that name away. Raises ValueError where the operator or the name is unknown.
 
     Calls under way finish in it; the callable is let go of behind the last of them. Routes that name its backend are
-    used as if it could not take a call.
+    used as if it could not take a call. Of an overload of ATen's, "aten.mm", the name is the backend's.
     """
+    if _is_overload(op):
+        return _overload_backends().unregister(op, name)
     _check_operator(op)
     try:
         core.unregister(op, name)
     except ValueError as error:
         own = [found["name"] for found in implementations(op) if found["form"]]
         raise ValueError(f"{error}{did_you_mean(name, own)}") from None
+
+
+def _is_overload(op: Any) -> bool:
+    return isinstance(op, str) and op.startswith(_OVERLOADS)
+
+
+def _register_overload(op: str, backend: str, function: Callable, told: tuple) -> Callable:
+    if told not in ((None, of, "any", None, None, -200, False, ()) for of in (None, "torch")):
+        raise ValueError(f"{op}: an overload of ATen's takes op, backend and function alone")
+    return _overload_backends().register(op, function, backend=backend)
+
+
+def _overload_backends() -> Any:
+    from anyop.torch import overload_backends
+
+    return overload_backends
 
 
 def _check_operator(op: Any) -> None:
@@ -121,6 +140,12 @@ def _check_function(op: str, function: Any, framework: str) -> None:
         raise TypeError(f"{op}: {describe(function)} {what}")
 
 
+def _priority(op: str, priority: Any) -> int:
+    if type(priority) is not int or not -1000 <= priority <= 1000:
+        raise ValueError(f"{op}: priority is {priority!r}, expected an int from -1000 to 1000")
+    return priority
+
+
 def _check_name(op: str, backend: Any, name: Any) -> None:
     """What routes can name, and no compiled kernel's."""
     for what, word, signs in (("backend", backend, ""), ("name", name, ".-")):
@@ -132,8 +157,16 @@ def _check_name(op: str, backend: Any, name: Any) -> None:
             raise ValueError(f"{op}: '{name}' is its own compiled kernel; {fix}")
 
 
+def _framework(op: str, framework: str | None, backend: str) -> str:
+    """That, or the backend's."""
+    found = ("torch" if backend == "triton" else "numpy") if framework is None else framework
+    _check_one(op, "framework", found, FRAMEWORKS)
+    return found
+
+
 def _device(op: str, framework: str, device: str) -> str:
     """The framework's only device for `any`."""
+    _check_one(op, "device", device, DEVICES)
     only = FRAMEWORKS[framework].device
     if only == "any" or device == only:
         return device

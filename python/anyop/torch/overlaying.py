@@ -9,7 +9,7 @@ import torch
 
 from anyop.torch import overload_backends
 
-_KINDS = ("boxed", "native", "cpu_fallback", "other")
+_KINDS = ("aten", "native", "cpu_fallback", "other")
 
 
 def overlay(
@@ -17,14 +17,14 @@ def overlay(
 ) -> Overlay:
     """Route overloads of ATen's for tensors that torch has kernels for; on from now until off().
 
-        anyop.load_routes("my.routes")            # aten.mm = native, boxed
+        anyop.load_routes("my.routes")            # aten.mm = native, aten
         with anyop.torch.overlay(["mm", "add.Tensor"]):
             model(x)
 
     ops:     "mm" means all overloads of mm; None: all that the rules in force name.
     device:  "cpu" or "cuda"; None: both, where torch has CUDA.
-    route:   backends for these overloads, as in a route file, "native, boxed"; "" leaves it to the rules, which are
-             followed as they change. Boxed is torch's own kernel.
+    route:   backends for these overloads, as in a route file, "native, aten"; "" leaves it to the rules, which are
+             followed as they change. "aten" is torch's own kernel.
 
     An overlay is of the process: all threads see it. Where several name an overload, the latest that has a route says
     it. Gradients are ATen's own, above the overloads. Overloads that torch makes of others (linear, matmul) have no

@@ -19,7 +19,7 @@ from anyop import _operators, _torch_device
 from anyop._nearest import did_you_mean
 from anyop.adapter.object_text import object_text
 
-_BUILT_IN = ("native", "boxed", "cpu_fallback", "none")
+_BUILT_IN = ("native", "aten", "boxed", "cpu_fallback", "none")
 _FLAGGEMS = "flaggems"
 _functions: dict[tuple[str, str], Callable[..., Any]] = {}  # overload, backend
 _defined: set[tuple[str, str]] = set()
@@ -65,7 +65,7 @@ def register(
         @anyop.torch.device.register("mm", backend="triton")
         def my_mm(self, mat2): ...
 
-        anyop.torch.device.set_route("mm", "triton, boxed")
+        anyop.torch.device.set_route("mm", "triton, aten")
 
     op:       "mm", "add.Tensor".
     function: gets the overload's arguments as torch's Python operators do, tensors as ones of cpu or cuda over the same

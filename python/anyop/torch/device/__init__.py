@@ -16,7 +16,7 @@ from anyop.torch.overload_backends import register, unregister
 
 _start.start()
 _ops = torch.ops.anyop_device
-_KINDS = ("boxed", "native", "cpu_fallback", "other")
+_KINDS = ("aten", "native", "cpu_fallback", "other")
 
 
 def platform() -> str:
@@ -30,7 +30,7 @@ def registered_ops() -> list[str]:
 
 
 def backend_available(backend: str) -> bool:
-    """Whether operators can be routed to it: boxed, native, triton, flaggems, cpu_fallback."""
+    """Whether operators can be routed to it: aten, native, triton, flaggems, cpu_fallback."""
     return bool(_ops.backend_available.default(backend))
 
 
@@ -40,7 +40,7 @@ def route(op: str) -> str:
 
 
 def set_route(op: str, backends: str) -> None:
-    """From now on, these backends, in this order, serve an operator, such as ("mm", "native, boxed").
+    """From now on, these backends, in this order, serve an operator, such as ("mm", "native, aten").
 
     A name without overload means all its overloads; "" is what route files and variables say. Raises ValueError.
     """

@@ -70,14 +70,14 @@ def _keep_mutating(node: Node) -> None:
 def _stays(op: OpOverload) -> bool:
     if op.namespace not in _TORCH or torch.Tag.nondeterministic_seeded in op.tags:
         return True
-    return op.namespace == "aten" and not _route(op).startswith("boxed")
+    return op.namespace == "aten" and not _route(op).startswith("aten")
 
 
 def _route(op: OpOverload) -> str:
     try:
         return _ops.route.default(op.name().removeprefix("aten::"))
     except ValueError:  # no kernel of its own
-        return "boxed"
+        return "aten"
 
 
 def device_index(value: Any) -> int:

@@ -45,7 +45,7 @@ def _compile(inner: Callable[..., Any], graph: Any, inputs: Sequence[Any], **opt
 def _refuse_what_cannot_be() -> None:
     from torch._inductor.virtualized import V
 
-    if not _ops.backend_available.default("boxed"):
+    if not _ops.backend_available.default("aten"):
         raise NotImplementedError(
             f"inductor generates no code for the memory of {_ops.platform.default()}: "
             'use torch.compile(backend="aot_eager")'

@@ -37,17 +37,9 @@ const OperatorVariable* FindVariable(const std::string& overload) {
   return found;
 }
 
-const LoadedRule* FindRule(const AtenRoutes& aten, const std::string& overload,
-                           const std::string& device) {
-  for (size_t r = aten.rules.size(); r-- > 0;) {
-    const Rule& rule = aten.rules[r].rule;
-    if (HoldsOn(device, rule.when) && FitsOverload(rule.pattern, overload)) return &aten.rules[r];
-  }
-  return nullptr;
-}
-
 bool IsDisabled(const std::string& backend, const AtenNames& names) {
-  return backend != "none" && IsDisabledBackend(backend, [&](const std::string& pattern) {
+  return backend != "none" &&
+         IsDisabledBackend(DisabledAs(backend), [&](const std::string& pattern) {
            return ConcernsAten(pattern, names);
          });
 }
@@ -57,7 +49,7 @@ void Fill(AtenRoutes* aten, const std::vector<std::string>& named, const std::st
   std::string backends, disabled;
   for (const std::string& name : named) {
     std::string& list = IsDisabled(name, aten->names) ? disabled : backends;
-    list += (list.empty() ? "" : ",") + name;
+    list += (list.empty() ? "" : ",") + PlainAtenBackend(name);
   }
   const auto keep = [&](const std::string& text) {
     return aten->texts.insert(text).first->c_str();
@@ -78,6 +70,17 @@ std::string UnknownVariable(const OperatorVariable& variable, const AtenNames& n
 }
 
 }  // namespace
+
+bool HasAtenVariable(const std::string& overload) { return FindVariable(overload) != nullptr; }
+
+const LoadedRule* FindAtenRule(const AtenRoutes& aten, const std::string& overload,
+                               const std::string& device) {
+  for (size_t r = aten.rules.size(); r-- > 0;) {
+    const Rule& rule = aten.rules[r].rule;
+    if (HoldsOn(device, rule.when) && FitsOverload(rule.pattern, overload)) return &aten.rules[r];
+  }
+  return nullptr;
+}
 
 std::string CheckAtenVariables(const Settings& settings, const AtenNames& names) {
   for (const OperatorVariable& variable : settings.operators) {
@@ -128,7 +131,7 @@ void FindAtenRoute(const std::string& overload, const std::string& device,
   const std::lock_guard<std::mutex> lock(router.mutex);
   if (const OperatorVariable* variable = FindVariable(overload)) {
     Fill(&router.aten, variable->backends, variable->name, routing);
-  } else if (const LoadedRule* loaded = FindRule(router.aten, overload, device)) {
+  } else if (const LoadedRule* loaded = FindAtenRule(router.aten, overload, device)) {
     Fill(&router.aten, loaded->rule.backends, loaded->reason, routing);
   } else {
     Fill(&router.aten, {}, "default", routing);

@@ -24,6 +24,12 @@ struct AtenRoutes {
 // when there is none.
 std::string CheckAtenVariables(const Settings& settings, const AtenNames& names);
 
+// Whether a variable speaks of an overload; it comes before all rules.
+bool HasAtenVariable(const std::string& overload);
+// The last rule that fits, one of aten.rules; nullptr: none.
+const LoadedRule* FindAtenRule(const AtenRoutes& aten, const std::string& overload,
+                               const std::string& device);
+
 // All of these take the router's lock.
 bool SetAtenOverloads(std::vector<std::string> overloads, std::string* error);
 void AddAtenBackend(const std::string& name);

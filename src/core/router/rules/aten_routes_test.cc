@@ -46,7 +46,7 @@ std::string Mistake(const std::string& text) {
   return error.substr(std::min(error.size(), error.find(':') + 1));
 }
 
-// "native,boxed"; with "-triton" what is disabled; "default".
+// "native,aten"; with "-triton" what is disabled; "default".
 std::string Route(const char* overload, const char* device = "anyop") {
   AnyopAtenRouting routing = {};
   routing.size = sizeof routing;
@@ -100,16 +100,16 @@ TEST(NothingIsSaidAtFirst) {
 
 TEST(TheLastRuleThatFitsHolds) {
   CHECK_EQ(Load("* = cpu\naten.* = boxed\naten.add = native\naten.add.Scalar = none\n"
-                "[when device=cpu|cuda]\naten.mm = native, boxed\n[when device!=cpu]\n"
+                "[when device=cpu|cuda]\naten.mm = native, aten\n[when device!=cpu]\n"
                 "aten::mm.out = cpu_fallback\n"),
            int{kAnyopOk});
-  CHECK_EQ(Route("_foreach_add.List"), "boxed");
+  CHECK_EQ(Route("_foreach_add.List"), "aten");
   CHECK_EQ(Route("add.Tensor"), "native");
   CHECK_EQ(Route("add.Scalar"), "none");
-  CHECK_EQ(Route("mm"), "boxed");
-  CHECK_EQ(Route("mm", "cuda"), "native,boxed");
+  CHECK_EQ(Route("mm"), "aten");
+  CHECK_EQ(Route("mm", "cuda"), "native,aten");
   CHECK_EQ(Route("mm.out"), "-cpu_fallback");  // ANYOP_DISABLE leaves native and boxed alone
-  CHECK_EQ(Route("mm.out", "cpu"), "native,boxed");
+  CHECK_EQ(Route("mm.out", "cpu"), "native,aten");
   CHECK_EQ(which::Caller(4).Run(), 1);  // operators go by their own rule
   AnyopAtenRouting routing = {};
   routing.size = sizeof routing;
@@ -117,29 +117,29 @@ TEST(TheLastRuleThatFitsHolds) {
   CHECK(Has(routing.reason, "anyop_aten_routes_test_") && Has(routing.reason, ":6"));
   CHECK_EQ(AnyopLoadRoutes(nullptr), int{kAnyopOk});
   CHECK_EQ(Route("mm", "cuda"), "default");
-  CHECK_EQ(std::string(routing.backends), "native,boxed");  // the text stays
+  CHECK_EQ(std::string(routing.backends), "native,aten");  // the text stays
 }
 
 TEST(ABareStarIsTheOperators) {
-  CHECK_EQ(Load("aten.mm = boxed\n* = cpu\n[when dtype=float32]\n*.* = cpu\n"), int{kAnyopOk});
-  CHECK_EQ(Route("mm"), "boxed");
+  CHECK_EQ(Load("aten.mm = aten\n* = cpu\n[when dtype=float32]\n*.* = cpu\n"), int{kAnyopOk});
+  CHECK_EQ(Route("mm"), "aten");
   CHECK_EQ(Route("relu_"), "default");
   for (const char* preset : {"cpu", "cuda", "triton", "reference"}) {
     CHECK_EQ(AnyopLoadRoutes(preset), int{kAnyopOk});
     CHECK_EQ(Route("mm"), "default");
   }
   CHECK_EQ(AnyopLoadRoutes("native"), int{kAnyopOk});
-  CHECK_EQ(Route("mm"), "native,boxed-cpu_fallback");
+  CHECK_EQ(Route("mm"), "native,aten-cpu_fallback");
   CHECK_EQ(AnyopLoadRoutes("flaggems"), int{kAnyopOk});
-  CHECK_EQ(Route("mm"), "boxed-triton,flaggems,cpu_fallback");
+  CHECK_EQ(Route("mm"), "aten-triton,flaggems,cpu_fallback");
   CHECK_EQ(AnyopLoadRoutes(nullptr), int{kAnyopOk});
 }
 
 TEST(VariablesComeBeforeFiles) {
   CHECK_EQ(Load("aten.* = boxed\n"), int{kAnyopOk});
   CHECK_EQ(Route("relu"), "native");
-  CHECK_EQ(Route("relu_"), "boxed");
-  CHECK_EQ(Route("add_.Scalar"), "boxed");
+  CHECK_EQ(Route("relu_"), "aten");
+  CHECK_EQ(Route("add_.Scalar"), "aten");
   CHECK_EQ(Route("add_.Tensor"), "native,none");  // the one that says more
   AnyopAtenRouting routing = {};
   routing.size = sizeof routing;
@@ -150,7 +150,8 @@ TEST(VariablesComeBeforeFiles) {
 
 TEST(DisablingIsByKind) {
   CHECK_EQ(AnyopAtenIsDisabled("native"), 0);
-  CHECK_EQ(AnyopAtenIsDisabled("boxed"), 0);
+  CHECK_EQ(AnyopAtenIsDisabled("aten"), 0);
+  CHECK_EQ(AnyopAtenIsDisabled("boxed"), 0);  // the same backend
   CHECK_EQ(AnyopAtenIsDisabled("cpu_fallback"), 1);
   CHECK_EQ(AnyopAtenIsDisabled("triton"), 1);
   CHECK_EQ(AnyopAtenIsDisabled("none"), 0);
@@ -160,23 +161,23 @@ TEST(DisablingIsByKind) {
 }
 
 TEST(MistakesHavePlaces) {
-  CHECK_EQ(Load("aten.mm = boxed\n"), int{kAnyopOk});
-  const std::string known = ", expected native, boxed, cpu_fallback, none, triton, flaggems";
+  CHECK_EQ(Load("aten.mm = aten\n"), int{kAnyopOk});
+  const std::string known = ", expected native, aten, cpu_fallback, none, triton, flaggems";
   CHECK_EQ(Mistake("\n  aten.mm = nativ"), "2:13: unknown backend 'nativ' of ATen's overloads" +
                                                known + "; did you mean 'native'?");
   CHECK_EQ(Mistake("aten.mm = cuda"), "1:11: unknown backend 'cuda' of ATen's overloads" + known);
-  CHECK_EQ(Mistake("aten.mm = none, boxed"),
-           "1:17: found 'boxed' behind none, expected none to be the last: it refuses");
-  CHECK_EQ(Mistake("[when device=cpu D>8]\naten.mm = boxed"),
+  CHECK_EQ(Mistake("aten.mm = none, aten"),
+           "1:17: found 'aten' behind none, expected none to be the last: it refuses");
+  CHECK_EQ(Mistake("[when device=cpu D>8]\naten.mm = aten"),
            "1:18: found a condition on D, expected device alone: routes of ATen's overloads do not "
            "look at the call");
-  CHECK_EQ(Mistake("[when device=cpu|hip]\naten.mm = boxed"),
+  CHECK_EQ(Mistake("[when device=cpu|hip]\naten.mm = aten"),
            "1:7: found device hip, expected anyop, cpu or cuda for ATen's overloads");
   CHECK_EQ(Mistake("* = boxed"),
            "1:5: unknown backend 'boxed'; it is for rules of ATen's overloads: aten.*");
   CHECK_EQ(Mistake("aten* = cpu"), "1:1: no operator fits 'aten*'");
-  CHECK(Has(Mistake("aten.mm = boxed\naten::mm = boxed"), "2:1: found 'aten.mm' again"));
-  CHECK_EQ(Route("mm"), "boxed");  // that of before
+  CHECK(Has(Mistake("aten.mm = aten\naten::mm = aten"), "2:1: found 'aten.mm' again"));
+  CHECK_EQ(Route("mm"), "aten");  // that of before
   AnyopImplementation made = {};
   made.size = sizeof made;
   made.backend = "extra";
@@ -188,28 +189,28 @@ TEST(MistakesHavePlaces) {
 }
 
 TEST(NamesAreCheckedOnceTheyAreKnown) {
-  CHECK_EQ(Load("aten.mm = boxed\naten.add.Tensr = boxed\n"), int{kAnyopOk});
+  CHECK_EQ(Load("aten.mm = aten\naten.add.Tensr = aten\n"), int{kAnyopOk});
   CHECK_EQ(SetOverloads(kOverloads), int{kAnyopValueError});
   CHECK(
       Has(AnyopLastError(),
           ":2:1: no overload of ATen's that can be routed is named 'aten.add.Tensr'; did you mean "
           "'aten.add.Tensor'?"));
-  CHECK_EQ(Load("aten.mmm = boxed\n"), int{kAnyopOk});  // nothing was taken over
+  CHECK_EQ(Load("aten.mmm = aten\n"), int{kAnyopOk});  // nothing was taken over
   CHECK_EQ(AnyopLoadRoutes(nullptr), int{kAnyopOk});
   CHECK_EQ(SetOverloads({"mm", "relu_"}), int{kAnyopValueError});
   CHECK_EQ(SetOverloads({"mm", "relu", "add.Tensor"}), int{kAnyopValueError});
   CHECK(Has(AnyopLastError(), " names no overload of ATen's that can be routed; did you mean "));
   CHECK_EQ(SetOverloads(kOverloads), int{kAnyopOk});
-  CHECK(Has(Mistake("aten.mm = boxed\naten.rleu = boxed\n"),
+  CHECK(Has(Mistake("aten.mm = aten\naten.rleu = aten\n"),
             "2:1: no overload of ATen's that can be routed is named 'aten.rleu'; did you mean "
             "'aten.relu'?"));
   CHECK_EQ(Mistake("mm = cpu"), "1:1: unknown operator 'mm'; ATen's is 'aten.mm'");
   CHECK_EQ(Mistake("aten.foo* = boxed"), "1:1: no overload of ATen's fits 'aten.foo*'");
   CHECK_EQ(Load("aten.add.* = boxed\naten.relu.default = native\naten.*_foreach* = boxed\n"),
            int{kAnyopOk});
-  CHECK_EQ(Route("add.Scalar"), "boxed");
+  CHECK_EQ(Route("add.Scalar"), "aten");
   CHECK_EQ(SetOverloads({}), int{kAnyopOk});
-  CHECK_EQ(Load("aten.mmm = boxed\n"), int{kAnyopOk});
+  CHECK_EQ(Load("aten.mmm = aten\n"), int{kAnyopOk});
   CHECK_EQ(AnyopLoadRoutes(nullptr), int{kAnyopOk});
 }
 
@@ -218,8 +219,8 @@ TEST(BackendsCanBeAdded) {
   CHECK_EQ(AnyopAddAtenBackend("my_kernels"), int{kAnyopOk});
   CHECK_EQ(AnyopAddAtenBackend("my_kernels"), int{kAnyopOk});
   CHECK_EQ(AnyopAddAtenBackend("boxed"), int{kAnyopOk});
-  CHECK_EQ(Load("aten.mm = my_kernels, boxed\n"), int{kAnyopOk});
-  CHECK_EQ(Route("mm"), "boxed-my_kernels");
+  CHECK_EQ(Load("aten.mm = my_kernels, aten\n"), int{kAnyopOk});
+  CHECK_EQ(Route("mm"), "aten-my_kernels");
   CHECK(Has(Mistake("aten.mm = my_kernel"), "flaggems, my_kernels; did you mean 'my_kernels'?"));
   for (const char* bad : {"", "1a", "a b", "a,b", "a-b", "*"}) {
     CHECK_EQ(AnyopAddAtenBackend(bad), int{kAnyopValueError});
@@ -294,7 +295,7 @@ TEST(BadArgumentsAreRefused) {
   CHECK_EQ(SetOverloads({"mm", nullptr}), int{kAnyopValueError});
   CHECK(Has(AnyopLastError(), "name 1 is empty"));
   CHECK_EQ(AnyopLogAtenDispatch("mm", nullptr, "anyop:0", "default", 0), int{kAnyopValueError});
-  CHECK_EQ(AnyopAtenFallback("mm", "boxed", "anyop:0", nullptr), int{kAnyopValueError});
+  CHECK_EQ(AnyopAtenFallback("mm", "aten", "anyop:0", nullptr), int{kAnyopValueError});
 }
 
 }  // namespace

@@ -9,14 +9,14 @@
 namespace anyop {
 namespace {
 
-constexpr const char* kOwn[] = {"native", "boxed", "cpu_fallback", "none"};
-constexpr const char* kShared[] = {"triton", "flaggems"};  // operators have them too
-constexpr const char* kAtenDevices[] = {"anyop", "cpu", "cuda"};
+constexpr const char* kBackends[] = {"native", "aten",   "cpu_fallback",
+                                     "none",   "triton", "flaggems"};
+// In ANYOP_DISABLE, where aten is about operators.
+constexpr const char* kOfOverloadsAlone[] = {"native", "boxed", "cpu_fallback", "none"};
 constexpr std::string_view kPrefix = "aten.";
 
 std::vector<std::string> Backends(const AtenNames& names) {
-  std::vector<std::string> all(std::begin(kOwn), std::end(kOwn));
-  all.insert(all.end(), std::begin(kShared), std::end(kShared));
+  std::vector<std::string> all(std::begin(kBackends), std::end(kBackends));
   all.insert(all.end(), names.backends.begin(), names.backends.end());
   return all;
 }
@@ -68,9 +68,18 @@ bool IsAtenDevice(const std::string& device) {
          std::end(kAtenDevices);
 }
 
+std::string PlainAtenBackend(const std::string& name) {
+  return name == "boxed" ? kTorchsOwn : name;
+}
+
+std::string DisabledAs(const std::string& backend) {
+  const std::string plain = PlainAtenBackend(backend);
+  return plain == kTorchsOwn ? "boxed" : plain;
+}
+
 bool IsKnownAtenBackend(const std::string& name, const AtenNames& names) {
   const std::vector<std::string> known = Backends(names);
-  return std::find(known.begin(), known.end(), name) != known.end();
+  return std::find(known.begin(), known.end(), PlainAtenBackend(name)) != known.end();
 }
 
 std::string UnknownAtenBackend(const std::string& name, const AtenNames& names) {
@@ -122,12 +131,14 @@ bool CheckAtenRule(const RouteFile& file, const Rule& rule, const AtenNames& nam
 
 bool ConcernsAten(const std::string& pattern, const AtenNames& names) {
   const std::vector<std::string> known = Backends(names);
-  return std::any_of(known.begin(), known.end(),
-                     [&](const std::string& name) { return FitsPattern(pattern, name); });
+  return std::any_of(known.begin(), known.end(), [&](const std::string& name) {
+    return FitsPattern(pattern, DisabledAs(name));
+  });
 }
 
 bool ConcernsAtenAlone(const std::string& pattern) {
-  return std::find(std::begin(kOwn), std::end(kOwn), pattern) != std::end(kOwn);
+  return std::find(std::begin(kOfOverloadsAlone), std::end(kOfOverloadsAlone), pattern) !=
+         std::end(kOfOverloadsAlone);
 }
 
 }  // namespace anyop

@@ -25,10 +25,18 @@ bool FitsOverload(std::string_view pattern, const std::string& overload);
 // device: anyop, cpu or cuda.
 bool HoldsOn(const std::string& device, const std::vector<Term>& when);
 
+constexpr const char* kAtenDevices[] = {"anyop", "cpu", "cuda"};
 bool IsAtenDevice(const std::string& device);
 
+// torch's own kernel, for operators and for overloads.
+constexpr const char* kTorchsOwn = "aten";
+// A backend by its one name: aten, which rules of overloads may call boxed.
+std::string PlainAtenBackend(const std::string& name);
+// Its name in ANYOP_DISABLE, where aten is about operators and boxed about overloads.
+std::string DisabledAs(const std::string& backend);
+
 bool IsKnownAtenBackend(const std::string& name, const AtenNames& names);
-// "unknown backend 'nativ' of ATen's overloads, expected native, boxed, ...; did you mean
+// "unknown backend 'nativ' of ATen's overloads, expected native, aten, ...; did you mean
 // 'native'?"
 std::string UnknownAtenBackend(const std::string& name, const AtenNames& names);
 std::string UnknownOverload(const std::string& pattern, const AtenNames& names);
