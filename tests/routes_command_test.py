@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from anyop import command
 from anyop._routes import fitting_preset
-from anyop.command._probe import ask, rules
-from anyop.command.routes import _fits
+from anyop.command._probe import about, ask, compared
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +65,7 @@ def test_show_tells_calls_of_one_operator_apart(routes, capsys):
 
 def test_what_is_shown_is_what_runs(routes):
     anyop.load_routes(routes("*norm = aten\n[when dtype=float32 D>=128]\nrms_norm = cpu\n"))
-    answers = ask(["rms_norm"], ["cpu"], [rule["when"] for rule in rules()])
+    answers = ask(["rms_norm"], ["cpu"], compared(about("*")["rules"]))
     for D in (127, 128, 129):
         x = np.ones((2, 3, D), np.float32)
         (answer,) = [
@@ -163,6 +162,7 @@ def test_check_warns_of_rules_that_never_apply(text, line, why, routes, capsys):
         "rms_norm = aten\n[when D%8=0 D%16=8]\nrms_norm = cpu\n",
         "[when D>=8 D<=8]\nrms_norm = aten\n",
         "[when device=cpu|cuda device=cuda]\nrms_norm = aten\n",
+        "[when capability>=9.0]\nrms_norm = aten\n",
         "namespace acme\nacme.scale = cpu\nacme.scale2 = cpu\n",
     ],
 )
@@ -215,7 +215,22 @@ def test_mistakes_are_said_in_one_line(words, code, says, capsys):
     assert found == code and says in err and len(err.splitlines()) == 1
 
 
-def test_patterns_fit_as_in_the_router():
-    assert _fits("*norm", "rms_norm") and _fits("anyop.rms_norm", "rms_norm")
-    assert _fits("anyop::rms_*", "rms_norm") and _fits("acme::sc?le", "acme.scale")
-    assert not _fits("rms.norm", "rms_norm") and not _fits("[r]ms_norm", "rms_norm")
+@pytest.mark.parametrize(
+    ("pattern", "fits"),
+    [
+        ("rm?_*norm", ["rms_norm"]),
+        ("anyop.rms_norm", ["rms_norm"]),
+        ("anyop::rms_*m", ["rms_norm"]),
+        ("rms.norm", []),
+        ("[r]ms_norm", []),
+        ("aten.rms_norm", []),
+    ],
+)
+def test_the_router_says_what_a_pattern_fits(pattern, fits):
+    assert about(pattern)["operators"] == fits
+
+
+def test_the_router_says_which_numbers_are_compared(routes):
+    anyop.load_routes(routes("[when D>8 rows%4=0 capability>=9.0 dtype=float32]\n*norm = cpu\n"))
+    assert compared(about("rms_norm")["rules"]) == {("D", 8), ("rows", 0), ("capability", 90)}
+    assert about("topk")["rules"] == []

@@ -7,6 +7,7 @@
 #include "function.h"
 #include "gil.h"
 #include "guarded.h"
+#include "router/router.h"
 #include "routing.h"
 
 namespace anyop {
@@ -25,15 +26,24 @@ PyObject* Done(int32_t status) {
   return nullptr;
 }
 
-// set_aten_overloads(["add.Tensor", ...]); an empty list: names are no longer checked
-PyObject* SetOverloads(PyObject*, PyObject* given) {
-  if (!PyList_Check(given)) return PyErr_Format(PyExc_TypeError, "expected a list, got %R", given);
-  std::vector<std::string> texts;
+// False with an error set.
+bool TakeTexts(PyObject* given, std::vector<std::string>* texts) {
+  if (!PyList_Check(given)) {
+    PyErr_Format(PyExc_TypeError, "expected a list, got %R", given);
+    return false;
+  }
   for (Py_ssize_t i = 0; i < PyList_Size(given); ++i) {
     const char* text = PyUnicode_AsUTF8AndSize(PyList_GetItem(given, i), nullptr);
-    if (!text) return nullptr;
-    texts.emplace_back(text);
+    if (!text) return false;
+    texts->emplace_back(text);
   }
+  return true;
+}
+
+// set_aten_overloads(["add.Tensor", ...]); an empty list: names are no longer checked
+PyObject* SetOverloads(PyObject*, PyObject* given) {
+  std::vector<std::string> texts;
+  if (!TakeTexts(given, &texts)) return nullptr;
   std::vector<const char*> names;
   for (const std::string& text : texts) names.push_back(text.c_str());
   return Done(
@@ -57,12 +67,28 @@ PyObject* GetRoute(PyObject*, PyObject* args) {
   return Py_BuildValue("(sss)", routing.backends, routing.disabled, routing.reason);
 }
 
+// rules_about(pattern, ["add.Tensor", ...]): JSON
+PyObject* RulesAbout(PyObject*, PyObject* args) {
+  const char* pattern;
+  PyObject* given;
+  std::vector<std::string> overloads;
+  if (!PyArg_ParseTuple(args, "sO", &pattern, &given) || !TakeTexts(given, &overloads))
+    return nullptr;
+  std::string json;
+  {
+    const WithoutGil others_run;
+    json = RulesAboutJson(pattern, overloads);
+  }
+  return PyUnicode_FromStringAndSize(json.data(), static_cast<Py_ssize_t>(json.size()));
+}
+
 }  // namespace
 
 PyMethodDef aten_routing_methods[] = {
     {"set_aten_overloads", Guarded<SetOverloads>, METH_O, nullptr},
     {"add_aten_backend", Guarded<AddBackend>, METH_O, nullptr},
     {"aten_route", Guarded<GetRoute>, METH_VARARGS, nullptr},
+    {"rules_about", Guarded<RulesAbout>, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from anyop._load import core
-from anyop.command._pattern import matches
 
 _VARIABLES = "ANYOP_OP_ATEN__"
 _DEVICES = ("anyop", "cpu", "cuda")
@@ -50,19 +49,30 @@ def are_there() -> bool:
 
 def check() -> list[str]:
     """Notes about the rules in force. Raises ValueError for one that names no overload of the installed torch."""
-    found = rules()
-    if not found:
+    if not rules():
         return []
     try:
         core.set_aten_overloads(_overloads())
     except ImportError:
         return ["the names in aten.* rules are not checked: torch is not installed"]
-    answers = ask("aten.*")
+    return notes(about("aten.*")["aten_rules"])
+
+
+def notes(rules: list[dict[str, Any]]) -> list[str]:
+    """Which of these rules, about overloads or operators, never apply, and why."""
     return [
-        f"{rule['reason']}: warning: {rule['pattern']} never applies: {why}"
-        for at, rule in enumerate(found)
-        if (why := _never(rule, found[at + 1 :], answers))
+        f"{rule['reason']}: warning: {rule['pattern']} never applies: {rule['never']}"
+        for rule in rules
+        if rule["never"]
     ]
+
+
+def about(pattern: str) -> dict[str, Any]:
+    """The overloads that fit, and the rules that concern them. Raises ImportError without torch, LookupError."""
+    found = json.loads(core.rules_about(pattern, _overloads()))
+    if not found["overloads"]:
+        raise LookupError(f"no overload of ATen's fits '{pattern}'")
+    return found
 
 
 def _overloads() -> list[str]:
@@ -71,38 +81,10 @@ def _overloads() -> list[str]:
     return [text[: text.index("(")] for texts in _table.schemas().values() for text in texts]
 
 
-def ask(pattern: str, device: str | None = None) -> Answers:
-    """What is said of each overload that fits, on this device or all. Raises ImportError without torch, LookupError."""
-    names = [name for name in _overloads() if pattern == "*" or _fits(pattern, name)]
-    if not names:
-        raise LookupError(f"no overload of ATen's fits '{pattern}'")
+def ask(names: list[str], device: str | None = None) -> Answers:
+    """What is said of each of these overloads, on this device or all."""
     devices = [d for d in _DEVICES if device in (None, d)]
     return {(name, d): Answer(*core.aten_route(name, d)) for name in names for d in devices}
-
-
-def concerns(rule: dict[str, Any], answers: Answers) -> bool:
-    """Whether it fits one of these overloads."""
-    return any(_fits(rule["pattern"], name) for name, _ in answers)
-
-
-def _fits(pattern: str, overload: str) -> bool:
-    """As the router compares: aten.add is all overloads of add, aten.mm.default the one without a name."""
-    text = pattern.replace("::", ".").removeprefix("aten.")
-    packet = overload.partition(".")[0]
-    names = (packet, overload, f"{overload}.default" if packet == overload else overload)
-    return any(matches(text, name) for name in names)
-
-
-def _never(rule: dict[str, Any], later: list[dict[str, Any]], answers: Answers) -> str:
-    """Why a rule decides nothing; empty when it decides something, or a variable hides what it decides."""
-    reasons = {answer.reason for answer in answers.values()}
-    if rule["reason"] in reasons:
-        return ""
-    hidden = {a.reason for (name, _), a in answers.items() if _fits(rule["pattern"], name)}
-    if any(reason.startswith("ANYOP_OP_") for reason in hidden):
-        return ""
-    held = [other["reason"] for other in later if other["reason"] in hidden]
-    return f"{held[-1]} says the same later" if held else "no device fits its condition"
 
 
 def summary(answers: Answers) -> Iterator[tuple[str, str, str, str]]:
@@ -121,7 +103,7 @@ def summary(answers: Answers) -> Iterator[tuple[str, str, str, str]]:
 
 
 def changes(before: Answers, after: Answers) -> list[tuple[str, ...]]:
-    """Rows of overloads, devices and "default -> native, boxed"."""
+    """Rows of overloads, devices and "default -> native, aten"."""
     groups: dict[tuple[str, str], list[str]] = {}
     for name in dict.fromkeys(name for name, _ in before):
         said: dict[str, list[str]] = {}

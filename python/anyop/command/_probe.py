@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -16,7 +15,6 @@ from anyop.tune.workload import Kind, Spec
 
 _DEVICES = {"cpu": 1, "cuda": 2, "hip": 10}
 _APART = 1 << 36  # bytes between tensors that are not there
-_NUMBER = re.compile(r"(\w+)(?:\((\w+)\))?(?:%\d+)?(?:=|!=|<=?|>=?)(-?\d+)")
 
 
 class Call(NamedTuple):
@@ -35,28 +33,37 @@ class Answer(NamedTuple):
     reason: str
 
 
-def rules() -> list[dict[str, Any]]:
-    """Those in force, first to last."""
-    return json.loads(core.routes())["rules"]
+def about(pattern: str) -> dict[str, Any]:
+    """The operators that fit a pattern, and the rules in force that concern them, first to last."""
+    found = json.loads(core.rules_about(pattern, []))
+    return {**found, "operators": [n for n in anyop.list_ops() if n in set(found["operators"])]}
 
 
-def ask(operators: list[str], devices: list[str], conditions: list[str]) -> dict[Call, Answer]:
-    """The answers for all dtypes, at base sizes, those of [bench] and those around the numbers of conditions."""
+def compared(rules: list[dict[str, Any]]) -> set[tuple[str, int]]:
+    """(name of a size, group or argument, number) of all words of their conditions that compare one."""
+    return {(name, value) for rule in rules for name, value in rule["numbers"]}
+
+
+Numbers = Collection[tuple[str, int]]
+
+
+def ask(operators: list[str], devices: list[str], numbers: Numbers) -> dict[Call, Answer]:
+    """The answers for all dtypes, at base sizes, those of [bench] and those around these numbers."""
     found = {}
     for operator in operators:
         for device in devices:
-            for call, kind in _kinds(operator, device, conditions):
+            for call, kind in _kinds(operator, device, numbers):
                 found[call] = _explain(kind)
     return found
 
 
-def _kinds(operator: str, device: str, conditions: list[str]) -> Iterator[tuple[Call, Kind]]:
+def _kinds(operator: str, device: str, numbers: Numbers) -> Iterator[tuple[Call, Kind]]:
     metadata = anyop.metadata(operator)
     stated = {"": {"sizes": {}, "groups": {}, "attributes": {}}}
     stated.update(
         {f"[bench] {name}": dict(case) for name, case in (metadata["bench"] or {}).items()}
     )
-    for name, value in _numbers(conditions):
+    for name, value in numbers:
         for near in (value - 1, value, value + 1):
             part = _part(metadata, name, near)
             if part:
@@ -73,15 +80,6 @@ def _kinds(operator: str, device: str, conditions: list[str]) -> Iterator[tuple[
 
 def _dtypes(first: dict[str, Any] | None) -> list[str | None]:
     return list(first["possible_dtypes"]) if first else [None]
-
-
-def _numbers(conditions: list[str]) -> set[tuple[str, int]]:
-    """(name of a size or group, number) of all words that compare one."""
-    return {
-        (match[2] or match[1], int(match[3]))
-        for text in conditions
-        for match in _NUMBER.finditer(text)
-    }
 
 
 def _part(metadata: dict[str, Any], name: str, value: int) -> dict[str, Any]:

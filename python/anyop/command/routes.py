@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from collections.abc import Iterable
 from typing import Any
 
 from anyop._nearest import did_you_mean
-from anyop.command._pattern import matches
 
 _DEVICES = ("cpu", "cuda", "hip", "anyop")
 
@@ -61,21 +59,16 @@ def run(options: argparse.Namespace) -> int:
     return {"show": _show, "check": _check, "diff": _diff}[options.word](options)
 
 
-def _operators(pattern: str) -> list[str]:
+def _about(pattern: str) -> dict[str, Any]:
+    """Operators and rules; of ATen's overloads, none."""
     import anyop
+    from anyop.command._probe import about
 
-    found = [name for name in anyop.list_ops() if _fits(pattern, name)]
-    if not found:
+    found = about(pattern)
+    if not found["operators"]:
         near = did_you_mean(pattern, anyop.list_ops())
         raise ValueError(f"no operator fits '{pattern}'{near}")
     return found
-
-
-def _fits(pattern: str, operator: str) -> bool:
-    """As the router compares; anyop. may be written."""
-    text = pattern.replace("::", ".")
-    full = operator if "." in operator else f"anyop.{operator}"
-    return any(matches(text, name) for name in (operator, full))
 
 
 def _devices(options: argparse.Namespace) -> list[str]:
@@ -96,28 +89,29 @@ def _show(options: argparse.Namespace) -> int:
     from anyop.command import _aten_rules
 
     of_aten = _aten_rules.is_aten(options.op)
-    operators = [] if of_aten else _operators(options.op)
+    if not of_aten:
+        _about(options.op)
     if options.routes is not None:
         anyop.load_routes(options.routes)
     print("\n".join(_settings()))
     print(f"the preset that fits this machine: {fitting_preset()}")
-    if operators:
-        _show_operators(operators, _devices(options))
+    if not of_aten:
+        _show_operators(_about(options.op), _devices(options))
     if of_aten or (options.op == "*" and _aten_rules.are_there()):
         _show_aten(options)
     return 0
 
 
-def _show_operators(operators: list[str], devices: list[str]) -> None:
-    from anyop.command._probe import ask, rules
+def _show_operators(about: dict[str, Any], devices: list[str]) -> None:
+    from anyop.command._probe import ask, compared
 
-    found = [rule for rule in rules() if any(_fits(rule["pattern"], name) for name in operators)]
+    found = about["rules"]
     print(
         "\nrules, the last one that fits a call holds" if found else "\nno rules: priorities alone"
     )
     _print_rules(found)
     print("\nwhat runs, of all that there is")
-    _print_columns(_runs(ask(operators, devices, [rule["when"] for rule in found])))
+    _print_columns(_runs(ask(about["operators"], devices, compared(found))))
 
 
 def _show_aten(options: argparse.Namespace) -> None:
@@ -125,13 +119,14 @@ def _show_aten(options: argparse.Namespace) -> None:
 
     print("\nrules of ATen's overloads, on the PyTorch device and in overlays")
     try:
-        answers = _aten_rules.ask(options.op, options.device)
+        found = _aten_rules.about(options.op)
     except ImportError as error:
         _print_rules(_aten_rules.rules())
         print(f"who is asked for them is not known: {error}")
         return
-    _print_rules([rule for rule in _aten_rules.rules() if _aten_rules.concerns(rule, answers)])
+    _print_rules(found["aten_rules"])
     print("\nwho is asked for them")
+    answers = _aten_rules.ask(found["overloads"], options.device)
     _print_columns(list(_aten_rules.summary(answers)))
 
 
@@ -216,7 +211,7 @@ def _print_columns(rows: list[tuple[str, ...]]) -> None:
 def _check(options: argparse.Namespace) -> int:
     import anyop
     from anyop.command import _aten_rules
-    from anyop.command._probe import rules
+    from anyop.command._probe import about
 
     code = 0
     for file in options.files:
@@ -227,58 +222,12 @@ def _check(options: argparse.Namespace) -> int:
             print(error, flush=True)
             code = 1
             continue
-        found = rules()
-        for at, rule in enumerate(found):
-            if why := _never(rule, found[at + 1 :]):
-                print(f"{rule['reason']}: warning: {rule['pattern']} never applies: {why}")
-        for note in notes:
+        rules = about("*")["rules"]
+        for note in [*_aten_rules.notes(rules), *notes]:
             print(note)
-        count = len(found) + len(_aten_rules.rules())
+        count = len(rules) + len(_aten_rules.rules())
         print(f"{file}: {count} rule{'s' * (count != 1)}, good")
     return code
-
-
-def _never(rule: dict[str, Any], later: list[dict[str, Any]]) -> str:
-    """Why no call gets to a rule; empty when one may."""
-    import anyop
-
-    words = set(rule["when"].split())
-    if clash := _contradiction(words):
-        return clash
-    operators = [name for name in anyop.list_ops() if _fits(rule["pattern"], name)]
-    holding = [other for other in later if set(other["when"].split()) <= words]
-    for name in operators:
-        if not any(_fits(other["pattern"], name) for other in holding):
-            return ""
-    if not operators:
-        return ""  # of a library that is loaded later
-    last = next(other for other in reversed(holding) if _fits(other["pattern"], operators[0]))
-    return f"{last['reason']} says the same calls later"
-
-
-def _contradiction(words: set[str]) -> str:
-    """Two words that cannot both hold."""
-    kept: dict[str, set[str]] = {}
-    low: dict[str, int] = {}
-    high: dict[str, int] = {}
-    for word in sorted(words):
-        name, sign, value = re.fullmatch(r"(.+?)(!=|<=|>=|=|<|>)(.+)", word).groups()
-        if name.startswith(("dtype", "device")):
-            if sign == "=":
-                kept[name] = kept.get(name, set(value.split("|"))) & set(value.split("|"))
-            continue
-        number = int(value)
-        if sign in ("=", ">=", ">"):
-            low[name] = max(low.get(name, number), number + (sign == ">"))
-        if sign in ("=", "<=", "<"):
-            high[name] = min(high.get(name, number), number - (sign == "<"))
-    for name, names in kept.items():
-        if not names:
-            return f"no {name} fits all words of its condition"
-    for name in low.keys() & high.keys():
-        if low[name] > high[name]:
-            return f"no {name} fits all words of its condition"
-    return ""
 
 
 # ---- diff ----
@@ -315,23 +264,24 @@ def _aten_changes(options: argparse.Namespace) -> list[tuple[str, ...]]:
         there |= _aten_rules.are_there()
     if not there:
         return []  # and torch need not be asked for its overloads
+    names = _aten_rules.about(options.op)["overloads"]
     for path in (options.a, options.b):
         _load(path)
-        answers.append(_aten_rules.ask(options.op, options.device))
+        answers.append(_aten_rules.ask(names, options.device))
     return _aten_rules.changes(*answers)
 
 
 def _operator_changes(options: argparse.Namespace) -> list[tuple[str, ...]]:
-    from anyop.command._probe import ask, rules
+    from anyop.command._probe import ask, compared
 
-    operators, devices = _operators(options.op), _devices(options)
-    conditions: list[str] = []
+    operators, devices = _about(options.op)["operators"], _devices(options)
+    numbers: set[tuple[str, int]] = set()
     for path in (options.a, options.b):
         _load(path)
-        conditions += [rule["when"] for rule in rules()]
-    after = ask(operators, devices, conditions)
+        numbers |= compared(_about(options.op)["rules"])
+    after = ask(operators, devices, numbers)
     _load(options.a)
-    before = ask(operators, devices, conditions)
+    before = ask(operators, devices, numbers)
     changes: dict[tuple[str, ...], list[Any]] = {}
     for call, answer in before.items():
         if answer.chosen != after[call].chosen:

@@ -78,5 +78,8 @@ void ReportMissingOperators();
 
 // The rules in force and where they come from, JSON.
 std::string RoutesJson();
+// The operators that a pattern fits, the overloads of ATen's among these that it fits ("*": all),
+// the rules that concern them ("*": all), and why no call gets to one. JSON, for `anyop routes`.
+std::string RulesAboutJson(const std::string& pattern, const std::vector<std::string>& overloads);
 
 }  // namespace anyop

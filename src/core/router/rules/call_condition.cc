@@ -22,17 +22,6 @@ constexpr Device kDevices[] = {{"cpu", 1},     {"cuda", 2},    {"opencl", 4},   
 
 constexpr const char* kSigns[] = {"=", "!=", "<", "<=", ">", ">="};
 
-std::string TermText(const Term& term) {
-  std::string text = term.name;
-  if (!term.argument.empty()) text += "(" + term.argument + ")";
-  if (term.modulo) text += "%" + std::to_string(term.modulo);
-  text += kSigns[static_cast<int>(term.compare)];
-  if (term.name == "capability") return text + CapabilityText(static_cast<int>(term.number));
-  if (term.words.empty()) return text + std::to_string(term.number);
-  for (const std::string& word : term.words) text += (&word == &term.words[0] ? "" : "|") + word;
-  return text;
-}
-
 // The name behind the * in "* D", "*X" or "B *X D"; false when the shape has no group.
 bool GroupName(const Param& p, std::string* name) {
   const std::string text = p.shape_text;
@@ -106,6 +95,20 @@ bool IsContiguous(const AnyopTensor& t) {
 }
 
 }  // namespace
+
+std::string SubjectText(const Term& term) {
+  std::string text = term.name;
+  if (!term.argument.empty()) text += "(" + term.argument + ")";
+  return term.modulo ? text + "%" + std::to_string(term.modulo) : text;
+}
+
+std::string TermText(const Term& term) {
+  std::string text = SubjectText(term) + kSigns[static_cast<int>(term.compare)];
+  if (term.name == "capability") return text + CapabilityText(static_cast<int>(term.number));
+  if (term.words.empty()) return text + std::to_string(term.number);
+  for (const std::string& word : term.words) text += (&word == &term.words[0] ? "" : "|") + word;
+  return text;
+}
 
 bool CallCondition::Bind(const Operator& op, const std::vector<Term>& terms, CallCondition* bound,
                          const Term** at, std::string* error) {

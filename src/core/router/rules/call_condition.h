@@ -79,6 +79,9 @@ class CallCondition {
   uint64_t devices_ = ~uint64_t{0};
 };
 
+// "D%8" of D%8=0, and the whole word.
+std::string SubjectText(const Term& term);
+std::string TermText(const Term& term);
 // "dtype=float32 D<=8192"
 std::string ConditionText(const std::vector<Term>& terms);
 

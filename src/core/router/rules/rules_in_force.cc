@@ -5,7 +5,6 @@
 #include "anyop/anyop.h"
 #include "router/choose/capability.h"
 #include "router/choose/device_below.h"
-#include "router/report/json.h"
 #include "router/report/log.h"
 #include "router/report/record.h"
 #include "router/router_state.h"
@@ -51,17 +50,6 @@ void SwapRules(Router* router, Rules* rules) {
   std::swap(router->rules, rules->of_operators);
   std::swap(router->aten.rules, rules->of_aten);
   std::swap(router->file, rules->file);
-}
-
-void WriteRules(Json* json, const char* key, const std::vector<LoadedRule>& rules) {
-  json->Key(key).Open('[');
-  for (const LoadedRule& loaded : rules) {
-    json->Open('{').Key("pattern").Text(loaded.rule.pattern).Key("reason").Text(loaded.reason);
-    json->Key("backends").Open('[');
-    for (const std::string& backend : loaded.rule.backends) json->Text(backend);
-    json->Close(']').Key("when").Text(ConditionText(loaded.rule.when)).Close('}');
-  }
-  json->Close(']');
 }
 
 }  // namespace
@@ -218,22 +206,6 @@ std::string WhyNotRouted(const Implementation& i, int device_type) {
   std::string serves = i.device_type ? DeviceName(i.device_type) : i.when_text;
   if (serves.empty()) serves = "cpu, cuda and hip";
   return "serves " + serves + ", and the tensors are on " + DeviceName(device_type);
-}
-
-std::string RoutesJson() {
-  Router& router = TheRouter();
-  const std::lock_guard<std::mutex> lock(router.mutex);
-  Json json;
-  json.Open('{').Key("deterministic").Boolean(router.deterministic).Key("files").Open('[');
-  for (const std::string& file : router.file.files) json.Text(file);
-  json.Close(']');
-  WriteRules(&json, "rules", router.rules);
-  WriteRules(&json, "aten_rules", router.aten.rules);
-  json.Key("variables").Open('[');
-  for (const OperatorVariable& variable : TheSettings().operators) json.Text(variable.name);
-  json.Close(']').Key("disabled").Open('[');
-  for (const std::string& name : TheSettings().disabled) json.Text(name);
-  return json.Close(']').Close('}').text();
 }
 
 }  // namespace anyop
