@@ -73,7 +73,7 @@ def binding(torch, folder: Path, repeats: int) -> list[dict]:
         path
         for path in commands
         if path.parent == ROOT / "bindings" / "torch"
-        or (path.parent == ROOT / "bindings" / "python" and path.stem.startswith("torch_"))
+        or (ROOT / "bindings" / "python" in path.parents and path.stem.startswith("torch"))
     ]
     rows = [row(BINDING, path, cpu_seconds(commands[path], repeats, folder)) for path in ours]
     from anyop import _torch_glue

@@ -68,6 +68,7 @@ SEARCHED = (
     "src/device",
     "bindings/aten",
     "bindings/jax",
+    "bindings/python",
     "bindings/torch",
     "bindings/tvm_ffi",
 )

@@ -6,7 +6,7 @@
 #include <new>
 #include <type_traits>
 
-#include "function.h"
+#include "operators/function.h"
 #include "python.h"
 
 namespace anyop {

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "function.h"
+#include "operators/function.h"
 
 // The class of that name in pybind11, of which only the vtable matters: it is found by its name.
 // Where pybind11 should change it, the error is a RuntimeError with the same text.

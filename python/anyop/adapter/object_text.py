@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an argument of the wrong kind is called in a message, as bindings/python/source.cc calls it."""
+"""What an argument of the wrong kind is called in a message, as bindings/python/frameworks/framework.cc calls it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from anyop.codegen.calls import CONSTANTS, WORDS, split_name
 
 Plan = tuple[
     tuple[int, ...], tuple, tuple[str, ...], int, int
-]  # read by bindings/python/aten_plan.cc
+]  # read by bindings/python/aten/aten_plan.cc
 Schema = Callable[[str, "str | None"], Any]  # operator, overload -> torch's schema
 
 Step = enum.IntEnum(

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looked at, matched, called without Python's lock, returned; or handed on to torch.ops or to JAX's
+// primitive, where the values are not there.
+#include "aten/aten_call.h"
+
+#include <new>
+
+#include "aten/aten_result.h"
+#include "gil.h"
+#include "operators/function.h"
+#include "stack.h"
+
+namespace anyop {
+namespace {
+
+// Whether the keyword is the call's own.
+bool IsLike(PyObject* name) {
+  static PyObject* const like = PyUnicode_InternFromString("like");
+  return name == like || PyUnicode_Compare(name, like) == 0;
+}
+
+bool Gather(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_positional,
+            PyObject* keywords, AtenCaller* caller, AtenGiven* given, PyObject** like) {
+  const Py_ssize_t num_keywords = keywords ? PyTuple_Size(keywords) : 0;
+  if (num_positional + num_keywords > kMaxAtenArguments) {
+    PyErr_Format(PyExc_TypeError, "%s: got %zd arguments, and no operator of ATen has more than %d",
+                 packet.name.c_str(), num_positional + num_keywords, kMaxAtenArguments);
+    return false;
+  }
+  given->num_positional = static_cast<uint32_t>(num_positional);
+  for (Py_ssize_t i = 0; i < num_positional; ++i) {
+    if (!caller->Look(args[i], &given->values[i])) return false;
+  }
+  given->count = given->num_positional;
+  for (Py_ssize_t k = 0; k < num_keywords; ++k) {
+    PyObject* name = PyTuple_GetItem(keywords, k);
+    PyObject* value = args[num_positional + k];
+    if (__builtin_expect(IsLike(name), 0)) {
+      *like = value;
+      continue;
+    }
+    if (!caller->Look(value, &given->values[given->count])) return false;
+    given->names[given->count++] = name;
+  }
+  return true;
+}
+
+// The positional arguments, and the keywords without like, as a tuple and a dict.
+bool Pack(const AtenGiven& given, Ref* positional, Ref* named) {
+  *positional = Ref(PyTuple_New(given.num_positional));
+  *named = Ref(PyDict_New());
+  if (!*positional || !*named) return false;
+  for (uint32_t i = 0; i < given.num_positional; ++i)
+    PyTuple_SetItem(positional->get(), i, Py_NewRef(given.values[i].object));
+  for (uint32_t k = given.num_positional; k < given.count; ++k) {
+    if (PyDict_SetItem(named->get(), given.names[k], given.values[k].object)) return false;
+  }
+  return true;
+}
+
+PyObject* CallJax(const AtenMatch& match, const AtenGiven& given) {
+  const Ref module(PyImport_ImportModule("anyop.jax.aten"));
+  const Ref call = module ? Ref(PyObject_GetAttrString(module.get(), "call")) : Ref();
+  Ref positional, named;
+  if (!call || !Pack(given, &positional, &named)) return nullptr;
+  const Ref args(
+      Py_BuildValue("(sOO)", match.overload->op->full_name.c_str(), positional.get(), named.get()));
+  return args ? PyObject_CallObject(call.get(), args.get()) : nullptr;
+}
+
+// The arguments as torch.ops takes them: names of dtypes and the like as torch's objects.
+PyObject* TorchArgument(const AtenMatch& match, uint32_t i) {
+  const aten::Param& p = match.overload->op->params[i];
+  const AnyopAtenValue& value = match.values[i];
+  const bool named = value.tag == kAnyopAtenInt && p.type.kind >= kAnyopAtenKindDtype &&
+                     p.type.kind <= kAnyopAtenKindMemoryFormat;
+  if (named || value.tag == kAnyopAtenDevice)
+    return FromNamed(static_cast<AnyopAtenKind>(p.type.kind), value, true);
+  if (value.tag == kAnyopAtenSeed) {
+    const Ref made(PyObject_CallMethod(torch_objects.torch, "Generator", nullptr));
+    return made ? PyObject_CallMethod(made.get(), "manual_seed", "L", value.as.i) : nullptr;
+  }
+  PyObject* object = match.objects[i];
+  if (p.IsList() && value.tag == kAnyopAtenList && PyLong_Check(object)) {
+    Ref list(PyList_New(value.more.count));
+    for (int64_t k = 0; list && k < value.more.count; ++k)
+      PyList_SetItem(list.get(), k, Py_NewRef(object));
+    return list.Release();
+  }
+  return Py_NewRef(object);
+}
+
+// torch.ops.aten.<name>.<overload>: with modes, subclasses and symbolic sizes.
+PyObject* CallTorch(const AtenMatch& match) {
+  const aten::Op& op = *match.overload->op;
+  const Ref ops = Attribute(torch_objects.torch, "ops"), space = Attribute(ops.get(), "aten");
+  const Ref packet(PyObject_GetAttrString(space.get(), op.name.c_str() + 6));  // behind "aten::"
+  const Ref function(packet
+                         ? PyObject_GetAttrString(
+                               packet.get(), op.overload.empty() ? "default" : op.overload.c_str())
+                         : nullptr);
+  const Ref positional(PyTuple_New(0)), named(PyDict_New());
+  if (!function || !positional || !named) return nullptr;
+  std::vector<PyObject*> leading;
+  Ref list(PyList_New(0));
+  for (uint32_t i = 0; list && i < match.count; ++i) {
+    if (!match.objects[i]) continue;
+    const Ref value(TorchArgument(match, i));
+    if (!value) return nullptr;
+    const bool leads =
+        i < op.num_positional && PyList_Size(list.get()) == static_cast<Py_ssize_t>(i);
+    if (leads ? PyList_Append(list.get(), value.get())
+              : PyDict_SetItem(named.get(), match.overload->names[i], value.get()))
+      return nullptr;
+  }
+  const Ref args(list ? PyList_AsTuple(list.get()) : nullptr);
+  return args ? PyObject_Call(function.get(), args.get(), named.get()) : nullptr;
+}
+
+bool IsViewed(const aten::Op& op, uint32_t param) {
+  for (const aten::Param& result : op.results) {
+    if (result.type.alias == static_cast<int16_t>(param)) return true;
+  }
+  return false;
+}
+
+bool IsWritten(const aten::Op& op, uint32_t param) {
+  if (op.params[param].Is(kAnyopAtenWrites)) return true;
+  for (const aten::HiddenWrite& write : op.hidden_writes) {
+    if (write.param == param) return true;
+  }
+  return false;
+}
+
+// Memory with negative strides is copied where nobody can tell.
+bool StraightenAll(const AtenMatch& match, AtenCaller* caller) {
+  const aten::Op& op = *match.overload->op;
+  for (uint32_t i = 0; i < match.count; ++i) {
+    const AnyopAtenValue& value = match.values[i];
+    const bool is_list = value.tag == kAnyopAtenList;
+    for (int64_t k = 0; k < (is_list ? value.more.count : 1); ++k) {
+      Lent* lent = LentOf(is_list ? value.as.list[k] : value);
+      if (!lent || !lent->is_turned) continue;
+      const bool writes = IsWritten(op, i);
+      if (writes || IsViewed(op, i)) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s: %s has negative strides, which torch has not; a copy would %s",
+                     op.full_name.c_str(), op.params[i].name.c_str(),
+                     writes ? "be written in its place" : "not share its memory with the result");
+        return false;
+      }
+      if (!caller->Straighten(lent)) return false;
+    }
+  }
+  return true;
+}
+
+// So that Paddle's autograd finds out.
+void MarkAllWritten(const AtenMatch& match) {
+  for (uint32_t i = 0; i < match.count; ++i) {
+    if (!IsWritten(*match.overload->op, i)) continue;
+    const AnyopAtenValue& value = match.values[i];
+    const bool is_list = value.tag == kAnyopAtenList;
+    for (int64_t k = 0; k < (is_list ? value.more.count : 1); ++k) {
+      if (const Lent* lent = LentOf(is_list ? value.as.list[k] : value))
+        MarkPaddleWritten(lent->object);
+    }
+  }
+}
+
+// torch's C shim turns gradients off, but what else a thread's state does to a call is out of its
+// reach.
+bool RefuseMode(const aten::Op& op) {
+  PyErr_Format(
+      PyExc_RuntimeError,
+      "%s: without the ATen glue a call cannot be kept from this thread's autocast, modes, "
+      "transforms and profilers: leave them first; `anyop doctor` says how to get the glue",
+      op.full_name.c_str());
+  return false;
+}
+
+PyObject* Run(const AtenMatch& match, AtenCaller* caller, AtenReceiver receiver) {
+  const aten::Op& op = *match.overload->op;
+  if (!caller->Settle()) return nullptr;
+  if (__builtin_expect(caller->has_turned, 0) && !StraightenAll(match, caller)) return nullptr;
+  AnyopAtenOptions options = {sizeof options, 0, nullptr, 0, 0};
+  const bool is_torchs = caller->home == Home::kTorch || caller->home == Home::kNone;
+  if (receiver.home == Home::kTorch && is_torchs) options.flags = kAnyopAtenAsTorch;
+  const bool is_kept = torch_objects.has_glue || options.flags & kAnyopAtenAsTorch;
+  if (__builtin_expect(!is_kept, 0) && IsTorchInMode() && !RefuseMode(op)) return nullptr;
+  if (!caller->SetStream(&options)) return nullptr;
+  TakeRetained();
+  AnyopAtenValue results[kMaxAtenArguments];
+  int32_t status;
+  {
+    const WithoutGil without;
+    status = AnyopAtenCall(reinterpret_cast<const AnyopAtenOp*>(&op), match.values,
+                           static_cast<int32_t>(match.count), results, &options);
+  }
+  receiver.lends = TakeRetained() || caller->has_held;
+  if (caller->home == Home::kPaddle) MarkAllWritten(match);
+  if (__builtin_expect(!caller->Finish(), 0)) {
+    if (status == kAnyopOk) AnyopAtenDrop(results, static_cast<int32_t>(op.results.size()));
+    return nullptr;
+  }
+  if (__builtin_expect(status == kAnyopOk, 1)) return AtenResults(match, receiver, results);
+  RaiseStatus(status, AnyopLastError());
+  return nullptr;
+}
+
+PyObject* RefuseGradient(const AtenMatch& match) {
+  PyErr_Format(PyExc_NotImplementedError,
+               "%s: records no gradients for Paddle, and an argument wants one "
+               "(stop_gradient=False); use paddle.no_grad() or .detach()",
+               match.overload->op->full_name.c_str());
+  return nullptr;
+}
+
+}  // namespace
+
+PyObject* CallAten(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_positional,
+                   PyObject* keywords) {
+  try {
+    ReleaseLate();
+    if (!HasStack()) return nullptr;
+    AtenCaller caller(packet.name.c_str());
+    AtenGiven given;
+    AtenMatch match;
+    AtenReceiver receiver;
+    PyObject* like = nullptr;
+    if (!Gather(packet, args, num_positional, keywords, &caller, &given, &like) ||
+        !Match(packet, &caller, given, &match))
+      return nullptr;
+    if (__builtin_expect(caller.has_tracers, 0)) return CallJax(match, given);
+    if (__builtin_expect(caller.wants_gradient, 0)) return RefuseGradient(match);
+    if (!FindReceiver(&caller, like, &receiver)) return nullptr;
+    if (caller.home == Home::kNone && receiver.home == Home::kTorch)
+      caller.needs_torch = IsTorchInMode();
+    if (__builtin_expect(caller.needs_torch, 0) && receiver.home == Home::kTorch)
+      return CallTorch(match);
+    return Run(match, &caller, receiver);
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  }
+}
+
+PyObject* ResolveAten(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_positional,
+                      PyObject* keywords) {
+  try {
+    AtenCaller caller(packet.name.c_str());
+    AtenGiven given;
+    AtenMatch match;
+    PyObject* like = nullptr;
+    if (!Gather(packet, args, num_positional, keywords, &caller, &given, &like) ||
+        !Match(packet, &caller, given, &match))
+      return nullptr;
+    return PyUnicode_FromString(match.overload->op->full_name.c_str());
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  }
+}
+
+}  // namespace anyop

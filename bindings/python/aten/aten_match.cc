@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Twice over the overloads: by torch's rules, then by anyop's, so that what anyop takes beside
+// never changes what torch would choose.
+#include "aten/aten_match.h"
+
+#include "aten/aten_convert.h"
+
+namespace anyop {
+namespace {
+
+// Why an overload does not fit.
+struct Misfit {
+  enum Kind { kNone, kTooMany, kUnknown, kMissing, kWrong, kSpoilt } kind = kNone;
+  uint32_t at = 0;  // a parameter; kUnknown: an argument
+};
+
+// The parameter of a keyword; num_params where there is none.
+uint32_t FindParam(const AtenOverload& o, PyObject* name) {
+  uint32_t i = 0;
+  while (i < o.num_params && o.names[i] != name) ++i;  // call sites intern their keywords
+  if (__builtin_expect(i < o.num_params, 1)) return i;
+  for (i = 0; i < o.num_params && PyUnicode_Compare(name, o.names[i]) != 0; ++i) {
+  }
+  return i;
+}
+
+// The arguments by parameter, nullptr where there is none.
+Misfit Sort(const AtenOverload& o, const AtenGiven& given, const Given** sorted, uint32_t* count) {
+  if (given.num_positional > o.op->num_positional || given.count > o.num_params)
+    return {Misfit::kTooMany, 0};
+  uint32_t end = given.num_positional;
+  for (uint32_t i = 0; i < end; ++i) sorted[i] = &given.values[i];
+  if (given.count > end) {
+    for (uint32_t i = end; i < o.num_params; ++i) sorted[i] = nullptr;
+    for (uint32_t k = given.num_positional; k < given.count; ++k) {
+      const uint32_t i = FindParam(o, given.names[k]);
+      if (i == o.num_params || i < given.num_positional || sorted[i]) return {Misfit::kUnknown, k};
+      sorted[i] = &given.values[k];
+      if (i >= end) end = i + 1;
+    }
+  }
+  *count = end;
+  if (end < o.num_required) {
+    while (o.op->params[end].has_default) ++end;
+    return {Misfit::kMissing, end};
+  }
+  return {};
+}
+
+Misfit Try(const AtenOverload& o, AtenCaller* caller, const AtenGiven& given, bool strict,
+           AtenMatch* match) {
+  const Given* sorted[kMaxAtenArguments];
+  Misfit misfit = Sort(o, given, sorted, &match->count);
+  if (misfit.kind) return misfit;
+  const aten::Param* params = o.op->params.data();
+  bool spoils = false;
+  for (uint32_t i = 0; i < match->count; ++i) {
+    if (const Given* value = sorted[i]) {
+      match->objects[i] = value->object;
+      const AtenRules rules = {strict, &spoils};
+      if (!Fit(caller, *o.op, params[i], *value, rules, &match->values[i]))
+        return {Misfit::kWrong, i};
+    } else {
+      if (!params[i].has_default) return {Misfit::kMissing, i};
+      match->objects[i] = nullptr;
+      match->values[i] = {};
+      match->values[i].tag = kAnyopAtenDefault;
+    }
+  }
+  match->overload = &o;
+  return {spoils ? Misfit::kSpoilt : Misfit::kNone, 0};
+}
+
+std::string NameText(PyObject* name) {
+  const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
+  if (!text) PyErr_Clear();
+  return text ? text : "?";
+}
+
+std::string Reason(const AtenOverload& o, const AtenGiven& given, const AtenMatch& match,
+                   const Misfit& misfit) {
+  const auto& params = o.op->params;
+  switch (misfit.kind) {
+    case Misfit::kTooMany:
+      return "got " + std::to_string(given.num_positional) + " positional arguments of " +
+             std::to_string(given.count) + ", expected at most " +
+             std::to_string(o.op->num_positional);
+    case Misfit::kUnknown:
+      return "there is no argument '" + NameText(given.names[misfit.at]) +
+             "', or it is given twice";
+    case Misfit::kMissing:
+      return params[misfit.at].name + " is missing";
+    default:
+      return params[misfit.at].name + " is " + ObjectText(Py_TYPE(match.objects[misfit.at])) +
+             ", expected " + params[misfit.at].type_text;
+  }
+}
+
+// No other overload steps in where torch would spoil a value.
+bool RaiseSpoilt(const aten::Op& op) {
+  PyErr_Format(PyExc_TypeError,
+               "%s: an argument has a fraction where an integer is expected, or is no code of a "
+               "dtype, layout or memory format: %s",
+               op.full_name.c_str(), op.schema.c_str());
+  return false;
+}
+
+bool RaiseMisfits(const AtenPacket& packet, AtenCaller* caller, const AtenGiven& given,
+                  AtenMatch* match) {
+  constexpr size_t kMaxShown = 10;
+  std::string text = packet.name + ": the arguments fit no overload";
+  for (size_t i = 0; i < packet.overloads.size() && i < kMaxShown; ++i) {
+    const AtenOverload& o = packet.overloads[i];
+    const Misfit misfit = Try(o, caller, given, false, match);
+    if (PyErr_Occurred()) return false;
+    text += "\n  " + o.op->schema + "\n    " + Reason(o, given, *match, misfit);
+  }
+  if (packet.overloads.size() > kMaxShown)
+    text += "\n  and " + std::to_string(packet.overloads.size() - kMaxShown) + " more";
+  if (caller->has_tracers)
+    text +=
+        "\n  an array that JAX traces can be a tensor here, but no number: numbers are part of the "
+        "program (jax.jit's static_argnames)";
+  PyErr_SetString(PyExc_TypeError, text.c_str());
+  return false;
+}
+
+}  // namespace
+
+bool Match(const AtenPacket& packet, AtenCaller* caller, const AtenGiven& given, AtenMatch* match) {
+  for (const bool strict : {true, false}) {
+    for (const AtenOverload& overload : packet.overloads) {
+      const Misfit misfit = Try(overload, caller, given, strict, match);
+      if (misfit.kind == Misfit::kNone) return true;
+      if (misfit.kind == Misfit::kSpoilt) return RaiseSpoilt(*overload.op);
+      if (__builtin_expect(PyErr_Occurred() != nullptr, 0)) return false;
+    }
+  }
+  return RaiseMisfits(packet, caller, given, match);
+}
+
+}  // namespace anyop

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan is a tuple: steps and their numbers in turn, constants, names of operators, how many
+// values there are, and where the way into the results begins.
+#include "aten/aten_plan.h"
+
+#include "op.h"
+
+namespace anyop {
+namespace {
+
+// False: it is none that a plan can have. A tuple of one holds the name of a dtype.
+bool TakeConstant(PyObject* from, AnyopAtenValue* to) {
+  Py_ssize_t bytes = 0;
+  *to = {};
+  if (from == Py_None) return true;
+  if (PyTuple_Check(from)) {
+    const char* name = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(from, 0), nullptr);
+    to->tag = kAnyopAtenInt;
+    to->as.i = name ? aten::CodeOf(kAnyopAtenKindDtype, name) : -1;
+    return to->as.i >= 0;
+  }
+  if (PyBool_Check(from)) {
+    to->tag = kAnyopAtenBool;
+    to->as.i = from == Py_True;
+  } else if (PyLong_Check(from)) {
+    to->tag = kAnyopAtenInt;
+    to->as.i = PyLong_AsLongLong(from);
+  } else if (PyFloat_Check(from)) {
+    to->tag = kAnyopAtenFloat;
+    to->as.f = PyFloat_AsDouble(from);
+  } else if (PyUnicode_Check(from)) {
+    to->tag = kAnyopAtenStr;
+    to->as.s = PyUnicode_AsUTF8AndSize(from, &bytes);
+    to->more.count = bytes;
+  } else {
+    return false;
+  }
+  return !PyErr_Occurred();
+}
+
+bool Take(PyObject* plan, aten::PlanText* text) {
+  PyObject *steps, *constants, *calls;
+  if (!PyArg_ParseTuple(plan, "O!O!O!ii", &PyTuple_Type, &steps, &PyTuple_Type, &constants,
+                        &PyTuple_Type, &calls, &text->num_values, &text->into))
+    return false;
+  for (Py_ssize_t i = 0; i + 1 < PyTuple_Size(steps); i += 2)
+    text->steps.push_back({static_cast<int32_t>(PyLong_AsLong(PyTuple_GetItem(steps, i))),
+                           static_cast<int32_t>(PyLong_AsLong(PyTuple_GetItem(steps, i + 1)))});
+  for (Py_ssize_t i = 0; i < PyTuple_Size(constants); ++i) {
+    text->constants.emplace_back();
+    if (!TakeConstant(PyTuple_GetItem(constants, i), &text->constants.back())) return false;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_Size(calls); ++i) {
+    const char* name = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(calls, i), nullptr);
+    if (!name) return false;
+    text->calls.emplace_back(name);
+  }
+  return !PyErr_Occurred();
+}
+
+}  // namespace
+
+aten::Plan* TakePlan(const Operator& op, const std::string& kernel, PyObject* computes) {
+  const Ref plan = Attribute(computes, "plan");
+  aten::PlanText text;
+  text.name = kernel;
+  const bool taken = plan && PyTuple_Check(plan.get()) && Take(plan.get(), &text);
+  PyErr_Clear();
+  return taken ? aten::MakePlan(op, text) : nullptr;
+}
+
+}  // namespace anyop

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch wraps its tensors itself, NumPy gets an array over the memory, others take it by DLPack.
+#include "aten/aten_result.h"
+
+#include <cstring>
+
+#include "aten/aten_tensor.h"
+#include "frameworks/numpy.h"
+#include "operators/function.h"
+
+namespace anyop {
+namespace {
+
+constexpr int kCpu = 1;  // DLDeviceType
+constexpr char kCure[] = "; like=\"torch\" or like=\"aten\" takes it";
+
+// A tensor that is let go of unless it is given on.
+class Owned {
+ public:
+  explicit Owned(AnyopAtenTensor* tensor) : tensor_(tensor) {}
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() {
+    if (tensor_) AnyopAtenRelease(tensor_);
+  }
+  AnyopAtenTensor** address() { return &tensor_; }
+  AnyopAtenTensor* get() const { return tensor_; }
+  AnyopAtenTensor* Release() {
+    AnyopAtenTensor* tensor = tensor_;
+    tensor_ = nullptr;
+    return tensor;
+  }
+
+ private:
+  AnyopAtenTensor* tensor_;
+};
+
+struct Returning {
+  const AtenMatch& match;
+  const AtenReceiver& receiver;
+
+  PyObject* Value(const aten::Param& p, AnyopAtenValue* value) const;
+
+ private:
+  PyObject* Tensor(const aten::Param& p, AnyopAtenTensor* tensor) const;
+  PyObject* Memory(const aten::Param& p, AnyopAtenTensor* tensor) const;
+  PyObject* ByExchange(Owned* owned, const AnyopTensor& view, uint32_t flags) const;
+  PyObject* ByFunction(Owned* owned, const AnyopTensor& view, const char* module,
+                       const char* name) const;
+  PyObject* Array(Owned* owned, const AnyopTensor& view, uint32_t flags) const;
+  PyObject* Fail(PyObject* kind, const std::string& why) const {
+    PyErr_SetString(kind, (match.overload->op->full_name + ": " + why).c_str());
+    return nullptr;
+  }
+};
+
+bool IsSame(const AnyopTensor& a, const AnyopTensor& b) {
+  if (a.ndim != b.ndim || a.dtype_code != b.dtype_code || a.dtype_bits != b.dtype_bits)
+    return false;
+  bool empty = false;
+  for (int d = 0; d < a.ndim; ++d) {
+    if (a.shape[d] != b.shape[d]) return false;
+    empty |= a.shape[d] == 0;
+  }
+  if (empty) return true;
+  int64_t straight = 1;
+  for (int d = a.ndim - 1; d >= 0; --d) {
+    const int64_t stride = b.strides ? b.strides[d] : straight;
+    if (a.shape[d] > 1 && a.strides[d] != stride) return false;
+    straight *= a.shape[d];
+  }
+  return static_cast<char*>(a.data) + a.byte_offset == static_cast<char*>(b.data) + b.byte_offset;
+}
+
+std::string ShapeText(const AnyopTensor& t) {
+  std::string text;
+  for (int d = 0; d < t.ndim; ++d) text += (d ? ", " : "") + std::to_string(t.shape[d]);
+  return "(" + text + ")";
+}
+
+// Whether the memory has no holes and nothing lies twice in it, in whatever order: JAX takes
+// nothing else.
+bool IsDense(const AnyopTensor& t) {
+  if (t.ndim > 64) return true;  // JAX will say what it makes of it
+  int64_t expected = 1;
+  uint64_t done = 0;
+  for (int d = 0; d < t.ndim; ++d) {
+    if (t.shape[d] == 0) return true;
+    if (t.shape[d] == 1) done |= uint64_t{1} << d;
+  }
+  for (int d = 0; d < t.ndim; ++d) {
+    if ((done >> d & 1) || t.strides[d] != expected) continue;
+    done |= uint64_t{1} << d;
+    expected *= t.shape[d];
+    d = -1;  // from the first again
+  }
+  return t.ndim == 0 || done == ~uint64_t{0} >> (64 - t.ndim);
+}
+
+// Replaces the tensor by a row-major copy. False with an error raised.
+bool MakeDense(AnyopAtenTensor** tensor) {
+  AnyopAtenValue arguments[2] = {}, result = {};
+  arguments[0].tag = kAnyopAtenTorch;
+  arguments[0].as.tensor = *tensor;
+  arguments[1].tag = kAnyopAtenStr;
+  arguments[1].as.s = "contiguous_format";
+  arguments[1].more.count = static_cast<int64_t>(std::strlen(arguments[1].as.s));
+  const AnyopAtenOp* clone = AnyopAtenFind("clone");
+  const int32_t status =
+      clone ? AnyopAtenCall(clone, arguments, 2, &result, nullptr) : int32_t{kAnyopInternalError};
+  if (status) return RaiseStatus(status, AnyopLastError()), false;
+  AnyopAtenRelease(*tensor);
+  *tensor = result.as.tensor;
+  return true;
+}
+
+void* ImplIn(AnyopAtenTensor* cell) { return *reinterpret_cast<void**>(cell); }
+
+PyObject* Wrap(AnyopAtenTensor* tensor) {
+  const Owned owned(tensor);
+  return torch_objects.wrap(reinterpret_cast<void* const*>(tensor));
+}
+
+PyObject* Returning::Tensor(const aten::Param& p, AnyopAtenTensor* tensor) const {
+  if (__builtin_expect(receiver.home == Home::kTorch, 1)) return Wrap(tensor);
+  if (p.type.alias >= 0 && static_cast<uint32_t>(p.type.alias) < match.count) {
+    const AnyopAtenValue& argument = match.values[p.type.alias];
+    if (argument.tag == kAnyopAtenTorch && ImplIn(argument.as.tensor) == ImplIn(tensor)) {
+      const Owned owned(tensor);
+      return Py_NewRef(match.objects[p.type.alias]);
+    }
+  }
+  return receiver.home == Home::kAten ? NewAtenTensor(tensor) : Memory(p, tensor);
+}
+
+// For others than torch.
+PyObject* Returning::Memory(const aten::Param& p, AnyopAtenTensor* tensor) const {
+  Owned owned(tensor);
+  AnyopTensor view;
+  uint32_t flags = 0;
+  if (const int32_t status = AnyopAtenView(owned.address(), &view, &flags)) {
+    if (status != kAnyopTypeError) return RaiseStatus(status, AnyopLastError()), nullptr;
+    return Fail(PyExc_TypeError,
+                std::string("a result has no memory to take: ") + AnyopLastError() + kCure);
+  }
+  const bool aliases = p.type.alias >= 0 && static_cast<uint32_t>(p.type.alias) < match.count;
+  const Lent* lent = aliases ? LentOf(match.values[p.type.alias]) : nullptr;
+  const aten::Param* argument = aliases ? &match.overload->op->params[p.type.alias] : nullptr;
+  if (lent && argument->Is(kAnyopAtenWrites)) {
+    if (IsSame(view, lent->memory.tensor)) return Py_NewRef(lent->object);
+    if (argument->keyword_only)
+      return Fail(PyExc_ValueError, argument->name + " has shape " +
+                                        ShapeText(lent->memory.tensor) + ", the result has " +
+                                        ShapeText(view) + "; nothing is resized here");
+  }
+  switch (receiver.home) {
+    case Home::kPaddle:
+    case Home::kExchange:
+      return ByExchange(&owned, view, flags);
+    case Home::kJax:
+      return ByFunction(&owned, view, "anyop.jax.aten", "array");
+    case Home::kCupy:
+      return ByFunction(&owned, view, "cupy", "from_dlpack");
+    default:
+      return Array(&owned, view, flags);
+  }
+}
+
+// Paddle frees tensors under a lock of its own, inside of which no other one may be freed.
+PyObject* Returning::ByExchange(Owned* owned, const AnyopTensor& view, uint32_t flags) const {
+  DLManagedTensorVersioned* managed = NewManaged(owned->Release(), view, flags, receiver.lends);
+  void* made = nullptr;
+  if (!managed || receiver.api->managed_tensor_to_py_object_no_sync(managed, &made)) return nullptr;
+  return static_cast<PyObject*>(made);
+}
+
+// By a function that takes what has __dlpack__.
+PyObject* Returning::ByFunction(Owned* owned, const AnyopTensor& view, const char* module,
+                                const char* name) const {
+  const bool is_jax = receiver.home == Home::kJax;
+  if (is_jax && !IsDense(view) && !MakeDense(owned->address())) return nullptr;
+  static PyObject* functions[2] = {};
+  PyObject*& function = functions[is_jax];
+  if (!function) {
+    const Ref imported(PyImport_ImportModule(module));
+    function = imported ? PyObject_GetAttrString(imported.get(), name) : nullptr;
+  }
+  const Ref holder(function ? NewAtenTensor(owned->Release(), /*for_reader=*/is_jax) : nullptr);
+  return holder ? PyObject_CallFunctionObjArgs(function, holder.get(), nullptr) : nullptr;
+}
+
+PyObject* Returning::Array(Owned* owned, const AnyopTensor& view, uint32_t flags) const {
+  if (view.device_type != kCpu)
+    return Fail(PyExc_TypeError,
+                "a result is not in host memory, where NumPy's arrays are; like= takes it");
+  const Ref holder(NewAtenTensor(owned->Release()));
+  std::string why;
+  PyObject* array =
+      holder ? NewArrayOver(view, holder.get(), !(flags & kAnyopAtenReadOnly), &why) : nullptr;
+  return array || why.empty() ? array : Fail(PyExc_TypeError, "a result " + why + kCure);
+}
+
+PyObject* Returning::Value(const aten::Param& p, AnyopAtenValue* value) const {
+  switch (value->tag) {
+    case kAnyopAtenTorch:
+      value->tag = kAnyopAtenNone;  // taken over
+      return Tensor(p, value->as.tensor);
+    case kAnyopAtenFloat:
+      return PyFloat_FromDouble(value->as.f);
+    case kAnyopAtenBool:
+      return PyBool_FromLong(value->as.i != 0);
+    case kAnyopAtenComplex:
+      return PyComplex_FromDoubles(value->as.f, value->more.imag);
+    case kAnyopAtenStr:
+      return PyUnicode_FromStringAndSize(value->as.s, static_cast<Py_ssize_t>(value->more.count));
+    case kAnyopAtenInt:
+      if (p.type.kind == kAnyopAtenKindInt || p.type.kind == kAnyopAtenKindScalar)
+        return PyLong_FromLongLong(value->as.i);
+      return FromNamed(static_cast<AnyopAtenKind>(p.type.kind), *value,
+                       receiver.home == Home::kTorch);
+    case kAnyopAtenDevice:
+      return FromNamed(kAnyopAtenKindDevice, *value, receiver.home == Home::kTorch);
+    case kAnyopAtenList: {
+      Ref list(PyList_New(value->more.count));
+      for (int64_t i = 0; list && i < value->more.count; ++i) {
+        PyObject* item = Value(p, &value->as.list[i]);
+        if (!item) return nullptr;
+        PyList_SetItem(list.get(), i, item);
+      }
+      return list.Release();
+    }
+    default:
+      Py_RETURN_NONE;
+  }
+}
+
+// The framework of a name; kNone where there is none.
+Home HomeOf(PyObject* name) {
+  static const struct {
+    const char* name;
+    Home home;
+  } homes[] = {{"numpy", Home::kNumpy}, {"torch", Home::kTorch},   {"jax", Home::kJax},
+               {"cupy", Home::kCupy},   {"paddle", Home::kPaddle}, {"aten", Home::kAten}};
+  for (const auto& known : homes) {
+    if (PyUnicode_CompareWithASCIIString(name, known.name) == 0) return known.home;
+  }
+  return Home::kNone;
+}
+
+// Paddle's exchange functions are those of its type.
+const DLPackExchangeAPI* PaddleApi() {
+  const Ref paddle(PyImport_ImportModule("paddle"));
+  const Ref tensor(paddle ? PyObject_CallMethod(paddle.get(), "empty", "[]") : nullptr);
+  std::string why;
+  const Source* source = tensor ? FindSource(tensor.get(), &why) : nullptr;
+  if (source && source->api) return source->api;
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "like: this paddle has no DLPack API");
+  return nullptr;
+}
+
+}  // namespace
+
+bool FindReceiver(AtenCaller* caller, PyObject* like, AtenReceiver* receiver) {
+  *receiver = {caller->home, caller->source ? caller->source->api : nullptr, false};
+  if (like && like != Py_None) {
+    AtenCaller other("like");
+    Given given;
+    if (PyUnicode_Check(like)) {
+      *receiver = {HomeOf(like), nullptr, false};
+    } else {
+      if (!other.Look(like, &given)) return false;
+      *receiver = {other.home, other.source ? other.source->api : nullptr, false};
+    }
+    if (receiver->home == Home::kNone) {
+      PyErr_Format(PyExc_TypeError,
+                   "like: got %R, expected a tensor or one of numpy, torch, jax, cupy, paddle, "
+                   "aten",
+                   like);
+      return false;
+    }
+    if (receiver->home == Home::kPaddle && !receiver->api && !(receiver->api = PaddleApi()))
+      return false;
+  }
+  if (receiver->home == Home::kNone) receiver->home = Home::kNumpy;
+  std::string why;
+  if (receiver->home != Home::kNumpy || ImportNumpy(&why)) return true;
+  PyErr_SetString(PyExc_TypeError, ("aten: the result " + why).c_str());
+  return false;
+}
+
+PyObject* AtenResults(const AtenMatch& match, const AtenReceiver& receiver,
+                      AnyopAtenValue* results) {
+  const aten::Op& op = *match.overload->op;
+  const auto count = static_cast<int32_t>(op.results.size());
+  const Returning returning = {match, receiver};
+  if (__builtin_expect(count == 1 && results[0].tag == kAnyopAtenTorch, 1))
+    return returning.Value(op.results[0], &results[0]);
+  if (count == 0) Py_RETURN_NONE;
+  Ref tuple(count > 1 ? PyTuple_New(count) : nullptr);
+  PyObject* made = nullptr;
+  for (int32_t i = 0; i < count && (tuple || count == 1); ++i) {
+    made = returning.Value(op.results[static_cast<size_t>(i)], &results[i]);
+    if (!made) break;
+    if (tuple) PyTuple_SetItem(tuple.get(), i, made);
+  }
+  AnyopAtenDrop(results, count);  // what was not taken over
+  if (!tuple || !made) return made;
+  return tuple.Release();
+}
+
+}  // namespace anyop

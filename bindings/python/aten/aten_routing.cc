@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of _anyop for the rules of ATen's overloads: those of anyop/aten_route.h.
+#include <string>
+#include <vector>
+
+#include "anyop/aten_route.h"
+#include "gil.h"
+#include "guarded.h"
+#include "operators/function.h"
+#include "operators/routing.h"
+
+namespace anyop {
+namespace {
+
+// The GIL is let go: others may hold the router's lock and wait for it.
+template <typename Body>
+int32_t Ask(const Body& body) {
+  const WithoutGil others_run;
+  return body();
+}
+
+PyObject* Done(int32_t status) {
+  if (status == kAnyopOk) Py_RETURN_NONE;
+  RaiseStatus(status, AnyopLastError());
+  return nullptr;
+}
+
+// False with an error set.
+bool TakeTexts(PyObject* given, std::vector<std::string>* texts) {
+  if (!PyList_Check(given)) {
+    PyErr_Format(PyExc_TypeError, "expected a list, got %R", given);
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < PyList_Size(given); ++i) {
+    const char* text = PyUnicode_AsUTF8AndSize(PyList_GetItem(given, i), nullptr);
+    if (!text) return false;
+    texts->emplace_back(text);
+  }
+  return true;
+}
+
+// set_aten_overloads(["add.Tensor", ...]); an empty list: names are no longer checked
+PyObject* SetOverloads(PyObject*, PyObject* given) {
+  std::vector<std::string> texts;
+  if (!TakeTexts(given, &texts)) return nullptr;
+  std::vector<const char*> names;
+  for (const std::string& text : texts) names.push_back(text.c_str());
+  return Done(
+      Ask([&] { return AnyopSetAtenOverloads(names.data(), static_cast<int64_t>(names.size())); }));
+}
+
+PyObject* AddBackend(PyObject*, PyObject* name) {
+  const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
+  return text ? Done(Ask([&] { return AnyopAddAtenBackend(text); })) : nullptr;
+}
+
+// aten_route(overload, device): (backends, disabled, reason); empty and "default" where nobody says
+// anything
+PyObject* GetRoute(PyObject*, PyObject* args) {
+  const char *overload, *device;
+  if (!PyArg_ParseTuple(args, "ss", &overload, &device)) return nullptr;
+  AnyopAtenRouting routing = {};
+  routing.size = sizeof routing;
+  const int32_t status = Ask([&] { return AnyopAtenRoute(overload, device, &routing); });
+  if (status != kAnyopOk) return Done(status);
+  return Py_BuildValue("(sss)", routing.backends, routing.disabled, routing.reason);
+}
+
+// rules_about(pattern, ["add.Tensor", ...]): JSON
+PyObject* RulesAbout(PyObject*, PyObject* args) {
+  const char* pattern;
+  PyObject* given;
+  std::vector<std::string> overloads;
+  if (!PyArg_ParseTuple(args, "sO", &pattern, &given) || !TakeTexts(given, &overloads))
+    return nullptr;
+  std::string json;
+  {
+    const WithoutGil others_run;
+    json = RulesAboutJson(pattern, overloads);
+  }
+  return PyUnicode_FromStringAndSize(json.data(), static_cast<Py_ssize_t>(json.size()));
+}
+
+}  // namespace
+
+PyMethodDef aten_routing_methods[] = {
+    {"set_aten_overloads", Guarded<SetOverloads>, METH_O, nullptr},
+    {"add_aten_backend", Guarded<AddBackend>, METH_O, nullptr},
+    {"aten_route", Guarded<GetRoute>, METH_VARARGS, nullptr},
+    {"rules_about", Guarded<RulesAbout>, METH_VARARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace anyop

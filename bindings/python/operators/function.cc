@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: Apache-2.0
+// METH_FASTCALL entry: positional and keyword arguments to a frame, results back. The same code for
+// every operator.
+#include "operators/function.h"
+
+#include <cstring>
+
+#include "anyop/anyop.h"
+#include "anyop/held.h"
+#include "call.h"
+#include "frameworks/paddle.h"
+#include "guarded.h"
+#include "held.h"
+#include "operators/borrow.h"
+#include "operators/python_kernel.h"
+#include "operators/scalar.h"
+#include "router/router.h"
+#include "stack.h"
+
+namespace anyop {
+
+PyObject* internal_error = nullptr;
+PyObject* device_error = nullptr;
+PyObject* declined_error = nullptr;
+
+namespace {
+
+// What a function keeps of its operator. Never freed: operators are not.
+struct Entry {
+  const Operator* op;
+  uint32_t num_params;
+  uint32_t num_positional;
+  PyObject* name;               // the operator's
+  PyObject* names[kMaxParams];  // interned
+  PyMethodDef method;
+  struct {
+    const char* adapter;
+    PyObject* slow_call;
+  } slow[4];  // for calls that are not plain, of each adapter that was needed; then nullptr
+};
+
+// What a function is bound to. It tells where pickle finds the function again.
+struct Owner {
+  PyObject_HEAD Entry* entry;
+  Held* held;  // of what anyop.hold made; else nullptr
+};
+PyTypeObject* owner_type = nullptr;
+
+// The namespace's functions, by name: getattr(anyop._operators.namespace("acme"), "rms_norm").
+PyObject* ReduceOwner(PyObject* self, PyObject*) {
+  const Ref operators(PyImport_ImportModule("anyop._operators"));
+  const Ref find(operators ? PyObject_GetAttrString(operators.get(), "namespace") : nullptr);
+  if (!find) return nullptr;
+  return Py_BuildValue("(O(s))", find.get(),
+                       reinterpret_cast<Owner*>(self)->entry->op->table->name_space);
+}
+
+void DeleteOwner(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  AnyopDeleteHeld(reinterpret_cast<AnyopHeld*>(reinterpret_cast<Owner*>(self)->held));
+  reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+PyMethodDef owner_methods[] = {{"__reduce__", Guarded<ReduceOwner>, METH_NOARGS, nullptr},
+                               {nullptr, nullptr, 0, nullptr}};
+PyType_Slot owner_slots[] = {{Py_tp_methods, owner_methods},
+                             {Py_tp_dealloc, reinterpret_cast<void*>(DeleteOwner)},
+                             {0, nullptr}};
+PyType_Spec owner_spec = {"anyop._anyop.Operator", sizeof(Owner), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, owner_slots};
+
+// Of an operator's function; nullptr for any other object.
+Entry* EntryOf(PyObject* function) {
+  PyObject* self = PyCFunction_Check(function) ? PyCFunction_GetSelf(function) : nullptr;
+  return self && Py_TYPE(self) == owner_type ? reinterpret_cast<Owner*>(self)->entry : nullptr;
+}
+
+bool TooMany(const Entry& e, Py_ssize_t given) {
+  PyErr_Format(PyExc_TypeError, "%s: got %zd positional arguments, expected at most %u: %s",
+               e.op->name.c_str(), given, e.num_positional, e.op->table->schema);
+  return false;
+}
+
+// out=(a, b) for an operator with several results.
+bool SpreadOut(const Entry& e, PyObject* value, PyObject** arguments) {
+  const Operator& op = *e.op;
+  if (value == Py_None) return true;
+  if (!PyTuple_Check(value) || PyTuple_Size(value) != op.num_outputs) {
+    PyErr_Format(PyExc_TypeError, "%s: out must be a tuple of its %u results", op.name.c_str(),
+                 op.num_outputs);
+    return false;
+  }
+  for (uint32_t o = 0; o < op.num_outputs; ++o) {
+    PyObject** slot = &arguments[op.num_inputs + o];
+    if (*slot) {
+      PyErr_Format(PyExc_TypeError, "%s: %s is given twice", op.name.c_str(),
+                   op.params[op.num_inputs + o].name);
+      return false;
+    }
+    *slot = PyTuple_GetItem(value, o);
+  }
+  return true;
+}
+
+void RaiseUnknown(const Operator& op, PyObject* name) {
+  std::vector<std::string> known;
+  for (const Param& p : op.params) known.emplace_back(p.name);
+  const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
+  if (!text) PyErr_Clear();
+  PyErr_Format(PyExc_TypeError, "%s: there is no argument '%U' in %s%s", op.name.c_str(), name,
+               op.table->schema, DidYouMean(text ? text : "", known).c_str());
+}
+
+bool TakeKeyword(const Entry& e, PyObject* name, PyObject* value, PyObject** arguments) {
+  uint32_t p = 0;
+  while (p < e.num_params && e.names[p] != name) ++p;  // call sites intern their keywords
+  if (__builtin_expect(p == e.num_params, 0)) {
+    for (p = 0; p < e.num_params && PyUnicode_Compare(name, e.names[p]) != 0; ++p) {
+    }
+  }
+  if (p == e.num_params) {
+    if (e.op->num_outputs > 1 && PyUnicode_CompareWithASCIIString(name, "out") == 0)
+      return SpreadOut(e, value, arguments);
+    RaiseUnknown(*e.op, name);
+    return false;
+  }
+  if (arguments[p]) {
+    PyErr_Format(PyExc_TypeError, "%s: %U is given twice", e.op->name.c_str(), name);
+    return false;
+  }
+  arguments[p] = value;
+  return true;
+}
+
+// Borrowed references by parameter; nullptr where nothing was given.
+[[gnu::always_inline]] inline bool SortArguments(const Entry& e, PyObject* const* args,
+                                                 Py_ssize_t given, PyObject* keywords,
+                                                 PyObject** arguments) {
+  if (given > static_cast<Py_ssize_t>(e.num_positional)) return TooMany(e, given);
+  Py_ssize_t i = 0;
+  for (; i < given; ++i) arguments[i] = args[i];
+  for (; i < static_cast<Py_ssize_t>(e.num_params); ++i) arguments[i] = nullptr;
+  const Py_ssize_t count = keywords ? PyTuple_Size(keywords) : 0;
+  for (Py_ssize_t k = 0; k < count; ++k) {
+    if (!TakeKeyword(e, PyTuple_GetItem(keywords, k), args[given + k], arguments)) return false;
+  }
+  return true;
+}
+
+bool Missing(const Operator& op, const Param& p) {
+  PyErr_Format(PyExc_TypeError, "%s: %s is missing in %s", op.name.c_str(), p.name,
+               op.table->schema);
+  return false;
+}
+
+[[gnu::always_inline]] inline bool FillResult(Frame* frame, Borrowed* borrowed, uint32_t i,
+                                              const Param& p, PyObject* object) {
+  if (!object || object == Py_None) return true;
+  if (object == Py_False && p.Is(kAnyopOptional)) {  // dweight=False: not needed
+    frame->unwanted |= uint64_t{1} << i;
+    return true;
+  }
+  frame->given |= uint64_t{1} << i;
+  return borrowed->Take(frame, p, object, &frame->tensors[i]);
+}
+
+[[gnu::always_inline]] inline bool FillArgument(Frame* frame, Borrowed* borrowed, uint32_t i,
+                                                const Param& p, PyObject* object) {
+  if (!object && !p.IsTensor()) return SetDefault(frame, p) || Missing(*frame->op, p);
+  if (p.Is(kAnyopOutput)) return FillResult(frame, borrowed, i, p, object);
+  // A Tensor?[] is optional in its elements, not itself.
+  const bool optional =
+      p.Is(kAnyopOptional) && !(p.Is(kAnyopOptionalElements) && !p.Is(kAnyopHasDefault));
+  if (object == Py_None && optional) return true;
+  if (!object) return p.Is(kAnyopHasDefault) || optional || Missing(*frame->op, p);
+  frame->given |= uint64_t{1} << i;
+  if (!p.IsTensor()) {
+    if (!SetScalar(frame, p, object)) return false;
+    if (__builtin_expect(frame->ran_code, 0)) borrowed->NoteCode(frame);
+    return true;
+  }
+  return p.IsList() ? borrowed->TakeList(frame, p, i)
+                    : borrowed->Take(frame, p, object, &frame->tensors[i]);
+}
+
+[[gnu::always_inline]] inline PyObject* Results(const Entry& e, PyObject** arguments, Frame* frame,
+                                                Borrowed* borrowed) {
+  const Operator& op = *e.op;
+  auto result = [&](uint32_t o) {
+    PyObject* object = borrowed->ReleaseResult(o);
+    if (object) return object;
+    const uint32_t p = op.num_inputs + o;
+    object = frame->given >> p & 1 ? arguments[p] : Py_None;
+    Py_INCREF(object);
+    return object;
+  };
+  if (op.num_outputs == 1) return result(0);
+  if (op.num_outputs == 0) Py_RETURN_NONE;
+  PyObject* results = PyTuple_New(op.num_outputs);
+  if (!results) return nullptr;
+  for (uint32_t o = 0; o < op.num_outputs; ++o) PyTuple_SetItem(results, o, result(o));
+  return results;
+}
+
+// slow_call of an adapter's module; a borrowed reference, nullptr with an error set.
+PyObject* SlowCall(Entry* e, const char* adapter) {
+  auto find = [&] {
+    auto* slow = e->slow;
+    while (slow->adapter && slow->adapter != adapter) ++slow;
+    return slow;
+  };
+  if (auto* slow = find(); slow->adapter) return slow->slow_call;
+  // Its package first: where another thread imports that, the entries are there at its end.
+  const std::string package(adapter, std::strrchr(adapter, '.'));
+  const Ref whole(PyImport_ImportModule(package.c_str()));
+  const Ref module(whole ? PyImport_ImportModule(adapter) : nullptr);
+  Ref made(module ? PyObject_GetAttrString(module.get(), "slow_call") : nullptr);
+  if (!made) return nullptr;
+  auto* slow = find();  // once more: another thread may have filled places meanwhile
+  if (!slow->adapter) {
+    slow->slow_call = made.Release();
+    slow->adapter = adapter;
+  }
+  return slow->slow_call;
+}
+
+// The arguments as they came, to the framework's adapter.
+PyObject* CallThroughAdapter(Entry* e, const Borrowed& borrowed, PyObject* const* args,
+                             Py_ssize_t given, PyObject* keywords) {
+  PyObject* slow = HasStack() ? SlowCall(e, borrowed.adapter()) : nullptr;
+  if (!slow) return nullptr;
+  const Ref positional(PyTuple_New(given)), named(PyDict_New());
+  if (!positional || !named) return nullptr;
+  for (Py_ssize_t i = 0; i < given; ++i) {
+    Py_INCREF(args[i]);
+    PyTuple_SetItem(positional.get(), i, args[i]);
+  }
+  const Py_ssize_t count = keywords ? PyTuple_Size(keywords) : 0;
+  for (Py_ssize_t k = 0; k < count; ++k) {
+    if (PyDict_SetItem(named.get(), PyTuple_GetItem(keywords, k), args[given + k])) return nullptr;
+  }
+  static PyObject* const gradient = PyUnicode_InternFromString("gradient");
+  static PyObject* const dispatch = PyUnicode_InternFromString("dispatch");
+  return PyObject_CallFunctionObjArgs(slow, borrowed.way() == Way::kGradient ? gradient : dispatch,
+                                      e->name, positional.get(), named.get(), nullptr);
+}
+
+// Runs a call, or only explains it where explanation is set. Inline with its steps, as a compiler
+// that sees its three callers would make a call of each.
+[[gnu::always_inline]] inline PyObject* Run(Entry& e, PyObject* const* args, Py_ssize_t given,
+                                            PyObject* keywords, std::string* explanation,
+                                            Held* held) {
+  PyObject* arguments[kMaxParams];
+  if (!SortArguments(e, args, given, keywords, arguments)) return nullptr;
+  Frame frame(e.op);
+  const UsedHeld used(held, &frame);
+  Borrowed borrowed(e.op->num_outputs, arguments);
+  frame.binding = &borrowed;
+  frame.explanation = explanation;
+  frame.allocate = Borrowed::Allocate;
+  frame.hold = Borrowed::Hold;
+  frame.before_kernel = Borrowed::ReleaseGil;
+  frame.after_kernel = Borrowed::TakeGil;
+  const Param* params = e.op->params.data();
+  uint32_t i = 0;
+  while (i < e.num_params && FillArgument(&frame, &borrowed, i, params[i], arguments[i])) ++i;
+  const bool filled = i == e.num_params && (!frame.ran_code || borrowed.TakeAgain(&frame));
+  if (!filled && (borrowed.way() != Way::kDispatch || PyErr_Occurred())) return nullptr;
+  if (__builtin_expect(borrowed.way() != Way::kPlain, 0) &&
+      !(explanation && borrowed.way() == Way::kGradient)) {
+    if (!explanation) return CallThroughAdapter(&e, borrowed, args, given, keywords);
+    PyErr_Format(PyExc_TypeError, "%s: only plain tensors can be explained, with memory and values",
+                 e.op->name.c_str());
+    return nullptr;
+  }
+  if (!borrowed.SetStream(&frame)) return nullptr;
+  const int32_t status = AnyopRunFrame(&frame);
+  if (explanation && !explanation->empty()) Py_RETURN_NONE;
+  if (__builtin_expect(status != kAnyopOk, 0)) {
+    RaiseStatus(status, frame.error);
+    return nullptr;
+  }
+  borrowed.MarkWritten();
+  if (!borrowed.WrapMade()) return nullptr;
+  return Results(e, arguments, &frame, &borrowed);
+}
+
+// What anyop.adapter.constants puts in the place of numbers and of NumPy's arrays beside JAX's:
+// a list by parameter; nullptr without an error where it has nothing to put.
+Ref Replaced(const Entry& e, PyObject* const* arguments) {
+  const Ref module(PyImport_ImportModule("anyop.adapter.constants"));
+  const Ref replace(module ? PyObject_GetAttrString(module.get(), "replaced") : nullptr);
+  const Ref values(replace ? PyList_New(e.op->num_inputs) : nullptr);
+  if (!values) return Ref();
+  for (uint32_t i = 0; i < e.op->num_inputs; ++i) {
+    PyObject* value = arguments[i] ? arguments[i] : Py_None;
+    Py_INCREF(value);
+    PyList_SetItem(values.get(), i, value);
+  }
+  Ref found(PyObject_CallFunctionObjArgs(replace.get(), e.name, values.get(), nullptr));
+  return found.get() == Py_None ? Ref() : std::move(found);
+}
+
+// Behind a TypeError: once more, with tensors for constants.
+PyObject* RunAgain(Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* keywords,
+                   std::string* explanation, Held* held) {
+  PyObject *type, *value, *traceback, *arguments[kMaxParams];
+  PyErr_Fetch(&type, &value, &traceback);
+  if (!SortArguments(e, args, given, keywords, arguments)) {
+    PyErr_Clear();
+    PyErr_Restore(type, value, traceback);
+    return nullptr;
+  }
+  const Ref found = Replaced(e, arguments);
+  if (!found && !PyErr_Occurred()) {
+    PyErr_Restore(type, value, traceback);
+    return nullptr;
+  }
+  for (PyObject* part : {type, value, traceback}) Py_XDECREF(part);
+  if (!found) return nullptr;
+  const Py_ssize_t count = given + (keywords ? PyTuple_Size(keywords) : 0);
+  std::vector<PyObject*> values(args, args + count);
+  for (uint32_t i = 0; i < e.op->num_inputs; ++i) {
+    for (Py_ssize_t at = 0; at < count; ++at) {
+      const bool here =
+          at < given ? at == static_cast<Py_ssize_t>(i)
+                     : PyUnicode_Compare(PyTuple_GetItem(keywords, at - given), e.names[i]) == 0;
+      if (here) values[at] = PyList_GetItem(found.get(), i);
+    }
+  }
+  return Run(e, values.data(), given, keywords, explanation, held);
+}
+
+// held: of the function, which owns it from here on, unless nullptr is returned.
+PyObject* BindFunction(Entry* e, Held* held) {
+  const auto alloc = reinterpret_cast<allocfunc>(PyType_GetSlot(owner_type, Py_tp_alloc));
+  const Ref self(alloc(owner_type, 0));
+  const Ref module(PyUnicode_FromString("anyop"));
+  if (!self || !module) return nullptr;
+  auto* owner = reinterpret_cast<Owner*>(self.get());
+  owner->entry = e;
+  PyObject* function = PyCFunction_NewEx(&e->method, self.get(), module.get());
+  if (function) owner->held = held;
+  return function;
+}
+
+PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject* keywords) {
+  Entry& e = *reinterpret_cast<Owner*>(self)->entry;
+  Held* held = reinterpret_cast<Owner*>(self)->held;
+  PyObject* result = Run(e, args, given, keywords, nullptr, held);
+  if (__builtin_expect(result != nullptr, 1) || !PyErr_ExceptionMatches(PyExc_TypeError))
+    return result;
+  try {
+    return RunAgain(e, args, given, keywords, nullptr, held);
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  }
+}
+
+}  // namespace
+
+Operator* FindByName(PyObject* name) {
+  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, nullptr) : nullptr;
+  if (!text) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "the name of an operator is a str");
+    return nullptr;
+  }
+  const AnyopOperator* op = AnyopFindOperator(text);
+  if (!op) PyErr_SetString(PyExc_ValueError, AnyopLastError());
+  return const_cast<Operator*>(reinterpret_cast<const Operator*>(op));
+}
+
+void RaiseStatus(int32_t status, const char* message) {
+  if (status == kAnyopPending || RaiseKernelError(message)) return;
+  switch (status) {
+    case kAnyopValueError:
+      return PyErr_SetString(PyExc_ValueError, message);
+    case kAnyopTypeError:
+      return PyErr_SetString(PyExc_TypeError, message);
+    case kAnyopNotImplemented:
+      return PyErr_SetString(PyExc_NotImplementedError, message);
+    case kAnyopOutOfMemory:
+      return PyErr_SetString(PyExc_MemoryError, message);
+    case kAnyopDeviceError:
+      return PyErr_SetString(device_error, message);
+    case kAnyopIndexError:
+      return PyErr_SetString(PyExc_IndexError, message);
+    case kAnyopRuntimeError:
+      return PyErr_SetString(PyExc_RuntimeError, message);
+    default:
+      return PyErr_SetString(internal_error, message);
+  }
+}
+
+PyObject* Explain(PyObject*, PyObject* args) {
+  PyObject *function, *positional, *named;
+  if (!PyArg_ParseTuple(args, "OO!O!", &function, &PyTuple_Type, &positional, &PyDict_Type, &named))
+    return nullptr;
+  Entry* e = EntryOf(function);
+  if (!e) {
+    PyErr_SetString(PyExc_TypeError, "explain: expected a function of an operator");
+    return nullptr;
+  }
+  std::vector<PyObject*> values;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(positional); ++i)
+    values.push_back(PyTuple_GetItem(positional, i));
+  const Ref own(PyDict_Copy(named));  // holds the values, whatever happens to named meanwhile
+  const Ref keywords(own ? PySequence_Tuple(own.get()) : nullptr);
+  for (Py_ssize_t k = 0; keywords && k < PyTuple_Size(keywords.get()); ++k)
+    values.push_back(PyDict_GetItem(own.get(), PyTuple_GetItem(keywords.get(), k)));
+  WakePaddleThread();
+  std::string text;
+  const Py_ssize_t given = PyTuple_Size(positional);
+  Ref done(keywords ? Run(*e, values.data(), given, keywords.get(), &text, nullptr) : nullptr);
+  if (!done && keywords && PyErr_ExceptionMatches(PyExc_TypeError))
+    done = Ref(RunAgain(*e, values.data(), given, keywords.get(), &text, nullptr));
+  return done ? PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()))
+              : nullptr;
+}
+
+bool MakeOwnerType() {
+  owner_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&owner_spec));
+  return owner_type;
+}
+
+PyObject* NewFunction(const Operator* op) {
+  auto* e = new Entry{};
+  e->op = op;
+  e->name = PyUnicode_InternFromString(op->name.c_str());
+  e->num_params = op->num_inputs + op->num_outputs;
+  e->num_positional = e->num_params;
+  for (uint32_t i = 0; i < e->num_params; ++i) {
+    e->names[i] = PyUnicode_InternFromString(op->params[i].name);
+    if (op->params[i].Is(kAnyopKeywordOnly) && i < e->num_positional) e->num_positional = i;
+  }
+  e->method = {op->table->name,
+               reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Guarded<Call>)),
+               METH_FASTCALL | METH_KEYWORDS, op->table->doc};
+  return BindFunction(e, nullptr);
+}
+
+PyObject* NewHeldFunction(PyObject*, PyObject* function) {
+  Entry* e = EntryOf(function);
+  if (!e || !e->op->has_lists) {
+    PyErr_SetString(PyExc_TypeError, "hold: expected a function of an operator that takes lists");
+    return nullptr;
+  }
+  AnyopHeld* held;
+  if (AnyopNewHeld(reinterpret_cast<const AnyopOperator*>(e->op), &held)) return PyErr_NoMemory();
+  PyObject* made = BindFunction(e, reinterpret_cast<Held*>(held));
+  if (!made) AnyopDeleteHeld(held);
+  return made;
+}
+
+}  // namespace anyop

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operator's table says what the arguments are.
+#include "operators/kernel_values.h"
+
+#include <utility>
+
+#include "dtype.h"
+#include "gil.h"
+#include "operators/view.h"
+
+namespace anyop {
+namespace {
+
+PyObject* Text(const AnyopString& s) {
+  return s.data ? PyUnicode_FromStringAndSize(s.data, static_cast<Py_ssize_t>(s.count))
+                : Py_NewRef(Py_None);
+}
+
+}  // namespace
+
+void TorchWay::NoteRun(int32_t device_type) {
+  if (!has_asked_) FindTorchLender(&lender);
+  has_asked_ = true;
+  if (lender.glue) ran_ |= uint32_t{1} << (device_type & 31);
+}
+
+std::unique_ptr<TorchWay> TakeTorchWay(PyObject* run) {
+  const Ref direct = Attribute(run, "direct");
+  if (!direct || !PyTuple_Check(direct.get()) || PyTuple_Size(direct.get()) != 2) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  auto way = std::make_unique<TorchWay>();
+  way->function = Ref(Py_NewRef(PyTuple_GetItem(direct.get(), 0)));
+  PyObject* names = PyTuple_GetItem(direct.get(), 1);
+  for (Py_ssize_t i = 0; i < PyTuple_Size(names); ++i) {
+    PyObject* name = PyTuple_GetItem(names, i);
+    way->names.emplace_back(name == Py_None ? nullptr : Py_NewRef(name));
+  }
+  return way;
+}
+
+void ForgetTorchWay(std::unique_ptr<TorchWay> way) {
+  ReleaseObject(way->function.Release());
+  for (Ref& name : way->names)
+    if (name) ReleaseObject(name.Release());
+}
+
+KernelValues::~KernelValues() {
+  for (const Held& held : held_) {
+    if (held.view)
+      Py_DECREF(held.view);
+    else
+      lender_->glue->take_back(held.lent);
+  }
+}
+
+PyObject* KernelValues::Make() {
+  Ref tuple(PyTuple_New(static_cast<Py_ssize_t>(op_.params.size())));
+  for (size_t i = 0; tuple && i < op_.params.size(); ++i) {
+    PyObject* value = One(op_.params[i]);
+    if (!value) return nullptr;
+    PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), value);
+  }
+  return tuple.Release();
+}
+
+bool KernelValues::Make(const std::vector<Ref>& names, Ref* positional, Ref* named) {
+  if (names.size() != op_.params.size()) return false;
+  Py_ssize_t count = 0;
+  for (const Ref& name : names) count += !name;
+  *positional = Ref(PyTuple_New(count));
+  *named = Ref(PyDict_New());
+  if (!*positional || !*named) return false;
+  count = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    Ref value(One(op_.params[i]));
+    if (!value) return false;
+    if (!names[i])
+      PyTuple_SetItem(positional->get(), count++, value.Release());
+    else if (PyDict_SetItem(named->get(), names[i].get(), value.get()))
+      return false;
+  }
+  return true;
+}
+
+const char* KernelValues::Kept() const {
+  for (const Held& held : held_) {
+    if (held.view ? IsKept(held.view) : lender_->glue->is_kept(held.lent)) return held.name;
+  }
+  return nullptr;
+}
+
+PyObject* KernelValues::Tensor(const Param& p, const AnyopTensor* t) {
+  if (!t || t->ndim < 0) return Py_NewRef(Py_None);
+  held_.reserve(op_.params.size());
+  if (!lender_) {
+    PyObject* view = NewView(*t);
+    if (view) held_.push_back({Py_NewRef(view), nullptr, p.name});
+    return view;
+  }
+  void* impl = nullptr;
+  void* lent = lender_->glue->lend(t, &impl);
+  if (!lent) return nullptr;
+  held_.push_back({nullptr, lent, p.name});
+  PyObject* tensor = lender_->wrap(&impl);
+  lender_->glue->release(impl);
+  return tensor;
+}
+
+PyObject* KernelValues::Number(const Param& p, int64_t i) const {
+  if (p.kind == kAnyopBoolean) return PyBool_FromLong(i != 0);
+  if (p.kind != kAnyopScalarType) return PyLong_FromLongLong(i);
+  const char* name = DtypeName(static_cast<int>(i));
+  return lender_ ? PyObject_GetAttrString(lender_->torch, name) : PyUnicode_FromString(name);
+}
+
+PyObject* KernelValues::One(const Param& p) {
+  if (p.IsList()) return List(p);
+  if (p.IsTensor()) return Tensor(p, Field<const AnyopTensor*>(p));
+  if (p.kind == kAnyopStr) return Text(Field<AnyopString>(p));
+  if (p.Is(kAnyopOptional) && !Field<AnyopOptionalInt>(p).has) return Py_NewRef(Py_None);
+  if (p.kind == kAnyopFloat) return PyFloat_FromDouble(Field<double>(p));
+  return Number(p, Field<int64_t>(p));
+}
+
+PyObject* KernelValues::List(const Param& p) {
+  const auto& list = Field<AnyopIntList>(p);
+  if (!list.data) return Py_NewRef(Py_None);
+  Ref made(PyList_New(static_cast<Py_ssize_t>(list.count)));
+  for (int64_t i = 0; made && i < list.count; ++i) {
+    PyObject* item = Item(p, i);
+    if (!item) return nullptr;
+    PyList_SetItem(made.get(), static_cast<Py_ssize_t>(i), item);
+  }
+  return made.Release();
+}
+
+PyObject* KernelValues::Item(const Param& p, int64_t i) {
+  if (p.IsTensor()) return Tensor(p, &Field<AnyopTensorList>(p).data[i]);
+  if (p.kind == kAnyopStr) return Text(Field<AnyopStringList>(p).data[i]);
+  if (p.kind == kAnyopFloat) return PyFloat_FromDouble(Field<AnyopFloatList>(p).data[i]);
+  return Number(p, Field<AnyopIntList>(p).data[i]);
+}
+
+}  // namespace anyop

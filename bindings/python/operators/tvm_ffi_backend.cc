@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Takes functions of tvm-ffi from Python: those given, and those that a module of Python makes.
+#include "operators/tvm_ffi_backend.h"
+
+#include <string>
+
+#include "gil.h"
+#include "operators/function.h"
+#include "operators/python_kernel.h"
+#include "tvm_ffi_entry.h"
+
+namespace anyop {
+namespace {
+
+// The object behind a tvm_ffi.Function; nullptr with an error set.
+void* Handle(PyObject* function) {
+  const Ref chandle(PyObject_CallMethod(function, "__chandle__", nullptr));
+  return chandle ? PyLong_AsVoidPtr(chandle.get()) : nullptr;
+}
+
+std::string TakeError() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  const Ref own_type(type), own_value(value), own_traceback(traceback);
+  const Ref text(value ? PyObject_Str(value) : nullptr);
+  const char* utf8 = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
+  PyErr_Clear();
+  return utf8 ? utf8 : "an error without text";
+}
+
+void* FindWithLock(const std::string& module, const std::string& function, std::string* why) {
+  const Ref backend(PyImport_ImportModule("anyop.backend.tvm_ffi"));
+  const Ref found(
+      backend ? PyObject_CallMethod(backend.get(), "find", "ss", module.c_str(), function.c_str())
+              : nullptr);
+  if (found && PyUnicode_Check(found.get())) {
+    const char* text = PyUnicode_AsUTF8AndSize(found.get(), nullptr);
+    *why = text ? text : TakeError();
+    return nullptr;
+  }
+  void* handle = found ? Handle(found.get()) : nullptr;
+  if (!handle) *why = TakeError();
+  if (handle) AnyopRetainTvmFfi(handle);
+  return handle;
+}
+
+void* Find(const std::string& module, const std::string& function, std::string* why) {
+  const WithGil gil;
+  if (gil) return FindWithLock(module, function, why);
+  *why = "it is found by Python, which has ended";
+  return nullptr;
+}
+
+bool Raise(const char* message) {
+  if (IsEnding() || !PyGILState_GetThisThreadState()) return false;
+  const WithGil gil;
+  return gil && RaiseKernelError(message);
+}
+
+}  // namespace
+
+PyObject* RegisterTvmFfiCall(PyObject*, PyObject* args) {
+  const char *name, *text;
+  PyObject* function;
+  AnyopImplementation described = {};
+  described.size = sizeof described;
+  int deterministic;
+  if (!PyArg_ParseTuple(args, "sszsziipsO", &name, &described.backend, &described.name,
+                        &described.source, &described.when, &described.device_type,
+                        &described.priority, &deterministic, &text, &function)) {
+    return nullptr;
+  }
+  described.flags = deterministic ? kAnyopDeterministic : 0;
+  const AnyopOperator* op = AnyopFindOperator(name);
+  void* handle = function == Py_None ? nullptr : Handle(function);
+  if (PyErr_Occurred()) return nullptr;
+  const int32_t status =
+      op ? AnyopAddTvmFfiCall(op, &described, text, handle) : int32_t{kAnyopValueError};
+  if (status == kAnyopOk) Py_RETURN_NONE;
+  RaiseStatus(status, AnyopLastError());
+  return nullptr;
+}
+
+// Nothing is imported before a function is looked for.
+const bool installed = (AnyopSetFindInPython(Find), AnyopSetRaiseInPython(Raise), true);
+
+}  // namespace anyop
