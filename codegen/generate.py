@@ -15,6 +15,7 @@ from .header import header_path, write_header
 from .image_adapter import write_image_adapter
 from .kernels import Kernel
 from .library import write_library
+from .library_adapter import write_library_adapter
 from .metadata import metadata_json
 from .module_adapter import module_path, write_module_adapter
 from .operator_file import Operator
@@ -83,6 +84,8 @@ def _add_kernel(made: Generated, op: Operator, kernel: Kernel, library: str) -> 
     elif kernel.form == "module":
         made.files[path] = write_module_adapter(op, kernel, library)
         _bundle(made, op, kernel, library)
+    elif kernel.form == "library":
+        made.files[path] = write_library_adapter(op, kernel)
     else:
         return
     made.sources.append(path)

@@ -13,6 +13,7 @@ from . import binaries, defaults
 from .binding import Binding
 from .conditions import read_when
 from .foreign import Foreign, read_aten, read_call, read_python
+from .library_call import DEVICE, LibraryCall, is_library, read_library_call
 from .params import Param
 from .ready import Image, Module, read_image, read_module
 from .sections import BACKENDS, DEVICES, check_keys, section, texts_of
@@ -41,6 +42,7 @@ _KEYS = {
         "scratch_bytes",
     ),
     "module": ("file", "function", "arguments"),
+    "library": ("call", "same"),
     "aten": ("call",),
     "python": ("file", "function", "framework", "needs"),
     "tvm_ffi": ("call", "module", "library", "needs"),
@@ -62,8 +64,8 @@ class Kernel:
     """One implementation; the first file is the operator's, others may be a family's.
 
     form: "source": compiled (objects may stand beside sources); "object": ready objects and archives;
-    "image": CUDA's cubin, fatbin or PTX, OpenCL C; "module": a library of tvm-ffi; "triton": a Triton kernel in images
-    that are made when needed, or ahead; those of FOREIGN: a text.
+    "image": CUDA's cubin, fatbin or PTX, OpenCL C; "module": a library of tvm-ffi; "library": a call of a vendor's
+    library; "triton": a Triton kernel in images that are made when needed, or ahead; those of FOREIGN: a text.
     """
 
     backend: str
@@ -72,7 +74,7 @@ class Kernel:
     arch: str | None = None
     priority: int = 0
     form: str = "source"
-    ready: Image | Module | None = None
+    ready: Image | Module | LibraryCall | None = None
     foreign: Foreign | None = None
     device: str = "any"  # one of BACKENDS
     name: str | None = None  # its own in the operator; None: the backend's
@@ -129,12 +131,18 @@ def read_kernels(
 
 def _plain_entry(backend: str, value: object) -> dict[str, Any]:
     """`cpu = "scale.cc"`, `aten = "relu(x)"`."""
-    return {"call" if _is_aten(backend) else "file": value}
+    return {"call" if _is_aten(backend) or is_library(backend) else "file": value}
 
 
 def _is_aten(backend: str) -> bool:
     """Also the aten_grouped_mm of an operator: a text for calls that its `when` names."""
     return backend == "aten" or backend.startswith("aten_")
+
+
+def _called_form(backend: str) -> str:
+    if is_library(backend):
+        return "library"
+    return "aten" if _is_aten(backend) else "tvm_ffi"
 
 
 def _check_found(table: dict[str, str], name: str) -> None:
@@ -181,14 +189,17 @@ class _Reader:
         keys = dict.fromkeys(_EVERY) | {key: 0 for keys in _KEYS.values() for key in keys}
         check_keys(entry, keys, "key of a kernel")
         files = [] if "call" in entry else _kernel_files(self.source, backend, entry.get("file"))
-        form = _form(files) if files else "aten" if _is_aten(backend) else "tvm_ffi"
+        form = _form(files) if files else _called_form(backend)
         check_keys(entry, (*_KEYS[form], *_EVERY), f"key of a kernel in the form of {form}")
         if form == "python" and len(files) > 1:
             raise Mistake(f"{len(files)} Python files", "one", "import the others from it")
         device = _device(backend, form, entry)
-        function, ready, foreign = f"{self.symbol}_{backend}", None, None
+        function, foreign = f"{self.symbol}_{backend}", None
+        ready: Image | Module | LibraryCall | None = None
         if form in FOREIGN:
             foreign = self._foreign(form, backend, files, entry)
+        elif form == "library":
+            ready = read_library_call(entry, self.params, self.binding)
         else:
             ready = _read_ready(form, device, files, function, entry, self.params, self.binding)
         if form == "image":  # the driver takes the first that fits
@@ -220,6 +231,10 @@ def _device(backend: str, form: str, entry: dict[str, Any]) -> str:
     if not (backend.isascii() and backend.isidentifier()):
         raise Mistake(f"backend '{backend}'", "letters, digits and _", "rename it")
     devices = [*BACKENDS, "any"] if form in FOREIGN else [*BACKENDS]
+    if form == "library":
+        if entry.get("device", DEVICE) != DEVICE:
+            raise Mistake(f"device '{entry['device']}' of {backend}", DEVICE, "remove it")
+        return DEVICE
     if "device" in entry:
         check_keys({str(entry["device"]): 0}, devices, "device", "use one of these")
         own = backend if backend in BACKENDS or form in FOREIGN else _special_of(backend)

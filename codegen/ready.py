@@ -85,7 +85,7 @@ def read_image(
     name = _name(entry["entry"], "entry")
     for file in files:
         _check_entry(file, name)
-    known = _known_sizes(params, binding)
+    known = known_sizes(params, binding)
     scratch = entry.get("scratch_bytes")
     texts = entry["arguments"]
     if (scratch is not None) != (isinstance(texts, list) and SCRATCH in texts):
@@ -96,12 +96,12 @@ def read_image(
         name,
         _extent(entry["grid"], "grid", known, binding),
         _extent(entry["block"], "block", known, binding),
-        _expression(entry.get("shared_bytes", 0), "shared_bytes", known, binding),
+        size_expression(entry.get("shared_bytes", 0), "shared_bytes", known, binding),
         _arguments(texts, params, known, binding, own),
         _cluster(entry.get("cluster", [])),
         _flag(entry, "cooperative"),
         _flag(entry, "pdl"),
-        scratch if scratch is None else _expression(scratch, "scratch_bytes", known, binding),
+        scratch if scratch is None else size_expression(scratch, "scratch_bytes", known, binding),
     )
 
 
@@ -145,7 +145,7 @@ def read_module(
     files: list[Path], entry: dict[str, Any], params: list[Param], binding: Binding
 ) -> Module:
     """Of `cpu = { file = "libaddone.so", function = "add_one", arguments = [...] }`."""
-    known = _known_sizes(params, binding)
+    known = known_sizes(params, binding)
     exported = binaries.names(files[0], rb"__tvm_ffi_([A-Za-z][A-Za-z0-9_]*)")
     if "function" not in entry:
         raise Mistake(
@@ -190,7 +190,7 @@ def _check_entry(file: Path, name: str) -> None:
         )
 
 
-def _known_sizes(params: list[Param], binding: Binding) -> list[str]:
+def known_sizes(params: list[Param], binding: Binding) -> list[str]:
     """Fields of the argument struct that are integers."""
     whole = [p.name for p in params if p.kind == "int" and not p.optional and not p.is_list]
     sizes = [name for name in binding.sizes if name not in binding.element_sizes]
@@ -202,10 +202,10 @@ def _extent(value: object, what: str, known: list[str], binding: Binding) -> tup
     values = value if isinstance(value, list) else [value]
     if not 1 <= len(values) <= 3:
         raise Mistake(f"{what} of {len(values)} sizes", "one, two or three", "correct it")
-    return tuple(_expression(item, what, known, binding) for item in values)
+    return tuple(size_expression(item, what, known, binding) for item in values)
 
 
-def _expression(value: object, what: str, known: list[str], binding: Binding) -> Expr:
+def size_expression(value: object, what: str, known: list[str], binding: Binding) -> Expr:
     """An expression whose letters and groups are fields; numel(X) is the field of the product."""
     if type(value) is int:
         value = str(value)
@@ -325,7 +325,7 @@ def _image_argument(
     if param is None and text == SCRATCH:
         return Argument(text, None, None, None)
     if param is None:
-        expression = _expression(name, "arguments", known, binding)
+        expression = size_expression(name, "arguments", known, binding)
         _check_type(text, "int", kind or "int64")
         return Argument(text, None, expression, kind or "int64")
     is_number = kind == "real" and image != "cuda" and _is_optional_number(param)
@@ -368,7 +368,7 @@ def _module_argument(
 ) -> Argument:
     param = next((param for param in params if param.name == text.strip()), None)
     if param is None:
-        return Argument(text, None, _expression(text, "arguments", known, binding), None)
+        return Argument(text, None, size_expression(text, "arguments", known, binding), None)
     if param.is_list:
         raise Mistake(
             f"'{param.name}', which is a list", "tensors, numbers and text", "leave it out"

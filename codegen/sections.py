@@ -15,8 +15,8 @@ from .source import Mistake, Source, listed, nearest
 
 # Backend -> DLDeviceType of the tensors that it serves.
 BACKENDS = {"cpu": 1, "cuda": 2, "hip": 10}
-# With those of plugins, whose kernels are images.
-DEVICES = BACKENDS | {"opencl": 12}
+# With those of plugins, whose kernels are images or calls of the vendor's library.
+DEVICES = BACKENDS | {"opencl": 12, "ascend": 12}
 
 
 # What torch.autocast does with floating arguments: its own dtype, or float32.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -119,25 +120,84 @@ static_assert(ACL_MEMCPY_HOST_TO_DEVICE == 1 && ACL_MEMCPY_DEVICE_TO_HOST == 2 &
 """
 
 
-@pytest.mark.skipif(not FULL, reason="downloads 44 MB: make test-full")
-def test_prototypes_and_numbers_are_those_of_the_vendors_headers(tmp_path):
+COMPARE_OPERATORS = """
+#include <acl/acl.h>
+#include "runtimes/shape.h"
+#include "anyop/aclnn_call.h"
+struct aclTensor;
+struct aclScalar;
+struct aclIntArray;
+THEIRS
+#define COMPARE(name) \\
+  static_assert(kSame<_##name, decltype(AnyopAclnnApi::name)>, #name " differs");
+COMPARE(aclCreateTensor)
+COMPARE(aclCreateScalar)
+COMPARE(aclCreateIntArray)
+COMPARE(aclDestroyTensor)
+COMPARE(aclDestroyScalar)
+COMPARE(aclDestroyIntArray)
+static_assert(ACL_FORMAT_ND == kAnyopAclnnNd && ACL_FLOAT == kAnyopAclnnFloat);
+int main() {
+  const int theirs[] = {ACL_BOOL, ACL_UINT8, ACL_INT8, ACL_INT16, ACL_INT32, ACL_INT64, ACL_FLOAT16, ACL_BF16,
+                        ACL_FLOAT, ACL_DOUBLE, ACL_COMPLEX64, ACL_COMPLEX128, ACL_FLOAT8_E4M3FN, ACL_FLOAT8_E5M2,
+                        ACL_UINT16, ACL_UINT32, ACL_UINT64};
+  for (int i = 0; i < kAnyopNumDtypes; ++i)
+    if (AnyopAclnnDtype(i) != theirs[i]) return i + 1;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def torch_npu(tmp_path_factory):
+    """The package, unpacked: headers of ACL, and a library that calls aclnn functions by their names."""
+    if not FULL:
+        pytest.skip("downloads 44 MB: make test-full")
+    folder = tmp_path_factory.mktemp("torch_npu")
     words = ["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "torch-npu==2.13.0", "-q"]
-    words += ["--python-version=3.11", "--platform=manylinux_2_28_x86_64", "-d", str(tmp_path)]
-    if subprocess.run([sys.executable, *words], capture_output=True).returncode:
+    words += ["--python-version=3.11", "--platform=manylinux_2_28_x86_64", "-d", str(folder)]
+    if subprocess.run([sys.executable, *words], capture_output=True, timeout=300).returncode:
         pytest.skip("torch-npu 2.13.0 cannot be downloaded")
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
-        wheel.extractall(
-            tmp_path, [n for n in wheel.namelist() if "/include/third_party/acl/" in n]
-        )
-    headers = next(tmp_path.glob("*/include/third_party/acl/inc"))
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        kept = ("/include/third_party/acl/", "/op_api_common_base.h", "/lib/libtorch_npu.so")
+        wheel.extractall(folder, [n for n in wheel.namelist() if any(part in n for part in kept)])
+    return folder
+
+
+def compile_beside(
+    folder: Path, out: Path, text: str, *flags: str
+) -> subprocess.CompletedProcess[str]:
+    """A program over the vendor's headers and ours."""
+    headers = next(folder.glob("*/include/third_party/acl/inc"))
+    (out / "compare.cc").write_text(text)
+    ours = (ROOT / "tests", false_runtimes.SOURCES, anyop.include_dir())
+    words = ["g++", "-std=c++17", f"-isystem{headers}", *(f"-I{place}" for place in ours), *flags]
+    return subprocess.run(
+        [*words, str(out / "compare.cc")], capture_output=True, text=True, timeout=300
+    )
+
+
+def test_prototypes_and_numbers_are_those_of_the_vendors_headers(torch_npu, tmp_path):
     for text, code in ((COMPARE, 0), (COMPARE.replace("kAclHbm", "kAclHugeFirst"), 1)):
-        (tmp_path / "compare.cc").write_text(text)
-        flags = [
-            f"-isystem{headers}",
-            f"-I{ROOT / 'tests'}",
-            f"-I{false_runtimes.SOURCES}",
-            f"-I{anyop.include_dir()}",
-        ]
-        words = ["g++", "-std=c++17", "-fsyntax-only", *flags, str(tmp_path / "compare.cc")]
-        done = subprocess.run(words, capture_output=True, text=True)
+        done = compile_beside(torch_npu, tmp_path, text, "-fsyntax-only")
         assert done.returncode == code, done.stderr
+
+
+def test_what_makes_tensors_for_aclnn_functions_is_the_vendors(torch_npu, tmp_path):
+    header = next(torch_npu.glob("**/op_api_common_base.h")).read_text()
+    theirs = re.findall(
+        r"^typedef [^;]*\(\*_acl(?:Create|Destroy)(?:Tensor|Scalar|IntArray)\)[^;]*;", header, re.M
+    )
+    assert len(theirs) == 6
+    text = COMPARE_OPERATORS.replace("THEIRS", "\n".join(theirs))
+    program = tmp_path / "compare"
+    done = compile_beside(torch_npu, tmp_path, text, "-o", str(program), "-ldl")
+    assert done.returncode == 0, done.stderr
+    assert subprocess.run([program], timeout=300).returncode == 0
+
+
+def test_the_vendors_own_package_calls_every_aclnn_function_that_is_called_here(torch_npu):
+    library = next(torch_npu.glob("**/libtorch_npu.so")).read_bytes()
+    texts = "".join(file.read_text() for file in (ROOT / "ops").glob("*/*.toml"))
+    names = set(re.findall(r"\baclnn[A-Z]\w*", texts))
+    assert len(names) >= 15
+    assert not [n for n in names if f"\0{n}GetWorkspaceSize\0".encode() not in library]

@@ -26,6 +26,8 @@ static int Fail(int code, const char* text) {
   return code;
 }
 
+EXPORT int FalseAclFail(int code, const char* text) { return Fail(code, text); }  // false_aclnn.c's
+
 static int Of(int32_t status) {
   if (status == kAnyopOk) return 0;
   if (status == kAnyopOutOfMemory) return Fail((int)Word("oom", kMemory), "out of false memory");

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """False runtimes, made from the rows of src/device/cuda_like/runtimes.toml: libraries with a vendor's names.
 
-Below them is anyop's device `host` (false_runtime.c, false_acl.c), or the real cudart of a GPU (over_cudart.c).
+Below them is anyop's device `host` (false_runtime.c, false_acl.c, false_aclnn.c), or the real cudart of a GPU
+(over_cudart.c).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ FUNCTIONS, MODULES = (_NAME.findall(part) for part in _LIST)
 _NEVER = ("GetErrorName", "GetErrorString", "GetLastError")  # what these return is no code
 _OWN = ("RuntimeGetVersion", "GetDeviceProperties", "DeviceGetAttribute")  # over_cudart.c's
 ACL = re.findall(r"\bF\((?:Code|const char\*), (\w+),", (SOURCES / "acl_api.h").read_text())
+OPERATORS = "libopapi.so"
 CAN_FAIL = [name for name in FUNCTIONS if name not in _NEVER]
 
 
@@ -95,8 +97,13 @@ def _place(path: str, folder: Path, environment: dict[str, str]) -> Path:
 
 
 def _compile_acl(library: Path, lacks: Collection[str]) -> None:
-    hidden = [f"-D{name}=no_{name}" for name in lacks]
+    """With the library of operators beside it, unless that is to be lacking."""
+    hidden = [f"-D{name}=no_{name}" for name in lacks if name != OPERATORS]
     _run_compiler(HERE / "false_acl.c", library, *hidden)
+    if OPERATORS not in lacks:
+        beside = library.parent / OPERATORS
+        linked = ["-Wl,--no-as-needed,-rpath,$ORIGIN", str(library)]
+        _run_compiler(HERE / "false_aclnn.c", beside, *hidden, *linked)
 
 
 def _compile(row: dict[str, Any], library: Path, names: list[str], prefix: str, without: Collection[str],
