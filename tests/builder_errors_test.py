@@ -268,7 +268,10 @@ def test_a_flag_that_exports_more_is_an_error(cache_folder, tmp_path):
         ),
         ({"backends": ["metal"]}, "no backend 'metal' to build, expected some of cpu, cuda, hip"),
         ({"backends": "cpu"}, "backends is 'cpu', expected a list of texts"),
-        ({"toolchains": {"cuda": "no"}}, "no toolchain 'no' for cuda, expected one of nvcc, cucc"),
+        (
+            {"toolchains": {"cuda": "no"}},
+            "no toolchain 'no' for cuda, expected one of nvcc, cucc, mxcc, mcc, corex",
+        ),
         ({"toolchains": {"metal": "nvcc"}}, "no toolchain 'nvcc' for metal"),
         (
             {"name": "../../x"},

@@ -227,6 +227,65 @@ def test_an_entry_replaces_one_of_the_table(tmp_path, monkeypatch):
     assert choose_toolchain("cuda", "cucc").places == ("/opt/x",)
 
 
+VENDORS = [  # toolchain, where its program lies below the folder of a variable, its library, flags
+    (
+        "cucc",
+        "MACA_PATH",
+        "tools/cu-bridge/tools/cucc",
+        "tools/cu-bridge/lib/libruntime_cu.so",
+        "-O3",
+    ),
+    (
+        "cucc",
+        "MACA_PATH",
+        "tools/cu-bridge/bin/cucc",
+        "tools/cu-bridge/lib/libruntime_cu.so",
+        "-O3",
+    ),
+    (
+        "mxcc",
+        "MACA_PATH",
+        "mxgpu_llvm/bin/mxcc",
+        "lib/libmcruntime.so",
+        "-x maca -offload-arch=xcore1000",
+    ),
+    (
+        "mcc",
+        "MUSA_HOME",
+        "bin/mcc",
+        "lib/libmusart.so",
+        "-x musa -mtgpu --cuda-gpu-arch=mp_22 --cuda-gpu-arch=mp_31",
+    ),
+    (
+        "corex",
+        "COREX_HOME",
+        "bin/clang++",
+        "lib64/libcudart.so",
+        "-x ivcore --cuda-gpu-arch=ivcore11",
+    ),
+]
+
+
+@sb.needs_compiler
+@pytest.mark.parametrize(("name", "variable", "program", "library", "flags"), VENDORS)
+def test_a_vendors_compiler_in_its_own_folder(
+    name, variable, program, library, flags, cache_folder, tmp_path, monkeypatch
+):
+    """A false one, which compiles as the host's does, with an empty library beside it."""
+    monkeypatch.setenv(variable, str(tmp_path / "sdk"))
+    program, library = tmp_path / "sdk" / program, tmp_path / "sdk" / library
+    for file in (program, library):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(FAKE.format(log=tmp_path / "log", gxx=sb.GXX))
+    program.chmod(0o755)
+    words = [sb.GXX, "-shared", "-x", "c++", os.devnull, "-o", str(library)]
+    subprocess.run(words, check=True, timeout=300)
+    sb.build(write_cuda(tmp_path / "ops"), toolchains={"cuda": name})
+    compiled = [line for line in (tmp_path / "log").read_text().splitlines() if " -o " in line]
+    assert len(compiled) == 1
+    assert set(flags.split()) <= set(compiled[0].split()), compiled
+
+
 def test_the_table_itself_is_right():
     for name, chain in TOOLCHAINS.items():
         assert chain.name == name and chain.names and chain.backend in ("host", "cuda", "hip")

@@ -27,7 +27,7 @@ CPU_FLAGS = (
 _FIELDS: dict[str, object] = {
     "name": "",
     "backend": "",  # "host": C and C++ of every folder, and the link; "cuda", "hip": the kernels of that backend
-    "names": (),  # of the program, the first that is found
+    "names": (),  # of the program, the first that is found; one with a folder in it in `places` alone
     "variables": (),  # environment variables that name the program, before all others
     "places": (),  # folders beside PATH; $NAME is an environment variable
     "environment": (),  # NAME=value
@@ -109,8 +109,11 @@ _METAX = _CUDA._replace(
     variables=("ANYOP_CUCC",),
     places=(
         "$CUCC_PATH/tools",
+        "$CUCC_PATH/bin",
         "$MACA_PATH/tools/cu-bridge/tools",
+        "$MACA_PATH/tools/cu-bridge/bin",
         "/opt/maca/tools/cu-bridge/tools",
+        "/opt/maca/tools/cu-bridge/bin",
     ),
     arch="",
     newer="",
@@ -119,8 +122,58 @@ _METAX = _CUDA._replace(
     programs=(),
     install="install MetaX's MACA SDK with cu-bridge",
 )
+_CLANG = ("-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden")
+# The compilers of chips that take CUDA's sources in a dialect of their own; from public sources, nothing was built
+# with them.
+_MXCC = _METAX._replace(
+    name="mxcc",
+    names=("mxcc",),
+    variables=("ANYOP_MXCC",),
+    places=("$MACA_PATH/mxgpu_llvm/bin", "/opt/maca/mxgpu_llvm/bin"),
+    compile=(*_CLANG, "-x", "maca", "-DANYOP_WITH_CUDA=1"),
+    arch="-offload-arch={arch}",
+    default_arch=("xcore1000",),
+    link=("-L{folder}/../lib", "-lmcruntime"),
+    install="install MetaX's MACA SDK, or set MACA_PATH",
+)
+_MCC = _MXCC._replace(
+    name="mcc",
+    names=("mcc",),
+    variables=("ANYOP_MCC",),
+    places=("$MUSA_HOME/bin", "/usr/local/musa/bin"),
+    compile=(*_CLANG, "-x", "musa", "-mtgpu", "-DANYOP_WITH_CUDA=1"),
+    arch="--cuda-gpu-arch={arch}",
+    default_arch=("mp_22", "mp_31"),
+    link=("-L{folder}/lib", "-lmusart"),
+    install="install Moore Threads' MUSA toolkit, or set MUSA_HOME",
+)
+_COREX = _MXCC._replace(
+    name="corex",
+    names=("bin/clang++",),
+    variables=("ANYOP_COREX",),
+    places=("$COREX_HOME", "/usr/local/corex"),
+    compile=(*_CLANG, "-x", "ivcore", "-DANYOP_WITH_CUDA=1"),  # finds CUDA's headers beside itself
+    arch="--cuda-gpu-arch={arch}",
+    default_arch=("ivcore11",),
+    link=("-L{folder}/lib64", "-lcudart"),
+    install="install Iluvatar's CoreX, or set COREX_HOME",
+)
+# Newer architectures than an old hipcc knows: Debian's clang++-19 makes gfx942.
+_HIP_CLANG = _HIP._replace(
+    name="hip-clang",
+    names=("clang++-21", "clang++-20", "clang++-19", "clang++"),
+    variables=("ANYOP_HIP_CLANG",),
+    places=("$ROCM_PATH/llvm/bin", "/opt/rocm/llvm/bin"),
+    environment=(),
+    compile=(*_CLANG, "-x", "hip", "-DANYOP_WITH_HIP=1"),
+    link=("-L{folder}/lib", "-lamdhip64"),
+    install="Debian: apt-get install clang-19 rocm-device-libs libamdhip64-dev",
+)
 # The first of a backend is its default.
-TOOLCHAINS = {entry.name: entry for entry in (_HOST, _AARCH64, _CUDA, _METAX, _HIP)}
+TOOLCHAINS = {
+    entry.name: entry
+    for entry in (_HOST, _AARCH64, _CUDA, _METAX, _MXCC, _MCC, _COREX, _HIP, _HIP_CLANG)
+}
 
 
 def read_toolchains() -> dict[str, Toolchain]:

@@ -24,11 +24,10 @@ def find_command(chain: Toolchain) -> list[str] | None:
     if named:
         return [_need_executable(variable, named[0]), *named[1:]]
     for name in chain.names:
-        found = executable(name) or next(
-            filter(None, (executable(f"{place}/{name}") for place in _places(chain))), None
-        )
-        if found:
-            return [found]
+        anywhere = [] if os.sep in name else [name]  # "bin/clang++" is a vendor's, never PATH's
+        for place in [*anywhere, *(f"{place}/{name}" for place in _places(chain))]:
+            if found := executable(place):
+                return [found]
     return None
 
 
