@@ -3,6 +3,7 @@
 // for the device.
 #include "device_call.h"
 
+#include "check_call.h"
 #include "loader.h"
 #include "router/choose/device_below.h"
 #include "router/rules/call_condition.h"
@@ -69,7 +70,9 @@ int32_t GiveBack(const DeviceCall& self, const AnyopCall& call) {
 }
 
 int32_t RunEntered(DeviceCall* self, AnyopKernel kernel, AnyopCall* call) {
-  const int32_t status = kernel(self->frame_->args, call);
+  const int32_t status = __builtin_expect(ChecksCalls(), 0)
+                             ? RunChecked(self->frame_, self->device, kernel, call)
+                             : kernel(self->frame_->args, call);
   const int32_t back = GiveBack(*self, *call);
   return status || !back ? status : Fail(self->frame_, back, "%s", self->device->last_error());
 }

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "anyop/anyop.h"
+#include "check_call.h"
 #include "router/choose/capability.h"
 #include "router/choose/device_below.h"
+#include "router/report/json.h"
 #include "router/report/log.h"
 #include "router/report/record.h"
 #include "router/router_state.h"
@@ -56,6 +58,7 @@ void SwapRules(Router* router, Rules* rules) {
 
 std::string StartRouter() {
   const Settings& settings = TheSettings();
+  checks_calls = settings.checks_calls;
   std::string error;
   if (!SetLog(settings.log_level, settings.log_file, true, &error))
     return "ANYOP_LOG_FILE: " + error;

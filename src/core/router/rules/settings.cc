@@ -71,6 +71,7 @@ Settings Read() {
   const int fallback = OneOf("ANYOP_FALLBACK", {"warn", "silent", "error"}, &settings);
   settings.fallback = static_cast<Fallback>(fallback);
   settings.log_level = OneOf("ANYOP_LOG_DISPATCH", {"0", "1", "2"}, &settings);
+  settings.checks_calls = OneOf("ANYOP_CHECK", {"off", "cpu"}, &settings) == 1;
   settings.log_file = Value("ANYOP_LOG_FILE");
   if (!settings.log_file.empty() && settings.log_level == 0) settings.log_level = 1;
   settings.record_file = Value("ANYOP_RECORD");

@@ -23,6 +23,7 @@ struct Settings {
   std::vector<std::string>
       disabled;  // ANYOP_DISABLE: names and patterns of backends, !name: all but
   Fallback fallback = Fallback::kWarn;      // ANYOP_FALLBACK
+  bool checks_calls = false;                // ANYOP_CHECK=cpu
   int log_level = 0;                        // ANYOP_LOG_DISPATCH
   std::string log_file;                     // ANYOP_LOG_FILE
   std::string record_file;                  // ANYOP_RECORD
