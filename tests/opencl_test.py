@@ -174,6 +174,24 @@ print("kernel", bool(device.made("find_kernel", 0, device.made("load_image", 0, 
 )
 
 
+TOPK = """
+import anyop, numpy as np
+from anyop.testing.device_table import Device, use
+from anyop.testing.dlpack import DlpackArray
+device = Device("opencl")
+use(device)
+def there(dtype):
+    return DlpackArray(np.empty(8, dtype), device=(12, 0), data=device.made("allocate", 0, 64))
+x, values, indices = map(there, ("float32", "float32", "int64"))
+anyop.topk(x, 8, out=(values, indices))
+"""
+
+
+def test_a_process_may_end_while_a_kernel_is_compiled(run):
+    """PoCL's threads do so when it is first started, with objects of LLVM's that atexit ends."""
+    assert run("-c", TOPK) == (0, "")
+
+
 def test_programs_are_kept_and_damaged_ones_made_anew(run, tmp_path):
     folder = tmp_path / "cache" / "opencl"
     assert run("-c", PROGRAM) == (0, "kernel True\n")

@@ -4,6 +4,8 @@
 #include "runtime.h"
 
 #include <dlfcn.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -197,6 +199,15 @@ void Start(Runtime* made) {
   std::atexit(FinishAll);  // what the streams still have to do is done before the end
 }
 
+// exit() ends the main thread's objects first. What a driver made since Start is gone by the time
+// that atexit's handler runs, and PoCL's threads, which compile a kernel once it is started, need
+// it.
+struct MainThread {
+  ~MainThread() {
+    if (syscall(SYS_gettid) == getpid()) FinishAll();
+  }
+};
+
 }  // namespace
 
 Runtime& TheRuntime() {
@@ -206,6 +217,8 @@ Runtime& TheRuntime() {
     WatchForks();
     Start(runtime);
   });
+  thread_local const MainThread until_the_end;
+  (void)until_the_end;  // in each thread that comes here: any may be the main one
   return *runtime;
 }
 
