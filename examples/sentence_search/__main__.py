@@ -56,11 +56,16 @@ def parse_arguments() -> argparse.Namespace:
         default="numpy",
         help="whose arrays are used; all: compare those that are installed",
     )
+    parser.add_argument(
+        "--device", metavar="NAME", default="cpu", help="of anyop, such as opencl (default: cpu)"
+    )
     parser.add_argument("--compile", action="store_true", help="run the model by torch.compile")
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write an index")
     options = parser.parse_args()
     if options.compile and options.framework != "torch":
         parser.error("--compile needs --framework torch")
+    if options.device != "cpu" and (options.compile or options.framework not in ("numpy", "torch")):
+        parser.error("--device needs --framework numpy or torch, and no --compile")
     if options.interactive and options.framework == "all":
         parser.error("--interactive needs one framework")
     return options

@@ -49,7 +49,7 @@ def search(home: Path, *arguments: str | bytes, **options) -> subprocess.Complet
         cwd=ROOT,
         env={name: value for name, value in environment.items() if value is not None},
         capture_output=True,
-        timeout=120,
+        timeout=options.pop("timeout", 120),
         text=options.pop("text", True),
         **options,
     )

@@ -115,7 +115,7 @@ class Comparison:
         row.difference = float(np.abs(vectors[self._referenced] - self._expected).max())
         query = embed(row.encoder, self._query_tokens, 1)
         tensors = row.encoder.tensor(query), row.encoder.tensor(vectors)
-        score, passage = search(self._anyop, self._passages, *tensors, 1)[0]
+        score, passage = search(self._anyop, row.encoder.framework, self._passages, *tensors, 1)[0]
         row.answer = f"{score:.3f} {_place(passage)}"
 
     def _round(self, row: Row) -> None:

@@ -37,6 +37,14 @@ class Framework:
         """The tensor's values, which may be a view of its memory."""
         return np.asarray(tensor)
 
+    def empty(self, shape, dtype=np.float32):
+        """Memory for results of NumPy's model."""
+        return np.empty(shape, dtype)
+
+    def out(self, *kinds) -> dict:
+        """Where results of these shapes and dtypes go, as an operator's argument; {}: it makes them."""
+        return {}
+
     def permute(self, tensor, *axes: int):
         return tensor.transpose(*axes)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from . import InputError
 from .corpus import Passage, Reading
+from .frameworks import Framework
 from .model import Encoder
 from .tokens import Tokenizer, Tokens, batches, pad
 
@@ -61,12 +62,17 @@ def build(
     return Index(reading.passages, vectors, reading.skipped, truncated, seconds)
 
 
-def search(ops, passages: list[Passage], query, vectors, top: int) -> list[tuple[float, Passage]]:
+def search(
+    ops, framework: Framework, passages: list[Passage], query, vectors, top: int
+) -> list[tuple[float, Passage]]:
     """The passages nearest to query (1, D), best first, with the cosine of the angle to it.
 
-    query and vectors (passages, D) are of one framework, NumPy or torch.
+    query and vectors (passages, D) are the framework's.
     """
-    scores = ops.linear(query, vectors)  # one product with every passage
-    values, positions = ops.topk(scores, min(top, len(passages)))
+    count, all_scores = min(top, len(passages)), (1, len(passages))
+    # One product with every passage.
+    scores = ops.linear(query, vectors, **framework.out((all_scores, np.float32)))
+    out = framework.out(((1, count), np.float32), ((1, count), np.int64))
+    values, positions = map(framework.array, ops.topk(scores, count, **out))
     found = zip(values[0].tolist(), positions[0].tolist(), strict=True)
     return [(score, passages[position]) for score, position in found]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A BERT encoder whose every heavy step is one anyop operator on NumPy arrays.
+"""A BERT encoder whose every heavy step is one anyop operator on NumPy arrays, here or on a device.
 
 Sizes: B texts, T tokens, H heads, D features, M features in the middle of the feed-forward part,
 N = B*T.
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .frameworks import Framework
 from .weights import ACTIVATIONS, Config
 
 
@@ -41,26 +42,39 @@ class Encoder:
     """Maps token numbers to one vector of unit length for each text.
 
     ops: the module anyop, or an object with the same operators.
+    framework: NumPy, or NumPy with memory of a device.
     """
 
-    def __init__(self, ops, config: Config, weights: dict[str, np.ndarray]):
+    def __init__(
+        self,
+        ops,
+        config: Config,
+        weights: dict[str, np.ndarray],
+        framework: Framework | None = None,
+    ):
         self.ops = ops
         self.config = config
-        self._words = weights["embeddings.word_embeddings.weight"]
+        self.framework = framework or Framework()
+        self._words = self.tensor(weights["embeddings.word_embeddings.weight"])
         # Every token has type 0 here, so its vector is added to the positions once and for all.
+        positions = weights["embeddings.position_embeddings.weight"]
         self._positions = ops.add(
-            weights["embeddings.position_embeddings.weight"],
-            weights["embeddings.token_type_embeddings.weight"][:1],
+            self.tensor(positions),
+            self.tensor(weights["embeddings.token_type_embeddings.weight"][:1]),
+            **self.framework.out((positions.shape, np.float32)),
         )
-        self._norm = pair(weights, "embeddings.LayerNorm")
-        self._layers = [Layer(**layer_weights(weights, layer)) for layer in range(config.layers)]
+        self._norm = self._tensors(pair(weights, "embeddings.LayerNorm"))
+        parts = [layer_weights(weights, layer) for layer in range(config.layers)]
+        self._layers = [Layer(**{k: self._tensors(v) for k, v in _.items()}) for _ in parts]
         self._activation, self._activation_arguments = ACTIVATIONS[config.activation]
-        self._memory = np.empty(0, np.float32)
+        self._memory = self.framework.empty(1)
 
-    @staticmethod
-    def tensor(array: np.ndarray) -> np.ndarray:
+    def tensor(self, array: np.ndarray):
         """The array as operators take it here."""
-        return array
+        return self.framework.tensor(array)
+
+    def _tensors(self, arrays) -> tuple:
+        return tuple(map(self.tensor, arrays))
 
     def __call__(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """Vectors (B, D) float32 of ids (B, T) int64; mask (B, T) bool is True where text is."""
@@ -69,15 +83,17 @@ class Encoder:
         views = self._views(B * T)
         x = views.x
         tokens = x.reshape(B, T, -1)
-        ops.embedding(ids, self._words, out=tokens)
+        ops.embedding(self.tensor(ids), self._words, out=tokens)
         ops.add(tokens, self._positions[:T], out=tokens)
         ops.layer_norm(x, *self._norm, self.config.eps, out=x)
-        visible = None if mask.all() else mask[:, None, None, :]
+        visible = None if mask.all() else self.tensor(mask[:, None, None, :])
         for layer in self._layers:
             self._attend(layer, (B, T), visible, views)
             self._feed_forward(layer, views)
-        pooled = ops.masked_mean(tokens, pooled_tokens(self.config, mask))
-        return ops.l2_normalize(pooled, out=pooled)
+        kind = (B, self.config.D), np.float32
+        chosen = self.tensor(pooled_tokens(self.config, mask))
+        pooled = ops.masked_mean(tokens, chosen, **self.framework.out(kind))
+        return self.framework.array(ops.l2_normalize(pooled, out=pooled))
 
     def _attend(self, layer: Layer, shape, visible: np.ndarray | None, views: Views) -> None:
         """Turn x into norm(x + attention(x))."""
@@ -106,7 +122,7 @@ class Encoder:
         D, M = self.config.D, self.config.M
         size = N * (2 * D + max(3 * D, M))
         if len(self._memory) < size:
-            self._memory = np.empty(size, np.float32)
+            self._memory = self.framework.empty(size)
         wide = self._memory[2 * N * D :]
 
         def view(memory: np.ndarray, width: int) -> np.ndarray:

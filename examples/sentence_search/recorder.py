@@ -19,8 +19,8 @@ class Record:
 class Recorder:
     """Stands in for the module anyop and notes the calls of its operators inside measure()."""
 
-    def __init__(self, anyop):
-        self._anyop = anyop
+    def __init__(self, anyop, backend: str = "cpu"):
+        self._anyop, self._backend = anyop, backend
         self.records: dict[str, Record] = {}
         self.total_ns = 0
         self._measuring = False
@@ -39,7 +39,7 @@ class Recorder:
     def __getattr__(self, name: str):
         """Wraps an operator on its first use; later uses find the wrapper as an attribute."""
         backends = self._anyop.backends(name)
-        backend = "cpu" if "cpu" in backends else backends[0]
+        backend = self._backend if self._backend in backends else backends[0]
         timed = self.timed(name, backend, getattr(self._anyop, name))
         setattr(self, name, timed)
         return timed

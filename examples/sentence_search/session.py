@@ -48,7 +48,7 @@ class Session:
     def __init__(self, options: argparse.Namespace):
         self._anyop = working_anyop(options.threads)
         self._options = options
-        self._ops = Recorder(self._anyop)
+        self._ops = Recorder(self._anyop, options.device)
         self._queries = 0
         self._query_ns = 0
         corpus, folder = open_corpus(options), open_folder(options)
@@ -58,6 +58,7 @@ class Session:
         self._encoder = make_encoder(self._anyop, model, framework, self._ops)
         note(f"model: {folder.origin}")
         self._index, self._cached = self._get_index(corpus, folder.digest())
+        self._vectors = self._encoder.tensor(self._index.vectors)
         self._describe_index()
 
     def answer(self, query: str) -> list[str]:
@@ -68,9 +69,9 @@ class Session:
             if len(tokens[0].ids) <= self._tokenizer.special:
                 raise InputError("the query has no characters that the model can read")
             vector = embed(self._encoder, tokens, 1)
-            tensor = self._encoder.tensor
-            vectors = tensor(vector), tensor(self._index.vectors)
-            hits = search(self._ops, self._index.passages, *vectors, self._options.top)
+            tensors = self._encoder.tensor(vector), self._vectors
+            passages, top = self._index.passages, self._options.top
+            hits = search(self._ops, self._encoder.framework, passages, *tensors, top)
         self._queries += 1
         self._query_ns += perf_counter_ns() - begin_ns
         if tokens[0].truncated:
@@ -104,7 +105,7 @@ class Session:
     def _get_index(self, corpus: Corpus, model_digest: str) -> tuple[Index, bool]:
         """The index of this corpus and model, and whether it came from the cache."""
         framework = self._options.framework + " compiled" * self._options.compile
-        parts = (model_digest, self._anyop.__version__, framework)
+        parts = (model_digest, self._anyop.__version__, framework, self._options.device)
         if not self._options.no_cache:
             index = load_cached(cache.key(corpus.digest(), *parts))
             if index is not None:
@@ -156,6 +157,10 @@ def open_folder(options: argparse.Namespace) -> ModelFolder:
 
 
 def open_framework(options: argparse.Namespace) -> Framework:
+    if options.device != "cpu":
+        from . import on_device
+
+        return on_device.KINDS[options.framework](options.device)
     return Torch(compiled=True) if options.compile else KINDS[options.framework]()
 
 
@@ -163,8 +168,8 @@ def make_encoder(
     anyop, model: Model, framework: Framework, recorder: Recorder | None = None
 ) -> Encoder | TensorEncoder:
     """The model on the framework's tensors; the recorder, where there is one, notes its calls."""
-    if type(framework) is Framework:  # NumPy, where all results go into memory that is kept
-        return Encoder(recorder or anyop, model.config, model.weights)
+    if framework.name == "numpy":  # where all results go into memory that is kept
+        return Encoder(recorder or anyop, model.config, model.weights, framework)
     # A graph has no place for the recorder's clock: there the model is timed as a whole.
     ops = anyop if framework.compiler else recorder or anyop
     encoder = TensorEncoder(ops, model.config, model.weights, framework)
