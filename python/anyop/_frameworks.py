@@ -58,6 +58,16 @@ def hide_from_proxy(package: str) -> None:
         compat.extend_torch_proxy_blocked_modules({package})
 
 
+def of_tensor(tensor: Any) -> ModuleType:
+    """PyTorch or Paddle, by what the tensor is; TypeError for all else."""
+    torch, paddle = real_torch(), sys.modules.get("paddle")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        return torch
+    if paddle is None or not paddle.is_tensor(tensor):
+        raise TypeError(f"{type(tensor).__qualname__} is no tensor of PyTorch or Paddle")
+    return paddle
+
+
 def samples(torch: ModuleType, count: int) -> list[Any]:
     """Tensors and, at odd places, parameters that no mode of this thread sees: a trace of the call would keep them."""
     modes = torch._C._len_torch_dispatch_stack() + (

@@ -51,7 +51,7 @@ if _is_paddle:  # what code written for torch gets under Paddle's proxy
     from anyop.paddle import slow_call
 
     def __getattr__(name: str) -> Any:
-        if name in (*_LATER, *_FUNCTIONS, *_PARTS):
+        if name in (*_LATER, *_FUNCTIONS, *_PARTS) and name != "flashinfer":
             raise ImportError(
                 f"anyop.torch.{name} is for PyTorch, and torch is Paddle here (its torch proxy, or "
                 "ANYOP_FRAMEWORK=paddle): call anyop.<op> on Paddle's tensors, as anyop.paddle does; "
