@@ -18,7 +18,7 @@ from on_cuda import torch
 pytest.importorskip("transformers", reason="transformers is not installed")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from examples.generate.__main__ import main
-from examples.generate.generate_test import NEAR, asked, engine_of, prompts, tokens, written
+from examples.generate.generate_test import DRAWN, NEAR, asked, engine_of, prompts, tokens, written
 from examples.generate.quantized_test import rounded
 from examples.generate.tiny_models import KINDS, write_tiny
 
@@ -56,9 +56,13 @@ def test_tokens_of_bfloat16_are_as_near_as_transformers_own(kind, tmp_path):
         assert (chosen >= best - 2 * room).all()
 
 
-def test_graphs_serve_other_prompts_and_take_no_more_memory(tmp_path):
-    """Captured before the first prompt; 1, 2 and 3 sequences run on those of 1, 2 and 3 rows."""
-    write_tiny("qwen3", tmp_path)
+@pytest.mark.parametrize("kind", ["qwen3", "qwen3 moe"])
+def test_graphs_serve_other_prompts_and_take_no_more_memory(kind, tmp_path):
+    """Captured before the first prompt; 1, 2 and 3 sequences run on those of 1, 2 and 3 rows.
+
+    The router, the experts and the draw are in them: other tokens go to other experts.
+    """
+    write_tiny(kind, tmp_path)
     first, others = asked(prompts()), asked([[7] * 90, [1, 2, 3], [9] * 30])
     engine = engine_of(tmp_path, others, "torch", device="cuda")
     assert sorted(engine.steps) == [1, 2, 3]
@@ -75,20 +79,15 @@ def test_graphs_serve_other_prompts_and_take_no_more_memory(tmp_path):
             assert one.tokens == alone.tokens
 
 
-def test_drawn_tokens_are_those_of_the_cpu(tmp_path):
-    """The random numbers are NumPy's everywhere; float32 is near enough that the same words are drawn."""
-    write_tiny("llama", tmp_path)
-    options = {
-        "temperature": 1.0,
-        "top-k": 20,
-        "top-p": 0.9,
-        "seed": 26,
-    }  # no draw is near a boundary
-    cuda = tokens(written(tmp_path, prompts(), "torch", device="cuda", **options))
-    assert cuda == tokens(written(tmp_path, prompts(), "torch", **options))
-    every = {"count": 20, "temperature": 0.4, "top-k": 0, "seed": 37}
-    cuda = tokens(written(tmp_path, prompts(), "torch", device="cuda", **every))
-    assert cuda == tokens(written(tmp_path, prompts(), "torch", **every))
+@pytest.mark.parametrize("kind", ["llama", "qwen3 moe"])
+def test_drawn_tokens_are_those_of_the_cpu(kind, tmp_path):
+    """Random words are the same everywhere; float32 is near enough that the same tokens are drawn."""
+    write_tiny(kind, tmp_path)
+    for options in (DRAWN, {"count": 20, "temperature": 0.4, "top-k": 0, "seed": 37}):
+        cuda = tokens(written(tmp_path, prompts(), "torch", device="cuda", **options))
+        assert cuda == tokens(written(tmp_path, prompts(), "torch", **options))
+        other = options | {"seed": 38}
+        assert cuda != tokens(written(tmp_path, prompts(), "torch", device="cuda", **other))
 
 
 @pytest.mark.parametrize("kind", ["fp8", "w4"])
@@ -99,6 +98,16 @@ def test_perplexity_of_fewer_bits_is_that_of_the_cpu(kind, tmp_path, capsys):
         assert main([*words, "--device", device, "--dtype", "bfloat16"]) == 0
     found = [float(line.split()[2]) for line in capsys.readouterr().out.splitlines()]
     assert found[2:] == pytest.approx(found[:2], rel=0.02)
+
+
+def test_experts_of_8_bits_run_in_graphs(tmp_path):
+    """The same tokens twice; the first of each is that of the CPU, behind which codes of 8 bits may differ."""
+    write_tiny("qwen3 moe", tmp_path)
+    options = {"device": "cuda", "quantize": "fp8"}
+    together = tokens(written(tmp_path, prompts(), "torch", **options))
+    assert together == tokens(written(tmp_path, prompts(), "torch", **options))
+    cpu = tokens(written(tmp_path, prompts(), "torch", quantize="fp8"))
+    assert [one[0] for one in together] == [one[0] for one in cpu]
 
 
 def test_graphs_of_4_bits_write_as_rounded_weights_do(tmp_path):

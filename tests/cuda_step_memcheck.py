@@ -3,9 +3,9 @@
 
     python tests/cuda_step_memcheck.py [--tools memcheck,synccheck,racecheck,initcheck] [--layers 2]
 
-A small random Qwen 3 in bfloat16. Each way of writing runs as it is, by graphs, and step by step: then torch gives
-every tensor memory of its own, so that memcheck sees where each ends. Ends with 1 where a tool found something. A
-program, not a file of tests: it takes minutes.
+A small random Qwen 3 in bfloat16, and one with a mixture of experts. Each way of writing runs as it is, by graphs, and
+step by step: then torch gives every tensor memory of its own, so that memcheck sees where each ends. Ends with 1 where
+a tool found something. A program, not a file of tests: it takes minutes.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ ROOT = Path(__file__).resolve().parents[1]
 FOUND = 99  # how a process ends whose tool found something
 WAYS = {
     "the likeliest": ["--temperature", "0"],
-    "drawn by topk": ["--temperature", "1", "--top-k", "20"],
-    "drawn by sort": ["--temperature", "1", "--top-k", "0"],
+    "drawn of some": ["--temperature", "1", "--top-k", "20", "--min-p", "0.01"],
+    "drawn of all": ["--temperature", "1", "--top-k", "0", "--top-p", "1"],
+    "experts": ["--temperature", "1"],
     "one tile": ["--temperature", "0", "--fixed"],
     "fp8": ["--temperature", "0", "--quantize", "fp8"],
     "w4": ["--temperature", "0", "--quantize", "w4"],
 }
 
 
-def write_model(folder: Path, layers: int) -> None:
+def write_model(folder: Path, layers: int, **experts: int) -> None:
     import torch
     import transformers
 
-    config = transformers.Qwen3Config(
-        vocab_size=1024, hidden_size=256, intermediate_size=512, num_hidden_layers=layers,
+    kind = transformers.Qwen3MoeConfig if experts else transformers.Qwen3Config
+    config = kind(
+        **experts, vocab_size=1024, hidden_size=256, intermediate_size=512, num_hidden_layers=layers,
         num_attention_heads=4, num_key_value_heads=2, head_dim=64, max_position_embeddings=512,
         initializer_range=0.1, eos_token_id=None, bos_token_id=None,
     )  # fmt: skip
@@ -54,7 +56,8 @@ def write(folder: Path, way: str, eager: bool, device: str) -> int:
 
     if eager:
         Torch.decoding = NumPy.decoding
-    words = ["--model", str(folder), "--framework", "torch", "--device", device, "--tokens", "6"]
+    model = folder / ("experts" if way == "experts" else "dense")
+    words = ["--model", str(model), "--framework", "torch", "--device", device, "--tokens", "6"]
     words += ["--dtype", "bfloat16", "--chunk", "48", *WAYS[way]]
     for length in (125, 1, 40):
         words += ["--prompt", "a" * length]
@@ -102,7 +105,9 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        write_model(folder, options.layers)
+        write_model(folder / "dense", options.layers)
+        experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 128}
+        write_model(folder / "experts", options.layers, **experts)
         found = [
             passes(tool, folder, way, eager, options.device)
             for tool in options.tools.split(",")

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -16,7 +14,7 @@ from time import perf_counter
 import anyop
 
 from . import InputError
-from .checkpoint import arranged, read_weights
+from .checkpoint import layout, read_weights
 from .config import Config, read_config
 from .engine import Engine, Sequence
 from .frameworks import KINDS
@@ -35,11 +33,11 @@ def main(words: list[str] | None = None) -> int:
         stream.reconfigure(errors="backslashreplace")  # any text can be shown anywhere
     try:
         return run(arguments(words))
-    except InputError as error:
-        print(f"generate: {error}", file=sys.stderr)
+    except (InputError, ModuleNotFoundError, NotImplementedError) as error:
+        say(f"generate: {error}")
         return 2
     except KeyboardInterrupt:
-        print("\ngenerate: interrupted", file=sys.stderr)
+        say("\ngenerate: interrupted")
         return 130
     except BrokenPipeError:  # the reader, as in "| head", has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -47,46 +45,43 @@ def main(words: list[str] | None = None) -> int:
 
 
 def arguments(words: list[str] | None) -> argparse.Namespace:
+    about = "Writes on behind prompts, by a model of a Hugging Face folder."
     parser = argparse.ArgumentParser(
         prog="python -m examples.generate",
-        description="Writes on behind prompts, by a model of a Hugging Face folder.",
+        description=about,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    add = parser.add_argument
-    add("--model", metavar="DIR", type=Path, default=SMALL, help="(default: the small one here)")
-    add("--prompt", metavar="TEXT", action="append", help="may be given many times")
-    add("--tokens", metavar="N", type=positive, default=200, help="at most, for each prompt")
-    add("--framework", choices=list(KINDS), default="numpy")
-    add("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: torch and jax")
-    add("--dtype", choices=("float32", "bfloat16"), help="(default: bfloat16 on cuda)")
-    add("--temperature", metavar="X", type=float, default=0.7, help="0: the likeliest token")
-    add("--top-k", metavar="N", type=int, default=50, help="0: all (default: %(default)s)")
-    add("--top-p", metavar="X", type=float, default=0.95, help="(default: %(default)s)")
-    add("--seed", metavar="N", type=int, default=0)
-    add("--rows", metavar="N", type=positive, default=8, help="sequences at once")
-    add("--cache", metavar="N", type=positive, help="tokens of all (default: enough)")
-    add(
-        "--chunk",
-        metavar="N",
-        type=positive,
-        help="of prompts in one step (default: 512, cuda 2048)",
-    )
-    add("--quantize", choices=QUANTIZED, help="weights of layers in 8 or 4 bits")
-    add("--perplexity", metavar="FILE", type=Path, help="of a text, without and with --quantize")
-    add(
-        "--fixed", action="store_true", help="rounding does not depend on the batch (--rows counts)"
-    )
-    add("--layer-kernel", action="store_true", help="each layer of a step is one operator")
-    add("--explain", action="store_true", help="say which operator ran where")
+    count = {"metavar": "N", "type": int}
+    for name, how in {
+        "model": {"metavar": "DIR", "type": Path, "default": SMALL, "help": "its folder"},
+        "prompt": {"metavar": "TEXT", "action": "append", "help": "may be given many times"},
+        "tokens": {**count, "default": 200, "help": "at most, for each prompt"},
+        "framework": {"choices": list(KINDS), "default": "numpy", "help": "whose arrays"},
+        "device": {"choices": ("cpu", "cuda"), "default": "cpu", "help": "cuda: torch and jax"},
+        "dtype": {"choices": ("float32", "bfloat16"), "help": "on cuda bfloat16"},
+        "temperature": {"type": float, "default": 0.7, "help": "0: the likeliest token"},
+        "top-k": {**count, "default": 50, "help": "of so many of the likeliest; 0: of all"},
+        "top-p": {"type": float, "default": 0.95, "help": "of the likeliest with this sum"},
+        "min-p": {"type": float, "default": 0.0, "help": "of this share of the likeliest"},
+        "seed": {**count, "default": 0, "help": "another one draws other tokens"},
+        "rows": {**count, "default": 8, "help": "sequences at once"},
+        "cache": {**count, "help": "tokens of all together that there is room for"},
+        "chunk": {**count, "help": "tokens of prompts in one step; 512, on cuda 2048"},
+        "quantize": {"choices": QUANTIZED, "help": "weights of layers in 8 or 4 bits"},
+        "perplexity": {"metavar": "FILE", "type": Path, "help": "of a text, also by --quantize"},
+        "fixed": {"action": "store_true", "help": "rounding does not depend on the batch"},
+        "layer-kernel": {"action": "store_true", "help": "a layer of a step is one operator"},
+        "explain": {"action": "store_true", "help": "say which operator ran where"},
+    }.items():
+        parser.add_argument(f"--{name}", **how)
     options = parser.parse_args(words)
-    if not (options.temperature >= 0 and options.top_k >= 0 and 0 < options.top_p <= 1):
-        parser.error("--temperature and --top-k are 0 or more, --top-p is above 0, at most 1")
+    for name in ("tokens", "rows", "cache", "chunk"):
+        if not 0 < (getattr(options, name) or 1) < 1 << 31 or getattr(options, name) == 0:
+            parser.error(f"--{name} is {getattr(options, name)}, expected a number above 0")
+    if not (options.temperature >= 0 and 0 <= options.top_k < 1 << 31 and 0 < options.top_p <= 1
+            and 0 <= options.min_p <= 1 and options.seed >= 0):  # fmt: skip
+        parser.error("--temperature, --top-k and --seed are 0 or more, --top-p and --min-p shares")
     return options
-
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 1 << 31:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
-    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -95,73 +90,81 @@ def run(options: argparse.Namespace) -> int:
     found = read_weights(options.model, config)
     dtype = options.dtype or ("bfloat16" if options.device == "cuda" else "float32")
     framework = KINDS[options.framework](options.device, dtype)
-    prompts = [text.encode(prompt) for prompt in options.prompt or PROMPTS]
+    texts = options.prompt or PROMPTS
+    prompts = [text.encode(prompt) for prompt in texts]
     if any(not 0 <= token < config.V for ids in prompts for token in ids):
         raise InputError(f"{options.model}: its tokenizer has words beyond the model's {config.V}")
     sequences = [
         Sequence(number, ids, min(len(ids) + options.tokens, config.limit))
         for number, ids in enumerate(prompts)
     ]
-    route = nullcontext()
-    if options.fixed and options.device == "cuda":
-        if dtype == "float32":
-            raise InputError("--fixed: cuda has products by one tile in bfloat16 alone")
-        config, route = replace(config, split_size=SPLIT), anyop.use(FIXED, ops=["linear"])
-    if options.perplexity:
-        with route:
+    anyop.log_dispatch(int(options.explain))
+    with fixed(options, dtype):
+        if options.perplexity:
             return compare(framework, config, found, text, options)
-    with route, explained(options.explain) as lines:
         engine = made(framework, config, found, sequences, options)
         count = sum(tensor.values.size for tensor in found.values())
         say(f"{config.family}, {count:,} parameters, {options.framework} on {options.device}, "
             f"{dtype}: ready in {perf_counter() - begin:.1f} s")  # fmt: skip
-        write(engine, sequences, text, options.prompt or PROMPTS)
-    for line in lines:
-        say(line)
+        write(engine, sequences, text, texts)
     return 0
 
 
-def with_whole_layers(config: Config, options) -> Config:
-    if not config.has_plain_layers:
-        raise InputError(f"--layer-kernel: {config.family} layers of this kind are no one operator")
-    if options.quantize or options.fixed:
-        raise InputError("--layer-kernel goes with neither --quantize nor --fixed")
-    if options.device == "cuda" and not (
-        options.dtype != "float32" and config.HD in (64, 128) and config.H <= 8 * config.G
-        and config.D % 8 == config.F % 8 == 0
-    ):  # fmt: skip
-        raise InputError(
-            "--layer-kernel on CUDA takes bfloat16, heads of 64 or 128 features, at most 8 of queries for"
-            " each of keys, and multiples of 8 features"
-        )
-    return replace(config, whole_layers=True)
+def fixed(options: argparse.Namespace, dtype: str):
+    """Products by one tile, where rounding is not to depend on the batch. On the CPU sequences are alone then."""
+    if not options.fixed or options.device == "cpu":
+        return nullcontext()
+    if dtype == "float32":
+        raise InputError("--fixed: cuda has products by one tile in bfloat16 alone")
+    return anyop.use(FIXED, ops=["linear"])
 
 
 def made(framework, config: Config, found: dict, sequences: list[Sequence], options) -> Engine:
+    cuda, rows = options.device == "cuda", min(options.rows, len(sequences))
+    if options.fixed and cuda:
+        config = replace(config, split_size=SPLIT)
+    elif options.fixed:
+        rows = 1
     if options.layer_kernel:
-        config = with_whole_layers(config, options)
-    outer, layers = arranged(config, found)
-    weights = {name: framework.weight(own) for name, own in outer.items() if name != "head"}
-    weights["head"] = weights["embed"] if config.tied else framework.weight(outer["head"])
-    weights["layers"] = [
-        {
-            name: quantized(framework, own, options.quantize)
-            if options.quantize and name in MATRICES
-            else framework.weight(own)
-            for name, own in layer.items()
-        }
-        for layer in layers
-    ]
-    how = Sampling(options.temperature, options.top_k, options.top_p)
-    alone = options.fixed and options.device == "cpu"
-    rows = options.rows if alone else min(options.rows, len(sequences))
+        if not config.has_plain_layers or options.quantize or options.fixed:
+            raise InputError(
+                f"--layer-kernel: not for {config.family} layers of this kind, --quantize and --fixed"
+            )
+        config = replace(config, whole_layers=True)
+    if options.quantize == "w4" and config.chosen:
+        raise InputError("--quantize w4: experts have no kernel of 4 bits; fp8 has one")
+
+    def weight(name: str, part: list) -> object:
+        tensors = [found[tensor] for tensor, _ in part]
+        if options.quantize and name in MATRICES:
+            return quantized(framework, tensors, options.quantize)
+        return framework.weight(tensors)
+
+    outer, *layers = layout(config)
+    weights = {name: weight(name, part) for name, part in outer.items()}
+    weights.setdefault("head", weights["embed"])
+    weights["layers"] = [{name: weight(name, part) for name, part in own.items()} for own in layers]
+    for own, layer in zip(weights["layers"], config.layers):
+        if layer.experts:
+            stack_experts(own, layer.experts)
     length = max(one.limit for one in sequences)
-    cache = options.cache or rows * (length + PAGE)
-    chunk = options.chunk or (2048 if options.device == "cuda" else 512)
-    engine = Engine(framework, config, weights, how, options.seed,
-                    rows=rows, length=length, cache=cache, chunk=chunk, alone=alone)  # fmt: skip
-    engine.prepare()
-    return engine
+    return Engine(
+        framework, config, weights,
+        Sampling(options.temperature, options.top_k, options.top_p, options.min_p), options.seed,
+        rows=rows, length=length, cache=options.cache or rows * (length + PAGE),
+        chunk=options.chunk or (2048 if cuda else 512),
+    )  # fmt: skip
+
+
+def stack_experts(own: dict, E: int) -> None:
+    """Rows of all experts, one below the other, as one matrix of each."""
+
+    def stacked(x):
+        return x.reshape(E, x.shape[0] // E, *x.shape[1:])
+
+    for name in ("w13", "w2"):
+        x = own[name]
+        own[name] = {k: stacked(v) for k, v in x.items()} if isinstance(x, dict) else stacked(x)
 
 
 def compare(framework, config: Config, found: dict, text, options) -> int:
@@ -170,9 +173,7 @@ def compare(framework, config: Config, found: dict, text, options) -> int:
         tokens = text.encode(options.perplexity.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{options.perplexity}: {error}") from None
-    one = Sequence(
-        0, tokens, min(len(tokens), config.limit, 1024)
-    )  # all their logits are in memory
+    one = Sequence(0, tokens, min(len(tokens), config.limit, 1024))  # their logits are in memory
     if one.limit < 2:
         raise InputError(f"{options.perplexity} has fewer than 2 tokens")
     for kind in dict.fromkeys((None, options.quantize)):
@@ -184,9 +185,8 @@ def compare(framework, config: Config, found: dict, text, options) -> int:
 
 def write(engine: Engine, sequences: list[Sequence], text, prompts: list[str]) -> None:
     """Each token's text as it comes; of several sequences line by line, with the number of the prompt."""
-    streams = [text.stream() for _ in sequences]
-    lines, alone = list(prompts), len(prompts) == 1
-    begin, first, count = perf_counter(), 0.0, 0
+    streams, lines = [text.stream() for _ in sequences], list(prompts)
+    alone, begin, first, count = len(prompts) == 1, perf_counter(), 0.0, 0
     if alone:
         print(prompts[0], end="", flush=True)
     for one, token in engine.write(sequences):
@@ -205,22 +205,6 @@ def write(engine: Engine, sequences: list[Sequence], text, prompts: list[str]) -
     rest = max(took - first, 1e-9)
     say(f"{count} tokens in {took:.2f} s, the first after {first * 1e3:.0f} ms: "
         f"{max(count - 1, 0) / rest:.0f} tokens a second")  # fmt: skip
-
-
-@contextmanager
-def explained(wanted: bool) -> Iterator[list[str]]:
-    """A list that gets a line for each operator and the implementation that takes it."""
-    lines: list[str] = []
-    handler, logger = logging.Handler(), logging.getLogger("anyop.dispatch")
-    handler.emit = lambda record: lines.append(record.getMessage())
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    anyop.log_dispatch(int(wanted), stderr=False)
-    try:
-        yield lines
-    finally:
-        anyop.log_dispatch(0)
-        logger.removeHandler(handler)
 
 
 def say(line: str) -> None:

@@ -172,6 +172,22 @@ def test_numbers_that_are_not_finite_are_named(capsys, folder, monkeypatch, dtyp
     assert said(capsys, folder, monkeypatch) == f"{SHARD}: {name} holds a NaN or an infinite number"
 
 
+def test_logits_that_are_no_numbers_end_a_sequence(capsys, folder):
+    """Finite weights whose products are infinite."""
+    for shard in folder.glob("*.safetensors"):
+        rewrite(
+            shard,
+            lambda found: found.update(
+                {name: found[name] * np.float32(1e38) for name in found if "lm_head" in name}
+            ),
+        )
+    words = ["--model", str(folder), "--prompt", "a", "--prompt", "b", "--tokens", "9"]
+    assert command.main(words) == 0
+    said = capsys.readouterr().err
+    for number in (1, 2):
+        assert f"{number}: ended by logits that are no numbers, 0 tokens" in said
+
+
 def test_full_cache_ends_the_longest_sequence(capsys, whole):
     prompts = ["a" * 100, "b" * 40]  # two pages and one; three more are needed, and one is there
     words = ["--temperature", "0", *(word for prompt in prompts for word in ("--prompt", prompt))]

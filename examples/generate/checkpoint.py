@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from . import InputError
-from .config import Config, read_json
+from .config import Config, Layer, read_json
 
-# bfloat16 as its bits: NumPy has no such dtype.
-DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
-# The bits that are all set in what is not finite.
-INFINITE = {
-    "F32": (np.uint32, 0x7F800000), "F16": (np.uint16, 0x7C00), "BF16": (np.uint16, 0x7F80)
+# NumPy's dtype (bfloat16 as its bits), and the bits that are all set in what is not finite.
+DTYPES = {
+    "F32": (np.float32, 0x7F800000), "F16": (np.float16, 0x7C00), "BF16": (np.uint16, 0x7F80)
 }  # fmt: skip
 PIECE = 1 << 16  # elements that are looked at at once, so that all of it happens in the cache
 
@@ -32,7 +31,7 @@ def read_weights(folder: Path, config: Config) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for path in files_of(folder):
         found |= read_file(path)
-    wanted = shapes(config)
+    wanted = dict(pair for part in layout(config) for own in part.values() for pair in own)
     for name, shape in wanted.items():
         if name not in found:
             raise InputError(f"{folder}: no file has the tensor {name}")
@@ -68,11 +67,10 @@ def files_of(folder: Path) -> list[Path]:
 
 def read_file(path: Path) -> dict[str, Tensor]:
     """The tensors of one file: eight bytes say how long the JSON is that says where each of them lies."""
-    size = path.stat().st_size
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if 8 + length >= size:
+            if 8 + length >= path.stat().st_size:
                 raise ValueError("it ends within its header")
             header = json.loads(file.read(length))
             data = np.memmap(path, np.uint8, "c", 8 + length)
@@ -85,82 +83,71 @@ def read_file(path: Path) -> dict[str, Tensor]:
 def mapped(path: Path, name: str, data: np.ndarray, entry: dict) -> Tensor:
     if entry["dtype"] not in DTYPES:
         raise InputError(f"{path}: {name} is {entry['dtype']}, expected one of {', '.join(DTYPES)}")
-    begin, end = entry["data_offsets"]
-    dtype, shape = np.dtype(DTYPES[entry["dtype"]]), tuple(entry["shape"])
-    if not 0 <= begin <= end <= len(data) or end - begin != dtype.itemsize * np.prod(
-        shape, dtype=int
-    ):
-        raise InputError(f"{path}: {name} has bytes {begin} to {end} of {len(data)}, for {shape}")
-    return Tensor(path, entry["dtype"], data[begin:end].view(dtype).reshape(shape))
+    (begin, end), shape = entry["data_offsets"], tuple(entry["shape"])
+    if not 0 <= begin <= end <= len(data):
+        raise InputError(f"{path}: {name} has bytes {begin} to {end} of {len(data)}")
+    values = data[begin:end].view(DTYPES[entry["dtype"]][0])
+    return Tensor(path, entry["dtype"], values.reshape(shape))
 
 
 def refuse_infinite(name: str, tensor: Tensor) -> None:
-    unsigned, infinite = INFINITE[tensor.dtype]
-    bits = tensor.values.reshape(-1).view(unsigned)
+    infinite = DTYPES[tensor.dtype][1]
+    bits = tensor.values.reshape(-1).view(f"u{tensor.values.itemsize}")
     for begin in range(0, len(bits), PIECE):
         if (bits[begin : begin + PIECE] & infinite == infinite).any():
             raise InputError(f"{tensor.file}: {name} holds a NaN or an infinite number")
 
 
-def shapes(config: Config) -> dict[str, tuple[int, ...]]:
-    """The tensors that a family has, by the names that transformers gives them."""
-    D, F, Q, K = config.D, config.F, config.H * config.HD, config.G * config.HD
-    made = {"model.embed_tokens.weight": (config.V, D), "model.norm.weight": (D,)}
-    if not config.tied:
-        made["lm_head.weight"] = (config.V, D)
-    norms = {
-        "before": ["input_layernorm", "post_attention_layernorm"],
-        "after": ["post_attention_layernorm", "post_feedforward_layernorm"],
+def layout(config: Config) -> Iterator[dict[str, list[tuple[str, tuple[int, ...]]]]]:
+    """What the model calls its weights, and names and shapes of the tensors that each is joined of.
+
+    The outer ones first, then those of each layer.
+    """
+    outer = {
+        "embed": [("model.embed_tokens.weight", (config.V, config.D))],
+        "norm": [("model.norm.weight", (config.D,))],
     }
-    norms["both"] = [*norms["before"], "pre_feedforward_layernorm", "post_feedforward_layernorm"]
-    block: dict[str, tuple[int, ...]] = {f"{name}.weight": (D,) for name in norms[config.norms]}
-    block |= {"self_attn.o_proj.weight": (D, Q), "mlp.down_proj.weight": (D, F)}
-    if config.family == "phi3":
-        block |= {
-            "self_attn.qkv_proj.weight": (Q + 2 * K, D),
-            "mlp.gate_up_proj.weight": (2 * F, D),
-        }
-    else:
-        block |= {f"self_attn.{x}_proj.weight": (n, D) for x, n in zip("qkv", (Q, K, K))}
-        block |= {f"mlp.{name}_proj.weight": (F, D) for name in ("gate", "up")}
-    sizes = {"q": Q, "k": K, "v": K, "o": D}
-    block |= {f"self_attn.{name}_proj.bias": (sizes[name],) for name in config.bias}
+    yield outer if config.tied else outer | {"head": [("lm_head.weight", (config.V, config.D))]}
+    for number, layer in enumerate(config.layers):
+        parts = {**attention(config), **feed_forward(config, layer)}
+        before = f"model.layers.{number}."
+        yield {own: [(before + n, shape) for n, shape in part] for own, part in parts.items()}
+
+
+def attention(config: Config) -> dict:
+    """And the norms of a layer, among which one name means two things."""
+    D, Q, K = config.D, config.H * config.HD, config.G * config.HD
+    after = "post_attention_layernorm"
+    norms = {
+        "before": {"attention_norm": "input_layernorm", "ffn_norm": after},
+        "after": {"attention_after": after, "ffn_after": "post_feedforward_layernorm"},
+        "both": {
+            "attention_norm": "input_layernorm", "attention_after": after,
+            "ffn_norm": "pre_feedforward_layernorm", "ffn_after": "post_feedforward_layernorm",
+        },
+    }[config.norms]  # fmt: skip
+    made = {own: [(f"{name}.weight", (D,))] for own, name in norms.items()}
+    each = [("qkv", Q + 2 * K)] if config.family == "phi3" else [("q", Q), ("k", K), ("v", K)]
+    made["qkv"] = [(f"self_attn.{x}_proj.weight", (n, D)) for x, n in each]
+    made["out"] = [("self_attn.o_proj.weight", (D, Q))]
+    if config.bias:
+        made["qkv_bias"] = [(f"self_attn.{x}_proj.bias", (n,)) for x, n in each]
+    if "o" in config.bias:
+        made["out_bias"] = [("self_attn.o_proj.bias", (D,))]
     if config.qk_norm:
-        q, k = (config.HD, config.HD) if config.qk_norm == "head" else (Q, K)
-        block |= {"self_attn.q_norm.weight": (q,), "self_attn.k_norm.weight": (k,)}
-    for layer in range(len(config.layers)):
-        made |= {f"model.layers.{layer}.{name}": shape for name, shape in block.items()}
+        for x, n in (("q", Q), ("k", K)):
+            n = config.HD if config.qk_norm == "head" else n
+            made[f"{x}_norm"] = [(f"self_attn.{x}_norm.weight", (n,))]
     return made
 
 
-def arranged(
-    config: Config, found: dict[str, Tensor]
-) -> tuple[dict[str, list[Tensor]], list[dict]]:
-    """What the model calls its weights, with the tensors that each is joined of: outer ones, and those of layers."""
-    outer = {"embed": ["model.embed_tokens.weight"], "norm": ["model.norm.weight"]}
-    outer["head"] = outer["embed"] if config.tied else ["lm_head.weight"]
-    after = "post_attention_layernorm.weight"  # the one name that means two things
-    names = {
-        "attention_norm": ["input_layernorm.weight"],
-        "attention_after": [after] if config.norms != "before" else [],
-        "ffn_norm": [after] if config.norms == "before" else ["pre_feedforward_layernorm.weight"],
-        "ffn_after": ["post_feedforward_layernorm.weight"],
-        "qkv": [f"self_attn.{x}_proj.weight" for x in ("q", "k", "v", "qkv")],
-        "qkv_bias": [f"self_attn.{x}_proj.bias" for x in "qkv"],
-        "q_norm": ["self_attn.q_norm.weight"],
-        "k_norm": ["self_attn.k_norm.weight"],
-        "out": ["self_attn.o_proj.weight"],
-        "out_bias": ["self_attn.o_proj.bias"],
-        "gate_up": [f"mlp.{x}_proj.weight" for x in ("gate", "up", "gate_up")],
-        "down": ["mlp.down_proj.weight"],
-    }
-
-    def joined(parts: dict[str, list[str]], prefix: str) -> dict[str, list[Tensor]]:
-        there = {
-            key: [found[prefix + n] for n in own if prefix + n in found]
-            for key, own in parts.items()
-        }
-        return {key: tensors for key, tensors in there.items() if tensors}
-
-    layers = range(len(config.layers))
-    return joined(outer, ""), [joined(names, f"model.layers.{i}.") for i in layers]
+def feed_forward(config: Config, layer: Layer) -> dict:
+    D, F, FE = config.D, config.F, config.FE
+    if layer.experts:
+        names = [f"mlp.experts.{e}." for e in range(layer.experts)]
+        both = [(f"{e}{x}_proj.weight", (FE, D)) for e in names for x in ("gate", "up")]
+        down = [(f"{e}down_proj.weight", (D, FE)) for e in names]
+        return {"router": [("mlp.gate.weight", (layer.experts, D))], "w13": both, "w2": down}
+    each = [("gate_up", 2 * F)] if config.family == "phi3" else [("gate", F), ("up", F)]
+    both = [(f"mlp.{x}_proj.weight", (n, D)) for x, n in each]
+    return {"gate_up": both, "down": [("mlp.down_proj.weight", (D, F))]}

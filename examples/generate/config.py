@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""config.json of nine families as the sizes and the few differences that the model knows."""
+"""config.json of ten families as the sizes and the few differences that the model knows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import numpy as np
 from . import InputError
 
 FAMILIES = (
-    "gemma2", "gemma3_text", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3",
+    "gemma2", "gemma3_text", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "qwen3_moe",
 )  # fmt: skip
 ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
 REFUSED = ("mlp_bias", "use_bidirectional_attention", "quantization_config")
 WHOLE = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
     "head_dim", "vocab_size", "max_position_embeddings", "sliding_window", "sliding_window_pattern",
+    "num_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "decoder_sparse_step",
 )  # fmt: skip
 POSITIVE = (
     "rms_norm_eps", "query_pre_attn_scalar", "attention_multiplier", "embedding_multiplier",
@@ -31,6 +32,7 @@ POSITIVE = (
 class Layer:
     kind: str  # of its positions: "full" or "sliding"
     window: int  # keys that a query sees, its own included; 0: all
+    experts: int = 0  # of a mixture, in place of the feed-forward part
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,10 @@ class Config:
     embed_scale: float = 1.0
     residual_scale: float = 1.0
     logit_divisor: float = 1.0
-    split_size: int = (
-        0  # keys of a part of a long sequence on CUDA; 0: what is fastest for the batch
-    )
+    FE: int = 0  # features inside an expert
+    chosen: int = 0  # experts of a token
+    renormalize: bool = False  # their weights sum to 1
+    split_size: int = 0  # keys of a part of a long sequence on CUDA; 0: what the batch suggests
     whole_layers: bool = False  # a layer of a decoding step is one operator
 
     @property
@@ -72,40 +75,28 @@ class Config:
             (self.norms, self.activation, self.norm_offset) == ("before", "silu", 0)
             and (self.softcap, self.residual_scale, turned) == (0, 1, {1.0})
             and self.qk_norm in ("", "head") and "o" not in self.bias
-            and not any(layer.window for layer in self.layers)
+            and not any(layer.window or layer.experts for layer in self.layers)
         )  # fmt: skip
 
 
 def read_config(folder: Path) -> Config:
-    raw = {k: v for k, v in read_json(folder / "config.json").items() if v is not None}
-    if (folder / "generation_config.json").exists():  # it may have more tokens that stop
-        chat = read_json(folder / "generation_config.json")
-        raw["eos_token_id"] = chat.get("eos_token_id", raw.get("eos_token_id"))
-    family = raw.get("model_type")
-    if family not in FAMILIES:
-        raise InputError(
-            f"{folder}/config.json: model_type {family!r}, expected one of {', '.join(FAMILIES)}"
-        )
-    for name in REFUSED:
-        if raw.get(name):
-            raise InputError(f"{folder}/config.json: {name} {raw[name]!r} is not supported")
-    for name in (*WHOLE, *POSITIVE):
-        kind, words = (int, "whole number") if name in WHOLE else ((int, float), "number")
-        if name in raw and not (isinstance(raw[name], kind) and raw[name] > 0):
-            found = f"{folder}/config.json: {name} is {raw[name]!r}"
-            raise InputError(f"{found}, expected a {words} above 0")
+    path, chat = folder / "config.json", folder / "generation_config.json"
+    raw = {name: value for name, value in read_json(path).items() if value is not None}
+    if chat.exists():  # it may have more tokens that stop
+        raw |= {k: v for k, v in read_json(chat).items() if k == "eos_token_id"}
     try:
+        refuse(raw)
         with np.errstate(all="raise", under="ignore"):
-            config = config_of(family, raw)
+            config = config_of(raw["model_type"], raw)
             for kind in config.rope:
                 rope_table(config, kind, 2)
         return config
-    except KeyError as error:
-        raise InputError(f"{folder}/config.json has no {error.args[0]}") from None
     except InputError as error:
-        raise InputError(f"{folder}/config.json: {error}") from None
+        raise InputError(f"{path}: {error}") from None
+    except KeyError as error:
+        raise InputError(f"{path} has no {error.args[0]}") from None
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise InputError(f"{folder}/config.json has a setting of the wrong kind: {error}") from None
+        raise InputError(f"{path} has a setting of the wrong kind: {error}") from None
 
 
 def read_json(path: Path) -> dict:
@@ -120,6 +111,19 @@ def read_json(path: Path) -> dict:
     return found
 
 
+def refuse(raw: dict[str, Any]) -> None:
+    """What this program does not have, and numbers that are none."""
+    if raw["model_type"] not in FAMILIES:
+        raise InputError(f"model_type {raw['model_type']!r}, expected one of {', '.join(FAMILIES)}")
+    for name in REFUSED:
+        if raw.get(name):
+            raise InputError(f"{name} {raw[name]!r} is not supported")
+    for name in (*WHOLE, *POSITIVE):
+        kind, words = (int, "whole number") if name in WHOLE else ((int, float), "number")
+        if name in raw and not (isinstance(raw[name], kind) and raw[name] > 0):
+            raise InputError(f"{name} is {raw[name]!r}, expected a {words} above 0")
+
+
 def config_of(family: str, raw: dict[str, Any]) -> Config:
     gemma, D, H = family.startswith("gemma"), raw["hidden_size"], raw["num_attention_heads"]
     HD = raw.get("head_dim") or D // H
@@ -128,51 +132,54 @@ def config_of(family: str, raw: dict[str, Any]) -> Config:
         raise InputError(f"activation {activation!r} is not supported")
     stops, scale = raw.get("eos_token_id"), raw.get("query_pre_attn_scalar", HD) ** -0.5
     layers = layers_of(family, raw)
+    mixed = any(layer.experts for layer in layers)
     return Config(
-        family=family,
-        V=raw["vocab_size"],
-        D=D,
-        F=raw["intermediate_size"],
-        H=H,
-        HD=HD,
-        G=raw.get("num_key_value_heads") or H,
-        eps=raw["rms_norm_eps"],
-        limit=raw["max_position_embeddings"],
-        activation=ACTIVATIONS[activation],
-        layers=layers,
+        family, V=raw["vocab_size"], D=D, F=raw["intermediate_size"], H=H, HD=HD,
+        G=raw.get("num_key_value_heads") or H, eps=raw["rms_norm_eps"],
+        limit=raw["max_position_embeddings"], activation=ACTIVATIONS[activation], layers=layers,
         rope={kind: rope_of(raw, kind) for kind in {layer.kind for layer in layers}},
         scale=raw["attention_multiplier"] if family == "granite" else scale,
         bias="qkv" if family == "qwen2" else "qkvo" * bool(raw.get("attention_bias")),
         tied=bool(raw.get("tie_word_embeddings", gemma)),
         stops=frozenset(stops if isinstance(stops, list) else [] if stops is None else [stops]),
         norms="both" if gemma else "after" if family == "olmo2" else "before",
-        qk_norm={"qwen3": "head", "gemma3_text": "head", "olmo2": "row"}.get(family, ""),
+        qk_norm={"olmo2": "row"}.get(family, "head" * family.startswith(("qwen3", "gemma3"))),
         norm_offset=float(gemma),
         softcap=raw.get("attn_logit_softcapping") or 0.0,
         logit_cap=raw.get("final_logit_softcapping") or 0.0,
         embed_scale=D**0.5 if gemma else raw.get("embedding_multiplier", 1.0),
         residual_scale=raw.get("residual_multiplier", 1.0),
         logit_divisor=raw.get("logits_scaling", 1.0),
-    )
+        FE=raw["moe_intermediate_size"] if mixed else 0,
+        chosen=raw["num_experts_per_tok"] if mixed else 0,
+        renormalize=bool(raw.get("norm_topk_prob")),
+    )  # fmt: skip
 
 
 def layers_of(family: str, raw: dict) -> tuple[Layer, ...]:
-    """Which layers see a window only: as listed, or by the rule of the family's older files."""
+    """Which layers see a window only, as listed or by the rule of the family's older files; which have experts."""
     count, window = raw["num_hidden_layers"], raw.get("sliding_window")
     if not window or (family.startswith("qwen") and not raw.get("use_sliding_window")):
-        return (Layer("full", 0),) * count
-    full = {
-        "gemma2": lambda i: i % 2 == 1,
-        "gemma3_text": lambda i: (i + 1) % raw.get("sliding_window_pattern", 6) == 0,
-        "qwen2": lambda i: i < raw["max_window_layers"],
-        "qwen3": lambda i: i < raw["max_window_layers"],
-    }.get(family, lambda i: False)
-    found = {"full_attention": Layer("full", 0), "sliding_attention": Layer("sliding", window)}
-    by_rule = ["full_attention" if full(i) else "sliding_attention" for i in range(count)]
-    kinds = raw.get("layer_types", by_rule)
-    if len(kinds) != count or {*kinds} - found.keys():
-        raise InputError(f"layer_types {kinds}, expected {count} of {', '.join(found)}")
-    return tuple(found[kind] for kind in kinds)
+        kinds, window = ["full_attention"] * count, 0
+    else:
+        full = {
+            "gemma2": lambda i: i % 2 == 1,
+            "gemma3_text": lambda i: (i + 1) % raw.get("sliding_window_pattern", 6) == 0,
+            "qwen2": lambda i: i < raw["max_window_layers"],
+            "qwen3": lambda i: i < raw["max_window_layers"],
+        }.get(family, lambda i: False)
+        by_rule = ["full_attention" if full(i) else "sliding_attention" for i in range(count)]
+        kinds = raw.get("layer_types", by_rule)
+    windows = {"full_attention": 0, "sliding_attention": window}
+    if len(kinds) != count or {*kinds} - windows.keys():
+        raise InputError(f"layer_types {kinds}, expected {count} of {', '.join(windows)}")
+    experts = [0] * count
+    if family == "qwen3_moe":
+        every, plain = raw.get("decoder_sparse_step", 1), raw.get("mlp_only_layers", [])
+        E = raw["num_local_experts"] if "num_local_experts" in raw else raw["num_experts"]
+        experts = [E * (i not in plain and (i + 1) % every == 0) for i in range(count)]
+    names = [kind.partition("_")[0] for kind in kinds]
+    return tuple(map(Layer, names, [windows[kind] for kind in kinds], experts))
 
 
 def rope_of(raw: dict, kind: str) -> dict:

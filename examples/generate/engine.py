@@ -7,18 +7,14 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import InputError
-from .checkpoint import Tensor
 from .config import Config, rope_table
 from .frameworks import NumPy
-from .model import APART, NOISE, PAGE, Sampling, advance, decode, gated, product
-
-LEAST_PIECE = 32  # tokens of prompts, where a step is compiled for few sizes
+from .model import PAGE, Sampling, advance, decode
 
 
 @dataclass
@@ -34,79 +30,43 @@ class Sequence:
         self.prompt = len(self.tokens)
 
 
-class Engine:
-    """Weights and caches on a device. rows: sequences at once; cache: tokens that it has room for, all together.
+Written = Iterator[tuple[Sequence, int | None]]  # a token, or None where one ends without
 
-    alone: rounding does not depend on the batch. A prompt is read by itself, and steps always have as many rows: so few
-    that products give each row the bits that they give it alone.
-    """
+
+class Engine:
+    """Weights and caches on a device. rows: sequences at once; cache: tokens that it has room for, all together."""
 
     def __init__(self, framework: NumPy, config: Config, weights: dict, how: Sampling, seed: int = 0,
-                 *, rows: int, length: int, cache: int, chunk: int = 512, alone: bool = False):  # fmt: skip
+                 *, rows: int, length: int, cache: int, chunk: int = 512):  # fmt: skip
         self.framework, self.config, self.weights = framework, config, weights
-        self.chunk, self.alone = chunk, alone
-        while alone and rows > 1 and not self.alike(rows):
-            rows //= 2
-        self.rows = rows
+        self.rows, self.chunk, self.seed = rows, chunk, seed
         self.M = -(-length // PAGE)
         self.free = list(range(-(-cache // PAGE)))[::-1]
         self.room = len(self.free) * PAGE
-        self.noise = np.random.default_rng(seed).integers(NOISE)
-        random = np.random.default_rng(seed).random((NOISE, 1), np.float32)
         rope = {kind: rope_table(config, kind, self.M * PAGE) for kind in config.rope}
-        weights["noise"] = framework.array(random)
         weights["rope"] = {k: tuple(map(framework.array, pair)) for k, pair in rope.items()}
         shape = (len(self.free), PAGE, config.G, config.HD)
         self.caches = [(framework.zeros(shape), framework.zeros(shape)) for _ in config.layers]
         own = framework.xp, config, how
-        self.advance = framework.advancing(partial(advance, *own))
-        self.decode = partial(decode, *own)
-        self.steps: dict[int, Any] = {}  # by the number of sequences
+        self.advance = framework.compiled(partial(advance, *own))
+        sizes = sorted({self.size(n) for n in range(1, rows + 1)}, reverse=True)
+        made = partial(framework.decoding, partial(decode, *own), weights, self.caches)
+        self.steps = {size: made(self.state([], size)) for size in sizes}
 
-    def alike(self, rows: int) -> bool:
-        """Whether products of so many rows give each the bits that they give it alone; kernels choose sums by them."""
-        config, own = self.config, self.weights["layers"][-1]
-        products = {
-            (config.D, product): [own["qkv"], self.weights["head"]],
-            (config.D, partial(gated, activation=config.activation)): [own["gate_up"]],
-            (config.H * config.HD, product): [own["out"]],
-            (config.F, product): [own["down"]],
-        }
-        for (K, call), weights in products.items():
-            random = np.random.default_rng(0).standard_normal((rows, K), np.float32)
-            x = self.framework.weight([Tensor(Path(), "F32", random)])
-            for weight in weights:
-                both, apart = call(x, weight), [call(x[n : n + 1], weight) for n in range(rows)]
-                if not all((both[n] == apart[n][0]).all() for n in range(rows)):
-                    return False
-        return True
-
-    def prepare(self) -> None:
-        """Captures all graphs, where there are some, before the first sequence."""
-        for size in sorted({self.size(n) for n in range(1, self.rows + 1)}, reverse=True):
-            self.decoding(size)
-
-    def write(self, sequences: list[Sequence]) -> Iterator[tuple[Sequence, int | None]]:
+    def write(self, sequences: list[Sequence]) -> Written:
         """Each sequence with each of its tokens as it comes; with None where it ends without one."""
         for one in sequences:
-            if not one.prompt:
-                raise InputError(f"prompt {one.number + 1} has no tokens")
-            if one.prompt >= min(one.limit, self.room, self.M * PAGE):
+            if not 0 < one.prompt < min(one.limit, self.room, self.M * PAGE):
                 raise InputError(
                     f"prompt {one.number + 1} has {one.prompt} tokens; the cache has room for {self.room},"
-                    f" a sequence for {min(one.limit, self.M * PAGE)}, and it writes one at least"
+                    f" a sequence for {min(one.limit, self.M * PAGE)}, and it reads and writes one at least"
                 )
         waiting, live = deque(sequences), []
         while waiting or live:
-            new = []
-            while (
-                waiting
-                and len(live) + len(new) < self.rows
-                and self.take(waiting[0], waiting[0].prompt)
-            ):
+            new: list[Sequence] = []
+            while waiting and len(live) + len(new) < self.rows and self.take(waiting[0]):
                 new.append(waiting.popleft())
-            for together in [[one] for one in new] if self.alone else [new]:
-                yield from self.read_prompts(together)
+            yield from self.read_prompts(new)
             live = self.going(live + new)
             if live:
                 yield from self.write_on(live)
@@ -120,16 +80,20 @@ class Engine:
                 one.pages = []
         return [one for one in live if not one.end]
 
-    def take(self, one: Sequence, length: int) -> bool:
-        """Gives a sequence pages for so many tokens; or none, where there are not as many."""
-        more = -(-length // PAGE) - len(one.pages)
-        if more > len(self.free):
+    def take(self, one: Sequence, more: int = 0) -> bool:
+        """Gives a sequence pages for its tokens and `more`; or none, where there are not as many."""
+        count = -(-(len(one.tokens) + more) // PAGE) - len(one.pages)
+        if count > len(self.free):
             return False
-        one.pages += [self.free.pop() for _ in range(more)]
+        one.pages += [self.free.pop() for _ in range(count)]
         return True
 
-    def add(self, one: Sequence, token: int) -> Iterator[tuple[Sequence, int | None]]:
+    def add(self, one: Sequence, token: int) -> Written:
         if one.end:  # a step was begun before it was known
+            return
+        if token < 0:
+            one.end = "logits that are no numbers"
+            yield one, None
             return
         one.tokens.append(token)
         if token in self.config.stops:
@@ -138,46 +102,45 @@ class Engine:
             one.end = "length"
         yield one, token
 
-    def table(self, sequences: list[Sequence], size: int) -> np.ndarray:
-        table = np.zeros((size, self.M), np.int32)
-        for row, one in zip(table, sequences):
-            row[: len(one.pages)] = one.pages
-        return table
-
-    def noises(self, sequences: list[Sequence], size: int) -> np.ndarray:
-        first = [(self.noise + one.number * APART) % NOISE for one in sequences]
-        return padded(first, size)
-
     def size(self, count: int) -> int:
-        if self.alone:
-            return self.rows
-        return min(1 << (count - 1).bit_length(), self.rows) if self.framework.few_sizes else count
+        """Rows of a step for so many sequences."""
+        return min(power_of_two(count), self.rows) if self.framework.few_sizes else count
 
-    # --- prompts: pieces of at most `chunk` tokens, of as many sequences as fit into each ---
+    def state(self, live: list[Sequence], size: int) -> dict[str, np.ndarray]:
+        """What a step of decoding reads, as model.decode has it."""
+        table = np.zeros((size, self.M), np.int32)
+        for row, one in zip(table, live):
+            row[: len(one.pages)] = one.pages
+        draws = [np.random.default_rng([self.seed, one.number]).integers(2**31) for one in live]
+        return {
+            "tokens": padded([one.tokens[-1] for one in live], size),
+            "lengths": padded([len(one.tokens) - 1 for one in live], size),
+            "active": padded([1] * len(live), size),
+            "table": table,
+            "seed": padded(draws, size),
+            "rows": np.arange(size, dtype=np.int32),
+        }
 
-    def read_prompts(self, new: list[Sequence]) -> Iterator[tuple[Sequence, int | None]]:
-        todo = [(row, place) for row, one in enumerate(new) for place in range(one.prompt)]
-        size = self.rows if self.framework.few_pieces else len(new)
+    def read_prompts(self, new: list[Sequence]) -> Written:
+        """In pieces of at most `chunk` tokens, of as many sequences as fit into each."""
+        todo = [(row, at) for row, one in enumerate(new) for at in range(one.prompt)]
+        few = self.framework.few_pieces
+        size = self.rows if few else len(new)
         lengths = np.zeros(size, np.int32)
         for begin in range(0, len(todo), self.chunk):
             piece = todo[begin : begin + self.chunk]
-            counts = np.bincount([row for row, _ in piece], minlength=size)
-            lengths += counts.astype(np.int32)
-            ends = np.cumsum(counts)
-            T = len(piece)
-            if self.framework.few_pieces:
-                T = min(self.chunk, max(LEAST_PIECE, 1 << (T - 1).bit_length()))
+            counts = np.bincount([row for row, _ in piece], minlength=size).astype(np.int32)
+            lengths += counts
+            ends = np.cumsum(counts, dtype=np.int32)
+            T = min(self.chunk, max(32, power_of_two(len(piece)))) if few else len(piece)
             slots = [new[row].pages[at // PAGE] * PAGE + at % PAGE for row, at in piece]
-            step = {
+            step = self.state(new, size) | {
                 "tokens": padded([new[row].tokens[at] for row, at in piece], T),
                 "positions": padded([at for _, at in piece], T),
                 "slots": padded(slots, T, -1),
-                "table": self.table(new, size),
                 "lengths": lengths * (counts > 0),  # of others nothing is asked
-                "starts": np.concatenate([[0], ends]).astype(np.int32),
-                "last": np.maximum(ends - 1, 0).astype(np.int32),
-                "noise": self.noises(new, size),
-                "rows": np.arange(size, dtype=np.int32),
+                "starts": np.append(np.int32(0), ends),
+                "last": np.maximum(ends - 1, 0),
             }
             made = {name: self.framework.array(array) for name, array in step.items()}
             self.caches, tokens = self.advance(self.weights, self.caches, made)
@@ -186,41 +149,19 @@ class Engine:
             for row in done:
                 yield from self.add(new[row], found[row])
 
-    # --- one token of each sequence at a time, until one ends ---
-
-    def decoding(self, size: int) -> Any:
-        if size not in self.steps:
-            self.steps[size] = made = self.framework.decoding(self.decode, self.weights)
-            made.load(**self.state([], size))
-            if hasattr(made, "capture"):
-                made.capture(self.caches)
-        return self.steps[size]
-
-    def state(self, live: list[Sequence], size: int) -> dict[str, np.ndarray]:
-        return {
-            "tokens": padded([one.tokens[-1] for one in live], size),
-            "lengths": padded([len(one.tokens) - 1 for one in live], size),
-            "active": padded([1] * len(live), size),
-            "table": self.table(live, size),
-            "noise": self.noises(live, size),
-            "rows": np.arange(size, dtype=np.int32),
-        }
-
-    def write_on(self, live: list[Sequence]) -> Iterator[tuple[Sequence, int | None]]:
+    def write_on(self, live: list[Sequence]) -> Written:
+        """One token of each sequence at a time, until one ends."""
         size = self.size(len(live))
-        step, begun, running = self.decoding(size), 0, deque()
-        had = {one.number: len(one.tokens) for one in live}
+        step, running = self.steps[size], deque()  # steps whose tokens were not read yet
         step.load(**self.state(live, size))
         while not any(one.end for one in live):
-            pages = len(self.free)
-            more = [(one, had[one.number] + begun) for one in live]
-            go = all(n < one.limit for one, n in more) and all(self.take(*each) for each in more)
+            pages, ahead = len(self.free), len(running)
+            go = all(len(one.tokens) + ahead < one.limit and self.take(one, ahead) for one in live)
             if len(self.free) < pages:
-                step.load(table=self.table(live, size))
+                step.load(table=self.state(live, size)["table"])
             if go:
                 self.caches, tokens = step(self.caches)
                 running.append(tokens)
-                begun += 1
             if len(running) > self.framework.ahead * go:
                 yield from self.arrived(live, running.popleft())
             elif not go:
@@ -230,9 +171,13 @@ class Engine:
         while running:
             yield from self.arrived(live, running.popleft())
 
-    def arrived(self, live: list[Sequence], tokens: Any) -> Iterator[tuple[Sequence, int | None]]:
+    def arrived(self, live: list[Sequence], tokens: Any) -> Written:
         for one, token in zip(live, self.framework.read(tokens)):
             yield from self.add(one, token)
+
+
+def power_of_two(count: int) -> int:
+    return 1 << (count - 1).bit_length()
 
 
 def padded(numbers: list[int], size: int, value: int = 0) -> np.ndarray:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,28 +11,19 @@ import numpy as np
 from . import InputError
 from .checkpoint import Tensor
 
-PACKAGES = {"numpy": "numpy", "torch": "torch", "jax": "jax", "paddle": "paddlepaddle"}
-
 
 class NumPy:
     """Arrays of NumPy; also the ground of the others. Everything is in float32 here."""
 
-    name, xp_name = "numpy", "numpy"
+    name, xp = "numpy", np  # xp: the module with tanh
     ahead = 0  # steps that are begun before the tokens of the one before are read
     few_sizes = False  # steps for powers of two of sequences, instead of for each number
     few_pieces = False  # of prompts: their sizes are powers of two
 
     def __init__(self, device: str = "cpu", dtype: str = "float32"):
-        try:
-            self.xp = importlib.import_module(self.xp_name)
-        except ImportError as error:
-            raise InputError(f"{self.name}: {error}; pip install {PACKAGES[self.name]}") from None
-        self.device, self.dtype = device, dtype
-        self.prepare()
-
-    def prepare(self) -> None:
-        if (self.device, self.dtype) != ("cpu", "float32"):
+        if (device, dtype) != ("cpu", "float32"):
             raise InputError(f"{self.name} runs on the CPU and in float32 here")
+        self.dtype = dtype
 
     def array(self, array: np.ndarray) -> Any:
         return array
@@ -43,24 +33,25 @@ class NumPy:
         return self.array(np.concatenate([widened(tensor) for tensor in tensors]))
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
-        return self.xp.zeros(shape, dtype=self.dtype)
+        return self.array(np.zeros(shape, np.float32))
 
     def read(self, tokens: Any) -> list[int]:
         return tokens.tolist()
 
-    def advancing(self, advance: Callable) -> Callable:
-        """advance(weights, caches, step), for any sizes."""
-        return advance
+    def compiled(self, step: Callable) -> Callable:
+        """step(weights, caches, arrays)"""
+        return step
 
-    def decoding(self, decode: Callable, weights: Any) -> Decoding:
-        """decode(weights, caches, state) of one number of sequences, step by step."""
-        return Decoding(self, decode, weights)
+    def decoding(self, decode: Callable, weights: dict, caches: list, state: dict) -> Decoding:
+        """Steps of one number of sequences, by decode(weights, caches, state)."""
+        return Decoding(self, self.compiled(decode), weights, state)
 
 
 class Decoding:
-    def __init__(self, framework: NumPy, decode: Callable, weights: Any):
+    def __init__(self, framework: NumPy, decode: Callable, weights: dict, state: dict):
         self.framework, self.decode, self.weights = framework, decode, weights
         self.state: dict[str, Any] = {}
+        self.load(**state)
 
     def load(self, **state: np.ndarray) -> None:
         """The state of the next step, or what of it is another one."""
@@ -73,15 +64,19 @@ class Decoding:
 
 
 class Torch(NumPy):
-    name, xp_name = "torch", "torch"
+    """Eager on the CPU. On CUDA each step of decoding is a graph, captured before the first prompt."""
 
-    def prepare(self):
-        if self.device == "cuda" and not self.xp.cuda.is_available():
+    name = "torch"
+
+    def __init__(self, device="cpu", dtype="float32"):
+        import torch
+
+        if device == "cuda" and not torch.cuda.is_available():
             raise InputError("torch sees no CUDA device")
-        if self.device == "cuda":
+        self.xp, self.device, self.dtype, self.kind = torch, device, dtype, getattr(torch, dtype)
+        if device == "cuda":
             self.ahead, self.few_sizes = 1, True
-            self.pool = self.xp.cuda.graph_pool_handle()  # graphs run one at a time
-        self.kind = getattr(self.xp, self.dtype)
+            self.pool = torch.cuda.graph_pool_handle()  # graphs run one at a time
 
     def array(self, array):
         made = self.xp.from_numpy(array)
@@ -106,36 +101,39 @@ class Torch(NumPy):
             copied.synchronize()
         return tokens.tolist()
 
-    def decoding(self, decode, weights):
-        kind = Graph if self.device == "cuda" else Decoding
-        return kind(self, decode, weights)
+    def decoding(self, decode, weights, caches, state):
+        if self.device == "cpu":
+            return super().decoding(decode, weights, caches, state)
+        return Graph(self, decode, weights, caches, state)
 
 
 class Graph(Decoding):
     """A CUDA graph of one step. Its state stays where it is, so that it can be replayed for other sequences."""
+
+    def __init__(
+        self, framework: Torch, decode: Callable, weights: dict, caches: list, state: dict
+    ):
+        super().__init__(framework, decode, weights, state)
+        torch, self.turn = framework.xp, 0
+        # Two places, as the tokens of one step are read while the next runs.
+        size = len(state["tokens"])
+        self.host = [torch.zeros(size, dtype=torch.int32, pin_memory=True) for _ in range(2)]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # kernels and libraries are loaded by their first call
+            decode(weights, caches, self.state)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, pool=framework.pool):
+            _, state = decode(weights, caches, self.state)
+            for name in ("tokens", "lengths"):
+                self.state[name].copy_(state[name])
 
     def load(self, **state):
         made = {name: self.framework.array(array) for name, array in state.items()}
         for name in made.keys() & self.state.keys():
             self.state[name].copy_(made[name])
         self.state = made | self.state
-
-    def capture(self, caches: list) -> None:
-        """Runs once, as kernels and libraries are loaded by their first call, and is then recorded."""
-        torch, self.turn = self.framework.xp, 0
-        size = len(self.state["tokens"])
-        # Two places, as the tokens of one step are read while the next runs.
-        self.host = [torch.zeros(size, dtype=torch.int32, pin_memory=True) for _ in range(2)]
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            self.decode(self.weights, caches, self.state)
-        torch.cuda.current_stream().wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, pool=self.framework.pool):
-            _, state = self.decode(self.weights, caches, self.state)
-            for name in ("tokens", "lengths"):
-                self.state[name].copy_(state[name])
 
     def __call__(self, caches):
         self.graph.replay()
@@ -150,18 +148,18 @@ class Graph(Decoding):
 class Jax(NumPy):
     """Both kinds of steps are jitted, so they have few sizes; the caches are given away, and come back written."""
 
-    name, xp_name = "jax", "jax.numpy"
+    name = "jax"
     few_sizes, few_pieces = True, True
 
-    def prepare(self):
-        self.jax = importlib.import_module("jax")
-        # topk gives places as int64, which JAX has only so.
-        self.jax.config.update("jax_enable_x64", True)
+    def __init__(self, device="cpu", dtype="float32"):
+        import jax
+
+        self.jax, self.xp, self.dtype = jax, jax.numpy, dtype
         try:
-            self.place = self.jax.devices(self.device)[0]
+            self.place = jax.devices(device)[0]
         except RuntimeError as error:
             raise InputError(f"jax: {error}") from None
-        self.ahead = int(self.device != "cpu")
+        self.ahead = int(device != "cpu")
 
     def array(self, array):
         return self.jax.device_put(array, self.place)
@@ -172,21 +170,21 @@ class Jax(NumPy):
     def zeros(self, shape):
         return self.array(self.xp.zeros(shape, self.dtype))
 
-    def advancing(self, advance):
-        return self.jax.jit(advance, donate_argnums=1)
-
-    def decoding(self, decode, weights):
-        return super().decoding(self.jax.jit(decode, donate_argnums=1), weights)
+    def compiled(self, step):
+        return self.jax.jit(step, donate_argnums=1)
 
 
 class Paddle(NumPy):
     """Paddle's tensors, eagerly."""
 
-    name, xp_name = "paddle", "paddle"
+    name = "paddle"
 
-    def prepare(self):
-        super().prepare()
-        self.xp.set_device("cpu")
+    def __init__(self, device="cpu", dtype="float32"):
+        import paddle
+
+        super().__init__(device, dtype)
+        paddle.set_device("cpu")
+        self.xp = paddle
 
     def array(self, array):
         return self.xp.to_tensor(array)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decoder as anyop operators on any framework's arrays: all tokens of a step, and the next token of each sequence.
+"""The decoder, in operators that NumPy's, torch's, JAX's and Paddle's arrays share: one step of any number of tokens.
 
 Sizes: T tokens of a step, those of all B sequences one behind the other; D features, H heads of queries, G of keys and
 values, HD features of a head, V words; N pages of P places hold keys and values, at most M of them are one sequence's.
@@ -15,8 +15,6 @@ from .config import Config, Layer
 
 PAGE = 64  # P
 GROUP = 128  # columns of a 4-bit weight that share a scale
-NOISE = 1 << 16  # numbers from 0 to 1 that all draws take theirs from
-APART = 7919  # places between two sequences' first ones
 MOST_ROWS = 8  # sequences of a step whose layers are one operator each
 
 Array = Any  # of the framework
@@ -26,13 +24,14 @@ class Sampling(NamedTuple):
     temperature: float = 0.0  # 0: the likeliest token
     top_k: int = 0  # only so many of the likeliest; 0: all
     top_p: float = 1.0  # only the likeliest that together have this probability
+    min_p: float = 0.0  # only what is at least this share as likely as the likeliest
 
 
 def decode(xp, config: Config, how: Sampling, weights: dict, caches: list, state: dict):
     """One token more of each sequence: the caches, and the state of the next step.
 
     state: tokens (B); lengths (B), keys that are in the cache; table (B, M), its pages; active (B), 0 where there is no
-    sequence, else 1; rows (B), which are 0, 1, ...; noise (B), where its draws begin. It is all that a step reads.
+    sequence, else 1; rows (B), which are 0, 1, ...; seed (B), of its draws. It is all that a step reads.
     """
     lengths, active, table = state["lengths"], state["active"], state["table"]
     at = state["rows"] * table.shape[1] + lengths // PAGE
@@ -52,9 +51,9 @@ def advance(xp, config: Config, how: Sampling, weights: dict, caches: list, step
     caches, x = forward(config, weights, caches, step)
     if "last" in step:
         x = anyop.embedding(step["last"], x)
-    at = (step["noise"] + step["lengths"]) % NOISE
-    noise = anyop.embedding(at, weights["noise"])
-    return caches, sample(xp, how, logits_of(xp, config, weights, x), noise, step["rows"])
+    logits = logits_of(xp, config, weights, x)
+    tokens, _ = anyop.sample(logits, step["seed"], step["lengths"], *how, logprob=False)
+    return caches, tokens
 
 
 def scored(xp, config: Config, weights: dict, caches: list, step: dict):
@@ -80,18 +79,16 @@ def forward(config: Config, weights: dict, caches: list, step: dict):
         x = anyop.mul(x, config.embed_scale)
     whole = config.whole_layers and "starts" not in step and len(step["tokens"]) <= MOST_ROWS
     for layer, own, cache in zip(config.layers, weights["layers"], caches, strict=True):
+        rope = weights["rope"][layer.kind]
         if whole:
-            x, delta, cache = at_once(
-                config, own, weights["rope"][layer.kind], cache, x, delta, step
-            )
-            written.append(cache)
-            continue
-        x, h = added(config, x, delta, own.get("attention_norm"))
-        h, cache = attend(config, layer, own, weights["rope"][layer.kind], cache, h, step)
-        delta = finished(config, h, own.get("attention_after"))
-        x, h = added(config, x, delta, own.get("ffn_norm"))
-        h = gated(h, own["gate_up"], config.activation)
-        delta = finished(config, product(h, own["down"]), own.get("ffn_after"))
+            x, delta, cache = at_once(config, own, rope, cache, x, delta, step)
+        else:
+            x, h = added(config, x, delta, own.get("attention_norm"))
+            h, cache = attend(config, layer, own, rope, cache, h, step)
+            delta = finished(config, h, own.get("attention_after"))
+            x, h = added(config, x, delta, own.get("ffn_norm"))
+            h = experts(config, own, h) if "router" in own else gated(config, own, h)
+            delta = finished(config, h, own.get("ffn_after"))
         written.append(cache)
     return written, added(config, x, delta, weights["norm"])[1]
 
@@ -153,6 +150,32 @@ def attend(
     return product(out.reshape(T, H * HD), own["out"], own.get("out_bias")), cache
 
 
+def gated(config: Config, own: dict, h: Array) -> Array:
+    """The activation of the first half of the products, times the second, by the last matrix."""
+    weight, activation = own["gate_up"], config.activation
+    if not isinstance(weight, dict):
+        h = anyop.linear_gated(h, weight, activation)
+    elif activation == "silu":
+        h = anyop.silu_and_mul(product(h, weight))
+    else:
+        h = anyop.gelu_and_mul(product(h, weight), "tanh" if "tanh" in activation else "none")
+    return product(h, own["down"])
+
+
+def experts(config: Config, own: dict, h: Array) -> Array:
+    """A mixture of experts: of each token the weighted sum of what its best ones give."""
+    logits = anyop.linear(h, own["router"])
+    how = {"top_k": config.chosen, "renormalize": config.renormalize}
+    weights, ids = anyop.moe_route(logits, **how)
+    w13, w2, activation = own["w13"], own["w2"], config.activation
+    if not isinstance(w13, dict):
+        return anyop.fused_moe(h, w13, w2, weights, ids, activation=activation)
+    return anyop.fused_moe_w8a8(
+        h, w13["fp8"], w2["fp8"], w13["scale"], w2["scale"], weights, ids,
+        activation=activation, out_dtype=dtype_of(h),
+    )  # fmt: skip
+
+
 def product(x: Array, weight: Array | dict, bias: Array | None = None) -> Array:
     """A row of x by each row of weight, which may be in 8 or 4 bits (quantized.py)."""
     if not isinstance(weight, dict):
@@ -160,34 +183,9 @@ def product(x: Array, weight: Array | dict, bias: Array | None = None) -> Array:
     if "w4" in weight:
         return anyop.linear_w4(x, weight["w4"], weight["scale"], None, bias, GROUP)
     values, scale = anyop.quant_fp8(x)  # a scale for each token
-    dtype = str(x.dtype).rpartition(".")[2]
-    return anyop.linear_w8a8(
-        values, weight["fp8"], scale.reshape(-1), weight["scale"], bias, out_dtype=dtype
-    )
+    own = weight["fp8"], scale.reshape(-1), weight["scale"]
+    return anyop.linear_w8a8(values, *own, bias, out_dtype=dtype_of(x))
 
 
-def gated(x: Array, weight: Array | dict, activation: str) -> Array:
-    """The activation of the first half of the products, times the second."""
-    if not isinstance(weight, dict):
-        return anyop.linear_gated(x, weight, activation)
-    if activation == "silu":
-        return anyop.silu_and_mul(product(x, weight))
-    return anyop.gelu_and_mul(product(x, weight), "tanh" if activation == "gelu_tanh" else "none")
-
-
-def sample(xp, how: Sampling, logits: Array, noise: Array, rows: Array) -> Array:
-    """A token (B) by its probability; noise (B, 1) from 0 to 1 says how far into their sum, the likeliest first."""
-    if how.temperature == 0:
-        return anyop.cast(anyop.topk(logits, 1)[1], "int32").reshape(-1)
-    logits, V = anyop.mul(logits, 1 / how.temperature), logits.shape[1]
-    if 0 < how.top_k < V:
-        best, words = anyop.topk(logits, how.top_k)
-    else:
-        best, words = anyop.sort(logits, descending=True)
-    share = anyop.softmax(best)
-    mass = xp.cumsum(share, -1)
-    kept = xp.where(mass - share < how.top_p, mass, mass[:, :1])
-    below = (mass < anyop.mul(noise, xp.amax(kept, -1).reshape(-1, 1))).sum(-1)
-    # Where rounding made the sum less than what was drawn of it, the last one.
-    at = anyop.cast(below.clip(0, share.shape[1] - 1), "int32") + rows * share.shape[1]
-    return anyop.cast(anyop.embedding(at, words.reshape(-1, 1)), "int32").reshape(-1)
+def dtype_of(x: Array) -> str:
+    return str(x.dtype).rpartition(".")[2]

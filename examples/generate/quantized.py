@@ -16,7 +16,7 @@ from .engine import Engine, padded
 from .frameworks import NumPy, widened
 from .model import GROUP, PAGE, scored
 
-MATRICES = ("qkv", "out", "gate_up", "down")  # of a layer; norms, embedding and head stay
+MATRICES = ("qkv", "out", "gate_up", "down", "w13", "w2")  # norms, router, embedding, head stay
 KINDS = ("fp8", "w4")
 
 
@@ -47,16 +47,14 @@ def perplexity(engine: Engine, tokens: list[int]) -> float:
     """Of a text's tokens, each behind those before it; of as many as one sequence of the engine has room for."""
     framework, tokens = engine.framework, tokens[: min(engine.M * PAGE, engine.room) + 1]
     T = len(tokens) - 1
+    places = np.arange(T, dtype=np.int32)
     step = {
-        "tokens": padded(tokens[:-1], T),
-        "positions": np.arange(T, dtype=np.int32),
-        "slots": np.arange(T, dtype=np.int32),
+        "tokens": padded(tokens[:-1], T), "positions": places, "slots": places,
         "table": np.arange(engine.M, dtype=np.int32)[None],
-        "lengths": np.array([T], np.int32),
-        "starts": np.array([0, T], np.int32),
-        "targets": padded(tokens[1:], T) + np.arange(T, dtype=np.int32) * engine.config.V,
-    }
+        "lengths": padded([T], 1), "starts": padded([0, T], 2),
+        "targets": padded(tokens[1:], T) + places * np.int32(engine.config.V),
+    }  # fmt: skip
     made = {name: framework.array(array) for name, array in step.items()}
-    run = framework.advancing(partial(scored, framework.xp, engine.config))
+    run = framework.compiled(partial(scored, framework.xp, engine.config))
     engine.caches, logs = run(engine.weights, engine.caches, made)
     return math.exp(-sum(framework.read(logs)) / T)

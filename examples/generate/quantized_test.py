@@ -48,6 +48,20 @@ def test_tokens_of_4_bits_are_those_of_rounded_weights(kind, tmp_path):
     assert tokens(written(tmp_path / "whole", prompts())) != expected
 
 
+def test_experts_have_8_bits_and_not_4(tmp_path, capsys):
+    pytest.importorskip("ml_dtypes", reason="8-bit floats in NumPy are ml_dtypes'")
+    write_tiny("qwen3 moe", tmp_path)
+    (tmp_path / "text").write_text(TEXT)
+    words = ["--model", str(tmp_path), "--perplexity", str(tmp_path / "text"), "--quantize"]
+    for framework in ("numpy", "torch"):
+        assert main([*words, "fp8", "--framework", framework]) == 0
+        plain, fewer = (float(line.split()[2]) for line in capsys.readouterr().out.splitlines())
+        assert 0.8 * plain < fewer < 1.25 * plain
+        assert fewer != plain
+    assert main([*words, "w4"]) == 2
+    assert "--quantize w4: experts have no kernel of 4 bits" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("kind", ["fp8", "w4"])
 def test_perplexity_is_that_of_transformers_and_little_more(kind, tmp_path, capsys):
     if kind == "fp8":

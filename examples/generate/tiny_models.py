@@ -39,6 +39,11 @@ KINDS = {
     "qwen2, windows": ("Qwen2", {"use_sliding_window": True, **WINDOWS}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
     "qwen3, heads of 64": ("Qwen3", {"head_dim": 64, "num_attention_heads": 6}),
+    "qwen3 moe": (
+        "Qwen3Moe",
+        {"head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40,
+         "mlp_only_layers": [1], "norm_topk_prob": True},
+    ),
     "gemma2": ("Gemma2", {"head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 9, **UNTIED}),
     "gemma3": ("Gemma3Text", {"head_dim": 16, "query_pre_attn_scalar": 24, **WINDOWS, **UNTIED}),
     "phi3": (
