@@ -6,7 +6,6 @@
 #include "check_call.h"
 #include "router/choose/capability.h"
 #include "router/choose/device_below.h"
-#include "router/report/json.h"
 #include "router/report/log.h"
 #include "router/report/record.h"
 #include "router/router_state.h"
