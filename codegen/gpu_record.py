@@ -13,9 +13,9 @@ from .operator_file import Operator
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
-def hash_of_sources(op: Operator, root: Path) -> str | None:
-    """Of the operator's file, its CUDA kernels and the headers of the tree that they include; None without a kernel."""
-    files = [file for kernel in op.kernels if kernel.device == "cuda" for file in kernel.files]
+def hash_of_sources(op: Operator, root: Path, device: str = "cuda") -> str | None:
+    """Of the operator's file, a device's kernels and the headers of the tree that they include; None without them."""
+    files = [file for kernel in op.kernels if kernel.device == device for file in kernel.files]
     if not files:
         return None
     found: dict[str, bytes] = {op.path.name: op.path.read_bytes()}
