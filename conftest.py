@@ -35,7 +35,7 @@ PARTS = 8
 MOST_CASES = 80  # of such a function, however many operators there are
 BUDGET_S = 2  # of CPU time, for an operator through all frameworks; printed, never asserted
 # What the processes of tests would build one after the other, and wait for.
-FIRST_BUILD = "import torch; from anyop import _torch_aten_glue; _torch_aten_glue.path()"
+FIRST_BUILD = "import torch; from anyop.native.glues import aten_glue; aten_glue.load()"
 _CLOCK = pytest.StashKey[float]()
 _BUILD = pytest.StashKey[subprocess.Popen]()
 _costs: Counter = Counter()  # CPU seconds by test

@@ -36,8 +36,8 @@ from anyop.aten import _table
 lap("import anyop")
 _table.table_path()
 lap("table")
-from anyop import _torch_aten_glue
-assert _torch_aten_glue.path(), _torch_aten_glue.problem
+from anyop.native.glues import aten_glue
+assert aten_glue.find_loaded(), aten_glue.problem
 lap("glue")
 x = np.ones((4, 4), np.float32)
 assert anyop.aten.add(x, x)[0, 0] == 2

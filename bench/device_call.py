@@ -76,12 +76,13 @@ def tensors(size: int) -> dict:
 def loop():
     """The loop of device_call.cc, built against this torch."""
     import torch
-    from anyop._torch_glue import compiler_flags
+    from anyop import include_dir
+    from anyop.native import recipe
 
     source, library = ROOT / "bench/device_call.cc", ROOT / "build/bench/device_call.so"
     if not library.is_file() or library.stat().st_mtime < source.stat().st_mtime:
         library.parent.mkdir(parents=True, exist_ok=True)
-        flags = compiler_flags(torch, str(source))
+        flags = recipe.with_torch(torch, include_dir(), str(source))
         subprocess.run(["c++", *flags, "-Wno-interference-size", "-o", library], check=True)
     torch.ops.load_library(library)
     return torch.ops.anyop_bench.bench.default

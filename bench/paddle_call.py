@@ -45,9 +45,9 @@ def measure(rounds: int, with_glue: bool) -> None:
     import anyop
     import anyop.paddle
     import paddle
-    from anyop import _paddle_glue
+    from anyop.native.glues import paddle_glue
 
-    assert (_paddle_glue.load() is not None) == with_glue, _paddle_glue.problem
+    assert (paddle_glue.load() is not None) == with_glue, paddle_glue.problem
     anyop.set_num_threads(1)
     plain, recorded = no_gradient(anyop, paddle), with_gradient(anyop, paddle)
     check(plain, recorded)

@@ -76,11 +76,14 @@ def binding(torch, folder: Path, repeats: int) -> list[dict]:
         or (ROOT / "bindings" / "python" in path.parents and path.stem.startswith("torch"))
     ]
     rows = [row(BINDING, path, cpu_seconds(commands[path], repeats, folder)) for path in ours]
-    from anyop import _torch_glue
+    from anyop import include_dir
+    from anyop.builder.toolchains import choose_toolchain
+    from anyop.builder.tools import need_command
+    from anyop.native import recipe
 
     source = ROOT / "bindings" / "torch_glue"
-    command = [*_torch_glue._compiler(), *_torch_glue._FLAGS]
-    command += _torch_glue._torch_flags(torch, str(source))
+    command = need_command(choose_toolchain("host"))
+    command += recipe.torch_glue(torch, str(source.parent), include_dir(), "")
     glue = cpu_seconds([*command, "-o", str(folder / "glue.so")], repeats)
     return [*rows, row(BINDING, source / "torch_glue.cc", glue)]
 

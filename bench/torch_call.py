@@ -49,9 +49,9 @@ def measure(rounds: int, with_glue: bool) -> None:
     import anyop.torch
     import torch
     import tvm_ffi
-    from anyop import _torch_glue
+    from anyop.native.glues import torch_glue
 
-    assert (_torch_glue.load() is not None) == with_glue, _torch_glue.problem
+    assert (torch_glue.load() is not None) == with_glue, torch_glue.problem
     torch.set_num_threads(1)
     anyop.set_num_threads(1)
     sides, recorded = no_gradient(anyop, torch, tvm_ffi), with_gradient(anyop, torch)

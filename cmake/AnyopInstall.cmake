@@ -3,7 +3,7 @@
 
 install(TARGETS anyop anyop_opencl anyop_cuda_like LIBRARY DESTINATION anyop/lib)
 install(TARGETS _anyop LIBRARY DESTINATION anyop)
-# Built on the user's machine, for the Paddle and torch that are there (python/anyop/_build_once.py).
+# Built on the user's machine, for the Paddle and torch that are there (python/anyop/native/library.py).
 install(FILES bindings/paddle_glue/paddle_glue.cc bindings/paddle_glue/paddle_glue.h
   DESTINATION anyop/paddle_glue)
 install(DIRECTORY bindings/torch_glue bindings/torch_device DESTINATION anyop

@@ -14,11 +14,11 @@ from anyop._load import core
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from anyop import _torch_aten_glue  # noqa: E402
 from anyop.backend import aten  # noqa: E402
+from anyop.native.glues import aten_glue  # noqa: E402
 
-if _torch_aten_glue.path() is None:
-    pytest.skip(f"there is no ATen glue: {_torch_aten_glue.problem}", allow_module_level=True)
+if aten_glue.find_loaded() is None:
+    pytest.skip(f"there is no ATen glue: {aten_glue.problem}", allow_module_level=True)
 
 X = np.linspace(-3, 3, 5 * 33, dtype=np.float32).reshape(5, 33)
 

@@ -24,8 +24,8 @@ ml_dtypes = pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dty
 if sys.flags.optimize:
     pytest.skip("assert does nothing under -O", allow_module_level=True)
 
-from anyop import _torch_aten_glue  # noqa: E402
 from anyop.backend import aten, torch_calls  # noqa: E402
+from anyop.native.glues import aten_glue  # noqa: E402
 
 # Those with a text of ATen. What returns nothing is for the test beside it, and for third_party_test.py.
 SUBJECTS = {
@@ -114,7 +114,7 @@ def test_every_operator_against_its_reference(subject, monkeypatch):
     ran = {name: after[name] - before.get(name, 0) for name in after}
     assert {name for name, count in ran.items() if count} == {"aten"} and ran["aten"] == made > 50
     lists = any(param["list"] for param in subject.tensors)
-    assert lists or all(in_python) or not _torch_aten_glue.path()
+    assert lists or all(in_python) or not aten_glue.find_loaded()
 
 
 def test_every_operator_has_a_call_that_torch_knows():

@@ -55,7 +55,7 @@ def plant(folder: Path, code: str = "") -> None:
         "tvm_ffi/lib/libtvm_ffi.so",
         "flag_gems/x",
         "cupy/x",
-        "anyop/_torch_device_entry.py",
+        "anyop/native/device_module.py",
     ]:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ def read_by_the_sources() -> set[str]:
     texts = list(sources())
     names = {name for text in texts for name in re.findall(r"[\"'](ANYOP_[A-Z_]*[A-Z])[\"']", text)}
     every = "\n".join(texts)
-    stems = re.findall(r"BuildOnce\(\s*\"(\w+)\"", every)
+    stems = re.findall(r"\bNativeLibrary\(\s*\"(\w+)\"", every)
     assert {"torch_glue", "paddle_glue"} <= set(
         stems
     ) and 'f"ANYOP_{backend.upper()}_ARCH"' in every

@@ -12,7 +12,7 @@ import pytest
 paddle = pytest.importorskip("paddle", reason="PaddlePaddle is not installed")
 
 import anyop  # noqa: E402
-from anyop import _paddle_glue  # noqa: E402
+from anyop.native.glues import paddle_glue  # noqa: E402
 
 NO_MEMORY = r"rms_norm: x is a paddle.Tensor without plain memory \(sparse, distributed, or not"
 
@@ -147,7 +147,7 @@ def test_views():
 
 
 def test_a_view_beyond_its_storage():
-    if _paddle_glue.load() is None:
+    if paddle_glue.load() is None:
         pytest.skip("only the glue sees where the storage ends")
     beyond = paddle.ones([8]).as_strided([100000], [1])
     with pytest.raises((TypeError, ValueError), match="relu: x is larger than its storage"):

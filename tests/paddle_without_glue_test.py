@@ -92,12 +92,12 @@ def test_no_wait_for_paddles_lock(glue, tmp_path):
 
 COMPILERS = """
 import paddle, anyop
-from anyop import _paddle_glue
+from anyop.native.glues import paddle_glue
 x = paddle.ones([2, 3])
 x.stop_gradient = False
 anyop.relu(x).sum().backward()
 assert x.grad is not None and anyop.relu(x.detach()).shape == [2, 3]
-print("problem:", _paddle_glue.problem)
+print("problem:", paddle_glue.problem)
 """
 
 
@@ -114,10 +114,11 @@ def test_a_glue_for_another_paddle_is_refused(tmp_path):
     """The library of this Paddle, looked for under the name of another."""
     code = """
 import paddle, anyop
-from anyop import _anyop, _paddle_glue
-assert _paddle_glue.load() is not None, _paddle_glue.problem
+from anyop import _anyop
+from anyop.native.glues import paddle_glue
+assert paddle_glue.load() is not None, paddle_glue.problem
 try:
-    _anyop.open_paddle_glue(_paddle_glue.path, "3.9.0")
+    _anyop.open_paddle_glue(paddle_glue.path, "3.9.0")
 except ValueError as error:
     print(error)
 """

@@ -15,11 +15,12 @@ if os.environ.get("ANYOP_TEST_FULL") != "1":
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = """
 import torch, numpy as np, anyop
-from anyop import _torch_aten_glue, _torch_device, _torch_glue
-assert _torch_glue.load() and anyop.aten.add(np.ones(2), 1.5).tolist() == [2.5, 2.5]
+from anyop.native import device
+from anyop.native.glues import aten_glue, torch_glue
+assert torch_glue.load() and anyop.aten.add(np.ones(2), 1.5).tolist() == [2.5, 2.5]
 import anyop.torch.device
 assert torch.ones(2, device="anyop").sum().item() == 2
-print(_torch_glue.path, _torch_aten_glue.path(), _torch_device.find())
+print(torch_glue.path, aten_glue.find_loaded(), device.find())
 """
 
 

@@ -246,11 +246,11 @@ class _TorchGlue(ctypes.Structure):
 @pytest.mark.parametrize("first", [0, 1])
 def test_storages_that_two_calls_hold_are_resizable_again_behind_both(first):
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    from anyop import _torch_glue
+    from anyop.native.glues import torch_glue
 
-    if _torch_glue.load() is None:
-        pytest.skip(f"no glue: {_torch_glue.problem}")
-    glue = _TorchGlue.from_address(_torch_glue.load())
+    if torch_glue.load() is None:
+        pytest.skip(f"no glue: {torch_glue.problem}")
+    glue = _TorchGlue.from_address(torch_glue.load())
     alone, shared = torch.zeros(4), torch.zeros(4)
     fixed = torch.from_numpy(np.zeros(4, np.float32))  # is not resizable, before and behind
 

@@ -9,7 +9,8 @@ import anyop
 import anyop.torch
 import pytest
 import torch
-from anyop import _torch_glue, testing
+from anyop import testing
+from anyop.native.glues import torch_glue
 from anyop.testing.refuse_torch import to_torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
@@ -121,7 +122,7 @@ def test_a_negative_view_is_resolved(name):
         same(
             in_a_handler(lambda key=key, lazy=lazy: function(**{**arguments, key: lazy})), expected
         )
-        if _torch_glue.load() is not None:
+        if torch_glue.load() is not None:
             by_ops = {**for_torch(arguments), key: lazy}
             with pytest.raises(ValueError, match=f"{name}: {key} is a conj or neg view"):
                 in_a_handler(lambda by_ops=by_ops: getattr(torch.ops.anyop, name)(**by_ops))
@@ -238,7 +239,7 @@ def test_storage_that_is_too_small_is_refused(name):
         if not isinstance(value, torch.Tensor) or not value.numel():
             continue
         # Without the glue only storage that is gone is seen: torch's attributes are too slow for more.
-        ends = (0, value.untyped_storage().nbytes() - 1) if _torch_glue.load() else (0,)
+        ends = (0, value.untyped_storage().nbytes() - 1) if torch_glue.load() else (0,)
         for left in ends:
             short = value.clone()
             short.untyped_storage().resize_(left)
@@ -305,7 +306,7 @@ def test_a_lazy_copy_is_not_disturbed():
     x = torch.randn(3)
     twin = torch._lazy_clone(x)
     assert torch.equal(anyop.relu(twin), torch.relu(x))
-    assert torch._C._is_cow_tensor(twin) or not _torch_glue.load()  # else it is copied first
+    assert torch._C._is_cow_tensor(twin) or not torch_glue.load()  # else it is copied first
     before = x.clone()
     anyop.mul(twin, before, out=twin)
     assert torch.equal(x, before) and torch.equal(twin, before * before)

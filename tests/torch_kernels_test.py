@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-from anyop import _torch_glue  # noqa: E402
+from anyop.native.glues import torch_glue  # noqa: E402
 
-pytestmark = pytest.mark.skipif(_torch_glue.load() is None, reason="torch's glue cannot be built")
+pytestmark = pytest.mark.skipif(torch_glue.load() is None, reason="torch's glue cannot be built")
 X, WEIGHT = torch.linspace(-1, 1, 24).reshape(4, 6), torch.linspace(1, 2, 6)
 calls = []  # whether anyop's Python stood between; what the function was given
 

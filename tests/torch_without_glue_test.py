@@ -51,11 +51,11 @@ def test_guards_by_attribute():
 def test_why_there_is_none(tmp_path, change, why):
     program = """
 import torch, anyop
-from anyop import _torch_glue
+from anyop.native.glues import torch_glue
 x = torch.randn(3)
 assert torch.equal(anyop.relu(x), torch.relu(x))
-assert _torch_glue.load() is None
-print(_torch_glue.problem)
+assert torch_glue.load() is None
+print(torch_glue.problem)
 """
     assert why in ask(program, ANYOP_CACHE_DIR=str(tmp_path), **change)
 
@@ -67,11 +67,11 @@ BUILDS = pytest.mark.drawn(2, group="builds of the glue")
 def test_threads_that_come_first_together_all_get_it(tmp_path):
     program = """
 import threading, torch, anyop
-from anyop import _torch_glue
+from anyop.native.glues import torch_glue
 x, found = torch.randn(3), []
 def work():
     anyop.relu(x)
-    found.append(_torch_glue.load())
+    found.append(torch_glue.load())
 threads = [threading.Thread(target=work) for _ in range(4)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
@@ -84,9 +84,9 @@ def copy_the_glue(cache: Path) -> None:
     """What was built for these tests, as the entry of a cache of its own; nothing where it is not in a cache."""
     text = """
 import torch
-from anyop import _torch_glue
+from anyop.native.glues import torch_glue
 from anyop.cache.place import cache_dir
-print(_torch_glue.load() and _torch_glue.path, cache_dir(), sep="|")
+print(torch_glue.load() and torch_glue.path, cache_dir(), sep="|")
 """
     path, found = map(Path, ask(text).split("|"))
     if found in path.parents:
@@ -99,9 +99,7 @@ print(_torch_glue.load() and _torch_glue.path, cache_dir(), sep="|")
 @BUILDS
 def test_a_broken_one_in_the_cache_is_built_anew(tmp_path):
     copy_the_glue(tmp_path)
-    program = (
-        "import torch; from anyop import _torch_glue as g; print(g.load() is not None, g.path)"
-    )
+    program = "import torch; from anyop.native.glues import torch_glue as g; print(g.load() is not None, g.path)"
     built, path = ask(program, ANYOP_CACHE_DIR=str(tmp_path)).split()
     assert built == "True" and tmp_path in Path(path).parents
     Path(path).write_bytes(b"not a library")

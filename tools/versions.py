@@ -110,9 +110,7 @@ def run_row(python: str, torch: str, wheel: Path, options: argparse.Namespace) -
         WORK.joinpath(f"{env.name}-{part}.log").write_text(tests.stdout + tests.stderr)
         found[part] = summary(tests.stdout), opinfo(tests.stdout)
         passed = passed and tests.returncode == 0
-    glue = (
-        "import torch; from anyop import _torch_glue as g; print('yes' if g.load() else g.problem)"
-    )
+    glue = "import torch; from anyop.native.glues import torch_glue as g; print('yes' if g.load() else g.problem)"
     has_glue = ask(env, "-c", glue).stdout.strip()
     hashes = installed(env)
     cells = [python, torch, has_glue, found["operators"][0], *found["device"], *hashes]

@@ -7,6 +7,7 @@ torch stays as it is. All else is in the package anyop, whose file is run withou
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import sys
@@ -20,14 +21,14 @@ def autoload() -> None:
         spec = importlib.util.find_spec("anyop")
         places = spec.submodule_search_locations if spec and spec.origin else None
         package = os.path.abspath(places[0]) if places else ""
-        early = _run(package, "_torch_device_entry.py") if places else None
+        early = _run(package, "native", "device_module.py") if places else None
     except Exception:  # without anyop, or with a broken one, there is nothing to say
         return
     if early is None:
         return
     try:
         others = _others(sys._getframe(1).f_locals.get("backend_extensions"))
-        why = early.autoload(package, others, lambda: _run(package, "cache", "place.py"))
+        why = early.autoload(package, others, functools.partial(_run, package))
     except Exception as error:
         why = str(error)
     if why is not None:

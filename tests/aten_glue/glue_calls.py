@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from anyop import _torch_aten_glue
+from anyop.native.glues import aten_glue
 from glue_abi import OWNER, Memory, Options, Table, Type, Value, View
 
 READ_ONLY, AS_TORCH, HAS_STREAM = 1, 1, 2
@@ -47,8 +47,8 @@ _CODES = {"f": 2, "i": 0, "u": 1, "b": 6, "c": 5}
 @functools.cache
 def glue() -> Any:
     """AnyopTorchAtenGlue."""
-    path = _torch_aten_glue.path()
-    assert path, _torch_aten_glue.problem
+    path = aten_glue.find_loaded()
+    assert path, aten_glue.problem
     entry = c.CDLL(path).AnyopTorchAtenGlueEntry
     entry.restype = c.POINTER(Table)
     return entry().contents

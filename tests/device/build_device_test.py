@@ -25,8 +25,8 @@ echo end $(date +%s%N) >> {log}; exit $code
 
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
-    """BuildOnce over four small files, a compiler that writes down when it runs, and its log."""
-    from anyop._build_once import BuildOnce
+    """A library over four small files, a compiler that writes down when it runs, and its log."""
+    from anyop.native.library import NativeLibrary
 
     folder, log = tmp_path / "toy", tmp_path / "log"
     folder.mkdir()
@@ -44,7 +44,7 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.setenv("ANYOP_CACHE_DIR", str(tmp_path / "cache"))
     module = SimpleNamespace(__version__="1.0", version=SimpleNamespace(commit="c"))
     flags = ["-shared", "-fPIC", *map(str, sorted(folder.glob("*.cc"))), "-lm"]
-    once = BuildOnce("toy", lambda: module, None, lambda m, sources: flags, "a toy for torch")
+    once = NativeLibrary("toy", lambda: module, None, lambda *where: flags, "a toy for torch")
     return once, module, folder, log
 
 

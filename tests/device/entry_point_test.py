@@ -243,7 +243,8 @@ def test_without_a_library_torch_stays_as_it_is_and_the_cure_is_named(site, tmp_
     (broken / "__init__.py").write_text("raise SystemExit('imported')")
     other = tmp_path / "other" / "anyop"
     shutil.copytree(broken, other)
-    (other / "_torch_device_entry.py").write_text("this is no Python")
+    (other / "native").mkdir()
+    (other / "native" / "device_module.py").write_text("this is no Python")
     run_children(
         ("empty cache", says("run `anyop build-device` once"), [site], variables),
         ("switched off", says("ANYOP_TORCH_DEVICE=0"), [site], {"ANYOP_TORCH_DEVICE": "0"}),
@@ -261,15 +262,15 @@ def test_without_a_library_torch_stays_as_it_is_and_the_cure_is_named(site, tmp_
 
 def test_a_library_that_is_not_what_was_noted_is_not_loaded(site, platform, tmp_path):
     """A library, source or header that changed, a damaged note, one that others may write: torch stays as it is."""
-    from anyop import _torch_device, _torch_device_entry
     from anyop.cache.place import cache_dir
+    from anyop.native import device, device_file
 
-    if not _torch_device.find().startswith(cache_dir()):
+    if not device.find().startswith(cache_dir()):
         pytest.skip(
             "the library is not in the cache here: it is prebuilt, or ANYOP_TORCH_DEVICE names it"
         )
-    package = str(Path(_torch_device.__file__).parent)
-    text = Path(_torch_device_entry.note_path(cache_dir(), package)).read_text()
+    package = str(Path(device.__file__).parents[1])
+    text = Path(device_file.note_path(cache_dir(), package)).read_text()
     cases = []
     notes = {
         "good": text,
@@ -283,7 +284,7 @@ def test_a_library_that_is_not_what_was_noted_is_not_loaded(site, platform, tmp_
     }
     for n, (name, note) in enumerate(notes.items()):
         cache = tmp_path / f"cache{n}"
-        path = Path(_torch_device_entry.note_path(str(cache), package))
+        path = Path(device_file.note_path(str(cache), package))
         cache.mkdir(0o700)
         path.parent.mkdir(0o700)
         path.write_text(note)

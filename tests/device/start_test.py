@@ -131,11 +131,11 @@ def test_what_it_costs(platform, report, tmp_path):
 import time, torch
 clock = [time.process_time()]
 def tick(): clock.append(time.process_time())
-from anyop import _torch_device, _torch_device_entry
+from anyop.native import device, device_file
 tick()
-library = _torch_device.find()
+library = device.find()
 tick()
-_torch_device_entry.open_library(library, _torch_device.LIBANYOP)
+device_file.open_library(library, device.LIBANYOP)
 tick()
 count = torch.ops.anyop_device.start("")
 tick()

@@ -135,7 +135,7 @@ def test_what_is_no_file_is_refused(kind, library, tmp_path):
 def test_the_device_of_torch(library, tmp_path):
     """The part of anyop that `import torch` runs has a check of its own."""
     pytest.importorskip("torch")
-    from anyop import _torch_device_entry as entry
+    from anyop.native import device_file as entry
 
     data = library.read_bytes()
     for length in (100, 5000, len(data) // 2, len(data) - 17):

@@ -36,8 +36,9 @@ constexpr char kNoMemory[] =
 constexpr char kShortStorage[] = "is larger than its storage";
 
 const AnyopPaddleGlue* LoadPaddleGlue() {
-  const Ref module(PyImport_ImportModule("anyop._paddle_glue"));
-  const Ref address(module ? PyObject_CallMethod(module.get(), "load", nullptr) : nullptr);
+  const Ref module(PyImport_ImportModule("anyop.native.glues"));
+  const Ref address(module ? PyObject_CallMethod(module.get(), "load", "s", "paddle_glue")
+                           : nullptr);
   void* glue = address && address.get() != Py_None ? PyLong_AsVoidPtr(address.get()) : nullptr;
   if (PyErr_Occurred()) PyErr_Clear();
   return static_cast<const AnyopPaddleGlue*>(glue);

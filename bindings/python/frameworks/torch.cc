@@ -131,8 +131,9 @@ void* ImplOf(const Guard& g, PyObject* object) {
 }  // namespace
 
 const AnyopTorchGlue* LoadTorchGlue() {
-  const Ref module(PyImport_ImportModule("anyop._torch_glue"));
-  const Ref address(module ? PyObject_CallMethod(module.get(), "load", nullptr) : nullptr);
+  const Ref module(PyImport_ImportModule("anyop.native.glues"));
+  const Ref address(module ? PyObject_CallMethod(module.get(), "load", "s", "torch_glue")
+                           : nullptr);
   void* glue = address && address.get() != Py_None ? PyLong_AsVoidPtr(address.get()) : nullptr;
   if (PyErr_Occurred()) PyErr_Clear();
   return static_cast<const AnyopTorchGlue*>(glue);

@@ -12,7 +12,7 @@
 
 namespace anyop {
 
-// The glue for the loaded torch (anyop._torch_glue builds it or finds it built), nullptr where
+// The glue for the loaded torch (anyop.native.glues builds it or finds it built), nullptr where
 // there is none.
 const AnyopTorchGlue* LoadTorchGlue();
 

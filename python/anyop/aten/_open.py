@@ -21,12 +21,12 @@ def opened() -> ModuleType:
         with _lock:  # a second thread waits for the glue's build
             if not _is_open:
                 _table.import_torch()
-                from anyop import _torch_aten_glue
+                from anyop.native.glues import aten_glue
 
-                glue = _torch_aten_glue.path()
+                glue = aten_glue.find_loaded()
                 if glue is None:
                     text = "anyop.aten goes without its glue and refuses what needs it: %s"
-                    logging.getLogger("anyop").warning(text, _torch_aten_glue.problem)
+                    logging.getLogger("anyop").warning(text, aten_glue.problem)
                 core.aten_open(_table.table_path(), glue)
                 _is_open = True
     return core

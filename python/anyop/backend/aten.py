@@ -12,8 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import anyop
-from anyop import _frameworks, _torch_aten_glue
-from anyop._build_once import NotBuilt
+from anyop import _frameworks
 from anyop._routes import explaining
 from anyop.backend.aten_calls import AtenCalls
 from anyop.backend.aten_plan import Plan, make_plan
@@ -21,6 +20,8 @@ from anyop.backend.call_text import CallText, Resolve, compile_call, read_call_t
 from anyop.backend.torch_calls import Place, TorchCalls, shape_text
 from anyop.codegen.calls import CONSTANTS, WORDS, split_name
 from anyop.codegen.source import Mistake
+from anyop.native.glues import aten_glue
+from anyop.native.library import NotBuilt
 
 _CPU = "cpu"
 Run = Callable[[Sequence[Any], int, int, int], None]
@@ -55,7 +56,7 @@ def _missing(error: ImportError) -> str:
 
 def _calls(torch: ModuleType, look_up: Resolve | None) -> TorchCalls | AtenCalls:
     """By anyop's own entry. Other libraries' functions take torch's tensors, and so does ATen without the glue."""
-    if look_up is None and _torch_aten_glue.path(build=not explaining.get()):
+    if look_up is None and aten_glue.find_loaded(build=not explaining.get()):
         return AtenCalls()
     return TorchCalls(torch)
 

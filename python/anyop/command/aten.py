@@ -134,16 +134,16 @@ def _copy(path: str, folder: str) -> str:
 
 
 def _header(options: argparse.Namespace) -> int:
-    from anyop import _torch_aten_glue
     from anyop.aten import _table
     from anyop.codegen.aten.cpp_header import write_header
+    from anyop.native.glues import aten_glue
 
     if not options.out:
         raise ValueError("--out is needed: the folder of the header")
     _table.import_torch()  # the glue is built with its headers
-    glue = _torch_aten_glue.path()
+    glue = aten_glue.find_loaded()
     if glue is None:
-        print(f"note: without the glue some operators are refused: {_torch_aten_glue.problem}")
+        print(f"note: without the glue some operators are refused: {aten_glue.problem}")
     folder = os.path.join(options.out, "anyop")
     paths = [_copy(path, folder) for path in (_table.table_path(), glue) if path]
     print(write_header(_table.metadata(), options.out, *paths), *paths, sep="\n")

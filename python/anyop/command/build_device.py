@@ -21,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Build it where it is not there, and print the path."""
-    from anyop import _torch_device
+    from anyop.native import device
 
     if options.jobs is not None and options.jobs < 1:
         raise ValueError(f"--jobs {options.jobs}, expected 1 or more")
-    print(_torch_device.find(options.jobs))
+    print(device.find(options.jobs))
     return 0

@@ -19,9 +19,10 @@ import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
-from anyop import _scope, _torch_glue
+from anyop import _scope
 from anyop._load import core
 from anyop.adapter.gradient import Gradient, name_called
+from anyop.native.glues import torch_glue
 from anyop.torch.forward_mode import ForwardMode, is_active
 from anyop.torch.gradient import gradients, requires
 from anyop.torch.operators import Operator
@@ -38,7 +39,7 @@ _lock = Lock()
 
 def install(operator: Operator, library: torch.library.Library) -> None:
     """Register the kernels of both overloads, unless the C++ half asks for them by `define`."""
-    if core.torch_problem(operator.name) or _torch_glue.load() is None:
+    if core.torch_problem(operator.name) or torch_glue.load() is None:
         _bump_versions(operator, library)
         _register(operator, "", library)
         if operator.out is not None:

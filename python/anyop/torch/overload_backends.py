@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
-from anyop import _operators, _torch_device
+from anyop import _operators
 from anyop._nearest import did_you_mean
 from anyop.adapter.object_text import object_text
+from anyop.native import device
 
 _BUILT_IN = ("native", "aten", "boxed", "cpu_fallback", "none")
 _FLAGGEMS = "flaggems"
@@ -29,13 +30,9 @@ _fragment: Any = None  # a torch.library.Library, once there is one
 
 def load_library() -> None:
     """Load the library of overloads, built where it is not there. Claims no device. Raises ImportError."""
-    from anyop import _torch_device_entry
-
     try:
         if not hasattr(torch.ops.anyop_device, "add_native"):
-            library = _torch_device.find()
-            _torch_device_entry.check_version(library)
-            _torch_device_entry.open_library(library, _torch_device.LIBANYOP)
+            device.load()
     except (OSError, RuntimeError, ValueError) as error:
         text = str(error).split("\nException raised from", 1)[0]
         raise ImportError(f"anyop.torch: {text}") from error

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 import anyop
-from anyop import _scope, _torch_glue
+from anyop import _scope
 from anyop._load import core
+from anyop.native.glues import torch_glue
 
 IS_OLD = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 10)
 _KEYS = ("CPU", "CUDA", "PrivateUse1")
@@ -22,7 +23,7 @@ _KEYS = ("CPU", "CUDA", "PrivateUse1")
 
 def can_help() -> bool:
     """Whether this torch is one that needs them, and they would work."""
-    return IS_OLD and _torch_glue.load() is not None
+    return IS_OLD and torch_glue.load() is not None
 
 
 def define(name: str, library: torch.library.Library) -> str | None:
@@ -72,7 +73,7 @@ def _implement(
 
 
 def _plain(value: Any) -> Any:
-    """A subclass whose __torch_function__ has been asked comes here as itself."""
+    """A subclass whose _torch_function__ has been asked comes here as itself."""
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     is_subclass = isinstance(value, torch.Tensor) and type(value) is not torch.Tensor

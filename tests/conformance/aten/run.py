@@ -49,9 +49,9 @@ class Outcome(NamedTuple):
 
 
 def has_glue() -> bool:
-    from anyop import _torch_aten_glue
+    from anyop.native.glues import aten_glue
 
-    return _torch_aten_glue.path() is not None
+    return aten_glue.find_loaded() is not None
 
 
 def reason(overload: oracle.Overload, problem: str) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from anyop import _torch_device, _torch_device_entry
+from anyop.native import device as device_library
+from anyop.native import device_module
 from anyop.torch import overload_backends
 from anyop.torch.device import distributed, dlpack
 from anyop.torch.device.compile import install as install_compile
@@ -25,15 +26,15 @@ NATIVE_CUDA = (  # https://github.com/pytorch/pytorch/issues/161129
 def start() -> None:
     """Once, when anyop.torch.device is imported. Raises ImportError that says what to do."""
     try:
-        module = _torch_device_entry.registered()
-        name = _torch_device_entry.device_name() if module is None else None
-        library = _load() if module is None else None
+        module = device_module.registered()
+        name = device_module.device_name() if module is None else None
+        library = device_library.load() if module is None else None
         torch.ops.anyop_device.start(_platform())
         if module is None:
-            module = _torch_device_entry.register(name, library)
+            module = device_module.register(name, library)
     except (OSError, RuntimeError, ValueError) as error:
         raise ImportError(f"anyop.torch.device: {_text(error)}") from error
-    _torch_device_entry.wake(module, _parts(module.__name__))
+    device_module.wake(module, _parts(module.__name__))
     overload_backends.tell()
     distributed.register()
     dlpack.install()
@@ -51,13 +52,6 @@ def _platform() -> str:
     if wanted == "cuda" and not count:
         raise RuntimeError("the platform cuda needs a torch with CUDA, and a CUDA device")
     return wanted or ("cuda" if count else "")
-
-
-def _load() -> str:
-    library = _torch_device.find()
-    _torch_device_entry.check_version(library)
-    _torch_device_entry.open_library(library, _torch_device.LIBANYOP)
-    return library
 
 
 def _parts(module: str) -> dict[str, Any]:

@@ -14,23 +14,27 @@ from types import ModuleType
 from typing import Any
 
 from anyop import _anyop
+from anyop._paths import include_dir
 from anyop.builder.folder import hash_texts
 from anyop.builder.toolchains import choose_toolchain
 from anyop.builder.tools import find_command, named_flags
 from anyop.cache.lookup import Request, obtain
 from anyop.cache.manifest import Manifest
 
+INSTALLED = os.path.dirname(os.path.abspath(_anyop.__file__))
+LIB = os.path.join(INSTALLED, "lib")
+
 
 class NotBuilt(Exception):
     """It is not there, and was not to be built."""
 
 
-class BuildOnce:
-    """One such library: its sources lie in the package's folder <stem>.
+class NativeLibrary:
+    """One such library.
 
     framework gives the module that is loaded; open_library(path, version) returns the address of its table, or raises
-    ValueError where the library is for another version (None: who asks for the path opens it); flags(module, sources)
-    are those of the compiler, its files among them; title is what it is called while it is built.
+    ValueError where the library is for another version (None: who asks for the path opens it); flags(module, sources,
+    headers, libraries) are its recipe: see recipe.py; title is what it is called while it is built.
     """
 
     def __init__(
@@ -38,7 +42,7 @@ class BuildOnce:
         stem: str,
         framework: Callable[[], Any],
         open_library: Callable[[str, str], int] | None,
-        flags: Callable[[ModuleType, str], list[str]],
+        flags: Callable[[ModuleType, str, str, str], list[str]],
         title: str | None = None,
     ) -> None:
         self.stem, self.variable = stem, f"ANYOP_{stem.upper()}"
@@ -72,6 +76,10 @@ class BuildOnce:
                     logging.getLogger("anyop").info("no %s: %s", self.stem, self.problem)
             return self._address
 
+    def find_loaded(self, build: bool = True) -> str | None:
+        """Path of what load() loads; None, or NotBuilt, as there."""
+        return self.path if self.load(build) is not None else None
+
     def find(self, module: ModuleType, jobs: int | None = None, build: bool = True) -> str:
         """Path of the library for this framework, built by so many compilers at a time where it is not there.
 
@@ -82,11 +90,10 @@ class BuildOnce:
             raise RuntimeError(f"{self.variable}=0 says to do without")
         if wanted:
             return wanted
-        here = os.path.dirname(os.path.abspath(_anyop.__file__))
-        shipped = os.path.join(here, "lib", f"{self.stem}-{module.__version__}.so")
+        shipped = os.path.join(LIB, f"{self.stem}-{module.__version__}.so")
         if os.path.exists(shipped):
             return shipped
-        flags = self.flags(module, os.path.join(here, self.stem))
+        flags = self.flags(module, INSTALLED, include_dir(), LIB)
         name = f"{self.stem}_{module.__version__}"
         facts = [_anyop.version, os.uname().machine, name, _commit(module), *flags]
         key = hash_texts(facts + named_flags(choose_toolchain("host")))

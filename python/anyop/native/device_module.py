@@ -2,29 +2,23 @@
 """Torch's name for the device, and the module torch.anyop that starts the device when it is first used.
 
 The entry point of the distribution anyop-device runs this file by its path at `import torch`, without the package
-anyop: only torch and the standard library are imported here, and all of it takes some milliseconds.
+anyop, and device_file.py likewise: only torch and the standard library are imported here, in some milliseconds.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib
-import json
 import os
 import re
-import struct
 import sys
 import types
-import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
-OLDEST = (2, 9)  # of torch; as anyop.torch
 VARIABLE = "ANYOP_DEVICE_NAME"
 LIBRARY = "_anyop_library"  # attribute of torch.anyop: path of what is loaded
-_LIBRARY_VARIABLE = "ANYOP_TORCH_DEVICE"
 _UNNAMED = "privateuseone"
 _SEED = "_anyop_seed"
 
@@ -58,29 +52,6 @@ def taken(other: str) -> str:
         f"anyop's device cannot be made: torch has one device for backends from outside (PrivateUse1), and here it is "
         f"{other!r}; anyop.torch.overlay routes operators beside any backend"
     )
-
-
-def open_library(path: str, libanyop: str) -> None:
-    """Load it, and libanyop, which it needs, before. Raises OSError, ValueError."""
-    for library in (libanyop, path):
-        check_whole(library)
-        ctypes.CDLL(library)
-
-
-def check_whole(library: str) -> None:
-    """Raises ValueError for a file that was cut off, which would end the process (anyop/library_file.h); OSError."""
-    with open(library, "rb", opener=_open_at_once) as stream:
-        head, size = stream.read(64), stream.seek(0, os.SEEK_END)
-        if head[:6] != b"\x7fELF\x02\x01" or len(head) < 64:
-            return  # the loader's to refuse
-        table, sections = struct.unpack_from("<QQ", head, 32)
-        _, count, section_bytes, section_count = struct.unpack_from("<4H", head, 54)
-        stream.seek(min(table, size))
-        parts = stream.read(56 * count)
-    rows = struct.iter_unpack("<IIQQQQQQ", parts[: len(parts) // 56 * 56])
-    ends = [sections + section_bytes * section_count, table + 56 * count]
-    if max(*ends, *(row[2] + row[5] for row in rows)) > size:
-        raise ValueError(f"{library} is cut off: it is shorter than its ELF headers say")
 
 
 def register(name: str, library: str) -> DeviceModule:
@@ -141,95 +112,25 @@ def wake(module: DeviceModule, parts: dict[str, Any]) -> None:
         module.manual_seed_all(vars(module).pop(_SEED))
 
 
-def check_torch() -> None:
-    """Raises RuntimeError for a torch without what the device is made of."""
-    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        raise RuntimeError(
-            f"the PyTorch device needs torch {oldest} or newer; this is torch {torch.__version__}"
-        )
-
-
-def check_version(library: str) -> None:
-    """Raises ValueError for a library of another torch, OSError. Before it is loaded: it would crash."""
-    with open(library, "rb", opener=_open_at_once) as stream:
-        found = re.search(rb"\0torch_device-([^\0/]+)\.so\0", stream.read())  # its DT_SONAME
-    if found is None:
-        raise ValueError(f"{library} is no library of anyop's device")
-    version = found[1].decode("ascii", "replace")
-    if version != torch.__version__:
-        raise ValueError(f"{library} is for torch {version}, this is torch {torch.__version__}")
-
-
-# ---- the note in the cache that tells the entry point where the library is ----
-
-
-def note_path(cache: str, package: str) -> str:
-    """Of the note for this torch and the anyop whose folder is package."""
-    both = f"{package}\0{os.path.dirname(os.path.abspath(torch.__file__))}"
-    name = f"{torch.__version__}-{zlib.crc32(both.encode()):08x}.json"
-    return os.path.join(cache, "torch_device", name)
-
-
-def write_note(path: str, files: Iterable[str]) -> None:
-    """Files are the library, libanyop, and what the library was made from. Raises OSError."""
-    states = [[file, _state(file)] for file in files]
-    text = json.dumps({"torch": torch.version.git_version, "files": states})
-    part = f"{path}.{os.getpid()}"
-    with open(part, "w", encoding="utf-8", opener=_open_private) as stream:
-        stream.write(text)
-    os.replace(part, path)
-
-
-def read_note(path: str) -> tuple[str, str] | None:
-    """The library and libanyop; None where there is no note or one of its files has changed since."""
-    try:
-        with open(path, encoding="utf-8", opener=_open_at_once) as stream:
-            note = json.load(stream)
-        files = note["files"]
-        if note["torch"] == torch.version.git_version and all(_state(f) == was for f, was in files):
-            return files[0][0], files[1][0]
-    except (OSError, ValueError, LookupError, TypeError):
-        pass
-    return None
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Waits for nobody, should the path be a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _state(path: str) -> list[int]:
-    """What changes with a file's contents: no program can set the time of change (ctime)."""
-    found = os.stat(path)
-    return [found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
-
-
-# ---- what the entry point does ----
-
-
-def autoload(package: str, others: Iterable[str], read_place: Callable[[], Any]) -> str | None:
+def autoload(package: str, others: Iterable[str], run: Callable[..., Any]) -> str | None:
     """Load and name the device where its library is there and nobody else wants the place; else say why not.
 
-    package is anyop's folder; others are the backends that torch loads next; read_place gives anyop.cache.place.
-    Raises OSError, RuntimeError, ValueError.
+    package is anyop's folder; others are the backends that torch loads next; run(*path) gives a module of the package
+    by itself. Raises OSError, RuntimeError, ValueError.
     """
-    if os.environ.get(_LIBRARY_VARIABLE) == "0":
-        return f"{_LIBRARY_VARIABLE}=0 says to do without"
-    check_torch()
+    file = run("native", "device_file.py")
+    if os.environ.get(file.VARIABLE) == "0":
+        return f"{file.VARIABLE}=0 says to do without"
+    file.check_torch()
     if registered() is not None:
         return None
     if names := ", ".join(others):
         return f"{taken(names)}; import anyop.torch.device takes the place for anyop"
     name = device_name()
-    found = _library(package, read_place)
+    found = file.find_made(package, lambda: run("cache", "place.py"))
     if found is None:
         return f"the PyTorch device for torch {torch.__version__} is not built: run `anyop build-device` once"
-    open_library(*found)
+    file.open_library(*found)
     torch.ops.anyop_device.claim()
     _let_groups_wake(register(name, found[0]), name)
     return None
@@ -262,24 +163,6 @@ class _WakingMap(dict):
             return self[device]
         except KeyError:
             return default
-
-
-def _library(package: str, read_place: Callable[[], Any]) -> tuple[str, str] | None:
-    """The library of the variable, the package or the cache, and libanyop."""
-    libanyop = os.path.join(package, "lib", "libanyop.so")
-    if named := os.environ.get(_LIBRARY_VARIABLE):
-        check_version(named)
-        return named, libanyop
-    shipped = os.path.join(package, "lib", f"torch_device-{torch.__version__}.so")
-    if os.path.exists(shipped):
-        return shipped, libanyop
-    place = read_place()
-    path = note_path(place.cache_dir(), package)
-    if not os.path.exists(path):
-        return None
-    for private in (place.cache_dir(), os.path.dirname(path), path):
-        place.check_private(private)
-    return read_note(path)
 
 
 def stand_in(why: str) -> None:
