@@ -5,11 +5,11 @@ import numpy as np
 
 
 def philox(seed, offset, place):
-    """The four words of Philox 4x32-10 of each place, (places, 4)."""
+    """The four words of Philox 4x32-10 of each place, (places, 4); one offset, or one of each place in uint64."""
     place = np.asarray(place, np.uint64)
     half = np.uint64(32)
     low = np.uint64(0xFFFFFFFF)
-    offset = np.full_like(place, int(offset) % 2**64)
+    offset = offset if np.ndim(offset) else np.full_like(place, int(offset) % 2**64)
     counter = [place & low, place >> half, offset & low, offset >> half]
     key = [int(seed) % 2**32, int(seed) % 2**64 >> 32]
     for _ in range(10):
