@@ -5,20 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 import anyop
-from anyop.torch.apex.calls import check, not_yet
-
-_NOT_YET = ("maybe_adam_undo", "reversible_adam")
-_HERE = ("adam", "adam_mt", "maybe_cast", "maybe_cast_mt", "strided_check_finite")
-
-
-def __getattr__(name: str) -> Any:
-    raise not_yet("fused_adam_cuda", __name__, name, _NOT_YET, _HERE)
+from anyop.torch.apex.calls import check
 
 
 def adam(
@@ -49,7 +41,7 @@ def adam_mt(
     copies = list(tensor_lists[4]) if len(tensor_lists) == 5 else None
     if not p:
         return
-    rate = lr * (math.sqrt(1 - beta2**step) / (1 - beta1**step) if bias_correction else 1.0)
+    rate = _rate(lr, beta1, beta2, step, bias_correction)
     if mode == 0:
         _with_eps_inside(p, m, v, g, rate, beta1, beta2, eps, grad_scale, decay)
         for out, made in zip(copies or [], p):
@@ -76,6 +68,52 @@ def _with_eps_inside(
         param.sub_(rate * (mean / (square + eps).sqrt() + decay * param))
 
 
+def _rate(lr: float, beta1: float, beta2: float, step: int, bias_correction: int) -> float:
+    return lr * (math.sqrt(1 - beta2**step) / (1 - beta1**step) if bias_correction else 1.0)
+
+
+@torch.no_grad()
+def reversible_adam(
+    p: Tensor, p_copy: Tensor, m: Tensor, v: Tensor, g: Tensor, lr: float, beta1: float, beta2: float,
+    eps: float, grad_scale: float | Tensor, step: int, mode: int, bias_correction: int, decay: float,
+) -> None:  # fmt: skip
+    """adam, but elements whose gradient is not finite stay, and p_copy's first element is infinite then."""
+    rate = _rate(lr, beta1, beta2, step, bias_correction)
+    h = g.to(m.dtype) / grad_scale
+    finite = h.isfinite()
+    mean = beta1 * m + (1 - beta1) * h
+    square = beta2 * v + (1 - beta2) * h * h
+    new = p - rate * (mean / _root(square, eps, mode) + decay * p)
+    for old, made in ((p, new), (m, mean), (v, square)):
+        old.copy_(torch.where(finite, made, old))
+    if p_copy.numel():
+        p_copy.copy_(_bytes(p, p_copy.dtype).view_as(p_copy))
+        infinite = _bytes(torch.full_like(p_copy, torch.inf, dtype=p.dtype), p_copy.dtype)
+        places = torch.arange(p_copy.numel(), device=p.device).view_as(p_copy) == 0
+        p_copy.copy_(torch.where(places & ~finite.all(), infinite, p_copy))
+
+
+@torch.no_grad()
+def maybe_adam_undo(
+    overflow_flag: Tensor, p: Tensor, m: Tensor, v: Tensor, g: Tensor, lr: float, beta1: float,
+    beta2: float, eps: float, grad_scale: float | Tensor, step: int, mode: int, bias_correction: int,
+    decay: float,
+) -> None:  # fmt: skip
+    """What p, m and v were before reversible_adam, but for rounding, where overflow_flag is set or has no elements."""
+    rate = _rate(lr, beta1, beta2, step, bias_correction)
+    h = g.to(m.dtype) / grad_scale
+    undone = h.isfinite() & (overflow_flag.to(p.device) != 0).all()
+    old = (p + rate * (m / _root(v, eps, mode))) / (1 - rate * decay)
+    mean = (m - (1 - beta1) * h) / beta1
+    square = ((v - (1 - beta2) * h * h) / beta2).clamp(min=0)
+    for new, made in ((p, old), (m, mean), (v, square)):
+        new.copy_(torch.where(undone, made, new))
+
+
+def _root(square: Tensor, eps: float, mode: int) -> Tensor:
+    return (square + eps).sqrt() if mode == 0 else square.sqrt() + eps
+
+
 @torch.no_grad()
 def strided_check_finite(
     overflow_flag: Tensor, p_copy: Tensor, stride: int, clear_overflow_first: int
@@ -91,10 +129,7 @@ def strided_check_finite(
 def maybe_cast(overflow_flag: Tensor, p_in: Tensor, p_out: Tensor) -> None:
     """p_out = p_in, unless overflow_flag is set; bytes are float8_e5m2."""
     check(p_in.numel() == p_out.numel(), "number of elements in p_in and p_out should be equal")
-    found = _floats(p_in)
-    if p_out.dtype is torch.uint8:
-        found = found.to(torch.float8_e5m2).view(torch.uint8)
-    found = found.to(p_out.dtype).view_as(p_out)
+    found = _bytes(_floats(p_in), p_out.dtype).view_as(p_out)
     set_ = (overflow_flag.to(p_out.device) != 0).any()
     p_out.copy_(torch.where(set_, p_out, found))
 
@@ -106,6 +141,11 @@ def maybe_cast_mt(
     check(len(tensor_lists) == 2, f"expected 2 lists of tensors, found {len(tensor_lists)}")
     for p_in, p_out in zip(*tensor_lists):
         maybe_cast(overflow_flag, p_in, p_out)
+
+
+def _bytes(p: Tensor, dtype: torch.dtype) -> Tensor:
+    """As this dtype; bytes are float8_e5m2."""
+    return p.to(torch.float8_e5m2).view(torch.uint8) if dtype is torch.uint8 else p.to(dtype)
 
 
 def _floats(p: Tensor) -> Tensor:
