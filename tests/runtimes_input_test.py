@@ -142,5 +142,5 @@ def test_a_row_of_the_users_own(tmp_path):
     code, text = run(environment, "-c", OPEN, "hipp")
     assert code == 0 and "there is no device 'hipp'; there are host" in text
     assert text.endswith(
-        "row.cuda, hip, maca, musa, corex, dcu, tops, ppu, kunlun, tang, ascend, chip\n"
+        "row.cuda, hip, maca, musa, corex, dcu, tops, ppu, kunlun, tang, ascend, mlu, chip\n"
     )

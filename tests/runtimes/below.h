@@ -36,7 +36,7 @@ __attribute__((constructor)) static void Start(void) {
   }
   const char* text = getenv("ANYOP_FALSE");  // fail=Malloc:3 fails the third call of Malloc
   const char* at = text ? strstr(text, "fail=") : NULL;
-  if (at) sscanf(at, "fail=%63[A-Za-z]:%ld", failing, &fails_at);
+  if (at) sscanf(at, "fail=%63[A-Za-z_0-9]:%ld", failing, &fails_at);
 }
 
 // Whether this call of a function is the one that is to fail.

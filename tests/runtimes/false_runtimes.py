@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """False runtimes, made from the rows of src/device/cuda_like/runtimes.toml: libraries with a vendor's names.
 
-Below them is anyop's device `host` (false_runtime.c, false_acl.c, false_aclnn.c), or the real cudart of a GPU
-(over_cudart.c).
+Below them is anyop's device `host` (false_runtime.c, false_acl.c, false_aclnn.c, false_cnrt.c), or the real cudart of
+a GPU (over_cudart.c).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ FUNCTIONS, MODULES = (_NAME.findall(part) for part in _LIST)
 _NEVER = ("GetErrorName", "GetErrorString", "GetLastError")  # what these return is no code
 _OWN = ("RuntimeGetVersion", "GetDeviceProperties", "DeviceGetAttribute")  # over_cudart.c's
 ACL = re.findall(r"\bF\((?:Code|const char\*), (\w+),", (SOURCES / "acl_api.h").read_text())
+CNRT = re.findall(r"\bF\((?:Code|const char\*), (\w+),", (SOURCES / "cnrt_api.h").read_text())
 OPERATORS = "libopapi.so"
 CAN_FAIL = [name for name in FUNCTIONS if name not in _NEVER]
 
@@ -75,6 +76,9 @@ def make(
     library = _place(row["libraries"][0], folder, environment)
     if row.get("shape") == "acl":
         _compile_acl(library, lacks)
+        return FalseRuntime(library, environment)
+    if row.get("shape") == "cnrt":
+        _run_compiler(HERE / "false_cnrt.c", library, *(f"-D{name}=no_{name}" for name in lacks))
         return FalseRuntime(library, environment)
     _compile(row, library, FUNCTIONS, row["prefix"], without, cudart)
     if modules := row.get("module_libraries"):

@@ -6,13 +6,12 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 
 #include "acl_api.h"
+#include "ended_streams.h"
 
 namespace anyop::cuda_like {
 namespace {
@@ -109,36 +108,11 @@ Code CreateStream(Handle* stream, unsigned flags) {
   return CreateWithPriority(stream, flags, least);
 }
 
-// Streams that were ended while they worked, each of the device that was current then.
-struct Ended {
-  std::mutex mutex;
-  std::vector<std::pair<int, Handle>> streams;
-};
-
-Ended& TheEnded() {
-  static auto* ended = new Ended;
-  return *ended;
-}
-
 Code StreamDestroy(Handle stream) {
+  static auto* ended = new EndedStreams;
   int device = 0;
   if (Code code = GetDevice(&device)) return code;
-  Ended& ended = TheEnded();
-  const std::lock_guard<std::mutex> lock(ended.mutex);
-  auto& streams = ended.streams;
-  streams.emplace_back(device, stream);
-  Code failed = 0;
-  streams.erase(std::remove_if(streams.begin(), streams.end(),
-                               [&](const std::pair<int, Handle>& one) {
-                                 if (one.first != device) return false;
-                                 const Code state = StreamQuery(one.second);
-                                 if (state == kNotReady) return false;
-                                 const Code code = acl.aclrtDestroyStream(one.second);
-                                 if (one.second == stream) failed = code;
-                                 return true;
-                               }),
-                streams.end());
-  return Known(failed);
+  return Known(ended->End(device, stream, StreamQuery, acl.aclrtDestroyStream));
 }
 
 Code StreamSynchronize(Handle stream) { return Known(acl.aclrtSynchronizeStream(stream)); }

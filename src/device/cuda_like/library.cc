@@ -10,6 +10,7 @@
 
 #include "acl.h"
 #include "anyop/library_file.h"
+#include "cnrt.h"
 
 namespace anyop::cuda_like {
 namespace {
@@ -184,7 +185,11 @@ std::string OpenLibrary(const Row& row, Library* library) {
   library->absent = !library->handle;
   if (library->absent)
     return With(row, "none of its libraries is there (" + Joined(row.libraries) + ")");
-  problem = row.shape == "acl" ? UseAcl(library) : FindFunctions(row, library);
+  if (row.shape == "acl") {
+    problem = UseAcl(library);
+  } else {
+    problem = row.shape == "cnrt" ? UseCnrt(library) : FindFunctions(row, library);
+  }
   if (problem.empty()) problem = CheckNumbers(row, library);
   return problem.empty() ? "" : With(row, problem);
 }

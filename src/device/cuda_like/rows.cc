@@ -123,7 +123,8 @@ std::string Set(Row* row, std::string_view key, Value* value) {
     row->prefix = value->Text();
   } else if (key == "shape") {
     row->shape = value->Text();
-    if (row->shape != "cuda" && row->shape != "acl") value->Wrong("\"cuda\" or \"acl\"");
+    if (row->shape != "cuda" && row->shape != "acl" && row->shape != "cnrt")
+      value->Wrong("\"cuda\", \"acl\" or \"cnrt\"");
   } else if (key == "libraries") {
     texts(&row->libraries);
   } else if (key == "names") {

@@ -13,7 +13,7 @@ using Texts = std::vector<std::string>;
 
 struct Row {
   std::string name, vendor, prefix;
-  std::string shape = "cuda";  // or "acl": what its functions are like
+  std::string shape = "cuda";  // "acl", "cnrt": what its functions are like
   Texts libraries;  // tried in this order; one that begins with $NAME where the variable is set
   std::map<std::string, Texts> names;  // by our name: the vendor's, one of which is there
   Texts missing;                       // our names of those that the runtime may lack
