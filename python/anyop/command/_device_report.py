@@ -19,7 +19,8 @@ from typing import Any
 
 # What device.h says of the numbers is the vendor's; a false runtime of tests/runtimes has this one.
 _FALSE = 0x0FA15E00
-_ACL = ("acl", "ascend", "cnrt")  # sources of other rows than those shaped like CUDA's
+# Beginnings of names of sources that are for these rows alone.
+_OWN = {"acl": ("ascend",), "ascend": ("ascend",), "cnrt": ("mlu",), "ended": ("ascend", "mlu")}
 
 
 def describe(device: Any) -> dict[str, Any]:
@@ -132,10 +133,14 @@ def sources_of(name: str, root: Path) -> str | None:
         if file.name == "runtimes.toml":
             row = f"\n[{name.removeprefix('row.')}]\n".encode()
             content = content.partition(row)[2].partition(b"\n[")[0]
-        elif file.parent.name == "cuda_like" and file.stem.startswith(_ACL) and name != "ascend":
+        elif file.parent.name == "cuda_like" and name not in _owners(file.stem, name):
             continue  # another shape's
         digest.update(f"{file.name} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:16] if files else None
+
+
+def _owners(stem: str, otherwise: str) -> tuple[str, ...]:
+    return next((rows for part, rows in _OWN.items() if stem.startswith(part)), (otherwise,))
 
 
 def _operator_hash(name: str, device: str, root: Path) -> str | None:
