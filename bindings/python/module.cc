@@ -10,7 +10,6 @@
 #include "aten/aten_tensor.h"
 #include "call.h"
 #include "dtype.h"
-#include "frameworks/paddle.h"
 #include "frameworks/torch.h"
 #include "gil.h"
 #include "guarded.h"
@@ -26,7 +25,6 @@
 #include "torch_entry.h"
 #include "torch_error.h"
 #include "tvm_ffi_entry.h"
-#include "xla_entry.h"
 
 namespace anyop {
 namespace {
@@ -135,27 +133,6 @@ PyObject* RegisterTorch(PyObject*, PyObject* define) {
   return PyUnicode_FromString(problem);
 }
 
-// open_torch_glue(path, torch's version): the address of the glue.
-PyObject* OpenTorchGlue(PyObject*, PyObject* args) {
-  const char *path, *version, *why;
-  if (!PyArg_ParseTuple(args, "ss", &path, &version)) return nullptr;
-  const AnyopTorchGlue* glue = AnyopOpenTorchGlue(path, version, &why);
-  if (glue) return PyLong_FromVoidPtr(const_cast<AnyopTorchGlue*>(glue));
-  PyErr_SetString(PyExc_ValueError, why);
-  return nullptr;
-}
-
-// open_paddle_glue(path, Paddle's version): the address of the glue.
-PyObject* OpenPaddleGlue(PyObject*, PyObject* args) {
-  const char *path, *version;
-  if (!PyArg_ParseTuple(args, "ss", &path, &version)) return nullptr;
-  std::string why;
-  const AnyopPaddleGlue* glue = OpenPaddleGlueLibrary(path, version, &why);
-  if (glue) return PyLong_FromVoidPtr(const_cast<AnyopPaddleGlue*>(glue));
-  PyErr_SetString(PyExc_ValueError, why.c_str());
-  return nullptr;
-}
-
 // Why the operator of that name is not in torch.ops; None when it is.
 PyObject* TorchProblem(PyObject*, PyObject* name) {
   const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
@@ -164,15 +141,6 @@ PyObject* TorchProblem(PyObject*, PyObject* name) {
   if (!problem) Py_RETURN_NONE;
   return PyUnicode_FromString(problem);
 }
-
-// {platform: capsule of the handler}, for jax.ffi.register_ffi_target.
-PyObject* JaxHandlers(PyObject*, PyObject*) {
-  const Ref cpu(PyCapsule_New(reinterpret_cast<void*>(AnyopXlaCpu), nullptr, nullptr));
-  const Ref cuda(PyCapsule_New(reinterpret_cast<void*>(AnyopXlaCuda), nullptr, nullptr));
-  return cpu && cuda ? Py_BuildValue("{sOsO}", "cpu", cpu.get(), "CUDA", cuda.get()) : nullptr;
-}
-
-PyObject* XlaWaits(PyObject*, PyObject*) { return PyBool_FromLong(AnyopXlaWaits()); }
 
 // promote(name, name): torch's promotion of two dtypes; None where there is none.
 PyObject* PromoteDtypes(PyObject*, PyObject* args) {
@@ -217,11 +185,7 @@ PyMethodDef methods[] = {
     {"register_torch", Guarded<RegisterTorch>, METH_O, nullptr},
     {"call_below_dispatcher", Guarded<CallBelowDispatcher>, METH_VARARGS, nullptr},
     {"keep_torch_error", Guarded<KeepTorchError>, METH_O, nullptr},
-    {"open_torch_glue", Guarded<OpenTorchGlue>, METH_VARARGS, nullptr},
-    {"open_paddle_glue", Guarded<OpenPaddleGlue>, METH_VARARGS, nullptr},
     {"torch_problem", Guarded<TorchProblem>, METH_O, nullptr},
-    {"jax_handlers", Guarded<JaxHandlers>, METH_NOARGS, nullptr},
-    {"xla_waits", Guarded<XlaWaits>, METH_NOARGS, nullptr},
     {"promote", Guarded<PromoteDtypes>, METH_VARARGS, nullptr},
     {"get_num_threads", Guarded<GetNumThreads>, METH_NOARGS, nullptr},
     {"set_num_threads", Guarded<SetNumThreads>, METH_O, nullptr},
@@ -264,7 +228,11 @@ PyObject* MakeModule() {
                    "Raised by a kernel in Python that leaves a call to the next of the "
                    "route and has written nothing; the text says why.");
   if (!internal_error || !device_error || !declined_error) return nullptr;
-  if (PyModule_AddFunctions(module.get(), routing_methods)) return nullptr;
+  bool added = true;
+  EachFramework([&](const Framework& row) {
+    if (row.methods && PyModule_AddFunctions(module.get(), row.methods)) added = false;
+  });
+  if (!added || PyModule_AddFunctions(module.get(), routing_methods)) return nullptr;
   if (PyModule_AddFunctions(module.get(), aten_routing_methods)) return nullptr;
   if (!MakeOwnerType()) return nullptr;
   PyObject* view = MakeViewType();

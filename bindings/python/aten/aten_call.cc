@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looked at, matched, called without Python's lock, returned; or handed on to torch.ops or to JAX's
-// primitive, where the values are not there.
+// One call of an operator of ATen's: its arguments are looked at, matched to an overload, given to
+// torch without Python's lock, and its results returned. Where the values are not there, the call
+// is handed on to torch.ops or to the framework that traces.
 #include "aten/aten_call.h"
 
 #include <new>
 
 #include "aten/aten_result.h"
+#include "frameworks/torch.h"
 #include "gil.h"
 #include "operators/function.h"
 #include "stack.h"
@@ -20,7 +22,7 @@ bool IsLike(PyObject* name) {
 }
 
 bool Gather(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_positional,
-            PyObject* keywords, AtenCaller* caller, AtenGiven* given, PyObject** like) {
+            PyObject* keywords, AtenLoans* loans, AtenGiven* given, PyObject** like) {
   const Py_ssize_t num_keywords = keywords ? PyTuple_Size(keywords) : 0;
   if (num_positional + num_keywords > kMaxAtenArguments) {
     PyErr_Format(PyExc_TypeError, "%s: got %zd arguments, and no operator of ATen has more than %d",
@@ -29,7 +31,7 @@ bool Gather(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_posi
   }
   given->num_positional = static_cast<uint32_t>(num_positional);
   for (Py_ssize_t i = 0; i < num_positional; ++i) {
-    if (!caller->Look(args[i], &given->values[i])) return false;
+    if (!loans->Look(args[i], &given->values[i])) return false;
   }
   given->count = given->num_positional;
   for (Py_ssize_t k = 0; k < num_keywords; ++k) {
@@ -39,7 +41,7 @@ bool Gather(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_posi
       *like = value;
       continue;
     }
-    if (!caller->Look(value, &given->values[given->count])) return false;
+    if (!loans->Look(value, &given->values[given->count])) return false;
     given->names[given->count++] = name;
   }
   return true;
@@ -58,8 +60,9 @@ bool Pack(const AtenGiven& given, Ref* positional, Ref* named) {
   return true;
 }
 
-PyObject* CallJax(const AtenMatch& match, const AtenGiven& given) {
-  const Ref module(PyImport_ImportModule("anyop.jax.aten"));
+// By what records the call in the framework's own program.
+PyObject* CallTraced(const AtenMatch& match, const AtenGiven& given, const Framework& home) {
+  const Ref module(PyImport_ImportModule(home.traced));
   const Ref call = module ? Ref(PyObject_GetAttrString(module.get(), "call")) : Ref();
   Ref positional, named;
   if (!call || !Pack(given, &positional, &named)) return nullptr;
@@ -133,14 +136,14 @@ bool IsWritten(const aten::Op& op, uint32_t param) {
 }
 
 // Memory with negative strides is copied where nobody can tell.
-bool StraightenAll(const AtenMatch& match, AtenCaller* caller) {
+bool StraightenAll(const AtenMatch& match, AtenLoans* loans) {
   const aten::Op& op = *match.overload->op;
   for (uint32_t i = 0; i < match.count; ++i) {
     const AnyopAtenValue& value = match.values[i];
     const bool is_list = value.tag == kAnyopAtenList;
     for (int64_t k = 0; k < (is_list ? value.more.count : 1); ++k) {
-      Lent* lent = LentOf(is_list ? value.as.list[k] : value);
-      if (!lent || !lent->is_turned) continue;
+      AtenLoan* loan = LoanOf(is_list ? value.as.list[k] : value);
+      if (!loan || !loan->is_turned) continue;
       const bool writes = IsWritten(op, i);
       if (writes || IsViewed(op, i)) {
         PyErr_Format(PyExc_ValueError,
@@ -149,21 +152,20 @@ bool StraightenAll(const AtenMatch& match, AtenCaller* caller) {
                      writes ? "be written in its place" : "not share its memory with the result");
         return false;
       }
-      if (!caller->Straighten(lent)) return false;
+      if (!loans->Straighten(loan)) return false;
     }
   }
   return true;
 }
 
-// So that Paddle's autograd finds out.
-void MarkAllWritten(const AtenMatch& match) {
+void MarkAllWritten(const AtenMatch& match, const Framework& home) {
   for (uint32_t i = 0; i < match.count; ++i) {
     if (!IsWritten(*match.overload->op, i)) continue;
     const AnyopAtenValue& value = match.values[i];
     const bool is_list = value.tag == kAnyopAtenList;
     for (int64_t k = 0; k < (is_list ? value.more.count : 1); ++k) {
-      if (const Lent* lent = LentOf(is_list ? value.as.list[k] : value))
-        MarkPaddleWritten(lent->object);
+      if (const AtenLoan* loan = LoanOf(is_list ? value.as.list[k] : value))
+        home.mark_written(loan->object);
     }
   }
 }
@@ -179,16 +181,17 @@ bool RefuseMode(const aten::Op& op) {
   return false;
 }
 
-PyObject* Run(const AtenMatch& match, AtenCaller* caller, AtenReceiver receiver) {
+PyObject* Run(const AtenMatch& match, AtenLoans* loans, AtenReceiver receiver) {
   const aten::Op& op = *match.overload->op;
-  if (!caller->Settle()) return nullptr;
-  if (__builtin_expect(caller->has_turned, 0) && !StraightenAll(match, caller)) return nullptr;
+  if (!loans->Settle()) return nullptr;
+  if (__builtin_expect(loans->has_turned, 0) && !StraightenAll(match, loans)) return nullptr;
   AnyopAtenOptions options = {sizeof options, 0, nullptr, 0, 0};
-  const bool is_torchs = caller->home == Home::kTorch || caller->home == Home::kNone;
-  if (receiver.home == Home::kTorch && is_torchs) options.flags = kAnyopAtenAsTorch;
+  const bool is_torchs = !loans->home || loans->home == &torch_framework;
+  if (receiver.home == &torch_framework && is_torchs) options.flags = kAnyopAtenAsTorch;
   const bool is_kept = torch_objects.has_glue || options.flags & kAnyopAtenAsTorch;
-  if (__builtin_expect(!is_kept, 0) && IsTorchInMode() && !RefuseMode(op)) return nullptr;
-  if (!caller->SetStream(&options)) return nullptr;
+  if (__builtin_expect(!is_kept, 0) && IsTorchInMode(torch_objects.torch) && !RefuseMode(op))
+    return nullptr;
+  if (!loans->SetStream(&options)) return nullptr;
   TakeRetained();
   AnyopAtenValue results[kMaxAtenArguments];
   int32_t status;
@@ -197,9 +200,9 @@ PyObject* Run(const AtenMatch& match, AtenCaller* caller, AtenReceiver receiver)
     status = AnyopAtenCall(reinterpret_cast<const AnyopAtenOp*>(&op), match.values,
                            static_cast<int32_t>(match.count), results, &options);
   }
-  receiver.lends = TakeRetained() || caller->has_held;
-  if (caller->home == Home::kPaddle) MarkAllWritten(match);
-  if (__builtin_expect(!caller->Finish(), 0)) {
+  receiver.lends = TakeRetained() || loans->has_held;
+  if (!is_torchs && loans->home->mark_written) MarkAllWritten(match, *loans->home);
+  if (__builtin_expect(!loans->Finish(), 0)) {
     if (status == kAnyopOk) AnyopAtenDrop(results, static_cast<int32_t>(op.results.size()));
     return nullptr;
   }
@@ -208,11 +211,9 @@ PyObject* Run(const AtenMatch& match, AtenCaller* caller, AtenReceiver receiver)
   return nullptr;
 }
 
-PyObject* RefuseGradient(const AtenMatch& match) {
-  PyErr_Format(PyExc_NotImplementedError,
-               "%s: records no gradients for Paddle, and an argument wants one "
-               "(stop_gradient=False); use paddle.no_grad() or .detach()",
-               match.overload->op->full_name.c_str());
+PyObject* RefuseGradient(const AtenMatch& match, const Framework& home) {
+  PyErr_Format(PyExc_NotImplementedError, "%s: %s", match.overload->op->full_name.c_str(),
+               home.no_gradients);
   return nullptr;
 }
 
@@ -223,22 +224,22 @@ PyObject* CallAten(const AtenPacket& packet, PyObject* const* args, Py_ssize_t n
   try {
     ReleaseLate();
     if (!HasStack()) return nullptr;
-    AtenCaller caller(packet.name.c_str());
+    AtenLoans loans(packet.name.c_str());
     AtenGiven given;
     AtenMatch match;
     AtenReceiver receiver;
     PyObject* like = nullptr;
-    if (!Gather(packet, args, num_positional, keywords, &caller, &given, &like) ||
-        !Match(packet, &caller, given, &match))
+    if (!Gather(packet, args, num_positional, keywords, &loans, &given, &like) ||
+        !Match(packet, &loans, given, &match))
       return nullptr;
-    if (__builtin_expect(caller.has_tracers, 0)) return CallJax(match, given);
-    if (__builtin_expect(caller.wants_gradient, 0)) return RefuseGradient(match);
-    if (!FindReceiver(&caller, like, &receiver)) return nullptr;
-    if (caller.home == Home::kNone && receiver.home == Home::kTorch)
-      caller.needs_torch = IsTorchInMode();
-    if (__builtin_expect(caller.needs_torch, 0) && receiver.home == Home::kTorch)
+    if (__builtin_expect(loans.has_tracers, 0)) return CallTraced(match, given, *loans.home);
+    if (__builtin_expect(loans.wants_gradient, 0)) return RefuseGradient(match, *loans.home);
+    if (!FindReceiver(&loans, like, &receiver)) return nullptr;
+    if (!loans.home && receiver.home == &torch_framework)
+      loans.needs_torch = IsTorchInMode(torch_objects.torch);
+    if (__builtin_expect(loans.needs_torch, 0) && receiver.home == &torch_framework)
       return CallTorch(match);
-    return Run(match, &caller, receiver);
+    return Run(match, &loans, receiver);
   } catch (const std::bad_alloc&) {
     return PyErr_NoMemory();
   }
@@ -247,12 +248,12 @@ PyObject* CallAten(const AtenPacket& packet, PyObject* const* args, Py_ssize_t n
 PyObject* ResolveAten(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_positional,
                       PyObject* keywords) {
   try {
-    AtenCaller caller(packet.name.c_str());
+    AtenLoans loans(packet.name.c_str());
     AtenGiven given;
     AtenMatch match;
     PyObject* like = nullptr;
-    if (!Gather(packet, args, num_positional, keywords, &caller, &given, &like) ||
-        !Match(packet, &caller, given, &match))
+    if (!Gather(packet, args, num_positional, keywords, &loans, &given, &like) ||
+        !Match(packet, &loans, given, &match))
       return nullptr;
     return PyUnicode_FromString(match.overload->op->full_name.c_str());
   } catch (const std::bad_alloc&) {

@@ -3,6 +3,8 @@
 // an int is a bool, a tensor of one element is a number, None is a tensor.
 #include "aten/aten_convert.h"
 
+#include "frameworks/torch.h"
+
 namespace anyop {
 namespace {
 
@@ -28,7 +30,7 @@ void ClearMisfit() {
 }
 
 struct Fitting {
-  AtenCaller* caller;
+  AtenLoans* loans;
   const aten::Op& op;
   const aten::Param& p;
   const AtenRules& rules;
@@ -75,7 +77,7 @@ bool Fitting::Number(const Given& given, AnyopAtenValue* value) const {
 // A tensor of one element, an object with __index__ or __float__.
 bool Fitting::FromObject(const Given& given, AnyopAtenValue* value) const {
   if (given.kind != GivenKind::kTensor && given.kind != GivenKind::kOther) return false;
-  caller->ran_code = true;
+  loans->ran_code = true;
   if (given.kind == GivenKind::kOther && IsSymbolic(given.object)) return LeaveToTorch(value);
   if (p.type.kind == kAnyopAtenKindInt && !p.symbolic &&
       ToNamed(kAnyopAtenKindDtype, given.object, true, value))
@@ -90,7 +92,7 @@ bool Fitting::FromObject(const Given& given, AnyopAtenValue* value) const {
   Given found;
   const bool good = number && !PyLong_Check(given.object) &&
                     (PyLong_Check(number.get()) || PyFloat_Check(number.get())) &&
-                    caller->Look(number.get(), &found) && found.kind != GivenKind::kOther;
+                    loans->Look(number.get(), &found) && found.kind != GivenKind::kOther;
   ClearMisfit();
   if (good && given.kind == GivenKind::kTensor && found.kind == GivenKind::kFloat)
     return Cut(found, value);
@@ -110,7 +112,7 @@ bool Fitting::Cut(const Given& found, AnyopAtenValue* value) const {
 }
 
 bool Fitting::LeaveToTorch(AnyopAtenValue* value) const {
-  caller->needs_torch = true;
+  loans->needs_torch = true;
   *value = Integer(kAnyopAtenInt, 0);
   return true;
 }
@@ -158,7 +160,7 @@ bool Fitting::One(const Given& given, bool optional, AnyopAtenValue* value) cons
       return (given.kind == GivenKind::kOther || given.kind == GivenKind::kInt) &&
              ToGenerator(given.object, rules.strict, value);
     case kAnyopAtenKindOther:  // torch's own affair
-      return caller->home == Home::kTorch && given.kind == GivenKind::kOther &&
+      return loans->home == &torch_framework && given.kind == GivenKind::kOther &&
              IsTorchObject(given.object) && LeaveToTorch(value);
     default:
       return Named(given, value);
@@ -174,7 +176,7 @@ bool Fitting::Repeated(const Given& given, AnyopAtenValue* value) const {
   if (!torchs && (rules.strict || given.kind == GivenKind::kBool)) return false;
   if (!One(given, false, &number)) return false;
   *value = Tagged(kAnyopAtenList);
-  value->as.list = caller->arena.Take<AnyopAtenValue>(p.fixed_count + 1);
+  value->as.list = loans->arena->Take<AnyopAtenValue>(p.fixed_count + 1);
   value->more.count = p.fixed_count;
   for (int32_t i = 0; i < p.fixed_count; ++i) value->as.list[i] = number;
   return true;
@@ -182,10 +184,10 @@ bool Fitting::Repeated(const Given& given, AnyopAtenValue* value) const {
 
 bool Fitting::Elements(PyObject* tuple, AnyopAtenValue* value) const {
   const Py_ssize_t count = PyTuple_Size(tuple);
-  auto* items = caller->arena.Take<AnyopAtenValue>(count + 1);
+  auto* items = loans->arena->Take<AnyopAtenValue>(count + 1);
   for (Py_ssize_t i = 0; i < count; ++i) {
     Given element;
-    if (!caller->Look(PyTuple_GetItem(tuple, i), &element) ||
+    if (!loans->Look(PyTuple_GetItem(tuple, i), &element) ||
         !One(element, p.Is(kAnyopAtenOptionalElements), &items[i]))
       return false;
   }
@@ -199,13 +201,13 @@ bool Fitting::Elements(PyObject* tuple, AnyopAtenValue* value) const {
 PyObject* Fitting::Sequence(const Given& given) const {
   PyObject* object = given.object;
   if (PyTuple_Check(object)) return object;
-  if (PyList_Check(object)) return caller->Keep(PySequence_Tuple(object));
+  if (PyList_Check(object)) return loans->Keep(PySequence_Tuple(object));
   PyObject* tuple = nullptr;
-  caller->ran_code = true;
+  loans->ran_code = true;
   if (given.kind == GivenKind::kTensor) {
     const bool torchs = given.value.tag == kAnyopAtenTorch;
-    const Lent* lent = LentOf(given.value);
-    const bool ints = !rules.strict && !torchs && (!lent || lent->memory.tensor.dtype_code <= 1);
+    const AtenLoan* loan = LoanOf(given.value);
+    const bool ints = !rules.strict && !torchs && (!loan || loan->memory.tensor.dtype_code <= 1);
     if (p.type.kind == kAnyopAtenKindInt && (ints || p.symbolic)) {
       const Ref list(PyObject_CallMethod(object, "tolist", nullptr));  // sizes in an array
       tuple = list && PyList_Check(list.get()) ? PySequence_Tuple(list.get()) : nullptr;
@@ -219,7 +221,7 @@ PyObject* Fitting::Sequence(const Given& given) const {
     tuple = PySequence_Tuple(object);
   }
   ClearMisfit();
-  return caller->Keep(tuple);
+  return loans->Keep(tuple);
 }
 
 bool Fitting::List(const Given& given, AnyopAtenValue* value) const {
@@ -236,9 +238,9 @@ bool Fitting::List(const Given& given, AnyopAtenValue* value) const {
 
 }  // namespace
 
-bool Fit(AtenCaller* caller, const aten::Op& op, const aten::Param& p, const Given& given,
+bool Fit(AtenLoans* loans, const aten::Op& op, const aten::Param& p, const Given& given,
          const AtenRules& rules, AnyopAtenValue* value) {
-  const Fitting fitting = {caller, op, p, rules};
+  const Fitting fitting = {loans, op, p, rules};
   return p.IsList() ? fitting.List(given, value)
                     : fitting.One(given, p.Is(kAnyopAtenOptional), value);
 }

@@ -2,7 +2,7 @@
 // One argument of an ATen operator, converted as torch.ops would.
 #pragma once
 
-#include "aten/aten_given.h"
+#include "aten/aten_loans.h"
 #include "op.h"
 
 namespace anyop {
@@ -15,7 +15,7 @@ struct AtenRules {
 };
 
 // False, without an error, where the value does not fit the parameter.
-bool Fit(AtenCaller* caller, const aten::Op& op, const aten::Param& p, const Given& given,
+bool Fit(AtenLoans* loans, const aten::Op& op, const aten::Param& p, const Given& given,
          const AtenRules& rules, AnyopAtenValue* value);
 
 }  // namespace anyop

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers by value, torch's tensors by their cell; others' memory is lent by aten_lend.cc.
-#include "aten/aten_given.h"
-
-#include <cstring>
-
-#include "aten/aten_tensor.h"
+// Numbers by value, torch's tensors by their cell; others' memory is taken by aten_loans.cc.
+#include "aten/aten_loans.h"
+#include "frameworks/torch.h"
 #include "frameworks/type_table.h"
 #include "operators/view.h"
 
@@ -44,35 +41,12 @@ bool SetText(PyObject* object, Given* given) {
 
 }  // namespace
 
-bool IsInstance(PyObject* object, PyObject* module, const char* name) {
-  const Ref base = Attribute(module, name);
-  return base && PyType_Check(base.get()) &&
-         PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(base.get()));
-}
-
-bool IsTorchInMode() {
-  std::string why;
-  TorchMode mode;
-  const bool is_in =
-      !InitTorchGuard(torch_objects.torch, &why) || ReadTorchMode(&mode) == Way::kDispatch;
-  if (PyErr_Occurred()) PyErr_Clear();
-  return is_in;
-}
-
-AtenCaller::~AtenCaller() {
-  if (kept_.empty()) return;
-  PyObject *kind, *value, *trace;  // a producer's deleter must not meet the call's error
-  PyErr_Fetch(&kind, &value, &trace);
-  for (PyObject* object : kept_) Py_DECREF(object);
-  PyErr_Restore(kind, value, trace);
-}
-
-bool AtenCaller::Raise(PyObject* kind, const std::string& why) const {
-  PyErr_SetString(kind, (std::string(name_) + ": an argument " + why).c_str());
+bool AtenLoans::Raise(PyObject* kind, const std::string& text) const {
+  PyErr_SetString(kind, (std::string(name_) + ": an argument " + text).c_str());
   return false;
 }
 
-bool AtenCaller::Look(PyObject* object, Given* given) {
+bool AtenLoans::Look(PyObject* object, Given* given) {
   given->object = object;
   PyTypeObject* of = Py_TYPE(object);
   if (__builtin_expect(source && type == of, 1)) return LookTensor(source, object, given);
@@ -91,33 +65,30 @@ bool AtenCaller::Look(PyObject* object, Given* given) {
   return true;
 }
 
-bool AtenCaller::LookMore(PyObject* object, Given* given) {
+bool AtenLoans::LookMore(PyObject* object, Given* given) {
   if (const Source* own = FindOwnSource(Py_TYPE(object))) return LookTensor(own, object, given);
   if (IsAtenTensor(object)) {
-    if (home == Home::kNone) home = Home::kAten;
+    if (!home) home = &aten_home;
     SetNumber(given, GivenKind::kTensor, kAnyopAtenTorch);
     given->value.as.tensor = AtenTensorIn(object);
     has_held = true;
     return true;
   }
   if (const AnyopTensor* view = TensorOfView(object)) return LookView(*view, object, given);
-  if (source) {  // before the first tensor nothing was read that code could change
-    ran_code = true;
-    type = nullptr;
-  }
+  if (source) NoteCode();  // before the first tensor nothing was read that code could change
   if (LookScalar(object, given)) return !PyErr_Occurred();
   if (PyType_Check(object) || PyTuple_Check(object) || PyList_Check(object)) return true;
   if (PyBytes_Check(object)) return true;  // text to Python, though it is a buffer, too
-  std::string why;
-  if (const Source* from = FindSource(object, &why)) return LookTensor(from, object, given);
+  std::string text;
+  if (const Source* from = FindSource(object, &text)) return LookTensor(from, object, given);
   if (PyErr_Occurred()) return false;
-  if (why.find(", expected a tensor") == std::string::npos) return Raise(PyExc_TypeError, why);
+  if (text.find(", expected a tensor") == std::string::npos) return Raise(PyExc_TypeError, text);
   plain_types.Add(Py_TYPE(object), &plain_types, false);
   return true;
 }
 
 // Subclasses of Python's numbers, and NumPy's scalars, are numbers.
-bool AtenCaller::LookScalar(PyObject* object, Given* given) {
+bool AtenLoans::LookScalar(PyObject* object, Given* given) {
   if (PyFloat_Check(object)) return SetFloat(object, given);
   if (PyLong_Check(object)) return SetInt(object, given);
   if (PyUnicode_Check(object)) return SetText(object, given), true;
@@ -127,7 +98,7 @@ bool AtenCaller::LookScalar(PyObject* object, Given* given) {
     given->value.more.imag = PyComplex_ImagAsDouble(object);
     return true;
   }
-  if (!IsInstance(object, LoadedModule("numpy"), "generic")) return false;
+  if (!IsSubtype(Py_TYPE(object), Attribute(LoadedModule("numpy"), "generic"))) return false;
   Ref number(PyObject_CallMethod(object, "item", nullptr));
   if (number && Py_TYPE(number.get()) == Py_TYPE(object))  // a type of ml_dtypes'
     number = Ref(PyNumber_Float(object));
@@ -139,65 +110,46 @@ bool AtenCaller::LookScalar(PyObject* object, Given* given) {
   return true;
 }
 
-bool AtenCaller::Join(Home other, const Source* from, PyObject* object) {
-  if (__builtin_expect(home == Home::kNone || home == Home::kAten, 0)) {
-    home = other;
-    first = object;
-    type = Py_TYPE(object);
-    source = from;
-    if (other == Home::kTorch) needs_torch = IsTorchInMode();
-    if (other == Home::kPaddle) ReadPaddleMode(&paddle_records_);
-    return true;
-  }
-  if (home == other && (home != Home::kExchange || from->api == source->api)) return true;
-  return Raise(PyExc_TypeError, "is " + ObjectText(Py_TYPE(object)) + ", expected a " +
-                                    TypeText(Py_TYPE(first)) + " as the tensors before it");
+bool AtenLoans::Join(const Source* from, PyObject* object) {
+  if (__builtin_expect(source != nullptr, 1))
+    return __builtin_expect(Fits(*from), 1) || Raise(PyExc_TypeError, MixedText(object));
+  home = HomeOf(*from);
+  first = object;
+  type = Py_TYPE(object);
+  source = from;
+  if (home == &torch_framework)
+    needs_torch = IsTorchInMode(torch_objects.torch);
+  else if (home->read_mode)
+    home->read_mode(&mode);
+  return true;
 }
 
-bool AtenCaller::LookTensor(const Source* from, PyObject* object, Given* given) {
+bool AtenLoans::LookTensor(const Source* from, PyObject* object, Given* given) {
   given->kind = GivenKind::kTensor;
-  switch (from->origin) {
-    case Origin::kTorch:
-      return LookTorch(from, object, given);
-    case Origin::kNumpy:
-    case Origin::kDlpack:
-    case Origin::kBuffer:
-      return Join(Home::kNumpy, from, object) && Lend(from, object, given);
-    case Origin::kPaddle:
-      return Join(Home::kPaddle, from, object) && Lend(from, object, given);
-    case Origin::kCupy:
-      return Join(Home::kCupy, from, object) && Lend(from, object, given);
-    case Origin::kExchange:
-      return Join(Home::kExchange, from, object) && Lend(from, object, given);
-    default:
-      return LookForeign(from, object, given);
-  }
+  if (from->framework == &torch_framework) return LookTorch(from, object, given);
+  if (__builtin_expect(!from->is_plain, 0)) return LookAdapters(from, object, given);
+  return Join(from, object) && Take(from, object, given);
 }
 
-bool AtenCaller::LookTorch(const Source* from, PyObject* object, Given* given) {
-  if (!Join(Home::kTorch, from, object)) return false;
+bool AtenLoans::LookTorch(const Source* from, PyObject* object, Given* given) {
+  if (!Join(from, object)) return false;
+  if (__builtin_expect(!from->is_plain, 0)) needs_torch = true;
   SetNumber(given, GivenKind::kTensor, kAnyopAtenTorch);
   given->value.as.tensor = reinterpret_cast<AnyopAtenTensor*>(reinterpret_cast<char*>(object) +
                                                               torch_objects.tensor_offset);
   return true;
 }
 
-bool AtenCaller::LookForeign(const Source* from, PyObject* object, Given* given) {
-  if (std::strcmp(from->adapter, "anyop.torch.dispatch") == 0) {
-    if (!LookTorch(from, object, given)) return false;
-    needs_torch = true;
-    return true;
-  }
-  if (std::strcmp(from->adapter, "anyop.paddle.dispatch") == 0) {
-    PyErr_Format(PyExc_NotImplementedError,
-                 "%s: an argument is a %s, which has no memory yet: ATen's operators cannot be "
-                 "nodes of Paddle's graphs; call them on eager tensors, outside of to_static",
-                 name_, TypeText(Py_TYPE(object)).c_str());
+// What only its framework's adapter may read, or what has no value yet.
+bool AtenLoans::LookAdapters(const Source* from, PyObject* object, Given* given) {
+  const Framework& row = *from->framework;
+  if (!row.is_traced) {
+    PyErr_Format(PyExc_NotImplementedError, "%s: an argument is a %s, which has no memory yet: %s",
+                 name_, TypeText(Py_TYPE(object)).c_str(), row.no_graphs);
     return false;
   }
-  if (!Join(Home::kJax, from, object)) return false;
-  if (!IsInstance(object, Attribute(LoadedModule("jax"), "core").get(), "Tracer"))
-    return Lend(from, object, given);
+  if (!Join(from, object)) return false;
+  if (!row.is_traced(object)) return Take(from, object, given);
   has_tracers = true;
   SetNumber(given, GivenKind::kTensor, kAnyopAtenNone);
   return true;

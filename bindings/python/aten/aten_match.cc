@@ -47,7 +47,7 @@ Misfit Sort(const AtenOverload& o, const AtenGiven& given, const Given** sorted,
   return {};
 }
 
-Misfit Try(const AtenOverload& o, AtenCaller* caller, const AtenGiven& given, bool strict,
+Misfit Try(const AtenOverload& o, AtenLoans* loans, const AtenGiven& given, bool strict,
            AtenMatch* match) {
   const Given* sorted[kMaxAtenArguments];
   Misfit misfit = Sort(o, given, sorted, &match->count);
@@ -58,7 +58,7 @@ Misfit Try(const AtenOverload& o, AtenCaller* caller, const AtenGiven& given, bo
     if (const Given* value = sorted[i]) {
       match->objects[i] = value->object;
       const AtenRules rules = {strict, &spoils};
-      if (!Fit(caller, *o.op, params[i], *value, rules, &match->values[i]))
+      if (!Fit(loans, *o.op, params[i], *value, rules, &match->values[i]))
         return {Misfit::kWrong, i};
     } else {
       if (!params[i].has_default) return {Misfit::kMissing, i};
@@ -105,19 +105,19 @@ bool RaiseSpoilt(const aten::Op& op) {
   return false;
 }
 
-bool RaiseMisfits(const AtenPacket& packet, AtenCaller* caller, const AtenGiven& given,
+bool RaiseMisfits(const AtenPacket& packet, AtenLoans* loans, const AtenGiven& given,
                   AtenMatch* match) {
   constexpr size_t kMaxShown = 10;
   std::string text = packet.name + ": the arguments fit no overload";
   for (size_t i = 0; i < packet.overloads.size() && i < kMaxShown; ++i) {
     const AtenOverload& o = packet.overloads[i];
-    const Misfit misfit = Try(o, caller, given, false, match);
+    const Misfit misfit = Try(o, loans, given, false, match);
     if (PyErr_Occurred()) return false;
     text += "\n  " + o.op->schema + "\n    " + Reason(o, given, *match, misfit);
   }
   if (packet.overloads.size() > kMaxShown)
     text += "\n  and " + std::to_string(packet.overloads.size() - kMaxShown) + " more";
-  if (caller->has_tracers)
+  if (loans->has_tracers)
     text +=
         "\n  an array that JAX traces can be a tensor here, but no number: numbers are part of the "
         "program (jax.jit's static_argnames)";
@@ -127,16 +127,16 @@ bool RaiseMisfits(const AtenPacket& packet, AtenCaller* caller, const AtenGiven&
 
 }  // namespace
 
-bool Match(const AtenPacket& packet, AtenCaller* caller, const AtenGiven& given, AtenMatch* match) {
+bool Match(const AtenPacket& packet, AtenLoans* loans, const AtenGiven& given, AtenMatch* match) {
   for (const bool strict : {true, false}) {
     for (const AtenOverload& overload : packet.overloads) {
-      const Misfit misfit = Try(overload, caller, given, strict, match);
+      const Misfit misfit = Try(overload, loans, given, strict, match);
       if (misfit.kind == Misfit::kNone) return true;
       if (misfit.kind == Misfit::kSpoilt) return RaiseSpoilt(*overload.op);
       if (__builtin_expect(PyErr_Occurred() != nullptr, 0)) return false;
     }
   }
-  return RaiseMisfits(packet, caller, given, match);
+  return RaiseMisfits(packet, loans, given, match);
 }
 
 }  // namespace anyop

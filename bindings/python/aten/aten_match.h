@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "aten/aten_given.h"
+#include "aten/aten_loans.h"
 #include "op.h"
 
 namespace anyop {
@@ -40,6 +40,6 @@ struct AtenMatch {
 };
 
 // False with an error raised, which says of every overload why it does not fit.
-bool Match(const AtenPacket& packet, AtenCaller* caller, const AtenGiven& given, AtenMatch* match);
+bool Match(const AtenPacket& packet, AtenLoans* loans, const AtenGiven& given, AtenMatch* match);
 
 }  // namespace anyop

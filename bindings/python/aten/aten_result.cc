@@ -3,9 +3,11 @@
 #include "aten/aten_result.h"
 
 #include <cstring>
+#include <map>
 
 #include "aten/aten_tensor.h"
 #include "frameworks/numpy.h"
+#include "frameworks/torch.h"
 #include "operators/function.h"
 
 namespace anyop {
@@ -45,8 +47,7 @@ struct Returning {
   PyObject* Tensor(const aten::Param& p, AnyopAtenTensor* tensor) const;
   PyObject* Memory(const aten::Param& p, AnyopAtenTensor* tensor) const;
   PyObject* ByExchange(Owned* owned, const AnyopTensor& view, uint32_t flags) const;
-  PyObject* ByFunction(Owned* owned, const AnyopTensor& view, const char* module,
-                       const char* name) const;
+  PyObject* ByFunction(Owned* owned, const AnyopTensor& view) const;
   PyObject* Array(Owned* owned, const AnyopTensor& view, uint32_t flags) const;
   PyObject* Fail(PyObject* kind, const std::string& why) const {
     PyErr_SetString(kind, (match.overload->op->full_name + ": " + why).c_str());
@@ -122,7 +123,7 @@ PyObject* Wrap(AnyopAtenTensor* tensor) {
 }
 
 PyObject* Returning::Tensor(const aten::Param& p, AnyopAtenTensor* tensor) const {
-  if (__builtin_expect(receiver.home == Home::kTorch, 1)) return Wrap(tensor);
+  if (__builtin_expect(receiver.home == &torch_framework, 1)) return Wrap(tensor);
   if (p.type.alias >= 0 && static_cast<uint32_t>(p.type.alias) < match.count) {
     const AnyopAtenValue& argument = match.values[p.type.alias];
     if (argument.tag == kAnyopAtenTorch && ImplIn(argument.as.tensor) == ImplIn(tensor)) {
@@ -130,7 +131,7 @@ PyObject* Returning::Tensor(const aten::Param& p, AnyopAtenTensor* tensor) const
       return Py_NewRef(match.objects[p.type.alias]);
     }
   }
-  return receiver.home == Home::kAten ? NewAtenTensor(tensor) : Memory(p, tensor);
+  return receiver.home == &aten_home ? NewAtenTensor(tensor) : Memory(p, tensor);
 }
 
 // For others than torch.
@@ -144,48 +145,43 @@ PyObject* Returning::Memory(const aten::Param& p, AnyopAtenTensor* tensor) const
                 std::string("a result has no memory to take: ") + AnyopLastError() + kCure);
   }
   const bool aliases = p.type.alias >= 0 && static_cast<uint32_t>(p.type.alias) < match.count;
-  const Lent* lent = aliases ? LentOf(match.values[p.type.alias]) : nullptr;
+  const AtenLoan* loan = aliases ? LoanOf(match.values[p.type.alias]) : nullptr;
   const aten::Param* argument = aliases ? &match.overload->op->params[p.type.alias] : nullptr;
-  if (lent && argument->Is(kAnyopAtenWrites)) {
-    if (IsSame(view, lent->memory.tensor)) return Py_NewRef(lent->object);
+  if (loan && argument->Is(kAnyopAtenWrites)) {
+    if (IsSame(view, loan->memory.tensor)) return Py_NewRef(loan->object);
     if (argument->keyword_only)
       return Fail(PyExc_ValueError, argument->name + " has shape " +
-                                        ShapeText(lent->memory.tensor) + ", the result has " +
+                                        ShapeText(loan->memory.tensor) + ", the result has " +
                                         ShapeText(view) + "; nothing is resized here");
   }
-  switch (receiver.home) {
-    case Home::kPaddle:
-    case Home::kExchange:
-      return ByExchange(&owned, view, flags);
-    case Home::kJax:
-      return ByFunction(&owned, view, "anyop.jax.aten", "array");
-    case Home::kCupy:
-      return ByFunction(&owned, view, "cupy", "from_dlpack");
-    default:
-      return Array(&owned, view, flags);
-  }
+  if (receiver.home->take.module) return ByFunction(&owned, view);
+  return receiver.source && receiver.source->api ? ByExchange(&owned, view, flags)
+                                                 : Array(&owned, view, flags);
 }
 
-// Paddle frees tensors under a lock of its own, inside of which no other one may be freed.
+// Late where it lends: a framework may free tensors under a lock of its own, inside of which no
+// other one may be freed.
 PyObject* Returning::ByExchange(Owned* owned, const AnyopTensor& view, uint32_t flags) const {
   DLManagedTensorVersioned* managed = NewManaged(owned->Release(), view, flags, receiver.lends);
   void* made = nullptr;
-  if (!managed || receiver.api->managed_tensor_to_py_object_no_sync(managed, &made)) return nullptr;
+  if (!managed || receiver.source->api->managed_tensor_to_py_object_no_sync(managed, &made))
+    return nullptr;
   return static_cast<PyObject*>(made);
 }
 
 // By a function that takes what has __dlpack__.
-PyObject* Returning::ByFunction(Owned* owned, const AnyopTensor& view, const char* module,
-                                const char* name) const {
-  const bool is_jax = receiver.home == Home::kJax;
-  if (is_jax && !IsDense(view) && !MakeDense(owned->address())) return nullptr;
-  static PyObject* functions[2] = {};
-  PyObject*& function = functions[is_jax];
+PyObject* Returning::ByFunction(Owned* owned, const AnyopTensor& view) const {
+  const Framework& home = *receiver.home;
+  if (home.is_immutable && !IsDense(view) && !MakeDense(owned->address())) return nullptr;
+  static auto* functions = new std::map<const Framework*, PyObject*>;
+  PyObject*& function = (*functions)[&home];
   if (!function) {
-    const Ref imported(PyImport_ImportModule(module));
-    function = imported ? PyObject_GetAttrString(imported.get(), name) : nullptr;
+    const Ref imported(PyImport_ImportModule(home.take.module));
+    PyObject* found = imported ? PyObject_GetAttrString(imported.get(), home.take.name) : nullptr;
+    if (!found) return nullptr;
+    function = found;
   }
-  const Ref holder(function ? NewAtenTensor(owned->Release(), /*for_reader=*/is_jax) : nullptr);
+  const Ref holder(NewAtenTensor(owned->Release(), /*for_reader=*/home.is_immutable));
   return holder ? PyObject_CallFunctionObjArgs(function, holder.get(), nullptr) : nullptr;
 }
 
@@ -217,9 +213,9 @@ PyObject* Returning::Value(const aten::Param& p, AnyopAtenValue* value) const {
       if (p.type.kind == kAnyopAtenKindInt || p.type.kind == kAnyopAtenKindScalar)
         return PyLong_FromLongLong(value->as.i);
       return FromNamed(static_cast<AnyopAtenKind>(p.type.kind), *value,
-                       receiver.home == Home::kTorch);
+                       receiver.home == &torch_framework);
     case kAnyopAtenDevice:
-      return FromNamed(kAnyopAtenKindDevice, *value, receiver.home == Home::kTorch);
+      return FromNamed(kAnyopAtenKindDevice, *value, receiver.home == &torch_framework);
     case kAnyopAtenList: {
       Ref list(PyList_New(value->more.count));
       for (int64_t i = 0; list && i < value->more.count; ++i) {
@@ -234,56 +230,35 @@ PyObject* Returning::Value(const aten::Param& p, AnyopAtenValue* value) const {
   }
 }
 
-// The framework of a name; kNone where there is none.
-Home HomeOf(PyObject* name) {
-  static const struct {
-    const char* name;
-    Home home;
-  } homes[] = {{"numpy", Home::kNumpy}, {"torch", Home::kTorch},   {"jax", Home::kJax},
-               {"cupy", Home::kCupy},   {"paddle", Home::kPaddle}, {"aten", Home::kAten}};
-  for (const auto& known : homes) {
-    if (PyUnicode_CompareWithASCIIString(name, known.name) == 0) return known.home;
+// Of like=, which is a tensor or the name of a framework. False with an error raised.
+bool FindLike(PyObject* like, AtenReceiver* receiver) {
+  if (PyUnicode_Check(like)) {
+    const bool is_nobodys = PyUnicode_CompareWithASCIIString(like, aten_home.name) == 0;
+    receiver->home = is_nobodys ? &aten_home : FrameworkOf(like);
+    const bool imports = receiver->home && receiver->home->import;
+    receiver->source = imports ? receiver->home->import() : nullptr;
+    if (imports && !receiver->source) return false;
+  } else {
+    AtenLoans other("like");
+    Given given;
+    if (!other.Look(like, &given)) return false;
+    receiver->home = other.home;
+    receiver->source = other.source;
   }
-  return Home::kNone;
-}
-
-// Paddle's exchange functions are those of its type.
-const DLPackExchangeAPI* PaddleApi() {
-  const Ref paddle(PyImport_ImportModule("paddle"));
-  const Ref tensor(paddle ? PyObject_CallMethod(paddle.get(), "empty", "[]") : nullptr);
-  std::string why;
-  const Source* source = tensor ? FindSource(tensor.get(), &why) : nullptr;
-  if (source && source->api) return source->api;
-  if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "like: this paddle has no DLPack API");
-  return nullptr;
+  if (!receiver->home)
+    PyErr_Format(PyExc_TypeError, "like: got %R, expected a tensor or one of %s, %s", like,
+                 FrameworkNames().c_str(), aten_home.name);
+  return receiver->home;
 }
 
 }  // namespace
 
-bool FindReceiver(AtenCaller* caller, PyObject* like, AtenReceiver* receiver) {
-  *receiver = {caller->home, caller->source ? caller->source->api : nullptr, false};
-  if (like && like != Py_None) {
-    AtenCaller other("like");
-    Given given;
-    if (PyUnicode_Check(like)) {
-      *receiver = {HomeOf(like), nullptr, false};
-    } else {
-      if (!other.Look(like, &given)) return false;
-      *receiver = {other.home, other.source ? other.source->api : nullptr, false};
-    }
-    if (receiver->home == Home::kNone) {
-      PyErr_Format(PyExc_TypeError,
-                   "like: got %R, expected a tensor or one of numpy, torch, jax, cupy, paddle, "
-                   "aten",
-                   like);
-      return false;
-    }
-    if (receiver->home == Home::kPaddle && !receiver->api && !(receiver->api = PaddleApi()))
-      return false;
-  }
-  if (receiver->home == Home::kNone) receiver->home = Home::kNumpy;
+bool FindReceiver(AtenLoans* loans, PyObject* like, AtenReceiver* receiver) {
+  *receiver = {loans->home, loans->source, false};
+  if (like && like != Py_None && !FindLike(like, receiver)) return false;
+  if (!receiver->home) receiver->home = &numpy_framework;
   std::string why;
-  if (receiver->home != Home::kNumpy || ImportNumpy(&why)) return true;
+  if (receiver->home != &numpy_framework || ImportNumpy(&why)) return true;
   PyErr_SetString(PyExc_TypeError, ("aten: the result " + why).c_str());
   return false;
 }

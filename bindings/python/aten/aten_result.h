@@ -9,13 +9,13 @@ namespace anyop {
 
 // Whose results are made.
 struct AtenReceiver {
-  Home home;
-  const DLPackExchangeAPI* api;  // of kPaddle and kExchange
-  bool lends;  // results may lie in memory that is not torch's, and hold on to its owners
+  const Framework* home;
+  const Source* source;  // of its tensors, where it is known
+  bool lends;            // results may lie in memory that is not torch's, and hold on to its owners
 };
 
 // like=: a tensor, or a framework's name. False with an error raised.
-bool FindReceiver(AtenCaller* caller, PyObject* like, AtenReceiver* receiver);
+bool FindReceiver(AtenLoans* loans, PyObject* like, AtenReceiver* receiver);
 
 // Takes over the results. A new reference; nullptr with an error raised.
 PyObject* AtenResults(const AtenMatch& match, const AtenReceiver& receiver,

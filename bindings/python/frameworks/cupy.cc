@@ -1,47 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two questions to anyop._cupy.
-#include "frameworks/cupy.h"
-
+// CuPy's arrays by DLPack; its current stream and its results by its Python functions, as CuPy has
+// no DLPack exchange functions (14.2).
 #include "dtype.h"
+#include "frameworks/dlpack.h"
+#include "frameworks/loans.h"
 
 namespace anyop {
 namespace {
 
-// A function of anyop._cupy, found once and kept; nullptr with an error set.
+extern const Framework row;
+
+Found Find(PyTypeObject* type, std::string*) {
+  const Ref array = Attribute(LoadedModule("cupy"), "ndarray");
+  if (!IsSubtype(type, array)) return kNotMine;
+  return Remember(type, Is(type, array), {&row, nullptr, true});
+}
+
+// The call runs on CuPy's own current stream: there is nothing to wait for.
+Way View(Loans* loans, const Source*, PyObject* object, bool writes, AnyopTensor* tensor) {
+  return ViewCapsule(loans, object, Ref(PyLong_FromLong(-1)).get(), writes, tensor);
+}
+
+// A function of anyop._cupy; nullptr with an error set.
 PyObject* Function(const char* name) {
   const Ref module(PyImport_ImportModule("anyop._cupy"));
   return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
 }
 
-void* PointerIn(const Ref& number) { return number ? PyLong_AsVoidPtr(number.get()) : nullptr; }
-
-}  // namespace
-
-bool CupyStream(int32_t device_id, void** stream) {
-  const Ref module(PyImport_ImportModule("anyop._cupy"));
-  const Ref pointer(module ? PyObject_CallMethod(module.get(), "current_stream", "i", device_id)
-                           : nullptr);
-  *stream = PointerIn(pointer);
+// The stream that is current for the device in this thread.
+bool CurrentStream(const Source*, int32_t, int32_t device_id, void** stream) {
+  const Ref ask(Function("current_stream"));
+  const Ref pointer(ask ? PyObject_CallFunction(ask.get(), "i", device_id) : nullptr);
+  *stream = pointer ? PyLong_AsVoidPtr(pointer.get()) : nullptr;
   return pointer && !PyErr_Occurred();
 }
 
-PyObject* NewCupyArray(AnyopTensor* tensor) {
+// A new array by CuPy's allocator.
+int32_t Allocate(Loans*, AnyopTensor* tensor, PyObject** object) {
   static PyObject* empty = nullptr;
   if (!empty) empty = Function("empty");
   Ref shape(PyTuple_New(tensor->ndim));
-  if (!empty || !shape) return nullptr;
+  if (!empty || !shape) return kAnyopPending;
   for (int32_t d = 0; d < tensor->ndim; ++d) {
     PyObject* size = PyLong_FromLongLong(tensor->shape[d]);
-    if (!size || PyTuple_SetItem(shape.get(), d, size)) return nullptr;
+    if (!size || PyTuple_SetItem(shape.get(), d, size)) return kAnyopPending;
   }
   const Ref made(PyObject_CallFunction(empty, "isO", tensor->device_id,
                                        DtypeName(AnyopDtypeOf(tensor)), shape.get()));
   PyObject *array, *address;
-  if (!made || !PyArg_ParseTuple(made.get(), "OO", &array, &address)) return nullptr;
+  if (!made || !PyArg_ParseTuple(made.get(), "OO", &array, &address)) return kAnyopPending;
   tensor->data = PyLong_AsVoidPtr(address);
-  if (PyErr_Occurred()) return nullptr;
-  Py_INCREF(array);
-  return array;
+  if (PyErr_Occurred()) return kAnyopPending;
+  *object = Py_NewRef(array);
+  return kAnyopOk;
 }
 
+const Framework row = [] {
+  Framework f;
+  f.name = "cupy";
+  f.view_holds = true;
+  f.find = Find;
+  f.view = View;
+  f.allocate = Allocate;
+  f.stream = CurrentStream;
+  f.is_read_only = IsReadOnlyCapsule;
+  f.take = {"cupy", "from_dlpack"};
+  return f;
+}();
+const Listed listed(&row);
+
+}  // namespace
 }  // namespace anyop

@@ -7,7 +7,9 @@
 #include <mutex>
 
 #include "dtype.h"
+#include "frameworks/loans.h"
 #include "memory.h"
+#include "router/rules/call_condition.h"
 
 namespace anyop {
 namespace {
@@ -135,8 +137,7 @@ std::string DescrText(Descr* descr) {
   return s ? s : "an unknown dtype";
 }
 
-}  // namespace
-
+// Reads NumPy's function table; once. False with *why set when this NumPy is not understood.
 bool InitNumpy(std::string* why) {
   if (new_array.load(std::memory_order_acquire)) return true;
   PyObject* module = LoadedModule("numpy._core._multiarray_umath");
@@ -158,6 +159,72 @@ bool InitNumpy(std::string* why) {
   return true;
 }
 
+Found Find(PyTypeObject* type, std::string* why) {
+  PyObject* numpy = LoadedModule("numpy");
+  const Ref array = Attribute(numpy, "ndarray");
+  if (!IsSubtype(type, array)) return kNotMine;
+  const Ref masked = Attribute(Attribute(numpy, "ma").get(), "MaskedArray");
+  if (IsSubtype(type, masked)) {
+    *why = "is a masked array, whose mask would be ignored; expected a plain array";
+    return {true, nullptr};
+  }
+  if (!InitNumpy(why)) return {true, nullptr};
+  return Remember(type, Is(type, array), {&numpy_framework, nullptr, true});
+}
+
+// What an array of that dtype is refused for.
+Way RefuseDescr(Loans* loans, Descr* descr) {
+  return loans->Reject(PyExc_TypeError,
+                       "has the NumPy dtype " + DescrText(descr) + ", which no operator takes");
+}
+Way RefuseOrder(Loans* loans, Descr* descr) {
+  return loans->Reject(PyExc_TypeError, "is in foreign byte order (" + DescrText(descr) +
+                                            "), expected native order");
+}
+Way RefuseStrides(Loans* loans, int ndim, const int64_t* strides, int64_t item) {
+  return loans->Reject(PyExc_ValueError, "has strides " + SizesText(ndim, strides) +
+                                             " in bytes, expected multiples of its " +
+                                             std::to_string(item) + "-byte elements");
+}
+
+Way View(Loans* loans, const Source*, PyObject* object, bool writes, AnyopTensor* tensor) {
+  auto* array = reinterpret_cast<Array*>(object);
+  DlpackType type;
+  if (__builtin_expect(!TypeOf(array->descr, loans->all_types, &type), 0))
+    return RefuseDescr(loans, array->descr);
+  constexpr char kForeign = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? '>' : '<';
+  if (__builtin_expect(array->descr->byteorder == kForeign, 0))
+    return RefuseOrder(loans, array->descr);
+  if (__builtin_expect(writes && !(array->flags & kWriteable), 0))
+    return loans->Reject(PyExc_ValueError, kReadOnly);
+  const int64_t item = type.bits / 8;
+  const int shift = __builtin_ctz(static_cast<unsigned>(item));
+  // x.shape = ... frees NumPy's, which may happen while the call still reads its arguments.
+  const int ndim = array->ndim;
+  auto* shape = loans->arena->Take<int64_t>(int64_t{2} * ndim);
+  int64_t* strides = shape + ndim;
+  for (int d = 0; d < ndim; ++d) {
+    shape[d] = array->shape[d];
+    if (__builtin_expect((array->strides[d] & (item - 1)) && shape[d] > 1, 0))
+      return RefuseStrides(loans, ndim, array->strides, item);
+    strides[d] = array->strides[d] >> shift;
+  }
+  *tensor = {array->data, 1, 0, ndim, type.code, type.bits, 1, shape, strides, 0};
+  return Way::kPlain;
+}
+
+// NumPy refuses to resize an array to which something refers weakly, whatever refcheck says.
+void Hold(Loans* loans, const Source*, PyObject* object) {
+  for (;;) {
+    PyObject* owner = reinterpret_cast<Array*>(object)->owner;
+    if (!owner || !PyType_IsSubtype(Py_TYPE(owner), array_type)) break;
+    object = owner;
+  }
+  if (!loans->Keep(PyWeakref_NewRef(object, nullptr))) PyErr_Clear();
+}
+
+}  // namespace
+
 bool ImportNumpy(std::string* why) {
   if (new_array.load(std::memory_order_acquire)) return true;
   const Ref numpy(PyImport_ImportModule("numpy"));
@@ -169,71 +236,26 @@ bool ImportNumpy(std::string* why) {
   return false;
 }
 
-bool BorrowArray(Arena* arena, PyObject* object, bool writes, AnyopTensor* tensor, std::string* why,
-                 bool all_types) {
-  auto* array = reinterpret_cast<Array*>(object);
-  DlpackType type;
-  if (__builtin_expect(!TypeOf(array->descr, all_types, &type), 0)) {
-    *why = "has the NumPy dtype " + DescrText(array->descr) + ", which no operator takes";
-    return false;
+int32_t AllocateArray(Loans* loans, AnyopTensor* tensor, PyObject** object) {
+  if (tensor->device_type != 1) {
+    loans->why = "must be given: NumPy has no memory on " + DeviceName(tensor->device_type);
+    return kAnyopValueError;
   }
-  if (__builtin_expect(
-          array->descr->byteorder == (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? '>' : '<'), 0)) {
-    *why = "is in foreign byte order (" + DescrText(array->descr) + "), expected native order";
-    return false;
-  }
-  if (__builtin_expect(writes && !(array->flags & kWriteable), 0)) {
-    *why = "is read-only, and the operator would write it";
-    return false;
-  }
-  const int64_t item = type.bits / 8;
-  const int shift = __builtin_ctz(static_cast<unsigned>(item));
-  // x.shape = ... frees NumPy's, which may happen while the call still reads its arguments.
-  const int ndim = array->ndim;
-  auto* shape = arena->Take<int64_t>(int64_t{2} * ndim);
-  int64_t* strides = shape + ndim;
-  for (int d = 0; d < ndim; ++d) {
-    shape[d] = array->shape[d];
-    if (__builtin_expect((array->strides[d] & (item - 1)) && shape[d] > 1, 0)) {
-      *why = "has strides " + SizesText(ndim, array->strides) +
-             " in bytes, expected multiples of " + "its " + std::to_string(item) + "-byte elements";
-      return false;
-    }
-    strides[d] = array->strides[d] >> shift;
-  }
-  *tensor = {array->data, 1, 0, ndim, type.code, type.bits, 1, shape, strides, 0};
-  return true;
-}
-
-// NumPy refuses to resize an array to which something refers weakly, whatever refcheck says.
-PyObject* PinArray(PyObject* object) {
-  for (;;) {
-    PyObject* owner = reinterpret_cast<Array*>(object)->owner;
-    if (!owner || !PyType_IsSubtype(Py_TYPE(owner), array_type)) break;
-    object = owner;
-  }
-  PyObject* pin = PyWeakref_NewRef(object, nullptr);
-  if (!pin) PyErr_Clear();
-  return pin;
-}
-
-bool IsWriteable(PyObject* array) { return reinterpret_cast<Array*>(array)->flags & kWriteable; }
-
-PyObject* NewArray(AnyopTensor* tensor, std::string* why) {
+  if (!ImportNumpy(&loans->why)) return kAnyopTypeError;
   const int dtype = AnyopDtypeOf(tensor);
   const int number = TypeNumber({tensor->dtype_code, tensor->dtype_bits});
   if (number <= 0 && dtype != kAnyopBool) {
-    *why = std::string("would be a NumPy array of ") + DtypeName(dtype) +
-           ", which needs the package ml_dtypes: pip install ml_dtypes";
-    return nullptr;
+    loans->why = std::string("would be a NumPy array of ") + DtypeName(dtype) +
+                 ", which needs the package ml_dtypes: pip install ml_dtypes";
+    return kAnyopTypeError;
   }
-  PyObject* object = new_array.load(std::memory_order_acquire)(
-      array_type, tensor->ndim, tensor->shape, number, nullptr, nullptr, 0, 0, nullptr);
-  if (!object) return nullptr;
-  auto* array = reinterpret_cast<Array*>(object);
+  *object = new_array.load(std::memory_order_acquire)(array_type, tensor->ndim, tensor->shape,
+                                                      number, nullptr, nullptr, 0, 0, nullptr);
+  if (!*object) return kAnyopPending;
+  auto* array = reinterpret_cast<Array*>(*object);
   tensor->data = array->data;
   tensor->shape = array->shape;
-  return object;
+  return kAnyopOk;
 }
 
 PyObject* NewArrayOver(const AnyopTensor& tensor, PyObject* owner, bool writeable,
@@ -261,6 +283,23 @@ PyObject* NewArrayOver(const AnyopTensor& tensor, PyObject* owner, bool writeabl
   if (!set_base(array, owner)) return array;
   Py_DECREF(array);
   return nullptr;
+}
+
+const Framework numpy_framework = [] {
+  Framework f;
+  f.name = "numpy";
+  f.find = Find;
+  f.view = View;
+  f.hold = Hold;
+  f.allocate = AllocateArray;
+  f.is_read_only = [](PyObject* array) {
+    return !(reinterpret_cast<Array*>(array)->flags & kWriteable);
+  };
+  return f;
+}();
+
+namespace {
+const Listed listed(&numpy_framework);
 }
 
 }  // namespace anyop

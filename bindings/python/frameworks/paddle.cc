@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// With the glue one call a tensor. Without it Paddle's exchange functions and its Python
-// attributes, through their C functions where those can be had; new tensors by its Python.
-#include "frameworks/paddle.h"
+// Paddle's eager tensors as memory. With the glue one call a tensor. Without it Paddle's exchange
+// functions and its Python attributes, through their C functions where those can be had; new
+// tensors by its Python.
 
 #include <dlfcn.h>
 
@@ -9,14 +9,17 @@
 #include <cstring>
 #include <mutex>
 
+#include "../../paddle_glue/paddle_glue.h"
 #include "anyop/library_file.h"
+#include "frameworks/dlpack.h"
+#include "frameworks/loans.h"
 #include "frameworks/query.h"
-#include "frameworks/torch.h"
+#include "guarded.h"
 
 namespace anyop {
 namespace {
 
-struct Guard {
+struct Access {
   const AnyopPaddleGlue* glue = nullptr;
   PyObject* tensor = nullptr;     // paddle.Tensor
   PyObject* parameter = nullptr;  // EagerParamBase
@@ -27,7 +30,7 @@ struct Guard {
   PyObject* bump_version = nullptr;
   PyObject* new_tensor = nullptr;  // anyop._paddle_memory.new; may be missing
 };
-std::atomic<const Guard*> guard{nullptr};
+std::atomic<const Access*> access{nullptr};
 std::mutex init_lock;
 
 constexpr char kNoMemory[] =
@@ -52,7 +55,7 @@ PyObject* FindNewTensor() {
   return found;
 }
 
-bool FindAttributes(PyObject* paddle, Guard* made) {
+bool FindAttributes(PyObject* paddle, Access* made) {
   const Ref base = Attribute(paddle, "base");
   const Ref framework = Attribute(base.get(), "framework");
   made->tensor = Attribute(paddle, "Tensor").Release();
@@ -67,7 +70,7 @@ bool FindAttributes(PyObject* paddle, Guard* made) {
 
 // An attribute of this thread's tracer as a number. -1 where there is none, as while a static graph
 // is made: an error may be set.
-long AskTracer(const Guard& g, PyObject* name) {
+long AskTracer(const Access& g, PyObject* name) {
   const Ref tracer(PyObject_CallObject(g.tracer, nullptr));
   const Ref value(tracer ? PyObject_GetAttr(tracer.get(), name) : nullptr);
   return value ? PyLong_AsLong(value.get()) : -1;
@@ -78,22 +81,19 @@ Way Cleared(Way way) {
   return way;
 }
 
-Way ViewByAttributes(const Source* source, PyObject* object, AnyopTensor* tensor,
-                     std::string* why) {
-  if (!source->api->dltensor_from_py_object_no_sync(object, reinterpret_cast<DLTensor*>(tensor)))
-    return Way::kPlain;
+Way ViewMemory(Loans* loans, const Source* source, PyObject* object, AnyopTensor* tensor) {
+  if (ViewByExchange(source, object, tensor)) return Way::kPlain;
   PyErr_Clear();
-  *why = kNoMemory;
-  return Way::kDispatch;
+  return loans->Reject(PyExc_TypeError, kNoMemory);
 }
 
-Way ViewByGlue(const AnyopPaddleGlue& glue, const Source* source, PyObject* object,
-               AnyopTensor* tensor, std::string* why) {
+Way ViewByGlue(const AnyopPaddleGlue& glue, Loans* loans, const Source* source, PyObject* object,
+               AnyopTensor* tensor) {
   const int32_t view = glue.view(object, tensor);
   if (__builtin_expect(view == kAnyopPaddleViewed, 1)) return Way::kPlain;
-  if (view == kAnyopPaddleOtherPlace) return ViewByAttributes(source, object, tensor, why);
-  *why = view == kAnyopPaddleShortStorage ? kShortStorage : kNoMemory;
-  return Way::kDispatch;
+  if (view == kAnyopPaddleOtherPlace) return ViewMemory(loans, source, object, tensor);
+  return loans->Reject(PyExc_TypeError,
+                       view == kAnyopPaddleShortStorage ? kShortStorage : kNoMemory);
 }
 
 int32_t NewByGlue(const AnyopPaddleGlue& glue, AnyopTensor* tensor, PyObject** object) {
@@ -119,18 +119,18 @@ int32_t NewByPython(PyObject* make, const Source* source, AnyopTensor* tensor, P
                  : nullptr);
   if (!made) return kAnyopPending;
   if (made.get() == Py_None) return kAnyopNotImplemented;
-  DLTensor view;
-  if (source->api->dltensor_from_py_object_no_sync(made.get(), &view)) return kAnyopPending;
+  AnyopTensor view;
+  if (!ViewByExchange(source, made.get(), &view)) return kAnyopPending;
   tensor->data = static_cast<char*>(view.data) + view.byte_offset;
   *object = made.Release();
   return kAnyopOk;
 }
 
-}  // namespace
-
-bool InitPaddleGuard(PyObject* paddle, std::string* why) {
-  if (guard.load(std::memory_order_acquire)) return true;
-  auto* made = new Guard;
+// Finds what the loaded paddle offers: the glue, else what its Python attributes say; once. False
+// with *why set when it is too old.
+bool Init(PyObject* paddle, std::string* why) {
+  if (access.load(std::memory_order_acquire)) return true;
+  auto* made = new Access;
   if (!FindAttributes(paddle, made)) {
     PyErr_Clear();
     *why = "is a tensor of a paddle whose attributes were not found; expected paddle 3.3 or newer";
@@ -140,12 +140,13 @@ bool InitPaddleGuard(PyObject* paddle, std::string* why) {
   made->glue = LoadPaddleGlue();
   made->new_tensor = FindNewTensor();
   std::lock_guard<std::mutex> lock(init_lock);
-  if (!guard.load()) guard.store(made, std::memory_order_release);
+  if (!access.load()) access.store(made, std::memory_order_release);
   return true;
 }
 
-const AnyopPaddleGlue* OpenPaddleGlueLibrary(const char* path, const char* version,
-                                             std::string* why) {
+// Opens a glue library and checks that it is for this Paddle and this anyop. It is never closed.
+// nullptr with *why set.
+const AnyopPaddleGlue* OpenLibrary(const char* path, const char* version, std::string* why) {
   char problem[1024];
   void* library =
       AnyopOpenLibraryFile(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE, problem, sizeof problem);
@@ -165,37 +166,68 @@ const AnyopPaddleGlue* OpenPaddleGlueLibrary(const char* path, const char* versi
   return nullptr;
 }
 
-bool IsPlainPaddleType(PyTypeObject* type) {
-  const Guard& g = *guard.load(std::memory_order_acquire);
-  auto* itself = reinterpret_cast<PyObject*>(type);
-  return itself == g.tensor || itself == g.parameter;
+// open_paddle_glue(path, Paddle's version): the address of the glue.
+PyObject* OpenGlue(PyObject*, PyObject* args) {
+  const char *path, *version;
+  if (!PyArg_ParseTuple(args, "ss", &path, &version)) return nullptr;
+  std::string why;
+  const AnyopPaddleGlue* glue = OpenLibrary(path, version, &why);
+  if (glue) return PyLong_FromVoidPtr(const_cast<AnyopPaddleGlue*>(glue));
+  PyErr_SetString(PyExc_ValueError, why.c_str());
+  return nullptr;
 }
 
-Way ReadPaddleMode(bool* records) {
-  const Guard& g = *guard.load(std::memory_order_acquire);
-  *records = false;
-  if (__builtin_expect(IsBelowDispatcher(), 0)) return Way::kPlain;
+PyMethodDef methods[] = {{"open_paddle_glue", Guarded<OpenGlue>, METH_VARARGS, nullptr},
+                         {nullptr, nullptr, 0, nullptr}};
+
+const Access& TheAccess() { return *access.load(std::memory_order_acquire); }
+
+extern const Framework row;
+
+Found Find(PyTypeObject* type, std::string* why) {
+  PyObject* paddle = LoadedModule("paddle");
+  if (IsSubtype(type, Attribute(paddle, "Tensor"))) {
+    if (!Init(paddle, why)) return {true, nullptr};
+    const DLPackExchangeAPI* api = ExchangeApi(type);
+    // Itself and a layer's parameters; other subclasses are the adapter's.
+    const auto* itself = reinterpret_cast<PyObject*>(type);
+    const bool plain = api && (itself == TheAccess().tensor || itself == TheAccess().parameter);
+    return Remember(type, plain, {&row, api, plain});
+  }
+  const Ref value = Attribute(Attribute(paddle, "pir").get(), "Value");
+  const Ref variable = Attribute(Attribute(paddle, "static").get(), "Variable");
+  if (!IsSubtype(type, value) && !IsSubtype(type, variable)) return kNotMine;
+  return Remember(type, false, {&row, nullptr, false});
+}
+
+// The flags: whether gradients may be recorded.
+Way ReadMode(Mode* mode) {
+  const Access& g = TheAccess();
+  mode->flags = 0;
+  if (__builtin_expect(below_dispatcher, 0)) return Way::kPlain;
   if (__builtin_expect(g.glue != nullptr, 1)) {
     const int32_t state = g.glue->thread_state();
-    *records = state & kAnyopPaddleRecords;
+    mode->flags = state & kAnyopPaddleRecords;
     return state & kAnyopPaddleElsewhere ? Way::kDispatch : Way::kPlain;
   }
-  *records = true;  // asked when a tensor wants a gradient, which few do outside of training
+  mode->flags = 1;  // asked when a tensor wants a gradient, which few do outside of training
   return AskTracer(g, g.amp_level) == 0 ? Way::kPlain : Cleared(Way::kDispatch);
 }
 
-void WakePaddleThread() {
-  const Guard* g = guard.load(std::memory_order_acquire);
+// Gives the thread Paddle's tracer where Paddle is in use. A thread that has not called Paddle yet
+// has none, and its first call goes by the adapter, which wakes it; an explanation goes nowhere
+// else.
+void WakeThread() {
+  const Access* g = access.load(std::memory_order_acquire);
   if (g && AskTracer(*g, g->amp_level) < 0) PyErr_Clear();
 }
 
-Way ViewPaddleTensor(const Source* source, PyObject* object, bool records, AnyopTensor* tensor,
-                     std::string* why) {
-  const Guard& g = *guard.load(std::memory_order_acquire);
+Way View(Loans* loans, const Source* source, PyObject* object, bool, AnyopTensor* tensor) {
+  const Access& g = TheAccess();
   const Way way = __builtin_expect(g.glue != nullptr, 1)
-                      ? ViewByGlue(*g.glue, source, object, tensor, why)
-                      : ViewByAttributes(source, object, tensor, why);
-  if (way != Way::kPlain || !records) return way;
+                      ? ViewByGlue(*g.glue, loans, source, object, tensor)
+                      : ViewMemory(loans, source, object, tensor);
+  if (way != Way::kPlain || !loans->mode.flags) return way;
   const int stops = g.stop_gradient.AskTruth(object);
   if (__builtin_expect(stops == 1, 1)) return Way::kPlain;
   const long is_recorded = stops < 0 ? -1 : g.glue ? 1 : AskTracer(g, g.has_grad);
@@ -203,21 +235,60 @@ Way ViewPaddleTensor(const Source* source, PyObject* object, bool records, Anyop
   return is_recorded ? Way::kGradient : Way::kPlain;
 }
 
-void MarkPaddleWritten(PyObject* object) {
-  const Guard& g = *guard.load(std::memory_order_acquire);
+// The version goes up.
+void MarkWritten(PyObject* object) {
+  const Access& g = TheAccess();
   if (g.glue) return g.glue->written(object);
   const Ref done(PyObject_CallFunctionObjArgs(g.bump_version, object, nullptr));
   if (!done) PyErr_Clear();
 }
 
-bool NewPaddleTensor(const Source* source, AnyopTensor* tensor, PyObject** object,
-                     int32_t* status) {
-  const Guard& g = *guard.load(std::memory_order_acquire);
-  *status = kAnyopNotImplemented;
-  if (g.glue) *status = NewByGlue(*g.glue, tensor, object);
-  if (*status == kAnyopNotImplemented && g.new_tensor)
-    *status = NewByPython(g.new_tensor, source, tensor, object);
-  return *status != kAnyopNotImplemented;
+// By the glue or by Paddle's Python; see anyop/_paddle_memory.py for why its exchange functions are
+// the last resort.
+int32_t Allocate(Loans* loans, AnyopTensor* tensor, PyObject** object) {
+  const Access& g = TheAccess();
+  int32_t status = kAnyopNotImplemented;
+  if (g.glue) status = NewByGlue(*g.glue, tensor, object);
+  if (status == kAnyopNotImplemented && g.new_tensor)
+    status = NewByPython(g.new_tensor, loans->source, tensor, object);
+  return status == kAnyopNotImplemented ? AllocateByExchange(loans, tensor, object) : status;
 }
 
+const Source* Import() {
+  const Ref paddle(PyImport_ImportModule("paddle"));
+  const Ref tensor(paddle ? PyObject_CallMethod(paddle.get(), "empty", "[]") : nullptr);
+  std::string why;
+  const Source* source = tensor ? FindSource(tensor.get(), &why) : nullptr;
+  if (source && source->api) return source;
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "like: this paddle has no DLPack API");
+  return nullptr;
+}
+
+const Framework row = [] {
+  Framework f;
+  f.name = "paddle";
+  f.adapter = "anyop.paddle.dispatch";
+  f.find = Find;
+  f.read_mode = ReadMode;
+  f.view = View;
+  f.hold = HoldByExchange;
+  f.mark_written = MarkWritten;
+  f.allocate = Allocate;
+  f.stream = StreamByExchange;
+  f.no_graphs =
+      "ATen's operators cannot be nodes of Paddle's graphs; call them on eager tensors, outside of "
+      "to_static";
+  f.no_gradients =
+      "records no gradients for Paddle, and an argument wants one (stop_gradient=False); use "
+      "paddle.no_grad() or .detach()";
+  f.import = Import;
+  f.methods = methods;
+  f.wake_thread = WakeThread;
+  f.tracer = "paddle.base.core";
+  f.proxy = "paddle.compat.proxy";
+  return f;
+}();
+const Listed listed(&row);
+
+}  // namespace
 }  // namespace anyop

@@ -6,12 +6,16 @@
 #include <atomic>
 #include <mutex>
 
+#include "frameworks/dlpack.h"
+#include "frameworks/loans.h"
 #include "frameworks/query.h"
+#include "guarded.h"
+#include "torch_entry.h"
 
 namespace anyop {
 namespace {
 
-struct Guard {
+struct Access {
   // All three or none.
   const AnyopTorchGlue* glue = nullptr;
   Py_ssize_t offset = 0;
@@ -27,34 +31,33 @@ struct Guard {
   PyObject* level_name = nullptr;
   PyObject* no_level = nullptr;
 };
-std::atomic<const Guard*> guard{nullptr};
+std::atomic<const Access*> access{nullptr};
 std::mutex init_lock;
-thread_local bool below_dispatcher = false;
 
-void FindForwardAd(PyObject* torch, Guard* guard) {
+void FindForwardAd(PyObject* torch, Access* access) {
   const Ref module = Attribute(Attribute(torch, "autograd").get(), "forward_ad");
   if (!module || !Attribute(module.get(), "_current_level")) return;
-  guard->forward_ad = PyModule_GetDict(module.get());  // borrowed: torch is never unloaded
-  guard->level_name = PyUnicode_InternFromString("_current_level");
-  guard->no_level = PyLong_FromLong(-1);
+  access->forward_ad = PyModule_GetDict(module.get());  // borrowed: torch is never unloaded
+  access->level_name = PyUnicode_InternFromString("_current_level");
+  access->no_level = PyLong_FromLong(-1);
 }
 
 // Inside dual_level() tensors may carry tangents, and nothing cheap says which do.
-bool InForwardLevel(const Guard& g) {
+bool InForwardLevel(const Access& g) {
   PyObject* level = g.forward_ad ? PyDict_GetItemWithError(g.forward_ad, g.level_name) : nullptr;
   if (__builtin_expect(level == g.no_level || !level, 1))
     return false;  // -1 is one object in CPython
   return PyLong_AsLong(level) >= 0;
 }
 
-void FindGlue(PyObject* torch, Guard* guard) {
-  guard->glue = LoadTorchGlue();
-  guard->offset = guard->glue ? FindTensorOffset(torch) : 0;
-  guard->wrap = FindWrapTensor();
-  if (!guard->offset || !guard->wrap) guard->glue = nullptr;
+void FindGlue(PyObject* torch, Access* access) {
+  access->glue = LoadTorchGlue();
+  access->offset = access->glue ? FindTensorOffset(torch) : 0;
+  access->wrap = FindWrapTensor();
+  if (!access->offset || !access->wrap) access->glue = nullptr;
 }
 
-bool FindWatchers(PyObject* c, Guard* made) {
+bool FindWatchers(PyObject* c, Access* made) {
   const char* const names[] = {"_len_torch_dispatch_stack", "_len_torch_function_stack",
                                "_is_any_autocast_enabled", "_get_tracing_state",
                                "_profiler_enabled"};
@@ -69,7 +72,7 @@ bool FindWatchers(PyObject* c, Guard* made) {
   return true;
 }
 
-bool Quiet(const Guard& g) {
+bool Quiet(const Access& g) {
   for (const Query& query : g.watchers) {
     const Ref answer(query.Ask(query.owner));
     if (!answer || PyObject_IsTrue(answer.get()) != 0) return false;
@@ -77,7 +80,7 @@ bool Quiet(const Guard& g) {
   return true;
 }
 
-bool FindAttributes(PyObject* torch, Guard* made) {
+bool FindAttributes(PyObject* torch, Access* made) {
   const Ref c = Attribute(torch, "_C");
   const Ref base = Attribute(c.get(), "TensorBase");
   const Ref samples(PlainSamples(torch, 1));
@@ -96,19 +99,17 @@ bool FindAttributes(PyObject* torch, Guard* made) {
   return found;
 }
 
-Way ReadModeByAttributes(const Guard& g, TorchMode* mode) {
+Way ReadModeByAttributes(const Access& g, Mode* mode) {
   const int records = g.grad_enabled.AskTruth(g.grad_enabled.owner);
   mode->flags = records == 1 ? kAnyopTorchRecords : 0;
   return records >= 0 && Quiet(g) && !InForwardLevel(g) ? Way::kPlain : Way::kDispatch;
 }
 
-Way ViewByAttributes(const Guard& g, const Source* source, PyObject* object, bool writes,
-                     TorchMode* mode, AnyopTensor* tensor) {
-  if (!source->api ||
-      source->api->dltensor_from_py_object_no_sync(object, reinterpret_cast<DLTensor*>(tensor)))
-    return Way::kDispatch;
+Way ViewByAttributes(const Access& g, const Source* source, PyObject* object, bool writes,
+                     const Mode& mode, AnyopTensor* tensor) {
+  if (!source->api || !ViewByExchange(source, object, tensor)) return Way::kDispatch;
   constexpr int kComplexCode = 5;
-  const bool records = mode->flags & kAnyopTorchRecords;
+  const bool records = mode.flags & kAnyopTorchRecords;
   const int negative = g.is_neg.AskTruth(object);
   const int conjugate = tensor->dtype_code == kComplexCode ? g.is_conj.AskTruth(object) : 0;
   const int inference = writes ? g.is_inference.AskTruth(object) : 0;
@@ -124,9 +125,140 @@ Way WayOf(int32_t verdict) {
   return static_cast<Way>(verdict);
 }
 
-void* ImplOf(const Guard& g, PyObject* object) {
+void* ImplOf(const Access& g, PyObject* object) {
   return *reinterpret_cast<void**>(reinterpret_cast<char*>(object) + g.offset);
 }
+
+// Finds what the loaded torch offers: the glue, else what its Python attributes say; once. False
+// with *why set when there is neither.
+bool Init(PyObject* torch, std::string* why) {
+  if (access.load(std::memory_order_acquire)) return true;
+  auto* made = new Access;
+  FindForwardAd(torch, made);
+  FindGlue(torch, made);
+  if (!FindAttributes(torch, made) && !made->glue) {
+    delete made;
+    *why = "is a tensor of a torch whose attributes were not found; expected torch 2.9 or newer";
+    return false;
+  }
+  std::lock_guard<std::mutex> lock(init_lock);
+  if (!access.load()) access.store(made, std::memory_order_release);
+  return true;
+}
+
+const Access& TheAccess() { return *access.load(std::memory_order_acquire); }
+
+// PyTorch's module, also while another framework answers to its name.
+Ref RealTorch() {
+  PyObject* torch = LoadedModule("torch");
+  bool is_hidden = false;
+  EachFramework([&](const Framework& row) { is_hidden |= row.proxy && LoadedModule(row.proxy); });
+  if (!is_hidden) return Ref(Py_XNewRef(torch));
+  const Ref frameworks(PyImport_ImportModule("anyop._frameworks"));
+  Ref real(frameworks ? PyObject_CallMethod(frameworks.get(), "real_torch", nullptr) : nullptr);
+  if (!real) PyErr_Clear();
+  return real.get() == Py_None ? Ref() : std::move(real);
+}
+
+Found Find(PyTypeObject* type, std::string* why) {
+  const Ref module = RealTorch();
+  PyObject* torch = module.get();
+  const Ref tensor = Attribute(torch, "Tensor");
+  if (IsSubtype(type, tensor)) {
+    const Ref parameter = Attribute(Attribute(torch, "nn").get(), "Parameter");
+    if (!Init(torch, why)) return {true, nullptr};
+    const bool plain = Is(type, tensor) || Is(type, parameter);
+    return Remember(type, plain, {&torch_framework, plain ? ExchangeApi(type) : nullptr, plain});
+  }
+  if (!IsSubtype(type, Attribute(LoadedModule("torch.fx.proxy"), "Proxy"))) return kNotMine;
+  *why =
+      "is a torch.fx.Proxy, which has no values: torch.fx.symbolic_trace does not see into this "
+      "function; torch.export and make_fx do, and it records torch.ops.<namespace>.<operator>";
+  return {true, nullptr};
+}
+
+void* Impl(PyObject* object) { return ImplOf(TheAccess(), object); }
+
+PyObject* Wrap(void* impl) {
+  const Access& g = TheAccess();
+  PyObject* object = g.wrap(&impl);
+  g.glue->release(impl);
+  return object;
+}
+
+void ReleaseImpl(void* impl) { TheAccess().glue->release(impl); }
+
+void HoldImpls(Loans* loans, void* const* impls, uint64_t count) {
+  const AnyopTorchGlue& glue = *TheAccess().glue;
+  loans->Keep(glue.hold(impls, count), glue.let_go);
+}
+
+constexpr TensorImpls kImpls = {Impl, Wrap, ReleaseImpl, HoldImpls};
+
+Way ReadMode(Mode* mode) {
+  const Access& g = TheAccess();
+  mode->impls = g.glue ? &kImpls : nullptr;
+  if (__builtin_expect(below_dispatcher, 0)) return Way::kPlain;
+  if (__builtin_expect(g.glue != nullptr, 1)) return WayOf(g.glue->thread_verdict(&mode->flags));
+  return ReadModeByAttributes(g, mode);
+}
+
+Way ViewByGlue(const Access& g, PyObject* object, bool writes, Mode* mode, AnyopTensor* tensor) {
+  int32_t flags = (mode->flags & kAnyopTorchRecords) | (writes ? int{kAnyopTorchWrites} : 0);
+  void* impl = ImplOf(g, object);
+  const Way way = __builtin_expect(below_dispatcher, 0)  // a tensor of a forward level is no matter
+                      ? (g.glue->view_memory(impl, &flags, tensor) ? Way::kDispatch : Way::kPlain)
+                      : WayOf(g.glue->view(impl, &flags, tensor));
+  mode->flags |= flags & (kAnyopTorchShortStorage | kAnyopTorchFrozen | kAnyopTorchLazy);
+  return way;
+}
+
+// An error of Python's may be set with Way::kDispatch; what is dispatched again will meet it again.
+Way View(Loans* loans, const Source* source, PyObject* object, bool writes, AnyopTensor* tensor) {
+  const Access& g = TheAccess();
+  const Way way = __builtin_expect(g.glue != nullptr, 1)
+                      ? ViewByGlue(g, object, writes, &loans->mode, tensor)
+                      : ViewByAttributes(g, source, object, writes, loans->mode, tensor);
+  if (__builtin_expect(way == Way::kDispatch, 0)) return way;
+  const char* problem = AnyopTorchRefusal(loans->mode.flags);
+  return __builtin_expect(!problem, 1) ? way : loans->Reject(PyExc_ValueError, problem);
+}
+
+// The version goes up.
+void MarkWritten(PyObject* object) {
+  const Access& g = TheAccess();
+  if (g.glue) return g.glue->written(ImplOf(g, object));
+  const Ref tensors(PyTuple_Pack(1, object));
+  const Ref done(PyObject_CallFunctionObjArgs(g.increment_version, tensors.get(), nullptr));
+  if (!done) PyErr_Clear();
+}
+
+int32_t Allocate(Loans* loans, AnyopTensor* tensor, PyObject** object) {
+  const Access& g = TheAccess();
+  if (!g.glue) return AllocateByExchange(loans, tensor, object);
+  void* impl = nullptr;
+  char why[512];
+  why[0] = 0;
+  if (const int32_t status = g.glue->new_tensor(tensor, &impl, why, sizeof why)) {
+    PyErr_SetString(status == kAnyopOutOfMemory ? PyExc_MemoryError : PyExc_TypeError, why);
+    return kAnyopPending;
+  }
+  *object = Wrap(impl);
+  return *object ? kAnyopOk : kAnyopPending;
+}
+
+// open_torch_glue(path, torch's version): the address of the glue.
+PyObject* OpenGlue(PyObject*, PyObject* args) {
+  const char *path, *version, *why;
+  if (!PyArg_ParseTuple(args, "ss", &path, &version)) return nullptr;
+  const AnyopTorchGlue* glue = AnyopOpenTorchGlue(path, version, &why);
+  if (glue) return PyLong_FromVoidPtr(const_cast<AnyopTorchGlue*>(glue));
+  PyErr_SetString(PyExc_ValueError, why);
+  return nullptr;
+}
+
+PyMethodDef methods[] = {{"open_torch_glue", Guarded<OpenGlue>, METH_VARARGS, nullptr},
+                         {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 
@@ -139,99 +271,44 @@ const AnyopTorchGlue* LoadTorchGlue() {
   return static_cast<const AnyopTorchGlue*>(glue);
 }
 
-bool InitTorchGuard(PyObject* torch, std::string* why) {
-  if (guard.load(std::memory_order_acquire)) return true;
-  auto* made = new Guard;
-  FindForwardAd(torch, made);
-  FindGlue(torch, made);
-  if (!FindAttributes(torch, made) && !made->glue) {
-    delete made;
-    *why = "is a tensor of a torch whose attributes were not found; expected torch 2.9 or newer";
-    return false;
-  }
-  std::lock_guard<std::mutex> lock(init_lock);
-  if (!guard.load()) guard.store(made, std::memory_order_release);
-  return true;
-}
-
-PyObject* CallBelowDispatcher(PyObject*, PyObject* args) {
-  PyObject *function, *positional, *named;
-  if (!PyArg_ParseTuple(args, "OOO", &function, &positional, &named)) return nullptr;
-  const bool before = below_dispatcher;
-  below_dispatcher = true;
-  PyObject* result = PyObject_Call(function, positional, named);
-  below_dispatcher = before;
-  return result;
-}
-
-bool IsBelowDispatcher() { return below_dispatcher; }
-
-Way ReadTorchMode(TorchMode* mode) {
-  const Guard& g = *guard.load(std::memory_order_acquire);
-  mode->glue = g.glue;
-  mode->flags = 0;
-  if (__builtin_expect(below_dispatcher, 0)) {
-    mode->below = true;
-    return Way::kPlain;
-  }
-  if (__builtin_expect(g.glue != nullptr, 1)) return WayOf(g.glue->thread_verdict(&mode->flags));
-  return ReadModeByAttributes(g, mode);
-}
-
-Way ViewTorchTensor(const Source* source, PyObject* object, bool writes, TorchMode* mode,
-                    AnyopTensor* tensor) {
-  const Guard& g = *guard.load(std::memory_order_acquire);
-  if (__builtin_expect(!mode->glue, 0))
-    return ViewByAttributes(g, source, object, writes, mode, tensor);
-  int32_t flags = (mode->flags & kAnyopTorchRecords) | (writes ? int{kAnyopTorchWrites} : 0);
-  void* impl = ImplOf(g, object);
-  const Way way =
-      __builtin_expect(below_dispatcher, 0)  // a tensor of a forward level is no matter
-          ? (mode->glue->view_memory(impl, &flags, tensor) ? Way::kDispatch : Way::kPlain)
-          : WayOf(mode->glue->view(impl, &flags, tensor));
-  mode->flags |= flags & (kAnyopTorchShortStorage | kAnyopTorchFrozen | kAnyopTorchLazy);
-  return way;
-}
-
-void MarkTorchWritten(const TorchMode& mode, PyObject* object) {
-  const Guard& g = *guard.load(std::memory_order_acquire);
-  if (mode.glue) return mode.glue->written(ImplOf(g, object));
-  const Ref tensors(PyTuple_Pack(1, object));
-  const Ref done(PyObject_CallFunctionObjArgs(g.increment_version, tensors.get(), nullptr));
-  if (!done) PyErr_Clear();
-}
-
-void* TorchTensorImpl(PyObject* object) {
-  return ImplOf(*guard.load(std::memory_order_acquire), object);
-}
-
-PyObject* NewTorchTensor(const TorchMode& mode, AnyopTensor* tensor) {
-  void* impl = nullptr;
-  char why[512];
-  why[0] = 0;
-  if (const int32_t status = mode.glue->new_tensor(tensor, &impl, why, sizeof why)) {
-    PyErr_SetString(status == kAnyopOutOfMemory ? PyExc_MemoryError : PyExc_TypeError, why);
-    return nullptr;
-  }
-  return WrapTorchTensor(mode, impl);
-}
-
-PyObject* WrapTorchTensor(const TorchMode& mode, void* impl) {
-  PyObject* object = guard.load(std::memory_order_acquire)->wrap(&impl);
-  mode.glue->release(impl);
-  return object;
-}
-
 bool FindTorchLender(TorchLender* lender) {
   const Ref frameworks(PyImport_ImportModule("anyop._frameworks"));
   Ref torch(frameworks ? PyObject_CallMethod(frameworks.get(), "real_torch", nullptr) : nullptr);
   std::string why;
-  const bool found = torch && torch.get() != Py_None && InitTorchGuard(torch.get(), &why);
+  const bool found = torch && torch.get() != Py_None && Init(torch.get(), &why);
   PyErr_Clear();
-  const Guard* g = found ? guard.load(std::memory_order_acquire) : nullptr;
+  const Access* g = found ? access.load(std::memory_order_acquire) : nullptr;
   if (!g || !g->glue) return false;
   *lender = {g->glue, g->wrap, torch.Release()};  // torch is never unloaded
   return true;
+}
+
+bool IsTorchInMode(PyObject* torch) {
+  std::string why;
+  Mode mode;
+  const bool is_in = !Init(torch, &why) || ReadMode(&mode) == Way::kDispatch;
+  if (PyErr_Occurred()) PyErr_Clear();
+  return is_in;
+}
+
+const Framework torch_framework = [] {
+  Framework f;
+  f.name = "torch";
+  f.adapter = "anyop.torch.dispatch";
+  f.find = Find;
+  f.read_mode = ReadMode;
+  f.view = View;
+  f.hold = HoldByExchange;
+  f.mark_written = MarkWritten;
+  f.allocate = Allocate;
+  f.stream = StreamByExchange;
+  f.methods = methods;
+  f.tracer = "torch._C._dynamo.eval_frame";
+  return f;
+}();
+
+namespace {
+const Listed listed(&torch_framework);
 }
 
 }  // namespace anyop

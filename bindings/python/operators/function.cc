@@ -8,10 +8,9 @@
 #include "anyop/anyop.h"
 #include "anyop/held.h"
 #include "call.h"
-#include "frameworks/paddle.h"
 #include "guarded.h"
 #include "held.h"
-#include "operators/borrow.h"
+#include "operators/operator_loans.h"
 #include "operators/python_kernel.h"
 #include "operators/scalar.h"
 #include "router/router.h"
@@ -36,7 +35,7 @@ struct Entry {
   struct {
     const char* adapter;
     PyObject* slow_call;
-  } slow[4];  // for calls that are not plain, of each adapter that was needed; then nullptr
+  } slow[8];  // for calls that are not plain, of each adapter that was needed; then nullptr
 };
 
 // What a function is bound to. It tells where pickle finds the function again.
@@ -154,7 +153,7 @@ bool Missing(const Operator& op, const Param& p) {
   return false;
 }
 
-[[gnu::always_inline]] inline bool FillResult(Frame* frame, Borrowed* borrowed, uint32_t i,
+[[gnu::always_inline]] inline bool FillResult(Frame* frame, OperatorLoans* loans, uint32_t i,
                                               const Param& p, PyObject* object) {
   if (!object || object == Py_None) return true;
   if (object == Py_False && p.Is(kAnyopOptional)) {  // dweight=False: not needed
@@ -162,13 +161,13 @@ bool Missing(const Operator& op, const Param& p) {
     return true;
   }
   frame->given |= uint64_t{1} << i;
-  return borrowed->Take(frame, p, object, &frame->tensors[i]);
+  return loans->Take(frame, p, object, &frame->tensors[i]);
 }
 
-[[gnu::always_inline]] inline bool FillArgument(Frame* frame, Borrowed* borrowed, uint32_t i,
+[[gnu::always_inline]] inline bool FillArgument(Frame* frame, OperatorLoans* loans, uint32_t i,
                                                 const Param& p, PyObject* object) {
   if (!object && !p.IsTensor()) return SetDefault(frame, p) || Missing(*frame->op, p);
-  if (p.Is(kAnyopOutput)) return FillResult(frame, borrowed, i, p, object);
+  if (p.Is(kAnyopOutput)) return FillResult(frame, loans, i, p, object);
   // A Tensor?[] is optional in its elements, not itself.
   const bool optional =
       p.Is(kAnyopOptional) && !(p.Is(kAnyopOptionalElements) && !p.Is(kAnyopHasDefault));
@@ -177,18 +176,18 @@ bool Missing(const Operator& op, const Param& p) {
   frame->given |= uint64_t{1} << i;
   if (!p.IsTensor()) {
     if (!SetScalar(frame, p, object)) return false;
-    if (__builtin_expect(frame->ran_code, 0)) borrowed->NoteCode(frame);
+    if (__builtin_expect(frame->ran_code, 0)) loans->NoteCode();
     return true;
   }
-  return p.IsList() ? borrowed->TakeList(frame, p, i)
-                    : borrowed->Take(frame, p, object, &frame->tensors[i]);
+  return p.IsList() ? loans->TakeList(frame, p, i)
+                    : loans->Take(frame, p, object, &frame->tensors[i]);
 }
 
 [[gnu::always_inline]] inline PyObject* Results(const Entry& e, PyObject** arguments, Frame* frame,
-                                                Borrowed* borrowed) {
+                                                OperatorLoans* loans) {
   const Operator& op = *e.op;
   auto result = [&](uint32_t o) {
-    PyObject* object = borrowed->ReleaseResult(o);
+    PyObject* object = loans->ReleaseResult(o);
     if (object) return object;
     const uint32_t p = op.num_inputs + o;
     object = frame->given >> p & 1 ? arguments[p] : Py_None;
@@ -226,9 +225,9 @@ PyObject* SlowCall(Entry* e, const char* adapter) {
 }
 
 // The arguments as they came, to the framework's adapter.
-PyObject* CallThroughAdapter(Entry* e, const Borrowed& borrowed, PyObject* const* args,
+PyObject* CallThroughAdapter(Entry* e, const OperatorLoans& loans, PyObject* const* args,
                              Py_ssize_t given, PyObject* keywords) {
-  PyObject* slow = HasStack() ? SlowCall(e, borrowed.adapter()) : nullptr;
+  PyObject* slow = HasStack() ? SlowCall(e, loans.source->framework->adapter) : nullptr;
   if (!slow) return nullptr;
   const Ref positional(PyTuple_New(given)), named(PyDict_New());
   if (!positional || !named) return nullptr;
@@ -242,7 +241,7 @@ PyObject* CallThroughAdapter(Entry* e, const Borrowed& borrowed, PyObject* const
   }
   static PyObject* const gradient = PyUnicode_InternFromString("gradient");
   static PyObject* const dispatch = PyUnicode_InternFromString("dispatch");
-  return PyObject_CallFunctionObjArgs(slow, borrowed.way() == Way::kGradient ? gradient : dispatch,
+  return PyObject_CallFunctionObjArgs(slow, loans.way() == Way::kGradient ? gradient : dispatch,
                                       e->name, positional.get(), named.get(), nullptr);
 }
 
@@ -255,35 +254,30 @@ PyObject* CallThroughAdapter(Entry* e, const Borrowed& borrowed, PyObject* const
   if (!SortArguments(e, args, given, keywords, arguments)) return nullptr;
   Frame frame(e.op);
   const UsedHeld used(held, &frame);
-  Borrowed borrowed(e.op->num_outputs, arguments);
-  frame.binding = &borrowed;
+  OperatorLoans loans(&frame, e.op->num_outputs, arguments);
   frame.explanation = explanation;
-  frame.allocate = Borrowed::Allocate;
-  frame.hold = Borrowed::Hold;
-  frame.before_kernel = Borrowed::ReleaseGil;
-  frame.after_kernel = Borrowed::TakeGil;
   const Param* params = e.op->params.data();
   uint32_t i = 0;
-  while (i < e.num_params && FillArgument(&frame, &borrowed, i, params[i], arguments[i])) ++i;
-  const bool filled = i == e.num_params && (!frame.ran_code || borrowed.TakeAgain(&frame));
-  if (!filled && (borrowed.way() != Way::kDispatch || PyErr_Occurred())) return nullptr;
-  if (__builtin_expect(borrowed.way() != Way::kPlain, 0) &&
-      !(explanation && borrowed.way() == Way::kGradient)) {
-    if (!explanation) return CallThroughAdapter(&e, borrowed, args, given, keywords);
+  while (i < e.num_params && FillArgument(&frame, &loans, i, params[i], arguments[i])) ++i;
+  const bool filled = i == e.num_params && (!loans.ran_code || loans.TakeAgain(&frame));
+  if (!filled && (loans.way() != Way::kDispatch || PyErr_Occurred())) return nullptr;
+  if (__builtin_expect(loans.way() != Way::kPlain, 0) &&
+      !(explanation && loans.way() == Way::kGradient)) {
+    if (!explanation) return CallThroughAdapter(&e, loans, args, given, keywords);
     PyErr_Format(PyExc_TypeError, "%s: only plain tensors can be explained, with memory and values",
                  e.op->name.c_str());
     return nullptr;
   }
-  if (!borrowed.SetStream(&frame)) return nullptr;
+  if (!loans.SetStream(&frame)) return nullptr;
   const int32_t status = AnyopRunFrame(&frame);
   if (explanation && !explanation->empty()) Py_RETURN_NONE;
   if (__builtin_expect(status != kAnyopOk, 0)) {
     RaiseStatus(status, frame.error);
     return nullptr;
   }
-  borrowed.MarkWritten();
-  if (!borrowed.WrapMade()) return nullptr;
-  return Results(e, arguments, &frame, &borrowed);
+  loans.MarkWritten();
+  if (!loans.WrapMade()) return nullptr;
+  return Results(e, arguments, &frame, &loans);
 }
 
 // What anyop.adapter.constants puts in the place of numbers and of NumPy's arrays beside JAX's:
@@ -409,7 +403,9 @@ PyObject* Explain(PyObject*, PyObject* args) {
   const Ref keywords(own ? PySequence_Tuple(own.get()) : nullptr);
   for (Py_ssize_t k = 0; keywords && k < PyTuple_Size(keywords.get()); ++k)
     values.push_back(PyDict_GetItem(own.get(), PyTuple_GetItem(keywords.get(), k)));
-  WakePaddleThread();
+  EachFramework([](const Framework& row) {
+    if (row.wake_thread) row.wake_thread();
+  });
   std::string text;
   const Py_ssize_t given = PyTuple_Size(positional);
   Ref done(keywords ? Run(*e, values.data(), given, keywords.get(), &text, nullptr) : nullptr);

@@ -8,6 +8,7 @@
 
 #include "aten/aten_plan.h"
 #include "deferred.h"
+#include "frameworks/framework.h"
 #include "gil.h"
 #include "operators/function.h"
 #include "operators/kernel_values.h"
@@ -28,33 +29,40 @@ struct PythonKernel {
 
 constexpr const char* kEnded = "its kernel is written in Python, which has ended";
 
-// The hook of one tracer, taken out for a while.
-class WithoutTracer {
+// While a framework traces a function it translates every Python
+// frame of the thread, and keeps what is in them. A kernel's are none of its business: the hooks
+// are taken out for a while.
+class PlainFrames {
  public:
-  explicit WithoutTracer(const char* tracer) {
-    PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), tracer);
-    set_ = Attribute(module, "set_eval_frame");
-    if (set_) before_ = Ref(PyObject_CallFunctionObjArgs(set_.get(), Py_None, nullptr));
-    PyErr_Clear();
+  PlainFrames() {
+    EachFramework([&](const Framework& row) {
+      if (row.tracer) TakeOut(row.tracer);
+    });
   }
-  ~WithoutTracer() {
-    if (!before_ || before_.get() == Py_None) return;
+  ~PlainFrames() {
+    if (hooks_.empty()) return;
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
-    const Ref done(PyObject_CallFunctionObjArgs(set_.get(), before_.get(), nullptr));
+    for (const Hook& hook : hooks_)
+      const Ref done(PyObject_CallFunctionObjArgs(hook.set.get(), hook.before.get(), nullptr));
     PyErr_Restore(type, value, trace);
   }
-  WithoutTracer(const WithoutTracer&) = delete;
-  WithoutTracer& operator=(const WithoutTracer&) = delete;
+  PlainFrames(const PlainFrames&) = delete;
+  PlainFrames& operator=(const PlainFrames&) = delete;
 
  private:
-  Ref set_, before_;
-};
+  struct Hook {
+    Ref set, before;
+  };
 
-// While Paddle's SOT or torch's Dynamo trace a function they translate every Python frame of the
-// thread, and keep what is in them. A kernel's are none of their business.
-struct PlainFrames {
-  const WithoutTracer sot{"paddle.base.core"}, dynamo{"torch._C._dynamo.eval_frame"};
+  void TakeOut(const char* tracer) {
+    Ref set = Attribute(LoadedModule(tracer), "set_eval_frame");
+    Ref before(set ? PyObject_CallFunctionObjArgs(set.get(), Py_None, nullptr) : nullptr);
+    PyErr_Clear();
+    if (before && before.get() != Py_None) hooks_.push_back({std::move(set), std::move(before)});
+  }
+
+  std::vector<Hook> hooks_;
 };
 
 // The error that is set, taken from Python with its traceback; the status and text that stand for

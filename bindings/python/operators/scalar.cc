@@ -28,7 +28,7 @@ bool IsTensor(PyObject* object) {
   std::string why;
   const Source* source = FindSource(object, &why);
   PyErr_Clear();
-  return source && source->adapter;
+  return source && source->framework->adapter;
 }
 
 // Replaces the error of a conversion by ours. One that the object's own Python code raised has that

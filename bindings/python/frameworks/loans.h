@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a call has on loan from its caller until it ends, and what its first tensor decides.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arena.h"
+#include "frameworks/framework.h"
+
+namespace anyop {
+
+class Loans {
+ public:
+  explicit Loans(Arena* arena) : arena(arena) {}
+  Loans(const Loans&) = delete;
+  Loans& operator=(const Loans&) = delete;
+  ~Loans() {
+    if (__builtin_expect(!kept_.empty(), 0)) LetGo();
+  }
+
+  // Until the call ends. A new reference, or nullptr, which is returned.
+  PyObject* Keep(PyObject* object);
+  void Keep(void* what, void (*let_go)(void*)) {
+    if (what) kept_.push_back({what, let_go});
+  }
+
+  // For rows: a tensor cannot be used, and why.
+  Way Reject(PyObject* kind, std::string text) {
+    why_kind = kind;
+    why = std::move(text);
+    return Way::kRefused;
+  }
+  // Code of the caller's runs now, or has run: objects may change their memory and their types.
+  void NoteCode() {
+    ran_code = true;
+    type = nullptr;
+  }
+
+  // Tensors of two frameworks in one call: whose allocator, stream and rules would hold?
+  bool Fits(const Source& other) const;
+  // What is said of one that does not fit.
+  std::string MixedText(PyObject* object) const;
+
+  Arena* const arena;
+  const Source* source = nullptr;  // of the first tensor
+  PyObject* first = nullptr;       // that tensor; the caller holds it
+  PyTypeObject* type = nullptr;    // its type; nullptr: each object is asked
+  Mode mode;
+  bool ran_code = false;
+  bool all_types = false;     // also of types that no operator of anyop has
+  PyObject* owner = nullptr;  // from view: what keeps the memory, where it is not the object
+  Ref (*stream_of)(int index) =
+      nullptr;  // the stream on which memory is read, as __dlpack__ wants it
+  std::string why;
+  PyObject* why_kind = nullptr;  // the exception
+
+ private:
+  void LetGo();
+
+  struct Kept {
+    void* what;
+    void (*let_go)(void*);
+  };
+  std::vector<Kept> kept_;
+};
+
+}  // namespace anyop
