@@ -22,3 +22,18 @@ foreach(source IN LISTS test_sources kernel_tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 300)
 endforeach()
+
+# Python's module with one file more, which brings a framework.
+add_library(_anyop_made_up MODULE tests/made_up/made_up.cc $<TARGET_OBJECTS:_anyop>)
+target_include_directories(_anyop_made_up PRIVATE bindings/python)
+target_include_directories(_anyop_made_up SYSTEM PRIVATE
+  ${Python_INCLUDE_DIRS} "${ANYOP_TVM_FFI_INCLUDE}")
+target_compile_definitions(_anyop_made_up PRIVATE Py_LIMITED_API=0x030a0000)
+target_link_libraries(_anyop_made_up PRIVATE anyop)
+set_target_properties(_anyop_made_up PROPERTIES
+  PREFIX "" OUTPUT_NAME _anyop SUFFIX ".abi3.so" BUILD_RPATH_USE_ORIGIN ON BUILD_RPATH "$ORIGIN/lib"
+  LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/tests/made_up")
+add_test(NAME made_up_framework COMMAND "${Python_EXECUTABLE}"
+  "${CMAKE_CURRENT_SOURCE_DIR}/tests/made_up/made_up_program.py"
+  $<TARGET_FILE:_anyop_made_up> "${ANYOP_PACKAGE}")
+set_tests_properties(made_up_framework PROPERTIES TIMEOUT 300)

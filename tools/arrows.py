@@ -51,6 +51,7 @@ ALLOWED = {
     "examples/porting/before": {"examples/porting/before"},
     "examples/from_pybind11/before": {"examples/from_pybind11/before", "examples"},
     "examples": {"examples", "include", "generated"},
+    "tests/made_up": {"bindings/python", "src/core", "include"},
     "tests": {
         "tests",
         *CORE,
