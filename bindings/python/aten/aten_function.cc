@@ -13,6 +13,7 @@
 #include "aten/aten_call.h"
 #include "aten/aten_match.h"
 #include "guarded.h"
+#include "objects.h"
 #include "operators/function.h"
 #include "router/read/route_file.h"
 
@@ -145,10 +146,8 @@ PyObject* Text(PyObject* self) {
 }
 
 void Delete(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
   PyObject_ClearWeakRefs(self);
-  reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  FreeObject(self);
 }
 
 PyMemberDef members[] = {

@@ -9,6 +9,7 @@
 #include "dtype.h"
 #include "gil.h"
 #include "guarded.h"
+#include "objects.h"
 #include "operators/function.h"
 
 namespace anyop {
@@ -29,24 +30,14 @@ bool View(PyObject* self, AnyopTensor* view) {
   return ViewAtenTensor(self, view, &flags);
 }
 
-PyObject* Sizes(const int64_t* values, int count) {
-  Ref tuple(PyTuple_New(count));
-  for (int i = 0; tuple && i < count; ++i) {
-    PyObject* value = PyLong_FromLongLong(values[i]);
-    if (!value) return nullptr;
-    PyTuple_SetItem(tuple.get(), i, value);
-  }
-  return tuple.Release();
-}
-
 PyObject* Shape(PyObject* self, void*) {
   AnyopTensor view;
-  return View(self, &view) ? Sizes(view.shape, view.ndim) : nullptr;
+  return View(self, &view) ? NewSizes(view.shape, view.ndim) : nullptr;
 }
 
 PyObject* Strides(PyObject* self, void*) {
   AnyopTensor view;
-  return View(self, &view) ? Sizes(view.strides, view.ndim) : nullptr;
+  return View(self, &view) ? NewSizes(view.strides, view.ndim) : nullptr;
 }
 
 // Of torch's dtypes that no operator of anyop has, too.
@@ -190,17 +181,15 @@ PyObject* Text(PyObject* self) {
     PyErr_Clear();
     return PyUnicode_FromString("<AtenTensor without plain memory>");
   }
-  const Ref shape(Sizes(view.shape, view.ndim)), device(DeviceText(view));
+  const Ref shape(NewSizes(view.shape, view.ndim)), device(DeviceText(view));
   if (!shape || !device) return nullptr;
   return PyUnicode_FromFormat("<AtenTensor %s %R on %U>", DtypeText(view), shape.get(),
                               device.get());
 }
 
 void Delete(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
   if (In(self)->cell) AnyopAtenRelease(In(self)->cell);
-  reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  FreeObject(self);
 }
 
 PyGetSetDef attributes[] = {{"shape", Guarded<Shape>, nullptr, nullptr, nullptr},

@@ -4,6 +4,7 @@
 #include "dtype.h"
 #include "frameworks/dlpack.h"
 #include "frameworks/loans.h"
+#include "objects.h"
 
 namespace anyop {
 namespace {
@@ -39,12 +40,8 @@ bool CurrentStream(const Source*, int32_t, int32_t device_id, void** stream) {
 int32_t Allocate(Loans*, AnyopTensor* tensor, PyObject** object) {
   static PyObject* empty = nullptr;
   if (!empty) empty = Function("empty");
-  Ref shape(PyTuple_New(tensor->ndim));
+  const Ref shape(NewSizes(tensor->shape, tensor->ndim));
   if (!empty || !shape) return kAnyopPending;
-  for (int32_t d = 0; d < tensor->ndim; ++d) {
-    PyObject* size = PyLong_FromLongLong(tensor->shape[d]);
-    if (!size || PyTuple_SetItem(shape.get(), d, size)) return kAnyopPending;
-  }
   const Ref made(PyObject_CallFunction(empty, "isO", tensor->device_id,
                                        DtypeName(AnyopDtypeOf(tensor)), shape.get()));
   PyObject *array, *address;

@@ -3,16 +3,15 @@
 #include "frameworks/loans.h"
 
 #include "frameworks/dlpack.h"
+#include "objects.h"
 
 namespace anyop {
 
 void Loans::LetGo() {
   // What is let go of may run Python code (a producer's deleter), which must not meet, or lose, the
   // call's error.
-  PyObject *kind, *value, *trace;
-  PyErr_Fetch(&kind, &value, &trace);
+  const WithoutError without;
   for (const Kept& kept : kept_) kept.let_go(kept.what);
-  PyErr_Restore(kind, value, trace);
 }
 
 PyObject* Loans::Keep(PyObject* object) {

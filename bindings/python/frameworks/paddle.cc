@@ -15,6 +15,7 @@
 #include "frameworks/loans.h"
 #include "frameworks/query.h"
 #include "guarded.h"
+#include "objects.h"
 
 namespace anyop {
 namespace {
@@ -108,11 +109,7 @@ int32_t NewByGlue(const AnyopPaddleGlue& glue, AnyopTensor* tensor, PyObject** o
 }
 
 int32_t NewByPython(PyObject* make, const Source* source, AnyopTensor* tensor, PyObject** object) {
-  Ref sizes(PyTuple_New(tensor->ndim));
-  for (int32_t i = 0; sizes && i < tensor->ndim; ++i) {
-    PyObject* size = PyLong_FromLongLong(tensor->shape[i]);
-    if (!size || PyTuple_SetItem(sizes.get(), i, size)) sizes = Ref();
-  }
+  const Ref sizes(NewSizes(tensor->shape, tensor->ndim));
   Ref made(sizes ? PyObject_CallFunction(make, "Oiiii", sizes.get(), int{tensor->dtype_code},
                                          int{tensor->dtype_bits}, tensor->device_type,
                                          tensor->device_id)

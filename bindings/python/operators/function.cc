@@ -10,6 +10,7 @@
 #include "call.h"
 #include "guarded.h"
 #include "held.h"
+#include "objects.h"
 #include "operators/operator_loans.h"
 #include "operators/python_kernel.h"
 #include "operators/scalar.h"
@@ -55,10 +56,8 @@ PyObject* ReduceOwner(PyObject* self, PyObject*) {
 }
 
 void DeleteOwner(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
   AnyopDeleteHeld(reinterpret_cast<AnyopHeld*>(reinterpret_cast<Owner*>(self)->held));
-  reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  FreeObject(self);
 }
 
 PyMethodDef owner_methods[] = {{"__reduce__", Guarded<ReduceOwner>, METH_NOARGS, nullptr},

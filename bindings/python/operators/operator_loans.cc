@@ -6,6 +6,7 @@
 #include "frameworks/dlpack.h"
 #include "gil.h"
 #include "memory.h"
+#include "objects.h"
 #include "operators/scalar.h"
 
 namespace anyop {
@@ -158,8 +159,7 @@ void OperatorLoans::HoldImpls(Frame* frame) {
 void OperatorLoans::Hold(Frame* frame) {
   frame->hold = nullptr;
   auto* self = static_cast<OperatorLoans*>(frame->binding);
-  PyObject *kind, *value, *trace;  // a kernel's, where it asks for more
-  PyErr_Fetch(&kind, &value, &trace);
+  const WithoutError without;  // of a kernel that asks for more
   if (self->mode.impls) {
     self->HoldImpls(frame);
   } else {
@@ -170,7 +170,6 @@ void OperatorLoans::Hold(Frame* frame) {
       return true;
     });
   }
-  PyErr_Restore(kind, value, trace);
 }
 
 bool OperatorLoans::AskStream(Frame* frame) const {

@@ -10,6 +10,7 @@
 #include "deferred.h"
 #include "frameworks/framework.h"
 #include "gil.h"
+#include "objects.h"
 #include "operators/function.h"
 #include "operators/kernel_values.h"
 #include "stack.h"
@@ -41,11 +42,9 @@ class PlainFrames {
   }
   ~PlainFrames() {
     if (hooks_.empty()) return;
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
+    const WithoutError without;
     for (const Hook& hook : hooks_)
       const Ref done(PyObject_CallFunctionObjArgs(hook.set.get(), hook.before.get(), nullptr));
-    PyErr_Restore(type, value, trace);
   }
   PlainFrames(const PlainFrames&) = delete;
   PlainFrames& operator=(const PlainFrames&) = delete;

@@ -5,6 +5,7 @@
 #include "operators/thread_scope.h"
 
 #include "guarded.h"
+#include "objects.h"
 
 namespace anyop {
 namespace {
@@ -40,10 +41,8 @@ PyObject* New(PyTypeObject* type, PyObject* args, PyObject*) {
 }
 
 void Delete(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
   Py_DECREF(reinterpret_cast<ThreadScope*>(self)->get);
-  reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  FreeObject(self);
 }
 
 PyGetSetDef attributes[] = {{"text", Guarded<Get>, Guarded<Set>, "None: no scope", nullptr},

@@ -11,6 +11,7 @@
 #include "dtype.h"
 #include "gil.h"
 #include "guarded.h"
+#include "objects.h"
 
 namespace anyop {
 namespace {
@@ -24,21 +25,11 @@ struct View {
 
 const AnyopTensor& TensorOf(PyObject* self) { return reinterpret_cast<View*>(self)->tensor; }
 
-PyObject* Tuple(const int64_t* values, int count, int64_t factor) {
-  Ref tuple(PyTuple_New(count));
-  for (int i = 0; tuple && i < count; ++i) {
-    PyObject* value = PyLong_FromLongLong(values[i] * factor);
-    if (!value) return nullptr;
-    PyTuple_SetItem(tuple.get(), i, value);
-  }
-  return tuple.Release();
-}
-
 PyObject* Shape(PyObject* self, void*) {
-  return Tuple(TensorOf(self).shape, TensorOf(self).ndim, 1);
+  return NewSizes(TensorOf(self).shape, TensorOf(self).ndim);
 }
 PyObject* Strides(PyObject* self, void*) {
-  return Tuple(TensorOf(self).strides, TensorOf(self).ndim, 1);
+  return NewSizes(TensorOf(self).strides, TensorOf(self).ndim);
 }
 PyObject* Dtype(PyObject* self, void*) {
   return PyUnicode_FromString(DtypeName(AnyopDtypeOf(&TensorOf(self))));
@@ -61,7 +52,7 @@ PyObject* ArrayInterface(PyObject* self, void*) {
     PyErr_SetString(PyExc_AttributeError, "__array_interface__: the memory is not the CPU's");
     return nullptr;
   }
-  const Ref shape(Shape(self, nullptr)), strides(Tuple(t.strides, t.ndim, t.dtype_bits / 8));
+  const Ref shape(Shape(self, nullptr)), strides(NewSizes(t.strides, t.ndim, t.dtype_bits / 8));
   if (!shape || !strides) return nullptr;
   static char nothing[64];  // NumPy takes no NULL, not for an empty array either
   return Py_BuildValue("{sisOsOsss(NO)}", "version", 3, "shape", shape.get(), "strides",
@@ -97,12 +88,6 @@ PyObject* DlpackDevice(PyObject* self, PyObject*) {
   return Py_BuildValue("(ii)", TensorOf(self).device_type, TensorOf(self).device_id);
 }
 
-void Delete(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
-}
-
 PyGetSetDef attributes[] = {
     {"shape", Guarded<Shape>, nullptr, nullptr, nullptr},
     {"strides", Guarded<Strides>, nullptr, "in elements", nullptr},
@@ -121,7 +106,7 @@ PyMethodDef methods[] = {
 
 PyType_Slot slots[] = {
     {Py_tp_doc, const_cast<char*>("A tensor of a call, for backends written in Python.")},
-    {Py_tp_dealloc, reinterpret_cast<void*>(Delete)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(FreeObject)},
     {Py_tp_getset, attributes},
     {Py_tp_methods, methods},
     {0, nullptr}};
