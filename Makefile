@@ -121,7 +121,7 @@ needs:
 
 # What tests need and PyPI has not.
 debian:
-	@$(PYTHON) tools/debian.py icu hip strace opencl
+	@$(PYTHON) tools/debian.py icu hip strace opencl oclgrind
 
 # --- set-up: each stamp is one step, redone when what it depends on changes -----------------------
 

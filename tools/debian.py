@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sees to what tests need and PyPI has not: installs Debian's packages in CI, else says how.
 
-python3 tools/debian.py icu hip strace opencl
+python3 tools/debian.py icu hip strace opencl oclgrind
 
 What cannot be had is said; the tests that need it are skipped and say why too.
 """
@@ -46,6 +46,11 @@ NEEDS = {
         "nothing runs on the device opencl",
         ("pocl-opencl-icd", "ocl-icd-libopencl1"),
         files=("/etc/OpenCL/vendors/pocl.icd",),
+    ),
+    "oclgrind": Need(
+        "kernels in OpenCL C are not searched for races",
+        ("oclgrind", "ocl-icd-libopencl1"),
+        files=("/usr/lib/oclgrind/liboclgrind-rt-icd.so",),
     ),
     "aarch64": Need(
         "nothing is built for aarch64",
