@@ -205,6 +205,43 @@ def test_programs_are_kept_and_damaged_ones_made_anew(run, tmp_path):
         assert len(kept.read_bytes()) > len(whole) // 2 and [*folder.iterdir()] == [kept]
 
 
+def test_a_program_of_another_driver_is_built_anew(run, tmp_path):
+    """A file in its place that is whole, but whose head names another driver."""
+    folder = tmp_path / "cache" / "opencl"
+    assert run("-c", PROGRAM) == (0, "kernel True\n")
+    (kept,) = folder.iterdir()
+    whole = kept.read_bytes()
+    assert whole[8:16] == fnv(whole[16:]).to_bytes(8, "little")
+    body = whole[16:].replace(b"Portable", b"Portahle", 1)
+    assert body != whole[16:]
+    kept.write_bytes(whole[:8] + fnv(body).to_bytes(8, "little") + body)
+    assert run("-c", PROGRAM) == (0, "kernel True\n")
+    assert kept.read_bytes().count(b"Portahle") == 0
+
+
+def fnv(data: bytes) -> int:
+    """FNV-1a, the checksum of program_cache.cc."""
+    found = 14695981039346656037
+    for byte in data:
+        found = (found ^ byte) * 1099511628211 % 2**64
+    return found
+
+
+def test_freed_memory_and_that_of_others_are_refused(device):
+    kernel = device.made("find_kernel", 0, load(device, COPY), b"copy")
+    with device.memory(32) as x:
+        freed = device.made("allocate", 0, 32)
+        device.free(0, freed)
+        host = (ctypes.c_int32 * 8)()
+        for wrong in (freed, ctypes.addressof(host)):
+            with pytest.raises(Refused, match=r"no memory of the device \(foreign, or freed\)"):
+                launch(device, kernel, [x, wrong])
+            with pytest.raises(Refused, match=r"no memory of the device \(foreign, or freed\)"):
+                device.copy(0, x, wrong, 32, 3)
+            with pytest.raises(Refused, match="was not allocated by this device"):
+                device.free(0, wrong)
+
+
 def test_a_cache_that_cannot_be_written_is_said_once(run, tmp_path):
     (tmp_path / "file").write_text("")
     code, text = run("-c", PROGRAM, ANYOP_CACHE_DIR=str(tmp_path / "file"))
