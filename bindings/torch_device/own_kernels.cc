@@ -142,6 +142,7 @@ Tensor& SetEmpty(Tensor& self) {
 }
 
 at::Scalar LocalScalar(const Tensor& self) {
+  if (!platform->boxed) return self.cpu().item();  // the CPU cannot read the device's memory
   static const auto* facts =
       MakeOverload(c10::Dispatcher::singleton().findSchemaOrThrow("aten::_local_scalar_dense", ""));
   Call call(*facts);

@@ -51,6 +51,11 @@ def test_the_platform_is_opencl():
     assert anyop.torch.device.platform() == "opencl"
 
 
+def test_a_number_is_read_from_the_device():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    assert torch.tensor([1.5, 2.5]).to("anyop")[1].item() == 2.5
+
+
 @pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS)
 def test_standard_cases(subject):
     there = through_torch(subject, "anyop")
