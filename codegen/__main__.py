@@ -18,7 +18,7 @@ from .generate import Generated, generate_library
 from .gpu_record import untested
 from .header import header_path
 from .operator_file import Operator
-from .sections import BACKENDS
+from .operator_sections import BACKENDS
 from .source import SchemaError
 from .stubs import write_all_stubs
 

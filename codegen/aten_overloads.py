@@ -19,8 +19,8 @@ from .binding import Binding
 from .calls import split_name
 from .foreign import size_places
 from .kernels import Kernel
+from .operator_sections import BACKENDS, text_of, texts_of
 from .params import Param
-from .sections import BACKENDS, text_of, texts_of
 from .source import Mistake, Source, listed, nearest
 
 _ANY = "_"

@@ -10,8 +10,8 @@ from typing import Any
 from .binding import Binding
 from .dtypes import DTYPES, dtype_name
 from .expressions import Expr, letters, parse_expression, refuse_texts
+from .operator_sections import BACKENDS, check_keys, section, text_of, texts_of
 from .params import Param
-from .sections import BACKENDS, check_keys, section, text_of, texts_of
 from .source import Mistake, Source, listed, nearest
 
 _KEYS = ("sizes", "values", "range", "rank", "sorted", "distinct", "finite")

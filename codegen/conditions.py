@@ -8,8 +8,8 @@ from collections.abc import Collection
 
 from .binding import Binding
 from .dtypes import dtype_name
+from .operator_sections import BACKENDS, text_of
 from .params import Param
-from .sections import BACKENDS, text_of
 from .source import Mistake, listed, nearest
 
 _TERM = re.compile(r"(\w+)(?:\(([\w*]*)\))?(?:%(\d+))?(!=|<=|>=|=|<|>)([\w|.-]+)", re.ASCII)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import cast
 
+from .binary_call import Argument, Image
 from .c_expression import c_expression
 from .c_text import c_asm_path, c_comment, c_string
 from .header import header_path
 from .image_adapter import argument_lines
 from .kernels import Kernel
 from .operator_file import Operator
-from .ready import Argument, Image
 
 
 def write_device_adapter(op: Operator, kernel: Kernel) -> str:

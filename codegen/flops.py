@@ -7,7 +7,7 @@ import re
 
 from .binding import Binding
 from .expressions import Expr, groups, letters, parse_expression, refuse_texts
-from .sections import text_of
+from .operator_sections import text_of
 from .source import Mistake, Source, listed, nearest
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .gradients import check_gradient
 from .operator_file import Operator, read_operator
-from .sections import check_saved
+from .operator_sections import check_saved
 from .source import Mistake, SchemaError, nearest
 from .tangent_calls import check_tangents
 

@@ -15,8 +15,8 @@ from typing import Any
 from .binding import Binding
 from .calls import check_names, free_names, parse_call, results
 from .foreign_call import check_call
+from .operator_sections import text_of, texts_of
 from .params import Param
-from .sections import text_of, texts_of
 from .source import Mistake, listed, nearest
 
 FRAMEWORKS = ("numpy", "torch", "jax", "cupy")

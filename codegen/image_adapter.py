@@ -6,12 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import binaries
+from .binary_call import SCRATCH, Argument, Image
 from .c_expression import c_expression
 from .c_text import c_asm_path, c_comment, c_string
 from .header import header_path
 from .kernels import Kernel
 from .operator_file import Operator
-from .ready import SCRATCH, Argument, Image
 
 _C_TYPES = {
     "int32": "int32_t",

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from .binding import Binding
 from .expressions import Expr, letters
+from .operator_sections import texts_of
 from .params import Param
-from .sections import texts_of
 from .source import Mistake, Source, listed, nearest
 
 

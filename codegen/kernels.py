@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from . import binaries, defaults
+from .binary_call import Image, Module, read_image, read_module
 from .binding import Binding
 from .conditions import read_when
 from .foreign import Foreign, read_aten, read_call, read_python
 from .library_call import DEVICE, LibraryCall, is_library, read_library_call
+from .operator_sections import BACKENDS, DEVICES, check_keys, section, texts_of
 from .params import Param
-from .ready import Image, Module, read_image, read_module
-from .sections import BACKENDS, DEVICES, check_keys, section, texts_of
 from .source import Mistake, Source, listed, nearest
 from .triton_launch import Launch, check_launch, read_launch
 

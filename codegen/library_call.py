@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from .binary_call import known_sizes, size_expression
 from .binding import Binding
 from .dtypes import dtype_name
 from .expressions import Expr
+from .operator_sections import text_of, texts_of
 from .params import Param, unquoted
-from .ready import known_sizes, size_expression
-from .sections import text_of, texts_of
 from .source import Mistake, listed, nearest
 
 DEVICE = "ascend"

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+from .binary_call import Argument
 from .c_expression import c_expression
 from .c_text import c_comment, c_string
 from .header import header_path
 from .kernels import Kernel
 from .operator_file import Operator
-from .ready import Argument
 
 _INT, _BOOL = "kAnyopModuleInt", "kAnyopModuleBool"
 

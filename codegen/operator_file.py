@@ -18,9 +18,7 @@ from .flops import read_flops
 from .formulas import Tree
 from .independent import read_independent
 from .kernels import Kernel, read_kernels
-from .params import Param
-from .schema import Signature, parse_schema
-from .sections import (
+from .operator_sections import (
     Backward,
     check_keys,
     read_autocast,
@@ -31,6 +29,8 @@ from .sections import (
     text_of,
     texts_of,
 )
+from .params import Param
+from .schema import Signature, parse_schema
 from .shapes import parse_shape
 from .source import Mistake, Source, listed, nearest
 from .tangents import read_tangent

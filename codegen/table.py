@@ -13,9 +13,9 @@ from .dtypes import DTYPES
 from .header import hash_macro, header_path
 from .kernels import Kernel
 from .operator_file import Operator
+from .operator_sections import DEVICES
 from .params import Param
 from .programs import Code
-from .sections import DEVICES
 
 _KINDS = {
     "Tensor": "kAnyopTensor", "int": "kAnyopInt", "float": "kAnyopFloat", "bool": "kAnyopBoolean",

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from .dtypes import FLOATING
 from .formulas import Tree, is_value, names, parse_formula, text_of_tree, walk
+from .operator_sections import section, text_of
 from .params import Param
-from .sections import section, text_of
 from .source import Mistake, Source, listed, nearest
 
 PREFIX = "tangent_"

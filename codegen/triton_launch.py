@@ -18,8 +18,8 @@ from .dtypes import DTYPES, dtype_name, promote
 from .expressions import Expr
 from .fields import numel_field
 from .launch_expression import check_names, evaluate, parse_launch, tensors
+from .operator_sections import check_keys, text_of, texts_of
 from .params import Param
-from .sections import check_keys, text_of, texts_of
 from .source import Mistake, listed, nearest
 from .triton_file import TritonKernel, read_triton_kernel
 

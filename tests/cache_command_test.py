@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from anyop.cache import care, store
+from anyop.cache import maintenance, store
 from anyop.cache.lock import locked, try_lock
 from anyop.cache.lookup import Request, find, obtain
 from anyop.cache.manifest import Manifest
@@ -53,7 +53,7 @@ def run(capsys, *words: str) -> tuple[int, str, str]:
 
 def names() -> list[str]:
     """Of the entries that are left, oldest first."""
-    return [entry.name for entry in care.entries()]
+    return [entry.name for entry in maintenance.entries()]
 
 
 def test_an_empty_cache(cache_folder, capsys):
@@ -204,11 +204,11 @@ def test_clean_while_others_build_and_clean(cache_folder, request):
         assert obtain(wanted, make)
 
     jobs = [
-        lambda: care.clean(),
-        lambda: care.clean(),
+        lambda: maintenance.clean(),
+        lambda: maintenance.clean(),
         lambda: build("a"),
         lambda: build("b"),
-        lambda: care.entries(),
+        lambda: maintenance.entries(),
     ]
     threads = [threading.Thread(target=often, args=(job,)) for job in jobs]
     for thread in threads:
@@ -217,15 +217,17 @@ def test_clean_while_others_build_and_clean(cache_folder, request):
         thread.join(60)
     assert problems == []
     build("a")
-    assert len(sb.entries(cache_folder)) >= 1 and not any(map(care.problem, care.entries()))
+    assert len(sb.entries(cache_folder)) >= 1 and not any(
+        map(maintenance.problem, maintenance.entries())
+    )
 
 
 def test_clean_leaves_a_lock_that_is_held(cache_folder):
     add("a")
     path = next((cache_folder / "locks").iterdir())
     with locked(str(path), "a", 1):
-        care.clean()
+        maintenance.clean()
         assert path.exists() and try_lock(str(path)) is None
     shutil.rmtree(cache_folder / "entries")
-    care.clean()
+    maintenance.clean()
     assert not path.exists()

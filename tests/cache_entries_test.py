@@ -17,7 +17,7 @@ from pathlib import Path
 import anyop
 import anyop.builder
 import pytest
-from anyop.cache import care, lookup
+from anyop.cache import lookup, maintenance
 from anyop.cache.manifest import read_manifest
 from drawn import FULL
 
@@ -137,7 +137,7 @@ def test_what_is_no_such_thing_is_built_anew(kind, place, built, cache_folder):
     assert sb.call(folder, env) == "6.0"
     assert sb.call(folder, env) == "6.0"
     assert not list((cache_folder / "building").iterdir())
-    care.clean()
+    maintenance.clean()
     assert sb.call(folder, env) == "6.0"
 
 

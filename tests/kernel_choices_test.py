@@ -11,8 +11,8 @@ import pytest
 from anyop.tune.arguments import Draw
 from anyop.tune.candidates import Candidate, Judge
 from anyop.tune.choice import Measured, Rule
-from anyop.tune.given import given_shapes
 from anyop.tune.routes import text
+from anyop.tune.stated_kinds import given_shapes
 
 SCHEMA = """\
 schema = "ways::way(Tensor x) -> Tensor"

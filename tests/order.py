@@ -63,7 +63,7 @@ SECONDS = {
     "tests/conformance/aten/hazards_test.py": 9,
     "tests/exit_threads_test.py": 9,
     "tests/jax_errors_test.py": 9,
-    "tests/jax_odd_test.py": 9,
+    "tests/jax_third_party_test.py": 9,
     "tests/outside_operator_test.py": 9,
     "tests/paddle_gradients_test.py": 9,
     "tests/paddle_proxy_test.py": 9,

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from odd_library import FOLDER, odd_library
+from third_party_library import FOLDER, odd_library
 
 pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is an ml_dtypes array")
 

@@ -10,7 +10,7 @@ import sys
 
 import prepared
 import pytest
-from odd_library import FOLDER, odd_library
+from third_party_library import FOLDER, odd_library
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -364,7 +364,7 @@ def test_launch_data(tmp_path):
 
 def test_cleaning_the_cache(monkeypatch, tmp_path):
     """Images are no entries, and go with them: all, or what is older."""
-    from anyop.cache import care
+    from anyop.cache import maintenance
 
     monkeypatch.setenv("ANYOP_CACHE_DIR", str(tmp_path))
     (tmp_path / "triton").mkdir()
@@ -372,9 +372,9 @@ def test_cleaning_the_cache(monkeypatch, tmp_path):
         path = tmp_path / "triton" / name
         path.write_bytes(b"x")
         os.utime(path, (time.time() - age_s,) * 2)
-    care.clean(older_seconds=3600.0)
+    maintenance.clean(older_seconds=3600.0)
     assert sorted(os.listdir(tmp_path / "triton")) == ["new.img", "notes.txt"]
-    care.clean()
+    maintenance.clean()
     assert os.listdir(tmp_path / "triton") == ["notes.txt"]
 
 

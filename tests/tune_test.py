@@ -19,9 +19,9 @@ from anyop._load import core
 from anyop.tune import run as tune_run
 from anyop.tune.candidates import Candidate
 from anyop.tune.choice import Measured, Rule, Term, choose, chosen_rule
-from anyop.tune.given import given_shapes
 from anyop.tune.proof import better_rules
 from anyop.tune.run import Settings
+from anyop.tune.stated_kinds import given_shapes
 from anyop.tune.workload import Kind
 
 

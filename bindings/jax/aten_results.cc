@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "aten_site.h"
+#include "xla_aten_call.h"
 
 namespace anyop::xla {
 namespace {

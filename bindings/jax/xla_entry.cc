@@ -5,9 +5,9 @@
 
 #include <new>
 
-#include "aten_site.h"
 #include "router/choose/route.h"
-#include "site.h"
+#include "xla_aten_call.h"
+#include "xla_call.h"
 
 namespace anyop::xla {
 namespace {

@@ -11,7 +11,7 @@
 //           lists. Texts end with NUL, those of a list stand one behind the other; a dtype is its
 //           name. A text of no bytes is None, an array of no elements an empty list.
 //
-// One with the attribute _aten is a call of ATen (aten_site.h).
+// One with the attribute _aten is a call of ATen (xla_aten_call.h).
 #pragma once
 
 #include "xla_ffi.h"

@@ -14,8 +14,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "lent_storage.h"
+#include "no_warnings.h"
 #include "platform.h"
-#include "silence.h"
 
 namespace anyop::torch_device {
 namespace {

@@ -12,9 +12,9 @@
 #include <mutex>
 
 #include "boxed.h"
+#include "no_warnings.h"
 #include "overlay.h"
 #include "signatures.h"
-#include "silence.h"
 
 // Torch keeps these to itself: an explicit instantiation may name them, and one that is gone is an
 // error of the compiler.

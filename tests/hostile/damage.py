@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import anyop
-from anyop.cache import care, lookup
+from anyop.cache import lookup, maintenance
 from anyop.cache.manifest import FILE
 
 SECONDS = 20  # of one case
@@ -122,8 +122,8 @@ class Entry(Case):
         return [path for path in self.library.parent.rglob("*") if path.is_file()]
 
     def read(self) -> str:
-        for entry in care.entries():
-            care.problem(entry)
+        for entry in maintenance.entries():
+            maintenance.problem(entry)
         found = lookup.find(self.request)
         if found is None:
             return "refused"

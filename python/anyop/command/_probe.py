@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import anyop
 from anyop._load import core
-from anyop.tune.given import kind_of
+from anyop.tune.stated_kinds import kind_of
 from anyop.tune.workload import Kind, Spec
 
 _DEVICES = {"cpu": 1, "cuda": 2, "hip": 10}

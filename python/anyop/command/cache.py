@@ -29,20 +29,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Act, and print what was done."""
-    from anyop.cache import care
+    from anyop.cache import maintenance
     from anyop.cache.place import cache_dir
 
     if options.action != "clean" and (options.older or options.size):
         raise ValueError("--older and --size are of anyop cache clean")
     if options.action == "clean":
         older = _amount(options.older, _SECONDS, "--older", "30d")
-        removed = care.clean(older, _amount(options.size, _BYTES, "--size", "500M"))
+        removed = maintenance.clean(older, _amount(options.size, _BYTES, "--size", "500M"))
         freed = sum(entry.size_bytes for entry in removed)
         print(f"removed {len(removed)} of the entries below {cache_dir()}, {_size(freed)}")
         return 0
-    found = care.entries()
+    found = maintenance.entries()
     problems = (
-        {entry.path: care.problem(entry) for entry in found} if options.action == "verify" else {}
+        {entry.path: maintenance.problem(entry) for entry in found}
+        if options.action == "verify"
+        else {}
     )
     if options.json:
         print(

@@ -8,7 +8,7 @@ import shlex
 import time
 from collections.abc import Iterator
 
-from anyop.cache import care
+from anyop.cache import maintenance
 from anyop.cache.place import VARIABLE, cache_dir, check_private
 from anyop.doctor.finding import MISSING, NOTE, OK, PROBLEM, Finding
 
@@ -59,12 +59,12 @@ def _existing(folder: str) -> str:
 
 def _contents() -> Iterator[Finding]:
     """Entries and bytes; damaged ones, as far as they can be read within a second."""
-    until, found = time.monotonic() + _SECONDS, care.entries()
+    until, found = time.monotonic() + _SECONDS, maintenance.entries()
     size = sum(entry.size_bytes for entry in found)
     yield Finding(_GROUP, "contents", OK, f"{len(found)} libraries, {size / 1e6:.1f} MB")
     damaged = 0
     for entry in reversed(found):  # the newest first
-        damaged += care.problem(entry) is not None
+        damaged += maintenance.problem(entry) is not None
         if time.monotonic() > until:
             break
     if damaged:

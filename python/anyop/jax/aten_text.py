@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A call of ATen as the text that bindings/jax/aten_site.h reads."""
+"""A call of ATen as the text that bindings/jax/xla_aten_call.h reads."""
 
 from __future__ import annotations
 

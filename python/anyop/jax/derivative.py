@@ -21,7 +21,7 @@ from anyop.adapter.gradient import Gradient, name_called
 from anyop.adapter.operators import Operator
 from anyop.adapter.tangent import Tangent
 from anyop.jax import groups, primitive
-from anyop.jax.site import Site
+from anyop.jax.call_site import Site
 
 tangent_p = primitive.Primitive("anyop_tangent")
 tangent_p.multiple_results = True

@@ -10,9 +10,9 @@ from anyop._scope import now
 from anyop.adapter.object_text import object_text
 from anyop.adapter.operators import Operator
 from anyop.jax import scope
+from anyop.jax.call_site import Site
 from anyop.jax.framework import is_array, is_traced
 from anyop.jax.primitive import bind, compiled
-from anyop.jax.site import Site
 
 Entry = Callable[[tuple, dict[str, Any]], Any]
 

@@ -18,8 +18,8 @@ from jax.interpreters import mlir
 from anyop.adapter.check import Check
 from anyop.adapter.operators import Operator
 from anyop.jax import sharding
+from anyop.jax.call_site import Site
 from anyop.jax.framework import jnp_dtype
-from anyop.jax.site import Site
 
 TARGET = "anyop"  # of the custom call
 KEPT_SITES = 4096  # compiled functions of eager calls; each holds what JAX compiled for its shapes

@@ -14,8 +14,8 @@ from jax.interpreters import mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from anyop.adapter.groups import independent, names, terms
+from anyop.jax.call_site import Site
 from anyop.jax.groups import summed
-from anyop.jax.site import Site
 
 Shape = Sequence[Any]
 Factors = list[str | None]  # of each size: its place in the group, None where it must be whole

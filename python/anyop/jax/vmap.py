@@ -16,7 +16,7 @@ from jax.interpreters import batching
 
 from anyop.adapter.groups import fold, independent
 from anyop.jax import primitive
-from anyop.jax.site import Site
+from anyop.jax.call_site import Site
 
 
 def _rule(flat: Sequence[Any], dims: Sequence[Any], *, site: Site, devices: Any) -> tuple:

@@ -11,8 +11,8 @@ as a whole; run.py does all of it.
 """
 
 import anyop.testing  # noqa: F401  (whole, before modules of it: tests/import_locks_test.py)
-from anyop.tune.given import bench_kinds, given_shapes
 from anyop.tune.run import Settings, Tuned, tune
+from anyop.tune.stated_kinds import bench_kinds, given_shapes
 from anyop.tune.workload import Kind, Spec, merged, read_record
 
 __all__ = [

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from anyop.torch.apex.calls import check
-from anyop.torch.apex.contrib.optimizers.given import for_groups
+from anyop.torch.apex.contrib.optimizers.gradient_groups import for_groups
 from anyop.torch.apex.extensions import amp_C
 
 

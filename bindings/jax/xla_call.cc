@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a call site: which buffer is which tensor, and the values of attributes.
-#include "site.h"
+#include "xla_call.h"
 
 #include <cstring>
 

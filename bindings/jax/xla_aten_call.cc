@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the text of a call of ATen and calls.
-#include "aten_site.h"
+#include "xla_aten_call.h"
 
 #include <charconv>
 #include <cstring>
