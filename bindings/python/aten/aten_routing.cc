@@ -8,6 +8,7 @@
 #include "guarded.h"
 #include "operators/function.h"
 #include "operators/routing.h"
+#include "router/router.h"
 
 namespace anyop {
 namespace {
