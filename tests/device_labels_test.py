@@ -74,6 +74,7 @@ def test_what_a_report_shows(changes, expected, tmp_path):
         ({"name": "hip", "chip": "false AMD ROCm over false NVIDIA CUDA"}, "false runtime"),
         ({"name": "hip", "chip": "AMD Instinct MI300X", "driver": 0x0FA15E00}, "false runtime"),
         ({"name": "mychip", "chip": "mychip 0, simulated"}, "false runtime"),
+        ({"name": "mlu", "chip": "Cambricon MLU", "runtime": 0}, "public sources only"),
         ({"name": "host", "chip": "the host"}, "vendor's library, no chip"),
     ],
 )

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent / "runtimes"))
 from false_runtimes import CNRT, ONCE, OPEN, check, make, run
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
-TEXTS = ("cnrtGetErrorName", "cnrtGetErrorStr")  # these cannot fail
+TEXTS = ("cnrtGetErrorName", "cnrtGetErrorStr", "cnrtGetLibVersion")  # these cannot fail
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,8 @@ struct ArgumentFacts {
   bool written = false;
 };
 
-// How a call may run. Boxed, the backend "aten", is torch's kernel of the inner device on the same memory.
+// How a call may run. Boxed, the backend "aten", is torch's kernel of the inner device on the same
+// memory.
 enum class RouteKind : uint8_t { kBoxed, kNative, kCpuFallback, kNone, kPython };
 constexpr int kCounted = 4;  // aten, native, cpu_fallback, all others
 

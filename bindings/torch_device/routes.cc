@@ -175,8 +175,8 @@ void RunRouted(Overload& overload, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(rest != RouteKind::kNone, overload.name, ": ", why,
                               ", and ANYOP_DISABLE leaves nothing else");
   if (rest == RouteKind::kBoxed) {
-    const int32_t status = AnyopAtenFallback(overload.name.c_str(), "aten",
-                                             DeviceText(overload).c_str(), why.c_str());
+    const int32_t status =
+        AnyopAtenFallback(overload.name.c_str(), "aten", DeviceText(overload).c_str(), why.c_str());
     TORCH_CHECK_NOT_IMPLEMENTED(status == kAnyopOk, AnyopLastError());
     Tell(&overload, *LinkOf("aten"), route, true);
     return RunTorchs(overload, stack);

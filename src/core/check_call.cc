@@ -11,10 +11,10 @@
 #include "compare_tensors.h"
 #include "dtype.h"
 #include "loader.h"
-#include "router/report/log.h"
 #include "memory.h"
 #include "pool.h"
 #include "router/choose/reading.h"
+#include "router/report/log.h"
 #include "router/router.h"
 #include "scratch.h"
 

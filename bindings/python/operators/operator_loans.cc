@@ -2,12 +2,12 @@
 // One question to a row for each tensor; what the frame asks for while the call runs.
 #include "operators/operator_loans.h"
 
-#include "router/choose/device_below.h"
 #include "frameworks/dlpack.h"
 #include "gil.h"
 #include "memory.h"
 #include "objects.h"
 #include "operators/scalar.h"
+#include "router/choose/device_below.h"
 
 namespace anyop {
 

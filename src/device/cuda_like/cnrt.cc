@@ -62,6 +62,13 @@ const char* GetErrorString(Code code) {
   return text ? text : "no text";
 }
 
+Code GetVersion(int* version) {
+  int major = 0, minor = 0, patch = 0;
+  cnrt.cnrtGetLibVersion(&major, &minor, &patch);  // older ones return nothing
+  *version = major * 1000000 + minor * 1000 + patch;
+  return 0;
+}
+
 // ---- the default queue of a device ----
 
 struct DefaultQueues {
@@ -215,6 +222,7 @@ void Fill(Api* api) {
   api->EventCreateWithFlags = EventCreate;
   api->EventDestroy = EventDestroy;
   api->EventRecord = EventRecord;
+  api->RuntimeGetVersion = GetVersion;
   api->EventQuery = EventQuery;
   api->EventSynchronize = EventSynchronize;
   api->EventElapsedTime = EventElapsedTime;

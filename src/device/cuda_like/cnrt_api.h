@@ -15,6 +15,7 @@ constexpr int kCnrtToDevice = 0, kCnrtOnDevice = 1, kCnrtToHost = 2;
 constexpr unsigned kCnrtNoTiming = 4, kCnrtTiming = 0;
 
 #define ANYOP_CNRT_FUNCTIONS(F)                                    \
+  F(Code, cnrtGetLibVersion, (int*, int*, int*))                   \
   F(Code, cnrtGetDeviceCount, (unsigned*))                         \
   F(Code, cnrtGetDevice, (int*))                                   \
   F(Code, cnrtSetDevice, (int))                                    \
