@@ -52,7 +52,7 @@ def label(folder: Path, **changes) -> str:
         ({"checks": REPORT["checks"] | {"7": {"good": False}}}, "public sources only"),
         ({"checks": {"0": {"good": True}}}, "public sources only"),
         ({"operators": {"relu": {"good": False}}}, "public sources only"),
-        ({"device": REPORT["device"] | {"chip": "MetaX C500"}}, "silicon"),
+        ({"device": REPORT["device"] | {"chip": "MetaX C500", "runtime": 3}}, "silicon"),
     ],
 )
 def test_what_a_report_shows(changes, expected, tmp_path):

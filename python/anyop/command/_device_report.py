@@ -44,7 +44,7 @@ def describe(device: Any) -> dict[str, Any]:
 def evidence(about: dict[str, Any], processor: str) -> str:
     """How far a run went, by what the device said: a word of docs/devices.md's table.
 
-    What says no version of itself, nor that it is false, shows nothing.
+    A runtime that says no version of itself shows nothing: it may be a false one.
     """
     chip = about.get("chip", "")
     is_false = (
@@ -58,7 +58,8 @@ def evidence(about: dict[str, Any], processor: str) -> str:
         return "false runtime" if on_host else "false runtime on silicon"
     if not chip or about.get("name") == "host" or _is_processor(chip, processor):
         return "vendor's library, no chip"
-    return "silicon" if about.get("driver") or about.get("runtime") else "public sources only"
+    known = about.get("driver") or about.get("runtime") or about.get("name") == "opencl"
+    return "silicon" if known else "public sources only"
 
 
 def _is_processor(chip: str, processor: str) -> bool:

@@ -69,7 +69,7 @@ const LoadedRule* SaysTheSame(const std::vector<LoadedRule>& rules, size_t r, co
 
 std::string WhyUnreachable(const std::vector<LoadedRule>& rules, size_t r,
                            const std::vector<const Operator*>& operators) {
-  const std::string clash = Contradiction(rules[r].rule.when);
+  std::string clash = Contradiction(rules[r].rule.when);
   if (!clash.empty()) return clash;
   const LoadedRule* first = nullptr;
   for (const Operator* op : operators) {
