@@ -53,6 +53,7 @@ bool AtenLoans::LookView(const AnyopTensor& tensor, PyObject* object, Given* giv
   auto* loan = arena->Take<AtenLoan>(1);
   loan->memory = {tensor, 0, 0, object, RetainObject, ReleaseObject};
   loan->object = object;
+  loan->from = nullptr;
   loan->is_turned = FindTurned(arena, &loan->memory.tensor);
   has_turned |= loan->is_turned;
   SetNumber(given, GivenKind::kTensor, kAnyopAtenMemoryOf);
@@ -113,6 +114,8 @@ bool AtenLoans::Settle() {
 }
 
 bool AtenLoans::Straighten(AtenLoan* loan) {
+  const AnyopTensor& tensor = loan->memory.tensor;
+  const int32_t device_id = tensor.device_id;
   PyObject* copy = Keep(PyObject_CallMethod(loan->object, "copy", nullptr));
   if (!copy && !PyErr_ExceptionMatches(PyExc_AttributeError)) return false;
   PyErr_Clear();
@@ -120,7 +123,10 @@ bool AtenLoans::Straighten(AtenLoan* loan) {
   const Source* from = copy ? FindSource(copy, &ignored) : nullptr;
   const bool is_its = from && from->framework == loan->from->framework;
   if (is_its && !View(from, copy, loan)) return false;
-  return (is_its && !loan->is_turned) ||
+  // CuPy copies to the current device; without a stream to order it a copy may be let go too early.
+  const bool is_there =
+      tensor.device_type == kCpu || (home->stream && tensor.device_id == device_id);
+  return (is_its && !loan->is_turned && is_there) ||
          Raise(PyExc_ValueError, "has negative strides, which torch has not");
 }
 
