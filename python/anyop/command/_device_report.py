@@ -20,7 +20,14 @@ from typing import Any
 # What device.h says of the numbers is the vendor's; a false runtime of tests/runtimes has this one.
 _FALSE = 0x0FA15E00
 # Beginnings of names of sources that are for these rows alone.
-_OWN = {"acl": ("ascend",), "ascend": ("ascend",), "cnrt": ("mlu",), "ended": ("ascend", "mlu")}
+_BOTH = ("ascend", "mlu")
+_OWN = {
+    "acl": ("ascend",),
+    "ascend": ("ascend",),
+    "cnrt": ("mlu",),
+    "ended": _BOTH,
+    "translated": _BOTH,
+}
 
 
 def describe(device: Any) -> dict[str, Any]:

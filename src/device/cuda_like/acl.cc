@@ -4,14 +4,13 @@
 // events are numbered the other way round; an error's text is the thread's last one.
 #include "acl.h"
 
-#include <dlfcn.h>
-
 #include <atomic>
 #include <cstdio>
 #include <cstring>
 
 #include "acl_api.h"
 #include "ended_streams.h"
+#include "translated.h"
 
 namespace anyop::cuda_like {
 namespace {
@@ -164,53 +163,19 @@ Code EventElapsedTime(float* milliseconds, Handle begin, Handle end) {
 }
 
 void Fill(Api* api) {
-  api->GetDeviceCount = GetDeviceCount;
-  api->GetDevice = GetDevice;
-  api->SetDevice = SetDevice;
-  api->DeviceSynchronize = DeviceSynchronize;
-  api->GetDeviceProperties = GetDeviceProperties;
-  api->RuntimeGetVersion = GetVersion;
-  api->GetErrorName = GetErrorName;
-  api->GetErrorString = GetErrorString;
-  api->MemGetInfo = MemGetInfo;
-  api->Malloc = Malloc;
-  api->Free = Free;
-  api->MallocHost = MallocHost;
-  api->FreeHost = FreeHost;
-  api->Memcpy = Memcpy;
-  api->MemcpyAsync = MemcpyAsync;
-  api->MemsetAsync = MemsetAsync;
-  api->StreamCreateWithFlags = CreateStream;
-  api->StreamCreateWithPriority = CreateWithPriority;
-  api->DeviceGetStreamPriorityRange = PriorityRange;
-  api->StreamDestroy = StreamDestroy;
-  api->StreamSynchronize = StreamSynchronize;
-  api->StreamQuery = StreamQuery;
-  api->StreamWaitEvent = StreamWaitEvent;
-  api->LaunchHostFunc = LaunchHostFunc;
-  api->EventCreateWithFlags = EventCreate;
-  api->EventDestroy = EventDestroy;
-  api->EventRecord = EventRecord;
-  api->EventQuery = EventQuery;
-  api->EventSynchronize = EventSynchronize;
-  api->EventElapsedTime = EventElapsedTime;
+#define ANYOP_SET(member, function) api->member = function;
+  ANYOP_TRANSLATED(ANYOP_SET)
+#undef ANYOP_SET
 }
 
 }  // namespace
 
 std::string UseAcl(Library* library) {
-  std::string lacking;
-  int found = 0;
-  // NOLINTBEGIN(bugprone-macro-parentheses): parameters of a type
-#define ANYOP_FIND(result, name, parameters)                                        \
-  acl.name = reinterpret_cast<result(*) parameters>(dlsym(library->handle, #name)); \
-  found += acl.name != nullptr;                                                     \
-  if (!acl.name) lacking += lacking.empty() ? #name : ", " #name;
-  ANYOP_ACL_FUNCTIONS(ANYOP_FIND)
-#undef ANYOP_FIND
-  // NOLINTEND(bugprone-macro-parentheses)
-  if (!found) return library->path + " is another vendor's library: it has no function of ACL";
-  if (!lacking.empty()) return library->path + " lacks " + lacking;
+#define ANYOP_NAMED(result, name, parameters) {#name, reinterpret_cast<void**>(&acl.name)},
+  const Named functions[] = {ANYOP_ACL_FUNCTIONS(ANYOP_NAMED)};
+#undef ANYOP_NAMED
+  std::string problem = FindAll(*library, "ACL", functions);
+  if (!problem.empty()) return problem;
   const Code code = acl.aclInit(nullptr);
   if (code != 0 && code != kAclInitialized)
     return library->path + ": aclInit says \"" + GetErrorString(code) + "\" (" +

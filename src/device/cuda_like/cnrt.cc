@@ -4,8 +4,6 @@
 // was never placed is no notifier to wait for; directions and codes have other numbers.
 #include "cnrt.h"
 
-#include <dlfcn.h>
-
 #include <atomic>
 #include <cstdio>
 #include <mutex>
@@ -13,6 +11,7 @@
 #include "cnrt_api.h"
 #include "ended_streams.h"
 #include "runtime.h"
+#include "translated.h"
 
 namespace anyop::cuda_like {
 namespace {
@@ -195,54 +194,20 @@ Code EventElapsedTime(float* milliseconds, Handle begin, Handle end) {
 }
 
 void Fill(Api* api) {
-  api->GetDeviceCount = GetDeviceCount;
-  api->GetDevice = GetDevice;
-  api->SetDevice = SetDevice;
-  api->DeviceSynchronize = DeviceSynchronize;
-  api->GetDeviceProperties = GetDeviceProperties;
+#define ANYOP_SET(member, function) api->member = function;
+  ANYOP_TRANSLATED(ANYOP_SET)
+#undef ANYOP_SET
   api->DeviceGetAttribute = DeviceGetAttribute;
-  api->GetErrorName = GetErrorName;
-  api->GetErrorString = GetErrorString;
-  api->MemGetInfo = MemGetInfo;
-  api->Malloc = Malloc;
-  api->Free = Free;
-  api->MallocHost = MallocHost;
-  api->FreeHost = FreeHost;
-  api->Memcpy = Memcpy;
-  api->MemcpyAsync = MemcpyAsync;
-  api->MemsetAsync = MemsetAsync;
-  api->StreamCreateWithFlags = CreateStream;
-  api->StreamCreateWithPriority = CreateWithPriority;
-  api->DeviceGetStreamPriorityRange = PriorityRange;
-  api->StreamDestroy = StreamDestroy;
-  api->StreamSynchronize = StreamSynchronize;
-  api->StreamQuery = StreamQuery;
-  api->StreamWaitEvent = StreamWaitEvent;
-  api->LaunchHostFunc = LaunchHostFunc;
-  api->EventCreateWithFlags = EventCreate;
-  api->EventDestroy = EventDestroy;
-  api->EventRecord = EventRecord;
-  api->RuntimeGetVersion = GetVersion;
-  api->EventQuery = EventQuery;
-  api->EventSynchronize = EventSynchronize;
-  api->EventElapsedTime = EventElapsedTime;
 }
 
 }  // namespace
 
 std::string UseCnrt(Library* library) {
-  std::string lacking;
-  int found = 0;
-  // NOLINTBEGIN(bugprone-macro-parentheses): parameters of a type
-#define ANYOP_FIND(result, name, parameters)                                         \
-  cnrt.name = reinterpret_cast<result(*) parameters>(dlsym(library->handle, #name)); \
-  found += cnrt.name != nullptr;                                                     \
-  if (!cnrt.name) lacking += lacking.empty() ? #name : ", " #name;
-  ANYOP_CNRT_FUNCTIONS(ANYOP_FIND)
-#undef ANYOP_FIND
-  // NOLINTEND(bugprone-macro-parentheses)
-  if (!found) return library->path + " is another vendor's library: it has no function of CNRT";
-  if (!lacking.empty()) return library->path + " lacks " + lacking;
+#define ANYOP_NAMED(result, name, parameters) {#name, reinterpret_cast<void**>(&cnrt.name)},
+  const Named functions[] = {ANYOP_CNRT_FUNCTIONS(ANYOP_NAMED)};
+#undef ANYOP_NAMED
+  std::string problem = FindAll(*library, "CNRT", functions);
+  if (!problem.empty()) return problem;
   Fill(&library->api);
   return "";
 }
