@@ -53,7 +53,7 @@ class FusedAdagrad(Stepping, torch.optim.Adagrad):
             state["step"], state["sum"] = 0.0, state["sum"].to(self._state_dtype(p))
 
     def _first(self, name: str, p: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        return super()._first(name, p, state, group).fill_(group["initial_accumulator_value"])
+        return torch.full_like(p, group["initial_accumulator_value"], dtype=self._state_dtype(p))
 
     def _numbers(self, batch: Batch, group: dict[str, Any], lr: Any) -> dict[str, Any]:
         if group["lr_decay"]:

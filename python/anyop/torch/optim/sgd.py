@@ -53,9 +53,8 @@ class FusedSGD(Stepping, torch.optim.SGD):
     def _names(self, group: dict[str, Any]) -> dict[str, str]:
         return self._states if group["momentum"] else {}
 
-    def _first(self, name: str, p: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+    def _first(self, name: str, p: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
         state["step"] = 0.0  # the buffer is written, not read, in the first step that has one
-        return super()._first(name, p, state, group)
 
     def _numbers(self, batch: Batch, group: dict[str, Any], lr: Any) -> dict[str, Any]:
         return {"lr": lr, "step": batch.step} if "buffer" in batch.lists else {"lr": lr}

@@ -84,9 +84,11 @@ class Stepping(torch.optim.Optimizer):
         """Those of _states that the group needs."""
         return self._states
 
-    def _first(self, name: str, p: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        """A state before the first step."""
-        return torch.zeros_like(p, dtype=self._state_dtype(p), memory_format=torch.preserve_format)
+    def _first(
+        self, name: str, p: Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> Tensor | None:
+        """A state before the first step, where it is not zeros."""
+        return None
 
     def _numbers(self, batch: Batch, group: dict[str, Any], lr: Any) -> dict[str, Any]:
         """The operator's arguments that are numbers on a device."""
@@ -269,12 +271,12 @@ class Stepping(torch.optim.Optimizer):
         """The batches of a group; makes what its parameters lack of states."""
         steps: dict[Any, Tensor] = {}  # those that are new or were read, by device and value
         places: dict[Any, list[int]] = {}
-        params, names = list(group["params"]), self._names(group)
+        params, names, zeros = list(group["params"]), self._names(group), []
         for at, (p, grad) in enumerate(zip(params, grads)):
             if grad is None:
                 continue
             state = self.state[p]
-            self._complete(state, p, names, group)
+            zeros += self._complete(state, p, names, group)
             step = state["step"]
             if p.device.type == "cpu" or not isinstance(step, Tensor) or step.device != p.device:
                 key = (p.device, float(step))
@@ -284,6 +286,7 @@ class Stepping(torch.optim.Optimizer):
             wide = p.dtype is torch.float64
             kind = (p.device, wide, "master_param" in state, id(step))
             places.setdefault(kind, []).append(at)
+        _zero(zeros)
         owners = Counter(id(state.get("step")) for state in self.state.values())
         batches = []
         for (_, _, mastered, step_id), ats in places.items():
@@ -304,14 +307,20 @@ class Stepping(torch.optim.Optimizer):
 
     def _complete(
         self, state: dict[str, Any], p: Tensor, names: dict[str, str], group: dict[str, Any]
-    ) -> None:
+    ) -> list[Tensor]:
+        """Makes the states that are missing; those that are still to be zeroed."""
         self._refuse_dtype(p)
         state.setdefault("step", 0.0)
+        zeros = []
         for name in names:
             if name not in state:
                 state[name] = self._first(name, p, state, group)
+                if state[name] is None:
+                    state[name] = torch.empty_like(p, dtype=self._state_dtype(p))
+                    zeros.append(state[name])
         if self._has_master(p) and "master_param" not in state:
             state["master_param"] = p.detach().to(torch.float32)
+        return zeros
 
     def _has_master(self, p: Tensor) -> bool:
         return self.master_weights and p.dtype in _HALVES
@@ -455,3 +464,12 @@ def _tensors(states: list[dict[str, Any]]) -> list[Any]:
 def _on(value: Tensor | None, device: torch.device) -> Tensor | None:
     """Without waiting, but for what the CPU reads."""
     return None if value is None else value.to(device, non_blocking=device.type != "cpu")
+
+
+def _zero(tensors: list[Tensor]) -> None:
+    """By few launches: a stream's queue holds about a thousand, and who adds more waits for the device."""
+    kinds: dict[Any, list[Tensor]] = {}
+    for one in tensors:
+        kinds.setdefault((one.device, one.dtype), []).append(one)
+    for each in kinds.values():
+        torch._foreach_zero_(each)

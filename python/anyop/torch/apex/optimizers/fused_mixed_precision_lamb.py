@@ -83,9 +83,9 @@ class FusedMixedPrecisionLamb(lamb.FusedLAMB):
 
     def _complete(
         self, state: dict[str, Any], p: Tensor, names: dict[str, str], group: dict[str, Any]
-    ) -> None:
+    ) -> list[Tensor]:
         state.setdefault("step", self._start)
-        super()._complete(state, p, names, group)
+        return super()._complete(state, p, names, group)
 
     def _has_master(self, p: Tensor) -> bool:
         return p.dtype == self.reduced_precision_dtype and super()._has_master(p)
