@@ -32,7 +32,7 @@ from row_points import largest, row_case
 PACKAGE = Path(anyop.__file__).parent
 MOST = 1 << 20  # elements of the largest tensor
 # JAX's arrays are not written: what an operator changes is a result there, which others have not.
-RETURNING = [name for name, subject in SUBJECTS.items() if subject.results]
+RETURNING = [n for n, s in SUBJECTS.items() if s.results and not s.metadata["mutated"]]
 
 
 def cases_of(subject: Subject, caller: Caller | None = None) -> list[Case]:
@@ -228,10 +228,11 @@ def function_in_cpp(subject: Subject, case: Case) -> str:
         elif name in given:
             arrays, dtype = flat([given[name]]), case.choice.names[name]
             views = [view_in_cpp(at + n, dtype, array.shape) for n, array in enumerate(arrays)]
-            words.append(f"{{{', '.join(views)}}}" if param["list"] else views[0])
+            several = f"std::vector<Tensor>{{{', '.join(views)}}}"
+            words.append(several if param["list"] else views[0])
             at += len(arrays)
         else:
-            words.append("Tensor()")
+            words.append("std::nullopt" if param["list"] else "Tensor()")
     dtypes = result_dtypes(subject.metadata, case.names)
     for name, shape in result_shapes(subject, case).items():
         words.append(view_in_cpp(at, dtypes[name][0], shape))
@@ -285,11 +286,12 @@ def test_typed_cpp_functions(name, program):
         for name, shape in result_shapes(subject, case).items()
     }
     late = [torch.zeros_like(value) for value in values]
-    data = (ctypes.c_void_p * 32)(*(t.data_ptr() for t in [*late, *results.values()]))
+    tensors = [*late, *results.values()]
+    data = (ctypes.c_void_p * len(tensors))(*(t.data_ptr() for t in tensors))
     expected = expected_of(subject, given) if results else []
 
     def clear() -> None:
-        for tensor in [*late, *results.values()]:
+        for tensor in tensors:
             tensor.zero_()
 
     def call(stream: torch.cuda.Stream) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyop
 import pytest
@@ -58,6 +59,10 @@ def cases_of(subject: Subject) -> list[Case]:
     return found
 
 
+def listed(value: Any) -> list:
+    return value if isinstance(value, list) else [value]
+
+
 class Calls:
     """One call for each case, into whose tensors other values can be put: set 0, 1, 2."""
 
@@ -78,10 +83,11 @@ class Calls:
                 continue
             self.cases.append(case)
             self.calls.append(given)
-            for name, tensor in given.items():
-                if isinstance(tensor, torch.Tensor):
-                    fresh = [DeviceMemory(DEVICE).there(one[name]) for one in built]
-                    self.values.append((tensor, [value.clone() for value in fresh]))
+            for name in given:
+                fresh = [listed(DeviceMemory(DEVICE).there(one[name])) for one in built]
+                for tensor, *values in zip(listed(given[name]), *fresh, strict=True):
+                    if isinstance(tensor, torch.Tensor):
+                        self.values.append((tensor, [value.clone() for value in values]))
         if not self.cases:
             pytest.skip(f"{backend} takes none of the cases")
         torch.cuda.synchronize()  # other streams read these values
@@ -126,6 +132,7 @@ def test_replays_with_other_inputs_have_the_bits_of_eager_calls(name, backend):
     for number in range(calls.SETS):
         calls.put(number)
         expected.append(calls.run())
+        calls.put(number)  # some arguments were written
         calls.check(calls.run(), expected[-1], "twice")
     calls.put(0)
     torch.cuda.synchronize()
