@@ -111,9 +111,9 @@ def off_float64(case: Case, found: tuple) -> float:
 
 
 def laid_out_like(ours: Any, theirs: Any) -> Any:
-    """Heads before tokens where ours are, and no dimension of 1 more."""
-    if theirs.dim() == ours.dim() + 1 and theirs.shape[-1] == 1:
-        theirs = theirs[..., 0]
+    """Heads before tokens where ours are, sequences behind one another, and no dimension of 1 more."""
+    if theirs.dim() == ours.dim() + 1:
+        theirs = theirs[..., 0] if theirs.shape[-1] == 1 else theirs.transpose(1, 2).flatten(0, 1)
     for one, other in ((0, 1), (1, 2)):
         if theirs.shape != ours.shape and theirs.dim() > other:
             turned = theirs.transpose(one, other)
