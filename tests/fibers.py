@@ -27,9 +27,9 @@ FLAGS = [
 BACKEND = "cuda_on_cpu"
 
 
-def sources(op: Operator) -> list[Path]:
-    """Those of its CUDA kernel for every GPU; the ones for Hopper alone do not run here."""
-    return [file for kernel in op.kernels if kernel.backend == "cuda" for file in kernel.sources]
+def sources(op: Operator, backend: str = "cuda") -> list[Path]:
+    """Those of a CUDA kernel for every GPU; the ones for Hopper alone do not run here."""
+    return [file for kernel in op.kernels if kernel.backend == backend for file in kernel.sources]
 
 
 OPERATORS = {op.name: op for file in sorted((ROOT / "ops").rglob("*.toml"))
@@ -45,15 +45,14 @@ class Implementation(ctypes.Structure):
     )  # fmt: skip
 
 
-def compile_kernels(folder: Path, names: list[str]) -> Path:
+def compile_kernels(folder: Path, names: list[str], backend: str = "cuda") -> Path:
     """One library of the operators' kernels."""
     for name, text in generate([ROOT / "ops"], "anyop").files.items():
         if name.endswith(".h"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
-    files = {file for name in names for file in sources(OPERATORS[name])} | {
-        HERE / "cuda_on_cpu.cc"
-    }
+    files = {file for name in names for file in sources(OPERATORS[name], backend)}
+    files.add(HERE / "cuda_on_cpu.cc")
 
     def compile_one(file: Path) -> Path:
         made = folder / f"{file.name}.o"
@@ -119,11 +118,11 @@ def the_core() -> ctypes.CDLL:
 
 
 @contextmanager
-def running(folder: Path, names: list[str]) -> Iterator[None]:
+def running(folder: Path, names: list[str], backend: str = "cuda") -> Iterator[None]:
     """The operators' kernels are there, and cuBLASLt's and cuDNN's functions on the CPU."""
     os.environ["ANYOP_CUBLASLT"] = str(compile_cublaslt(folder))
     os.environ["ANYOP_CUDNN"] = str(compile_cudnn(folder))
-    register(compile_kernels(folder, names), names)
+    register(compile_kernels(folder, names, backend), names, backend)
     yield
     remove(names)
 

@@ -52,6 +52,12 @@ __device__ inline uint32_t ComputedHere(uint32_t v) {
 
 // ---- copies ----
 
+// Asks for what lies there, which may still be written: nothing waits, nothing is read early.
+__device__ inline void FetchIntoSecondCache(const void* from) {
+#if ANYOP_PTX
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+#endif
+}
 // 16 bytes, or zeroes where not is_there (from is not read then).
 __device__ inline void CopyAside(uint32_t to, const void* from, bool is_there) {
 #if ANYOP_PTX
