@@ -26,6 +26,17 @@ __global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ PagedVi
                                                  static_cast<uint32_t>(p.part))
                               : 1;
   const auto at = [&](int part) { return (int64_t{part} * p.S + token) * p.H + h; };
+  // The first parts of each warp are on their way while the greatest logarithm is looked for.
+  constexpr int kAhead = kFeatures > 256 ? 2 : 4, kOwn = kFeatures / 32;
+  float ahead[kAhead][kOwn], lses[kAhead];
+#pragma unroll
+  for (int n = 0; n < kAhead; ++n) {
+    const int i = warp + 4 * n;
+    lses[n] = i < count ? p.parts_lse[at(i)] : -INFINITY;
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k)
+      ahead[n][k] = i < count && lane + 32 * k < p.E ? p.parts[at(i) * p.E + lane + 32 * k] : 0;
+  }
   float most = -INFINITY;
   for (int i = lane; i - lane < count; i += 32) {
     float lse = i < count ? p.parts_lse[at(i)] : -INFINITY;
@@ -33,21 +44,25 @@ __global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ PagedVi
     most = LargerOrNan(most, lse);
   }
   const float base = most == -INFINITY ? 0 : most;
-  float sum = 0, mine[kFeatures / 32] = {};
-#pragma unroll(kFeatures > 256 ? 2 : 4)
-  for (int i = warp; i < count; i += 4) {
-    const float weight = PowerOfTwo(p.parts_lse[at(i)] - base);
-    const float* part = p.parts + at(i) * p.E;
+  float sum = 0, mine[kOwn] = {};
+  const auto add = [&](float lse, auto value_of) {
+    const float weight = PowerOfTwo(lse - base);
     sum += weight;
 #pragma unroll
-    for (int k = 0; k < kFeatures / 32; ++k) {
-      const float value = lane + 32 * k < p.E ? part[lane + 32 * k] : 0;
-      if (weight != 0) mine[k] = MulAdd(weight, value, mine[k]);
-    }
+    for (int k = 0; k < kOwn; ++k)
+      if (weight != 0) mine[k] = MulAdd(weight, value_of(k), mine[k]);
+  };
+#pragma unroll
+  for (int n = 0; n < kAhead; ++n)
+    if (warp + 4 * n < count) add(lses[n], [&](int k) { return ahead[n][k]; });
+#pragma unroll(kFeatures > 256 ? 2 : 4)
+  for (int i = warp + 4 * kAhead; i < count; i += 4) {
+    const float* part = p.parts + at(i) * p.E;
+    add(p.parts_lse[at(i)], [&](int k) { return lane + 32 * k < p.E ? part[lane + 32 * k] : 0; });
   }
   if (lane == 0) sums[warp] = sum;
 #pragma unroll
-  for (int k = 0; k < kFeatures / 32; ++k) values[warp][lane + 32 * k] = mine[k];
+  for (int k = 0; k < kOwn; ++k) values[warp][lane + 32 * k] = mine[k];
   __syncthreads();
   sum = sums[0] + sums[1] + sums[2] + sums[3];
   const PagedEnd end = EndSum(p.sinks, h, most, sum);

@@ -181,6 +181,8 @@ __device__ __forceinline__ void AttendInWarp(const LayerView<T>& p, const KeyPar
   }
 }
 
+constexpr int kAhead = 8;  // parts of which the last block has the results on their way
+
 // Sums of weights and of weighted values under one greatest score: add(most, total, value) each.
 struct JoinedSums {
   float most = -INFINITY, total = 0, value = 0;
@@ -192,19 +194,95 @@ struct JoinedSums {
   }
 };
 
+// What a block is to read of tables and of the caches is fetched into the second cache, but for the
+// newest key and value, which are not there yet: while products wait for weights.
+template <int C, typename T>
+__device__ __forceinline__ void FetchKeys(const LayerView<T>& p) {
+  const int item = blockIdx.x;
+  if (item >= p.B * p.G * p.most_parts) return;
+  const KeyPart at(p, item);
+  if (at.part >= at.count) return;
+  constexpr int kLines = C * 2 / 128, kEach = 2 * kLines;  // of a key and its value
+  for (int i = threadIdx.x; i < (at.end - at.begin) * kEach; i += kLayerThreads) {
+    const int t = at.begin + i / kEach, line = i % kLines;
+    const int page = at.PageOf(p, t);
+    if (page < 0) continue;
+    const Cache<T>& cache = i / kLines % 2 ? p.values : p.keys;
+    FetchIntoSecondCache(cache.data + PlaceIn(cache, page, t % p.P, at.g) + 64 * line);
+  }
+}
+
+template <int C, typename T>
+__device__ T* Attended(const LayerView<T>& p, const KeyPart& at) {
+  return p.attended + (int64_t{at.b} * p.G + at.g) * p.group * C;
+}
+
+// The warps' sums to `attended`, where they are all of the keys, else to the parts. Whether they
+// are the last.
+template <int C, typename T>
+__device__ bool LeavePart(const LayerView<T>& p, int item, AttentionRoom<T, C>& room) {
+  const KeyPart at(p, item);
+  const int width = p.group * C;
+  for (int e = threadIdx.x; e < width; e += kLayerThreads) {
+    JoinedSums sums;
+#pragma unroll 4
+    for (int w = 0; w < kLayerWarps; ++w)
+      sums.Add(room.most[w][e / C], room.total[w][e / C], room.out[w * width + e]);
+    if (at.count == 1) {
+      Attended<C>(p, at)[e] = Narrow<T>(sums.value / sums.total);
+    } else {
+      p.parts[int64_t{item} * width + e] = sums.value;
+      if (e % C == 0)
+        *reinterpret_cast<float2*>(p.ends + (item * kMostTokens + e / C) * 2) =
+            make_float2(sums.most, sums.total);
+    }
+  }
+  if (at.count == 1) return false;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) room.before = atomicAdd(p.counters + at.b * p.G + at.g, 1u);
+  __syncthreads();
+  return room.before + 1 == static_cast<unsigned>(at.count);
+}
+
+// All parts to `attended`, by the block that came last.
+template <int C, typename T>
+__device__ void JoinParts(const LayerView<T>& p, int item) {
+  const KeyPart at(p, item);
+  const int width = p.group * C, all = item - at.part;
+  __threadfence();
+  for (int e = threadIdx.x; e < width; e += kLayerThreads) {
+    const float* end_at = p.ends + (all * kMostTokens + e / C) * 2;
+    const float* value_at = p.parts + int64_t{all} * width + e;
+    JoinedSums sums;
+#pragma unroll 1
+    for (int left = at.count; left > 0; left -= kAhead) {
+      float2 end[kAhead];
+      float value[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {  // all are on their way before one is looked at
+        end[i] = i < left ? *reinterpret_cast<const float2*>(end_at) : float2{};
+        value[i] = i < left ? *value_at : 0;
+        end_at += 2 * kMostTokens, value_at += width;
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) sums.Add(end[i].x, end[i].y, value[i]);  // a sum of 0: none
+    }
+    Attended<C>(p, at)[e] = Narrow<T>(sums.value / sums.total);
+  }
+}
+
 // Attention of all sequences: `attended` is written.
 template <int C, typename T>
 __device__ __forceinline__ void AttendToPages(const LayerView<T>& p) {
   auto& room = *reinterpret_cast<AttentionRoom<T, C>*>(SharedBytes() + kRingBytes);
-  const int width = p.group * C;
 #pragma unroll 1
   for (int item = blockIdx.x; item < p.B * p.G * p.most_parts; item += gridDim.x) {
     const KeyPart at(p, item);
     if (at.part >= at.count) continue;
-    T* to = p.attended + (int64_t{at.b} * p.G + at.g) * width;
     if (at.length == 0) {
-      for (int e = threadIdx.x; e < width; e += kLayerThreads)
-        to[e] = Narrow<T>(at.is_wrong ? NAN : 0.0f);
+      for (int e = threadIdx.x; e < p.group * C; e += kLayerThreads)
+        Attended<C>(p, at)[e] = Narrow<T>(at.is_wrong ? NAN : 0.0f);
       continue;
     }
     __syncthreads();  // nobody reads what the item before has left
@@ -212,38 +290,8 @@ __device__ __forceinline__ void AttendToPages(const LayerView<T>& p) {
     __syncthreads();
     AttendInWarp<C>(p, at, room);
     __syncthreads();
-    for (int e = threadIdx.x; e < width; e += kLayerThreads) {
-      JoinedSums sums;
-#pragma unroll 2
-      for (int w = 0; w < kLayerWarps; ++w)
-        sums.Add(room.most[w][e / C], room.total[w][e / C], room.out[w * width + e]);
-      if (at.count == 1) {
-        to[e] = Narrow<T>(sums.value / sums.total);
-      } else {
-        p.parts[int64_t{item} * width + e] = sums.value;
-        if (e % C == 0)
-          *reinterpret_cast<float2*>(p.ends + (item * kMostTokens + e / C) * 2) =
-              make_float2(sums.most, sums.total);
-      }
-    }
-    if (at.count == 1) continue;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) room.before = atomicAdd(p.counters + at.b * p.G + at.g, 1u);
-    __syncthreads();
-    if (room.before + 1 != static_cast<unsigned>(at.count)) continue;
-    __threadfence();
-    const int all = item - at.part;
-    for (int e = threadIdx.x; e < width; e += kLayerThreads) {
-      JoinedSums sums;
-#pragma unroll 2
-      for (int part = 0; part < at.count; ++part) {
-        const float2 end =
-            *reinterpret_cast<const float2*>(p.ends + ((all + part) * kMostTokens + e / C) * 2);
-        sums.Add(end.x, end.y, p.parts[int64_t{all + part} * width + e]);
-      }
-      to[e] = Narrow<T>(sums.value / sums.total);
-    }
+    // Where its keys lie is computed again: it is not kept meanwhile.
+    if (LeavePart<C>(p, ComputedHere(item), room)) JoinParts<C>(p, ComputedHere(item));
   }
 }
 

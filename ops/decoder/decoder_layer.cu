@@ -24,6 +24,7 @@ __global__ __launch_bounds__(kLayerThreads,
   WeightStream<T> stream(p);
   if (blockIdx.x == 0)
     for (int i = threadIdx.x; i < p.B * p.G; i += kLayerThreads) p.counters[i] = 0;
+  FetchKeys<C>(p);
   Normalize<T>(p, p.attention_norm, nullptr, nullptr);
   Multiply<1>(p, kHeads, stream, SharedRows<T>(), p.D + kRowPad,
               [&](int b, int row, const float (&sum)[1]) {
