@@ -51,7 +51,7 @@ GPU_NEEDS ?= $(VENV)/.anyop $(VENV)/.dev
 test-gpu: export ANYOP_TEST_RECORD ?= bench/results/cuda_tests.jsonl
 test-gpu: export ANYOP_TEST_COMMIT ?= $(shell git rev-parse --short HEAD)
 test-gpu: $(GPU_NEEDS) ## those that need a CUDA device
-	@$(STEP) --show "tests on the GPU" $(PY) -m pytest -rs $(wildcard tests/cuda_*.py) $(ARGS)
+	@$(STEP) --show "tests on the GPU" $(PY) -m pytest -rs $(wildcard tests/cuda/*/cuda_*.py) $(ARGS)
 	@$(STEP) --show "tests of the PyTorch device" $(PY) -m pytest -rs tests/device $(ARGS)
 
 # The long form of the tests, of them more than 100,000 calls with junk; then the tests on further builds: sanitizers,

@@ -23,7 +23,7 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # 2**4 ticks of the clock, the least
 
-sys.path.insert(0, str(Path(__file__).parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent / "tests" / "shared"))
 # What lies beside an operator's test can be imported, as under `anyop test`.
 sys.path += map(str, (Path(__file__).parent / "ops").iterdir())
 import prepared

@@ -3,7 +3,7 @@
 
     python bench/growth.py
 
-The operators are made up: the project's own files under other names, without kernels (tests/growth_test.py has some).
+The operators are made up: the project's own files under other names, without kernels (growth_test.py has some).
 Each figure is the least of ten processes' CPU times. One line of JSON for each goes to bench/results/growth.jsonl.
 """
 

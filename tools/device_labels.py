@@ -30,9 +30,9 @@ LADDER = (
 ALWAYS = {
     "cuda": "compiled",  # where nvcc is
     "opencl": "compiled",
-    "row.cuda": "headers compared",  # tests/runtimes_vendors_test.py
+    "row.cuda": "headers compared",  # tests/runtimes/runtimes_vendors_test.py
     "hip": "headers compared",
-    "ascend": "headers compared",  # tests/runtimes_acl_test.py
+    "ascend": "headers compared",  # tests/runtimes/runtimes_acl_test.py
 }
 VENDORS = {"cuda": "NVIDIA CUDA, built in", "opencl": "any with OpenCL 1.2"}
 

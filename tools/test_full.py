@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STEP = [sys.executable, str(ROOT / "tools" / "step.py")]
 EMULATED = "aarch64"  # tools/aarch64.py
 # Kernels, core and bindings; what does not run them is tested by `make test`.
-PYTHON_TESTS = ["ops", "tests", "--ignore=tests/build_test.py"]
+PYTHON_TESTS = ["ops", "tests", "--ignore=tests/package/build_test.py"]
 PYTHON_TESTS += [
     f"--ignore-glob=tests/{stem}_*test.py"
     for stem in ("builder", "building", "cache", "command", "hip", "readme", "tutorial", "wheel")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of XLA's foreign function interface that one handler needs: its C ABI, declared anew.
-// tests/jax_abi_test.py compares it with the header that jaxlib ships.
+// tests/jax/jax_abi_test.py compares it with the header that jaxlib ships.
 #pragma once
 
 #include <cstddef>

@@ -78,7 +78,7 @@ def test_page_shows_the_programs_and_what_they_print():
 def test_code_of_the_page_on_cpp_runs(tmp_path):
     program, _ = blocks(
         "cpp.md", "cpp"
-    )  # the second one needs a library: tests/outside_operator_test.py
+    )  # the second one needs a library: tests/routes/outside_operator_test.py
     (tmp_path / "page.cc").write_text(program)
     package = Path(anyop.__file__).parent
     flags = [f"-I{package}/include", f"-L{package}/lib", "-lanyop", f"-Wl,-rpath,{package}/lib"]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A libcuda.so.1 without a GPU, for tests/forms_image_test.py: devices of architecture FAKE_SM,
+/* A libcuda.so.1 without a GPU, for tests/forms/forms_image_test.py: devices of architecture FAKE_SM,
    whose memory is the process's. It knows scale_kernel(const float*, float*, int64, float), and
    Triton's _rms_norm(x, weight, out, rows, D, x_stride, out_stride, eps, weight_offset, two
    pointers) of float32,

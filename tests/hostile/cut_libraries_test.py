@@ -8,8 +8,6 @@ from pathlib import Path
 
 import anyop
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "builder"))
 import small_builds as sb
 
 cache_folder = sb.cache_folder

@@ -19,7 +19,7 @@ ONCE, FROM_THEN_ON = 0, 1
 MOST = 20000
 
 # How many k are tried: all, or the first 20 and every fifteenth, from one on that is drawn by the commit.
-sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.append(os.path.join(os.path.dirname(__file__), "..", "shared"))
 from drawn import FULL, part  # noqa: E402
 
 FIRST, STEP = (40, 1) if FULL else (20, 15)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The standard tests of all operators with a kernel in OpenCL C, on torch's device over the plugin opencl.
 
-ANYOP_DEVICE_PLATFORM=opencl pytest tests/opencl/operators.py. tests/opencl_test.py runs it on PoCL, a part that the
+ANYOP_DEVICE_PLATFORM=opencl pytest tests/opencl/operators.py. opencl_test.py runs it on PoCL, a part that the
 commit draws, all with ANYOP_TEST_FULL=1. ANYOP_OPENCL_DEVICE names another platform.
 """
 
@@ -18,7 +18,7 @@ from anyop import testing
 from anyop.testing.torch_memory import fits_device, takes_less, through_torch
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "shared"))
 from drawn import few, seed  # noqa: E402
 
 SUBJECTS = {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The standard tests of all operators that Ascend's libopapi has, on torch's device over the row ascend.
 
-ANYOP_DEVICE_PLATFORM=ascend pytest tests/runtimes/operators.py. tests/runtimes_aclnn_test.py runs it on a false ACL, a
+ANYOP_DEVICE_PLATFORM=ascend pytest tests/runtimes/operators.py. runtimes_aclnn_test.py runs it on a false ACL, a
 part that the commit draws, all with ANYOP_TEST_FULL=1.
 """
 
@@ -17,7 +17,7 @@ from anyop import testing
 from anyop.testing.torch_memory import fits_device, takes_less, through_torch
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "shared"))
 from drawn import few, seed  # noqa: E402
 
 SUBJECTS = {

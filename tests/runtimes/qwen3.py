@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tiny Qwen3 of transformers on torch's device over another device: JSON of how near it is, and of what fell back.
 
-Called by tests/runtimes_qwen3_test.py with ANYOP_DEVICE_PLATFORM and ANYOP_ROUTES set.
+Called by tests/runtimes/runtimes_qwen3_test.py with ANYOP_DEVICE_PLATFORM and ANYOP_ROUTES set.
 """
 
 from __future__ import annotations

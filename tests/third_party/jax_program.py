@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/jax_third_party_test.py runs in a process of its own: the operators of odd/ and probe/ on JAX's arrays."""
+"""What jax_third_party_test.py runs in a process of its own: the operators of odd/ and probe/ on JAX's arrays."""
 
 import math
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/torch_import_test.py runs in a process of its own: the operators of odd/ as torch's."""
+"""What tests/torch/torch_import_test.py runs in a process of its own: the operators of odd/ as torch's."""
 
 import sys
 from functools import partial

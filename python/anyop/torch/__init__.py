@@ -12,7 +12,7 @@ from anyop import _frameworks
 
 OLDEST = (2, 9)
 # Imported when they are first asked for, and not by this package: a thread that imports anyop.torch.nn itself holds its
-# lock while it waits for the package (tests/import_locks_test.py).
+# lock while it waits for the package (tests/border/import_locks_test.py).
 _LATER = ("apex", "attention", "experts", "nn", "optim")
 _FUNCTIONS = {"overlay": "overlaying", "replace": "replacing"}  # likewise, and where they are
 # Imported by users alone, by their whole names.

@@ -10,7 +10,7 @@ with the reference; clock.py times them in turns; choice.py finds rules; routes.
 as a whole; run.py does all of it.
 """
 
-import anyop.testing  # noqa: F401  (whole, before modules of it: tests/import_locks_test.py)
+import anyop.testing  # noqa: F401  (whole, before modules of it: tests/border/import_locks_test.py)
 from anyop.tune.run import Settings, Tuned, tune
 from anyop.tune.stated_kinds import bench_kinds, given_shapes
 from anyop.tune.workload import Kind, Spec, merged, read_record

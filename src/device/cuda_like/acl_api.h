@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of Ascend's ACL that are called, with their whole names, and its numbers.
-// tests/runtimes_acl_test.py compares them with the vendor's headers.
+// tests/runtimes/runtimes_acl_test.py compares them with the vendor's headers.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The code on docs/rope.md runs as it stands, in order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "rope.md"
+
+
+def test_code_of_the_page(capsys):
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)
+    assert len(blocks) == 3
+    names: dict = {}
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), names)
+        printed = re.findall(r"^# (.*)$", block, re.M)
+        assert printed and capsys.readouterr().out.splitlines() == printed
