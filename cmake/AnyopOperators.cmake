@@ -39,7 +39,7 @@ function(anyop_generate result out library)
     file(GLOB_RECURSE found CONFIGURE_DEPENDS "${folder}/*.toml" "${folder}/*_triton.py")
     list(APPEND schemas ${found})
   endforeach()
-  file(GLOB generator CONFIGURE_DEPENDS "${ANYOP_CODEGEN_ROOT}/codegen/*.py")
+  file(GLOB_RECURSE generator FOLLOW_SYMLINKS CONFIGURE_DEPENDS "${ANYOP_CODEGEN_ROOT}/codegen/*.py")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${schemas} ${generator})
   execute_process(
     COMMAND "${Python_EXECUTABLE}" -c "${ANYOP_RUN_CODEGEN}" "${ANYOP_CODEGEN_ROOT}"
@@ -209,7 +209,7 @@ function(anyop_add_operators target)
   target_include_directories(${target}-headers INTERFACE "${out}" "${ANYOP_INCLUDE_DIR}")
   add_dependencies(${target}-headers ${target}) # who includes them will load it
   target_link_libraries(${target} PRIVATE ${found_LINKED} ${ANYOP_CUDA_LIBRARIES} ${CMAKE_DL_LIBS})
-  foreach(module IN LISTS found_BUNDLED) # where codegen/module_adapter.py looks for it
+  foreach(module IN LISTS found_BUNDLED) # where codegen/c/module_adapter.py looks for it
     set(modules "$<TARGET_FILE_DIR:${target}>/modules/${target}")
     add_custom_command(TARGET ${target} POST_BUILD
       COMMAND "${CMAKE_COMMAND}" -E make_directory "${modules}"

@@ -10,17 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .binaries import missing_functions
-from .cmake_text import cmake_string
-from .docs import reference_page
-from .folders import read_folders
+from .c.header import header_path
+from .forms.binaries import missing_functions
 from .generate import Generated, generate_library
 from .gpu_record import untested
-from .header import header_path
-from .operator_file import Operator
-from .operator_sections import BACKENDS
-from .source import SchemaError
-from .stubs import write_all_stubs
+from .operators.folders import read_folders
+from .operators.operator_file import Operator
+from .operators.operator_sections import BACKENDS
+from .python.docs import reference_page
+from .python.stubs import write_all_stubs
+from .schema.source import SchemaError
+from .text.cmake_text import cmake_string
 
 MANIFEST = "manifest.txt"
 _WHAT = ("tables", "stubs", "docs", "list", "functions")

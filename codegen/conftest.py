@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from .__main__ import main
-from .folders import read_folders
-from .operator_file import Operator
+from .operators.folders import read_folders
+from .operators.operator_file import Operator
 from .sample_operators import SAMPLES, write_sample
 
 INCLUDE = Path(__file__).resolve().parent.parent / "include"

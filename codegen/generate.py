@@ -7,21 +7,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .cpp import cpp_path, write_cpp
-from .device_adapter import write_device_adapter
-from .docs import docstring
-from .folders import read_folders
-from .header import header_path, write_header
-from .image_adapter import write_image_adapter
-from .kernels import Kernel
-from .library import write_library
-from .library_adapter import write_library_adapter
-from .metadata import metadata_json
-from .module_adapter import module_path, write_module_adapter
-from .operator_file import Operator
-from .source import Mistake, SchemaError, SchemaErrors
-from .table import write_table
-from .triton_adapter import write_triton_adapter
+from .c.cpp import cpp_path, write_cpp
+from .c.device_adapter import write_device_adapter
+from .c.header import header_path, write_header
+from .c.image_adapter import write_image_adapter
+from .c.library import write_library
+from .c.library_adapter import write_library_adapter
+from .c.module_adapter import module_path, write_module_adapter
+from .c.table import write_table
+from .c.triton_adapter import write_triton_adapter
+from .forms.kernels import Kernel
+from .operators.folders import read_folders
+from .operators.operator_file import Operator
+from .python.docs import docstring
+from .python.metadata import metadata_json
+from .schema.source import Mistake, SchemaError, SchemaErrors
 
 
 @dataclass

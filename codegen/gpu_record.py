@@ -8,7 +8,7 @@ import json
 import re
 from pathlib import Path
 
-from .operator_file import Operator
+from .operators.operator_file import Operator
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 

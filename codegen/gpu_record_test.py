@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from .gpu_record import hash_of_sources, on_gpus, untested
-from .operator_file import read_operator
+from .operators.operator_file import read_operator
 
 ROOT = Path(__file__).parents[1]
 

@@ -22,15 +22,15 @@ from typing import Any
 import pytest
 
 from .__main__ import cmake_lists
-from .c_text import c_asm_path
 from .conftest import INCLUDE
-from .docs import reference_page
-from .folders import read_folders
 from .generate import Generated, generate_library
-from .operator_file import Operator
+from .operators.folders import read_folders
+from .operators.operator_file import Operator
+from .python.docs import reference_page
+from .python.stubs import write_stubs
 from .sample_operators import sample
-from .stubs import write_stubs
-from .toml_text import toml_table
+from .text.c_text import c_asm_path
+from .text.toml_text import toml_table
 
 SEED = os.environ.get("ANYOP_TEST_SEED") or str(datetime.date.today())
 DRAWS = 5_000 if os.environ.get("ANYOP_TEST_FULL") == "1" else 100
@@ -374,6 +374,6 @@ def test_names_are_ascii(folder):
 def test_metadata_is_json(folder):
     """The texts arrive as they are."""
     operators, _ = read(folder, changed(("source",), 'a \\ " \u2028 */ ??/'))
-    from .metadata import metadata_json
+    from .python.metadata import metadata_json
 
     assert json.loads(metadata_json(operators[0]))["source"] == 'a \\ " \u2028 */ ??/'

@@ -103,7 +103,7 @@ def _tested_on_gpu(root: Path) -> str:
     """Where the operators with CUDA kernels that are as they were ran; empty where none is."""
     sys.path.insert(0, str(root))
     from codegen.gpu_record import all_hashes, on_gpus
-    from codegen.operator_file import read_operator
+    from codegen.operators.operator_file import read_operator
 
     record = root / "bench" / "results" / "cuda_tests.jsonl"
     known = on_gpus(record)

@@ -13,11 +13,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from codegen.expressions import linear  # noqa: E402
-from codegen.fields import camel, numel_field  # noqa: E402
 from codegen.generate import generate  # noqa: E402
-from codegen.operator_file import Operator  # noqa: E402
-from codegen.params import Param  # noqa: E402
+from codegen.operators.operator_file import Operator  # noqa: E402
+from codegen.schema.expressions import linear  # noqa: E402
+from codegen.schema.fields import camel, numel_field  # noqa: E402
+from codegen.schema.params import Param  # noqa: E402
 
 _TYPES = {"Tensor": "ffi::TensorView", "float": "double", "bool": "bool", "str": "ffi::String"}
 

@@ -16,8 +16,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from ..c_text import c_string
-from ..names import C_KEYWORDS
+from ..schema.names import C_KEYWORDS
+from ..text.c_text import c_string
 
 _TYPES = {
     "int": "Int",

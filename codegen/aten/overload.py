@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One overload, read from the text of its schema as torch prints it.
 
-Torch's own grammar, wider than that of operator files (codegen/schema.py): views, classes, dictionaries.
+Torch's own grammar, wider than that of operator files (codegen/schema/schema.py): views, classes, dictionaries.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ..params import split
+from ..schema.params import split
 
 KINDS = {
     "Tensor": "Tensor",

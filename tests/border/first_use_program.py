@@ -176,10 +176,11 @@ def imports() -> None:
 def modules() -> list[str]:
     root = next(Path(place) / "anyop" for place in sys.path if (Path(place) / "anyop").is_dir())
     found = [*PUBLIC, *(name for framework in frameworks for name in OWN.get(framework, ()))]
-    for path in (path for part in PARTS for path in (root / part).glob("*.py")):
-        name = f"anyop.{path.parent.name}.{path.stem}".removesuffix(".__init__")
+    for path in (path for part in PARTS for path in (root / part).rglob("*.py")):
+        name = ".".join(("anyop", *path.relative_to(root).with_suffix("").parts))
+        name = name.removesuffix(".__init__")
         absent = next((of for start, of in NEEDS.items() if name.startswith(start)), None)
-        if absent is None or absent in frameworks:
+        if path.stem != "__main__" and (absent is None or absent in frameworks):
             found.append(name)
     return found
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from anyop.builder.build import build
 from anyop.builder.import_module import import_module
-from anyop.codegen.folders import read_folders
+from anyop.codegen.operators.folders import read_folders
 
 tvm_ffi = importlib.util.find_spec("tvm_ffi")
 if tvm_ffi is None or shutil.which("g++") is None:

@@ -12,7 +12,7 @@ import anyop
 import numpy as np
 import pytest
 from anyop import command
-from anyop.codegen.folders import read_folders
+from anyop.codegen.operators.folders import read_folders
 
 OPTIONS = ("--cuda", "--backward", "--family=math", "--namespace=acme")
 EVERY = [way for n in range(5) for way in itertools.combinations(OPTIONS, n)]

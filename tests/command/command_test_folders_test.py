@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyop
 import pytest
-from anyop.codegen.fields import camel
+from anyop.codegen.schema.fields import camel
 
 KERNEL = """\
 #include "changes/ops/{name}.h"

@@ -15,7 +15,7 @@ from pathlib import Path
 import anyop
 import pytest
 from anyop import command
-from anyop.codegen.fields import camel
+from anyop.codegen.schema.fields import camel
 
 # What each kernel does for n elements of x.
 KERNELS = {

@@ -15,7 +15,7 @@ from pathlib import Path
 import anyop
 import numpy as np
 from anyop.codegen.generate import generate
-from anyop.codegen.operator_file import Operator, read_operator
+from anyop.codegen.operators.operator_file import Operator, read_operator
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from anyop.codegen.generate import generate
-from anyop.codegen.operator_file import read_operator
+from anyop.codegen.operators.operator_file import read_operator
 from drawn import few
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ import anyop
 import pytest
 from anyop.builder.build import build
 from anyop.codegen.generate import generate
-from anyop.codegen.source import SchemaErrors
+from anyop.codegen.schema.source import SchemaErrors
 
 SCHEMA = """\
 schema = "images::scale(Tensor x, float factor=2.0, int block=256) -> Tensor"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from anyop.builder.build import build
 from anyop.codegen.generate import generate
-from anyop.codegen.source import SchemaErrors
+from anyop.codegen.schema.source import SchemaErrors
 
 tvm_ffi = importlib.util.find_spec("tvm_ffi")
 if tvm_ffi is None or shutil.which("g++") is None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from anyop.builder.build import build
 from anyop.codegen.generate import generate
-from anyop.codegen.source import SchemaErrors
+from anyop.codegen.schema.source import SchemaErrors
 
 SCHEMA = """\
 schema = "objects::scale(Tensor x, float factor=2.0) -> Tensor"

@@ -21,7 +21,7 @@ import pytest
 from anyop.builder.build import build
 from anyop.builder.wheel import build_wheel
 from anyop.codegen.generate import generate
-from anyop.codegen.source import SchemaErrors
+from anyop.codegen.schema.source import SchemaErrors
 
 OPS = Path(__file__).parents[2] / "ops"
 HAS_TRITON = importlib.util.find_spec("triton") is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyop
 import pytest
 from anyop.builder.elf import Elf
-from anyop.codegen.operator_file import read_operator
+from anyop.codegen.operators.operator_file import read_operator
 
 ROOT = Path(__file__).parents[2]
 MODULE = Path(anyop._anyop.__file__)

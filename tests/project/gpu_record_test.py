@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from outcomes import record_outcomes
 
 from codegen.gpu_record import on_gpus, untested
-from codegen.operator_file import read_operator
+from codegen.operators.operator_file import read_operator
 
 ROOT = Path(__file__).parents[2]
 

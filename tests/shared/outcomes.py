@@ -49,7 +49,7 @@ def record_outcomes(stats: dict, record: Path) -> None:
         tests = files.get(OPERATORS_ON_GPU, Counter())
         if tests["passed"] and not tests["failed"] and not tests["error"]:
             from codegen.gpu_record import all_hashes  # where the tests lie in the tree
-            from codegen.operator_file import read_operator
+            from codegen.operators.operator_file import read_operator
 
             operators = [read_operator(path) for path in sorted((ROOT / "ops").glob("*/*.toml"))]
             hashes = all_hashes([op for op in operators if op.name in passed], ROOT)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import measured
 
-from codegen.docs import operator_section
-from codegen.folders import read_folders
 from codegen.gpu_record import untested
-from codegen.operator_file import Operator
+from codegen.operators.folders import read_folders
+from codegen.operators.operator_file import Operator
+from codegen.python.docs import operator_section
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "bench" / "results" / "cuda_tests.jsonl"

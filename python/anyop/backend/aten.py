@@ -18,8 +18,8 @@ from anyop.backend.aten_calls import AtenCalls
 from anyop.backend.aten_plan import Plan, make_plan
 from anyop.backend.call_text import CallText, Resolve, compile_call, read_call_text
 from anyop.backend.torch_calls import Place, TorchCalls, shape_text
-from anyop.codegen.calls import CONSTANTS, WORDS, split_name
-from anyop.codegen.source import Mistake
+from anyop.codegen.forms.calls import CONSTANTS, WORDS, split_name
+from anyop.codegen.schema.source import Mistake
 from anyop.native.glues import aten_glue
 from anyop.native.library import NotBuilt
 

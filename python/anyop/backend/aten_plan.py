@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anyop.backend.call_text import CallText
-from anyop.codegen.calls import CONSTANTS, WORDS, split_name
+from anyop.codegen.forms.calls import CONSTANTS, WORDS, split_name
 
 Plan = tuple[
     tuple[int, ...], tuple, tuple[str, ...], int, int

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The text of a kernel of form "aten" as a Python function: names are bound once, nothing is looked up in a call.
 
-The text is that of codegen/calls.py, which says what may stand in it. Whose functions its operators are is the
+The text is that of codegen/forms/calls.py, which says what may stand in it. Whose functions its operators are is the
 caller's to say: ATen's, or another library's that has the same ones.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from anyop.codegen import calls
+from anyop.codegen.forms import calls
 
 Resolve = Callable[[str, "str | None"], Callable[..., Any]]  # operator, overload -> function
 

@@ -13,7 +13,7 @@ import sys
 import anyop
 from anyop.builder.errors import BuildError
 from anyop.builder.ninja import Step
-from anyop.codegen.operator_file import Operator
+from anyop.codegen.operators.operator_file import Operator
 
 _RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from anyop.builder import ahead; ahead.main(*sys.argv[1:])"
 

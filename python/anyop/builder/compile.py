@@ -23,8 +23,8 @@ from anyop.builder.tools import describe, need_ninja
 from anyop.cache.dependencies import changed_since, record
 from anyop.cache.manifest import Manifest, Tool
 from anyop.cache.store import timeout_seconds
-from anyop.codegen.binaries import undefined
-from anyop.codegen.stubs import write_all_stubs
+from anyop.codegen.forms.binaries import undefined
+from anyop.codegen.python.stubs import write_all_stubs
 
 ENTRY = "AnyopLibraryEntry"
 
@@ -198,12 +198,13 @@ def linked_files(flags: Iterable[str]) -> Iterator[str]:
 def _generator() -> list[str]:
     """The files that write the tables: another generator, another library."""
     folder = os.path.dirname(os.path.abspath(codegen.__file__))
-    names = [
-        name
-        for name in os.listdir(folder)
+    found = [
+        os.path.join(place, name)
+        for place, _, names in os.walk(folder, followlinks=True)
+        for name in names
         if name.endswith(".py") and not name.endswith("_test.py")
     ]
-    return list(filter(os.path.isfile, (os.path.join(folder, name) for name in names)))
+    return sorted(filter(os.path.isfile, found))
 
 
 class _Identities:

@@ -71,7 +71,7 @@ def gpu_archs() -> tuple[str, ...]:
 
 def write_built_for(archs: Iterable[str]) -> str:
     """C text that notes in a library what its CUDA kernels are for: sm_90a, compute_90 (any later one)."""
-    from anyop.codegen.c_text import c_string
+    from anyop.codegen.text.c_text import c_string
 
     note = f"__attribute__((used, section({c_string(_NOTE)})))"
     return f"{note} static const char kBuiltFor[] = {c_string(' '.join(sorted(archs)))};\n"

@@ -20,10 +20,10 @@ from pathlib import Path
 from anyop import _anyop
 from anyop._paths import package_file
 from anyop.builder.elf import Elf, NotElf
-from anyop.codegen.folders import read_folders
-from anyop.codegen.names import check_namespace, check_operator_name
-from anyop.codegen.source import Mistake
-from anyop.codegen.toml_text import toml_value
+from anyop.codegen.operators.folders import read_folders
+from anyop.codegen.schema.names import check_namespace, check_operator_name
+from anyop.codegen.schema.source import Mistake
+from anyop.codegen.text.toml_text import toml_value
 
 _PREFIX, _METADATA, _DOC = "__tvm_ffi_", "__tvm_ffi__metadata_", "__tvm_ffi__doc_"
 _TIMEOUT_S = 60

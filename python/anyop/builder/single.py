@@ -13,7 +13,7 @@ from anyop.builder.tools import describe, need_command, need_ninja
 from anyop.cache.dependencies import record
 from anyop.cache.manifest import Manifest
 from anyop.cache.store import timeout_seconds
-from anyop.codegen.c_text import c_include
+from anyop.codegen.text.c_text import c_include
 
 _COMPILER_BYTES = 2 << 30  # a file with a framework's headers takes half of it
 _UNITS = 2  # translation units of a library of several files

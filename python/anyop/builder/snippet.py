@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anyop.builder.folder import SUFFIXES
-from anyop.codegen.toml_text import toml_table
+from anyop.codegen.text.toml_text import toml_table
 
 _ALL = [
     "bool",

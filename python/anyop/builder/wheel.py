@@ -26,8 +26,8 @@ from anyop.builder.toolchains import choose_toolchain
 from anyop.builder.wheel_platform import platform_tag
 from anyop.builder.wheel_project import Project, read_project
 from anyop.codegen.generate import generate
-from anyop.codegen.python_text import python_docstring
-from anyop.codegen.stubs import write_stubs
+from anyop.codegen.python.stubs import write_stubs
+from anyop.codegen.text.python_text import python_docstring
 
 _PACKAGE = '''"""{doc}
 

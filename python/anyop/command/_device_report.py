@@ -156,7 +156,7 @@ def _owners(stem: str, otherwise: str) -> tuple[str, ...]:
 
 def _operator_hash(name: str, device: str, root: Path) -> str | None:
     from anyop.codegen.gpu_record import hash_of_sources
-    from anyop.codegen.operator_file import read_operator
+    from anyop.codegen.operators.operator_file import read_operator
 
     (file,) = root.glob(f"ops/*/{name}.toml")
     return hash_of_sources(read_operator(file), root, device)

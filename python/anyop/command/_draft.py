@@ -6,11 +6,11 @@ Every tensor has the shape of the first, and its dtype. The kernels build and re
 
 from __future__ import annotations
 
-from anyop.codegen.c_text import c_comment
-from anyop.codegen.fields import c_type, camel
-from anyop.codegen.params import Param
-from anyop.codegen.schema import Signature, parse_schema
-from anyop.codegen.toml_text import toml_value
+from anyop.codegen.schema.fields import c_type, camel
+from anyop.codegen.schema.params import Param
+from anyop.codegen.schema.schema import Signature, parse_schema
+from anyop.codegen.text.c_text import c_comment
+from anyop.codegen.text.toml_text import toml_value
 
 _FLOATS = ["float32", "float64"]
 
@@ -101,7 +101,7 @@ def _test(signature: Signature) -> str:
 
 def _gradient(signature: Signature) -> tuple[str, list[str]]:
     """The schema of the gradient, and what it saves."""
-    from anyop.codegen.source import Mistake
+    from anyop.codegen.schema.source import Mistake
 
     wanted = [p for p in signature.inputs if p.is_tensor and not (p.is_list or p.mutated)]
     if not wanted or not signature.outputs or any(p.mutated for p in signature.inputs):

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _new_schema(options: argparse.Namespace) -> int:
-    from anyop.codegen.source import Mistake
+    from anyop.codegen.schema.source import Mistake
     from anyop.command._draft import draft
 
     if options.cuda:
@@ -118,8 +118,8 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 
 def _check_names(options: argparse.Namespace) -> None:
-    from anyop.codegen.names import check_namespace, check_operator_name
-    from anyop.codegen.source import Mistake
+    from anyop.codegen.schema.names import check_namespace, check_operator_name
+    from anyop.codegen.schema.source import Mistake
 
     try:
         check_namespace(options.namespace)
@@ -151,7 +151,7 @@ def _files(options: argparse.Namespace) -> dict[str, str]:
 
 def _text(kind: str, end: str, stem: str, options: argparse.Namespace) -> str:
     """A template's text: @WORDS@ replaced; lines behind %<option> stay where that option is given."""
-    from anyop.codegen.fields import camel
+    from anyop.codegen.schema.fields import camel
 
     name = f"{kind}{'_' if end == 'test.py' else '.'}{end}.in"
     lines = []
