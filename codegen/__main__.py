@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from .c.header import header_path
-from .forms.binaries import missing_functions
 from .generate import Generated, generate_library
 from .gpu_record import untested
 from .operators.folders import read_folders
+from .operators.objects import missing_functions
 from .operators.operator_file import Operator
 from .operators.operator_sections import BACKENDS
 from .python.docs import reference_page

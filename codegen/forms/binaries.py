@@ -4,15 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from ..schema.source import Mistake, SchemaError, SchemaErrors
-
-if TYPE_CHECKING:
-    from ..operators.operator_file import Operator
-    from .kernels import Kernel
 
 _MACHINES = {62: "x86_64", 183: "aarch64", 190: "CUDA", 21: "ppc64le", 22: "s390x", 243: "riscv64"}
 _ARCHIVE, _ENTRY = b"!<arch>\n", 60
@@ -63,43 +55,3 @@ def names(path: Path, pattern: bytes) -> list[str]:
 def has_name(path: Path, name: str) -> bool:
     """Whether a file holds the symbol's name."""
     return b"\0" + name.encode() + b"\0" in path.read_bytes()
-
-
-def check_machine(operators: Iterable[Operator], target: str) -> None:
-    """Refuses objects, archives and modules that are for another machine. Raises SchemaErrors."""
-    errors = []
-    for op in operators:
-        for kernel in op.kernels:
-            for file in (*kernel.linked, *(kernel.files if kernel.form == "module" else ())):
-                found = machine(file)
-                if found != target:
-                    line = op.source_file.line("kernels", kernel.backend)
-                    what = f"{file.name} is for {found}" if found else f"{file.name} is no ELF file"
-                    mistake = Mistake(what, target, "compile it for this machine")
-                    errors.append(SchemaError(op.path, line, mistake))
-    if errors:
-        raise SchemaErrors(errors)
-
-
-def undefined(op: Operator, kernel: Kernel) -> str:
-    """What to say of a kernel's files without its function, of which a linker knows the name alone."""
-    files = " and ".join(path.name for path in kernel.files)
-    return (
-        f"{files} defines no {kernel.function}, expected "
-        f'extern "C" int32_t {kernel.function}(const {op.struct}* args, AnyopCall* call)'
-    )
-
-
-def missing_functions(
-    operators: Iterable[Operator], objects: Iterable[Path], devices: Iterable[str]
-) -> list[str]:
-    """One line for each compiled kernel for these devices whose function's name is in none of the objects."""
-    held = [path.read_bytes() for path in objects if not path.name.endswith("_table.c.o")]
-    return [
-        f"{op.path}: {undefined(op, kernel)}"
-        for op in operators
-        for kernel in op.kernels
-        if kernel.form == "source" and kernel.device in devices
-        if not any(kernel.function.encode() in data for data in held)
-        if not any(has_name(path, kernel.function) for path in kernel.linked)
-    ]

@@ -10,7 +10,8 @@ from typing import Any
 from ..forms.kernels import Kernel, read_kernels
 from ..schema import defaults
 from ..schema.binding import Binding, bind
-from ..schema.dtype_rules import check_rule, parse_rule, possible_dtypes
+from ..schema.dtype_checks import check_rule, possible_dtypes
+from ..schema.dtype_rules import parse_rule
 from ..schema.expressions import Expr, parse_condition
 from ..schema.fields import Field, camel, check_fields, struct_fields
 from ..schema.params import Param

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from ..conftest import INCLUDE
-from .dtype_rules import parse_rule, possible_dtypes
+from .dtype_checks import possible_dtypes
+from .dtype_rules import parse_rule
 from .dtypes import DTYPES, promote
 
 # Of torch.promote_types. Where torch is installed, all pairs are compared.

@@ -9,7 +9,7 @@ import os
 import weakref
 
 import numpy as np
-from anyop.testing.device_table import DEVICE_TO_HOST, HOST_TO_DEVICE, Device, Refused, use
+from anyop.conformance.device_table import DEVICE_TO_HOST, HOST_TO_DEVICE, Device, Refused, use
 from anyop.testing.dlpack import DlpackArray
 
 from . import InputError

@@ -8,7 +8,7 @@ import sys
 import anyop
 import numpy as np
 import pytest
-from anyop.testing.dtype_choices import numpy_dtype
+from anyop.cases.dtype_choices import numpy_dtype
 
 
 def reference(x, weight, bias):

@@ -11,6 +11,7 @@ import os as _os
 from anyop._load import core as _core
 from anyop._operators import add_functions as _add_functions
 from anyop._operators import hold, list_ops, load, metadata, ops, schema
+from anyop._operators import no_attribute as _no_attribute
 from anyop._paths import cmake_dir, include_dir
 
 InternalError = _core.InternalError
@@ -47,8 +48,7 @@ def __getattr__(name: str):
     if name not in _LATER:
         if name in _PARTS:
             raise AttributeError(f"module 'anyop' has no attribute {name!r}: import anyop.{name}")
-        nearest = _importlib.import_module("anyop._nearest")
-        raise nearest.no_attribute("anyop", name, [*__dir__(), *_PARTS])
+        raise _no_attribute("anyop", name, [*__dir__(), *_PARTS])
     module = _importlib.import_module(_LATER[name])
     globals()[name] = module if _LATER[name] == f"anyop.{name}" else getattr(module, name)
     return globals()[name]

@@ -5,7 +5,7 @@ import json
 import os
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from anyop._load import core, register_tvm_ffi
 from anyop._paths import check_utf8
@@ -80,6 +80,20 @@ def _no_namespace(name: str) -> str:
 
     near = did_you_mean(name, list(ops.__dict__))
     return f"no operators of a namespace '{name}' are loaded; there are {', '.join(ops.__dict__)}{near}"
+
+
+def no_attribute(package: str, name: str, known: Iterable[str]) -> AttributeError:
+    """What the __getattr__ of one of anyop's packages raises.
+
+    Names with an underscore, which Python and tools ask for, get no proposal.
+    """
+    text = f"module {package!r} has no attribute {name!r}"
+    if not name.startswith("_"):
+        from anyop._nearest import did_you_mean
+
+        is_operator = name in ops.anyop.__dict__
+        text += f"; it is anyop.{name}" if is_operator else did_you_mean(name, known)
+    return AttributeError(text, name=name)  # no object: Python would propose a second name
 
 
 def namespace(name: str) -> types.SimpleNamespace:

@@ -16,7 +16,8 @@ from typing import Any
 
 from anyop import _operators
 from anyop._paths import check_utf8
-from anyop.builder.build import Choices, build_inputs
+from anyop.builder.build import build_inputs
+from anyop.builder.choices import Choices
 from anyop.builder.folder import SUFFIXES, hash_texts, library_name
 
 _NAME = re.compile(r"(?:(\w+)(?:::|\.))?(\w+)\s*\(")

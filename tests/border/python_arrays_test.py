@@ -12,8 +12,8 @@ import sys
 import anyop
 import numpy as np
 import pytest
+from anyop.cases.dtype_choices import NAMES, numpy_dtype
 from anyop.testing.dlpack import READ_ONLY, DlpackArray, OldDlpackArray, RaisingDlpack, deletions
-from anyop.testing.dtype_choices import NAMES, numpy_dtype
 
 ml_dtypes = pytest.importorskip(
     "ml_dtypes", reason="bfloat16 and float8 in NumPy are ml_dtypes arrays"

@@ -11,7 +11,7 @@ import weakref
 import anyop
 import numpy as np
 import pytest
-from anyop.testing.dtype_choices import NAMES
+from anyop.cases.dtype_choices import NAMES
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -296,10 +296,10 @@ def test_a_library_for_another_processor_is_not_taken(by, cache_folder, tmp_path
     flags = ["-march=native"] if by == "flags" else []
     if by == "CXX":
         monkeypatch.setenv("CXX", f"{os.environ['CXX']} -march=native")
-    builder = sys.modules["anyop.builder.build"]
+    choices = sys.modules["anyop.builder.choices"]
     here = sb.build(folder, flags=flags)
     monkeypatch.setattr(
-        builder, "cpu_identity", lambda flags: cpu_identity(flags) and "another processor"
+        choices, "cpu_identity", lambda flags: cpu_identity(flags) and "another processor"
     )
     there = sb.build(folder, flags=flags)
     assert there != here and there.parent.parent != here.parent.parent and sb.links(log) == 2
@@ -311,7 +311,7 @@ def test_another_installed_anyop_has_entries_of_its_own(cache_folder, tmp_path, 
     first = sb.build(folder)
     other = tmp_path / "include"
     shutil.copytree(anyop.include_dir(), other, symlinks=False)
-    for module in ("anyop.builder.build", "anyop.builder.plan"):
+    for module in ("anyop.builder.choices", "anyop.builder.plan"):
         monkeypatch.setattr(sys.modules[module], "include_dir", lambda: str(other))
     second = sb.build(folder)
     assert second != first and sb.links(log) == 2
@@ -320,7 +320,7 @@ def test_another_installed_anyop_has_entries_of_its_own(cache_folder, tmp_path, 
 def test_a_changed_header_of_anyop_builds_anew(cache_folder, tmp_path, log, monkeypatch):
     folder, include = sb.write_operator(tmp_path / "ops"), tmp_path / "include"
     shutil.copytree(anyop.include_dir(), include, symlinks=False)
-    for module in ("anyop.builder.build", "anyop.builder.plan"):
+    for module in ("anyop.builder.choices", "anyop.builder.plan"):
         monkeypatch.setattr(sys.modules[module], "include_dir", lambda: str(include))
     sb.build(folder)
     with (include / "anyop" / "kernel.h").open("a") as stream:

@@ -17,8 +17,9 @@ import pytest
 import small_builds as sb
 from anyop.cache import maintenance, store
 from anyop.cache.lock import locked, try_lock
-from anyop.cache.lookup import Request, find, obtain
+from anyop.cache.lookup import Request, find
 from anyop.cache.manifest import Manifest
+from anyop.cache.obtain import obtain
 from anyop.command import main
 
 cache_folder = sb.cache_folder

@@ -20,6 +20,7 @@ import pytest
 import small_builds as sb
 from anyop.cache import lookup, maintenance
 from anyop.cache.manifest import read_manifest
+from anyop.cache.obtain import obtain
 from drawn import FULL
 
 cache_folder = sb.cache_folder
@@ -54,11 +55,11 @@ def request_of(monkeypatch):
     """The request that anyop.build makes for a folder."""
     made = []
 
-    def obtain(request, make):
+    def noted(request, make):
         made.append(request)
-        return lookup.obtain(request, make)
+        return obtain(request, make)
 
-    monkeypatch.setattr(import_module("anyop.builder.build"), "obtain", obtain)
+    monkeypatch.setattr(import_module("anyop.builder.build"), "obtain", noted)
 
     def ask(folder: Path) -> lookup.Request:
         sb.build(folder)

@@ -26,7 +26,7 @@ PROGRAM = """
 import sys
 import numpy as np
 import anyop
-from anyop.testing.device_table import Device, use
+from anyop.conformance.device_table import Device, use
 from anyop.testing.dlpack import DlpackArray
 
 device = Device(sys.argv[1])

@@ -44,8 +44,9 @@ WRONG = """
 import sys
 from dataclasses import replace
 import anyop
-from anyop.testing import find_subjects, on_chip
-from anyop.testing.device_table import Device
+from anyop.conformance import on_chip
+from anyop.testing import find_subjects
+from anyop.conformance.device_table import Device
 (subject,) = (s for s in find_subjects("ops") if s.name == "relu")
 subject = replace(subject, function=anyop.silu)  # wrong on purpose
 try:

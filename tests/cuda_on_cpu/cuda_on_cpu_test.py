@@ -15,8 +15,8 @@ import anyop
 import numpy as np
 import pytest
 from anyop import testing
-from anyop.testing.draw import Drawer
-from anyop.testing.good_cases import Case
+from anyop.cases.draw import Drawer
+from anyop.cases.good_cases import Case
 
 sys.path.insert(0, str(Path(__file__).parent))
 

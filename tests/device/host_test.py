@@ -12,8 +12,8 @@ pytestmark = pytest.mark.host
 
 BEGIN = """
 import ctypes, os, sys, time
-from anyop.testing.device_table import Device, Refused, _library
-from anyop.testing.device_stream_checks import delay
+from anyop.conformance.device_table import Device, Refused, _library
+from anyop.conformance.device_stream_checks import delay
 device, library = Device("host"), _library()
 address = ctypes.c_void_p(ctypes.addressof(device.table))
 """

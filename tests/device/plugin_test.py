@@ -85,7 +85,7 @@ def test_its_kernel_runs_on_its_memory(chip):
     """anyop.relu of arrays of the chip, by DLPack: the chip's kernel, on its stream, and no other."""
     program = f"""
 import numpy as np, anyop
-from anyop.testing.device_table import Device, use
+from anyop.conformance.device_table import Device, use
 from anyop.testing.dlpack import DlpackArray
 device = Device({str(chip)!r})
 x = np.linspace(-3, 3, 24, dtype=np.float32).reshape(4, 6)

@@ -7,7 +7,7 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 
-from anyop.testing.device_table import Device
+from anyop.conformance.device_table import Device
 
 CYCLES = 2_000_000  # of a millisecond of a chip at 2 GHz; slower ones wait longer
 

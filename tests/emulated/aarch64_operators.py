@@ -22,8 +22,8 @@ import anyop
 import numpy as np
 import pytest
 from anyop import testing
+from anyop.cases.dtype_choices import NAMES, numpy_dtype
 from anyop.testing.check import Checked
-from anyop.testing.dtype_choices import NAMES, numpy_dtype
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = shlex.split(os.environ["ANYOP_TEST_PROGRAM"])

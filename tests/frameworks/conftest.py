@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from anyop.testing.callers import CALLERS, missing
+from anyop.cases.callers import CALLERS, missing
 
 
 @pytest.fixture(params=CALLERS, scope="module")

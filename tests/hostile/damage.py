@@ -24,6 +24,7 @@ from pathlib import Path
 import anyop
 from anyop.cache import lookup, maintenance
 from anyop.cache.manifest import FILE
+from anyop.cache.obtain import obtain
 
 SECONDS = 20  # of one case
 # Whatever may be said of a damaged file; anything else is a fault of ours.
@@ -112,9 +113,7 @@ class Entry(Case):
         super().__init__(folder)
         made = []
         builder = importlib.import_module("anyop.builder.build")
-        builder.obtain = lambda request, make: (made.append(request), lookup.obtain(request, make))[
-            1
-        ]
+        builder.obtain = lambda request, make: (made.append(request), obtain(request, make))[1]
         self.library = Path(anyop.build(folder / "ops"))
         self.request, self.good = made[0], self.library.read_bytes()
 

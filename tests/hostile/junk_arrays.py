@@ -9,8 +9,8 @@ import math
 import mmap
 
 import numpy as np
+from anyop.cases.dtype_choices import NAMES, numpy_dtype
 from anyop.testing.dlpack import DlpackArray, NoCapsule, OldDlpackArray, RaisingDlpack
-from anyop.testing.dtype_choices import NAMES, numpy_dtype
 from junk_draft import NOTHING, Draft, Place, Unfit, junk
 from numpy.lib.stride_tricks import as_strided
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from anyop import testing
-from anyop.testing.dtype_choices import DtypeChoice, choices_here
-from anyop.testing.good_cases import Case
-from anyop.testing.placed import OUTPUT_FILL, Placed, place_values
-from anyop.testing.values import build, place_outputs
+from anyop.cases.dtype_choices import DtypeChoice, choices_here
+from anyop.cases.good_cases import Case
+from anyop.cases.placed import OUTPUT_FILL, Placed, place_values
+from anyop.cases.values import build, place_outputs
 
 NOTHING = object()  # what a value stands for that no call may accept
 REMOVED = object()

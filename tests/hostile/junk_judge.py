@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from anyop.adapter.constants import promoted
+from anyop.cases.dtype_choices import is_floating
+from anyop.cases.sizes import evaluate
+from anyop.cases.values import in_float64
 from anyop.testing.dlpack import DlpackArray
-from anyop.testing.dtype_choices import is_floating
-from anyop.testing.sizes import evaluate
-from anyop.testing.values import in_float64
 from junk_draft import NOTHING, Draft
 from junk_objects import OneOf
 

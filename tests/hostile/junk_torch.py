@@ -13,7 +13,7 @@ import anyop.torch  # noqa: F401  registers
 import junk_arrays  # noqa: F401  registers
 import numpy as np
 import torch
-from anyop.testing.dtype_choices import numpy_dtype
+from anyop.cases.dtype_choices import numpy_dtype
 from junk_draft import NOTHING, Bridge, Unfit, junk
 from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from anyop import testing
-from anyop.testing.values import reference_arguments
+from anyop.cases.values import reference_arguments
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 import jax.numpy as jnp  # noqa: E402

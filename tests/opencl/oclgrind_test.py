@@ -61,7 +61,7 @@ def test_no_kernel_races_or_leaves_its_memory(run):
 
 PLANTED = """
 import ctypes
-from anyop.testing.device_table import Device, Image, Launch, Pointer
+from anyop.conformance.device_table import Device, Image, Launch, Pointer
 device = Device("opencl")
 text = b'''__kernel void planted(__global int* x, ulong skip) {
   __local int room[64];

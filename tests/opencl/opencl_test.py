@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from anyop.testing.device_table import Device, Image, Launch, Pointer, Refused
+from anyop.conformance.device_table import Device, Image, Launch, Pointer, Refused
 
 ROOT = Path(__file__).parents[2]
 POCL = {"ANYOP_OPENCL_DEVICE": "Portable Computing Language"}
@@ -52,7 +52,7 @@ def test_operators(run):
 
 
 DEVICE = """
-from anyop.testing.device_table import Device
+from anyop.conformance.device_table import Device
 device = Device("opencl")
 try:
     device.set_current(0)
@@ -166,7 +166,7 @@ PROGRAM = (
     DEVICE
     + """
 import ctypes
-from anyop.testing.device_table import Image
+from anyop.conformance.device_table import Image
 text = b"__kernel void nothing() {}"
 image = Image(ctypes.sizeof(Image), 0, b"own.cl", text, len(text), b"-DREAL=float -DREAL_IS_DOUBLE=0")
 print("kernel", bool(device.made("find_kernel", 0, device.made("load_image", 0, ctypes.byref(image)), b"nothing")))
@@ -176,7 +176,7 @@ print("kernel", bool(device.made("find_kernel", 0, device.made("load_image", 0, 
 
 TOPK = """
 import anyop, numpy as np
-from anyop.testing.device_table import Device, use
+from anyop.conformance.device_table import Device, use
 from anyop.testing.dlpack import DlpackArray
 device = Device("opencl")
 use(device)

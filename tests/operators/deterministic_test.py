@@ -10,7 +10,7 @@ import anyop
 import numpy as np
 import pytest
 from anyop import testing
-from anyop.testing.values import build
+from anyop.cases.values import build
 
 pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
 # What returns nothing is for the test beside it, and for third_party_test.py.

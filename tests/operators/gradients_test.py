@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from anyop import testing
-from anyop.testing.callers import CALLERS, missing
+from anyop.cases.callers import CALLERS, missing
 from anyop.testing.gradients import Differentiated, check_framework, check_slopes
 
 pytest.importorskip("ml_dtypes", reason="bfloat16 and float8 in NumPy are ml_dtypes arrays")

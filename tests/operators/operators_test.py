@@ -13,13 +13,14 @@ import anyop
 import numpy as np
 import pytest
 from anyop import testing
+from anyop.cases.callers import to_torch
+from anyop.cases.dtype_choices import numpy_dtype
+from anyop.cases.good_cases import has_special
+from anyop.cases.sizes import Misfit, Sizes, evaluate, match
+from anyop.cases.values import shapes_of
 from anyop.testing.check import Checked
-from anyop.testing.dtype_choices import numpy_dtype
-from anyop.testing.good_cases import has_special
 from anyop.testing.refusals import CLASSES, classes
-from anyop.testing.refuse_torch import to_torch, torch_missing
-from anyop.testing.sizes import Misfit, Sizes, evaluate, match
-from anyop.testing.values import shapes_of
+from anyop.testing.refuse_torch import torch_missing
 from drawn import FULL, part
 
 pytest.importorskip("ml_dtypes", reason="bfloat16 and float8 in NumPy are ml_dtypes arrays")

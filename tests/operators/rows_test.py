@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from anyop import testing
-from anyop.testing.dtype_choices import is_floating
-from anyop.testing.subject import Subject
-from anyop.testing.values import build
+from anyop.cases.dtype_choices import is_floating
+from anyop.cases.subject import Subject
+from anyop.cases.values import build
 from drawn import drawn, few
 from row_points import is_by_rows, is_divided, largest, row_case
 

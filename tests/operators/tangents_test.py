@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from anyop import testing
 from anyop.adapter.tangent import Tangent
-from anyop.testing.dtype_choices import is_floating, numpy_dtype, result_dtypes
-from anyop.testing.values import build, in_float64, reference_arguments
+from anyop.cases.dtype_choices import is_floating, numpy_dtype, result_dtypes
+from anyop.cases.values import build, in_float64, reference_arguments
 
 pytest.importorskip("ml_dtypes", reason="bfloat16 and float8 in NumPy are ml_dtypes arrays")
 

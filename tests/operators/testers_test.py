@@ -11,11 +11,11 @@ import anyop
 import numpy as np
 import pytest
 from anyop import testing
+from anyop.cases.dtype_choices import NAMES, numpy_dtype, pairs, promote
+from anyop.cases.placed import KINDS, place, place_values, strides_of
+from anyop.cases.sizes import Misfit, Sizes, broadcast, evaluate, match, shape_of
 from anyop.testing.check import check_values
-from anyop.testing.dtype_choices import NAMES, numpy_dtype, pairs, promote
-from anyop.testing.placed import KINDS, place, place_values, strides_of
 from anyop.testing.refuse_torch import torch_missing
-from anyop.testing.sizes import Misfit, Sizes, broadcast, evaluate, match, shape_of
 
 SUBJECTS = {s.name: s for s in testing.find_subjects(Path(__file__).parents[2] / "ops")}
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from anyop import testing
 from anyop._load import core
-from anyop.testing.good_cases import fits, has_special
+from anyop.cases.good_cases import fits, has_special
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")

@@ -160,7 +160,7 @@ def _header(row: dict[str, Any], names: list[str], prefix: str, without: Collect
 # Every function of a device once; what fails is printed.
 ONCE = """
 import ctypes, sys
-from anyop.testing.device_table import Device, Image, Launch, Pointer, Properties, Scope, Versions
+from anyop.conformance.device_table import Device, Image, Launch, Pointer, Properties, Scope, Versions
 device = Device(sys.argv[1])
 def ask(function, *arguments, kind=Pointer):
     try:
@@ -226,7 +226,7 @@ do("free", 0, memory)
 
 OPEN = """
 import sys
-from anyop.testing.device_table import Device
+from anyop.conformance.device_table import Device
 for name in sys.argv[1:]:
     try:
         device = Device(name)

@@ -93,7 +93,7 @@ def test_no_device(ascend):
 
 def test_a_thread_that_set_no_device(ascend):
     """It has device 0, as with CUDA; ACL would refuse everything."""
-    program = "import ctypes, threading\nfrom anyop.testing.device_table import Device\ndevice = Device('ascend')\n"
+    program = "import ctypes, threading\nfrom anyop.conformance.device_table import Device\ndevice = Device('ascend')\n"
     program += "def work():\n    print(device.made('get_current', kind=ctypes.c_int32))\n"
     program += "    print(bool(device.made('allocate', 1, 64)))\n"
     program += "threading.Thread(target=work).start()"

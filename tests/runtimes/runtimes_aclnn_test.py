@@ -33,7 +33,7 @@ CALL = """
 import ctypes, os, sys
 import anyop
 import numpy as np
-from anyop.testing.device_table import Device, use
+from anyop.conformance.device_table import Device, use
 from anyop.testing.dlpack import DlpackArray
 chip = Device("ascend")
 use(chip)

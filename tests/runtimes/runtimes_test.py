@@ -141,8 +141,8 @@ def test_memory_of_streams_where_its_name_alone_is_there(hip):
 
 
 STREAMS = """
-from anyop.testing.device_table import Device
-from anyop.testing.device_stream_checks import delay
+from anyop.conformance.device_table import Device
+from anyop.conformance.device_stream_checks import delay
 device = Device("musa")
 def first(stream, size=1000):
     return device.made("allocate_on", 0, stream, size)

@@ -131,7 +131,7 @@ def test_what_the_plugin_needs():
 
 def test_nothing_is_opened_before_it_is_asked_for(hip):
     program = "import anyop; print('amdhip64' in open('/proc/self/maps').read())\n"
-    program += "from anyop.testing.device_table import Device; device = Device('hip')\n"
+    program += "from anyop.conformance.device_table import Device; device = Device('hip')\n"
     program += "print('amdhip64' in open('/proc/self/maps').read()); device.devices\n"
     program += "print('amdhip64' in open('/proc/self/maps').read())"
     assert run(hip.environment, "-c", program) == (0, "False\nFalse\nTrue\n")

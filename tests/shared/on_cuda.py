@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from anyop import testing
-from anyop.testing.subject import Subject
+from anyop.cases.subject import Subject
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")

@@ -6,12 +6,12 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from anyop.testing.draw import Drawer, Point
-from anyop.testing.dtype_choices import DtypeChoice
-from anyop.testing.good_cases import Case, fits
-from anyop.testing.placed import kinds_of, layout_of
-from anyop.testing.sizes import Sizes, product, shape_of
-from anyop.testing.subject import Subject
+from anyop.cases.draw import Drawer, Point
+from anyop.cases.dtype_choices import DtypeChoice
+from anyop.cases.good_cases import Case, fits
+from anyop.cases.placed import kinds_of, layout_of
+from anyop.cases.sizes import Sizes, product, shape_of
+from anyop.cases.subject import Subject
 
 # What integers of the call are that sizes depend on; those of the schema's [test] are for small tensors.
 # One group of all channels: of a few numbers of one the deviation may be next to nothing.

@@ -10,7 +10,7 @@ import anyop.torch
 import pytest
 import torch
 from anyop import testing
-from anyop.testing.dtype_choices import is_floating
+from anyop.cases.dtype_choices import is_floating
 from anyop.testing.torch_cases import torch_calls
 from anyop.torch import vmap as rules
 from torch.func import functional_call, grad, jacrev, vjp, vmap

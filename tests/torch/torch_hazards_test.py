@@ -10,8 +10,8 @@ import anyop.torch
 import pytest
 import torch
 from anyop import testing
+from anyop.cases.callers import to_torch
 from anyop.native.glues import torch_glue
-from anyop.testing.refuse_torch import to_torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 

@@ -19,8 +19,9 @@ from typing import Any
 from anyop import _anyop, _frameworks, codegen
 from anyop._nearest import did_you_mean
 from anyop.cache.dependencies import hash_file, sha256
-from anyop.cache.lookup import Request, obtain
+from anyop.cache.lookup import Request
 from anyop.cache.manifest import Manifest
+from anyop.cache.obtain import obtain
 from anyop.cache.place import cache_dir
 
 TABLE, METADATA = "aten_table.txt", "aten_metadata.json"

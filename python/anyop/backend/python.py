@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import inspect
 import json
-import linecache
 import sys
-import threading
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,12 +19,11 @@ from anyop import _operators
 from anyop._paths import is_installed
 from anyop.adapter.dtypes import NAMES
 from anyop.backend.arrays import FRAMEWORKS, Numpy, Torch
+from anyop.backend.sources import load_source
 
 Run = Callable[[tuple, int, int, int], None]
 
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_loading = threading.RLock()
-_modules: dict[tuple[str, str], types.ModuleType] = {}  # by file name and source
 
 
 class Signature:
@@ -209,24 +205,3 @@ def provide(op: str, text: str) -> Run | str:
         return missing([package]) or f"{form['file']} cannot be loaded: {error}"
     except Exception as error:  # whatever the file does when it is run
         return f"{form['file']} cannot be loaded: {type(error).__name__}: {error}"
-
-
-def load_source(op: str, file: str, source: str) -> types.ModuleType:
-    """The module of a file whose text came with the operator; run once in a process."""
-    with _loading:
-        if (file, source) in _modules:
-            return _modules[file, source]
-        name = f"anyop_{op.replace('.', '_')}_{file.removesuffix('.py')}"
-        place = f"<{op}: {file}>"
-        # Triton's compiler and tracebacks read the source through linecache; without a time it stays.
-        linecache.cache[place] = (len(source), None, source.splitlines(True), place)
-        module = types.ModuleType(name)
-        module.__file__ = place
-        sys.modules[name] = module
-        try:
-            exec(compile(source, place, "exec"), module.__dict__)
-        except BaseException:
-            del sys.modules[name]
-            raise
-        _modules[file, source] = module
-        return module

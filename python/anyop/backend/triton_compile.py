@@ -13,7 +13,7 @@ import tempfile
 import threading
 from typing import Any
 
-from anyop.backend.python import load_source
+from anyop.backend.sources import load_source
 
 FORMAT = 1
 _HEAD = struct.Struct("<8sQ10IQ256s256s32s64s")

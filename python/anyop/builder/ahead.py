@@ -9,8 +9,8 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 
-import anyop
 from anyop.builder.errors import BuildError
 from anyop.builder.ninja import Step
 from anyop.codegen.operators.operator_file import Operator
@@ -36,7 +36,7 @@ def ahead_steps(
         sys.stderr.write(f"anyop: {what}; they are left out\n")
         return [], {}
     steps, files = [], {}
-    above = os.path.dirname(os.path.dirname(os.path.abspath(anyop.__file__)))
+    above = str(Path(__file__).absolute().parents[2])
     numbers = sorted({re.sub(r"\D", "", arch) for arch in archs}, key=int)
     for op, launch in launches:
         name, kinds = (

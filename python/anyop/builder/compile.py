@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from anyop import codegen
-from anyop.builder.build import Choices
+from anyop.builder.choices import Choices
 from anyop.builder.depfile import read_depfile
 from anyop.builder.elf import Elf, seal
 from anyop.builder.errors import BuildError
@@ -23,7 +23,7 @@ from anyop.builder.tools import describe, need_ninja
 from anyop.cache.dependencies import changed_since, record
 from anyop.cache.manifest import Manifest, Tool
 from anyop.cache.store import timeout_seconds
-from anyop.codegen.forms.binaries import undefined
+from anyop.codegen.operators.objects import undefined
 from anyop.codegen.python.stubs import write_all_stubs
 
 ENTRY = "AnyopLibraryEntry"

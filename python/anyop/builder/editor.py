@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 
-from anyop.builder.build import Choices
+from anyop.builder.choices import Choices
 from anyop.builder.errors import MissingToolError
 from anyop.builder.plan import Plan
 

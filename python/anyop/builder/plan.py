@@ -14,16 +14,16 @@ from pathlib import Path
 
 from anyop._paths import include_dir
 from anyop.builder.ahead import ahead_steps
-from anyop.builder.build import Choices
+from anyop.builder.choices import Choices
 from anyop.builder.errors import BuildError
 from anyop.builder.folder import SUFFIXES
 from anyop.builder.gpus import write_built_for
 from anyop.builder.ninja import Step
 from anyop.builder.toolchains import CPU_FLAGS, Toolchain, choose_toolchain
 from anyop.builder.tools import compiler_of, need_command, program_folder
-from anyop.codegen.forms.binaries import check_machine
 from anyop.codegen.forms.kernels import Kernel
 from anyop.codegen.generate import generate
+from anyop.codegen.operators.objects import check_machine
 
 _LINK = ("-shared", "-Wl,--no-undefined", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-Bsymbolic")
 _OLDER_GLIBC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "older_glibc.S")

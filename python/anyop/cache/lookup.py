@@ -40,20 +40,6 @@ def find(request: Request) -> str | None:
     return None
 
 
-def obtain(request: Request, make: Callable[[str], Manifest]) -> str:
-    """Path of the library: of the entry that is there, or of the one that make(folder) builds in a private folder.
-
-    One process builds, the others wait for it. Raises what make raises, OSError where the cache cannot be written,
-    TimeoutError where another process builds for longer than ANYOP_BUILD_TIMEOUT seconds.
-    """
-    found = find(request)
-    if found:
-        return found
-    from anyop.cache.store import store
-
-    return store(request, make)
-
-
 def variants(request: Request) -> Iterator[str]:
     """Folders of entries with the request's key, newest first."""
     folder = os.path.join(cache_dir(), "entries", request.stem)

@@ -32,7 +32,7 @@ _OWN = {
 
 def describe(device: Any) -> dict[str, Any]:
     """What the device says of itself: chip, versions, how many there are."""
-    from anyop.testing.device_table import Properties, Versions
+    from anyop.conformance.device_table import Properties, Versions
 
     found: dict[str, Any] = {"name": device.name, "devices": len(device.devices)}
     versions = Versions(ctypes.sizeof(Versions))

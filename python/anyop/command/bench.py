@@ -70,8 +70,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _measure(options: argparse.Namespace, tell: Any) -> None:
     """In the child: every case of every operator on every backend."""
+    from anyop.cases.machine import environment
     from anyop.testing import find_subjects
-    from anyop.testing.timing import environment
 
     every = list(find_subjects(options.dir))
     subjects = [s for s in every if options.op in (None, s.name, s.metadata["name"])]

@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _chosen(only: list[str] | None) -> dict[str, Callable]:
-    from anyop.testing import device_checks, device_stream_checks
+    from anyop.conformance import device_checks, device_stream_checks
 
     named = {check.__name__: check for check in device_checks.CHECKS + device_stream_checks.CHECKS}
     unknown = [name for name in only or [] if name not in named]
@@ -85,8 +85,8 @@ def _chosen(only: list[str] | None) -> dict[str, Callable]:
 def _of_operators(options: argparse.Namespace) -> dict[str, Callable]:
     """A check for each operator with a kernel for the device, which a process of its own opens."""
     from anyop.command._child import events
-    from anyop.testing.device_table import Device
-    from anyop.testing.on_chip import operator_checks, operators_on
+    from anyop.conformance.device_table import Device
+    from anyop.conformance.on_chip import operator_checks, operators_on
 
     def ask(tell: Callable[[dict[str, Any]], None]) -> None:
         tell({"names": operators_on(options.operators, Device(options.device), options.k)})
@@ -132,7 +132,7 @@ def _work(
     import time
 
     from anyop.command._device_report import describe
-    from anyop.testing.device_table import Device
+    from anyop.conformance.device_table import Device
 
     device = Device(options.device)
     if options.report:
@@ -154,8 +154,8 @@ def _work(
 
 
 def _result(check: Callable, device: Any) -> tuple[bool, str]:
-    from anyop.testing.device_checks import Wrong
-    from anyop.testing.device_table import Missing, Refused
+    from anyop.conformance.device_checks import Wrong
+    from anyop.conformance.device_table import Missing, Refused
 
     try:
         return True, check(device)

@@ -36,7 +36,7 @@ __all__ = ["TARGET", "slow_call"]
 
 
 def __getattr__(name: str) -> object:
-    from anyop._nearest import no_attribute
+    from anyop._operators import no_attribute
 
     raise no_attribute(__name__, name, __all__)
 

@@ -18,8 +18,9 @@ from anyop._paths import include_dir
 from anyop.builder.folder import hash_texts
 from anyop.builder.toolchains import choose_toolchain
 from anyop.builder.tools import find_command, named_flags
-from anyop.cache.lookup import Request, obtain
+from anyop.cache.lookup import Request
 from anyop.cache.manifest import Manifest
+from anyop.cache.obtain import obtain
 
 INSTALLED = os.path.dirname(os.path.abspath(_anyop.__file__))
 LIB = os.path.join(INSTALLED, "lib")

@@ -13,13 +13,13 @@
 Needs NumPy, ml_dtypes for the dtypes that NumPy lacks, and torch for what concerns torch's tensors.
 """
 
+from anyop.cases.dtype_choices import DtypeChoice, dtype_choices
+from anyop.cases.good_cases import CASE_CLASSES, Case, good_cases, standard_cases
+from anyop.cases.subject import Subject, find_subjects
+from anyop.cases.values import build
 from anyop.testing.check import CheckError, check_case
-from anyop.testing.dtype_choices import DtypeChoice, dtype_choices
-from anyop.testing.good_cases import CASE_CLASSES, Case, good_cases, standard_cases
 from anyop.testing.observed import Kernel, kernel_calls, observe
 from anyop.testing.refusals import Good, Refusal, check_refusal, refusals
-from anyop.testing.subject import Subject, find_subjects
-from anyop.testing.values import build
 
 __all__ = [
     "CASE_CLASSES",
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    from anyop._nearest import no_attribute
+    from anyop._operators import no_attribute
 
     raise no_attribute(__name__, name, __all__)
 

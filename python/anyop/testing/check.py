@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.dtype_choices import is_floating, numpy_dtype, result_dtypes
-from anyop.testing.good_cases import Case
-from anyop.testing.placed import OUTPUT_FILL, kinds_of, raw
-from anyop.testing.subject import Subject
-from anyop.testing.values import (
+from anyop.cases.dtype_choices import is_floating, numpy_dtype, result_dtypes
+from anyop.cases.good_cases import Case
+from anyop.cases.placed import OUTPUT_FILL, kinds_of, raw
+from anyop.cases.subject import Subject
+from anyop.cases.values import (
     Built,
     build,
     in_float64,

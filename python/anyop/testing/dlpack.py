@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.dtype_choices import NAMES
-from anyop.testing.sizes import Shape
+from anyop.cases.dtype_choices import NAMES
+from anyop.cases.sizes import Shape
 
 CPU, CUDA = 1, 2
 READ_ONLY = 1  # of the flags

@@ -18,10 +18,10 @@ from typing import Any
 
 import anyop
 from anyop._paths import is_installed
-from anyop.testing.callers import CALLERS, Caller, TorchCudaCaller, missing
-from anyop.testing.dtype_choices import has_ml_dtypes
+from anyop.cases.callers import CALLERS, Caller, TorchCudaCaller, missing
+from anyop.cases.dtype_choices import has_ml_dtypes
+from anyop.cases.subject import Subject, find_subjects, siblings
 from anyop.testing.standard import Row, has_reference, try_arrays, try_device, try_framework
-from anyop.testing.subject import Subject, find_subjects, siblings
 
 Tell = Callable[[dict[str, Any]], None]
 

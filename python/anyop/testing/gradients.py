@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 import anyop
-from anyop.testing.callers import Caller
+from anyop.cases.callers import Caller
+from anyop.cases.dtype_choices import DtypeChoice, choices_here
+from anyop.cases.subject import Subject
+from anyop.cases.values import build, reference_arguments
 from anyop.testing.check import CheckError
-from anyop.testing.dtype_choices import DtypeChoice, choices_here
 from anyop.testing.refusal import Good
-from anyop.testing.subject import Subject
-from anyop.testing.values import build, reference_arguments
 
 _STEP = 1e-6
 _DIRECTIONS = 3

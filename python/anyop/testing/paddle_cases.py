@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.dtype_choices import numpy_dtype
-from anyop.testing.subject import Subject
+from anyop.cases.dtype_choices import numpy_dtype
+from anyop.cases.subject import Subject
 
 
 def through_paddle(subject: Subject) -> Subject:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.dtype_choices import numpy_dtype
-from anyop.testing.placed import OUTPUT_FILL, Placed, place
+from anyop.cases.dtype_choices import numpy_dtype
+from anyop.cases.placed import OUTPUT_FILL, Placed, place
+from anyop.cases.sizes import Shape
 from anyop.testing.refusal import Good, Refusal
-from anyop.testing.sizes import Shape
 
 
 def tensors_of(good: Good) -> Iterator[tuple[dict[str, Any], Shape, np.dtype, bool]]:

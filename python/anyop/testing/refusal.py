@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from anyop.cases.draw import Drawer, Point
+from anyop.cases.dtype_choices import DtypeChoice, dtype_choices
+from anyop.cases.good_cases import Case
+from anyop.cases.placed import Placed, raw
+from anyop.cases.sizes import Shape
+from anyop.cases.subject import Subject
+from anyop.cases.values import build, place_outputs, result_shapes, shapes_of
 from anyop.testing.check import CheckError
-from anyop.testing.draw import Drawer, Point
-from anyop.testing.dtype_choices import DtypeChoice, dtype_choices
-from anyop.testing.good_cases import Case
-from anyop.testing.placed import Placed, raw
-from anyop.testing.sizes import Shape
-from anyop.testing.subject import Subject
-from anyop.testing.values import build, place_outputs, result_shapes, shapes_of
 
 REMOVED = object()
 # A message is for users: no path, no C++, nothing of another library's.

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from anyop.adapter.constants import promoted, stated
-from anyop.testing.dtype_choices import NAMES, made_here, numpy_dtype
+from anyop.cases.dtype_choices import NAMES, made_here, numpy_dtype
+from anyop.cases.subject import Subject
 from anyop.testing.refusal import REMOVED, Good, Refusal, has, refuses
-from anyop.testing.subject import Subject
 
 _TYPE, _VALUE = (TypeError,), (ValueError,)
 

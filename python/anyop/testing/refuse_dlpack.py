@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from anyop.cases.dtype_choices import dtype_choices, numpy_dtype
+from anyop.cases.placed import OUTPUT_FILL, place
+from anyop.cases.sizes import Misfit, Sizes, product, shape_of
+from anyop.cases.subject import Subject
 from anyop.testing.dlpack import (
     CUDA,
     READ_ONLY,
@@ -16,12 +20,8 @@ from anyop.testing.dlpack import (
     OldDlpackArray,
     dtype_code,
 )
-from anyop.testing.dtype_choices import dtype_choices, numpy_dtype
-from anyop.testing.placed import OUTPUT_FILL, place
 from anyop.testing.places import tensors_of, with_array, zeros
 from anyop.testing.refusal import Good, Refusal, refuses, several
-from anyop.testing.sizes import Misfit, Sizes, product, shape_of
-from anyop.testing.subject import Subject
 
 _TYPE, _VALUE = (TypeError,), (ValueError,)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.dtype_choices import NAMES, allowed, has_ml_dtypes, made_here, numpy_dtype
+from anyop.cases.dtype_choices import NAMES, allowed, has_ml_dtypes, made_here, numpy_dtype
+from anyop.cases.subject import Subject
 from anyop.testing.places import tensors_of, with_array, zeros
 from anyop.testing.refusal import Good, Refusal, refuses
-from anyop.testing.subject import Subject
 
 _TYPE = (TypeError,)
 _FOREIGN = ("O", "U3", "S3", "M8[s]", "m8[s]", "V4", "g", "G", "i4,f4")

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.dtype_choices import made_here, numpy_dtype
-from anyop.testing.placed import KINDS, OUTPUT_FILL, Placed, layout_of, place, strides_of
+from anyop.cases.dtype_choices import made_here, numpy_dtype
+from anyop.cases.placed import KINDS, OUTPUT_FILL, Placed, layout_of, place, strides_of
+from anyop.cases.sizes import Shape, product
 from anyop.testing.places import tensors_of, with_array
 from anyop.testing.refusal import Good, Refusal, refuses
 from anyop.testing.refuse_dtypes import swappable
-from anyop.testing.sizes import Shape, product
 
 _TYPE, _VALUE = (TypeError,), (ValueError,)
 

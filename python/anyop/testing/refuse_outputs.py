@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.placed import GUARD_BYTES, OUTPUT_FILL, Placed
+from anyop.cases.placed import GUARD_BYTES, OUTPUT_FILL, Placed
+from anyop.cases.sizes import Shape
+from anyop.cases.subject import Subject
 from anyop.testing.places import tensors_of, with_array, zeros
 from anyop.testing.refusal import Good, Refusal, refuses
-from anyop.testing.sizes import Shape
-from anyop.testing.subject import Subject
 
 _TYPE, _VALUE = (TypeError,), (ValueError,)
 

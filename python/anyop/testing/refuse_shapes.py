@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.dtype_choices import numpy_dtype
+from anyop.cases.dtype_choices import numpy_dtype
+from anyop.cases.sizes import Misfit, Shape, letters_in, match
+from anyop.cases.subject import Subject
+from anyop.cases.values import build
 from anyop.testing.places import tensors_of, with_array, zeros
 from anyop.testing.refusal import Good, Refusal, refuses
-from anyop.testing.sizes import Misfit, Shape, letters_in, match
-from anyop.testing.subject import Subject
-from anyop.testing.values import build
 
 _VALUE = (ValueError,)
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 import anyop
-from anyop.testing.dtype_choices import dtype_choices, is_floating
+from anyop.cases.callers import to_torch
+from anyop.cases.dtype_choices import dtype_choices, is_floating
+from anyop.cases.subject import Subject
 from anyop.testing.places import tensors_of
 from anyop.testing.refusal import Good, Refusal, refuses, several
-from anyop.testing.subject import Subject
 
 _TYPE = (TypeError,)
 
@@ -24,21 +25,6 @@ def torch_missing() -> str | None:
     except ImportError as error:
         return f"torch is not installed: {error}"
     return None
-
-
-def to_torch(value: Any) -> Any:
-    """A torch tensor of the same values; lists element by element."""
-    import torch
-
-    if isinstance(value, list):
-        return [to_torch(item) for item in value]
-    if not isinstance(value, np.ndarray):
-        return value
-    name = value.dtype.name
-    if value.dtype.isbuiltin != 1:  # of ml_dtypes
-        bits = np.ascontiguousarray(value).view(f"u{value.itemsize}")
-        return torch.from_numpy(bits.reshape(value.shape)).clone().view(getattr(torch, name))
-    return torch.from_numpy(np.array(value)).clone()  # aligned as torch aligns
 
 
 def torch_arguments(good: Good, **changes: Any) -> dict[str, Any]:

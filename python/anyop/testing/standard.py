@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from anyop.testing.callers import Caller
+from anyop.cases.callers import Caller
+from anyop.cases.dtype_choices import choices_here
+from anyop.cases.good_cases import standard_cases
+from anyop.cases.subject import Subject
 from anyop.testing.check import Checked, CheckError, check_case, check_values
-from anyop.testing.dtype_choices import choices_here
-from anyop.testing.good_cases import standard_cases
 from anyop.testing.gradients import Differentiated, check_framework, check_slopes
 from anyop.testing.refusals import Good, check_refusal, refusals
-from anyop.testing.subject import Subject
 from anyop.testing.through import check_bits, few_cases, few_choices, through, unable
 from anyop.testing.torch_memory import fits_device, through_torch
 

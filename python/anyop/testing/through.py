@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.callers import Caller
+from anyop.cases.callers import Caller
+from anyop.cases.dtype_choices import DtypeChoice, choices_here
+from anyop.cases.good_cases import Case, standard_cases
+from anyop.cases.placed import raw
+from anyop.cases.subject import Subject
+from anyop.cases.values import build
 from anyop.testing.check import Checked, CheckError
-from anyop.testing.dtype_choices import DtypeChoice, choices_here
-from anyop.testing.good_cases import Case, standard_cases
-from anyop.testing.placed import raw
-from anyop.testing.subject import Subject
-from anyop.testing.values import build
 
 _MOST_CHOICES = 16
 _LEFT_OUT = ("view", "large", "random")  # what they try lies behind the framework's own tensors

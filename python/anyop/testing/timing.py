@@ -8,28 +8,26 @@ there already and take turns, so that both see the same machine.
 from __future__ import annotations
 
 import gc
-import os
-import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 import anyop
-from anyop.testing.callers import TorchCudaCaller
+from anyop.cases.callers import TorchCudaCaller
+from anyop.cases.draw import Drawer
+from anyop.cases.dtype_choices import DtypeChoice, choices_here
+from anyop.cases.good_cases import Case
+from anyop.cases.sizes import evaluate
+from anyop.cases.subject import Subject
+from anyop.cases.values import Built, build, place_outputs
 from anyop.testing.check import check_values
-from anyop.testing.draw import Drawer
-from anyop.testing.dtype_choices import DtypeChoice, choices_here
-from anyop.testing.good_cases import Case
 from anyop.testing.refusal import Good
-from anyop.testing.sizes import evaluate
 from anyop.testing.standard import has_reference
-from anyop.testing.subject import Subject
 from anyop.testing.torch_memory import through_torch
-from anyop.testing.values import Built, build, place_outputs
 
 _ROUND_NS = 2_000_000  # one side calls at least this long before the other's turn
 _MOST_CHECKED = 1 << 26  # elements, and operations: above, a reference in float64 may take minutes
@@ -180,35 +178,3 @@ def _take_turns(
     finally:
         gc.enable()
     return times
-
-
-def environment(backends: set[str]) -> dict[str, Any]:
-    """Where and with what results were measured."""
-    versions = {
-        "python": platform.python_version(),
-        "anyop": anyop.__version__,
-        "numpy": np.__version__,
-    }
-    found = {
-        "cpu": next(_cpu_models(), platform.machine()),
-        "cpus": os.cpu_count(),
-        "threads": anyop.get_num_threads(),
-        "load_average": round(os.getloadavg()[0], 2),
-        "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-    if "cuda" in backends:
-        import torch
-
-        versions["torch"] = torch.__version__
-        found["gpu"] = torch.cuda.get_device_name()
-    return {"versions": versions, **found}
-
-
-def _cpu_models() -> Iterator[str]:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    yield line.split(":", 1)[1].strip()
-    except OSError:
-        return

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from anyop.testing.dtype_choices import DtypeChoice, dtype_choices
-from anyop.testing.good_cases import Case, good_cases
-from anyop.testing.refuse_torch import to_torch
-from anyop.testing.subject import Subject
-from anyop.testing.values import build
+from anyop.cases.callers import to_torch
+from anyop.cases.dtype_choices import DtypeChoice, dtype_choices
+from anyop.cases.good_cases import Case, good_cases
+from anyop.cases.subject import Subject
+from anyop.cases.values import build
 
 Call = tuple[str, tuple, dict[str, Any]]  # what it is, positional arguments, those by keyword
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.dtype_choices import numpy_dtype
-from anyop.testing.good_cases import Case
-from anyop.testing.placed import KINDS
-from anyop.testing.subject import Subject
+from anyop.cases.dtype_choices import numpy_dtype
+from anyop.cases.good_cases import Case
+from anyop.cases.placed import KINDS
+from anyop.cases.subject import Subject
 
 _NEGATIVE = ("rows_back", "back")
 

@@ -39,7 +39,7 @@ def _unknown(name: str) -> AttributeError:
         return AttributeError(
             f"module {__name__!r} has no attribute {name!r}: import anyop.torch.{name}"
         )
-    from anyop._nearest import no_attribute
+    from anyop._operators import no_attribute
 
     return no_attribute(__name__, name, [*__all__, *_PARTS])
 

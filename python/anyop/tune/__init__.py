@@ -10,7 +10,6 @@ with the reference; clock.py times them in turns; choice.py finds rules; routes.
 as a whole; run.py does all of it.
 """
 
-import anyop.testing  # noqa: F401  (whole, before modules of it: tests/border/import_locks_test.py)
 from anyop.tune.run import Settings, Tuned, tune
 from anyop.tune.stated_kinds import bench_kinds, given_shapes
 from anyop.tune.workload import Kind, Spec, merged, read_record
@@ -29,7 +28,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    from anyop._nearest import no_attribute
+    from anyop._operators import no_attribute
 
     raise no_attribute(__name__, name, __all__)
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 import anyop
-from anyop.testing.callers import TorchCudaCaller
-from anyop.testing.draw import Point
-from anyop.testing.dtype_choices import DtypeChoice, is_floating, made_here, numpy_dtype
-from anyop.testing.good_cases import Case
-from anyop.testing.subject import Subject
-from anyop.testing.values import draw, in_float64
+from anyop.cases.callers import TorchCudaCaller
+from anyop.cases.draw import Point
+from anyop.cases.dtype_choices import DtypeChoice, is_floating, made_here, numpy_dtype
+from anyop.cases.good_cases import Case
+from anyop.cases.subject import Subject
+from anyop.cases.values import draw, in_float64
 from anyop.tune.workload import Kind, Spec
 
 _ALIGNED = 64  # bytes, as allocators of frameworks do

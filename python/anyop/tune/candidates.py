@@ -13,7 +13,7 @@ import numpy as np
 
 import anyop
 from anyop._routes import implementations
-from anyop.testing.sizes import product
+from anyop.cases.sizes import product
 from anyop.tune.arguments import Draw, error_of
 
 _WIDER = (

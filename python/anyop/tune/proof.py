@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import anyop
-from anyop.testing.dtype_choices import numpy_dtype
+from anyop.cases.dtype_choices import numpy_dtype
 from anyop.tune.arguments import Draw
 from anyop.tune.choice import TIE, Measured, Rule, cost_of
 from anyop.tune.clock import CpuClock, CudaClock, Side, take_turns

@@ -8,7 +8,7 @@ import tempfile
 from typing import Any
 
 import anyop
-from anyop.testing.timing import environment
+from anyop.cases.machine import environment
 from anyop.tune.choice import Measured, Rule
 
 Group = tuple[str, str]  # operator and device

@@ -9,9 +9,9 @@ from typing import Any
 
 import anyop
 from anyop._nearest import did_you_mean
-from anyop.testing.draw import Drawer
-from anyop.testing.dtype_choices import choices_here, result_dtypes
-from anyop.testing.sizes import Sizes, product, shape_of
+from anyop.cases.draw import Drawer
+from anyop.cases.dtype_choices import choices_here, result_dtypes
+from anyop.cases.sizes import Sizes, product, shape_of
 from anyop.tune.workload import Kind, Spec
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import anyop
 from anyop.cache.dependencies import open_regular
-from anyop.testing.dtype_choices import NAMES
-from anyop.testing.sizes import Misfit, Sizes, match, product
+from anyop.cases.dtype_choices import NAMES
+from anyop.cases.sizes import Misfit, Sizes, match, product
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ import anyop
 import numpy as np
 import pytest
 from anyop import testing
-from anyop.testing.callers import CALLERS, Caller, missing
-from anyop.testing.dtype_choices import result_dtypes
-from anyop.testing.good_cases import Case
-from anyop.testing.subject import Subject
+from anyop.cases.callers import CALLERS, Caller, missing
+from anyop.cases.dtype_choices import result_dtypes
+from anyop.cases.good_cases import Case
+from anyop.cases.subject import Subject
+from anyop.cases.values import result_shapes
 from anyop.testing.torch_memory import DeviceMemory, on_device, takes_less
-from anyop.testing.values import result_shapes
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch's tests share the device
 from on_cuda import DEVICE, SUBJECTS, behind_a_spin, torch

@@ -65,7 +65,7 @@ extern "C" __global__ void fill(int* out, int value, long long count) {
 """
 LAUNCH = """
 import ctypes, sys
-from anyop.testing.device_table import Device, Image, Launch, Pointer
+from anyop.conformance.device_table import Device, Image, Launch, Pointer
 device = Device(sys.argv[1])
 data = open(sys.argv[2], "rb").read()
 image = Image(ctypes.sizeof(Image), 0, b"fill.cubin", data, len(data), None)

@@ -11,10 +11,10 @@ import anyop
 import numpy as np
 import pytest
 from anyop import testing
-from anyop.testing.good_cases import Case
-from anyop.testing.subject import Subject
+from anyop.cases.good_cases import Case
+from anyop.cases.subject import Subject
+from anyop.cases.values import build
 from anyop.testing.torch_memory import fits_torch, on_device, takes_less
-from anyop.testing.values import build
 from drawn import few
 from on_cuda import SUBJECTS, torch
 from row_points import row_case

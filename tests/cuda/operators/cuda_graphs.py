@@ -13,8 +13,8 @@ from typing import Any
 import anyop
 import pytest
 from anyop import testing
-from anyop.testing.good_cases import Case
-from anyop.testing.subject import Subject
+from anyop.cases.good_cases import Case
+from anyop.cases.subject import Subject
 from anyop.testing.torch_memory import DeviceMemory, fits_device, takes_less
 from drawn import few
 from on_cuda import DEVICE, SUBJECTS, behind_a_spin, same_bits, torch

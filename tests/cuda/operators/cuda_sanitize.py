@@ -23,8 +23,8 @@ from pathlib import Path
 
 import anyop
 from anyop import testing
-from anyop.testing.good_cases import Case
-from anyop.testing.subject import Subject
+from anyop.cases.good_cases import Case
+from anyop.cases.subject import Subject
 from anyop.testing.torch_memory import DeviceMemory, fits_device, takes_less
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "shared"))

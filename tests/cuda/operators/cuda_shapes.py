@@ -18,12 +18,12 @@ from typing import Any
 import anyop
 import pytest
 from anyop import testing
-from anyop.testing.dtype_choices import is_floating, numpy_dtype
-from anyop.testing.good_cases import Case
-from anyop.testing.sizes import evaluate, product
-from anyop.testing.subject import Subject
+from anyop.cases.dtype_choices import is_floating, numpy_dtype
+from anyop.cases.good_cases import Case
+from anyop.cases.sizes import evaluate, product
+from anyop.cases.subject import Subject
+from anyop.cases.values import shapes_of
 from anyop.testing.torch_memory import through_torch
-from anyop.testing.values import shapes_of
 from drawn import drawn, few
 from on_cuda import DEVICE, SUBJECTS, same_bits, torch
 from row_points import (

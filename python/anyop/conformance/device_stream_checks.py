@@ -17,8 +17,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from anyop.testing.device_checks import SIZES, Wrong, address, in_threads, must, pattern, refused
-from anyop.testing.device_table import (
+from anyop.conformance.device_checks import (
+    SIZES,
+    Wrong,
+    address,
+    in_threads,
+    must,
+    pattern,
+    refused,
+)
+from anyop.conformance.device_table import (
     DEVICE_TO_DEVICE,
     DEVICE_TO_HOST,
     HOST_TO_DEVICE,
@@ -372,8 +380,8 @@ def many_handles(device: Device) -> str:
 def exit_with_work(device: Device) -> str:
     """A process that ends while the device works ends with code 0."""
     program = (
-        "import sys; from anyop.testing.device_table import Device; "
-        "from anyop.testing.device_stream_checks import delay; device = Device(sys.argv[1]); "
+        "import sys; from anyop.conformance.device_table import Device; "
+        "from anyop.conformance.device_stream_checks import delay; device = Device(sys.argv[1]); "
         "[delay(device, 0, s, 100) for s in (None, device.made('create_stream', 0))]"
     )
     words = [sys.executable, "-c", program, device.given]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.sizes import Shape, product
+from anyop.cases.sizes import Shape, product
 
 GUARD_BYTES = 256
 OUTPUT_FILL = 0xA5

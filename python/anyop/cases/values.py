@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from anyop.testing.dtype_choices import is_floating, numpy_dtype, result_dtypes
-from anyop.testing.good_cases import Case
-from anyop.testing.placed import OUTPUT_FILL, Placed, place, place_values
-from anyop.testing.sizes import Shape, Sizes, evaluate, product, shape_of
-from anyop.testing.subject import Subject
+from anyop.cases.dtype_choices import is_floating, numpy_dtype, result_dtypes
+from anyop.cases.good_cases import Case
+from anyop.cases.placed import OUTPUT_FILL, Placed, place, place_values
+from anyop.cases.sizes import Shape, Sizes, evaluate, product, shape_of
+from anyop.cases.subject import Subject
 
 
 @dataclass

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 import anyop
+from anyop.cases.dtype_choices import choices_here
+from anyop.cases.good_cases import standard_cases
+from anyop.cases.placed import OUTPUT_FILL
+from anyop.cases.subject import Subject, find_subjects
+from anyop.conformance.device_checks import Wrong
+from anyop.conformance.device_table import DEVICE_TO_HOST, HOST_TO_DEVICE, Device, use
 from anyop.testing.check import CheckError, check_case
-from anyop.testing.device_checks import Wrong
-from anyop.testing.device_table import DEVICE_TO_HOST, HOST_TO_DEVICE, Device, use
 from anyop.testing.dlpack import DlpackArray
-from anyop.testing.dtype_choices import choices_here
-from anyop.testing.good_cases import standard_cases
-from anyop.testing.placed import OUTPUT_FILL
-from anyop.testing.subject import Subject, find_subjects
 from anyop.testing.torch_memory import fits_device, takes_less
 
 _PAGE = 4096

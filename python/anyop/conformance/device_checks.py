@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from anyop.testing.device_table import (
+from anyop.conformance.device_table import (
     DEVICE_TO_DEVICE,
     DEVICE_TO_HOST,
     FUNCTIONS,

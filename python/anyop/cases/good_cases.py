@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from anyop.testing.draw import Drawer, Point
-from anyop.testing.dtype_choices import DtypeChoice, allowed, dtype_choices
-from anyop.testing.placed import kinds_of, layout_of
-from anyop.testing.sizes import Shape, broadcast, product, shape_of
-from anyop.testing.subject import Subject
+from anyop.cases.draw import Drawer, Point
+from anyop.cases.dtype_choices import DtypeChoice, allowed, dtype_choices
+from anyop.cases.placed import kinds_of, layout_of
+from anyop.cases.sizes import Shape, broadcast, product, shape_of
+from anyop.cases.subject import Subject
 
 RANDOM_POINTS = 12
 LARGE_ELEMENTS = 1 << 18  # of the largest tensor: enough for several threads
@@ -22,7 +22,7 @@ MANY_CASES = 10_000  # of one operator: above, combinations of different dtypes 
 
 @dataclass(frozen=True)
 class Case:
-    """One call. Arrays are made from it by anyop.testing.values.build."""
+    """One call. Arrays are made from it by anyop.cases.values.build."""
 
     label: str
     what: str  # of CASE_CLASSES

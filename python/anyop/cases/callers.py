@@ -22,7 +22,21 @@ from typing import Any
 import numpy as np
 
 from anyop._paths import is_installed
-from anyop.testing.refuse_torch import to_torch
+
+
+def to_torch(value: Any) -> Any:
+    """A torch tensor of the same values; lists element by element."""
+    import torch
+
+    if isinstance(value, list):
+        return [to_torch(item) for item in value]
+    if not isinstance(value, np.ndarray):
+        return value
+    name = value.dtype.name
+    if value.dtype.isbuiltin != 1:  # of ml_dtypes
+        bits = np.ascontiguousarray(value).view(f"u{value.itemsize}")
+        return torch.from_numpy(bits.reshape(value.shape)).clone().view(getattr(torch, name))
+    return torch.from_numpy(np.array(value)).clone()  # aligned as torch aligns
 
 
 class Caller:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from anyop.testing.sizes import (
+from anyop.cases.sizes import (
     Misfit,
     Shape,
     Sizes,
