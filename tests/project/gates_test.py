@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -72,6 +73,17 @@ def test_exceptions_of_lengths_only_shrink(tmp_path):
     assert line == "a.cc: Long has 76 lines, expected 75 at most: split it"
     (line,) = lengths.mistakes(tmp_path, allowed | {("a.cc", "Short"): 70})
     assert line == "tools/lengths.txt: a.cc Short is short enough: delete its line"
+
+
+def test_no_folder_of_tests_or_of_codegen_is_crowded():
+    counts = Counter(
+        path.parent
+        for part in ("tests", "codegen")
+        for path in (ROOT / part).rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
+    )
+    assert counts[ROOT / "tests" / "jax"] > 5
+    assert {folder for folder, count in counts.items() if count > 30} <= {ROOT / "tests" / "device"}
 
 
 def test_subjects_of_commits(tmp_path):
