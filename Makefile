@@ -38,7 +38,7 @@ generate: $(VENV)/.anyop $(VENV)/.generate $(patsubst %,$(VENV)/.demo-%,$(filter
 	@for framework in $(or $(FRAMEWORKS),numpy); do $(PY) -m examples.generate --framework $$framework $(ARGS) || exit 1; done
 
 # Those of the device wait for each other's processes; its workers take a gigabyte, so there is one more of them.
-test: $(VENV)/.anyop $(VENV)/.dev debian ## all tests that need no accelerator
+test: $(VENV)/.dev $(VENV)/.anyop debian ## all tests that need no accelerator
 	@$(STEP) "build the C++ tests" sh -c \
 	  'cmake -DANYOP_BUILD_TESTS=ON build/package && cmake --build build/package -j$(JOBS)'
 	@$(STEP) --show "C++ tests" ctest --test-dir build/package --output-on-failure
@@ -68,8 +68,8 @@ fuzz: $(VENV)/.runtime ## odd route files for their reader
 test-versions: | needs ## one build on several versions of torch and Python
 	@$(PYTHON) tools/versions.py $(ARGS)
 
-# anyop's own wheel in build/wheel: judged by auditwheel and abi3audit, installed afresh and run.
-wheel: $(VENV)/.runtime $(VENV)/.wheel ## anyop's own wheel, in build/wheel
+# anyop's own wheel in build/wheel: judged by auditwheel and abi3audit, installed afresh and run. torch is read for stubs.
+wheel: $(VENV)/.runtime $(VENV)/.demo-torch $(VENV)/.wheel ## anyop's own wheel, in build/wheel
 	@$(STEP) --show "anyop's wheel" env CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PYTHON) tools/wheel.py --python $(PY) $(ARGS)
 
 lint: $(VENV)/.lint $(VENV)/.runtime ## ruff, mypy, clang-format, clang-tidy, arrows between folders, lengths, columns, commits
@@ -91,11 +91,10 @@ format: $(VENV)/.lint ## formats all sources
 	@$(STEP) "docs/tutorial.ipynb" $(PYTHON) tools/notebook.py
 
 # The type stubs that are committed; a test compares them with the schemas.
-stubs: $(VENV)/.runtime $(VENV)/.dev ## the type stubs that are committed
+stubs: $(VENV)/.runtime ## the type stubs that are committed
 	@$(STEP) "python/anyop/_functions.pyi" sh -c \
 	  '$(PY) -m codegen --what stubs --out build/stubs ops && \
 	   cp build/stubs/anyop.pyi python/anyop/_functions.pyi'
-	@$(STEP) "python/anyop/aten/__init__.pyi" $(PY) -m codegen.aten python/anyop/aten/__init__.pyi
 
 bench: $(VENV)/.anyop $(VENV)/.dev ## the programs of bench/
 	@for program in $(BENCH); do $(STEP) --show "$$program" $(PY) $$program $(ARGS) || exit 1; done
@@ -133,7 +132,8 @@ $(VENV)/.runtime: pyproject.toml | $(PY)
 	@$(STEP) "install cmake, ninja, tvm-ffi, OpenBLAS" $(PIP) $(shell $(REQUIREMENTS) build runtime)
 	@touch $@
 
-$(VENV)/.anyop: $(SOURCES) $(VENV)/.runtime
+# Anew with torch, of which the build makes type stubs.
+$(VENV)/.anyop: $(SOURCES) $(VENV)/.runtime $(wildcard $(VENV)/.dev)
 	@$(STEP) "build and install anyop" \
 	  env CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) SKBUILD_BUILD_DIR=build/package \
 	  $(PIP) -v --no-deps --no-build-isolation --force-reinstall .

@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,6 +88,9 @@ def build(python: str, out: Path) -> Path:
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
     ask(*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", out, ROOT)
     (wheel,) = out.glob("anyop-*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        if "for torch" not in files.read("anyop/aten/__init__.pyi").decode().partition("\n")[0]:
+            raise Refused("anyop.aten has no type stubs: torch cannot be read")
     return wheel
 
 

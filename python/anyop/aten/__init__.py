@@ -22,12 +22,12 @@ def call(name: str, /, *args: Any, **kwargs: Any) -> Any:
 def resolve(name: str, /, *args: Any, **kwargs: Any) -> str:
     """Which overload the same call takes: "add.Tensor". Nothing runs. Raises TypeError where none fits."""
     _check(name)
-    return _core().aten_resolve(_plain(name), args, kwargs)
+    return str(_core().aten_resolve(_plain(name), args, kwargs))
 
 
 def schema(name: str) -> str:
     """Torch's text of one overload: "add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"."""
-    return _table.overload(name)["schema"]
+    return str(_table.overload(name)["schema"])
 
 
 def overloads(name: str) -> list[str]:
