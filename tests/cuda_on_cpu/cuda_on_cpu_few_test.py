@@ -20,7 +20,7 @@ from fibers import on_fibers, running, same_bits
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
 NAMES = ["linear", "linear_gated"]
 SUBJECTS = {
-    s.name: s for s in testing.find_subjects(Path(__file__).parents[1] / "ops") if s.name in NAMES
+    s.name: s for s in testing.find_subjects(Path(__file__).parents[2] / "ops") if s.name in NAMES
 }
 
 
