@@ -22,7 +22,7 @@ ALLOWED = {
     "bindings/tvm_ffi": {"bindings/tvm_ffi", *CORE, "include"},
     "bindings/jax": {"bindings/jax", *CORE, "include"},
     "bindings/paddle_glue": {"bindings/paddle_glue", "include"},
-    "bindings/torch_device": {"bindings/torch_device", "include"},
+    "bindings/torch_device": {"bindings/torch_device", "bindings/torch_glue", "include"},
     "bindings/torch_glue": {"bindings/torch_glue", "include"},
     "bindings/torch": {
         "bindings/torch",

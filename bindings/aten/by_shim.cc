@@ -10,9 +10,9 @@
 
 #include "anyop/kernel.h"
 #include "c_error.h"
-#include "dtype.h"
 #include "runtime.h"
 #include "shim_overlap.h"
+#include "shim_view.h"
 
 namespace anyop::aten {
 namespace {
@@ -29,6 +29,11 @@ constexpr char kCure[] =
 const torch::Shim& Shim() { return *runtime.shim; }
 TensorHandle HandleOf(Value value) { return reinterpret_cast<TensorHandle>(value); }
 TensorHandle HandleOf(AnyopAtenTensor* tensor) { return reinterpret_cast<TensorHandle>(tensor); }
+
+int32_t CallTorch(const char* name, const char* overload, Value* stack) {
+  return Shim().call ? Shim().call(name, overload, stack, torch::kBuiltFor)
+                     : Shim().call_2_9(name, overload, stack);
+}
 
 int32_t Refuse(const Op& op, const std::string& why, int32_t status = kAnyopNotImplemented) {
   return SetError(status, (op.full_name + ": " + why).c_str());
@@ -72,11 +77,7 @@ class ShimCall {
         return status;
       }
     }
-    const auto& shim = Shim();
-    const int32_t failed =
-        shim.call ? shim.call(op_.name.c_str(), op_.overload.c_str(), stack_, torch::kBuiltFor)
-                  : shim.call_2_9(op_.name.c_str(), op_.overload.c_str(), stack_);
-    if (failed) return TorchFailed(op_);
+    if (CallTorch(op_.name.c_str(), op_.overload.c_str(), stack_)) return TorchFailed(op_);
     for (size_t i = 0; i < op_.results.size(); ++i) {
       results[i] = {};
       const Param& p = op_.results[i];
@@ -89,10 +90,7 @@ class ShimCall {
   // In the place of the tensor.
   int32_t Copy(TensorHandle* tensor) {
     Value stack[2] = {reinterpret_cast<Value>(*tensor), 0};
-    const auto& shim = Shim();
-    const int32_t failed = shim.call ? shim.call("aten::clone", "", stack, torch::kBuiltFor)
-                                     : shim.call_2_9("aten::clone", "", stack);
-    if (failed) return TorchFailed(op_);
+    if (CallTorch("aten::clone", "", stack)) return TorchFailed(op_);
     *tensor = HandleOf(stack[0]);
     return kAnyopOk;
   }
@@ -223,9 +221,7 @@ class ShimCall {
     if (code < 0)
       return Refuse(op_, p.name + " has a dtype that torch's C ABI has not", kAnyopTypeError);
     const bool is_cpu = t.device_type == 1;
-    const int32_t device = is_cpu                                      ? shim.device_cpu()
-                           : t.device_type == 2 || t.device_type == 10 ? shim.device_cuda()
-                                                                       : shim.device_private();
+    const int32_t device = torch::DeviceCode(shim, t.device_type);
     const int64_t* strides = t.strides ? t.strides : row_major;
     char* data = static_cast<char*>(t.data) + t.byte_offset;
     const int32_t index = is_cpu ? -1 : t.device_id;
@@ -334,40 +330,26 @@ int32_t CallByShim(const Op& op, const AnyopAtenValue* arguments, AnyopAtenValue
 int32_t ViewByShim(AnyopAtenTensor** tensor, AnyopTensor* view, uint32_t* flags) {
   const auto& shim = Shim();
   TensorHandle handle = HandleOf(*tensor);
-  int32_t dtype = 0, layout = 0, device = 0, index = 0;
-  int64_t ndim = 0;
+  int32_t dtype = 0, layout = 0;
   *flags = 0;
-  if (shim.dtype(handle, &dtype) || shim.layout(handle, &layout) ||
-      shim.device_type(handle, &device) || shim.device_index(handle, &index) ||
-      shim.dim(handle, &ndim))
+  if (shim.dtype(handle, &dtype) || shim.layout(handle, &layout))
     return SetError(kAnyopRuntimeError, "torch says nothing of a result");
-  const int known = dtype >= 0 && dtype < 64 ? shim.dtype_of[dtype] : int{kAnyopNoDtype};
-  if (known == kAnyopNoDtype || layout != shim.layout_strided())
+  if (torch::DtypeOfCode(shim, dtype) == kAnyopNoDtype || layout != shim.layout_strided())
     return SetError(kAnyopTypeError, "the result has a dtype or a layout without a dense form");
   // Lazily negated or conjugated tensors become plain ones.
   for (const char* name : {"aten::resolve_conj", "aten::resolve_neg"}) {
     Value stack[1] = {reinterpret_cast<Value>(handle)};
-    const int32_t failed =
-        shim.call ? shim.call(name, "", stack, torch::kBuiltFor) : shim.call_2_9(name, "", stack);
-    if (failed) return SetError(kAnyopRuntimeError, "torch cannot resolve a result");
+    if (CallTorch(name, "", stack))
+      return SetError(kAnyopRuntimeError, "torch cannot resolve a result");
     handle = HandleOf(stack[0]);
     *tensor = reinterpret_cast<AnyopAtenTensor*>(handle);
   }
-  const DlpackType type = DlpackTypeOf(known);
-  *view = {};
-  if (shim.data_ptr(handle, &view->data) || shim.sizes(handle, &view->shape) ||
-      shim.strides(handle, &view->strides))
+  if (!torch::FillView(shim, handle, view))
     return SetError(kAnyopTypeError, "the result has no memory");
   int64_t elements = 1;
-  for (int64_t d = 0; d < ndim; ++d) elements *= view->shape[d];
+  for (int32_t d = 0; d < view->ndim; ++d) elements *= view->shape[d];
   if (!view->data && elements)
     return SetError(kAnyopTypeError, "the result has no memory, as a zero tensor");
-  view->ndim = static_cast<int32_t>(ndim);
-  view->device_type = device == shim.device_cpu() ? 1 : device == shim.device_cuda() ? 2 : 12;
-  view->device_id = index < 0 ? 0 : index;
-  view->dtype_code = type.code;
-  view->dtype_bits = type.bits;
-  view->dtype_lanes = 1;
   return kAnyopOk;
 }
 

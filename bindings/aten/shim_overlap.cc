@@ -6,8 +6,8 @@
 
 #include "../torch_glue/torch_aten_overlap.h"
 #include "c_error.h"
-#include "dtype.h"
 #include "runtime.h"
+#include "shim_view.h"
 
 namespace anyop::aten {
 namespace {
@@ -48,17 +48,14 @@ Extent ExtentOf(const AnyopTensor& t, int64_t* row_major) {
 Extent ExtentOf(AnyopAtenTensor* tensor) {
   const torch::Shim& shim = *runtime.shim;
   const auto handle = reinterpret_cast<torch::TensorHandle>(tensor);
-  void* data = nullptr;
-  int64_t ndim = 0, *sizes = nullptr, *strides = nullptr;
-  int32_t dtype = 0, layout = 0;
-  if (shim.layout(handle, &layout) || layout != shim.layout_strided() || shim.dim(handle, &ndim) ||
-      shim.sizes(handle, &sizes) || shim.strides(handle, &strides) || shim.dtype(handle, &dtype) ||
-      shim.data_ptr(handle, &data))
+  int32_t layout = 0;
+  AnyopTensor view;
+  if (shim.layout(handle, &layout) || layout != shim.layout_strided() ||
+      !torch::FillView(shim, handle, &view))
     return {};
-  const int known = dtype >= 0 && dtype < 64 ? shim.dtype_of[dtype] : int{kAnyopNoDtype};
   constexpr int64_t kWidest = 16;
-  return {data, sizes, strides, ndim,
-          known == kAnyopNoDtype ? kWidest : DlpackTypeOf(known).bits / 8};
+  return {view.data, view.shape, view.strides, view.ndim,
+          AnyopDtypeOf(&view) == kAnyopNoDtype ? kWidest : view.dtype_bits / 8};
 }
 
 bool Writes(const AnyopAtenType& type, const AnyopAtenValue* arguments) {

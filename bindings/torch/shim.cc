@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "anyop/kernel.h"
+#include "dtype.h"
 
 namespace anyop::torch {
 namespace {
@@ -38,39 +39,17 @@ class Symbols {
 };
 
 void FindDtypes(Symbols* symbols, Shim* shim) {
-  static constexpr struct {
-    AnyopDtype dtype;
-    const char* name;
-  } kNames[] = {
-      {kAnyopBool, "bool"},
-      {kAnyopUInt8, "uint8"},
-      {kAnyopInt8, "int8"},
-      {kAnyopInt16, "int16"},
-      {kAnyopInt32, "int32"},
-      {kAnyopInt64, "int64"},
-      {kAnyopFloat16, "float16"},
-      {kAnyopBFloat16, "bfloat16"},
-      {kAnyopFloat32, "float32"},
-      {kAnyopFloat64, "float64"},
-      {kAnyopComplex64, "complex64"},
-      {kAnyopComplex128, "complex128"},
-      {kAnyopFloat8E4M3FN, "float8_e4m3fn"},
-      {kAnyopFloat8E5M2, "float8_e5m2"},
-      {kAnyopUInt16, "uint16"},
-      {kAnyopUInt32, "uint32"},
-      {kAnyopUInt64, "uint64"},
-  };
   for (uint8_t& dtype : shim->dtype_of) dtype = kAnyopNoDtype;
   for (int32_t& code : shim->torch_dtype) code = -1;
-  for (const auto& entry : kNames) {
+  for (int dtype = 0; dtype < kAnyopNumDtypes; ++dtype) {
     char name[64];
-    std::snprintf(name, sizeof name, "aoti_torch_dtype_%s", entry.name);
+    std::snprintf(name, sizeof name, "aoti_torch_dtype_%s", DtypeName(dtype));
     int32_t (*code)();
     symbols->Try(name, &code);
     const int32_t value = code ? code() : -1;
     if (value < 0 || value >= 64) continue;
-    shim->dtype_of[value] = static_cast<uint8_t>(entry.dtype);
-    shim->torch_dtype[entry.dtype] = value;
+    shim->dtype_of[value] = static_cast<uint8_t>(dtype);
+    shim->torch_dtype[dtype] = value;
   }
 }
 

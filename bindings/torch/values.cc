@@ -11,6 +11,7 @@
 #include "dtype.h"
 #include "router/router.h"
 #include "router/rules/scope.h"
+#include "shim_view.h"
 #include "signature.h"
 
 namespace anyop::torch {
@@ -198,31 +199,16 @@ int32_t Values::ViewByGlue(const Param& p, TensorHandle handle, AnyopTensor* ten
 }
 
 int32_t Values::ViewByShim(const Param& p, TensorHandle handle, AnyopTensor* tensor) {
-  int64_t ndim = 0, storage = 0, offset = 0;
-  int32_t dtype = -1, device = -1, index = 0;
-  *tensor = {};
-  if (shim_.dim(handle, &ndim) || shim_.sizes(handle, &tensor->shape) ||
-      shim_.strides(handle, &tensor->strides) || shim_.dtype(handle, &dtype) ||
-      shim_.device_type(handle, &device) || shim_.device_index(handle, &index) ||
-      shim_.data_ptr(handle, &tensor->data) || shim_.storage_size(handle, &storage) ||
-      shim_.storage_offset(handle, &offset)) {
+  int64_t storage = 0, offset = 0, numel = 1;
+  if (!FillView(shim_, handle, tensor) || shim_.storage_size(handle, &storage) ||
+      shim_.storage_offset(handle, &offset))
     return Fail(&frame, kAnyopTypeError, "%s is a tensor without plain memory", p.name);
-  }
-  const int known =
-      dtype >= 0 && dtype < 64 ? shim_.dtype_of[dtype] : static_cast<int>(kAnyopNoDtype);
-  const DlpackType type = known == kAnyopNoDtype ? DlpackType{3, 8} : DlpackTypeOf(known);
-  tensor->ndim = static_cast<int32_t>(ndim);
-  tensor->dtype_code = type.code;
-  tensor->dtype_bits = type.bits;
-  tensor->dtype_lanes = 1;
-  tensor->device_type = device == shim_.device_cpu() ? 1 : device == shim_.device_cuda() ? 2 : 12;
-  tensor->device_id = index < 0 ? 0 : index;
-  int64_t last = offset, numel = 1;
-  for (int64_t d = 0; d < ndim; ++d) {
+  int64_t last = offset;
+  for (int32_t d = 0; d < tensor->ndim; ++d) {
     numel *= tensor->shape[d];
     last += (tensor->shape[d] - 1) * tensor->strides[d];
   }
-  if (numel && (last + 1) * (type.bits / 8) > storage)
+  if (numel && (last + 1) * (tensor->dtype_bits / 8) > storage)
     return Fail(&frame, kAnyopValueError, "%s is larger than its storage", p.name);
   return kAnyopOk;
 }
@@ -237,8 +223,7 @@ int32_t Values::ReadElement(const Param& p, Value value, void* to) {
   }
   if (p.kind == kAnyopBoolean) value &= 1;
   if (p.kind == kAnyopScalarType) {
-    const auto code = static_cast<int32_t>(value);
-    const int dtype = code >= 0 && code < 64 ? shim_.dtype_of[code] : int{kAnyopNoDtype};
+    const int dtype = DtypeOfCode(shim_, static_cast<int32_t>(value));
     if (dtype == kAnyopNoDtype)
       return Fail(&frame, kAnyopTypeError, "%s is a dtype that no operator takes", p.name);
     value = static_cast<Value>(dtype);
@@ -344,15 +329,12 @@ int32_t Values::Allocate(uint32_t output, AnyopTensor* tensor) {
 
 int32_t Values::AllocateByShim(uint32_t output, AnyopTensor* tensor) {
   const int32_t dtype = shim_.torch_dtype[AnyopDtypeOf(tensor)];
-  const int32_t device = tensor->device_type == 1   ? shim_.device_cpu()
-                         : tensor->device_type == 2 ? shim_.device_cuda()
-                                                    : shim_.device_private();
   if (dtype < 0)
     return Fail(&frame, kAnyopTypeError, "this torch has no dtype %s",
                 DtypeName(AnyopDtypeOf(tensor)));
   TensorHandle* made = &results_[output];
-  if (shim_.empty_strided(tensor->ndim, tensor->shape, tensor->strides, dtype, device,
-                          tensor->device_id, made) ||
+  if (shim_.empty_strided(tensor->ndim, tensor->shape, tensor->strides, dtype,
+                          DeviceCode(shim_, tensor->device_type), tensor->device_id, made) ||
       shim_.data_ptr(*made, &tensor->data)) {
     return Fail(&frame, kAnyopOutOfMemory, "torch could not allocate the result");
   }

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <sstream>
 
+#include "../torch_glue/torch_view.h"
 #include "native_place.h"
 #include "native_table.h"
 #include "platform.h"
@@ -46,7 +47,7 @@ class Attempt {
     const at::AutoDispatchBelowADInplaceOrView below;
     const c10::Device device = first_->device();
     const c10::OptionalDeviceGuard guard(device);
-    return RunAt(PlaceOf(device), why);
+    return RunOn(StreamOf(device), why);
   }
 
   // The results in the place of the arguments.
@@ -61,11 +62,8 @@ class Attempt {
   }
 
  private:
-  bool RunAt(const Place& place, std::string* why) {
-    place_ = place;
-    for (size_t i = 0; i < values_.size(); ++i)
-      if (tensors_[i]) views_[i].device_type = place_.type, views_[i].device_id = place_.index;
-    const AnyopInvokeOptions options = {sizeof options, 0, place_.stream, nullptr, &Allocate, this};
+  bool RunOn(void* stream, std::string* why) {
+    const AnyopInvokeOptions options = {sizeof options, 0, stream, nullptr, &Allocate, this};
     const int32_t status = AnyopInvoke(kernel_.text->op, values_.data(),
                                        static_cast<int32_t>(values_.size()), &options);
     if (status == kAnyopOk) return true;
@@ -185,10 +183,9 @@ class Attempt {
         value.kind = kAnyopStringValue;
         return true;
       case kAnyopScalarType: {
-        const Dtype* dtype = given.isInt() ? FindDtype(given.toScalarType()) : nullptr;
-        value.as.i = dtype ? dtype->anyop : 0;
+        value.as.i = given.isInt() ? OperatorDtype(given.toScalarType()) : kAnyopNoDtype;
         value.kind = kAnyopIntValue;
-        return dtype != nullptr;
+        return value.as.i != kAnyopNoDtype;
       }
       default:
         if (!given.isInt() && !given.isBool()) return false;
@@ -219,23 +216,13 @@ class Attempt {
   }
 
   bool PutTensor(int p, const Tensor& tensor, bool transposed) {
-    if (tensor.layout() != at::kStrided || tensor.is_conj() || tensor.is_neg() ||
-        !tensor.has_storage())
-      return false;
-    const Dtype* dtype = FindDtype(tensor.scalar_type());
-    if (!dtype || (transposed && tensor.dim() < 2)) return false;
+    if (tensor.layout() != at::kStrided || tensor.is_conj() || tensor.is_neg()) return false;
     const bool written = p >= static_cast<int>(table_.num_inputs);
+    const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
     AnyopTensor& view = views_[static_cast<size_t>(p)];
-    view = {written ? tensor.mutable_data_ptr() : const_cast<void*>(tensor.const_data_ptr()),
-            0,
-            0,
-            static_cast<int32_t>(tensor.dim()),
-            dtype->code,
-            dtype->bits,
-            1,
-            const_cast<int64_t*>(tensor.sizes().data()),
-            const_cast<int64_t*>(tensor.strides().data()),
-            0};
+    if (glue::FillView(impl, written, &view) != glue::Memory::kWhole ||
+        AnyopDtypeOf(&view) == kAnyopNoDtype || (transposed && view.ndim < 2))
+      return false;
     if (transposed) {
       const auto rank = static_cast<size_t>(tensor.dim());
       auto& turned = turned_.emplace_back(tensor.sizes().begin(), tensor.sizes().end());
@@ -275,6 +262,13 @@ class Attempt {
     return first_ && !promoted;
   }
 
+  static AnyopDtype OperatorDtype(c10::ScalarType type) {
+    const glue::Dtype* dtype = glue::FindDtype(type);
+    AnyopTensor of = {};
+    of.dtype_code = dtype ? dtype->code : glue::kOpaque, of.dtype_bits = dtype ? dtype->bits : 0;
+    return AnyopDtypeOf(&of);
+  }
+
   static int32_t Allocate(void* context, int32_t result, AnyopTensor* view) {
     auto* call = static_cast<Attempt*>(context);
     try {
@@ -287,14 +281,13 @@ class Attempt {
   }
 
   void Make(int32_t result, AnyopTensor* view) {
-    const Dtype* dtype = FindDtype(AnyopDtypeOf(view));
+    const glue::Dtype* dtype = glue::FindDtype(*view);
     TORCH_CHECK_NOT_IMPLEMENTED(dtype, table_.name, ": torch has no dtype of this result");
     Tensor& made = results_[static_cast<size_t>(result)];
     made = at::empty({view->shape, static_cast<size_t>(view->ndim)},
-                     at::TensorOptions(place_.device).dtype(dtype->torch));
+                     at::TensorOptions(first_->device()).dtype(dtype->torch));
     view->data = made.mutable_data_ptr();
-    view->shape = const_cast<int64_t*>(made.sizes().data());
-    view->strides = const_cast<int64_t*>(made.strides().data());
+    glue::SetSizes(*made.unsafeGetTensorImpl(), view);
   }
 
   const NativeKernel& kernel_;
@@ -309,7 +302,6 @@ class Attempt {
   std::deque<c10::SmallVector<int64_t, 6>> turned_;  // sizes, then strides
   std::deque<Tensor> made_;
   const Tensor* first_ = nullptr;
-  Place place_;
   std::exception_ptr error_;
 };
 

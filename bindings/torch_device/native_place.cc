@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dtypes that operators have, and what a device of torch's is in DLPack's terms.
+// The streams of torch's devices, and whose kernels take their memory.
 #include "native_place.h"
 
 #include <anyop/device_below.h>
@@ -12,40 +12,7 @@
 namespace anyop::torch_device {
 namespace {
 
-using c10::ScalarType;
-
-constexpr Dtype kDtypes[] = {
-    {ScalarType::Bool, kAnyopBool, 6, 8},
-    {ScalarType::Byte, kAnyopUInt8, 1, 8},
-    {ScalarType::Char, kAnyopInt8, 0, 8},
-    {ScalarType::Short, kAnyopInt16, 0, 16},
-    {ScalarType::Int, kAnyopInt32, 0, 32},
-    {ScalarType::Long, kAnyopInt64, 0, 64},
-    {ScalarType::Half, kAnyopFloat16, 2, 16},
-    {ScalarType::BFloat16, kAnyopBFloat16, 4, 16},
-    {ScalarType::Float, kAnyopFloat32, 2, 32},
-    {ScalarType::Double, kAnyopFloat64, 2, 64},
-    {ScalarType::ComplexFloat, kAnyopComplex64, 5, 64},
-    {ScalarType::ComplexDouble, kAnyopComplex128, 5, 128},
-    {ScalarType::Float8_e4m3fn, kAnyopFloat8E4M3FN, 10, 8},
-    {ScalarType::Float8_e5m2, kAnyopFloat8E5M2, 12, 8},
-    {ScalarType::UInt16, kAnyopUInt16, 1, 16},
-    {ScalarType::UInt32, kAnyopUInt32, 1, 32},
-    {ScalarType::UInt64, kAnyopUInt64, 1, 64},
-};
-
 constexpr int32_t kDlCpu = 1, kDlCuda = 2;
-
-void* CurrentStream(c10::Device device) {
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  const c10::Stream stream = guard.getStream(device);
-  if (stream.id() == 0) return nullptr;
-#if ANYOP_TORCH_MINOR >= 10
-  return guard.getStreamNativeHandle(stream);
-#else
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "this torch does not tell the handle of a side stream");
-#endif
-}
 
 // Torch 2.9 tells no handle of a stream; that of CUDA's default stream is known.
 void* OuterStream(DeviceIndex index) {
@@ -80,23 +47,18 @@ int32_t Enter(int32_t type, int32_t index, void** stream, char* error, int64_t e
 
 }  // namespace
 
-const Dtype* FindDtype(ScalarType type) {
-  for (const Dtype& dtype : kDtypes)
-    if (dtype.torch == type) return &dtype;
-  return nullptr;
-}
-
-const Dtype* FindDtype(AnyopDtype type) {
-  for (const Dtype& dtype : kDtypes)
-    if (dtype.anyop == type) return &dtype;
-  return nullptr;
-}
-
-Place PlaceOf(c10::Device device) {
-  if (device.type() == c10::kCPU) return {device, kDlCpu, 0, nullptr};
-  if (device.type() == c10::kCUDA) return {device, kDlCuda, device.index(), CurrentStream(device)};
-  TORCH_CHECK_NOT_IMPLEMENTED(device.type() == kOuter, "operators have no kernels for ", device);
-  return {device, ANYOP_DEVICE_TYPE_EXTENSION, device.index(), nullptr};
+void* StreamOf(c10::Device device) {
+  if (device.type() == c10::kCPU || device.type() == kOuter) return nullptr;
+  TORCH_CHECK_NOT_IMPLEMENTED(device.type() == c10::kCUDA, "operators have no kernels for ",
+                              device);
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  const c10::Stream stream = guard.getStream(device);
+  if (stream.id() == 0) return nullptr;
+#if ANYOP_TORCH_MINOR >= 10
+  return guard.getStreamNativeHandle(stream);
+#else
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "this torch does not tell the handle of a side stream");
+#endif
 }
 
 c10::DeviceType DeviceBelow(c10::Device device) {

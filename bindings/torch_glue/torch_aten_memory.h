@@ -3,7 +3,6 @@
 // outlive it. Part of torch_aten_glue.cc.
 #pragma once
 
-#include <c10/core/ScalarType.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
 
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "torch_aten_glue.h"
+#include "torch_view.h"
 
 namespace anyop::glue {
 
@@ -21,53 +21,6 @@ struct Refusal {
   int32_t status;
   std::string text;
   int32_t argument = -1;  // whose; -1: the one that is being converted
-};
-
-struct Dtype {
-  ScalarType torch;
-  uint8_t code, bits;  // DLPack's
-};
-constexpr Dtype kDtypes[] = {
-    {ScalarType::Float, 2, 32},
-    {ScalarType::Double, 2, 64},
-    {ScalarType::Long, 0, 64},
-    {ScalarType::Int, 0, 32},
-    {ScalarType::Bool, 6, 8},
-    {ScalarType::BFloat16, 4, 16},
-    {ScalarType::Half, 2, 16},
-    {ScalarType::Byte, 1, 8},
-    {ScalarType::Char, 0, 8},
-    {ScalarType::Short, 0, 16},
-    {ScalarType::ComplexFloat, 5, 64},
-    {ScalarType::ComplexDouble, 5, 128},
-    {ScalarType::ComplexHalf, 5, 32},
-    {ScalarType::UInt16, 1, 16},
-    {ScalarType::UInt32, 1, 32},
-    {ScalarType::UInt64, 1, 64},
-    {ScalarType::Float8_e4m3fn, 10, 8},
-    {ScalarType::Float8_e4m3fnuz, 11, 8},
-    {ScalarType::Float8_e5m2, 12, 8},
-    {ScalarType::Float8_e5m2fnuz, 13, 8},
-    {ScalarType::Float8_e8m0fnu, 14, 8},
-};
-
-struct Place {
-  int32_t dlpack;
-  c10::DeviceType torch;
-  c10::DispatchKey key;
-};
-constexpr Place kPlaces[] = {
-    // of two for one device, the first is what results say
-    {1, c10::DeviceType::CPU, c10::DispatchKey::CPU},
-#ifdef USE_ROCM
-    {10, c10::DeviceType::CUDA, c10::DispatchKey::CUDA},
-#else
-    {2, c10::DeviceType::CUDA, c10::DispatchKey::CUDA},
-    {13, c10::DeviceType::CUDA, c10::DispatchKey::CUDA},  // managed
-#endif
-    {3, c10::DeviceType::CPU, c10::DispatchKey::CPU},  // pinned
-    {12, c10::DeviceType::PrivateUse1, c10::DispatchKey::PrivateUse1},
-    {0, c10::DeviceType::Meta, c10::DispatchKey::Meta},
 };
 
 inline std::string ShapeText(c10::IntArrayRef shape) {
@@ -125,22 +78,17 @@ inline int64_t ExtentBytes(const AnyopTensor& tensor, int64_t itemsize) {
 }
 
 inline const Dtype& DtypeOf(const AnyopTensor& tensor) {
-  if (tensor.dtype_lanes == 1)
-    for (const Dtype& dtype : kDtypes)
-      if (dtype.bits == tensor.dtype_bits && dtype.code == tensor.dtype_code) return dtype;
+  if (const Dtype* dtype = FindDtype(tensor)) return *dtype;
   throw Refusal{kAnyopTypeError, "has a dtype that torch does not have"};
 }
 
 inline const Place& PlaceOf(int32_t device_type) {
-  for (const Place& place : kPlaces)
-    if (place.dlpack == device_type) return place;
+  if (const Place* place = FindPlace(device_type)) return *place;
   throw Refusal{kAnyopTypeError, "lies on a device that torch does not have"};
 }
 
 inline c10::Device DeviceOf(const AnyopTensor& tensor) {
-  const c10::DeviceType type = PlaceOf(tensor.device_type).torch;
-  const bool indexed = type != c10::DeviceType::CPU && type != c10::DeviceType::Meta;
-  return {type, indexed ? static_cast<c10::DeviceIndex>(tensor.device_id) : c10::DeviceIndex{-1}};
+  return DeviceAt(PlaceOf(tensor.device_type), tensor.device_id);
 }
 
 // torch's own start on a device, once: memory alone does not bring it about, and some kernels die
@@ -165,7 +113,7 @@ inline c10::intrusive_ptr<c10::TensorImpl> TensorOver(const AnyopTensor& tensor)
   const int64_t itemsize = dtype.bits / 8, bytes = ExtentBytes(tensor, itemsize);
   char* data = static_cast<char*>(tensor.data);
   if (data) data += tensor.byte_offset;
-  const bool meta = place.torch == c10::DeviceType::Meta;
+  const bool meta = place.dlpack == kNowhere;
   if (!meta && !data && bytes) throw Refusal{kAnyopValueError, "has elements but no memory"};
   if (!meta && bytes && reinterpret_cast<uintptr_t>(data) % itemsize)
     throw Refusal{kAnyopValueError, "is not aligned to its elements"};

@@ -5,8 +5,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include <algorithm>
-
 #include "torch_aten_memory.h"
 #include "torch_aten_state.h"
 
@@ -34,40 +32,27 @@ inline const char* WhyNoMemory(const at::Tensor& tensor) {
   return tensor.has_storage() ? nullptr : "the tensor has no memory";
 }
 
+inline void Resolve(at::Tensor* tensor) {
+  if (!tensor->is_conj() && !tensor->is_neg() && !tensor->_is_zerotensor()) return;
+  const PlainState plain;
+  if (tensor->_is_zerotensor()) *tensor = Through("aten::clone", *tensor);
+  if (tensor->is_conj()) *tensor = Through("aten::resolve_conj", *tensor);
+  if (tensor->is_neg()) *tensor = Through("aten::resolve_neg", *tensor);
+}
+
 inline void ViewOf(at::Tensor& tensor, AnyopTensor* view, uint32_t* flags) {
   if (const char* why = WhyNoMemory(tensor)) throw Refusal{kAnyopTypeError, why};
-  const Dtype* dtype = std::find_if(std::begin(kDtypes), std::end(kDtypes), [&](const Dtype& d) {
-    return d.torch == tensor.scalar_type();
-  });
-  const Place* place = std::find_if(std::begin(kPlaces), std::end(kPlaces), [&](const Place& p) {
-    return p.torch == tensor.device().type();
-  });
-  if (dtype == std::end(kDtypes))
+  if (!FindDtype(tensor.scalar_type()))
     throw Refusal{kAnyopTypeError,
                   std::string("DLPack has no dtype for ") + c10::toString(tensor.scalar_type())};
-  if (place == std::end(kPlaces))
+  if (!FindPlace(tensor.device().type()))
     throw Refusal{kAnyopTypeError, "the tensor lies on " + tensor.device().str()};
-  if (tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor()) {
-    const PlainState plain;
-    if (tensor._is_zerotensor()) tensor = Through("aten::clone", tensor);
-    if (tensor.is_conj()) tensor = Through("aten::resolve_conj", tensor);
-    if (tensor.is_neg()) tensor = Through("aten::resolve_neg", tensor);
-  }
-  c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  const bool meta = place->torch == c10::DeviceType::Meta;
-  char* data = meta ? nullptr : static_cast<char*>(impl.unsafe_storage().mutable_data());
-  if (data) data += impl.storage_offset() * impl.itemsize();
-  if (!meta && !data && impl.numel()) throw Refusal{kAnyopTypeError, "the tensor's memory is gone"};
-  *view = {data,
-           place->dlpack,
-           std::max(0, int{impl.device().index()}),
-           static_cast<int32_t>(impl.dim()),
-           dtype->code,
-           dtype->bits,
-           1,
-           const_cast<int64_t*>(impl.sizes().data()),
-           const_cast<int64_t*>(impl.strides().data()),
-           0};
+  Resolve(&tensor);
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  const bool found = FillView(impl, /*writes=*/true, view) != Memory::kNone;
+  const bool meta = found && view->device_type == kNowhere;
+  if (!found || (!meta && !view->data && impl.numel()))
+    throw Refusal{kAnyopTypeError, "the tensor's memory is gone"};
   *flags = IsReadOnly(impl) ? kAnyopAtenReadOnly : 0;
   if (meta)
     throw Refusal{kAnyopTypeError, "the tensor is a meta tensor: it has a shape, no memory"};

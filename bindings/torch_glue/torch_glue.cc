@@ -19,6 +19,7 @@
 
 #include "torch_boxed.h"
 #include "torch_lend.h"
+#include "torch_view.h"
 
 // Of libtorch_cpu; the headers they stand in would cost seconds.
 namespace at {
@@ -35,6 +36,7 @@ namespace {
 using c10::DispatchKey;
 using c10::DispatchKeySet;
 using c10::ScalarType;
+namespace glue = anyop::glue;
 
 // A tensor with other keys is lazy (conj, neg), wrapped, sparse, quantized, nested, meta or not
 // torch's own.
@@ -50,34 +52,6 @@ constexpr DispatchKeySet kPlainKeys = DispatchKeySet({
     DispatchKey::AutocastCUDA,
     DispatchKey::AutocastPrivateUse1,
 });
-
-struct Type {
-  ScalarType torch;
-  uint8_t code, bits;
-};
-constexpr Type kTypes[] = {
-    {ScalarType::Float, 2, 32},        {ScalarType::BFloat16, 4, 16},
-    {ScalarType::Half, 2, 16},         {ScalarType::Double, 2, 64},
-    {ScalarType::Long, 0, 64},         {ScalarType::Int, 0, 32},
-    {ScalarType::Bool, 6, 8},          {ScalarType::Byte, 1, 8},
-    {ScalarType::Char, 0, 8},          {ScalarType::Short, 0, 16},
-    {ScalarType::ComplexFloat, 5, 64}, {ScalarType::ComplexDouble, 5, 128},
-    {ScalarType::UInt16, 1, 16},       {ScalarType::UInt32, 1, 32},
-    {ScalarType::UInt64, 1, 64},       {ScalarType::Float8_e4m3fn, 10, 8},
-    {ScalarType::Float8_e5m2, 12, 8},
-};
-
-struct Place {
-  c10::DeviceType torch;
-  int32_t dlpack;
-};
-constexpr Place kPlaces[] = {{c10::DeviceType::CPU, 1},
-#ifdef USE_ROCM
-                             {c10::DeviceType::CUDA, 10},
-#else
-                             {c10::DeviceType::CUDA, 2},
-#endif
-                             {c10::DeviceType::PrivateUse1, 12}};
 
 bool Within(DispatchKeySet keys, DispatchKeySet others) {
   return (keys.raw_repr() & ~others.raw_repr()) == 0;
@@ -95,48 +69,17 @@ int32_t ThreadVerdict(int32_t* flags) {
   return quiet ? kAnyopTorchPlain : kAnyopTorchDispatch;
 }
 
-// Bytes of the storage that the tensor needs.
-bool StorageHolds(const c10::TensorImpl& impl, c10::IntArrayRef sizes, c10::IntArrayRef strides,
-                  size_t storage_bytes) {
-  if (impl.numel() == 0) return true;
-  int64_t last = impl.storage_offset();
-  const int64_t *size = sizes.data(), *stride = strides.data();
-  for (size_t i = 0; i < sizes.size(); ++i) last += (size[i] - 1) * stride[i];
-  return static_cast<uint64_t>(last + 1) * impl.itemsize() <= storage_bytes;
-}
-
 int32_t ViewMemory(void* pointer, int32_t* flags, AnyopTensor* tensor) {
   auto& impl = *static_cast<c10::TensorImpl*>(pointer);
-  const ScalarType type = c10::typeMetaToScalarType(impl.dtype());
-  const Type* found = kTypes;
-  while (found != std::end(kTypes) && found->torch != type) ++found;
-  const c10::Device device = impl.device();
-  const Place* place = kPlaces;
-  while (place != std::end(kPlaces) && place->torch != device.type()) ++place;
-  if (!impl.has_storage() || place == std::end(kPlaces)) return 1;
-  c10::StorageImpl& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
-  const c10::IntArrayRef sizes = impl.sizes(), strides = impl.strides();
-  if (__builtin_expect(!StorageHolds(impl, sizes, strides, storage.nbytes()), 0))
+  const bool writes = *flags & kAnyopTorchWrites;
+  const glue::Memory memory = glue::FillView(impl, writes, tensor);
+  if (__builtin_expect(memory != glue::Memory::kWhole, 0)) {
+    if (memory == glue::Memory::kNone) return 1;
     *flags |= kAnyopTorchShortStorage;
-  if ((*flags & kAnyopTorchWrites) && impl.is_inference() && !c10::InferenceMode::is_enabled())
+  }
+  if (tensor->device_type == glue::kNowhere) return 1;
+  if (writes && impl.is_inference() && !c10::InferenceMode::is_enabled())
     *flags |= kAnyopTorchFrozen;
-  // A lazily copied storage becomes one of its own only when it is written.
-  void* data =
-      *flags & kAnyopTorchWrites ? storage.mutable_data() : const_cast<void*>(storage.data());
-  tensor->data = data ? static_cast<char*>(data) +
-                            impl.storage_offset() * static_cast<int64_t>(impl.itemsize())
-                      : nullptr;
-  tensor->device_type = place->dlpack;
-  tensor->device_id = device.has_index() ? device.index() : 0;
-  tensor->ndim = static_cast<int32_t>(sizes.size());
-  tensor->dtype_code =
-      found != std::end(kTypes) ? found->code : 3;  // 3: opaque, which nobody takes
-  tensor->dtype_bits =
-      found != std::end(kTypes) ? found->bits : static_cast<uint8_t>(impl.itemsize() * 8);
-  tensor->dtype_lanes = 1;
-  tensor->shape = const_cast<int64_t*>(sizes.data());
-  tensor->strides = const_cast<int64_t*>(strides.data());
-  tensor->byte_offset = 0;
   return 0;
 }
 
@@ -172,21 +115,15 @@ void Written(void* pointer) {
   if (!impl.is_inference()) impl.bump_version();
 }
 
-DispatchKey KeyOf(c10::DeviceType type) {
-  return type == c10::DeviceType::CPU    ? DispatchKey::CPU
-         : type == c10::DeviceType::CUDA ? DispatchKey::CUDA
-                                         : DispatchKey::PrivateUse1;
-}
-
-c10::intrusive_ptr<c10::TensorImpl> Make(const AnyopTensor& like, c10::Device device,
-                                         ScalarType dtype) {
+c10::intrusive_ptr<c10::TensorImpl> Make(const AnyopTensor& like, const glue::Place& place,
+                                         c10::Device device, ScalarType dtype) {
   int64_t bytes = like.dtype_bits / 8;
   for (int32_t i = 0; i < like.ndim; ++i) bytes *= like.shape[i];
   c10::Allocator* allocator = c10::GetAllocator(device.type());
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
                                                        allocator, /*resizable=*/true);
   auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(std::move(storage)),
-                                                   DispatchKeySet(KeyOf(device.type())),
+                                                   DispatchKeySet(place.key),
                                                    c10::scalarTypeToTypeMeta(dtype));
   impl->set_sizes_contiguous(c10::IntArrayRef(like.shape, static_cast<size_t>(like.ndim)));
   return impl;
@@ -194,25 +131,18 @@ c10::intrusive_ptr<c10::TensorImpl> Make(const AnyopTensor& like, c10::Device de
 
 int32_t NewTensor(AnyopTensor* tensor, void** made, char* error, int64_t error_bytes) {
   try {
-    const Type* type = kTypes;
-    while (type != std::end(kTypes) &&
-           (type->code != tensor->dtype_code || type->bits != tensor->dtype_bits))
-      ++type;
-    const Place* place = kPlaces;
-    while (place != std::end(kPlaces) && place->dlpack != tensor->device_type) ++place;
-    if (type == std::end(kTypes) || place == std::end(kPlaces)) {
+    const glue::Dtype* dtype = glue::FindDtype(*tensor);
+    const glue::Place* place = glue::FindPlace(tensor->device_type);
+    if (!dtype || !place) {
       std::snprintf(error, static_cast<size_t>(error_bytes), "torch has no such dtype or device");
       return kAnyopTypeError;
     }
-    const c10::Device device(place->torch, place->torch == c10::DeviceType::CPU
-                                               ? c10::DeviceIndex{-1}
-                                               : static_cast<c10::DeviceIndex>(tensor->device_id));
+    const c10::Device device = glue::DeviceAt(*place, tensor->device_id);
     c10::OptionalDeviceGuard guard;
     if (!device.is_cpu()) guard.reset_device(device);
-    auto impl = Make(*tensor, device, type->torch);
+    auto impl = Make(*tensor, *place, device, dtype->torch);
     tensor->data = impl->storage().mutable_data();
-    tensor->shape = const_cast<int64_t*>(impl->sizes().data());
-    tensor->strides = const_cast<int64_t*>(impl->strides().data());
+    glue::SetSizes(*impl, tensor);
     *made = impl.release();
     return kAnyopOk;
   } catch (const c10::Error& e) {
@@ -302,7 +232,7 @@ void LetGo(void* pointer) {
   std::free(held);
 }
 
-const AnyopTorchGlue glue = {
+const AnyopTorchGlue table = {
     sizeof(AnyopTorchGlue),
     ANYOP_TORCH_GLUE_VERSION,
     ANYOP_TORCH_VERSION,
@@ -314,12 +244,12 @@ const AnyopTorchGlue glue = {
     Release,
     Hold,
     LetGo,
-    anyop::glue::Enter,
-    anyop::glue::Leave,
-    anyop::glue::Lend,
-    anyop::glue::IsKept,
-    anyop::glue::TakeBack,
-    anyop::glue::Implement,
+    glue::Enter,
+    glue::Leave,
+    glue::Lend,
+    glue::IsKept,
+    glue::TakeBack,
+    glue::Implement,
 };
 
 }  // namespace
@@ -328,5 +258,5 @@ const AnyopTorchGlue glue = {
 void anyop::glue::StartCuda(c10::Device) {}
 
 extern "C" __attribute__((visibility("default"))) const AnyopTorchGlue* AnyopTorchGlueEntry() {
-  return &glue;
+  return &table;
 }

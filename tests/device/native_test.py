@@ -289,6 +289,19 @@ except NotImplementedError as error:
     assert "[[2.0, 2.0], [2.0, 2.0]]" in out and "matmul: a has dtype complex64" in out
 
 
+def test_a_shrunk_storage_is_not_read_behind_its_end(program):
+    text = """
+anyop.torch.device.set_route("mm", "native")
+x = torch.ones(4, 4).to("anyop")
+x.untyped_storage().resize_(16)
+try:
+    print((x @ x).cpu().tolist())
+except NotImplementedError as error:
+    print(error)
+"""
+    assert "matmul does not take self as it is" in program(text, ANYOP_FALLBACK="error")
+
+
 def test_without_another_in_the_route_torchs_runs(native, inner, capfd):
     """By default it is said once."""
     import torch

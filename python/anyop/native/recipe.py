@@ -53,8 +53,9 @@ def torch_device(torch: ModuleType, folder: str, include: str, lib: str) -> list
 
 
 def device_files(folder: str) -> list[str]:
-    """The device's C++ files and headers, without the tests beside them."""
+    """The device's C++ files and headers, the reader of torch's tensors among them, without the tests beside them."""
     found = glob.glob(os.path.join(glob.escape(folder), "torch_device", "*.*"))
+    found.append(os.path.join(folder, "torch_glue", "torch_view.h"))
     return sorted(f for f in found if f.endswith((".cc", ".h")) and not f.endswith("_test.cc"))
 
 
