@@ -14,7 +14,7 @@ from .c_expression import c_expression
 from .header import header_path
 
 _C_TYPES = {"int64": "int64_t", "int8": "int8_t", "bool": "_Bool", "double": "double"}
-_C_TYPES |= {"dtype": "int32_t", "equals": "int64_t"}
+_C_TYPES |= {"dtype": "int32_t", "equals": "int64_t", "else": "double"}
 _POINTER = "const void*"
 
 
@@ -38,6 +38,7 @@ def write_library_adapter(op: Operator, kernel: Kernel) -> str:
             "  if (written == 0) return kAnyopOk;",
             f"  if (AnyopAclnnBegin(&c, call, &function, {c_string(DEVICE)})) return c.status;",
             *_same(call),
+            *_within(call),
             *(f"  {t} a{i} = {_value(p)};" for i, (t, p) in enumerate(zip(types, call.arguments, strict=True))),
             "  memcpy(&prototype, &c.ready->sizes, sizeof prototype);",
             f"  return AnyopAclnnRun(&c, c.status ? 0 : prototype({passed}));",
@@ -57,12 +58,21 @@ def _same(call: LibraryCall) -> list[str]:
     ]
 
 
+def _within(call: LibraryCall) -> list[str]:
+    return [
+        f"  if (!(AnyopAclnnInt(&c, {c_expression(left)}) <= AnyopAclnnInt(&c, {c_expression(right)})))\n"
+        f"    AnyopAclnnStop(&c, kAnyopDeclined, {c_string('takes ' + text)});"
+        for text, left, right in call.within
+    ]
+
+
 def _value(passed: Passed) -> str:
     field = f"args->{passed.param.name}" if passed.param else ""
     if passed.kind in ("tensor", "rows", "transposed"):
         return f"AnyopAclnn{passed.kind.capitalize()}(&c, {field})"
     if passed.kind == "reduced":
-        return f"AnyopAclnnReduced(&c, {field}, {DTYPES.index(passed.text)})"
+        last = c_expression(passed.values[0])
+        return f"AnyopAclnnReduced(&c, {field}, {DTYPES.index(passed.text)}, {last})"
     if passed.kind == "sizes":
         values = ", ".join(map(c_expression, passed.values))
         return f"AnyopAclnnSizes(&c, (const int64_t[]){{{values}}}, {len(passed.values)})"
@@ -72,6 +82,11 @@ def _value(passed: Passed) -> str:
         return f"AnyopAclnnDtype(AnyopDtypeOf({field}))"
     if passed.kind == "equals":
         return f"{field}.data && !strcmp({field}.data, {c_string(passed.text)})"
+    if passed.kind == "text":
+        return c_string(passed.text)
+    if passed.kind == "else":
+        root = f"1 / sqrt((double)AnyopAclnnInt(&c, {c_expression(passed.values[0])}))"
+        return f"{field}.has ? {field}.value : {root}"
     if passed.kind == "none":
         return "NULL"
     if passed.kind == "int8":

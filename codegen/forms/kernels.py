@@ -43,7 +43,7 @@ _KEYS = {
         "scratch_bytes",
     ),
     "module": ("file", "function", "arguments"),
-    "library": ("call", "same"),
+    "library": ("call", "same", "within"),
     "aten": ("call",),
     "python": ("file", "function", "framework", "needs"),
     "tvm_ffi": ("call", "module", "library", "needs"),

@@ -24,9 +24,11 @@ TYPES = {"int64": ("int", "bool"), "int8": ("int",), "bool": ("bool",), "double"
 _CALL = re.compile(r"(aclnn[A-Z]\w*)\s*\((.*)\)", re.ASCII | re.DOTALL)
 _VIEW = re.compile(r"(rows|transposed|reduced|scalar|dtype)\s*\((.*)\)", re.ASCII | re.DOTALL)
 _EQUALS = re.compile(r"(\w+)\s*==\s*'(\w*)'", re.ASCII)
+_ELSE = re.compile(r"(\w+)\s+else\s+1/sqrt\((.*)\)", re.ASCII)
+_TEXT = re.compile(r"'(\w+)'", re.ASCII)
 _LANGUAGE = (
-    "a tensor, rows(x), transposed(x), reduced(x, float32), [sizes], scalar(number), dtype(x), None, "
-    "a number or argument with its type, mode == 'text'"
+    "a tensor, rows(x), transposed(x), reduced(x, float32), [sizes], scalar(number), dtype(x), None, 'text', "
+    "a number or argument with its type, mode == 'text', scale else 1/sqrt(D)"
 )
 _EXAMPLE = 'write it like "aclnnRmsNorm(x, weight, eps:double, out, reduced(x, float32))"'
 
@@ -35,11 +37,14 @@ _EXAMPLE = 'write it like "aclnnRmsNorm(x, weight, eps:double, out, reduced(x, f
 class Passed:
     """One argument of the function."""
 
-    kind: str  # "tensor", "rows", "transposed", "reduced", "sizes", "scalar", "dtype", "equals", "none", or of TYPES
+    kind: str  # "tensor", "rows", "transposed", "reduced", "sizes", "scalar", "dtype", "equals", "else", "text",
+    # "none", or of TYPES
     param: Param | None = None
-    values: tuple[Expr, ...] = ()  # of "sizes", of a whole number
+    values: tuple[
+        Expr, ...
+    ] = ()  # of "sizes", of a whole number; last size of "reduced", size of "else"
     real: float = 0  # of "scalar" and "double", where they are no argument
-    text: str = ""  # the dtype of "reduced", the text of "equals"
+    text: str = ""  # the dtype of "reduced", the text of "equals", "text"
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class LibraryCall:
     function: str
     arguments: tuple[Passed, ...]
     same: tuple[Param, ...]  # tensors that must have one dtype
+    within: tuple[tuple[str, Expr, Expr], ...]  # "E <= D": what calls must have that it takes
 
 
 def is_library(backend: str) -> bool:
@@ -73,7 +79,8 @@ def read_library_call(entry: dict[str, Any], params: list[Param], binding: Bindi
                 f"pass {param.name}",
             )
     same = tuple(reader.tensor(name) for name in texts_of(entry.get("same", []), "same"))
-    return LibraryCall(match[1], arguments, same)
+    within = tuple(map(reader.within, texts_of(entry.get("within", []), "within")))
+    return LibraryCall(match[1], arguments, same, within)
 
 
 def _parts(text: str) -> list[str]:
@@ -111,6 +118,11 @@ class _Reader:
             return self.view(match[1], _parts(match[2]), text)
         if match := _EQUALS.fullmatch(text):
             return Passed("equals", self.number(match[1], "str"), text=match[2])
+        if match := _TEXT.fullmatch(text):
+            return Passed("text", text=match[1])
+        if match := _ELSE.fullmatch(text):
+            param = self.number(match[1], "float", optional=True)
+            return Passed("else", param, (self.size(match[2]),))
         name, _, kind = (part.strip() for part in text.partition(":"))
         param = self.by_name.get(name)
         if param is not None and param.is_tensor and not kind:
@@ -133,7 +145,7 @@ class _Reader:
         return Passed(self.type(text, "int", kind or "int64"), values=(self.size(name),))
 
     def view(self, view: str, parts: list[str], text: str) -> Passed:
-        if len(parts) != (2 if view == "reduced" else 1):
+        if len(parts) not in ((2, 3) if view == "reduced" else (1,)):
             raise Mistake(f"'{text}' in the call", _LANGUAGE, _EXAMPLE)
         if view == "scalar":
             if parts[0] in self.by_name:
@@ -144,17 +156,21 @@ class _Reader:
             raise Mistake(f"'{text}', whose strides are free", "a contiguous tensor", _EXAMPLE)
         if view == "dtype":
             return Passed("dtype", param)
-        return Passed(view, param, text=dtype_name(parts[1]) if view == "reduced" else "")
+        if view != "reduced":
+            return Passed(view, param)
+        last = self.size(parts[2] if len(parts) > 2 else "1")
+        return Passed(view, param, (last,), text=dtype_name(parts[1]))
 
-    def number(self, name: str, kind: str = "") -> Param:
-        """An argument by value that every call has."""
+    def number(self, name: str, kind: str = "", optional: bool = False) -> Param:
+        """An argument by value that every call has, or an optional one."""
         param = self.by_name.get(name)
         fitting = [
             p.name for p in self.by_name.values()
-            if not (p.is_tensor or p.is_list or p.optional) and kind in ("", p.kind)
+            if not (p.is_tensor or p.is_list) and p.optional == optional and kind in ("", p.kind)
         ]  # fmt: skip
         if param is None or name not in fitting:
-            what = f"{'an' if not kind else 'a ' + kind} argument that every call has"
+            which = "that is optional" if optional else "that every call has"
+            what = f"{'an' if not kind else 'a ' + kind} argument {which}"
             raise Mistake(f"'{name}' in the call", f"{what} ({listed(fitting)})", _EXAMPLE)
         return param
 
@@ -165,6 +181,13 @@ class _Reader:
                 f"'{text}', of type {kind}", f"it as {listed(fitting)}", "correct the type"
             )
         return stated
+
+    def within(self, text: str) -> tuple[str, Expr, Expr]:
+        sides = text.split("<=")
+        if len(sides) != 2:
+            raise Mistake(f"within '{text}'", "two sizes with <= between them", 'write "E <= D"')
+        left, right = (size_expression(side, "within", self.known, self.binding) for side in sides)
+        return text, left, right
 
     def size(self, text: str) -> Expr:
         return size_expression(text, "call", self.known, self.binding)

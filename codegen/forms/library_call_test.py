@@ -10,8 +10,8 @@ from ..conftest import compile_c
 from ..generate import generate
 
 SCHEMA = """\
-schema = "acme::mixed(Tensor x, Tensor y, Tensor? z, int k, float factor, bool flag=True, str mode='a', int? n=None) \
--> (Tensor out, Tensor sums)"
+schema = "acme::mixed(Tensor x, Tensor y, Tensor? z, int k, float factor, bool flag=True, str mode='a', int? n=None, \
+float? scale=None) -> (Tensor out, Tensor sums)"
 brief = "Mixes."
 [shapes]
 x = "* D"
@@ -30,11 +30,14 @@ z = "strided"
 [kernels]
 """
 CALL = """aclnnMixed(rows(x), transposed(y), z, [D, k], scalar(factor), scalar(-0.5), dtype(out), factor:double, \
-1e-3:double, k, k:int8, D//2, -1, 0:int8, flag, flag:int64, true, mode == 'a', None, reduced(x, float16), out, sums)"""
+1e-3:double, k, k:int8, D//2, -1, 0:int8, flag, flag:int64, true, \
+mode == 'a', None, reduced(x, float16), reduced(x, float32, 8), 'BNSD', scale else 1/sqrt(D), out, sums)"""
 
 
 def test_an_adapter_compiles_without_a_warning(tmp_path):
-    (tmp_path / "mixed.toml").write_text(SCHEMA + f'ascend = "{CALL}"\n')
+    (tmp_path / "mixed.toml").write_text(
+        SCHEMA + f'ascend = {{ call = "{CALL}", within = ["k <= D"] }}\n'
+    )
     made = generate([tmp_path], "mixed")
     for name, text in made.files.items():
         path = tmp_path / "gen" / name
@@ -46,7 +49,9 @@ def test_an_adapter_compiles_without_a_warning(tmp_path):
     compile_c(*flags, "-I", tmp_path / "gen", tmp_path / "gen" / adapter, "-o", tmp_path / "a.o")
     pointers = ", ".join(6 * ["const void*"])
     numbers = "int32_t, double, double, int64_t, int8_t, int64_t, int64_t, int8_t, _Bool, int64_t, _Bool, int64_t"
-    ends = ", ".join([*(4 * ["const void*"]), "uint64_t*", "void**"])
+    ends = ", ".join(
+        [*(4 * ["const void*"]), "double", *(2 * ["const void*"]), "uint64_t*", "void**"]
+    )
     assert f"int32_t (*prototype)({pointers}, {numbers}, {ends});" in made.files[adapter]
 
 
@@ -69,6 +74,9 @@ def test_an_adapter_compiles_without_a_warning(tmp_path):
         ("aclnnMixed(scalar(inf), out, sums)", "'inf' in the call"),
         ("aclnnMixed([], out, sums)", "'[]' in the call"),
         ("aclnnMixed(k == 'a', out, sums)", "'k' in the call"),
+        ("aclnnMixed(factor else 1/sqrt(D), out, sums)", "'factor' in the call"),
+        ("aclnnMixed(scale else 1/sqrt(Q), out, sums)", "'Q' in call"),
+        ("aclnnMixed('a\\nb', out, sums)", "'a"),
     ],
 )
 def test_a_mistake_is_named(call, found, tmp_path, capsys):
@@ -83,6 +91,7 @@ def test_a_key_or_a_device_that_is_another_forms(tmp_path, capsys):
         ('{ call = "aclnnA(out, sums)", entry = "a" }', "key of a kernel in the form of library"),
         ('{ call = "aclnnA(out, sums)", device = "cuda" }', "device 'cuda' of ascend"),
         ('{ call = "aclnnA(out, sums)", same = ["k"] }', "'k' in the call"),
+        ('{ call = "aclnnA(out, sums)", within = ["k < D"] }', "within 'k < D'"),
     ):
         (tmp_path / "mixed.toml").write_text(SCHEMA + f"ascend = {entry}\n")
         assert main(["--out", str(tmp_path / "gen"), "--library", "mixed", str(tmp_path)]) != 0

@@ -7,6 +7,7 @@
 #ifndef ANYOP_ACLNN_CALL_H_
 #define ANYOP_ACLNN_CALL_H_
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "anyop/cuda_image.h" /* AnyopCudaElements */
@@ -256,20 +257,27 @@ static inline const void* AnyopAclnnTransposed(AnyopAclnnCall* c, const AnyopTen
   return AnyopAclnnView(c, tensor->ndim, AnyopDtypeOf(tensor), tensor->data);
 }
 
-/* Scratch memory of a tensor's sizes, the last one 1: what a function writes and nobody reads. */
+static inline int64_t AnyopAclnnInt(AnyopAclnnCall* c, int64_t value) {
+  if (value == ANYOP_NO_SIZE)
+    AnyopAclnnStop(c, kAnyopValueError, "a size of its call is too large, or not defined");
+  return value;
+}
+
+/* Scratch memory of a tensor's sizes but the last: what a function writes and nobody reads. */
 static inline const void* AnyopAclnnReduced(AnyopAclnnCall* c, const AnyopTensor* tensor,
-                                            int32_t dtype) {
+                                            int32_t dtype, int64_t last) {
   static const uint8_t kBytes[kAnyopNumDtypes] = {1, 1, 1,  2, 4, 8, 2, 2, 4,
                                                   8, 8, 16, 1, 1, 2, 4, 8};
+  AnyopAclnnInt(c, last);
   if (!AnyopAclnnPlace(c, tensor)) return NULL;
   int64_t count = 1;
   for (int32_t d = tensor->ndim - 1; d >= 0; --d) {
-    if (d == tensor->ndim - 1) c->sizes[c->count][d] = 1;
+    if (d == tensor->ndim - 1) c->sizes[c->count][d] = last;
     c->strides[c->count][d] = count;
     count *= c->sizes[c->count][d];
   }
-  void* memory = c->call->workspace(c->call, count * kBytes[dtype]);
-  if (!memory) c->status = kAnyopOutOfMemory;
+  void* memory = count ? c->call->workspace(c->call, count * kBytes[dtype]) : NULL;
+  if (count && !memory) c->status = kAnyopOutOfMemory;
   return AnyopAclnnView(c, tensor->ndim, dtype, memory);
 }
 
@@ -278,12 +286,6 @@ static inline const void* AnyopAclnnScalar(AnyopAclnnCall* c, double value) {
   if (c->status) return NULL;
   return AnyopAclnnKeep(c, c->ready->api.aclCreateScalar(&narrow, kAnyopAclnnFloat),
                         c->ready->api.aclDestroyScalar);
-}
-
-static inline int64_t AnyopAclnnInt(AnyopAclnnCall* c, int64_t value) {
-  if (value == ANYOP_NO_SIZE)
-    AnyopAclnnStop(c, kAnyopValueError, "a size of its call is too large, or not defined");
-  return value;
 }
 
 static inline int8_t AnyopAclnnInt8(AnyopAclnnCall* c, int64_t value) {

@@ -370,3 +370,54 @@ PHASES(aclnnAddmm, const aclTensor* self, const aclTensor* mat1, const aclTensor
   Put(e, out);
   return 0;
 }
+
+// ---- attention: no mask, no dropout, every query sees every key ----
+
+static int AttentionTensors(const aclTensor* q, const aclTensor* k, const aclTensor* v,
+                            const aclTensor* out) {
+  const aclTensor* all[] = {q, k, v, out};
+  for (int i = 0; i < 4; ++i) {
+    NEED(all[i], kNull);
+    NEED(IsFloat(all[i]) && Dtype(all[i]) == Dtype(q) && all[i]->tensor.ndim == 4, kInvalid);
+  }
+  for (int d = 0; d < 3; ++d)
+    NEED(v->sizes[d] == k->sizes[d] && out->sizes[d] == q->sizes[d], kInvalid);
+  NEED(q->sizes[0] == k->sizes[0] && q->sizes[1] % k->sizes[1] == 0, kInvalid);
+  NEED(q->sizes[3] == k->sizes[3] && v->sizes[3] <= k->sizes[3], kInvalid);
+  NEED(out->sizes[3] == v->sizes[3] && q->sizes[1] <= 256 && q->sizes[3] <= 768, kInvalid);
+  return 0;
+}
+static bool IsStatistic(const aclTensor* q, const aclTensor* statistic, int64_t last) {
+  return statistic && Dtype(statistic) == kAnyopFloat32 && statistic->tensor.ndim == 4 &&
+         !memcmp(statistic->sizes, q->sizes, 3 * sizeof *q->sizes) && Last(statistic, 1) == last;
+}
+PHASES(aclnnFlashAttentionScore, const aclTensor* query, const aclTensor* key,
+       const aclTensor* value, const aclTensor* shift, const aclTensor* dropout,
+       const aclTensor* padding, const aclTensor* mask, const aclIntArray* prefix, double scale,
+       double keep, int64_t before, int64_t after, int64_t heads, char* layout, int64_t precise,
+       int64_t sparse, const aclTensor* most, const aclTensor* sums, const aclTensor* reserved,
+       const aclTensor* out) {
+  const int code = AttentionTensors(query, key, value, out);
+  if (code) return code;
+  NEED(!shift && !dropout && !padding && !mask && !prefix && keep == 1, kInvalid);
+  NEED(before == INT32_MAX && after == INT32_MAX && !precise && !sparse, kInvalid);
+  NEED(heads == query->sizes[1] && layout && !strcmp(layout, "BNSD"), kInvalid);
+  NEED(IsStatistic(query, most, 8) && IsStatistic(query, sums, 8), kInvalid);
+  NEED(IsStatistic(query, reserved, 0), kInvalid);
+  MAKE(aclnnFlashAttentionScore, "attention");
+  Put(e, query);
+  Put(e, key);
+  Put(e, value);
+  Put(e, NULL);
+  PutFloat(e, scale);
+  PutInt(e, 0);
+  PutInt(e, 0);
+  PutInt(e, -1);
+  PutInt(e, -1);
+  PutFloat(e, 0);
+  Put(e, NULL);
+  Put(e, NULL);
+  Put(e, out);
+  e->scratch = *sums;
+  return 0;
+}

@@ -13,7 +13,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { kNull = 161001, kInvalid = 161002, kInner = 561000, kMostDims = 8, kMost = 9 };
+enum { kNull = 161001, kInvalid = 161002, kInner = 561000, kMostDims = 8, kMost = 13 };
 
 // libascendcl.so, false too.
 int FalseAclFail(int code, const char* text);

@@ -28,6 +28,41 @@ def test_operators(ascend):
     assert code == 0 and "[100%]" in text, text[-4000:]
 
 
+# Heads that were split from (B, S, H * D), in groups, beside torch's own attention in float64. Results are below 8,
+# where half types add half a unit in the last place: 2^-9 and 2^-6.
+ATTENTION = """
+import anyop, torch
+import anyop.torch.device
+torch.manual_seed(0)
+def heads(n, count, size, dtype):
+    return torch.randn(2, n, count, size).to(dtype)
+def attend(S, T, H, G, D, E, dtype=torch.float32, **more):
+    tensors = heads(S, H, D, dtype), heads(T, G, D, dtype), heads(T, G, E, dtype)
+    there = [tensor.to("anyop").transpose(1, 2) for tensor in tensors]
+    out = anyop.attention(*there, **more).cpu().double()
+    exact = [tensor.double().transpose(1, 2) for tensor in tensors]
+    return (out - torch.nn.functional.scaled_dot_product_attention(*exact, enable_gqa=True, **more)).abs().max()
+for dtype, tolerance in ((torch.float32, 1e-5), (torch.float16, 2e-3), (torch.bfloat16, 1.6e-2)):
+    for S, T, H, G, D, E in ((1, 1, 1, 1, 1, 1), (5, 33, 6, 3, 16, 16), (17, 3, 4, 1, 65, 7)):
+        errors = [attend(S, T, H, G, D, E, dtype, **more) for more in ({}, {"scale": 0.3})]
+        print(*(bool(error < tolerance) for error in errors))
+for more in ({"E": 17}, {"E": 16, "is_causal": True}):
+    more["causal"] = more.pop("is_causal", False)
+    try:
+        attend(5, 33, 6, 3, 16, **more)
+    except NotImplementedError as error:
+        print(error)
+"""
+
+
+def test_attention(ascend):
+    pytest.importorskip("torch", reason="torch is not installed")
+    code, text = run(ascend.environment | {"ANYOP_DEVICE_PLATFORM": "ascend"}, "-c", ATTENTION)
+    *right, wide, causal = text.splitlines()
+    assert code == 0 and right == 9 * ["True True"], text
+    assert "ascend takes E <= D" in wide and "ascend" in causal, text
+
+
 # Two rows of four from NumPy, in memory of the device, and what comes back.
 CALL = """
 import ctypes, os, sys

@@ -107,6 +107,7 @@ class _Maker:
         yield from self._expanded(base)
         yield from self._attributes(base)
         yield from self._absent(base)
+        yield from self._plain()
         yield from self._lists()
         yield from self._views(base, "")
         large = self.drawer.solve(large=True)
@@ -221,6 +222,20 @@ class _Maker:
             label = f"without {', '.join(names)}"
             case = self._case(label, "absent", base, absent=frozenset(names))
             if fits(self.subject, case):
+                yield case
+
+    def _plain(self) -> Iterator[Case]:
+        """What is left out is left out together: tensors that are optional, attributes with a default."""
+        absent = frozenset(param["name"] for param in self.subject.tensors if param["optional"])
+        defaults = {
+            param["name"]: param["default"] for param in self.subject.attributes
+            if param["has_default"] and param["name"] not in self.choice.names
+        }  # fmt: skip
+        sizes = {f", sizes {n}": dict.fromkeys(self.symbols["sizes"], n) for n in (2, 3)}
+        for which, letters in {"": {}, **sizes}.items() if absent and defaults else ():
+            point = self.drawer.solve(letters, attributes=defaults)
+            case = point and self._case(f"all left out{which}", "plain", point, absent=absent)
+            if case and fits(self.subject, case):
                 yield case
 
     def _lists(self) -> Iterator[Case]:
