@@ -26,7 +26,7 @@ _LAYOUTS = {
     "dense": "kAnyopDense",
 }  # fmt: skip
 _LIST_TYPES = {"float": ("double", "AnyopFloatList"), "str": ("AnyopString", "AnyopStringList")}
-_DEVICE_GUARDS = {"cuda": "ANYOP_WITH_CUDA", "hip": "ANYOP_WITH_HIP"}
+_DEVICE_GUARDS = {"cuda": "ANYOP_WITH_CUDA", "hip": "ANYOP_WITH_HIP", "mlu": "ANYOP_WITH_MLU"}
 
 
 def write_table(op: Operator, doc: str, metadata: str) -> str:

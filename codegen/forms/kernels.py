@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..operators.conditions import read_when
-from ..operators.operator_sections import BACKENDS, DEVICES, check_keys, section, texts_of
+from ..operators.operator_sections import BACKENDS, COMPILED, DEVICES, check_keys, section, texts_of
 from ..schema import defaults
 from ..schema.binding import Binding
 from ..schema.params import Param
@@ -77,7 +77,7 @@ class Kernel:
     form: str = "source"
     ready: Image | Module | LibraryCall | None = None
     foreign: Foreign | None = None
-    device: str = "any"  # one of BACKENDS
+    device: str = "any"  # one of DEVICES
     name: str | None = None  # its own in the operator; None: the backend's
     when: str | None = None
     deterministic: bool = False
@@ -244,11 +244,11 @@ def _device(backend: str, form: str, entry: dict[str, Any]) -> str:
         return entry["device"]
     if form == "image" and (_special_of(backend, DEVICES) or backend) in DEVICES:
         return _special_of(backend, DEVICES) or backend
-    if backend in BACKENDS or (form not in FOREIGN and _special_of(backend)):
-        return _special_of(backend) or backend
+    if backend in COMPILED or (form not in FOREIGN and _special_of(backend, COMPILED)):
+        return _special_of(backend, COMPILED) or backend
     if form not in FOREIGN:
         fix = 'write cpu = ..., or say what it runs on: device = "cpu"'
-        check_keys({backend: 0}, BACKENDS, "backend", fix)
+        check_keys({backend: 0}, COMPILED, "backend", fix)
     framework = entry.get("framework", "torch" if backend == "triton" else "numpy")
     if form == "python" and framework in ("numpy", "jax"):
         return "cpu"

@@ -15,8 +15,10 @@ from ..schema.source import Mistake, Source, listed, nearest
 
 # Backend -> DLDeviceType of the tensors that it serves.
 BACKENDS = {"cpu": 1, "cuda": 2, "hip": 10}
+# With sources of a compiler of their own.
+COMPILED = BACKENDS | {"mlu": 12}
 # With those of plugins, whose kernels are images or calls of the vendor's library.
-DEVICES = BACKENDS | {"opencl": 12, "ascend": 12}
+DEVICES = COMPILED | {"opencl": 12, "ascend": 12}
 
 
 # What torch.autocast does with floating arguments: its own dtype, or float32.

@@ -10,7 +10,7 @@ from .dtypes import FLOATING
 from .params import Param
 
 DTYPE = "float32"  # of the first tensor argument
-SUFFIXES = {"cpu": ".cc", "cuda": ".cu", "hip": ".hip", "triton": "_triton.py"}
+SUFFIXES = {"cpu": ".cc", "cuda": ".cu", "hip": ".hip", "mlu": ".mlu", "triton": "_triton.py"}
 
 # Bits behind the binary point of each floating type: neighbours near 1 are 2**-bits apart.
 _BITS = {

@@ -33,12 +33,13 @@ def write(folder: Path, inputs="Tensor x, float factor", results="Tensor", more=
 
 
 def test_a_schema_and_shapes_are_enough(tmp_path):
-    op = read_operator(write(tmp_path, beside=".cc .cu .hip"))
+    op = read_operator(write(tmp_path, beside=".cc .cu .hip .mlu"))
     assert op.brief == "The operator scale of acme." and op.math == op.source == ""
     assert [(k.backend, k.files[0].name, k.function) for k in op.kernels] == [
         ("cpu", "scale.cc", "acme_scale_cpu"),
         ("cuda", "scale.cu", "acme_scale_cuda"),
         ("hip", "scale.hip", "acme_scale_hip"),
+        ("mlu", "scale.mlu", "acme_scale_mlu"),
     ]
     assert [param.possible for param in op.params] == [("float32",), (), ("float32",)]
     assert op.tolerance == {"float32": pytest.approx(16 * 2**-23)}
@@ -99,9 +100,9 @@ def test_no_kernel_is_an_error_that_says_so(tmp_path):
     path = write(tmp_path, beside="")
     (error,) = read_folders([tmp_path])[1]
     assert str(error) == (
-        f"{path}:1: no section [kernels], and no scale.cc, scale.cu, scale.hip or scale_triton.py "
-        "beside the file, expected a kernel; write scale.cc, name other files in [kernels], or write [kernels] "
-        "alone for none"
+        f"{path}:1: no section [kernels], and no scale.cc, scale.cu, scale.hip, scale.mlu or "
+        "scale_triton.py beside the file, expected a kernel; write scale.cc, name other files in [kernels], "
+        "or write [kernels] alone for none"
     )
     path.write_text(path.read_text() + "[kernels]\n")
     assert read_operator(path).kernels == []

@@ -262,7 +262,7 @@ def test_a_flag_that_exports_more_is_an_error(cache_folder, tmp_path):
         ({"flags": [3]}, "flags has 3"),
         (
             {"arch": "ninety"},
-            "architecture 'ninety', expected texts such as '80', '90a' or 'gfx90a'",
+            "architecture 'ninety', expected texts such as '80', '90a', 'gfx90a' or 'mtp_592'",
         ),
         ({"backends": ["metal"]}, "no backend 'metal' to build, expected some of cpu, cuda, hip"),
         ({"backends": "cpu"}, "backends is 'cpu', expected a list of texts"),

@@ -286,11 +286,13 @@ def test_a_vendors_compiler_in_its_own_folder(
 
 def test_the_table_itself_is_right():
     for name, chain in TOOLCHAINS.items():
-        assert chain.name == name and chain.names and chain.backend in ("host", "cuda", "hip")
+        assert (
+            chain.name == name and chain.names and chain.backend in ("host", "cuda", "hip", "mlu")
+        )
         for field in Toolchain._fields:
             assert isinstance(getattr(chain, field), (str, tuple)), (name, field)
     first = {chain.backend: chain.name for chain in reversed(TOOLCHAINS.values())}
-    assert first == {"host": "c++", "cuda": "nvcc", "hip": "hipcc"}
+    assert first == {"host": "c++", "cuda": "nvcc", "hip": "hipcc", "mlu": "cncc"}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 FOLDERS = ("python", "src", "bindings", "include", "ops")
-NOT_VARIABLES = {"ANYOP_WITH_CUDA", "ANYOP_WITH_HIP"}  # macros of compilers
+NOT_VARIABLES = {"ANYOP_WITH_CUDA", "ANYOP_WITH_HIP", "ANYOP_WITH_MLU"}  # macros of compilers
 
 
 def sources():
@@ -34,8 +34,8 @@ def read_by_the_sources() -> set[str]:
         stems
     ) and 'f"ANYOP_{backend.upper()}_ARCH"' in every
     names |= {f"ANYOP_{stem.upper()}" for stem in stems}
-    names |= {f"ANYOP_{backend}_ARCH" for backend in ("CUDA", "HIP")}
-    names |= {f"ANYOP_TOOLCHAIN_{backend}" for backend in ("HOST", "CUDA", "HIP")}
+    names |= {f"ANYOP_{backend}_ARCH" for backend in ("CUDA", "HIP", "MLU")}
+    names |= {f"ANYOP_TOOLCHAIN_{backend}" for backend in ("HOST", "CUDA", "HIP", "MLU")}
     return names - NOT_VARIABLES
 
 

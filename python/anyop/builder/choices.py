@@ -52,7 +52,7 @@ class Choices:
         for role in named:
             choose_toolchain(role, named[role])
         chosen, archs = _backends(backends), {}
-        for backend in ("cuda", "hip"):
+        for backend in ("cuda", "hip", "mlu"):
             if SUFFIXES[backend] in suffixes and (chosen is None or backend in chosen):
                 from anyop.builder.gpus import wanted_archs
 

@@ -10,8 +10,8 @@ from anyop._paths import check_utf8
 from anyop.cache.dependencies import hash_file, sha256
 
 SCHEMA = ".toml"
-SUFFIXES = {"cpu": ".cc", "cuda": ".cu", "hip": ".hip"}  # of a backend's own sources
-SOURCES = (".cc", ".cpp", ".cxx", ".c", ".cu", ".hip")
+SUFFIXES = {"cpu": ".cc", "cuda": ".cu", "hip": ".hip", "mlu": ".mlu"}  # of a backend's own sources
+SOURCES = (".cc", ".cpp", ".cxx", ".c", ".cu", ".hip", ".mlu")
 HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".def")
 BINARIES = (".o", ".a", ".so", ".cubin", ".fatbin", ".ptx")
 TRITON = "_triton.py"  # found by their names; other Python files are dependencies where a schema names them

@@ -40,9 +40,11 @@ def wanted_archs(
         return (list(gpu_archs()) if backend == "cuda" else []) or list(default)
     parts = re.split(r"[;, ]+", named.strip()) if isinstance(named, str) else list(named)
     for part in parts:
-        if not isinstance(part, str) or not re.fullmatch(r"[1-9]\d{1,2}[af]?|gfx[0-9a-f]+", part):
+        if not isinstance(part, str) or not re.fullmatch(
+            r"[1-9]\d{1,2}[af]?|gfx[0-9a-f]+|mtp_\d{3}", part
+        ):
             raise ValueError(
-                f"architecture {part!r}, expected texts such as '80', '90a' or 'gfx90a'"
+                f"architecture {part!r}, expected texts such as '80', '90a', 'gfx90a' or 'mtp_592'"
             )
     return sorted(set(parts))
 

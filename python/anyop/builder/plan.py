@@ -32,7 +32,11 @@ _STATIC = (
     "-Wl,--gc-sections",  # and what older_glibc.S asks for
     "-Wl,--push-state,--no-as-needed,-l:libpthread.so.0,-l:libdl.so.2,-l:librt.so.1,--pop-state",
 )
-_DEVICE = {"cuda": "ANYOP_WITH_CUDA", "hip": "ANYOP_WITH_HIP"}  # what tables ask
+_DEVICE = {  # what tables ask
+    "cuda": "ANYOP_WITH_CUDA",
+    "hip": "ANYOP_WITH_HIP",
+    "mlu": "ANYOP_WITH_MLU",
+}
 _DEVICE_SOURCES = tuple(SUFFIXES[backend] for backend in _DEVICE)
 
 

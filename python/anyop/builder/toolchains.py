@@ -26,7 +26,7 @@ CPU_FLAGS = (
 # Of an entry, with what they are where a file leaves them out; `name`, `backend` and `names` must be given.
 _FIELDS: dict[str, object] = {
     "name": "",
-    "backend": "",  # "host": C and C++ of every folder, and the link; "cuda", "hip": the kernels of that backend
+    "backend": "",  # "host": C and C++ of every folder, and the link; "cuda", "hip", "mlu": the kernels of that backend
     "names": (),  # of the program, the first that is found; one with a folder in it in `places` alone
     "variables": (),  # environment variables that name the program, before all others
     "places": (),  # folders beside PATH; $NAME is an environment variable
@@ -169,10 +169,23 @@ _HIP_CLANG = _HIP._replace(
     link=("-L{folder}/lib", "-lamdhip64"),
     install="Debian: apt-get install clang-19 rocm-device-libs libamdhip64-dev",
 )
+# Cambricon's compiler of BANG C; from public sources, nothing was built with it.
+_CNCC = Toolchain(
+    name="cncc",
+    backend="mlu",
+    names=("cncc",),
+    variables=("ANYOP_CNCC",),
+    places=("$NEUWARE_HOME/bin", "/usr/local/neuware/bin"),
+    compile=(*_CLANG, "-DANYOP_WITH_MLU=1"),
+    arch="--bang-mlu-arch={arch}",
+    default_arch=("mtp_592",),
+    link=("-L{folder}/lib64", "-lcnrt"),
+    install="install Cambricon's CNToolkit, or set NEUWARE_HOME",
+)
 # The first of a backend is its default.
 TOOLCHAINS = {
     entry.name: entry
-    for entry in (_HOST, _AARCH64, _CUDA, _METAX, _MXCC, _MCC, _COREX, _HIP, _HIP_CLANG)
+    for entry in (_HOST, _AARCH64, _CUDA, _METAX, _MXCC, _MCC, _COREX, _HIP, _HIP_CLANG, _CNCC)
 }
 
 
@@ -247,8 +260,8 @@ def _mistake(key: str, item: object) -> str | None:
     parts, text = (item if isinstance(item, list) else [item]), isinstance(_FIELDS[key], str)
     if isinstance(item, list) == text or not all(map(_is_line, parts)):
         return "a text" if text else "a list of texts"
-    if key == "backend" and item not in ("host", "cuda", "hip"):
-        return "one of host, cuda, hip"
+    if key == "backend" and item not in ("host", "cuda", "hip", "mlu"):
+        return "one of host, cuda, hip, mlu"
     if key == "names" and not item:
         return "a list of programs, one at least"
     if key in ("arch", "newer"):

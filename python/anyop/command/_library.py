@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from anyop.builder.folder import SUFFIXES
 
-_DEVICE_FILES = {backend: SUFFIXES[backend] for backend in ("cuda", "hip")}
+_DEVICE_FILES = {backend: SUFFIXES[backend] for backend in ("cuda", "hip", "mlu")}
 
 
 def build_for_here(folder: str, verbose: bool = False) -> str:

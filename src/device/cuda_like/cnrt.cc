@@ -202,6 +202,12 @@ void Fill(Api* api) {
 
 }  // namespace
 
+// For kernels (anyop/mlu.h): the queue of the current device that stands for its default stream.
+extern "C" __attribute__((visibility("default"))) void* AnyopMluDefaultQueue() {
+  Handle queue = nullptr;
+  return Place(&queue) ? nullptr : queue;
+}
+
 std::string UseCnrt(Library* library) {
 #define ANYOP_NAMED(result, name, parameters) {#name, reinterpret_cast<void**>(&cnrt.name)},
   const Named functions[] = {ANYOP_CNRT_FUNCTIONS(ANYOP_NAMED)};
