@@ -120,7 +120,7 @@ needs:
 
 # What tests need and PyPI has not.
 debian:
-	@$(PYTHON) tools/debian.py icu hip strace opencl oclgrind
+	@$(PYTHON) tools/debian.py icu hip strace opencl oclgrind $(if $(filter 1,$(ANYOP_TEST_FULL)),hip-clang)
 
 # --- set-up: each stamp is one step, redone when what it depends on changes -----------------------
 

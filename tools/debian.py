@@ -36,6 +36,11 @@ NEEDS = {
         ("hipcc", "libamdhip64-dev"),
         (os.environ.get("ANYOP_HIPCC", "hipcc"),),
     ),
+    "hip-clang": Need(
+        "no code object of HIP is made for gfx942",
+        ("clang-19", "lld-19"),
+        ("clang++-19", "ld.lld-19"),
+    ),
     "strace": Need("loads from the cache are watched by Python alone", ("strace",), ("strace",)),
     "chromium": Need(
         "the site is not looked at in a browser",

@@ -27,6 +27,10 @@ _ABSENT = re.compile(r"(\w+)\s+is\s+None", re.ASCII)
 _EQUALS = re.compile(r"(\w+)\s*==\s*'(\w*)'", re.ASCII)
 _NAME = r"[A-Za-z_$][A-Za-z0-9_$]*"
 _IN_OPENCL = re.compile(rb"(?:\b|__)kernel\s+void\s+([A-Za-z_][A-Za-z0-9_]*)\s*\(")
+_IN_HSACO = re.compile(rb"\0(" + _NAME.encode() + rb")\.kd(?=\0)")  # its descriptor
+# Suffix of an image -> the device that takes it, what it is called; the others are CUDA's.
+_IMAGES = {".cl": ("opencl", "OpenCL C"), ".hsaco": ("hip", "code object")}
+_CUDA = ("cuda", "CUDA image")
 _ENTRY = re.compile(rb"\.entry\s+([A-Za-z_$][A-Za-z0-9_$]*)")
 
 
@@ -70,18 +74,17 @@ def read_image(
     backend: str, files: list[Path], entry: dict[str, Any], params: list[Param], binding: Binding
 ) -> Image:
     """Of `cuda = { file = ["scale.cubin"], entry = ..., grid = ..., block = ..., arguments = [...] }`."""
-    own = "opencl" if files[0].suffix == ".cl" else "cuda"
+    own, kind = _IMAGES.get(files[0].suffix, _CUDA)
     if backend != own:
-        kind = "CUDA image" if own == "cuda" else "OpenCL C"
         raise Mistake(
             f"the {kind} {files[0].name} for {backend}", f"{own} = ...", "correct the backend"
         )
     for key in ("entry", "grid", "block", "arguments"):
         if key not in entry:
-            kind = "a CUDA image" if own == "cuda" else "an OpenCL kernel"
-            raise Mistake(f"{kind} without {key}", "it", _EXAMPLES[key])
+            one = "an OpenCL kernel" if own == "opencl" else f"a {kind}"
+            raise Mistake(f"{one} without {key}", "it", _EXAMPLES[key])
     if own != "cuda":
-        _check_later(files, entry)
+        _check_single(files, entry, kind)
     name = _name(entry["entry"], "entry")
     for file in files:
         _check_entry(file, name)
@@ -97,7 +100,7 @@ def read_image(
         _extent(entry["grid"], "grid", known, binding),
         _extent(entry["block"], "block", known, binding),
         size_expression(entry.get("shared_bytes", 0), "shared_bytes", known, binding),
-        _arguments(texts, params, known, binding, own),
+        _arguments(texts, params, known, binding, "opencl" if own == "opencl" else "cuda"),
         _cluster(entry.get("cluster", [])),
         _flag(entry, "cooperative"),
         _flag(entry, "pdl"),
@@ -108,13 +111,15 @@ def read_image(
 SCRATCH = "scratch"
 
 
-def _check_later(files: list[Path], entry: dict[str, Any]) -> None:
+def _check_single(files: list[Path], entry: dict[str, Any], kind: str) -> None:
     """What only CUDA's driver has."""
     if len(files) > 1:
-        raise Mistake(f"{len(files)} files of OpenCL C", "one", "write both into one")
+        fix = "write both into one" if kind == "OpenCL C" else "bundle them into one"
+        raise Mistake(f"{len(files)} files of {kind}", "one", fix)
     for key in ("cluster", "cooperative", "pdl"):
         if key in entry:
-            raise Mistake(f"{key} of an OpenCL kernel", "CUDA's alone", "remove it")
+            one = "an OpenCL kernel" if kind == "OpenCL C" else f"a {kind}"
+            raise Mistake(f"{key} of {one}", "CUDA's alone", "remove it")
 
 
 def _cluster(value: object) -> tuple[int, ...]:
@@ -171,7 +176,7 @@ def _name(value: object, what: str) -> str:
 
 
 def _check_entry(file: Path, name: str) -> None:
-    """A fatbin may be compressed; of it the driver tells."""
+    """A fatbin may be compressed, and code objects bundled; of these the driver tells."""
     if file.suffix == ".ptx":
         found = [match.decode() for match in _ENTRY.findall(file.read_bytes())]
     elif file.suffix == ".cubin":
@@ -180,6 +185,8 @@ def _check_entry(file: Path, name: str) -> None:
         found = binaries.names(file, rb"\.text\.(" + _NAME.encode() + rb")")
     elif file.suffix == ".cl":
         found = [match.decode() for match in _IN_OPENCL.findall(file.read_bytes())]
+    elif file.suffix == ".hsaco" and file.read_bytes()[:4] == b"\x7fELF":
+        found = sorted({match.decode() for match in _IN_HSACO.findall(file.read_bytes())})
     else:
         return
     if name not in found:

@@ -24,7 +24,7 @@ from .triton_launch import Launch, check_launch, read_launch
 # Suffix -> form of a file that no compiler takes.
 _FORMS = {
     ".o": "object", ".a": "object", ".cubin": "image", ".fatbin": "image", ".ptx": "image", ".cl": "image",
-    ".so": "module", ".py": "python",
+    ".hsaco": "image", ".so": "module", ".py": "python",
 }  # fmt: skip
 _EVERY = ("name", "device", "when", "priority", "deterministic")
 _KEYS = {
@@ -65,8 +65,9 @@ class Kernel:
     """One implementation; the first file is the operator's, others may be a family's.
 
     form: "source": compiled (objects may stand beside sources); "object": ready objects and archives;
-    "image": CUDA's cubin, fatbin or PTX, OpenCL C; "module": a library of tvm-ffi; "library": a call of a vendor's
-    library; "triton": a Triton kernel in images that are made when needed, or ahead; those of FOREIGN: a text.
+    "image": CUDA's cubin, fatbin or PTX, HIP's hsaco, OpenCL C; "module": a library of tvm-ffi; "library": a call of
+    a vendor's library; "triton": a Triton kernel in images that are made when needed, or ahead; those of FOREIGN:
+    a text.
     """
 
     backend: str

@@ -6,8 +6,15 @@
 
 #include <stdlib.h>
 
-#include "anyop/cuda_image.h" /* ANYOP_EMBED, AnyopCudaInt32, AnyopCudaElements */
+#include "anyop/cuda_image.h" /* AnyopCudaInt32, AnyopCudaElements */
 #include "anyop/device.h"
+
+/* As ANYOP_EMBED, with a name for the end of the file. */
+#define ANYOP_EMBED_IMAGE(symbol, file)                                                         \
+  __asm__(".pushsection .rodata\n.balign 64\n.local " #symbol "\n" #symbol ":\n.incbin \"" file \
+          "\"\n.local " #symbol "_end\n" #symbol "_end:\n.byte 0\n.popsection\n");              \
+  extern const unsigned char symbol[] __attribute__((visibility("hidden")));                    \
+  extern const unsigned char symbol##_end[] __attribute__((visibility("hidden")))
 
 enum {
   kAnyopImageValues = 32,
@@ -36,6 +43,7 @@ typedef struct AnyopImageOf {
   const char* device; /* the name of the device that takes it */
   const char* entry;
   AnyopDeviceImage image;
+  const unsigned char* end; /* of its data */
   AnyopImageKernel* ready;
 } AnyopImageOf;
 
@@ -171,7 +179,7 @@ static inline int32_t AnyopImageLoad(AnyopCall* call, const AnyopDevice* device,
   AnyopDeviceImage image = of->image;
   int32_t status = AnyopImageOptions(call, c, options);
   if (status) return status;
-  image.bytes = (int64_t)strlen((const char*)image.data);
+  image.bytes = of->end - (const unsigned char*)image.data;
   image.options = options;
   status = device->load_image(call->device_id, &image, &loaded);
   if (!status) status = device->find_kernel(call->device_id, loaded, of->entry, kernel);
