@@ -91,6 +91,9 @@ def read_image(
     known = known_sizes(params, binding)
     scratch = entry.get("scratch_bytes")
     texts = entry["arguments"]
+    arguments = _arguments(texts, params, known, binding, "opencl" if own == "opencl" else "cuda")
+    if own != "cuda":
+        _check_count(arguments)
     if (scratch is not None) != (isinstance(texts, list) and SCRATCH in texts):
         raise Mistake(
             "scratch_bytes or the argument 'scratch' alone", "both", "write both, or neither"
@@ -100,7 +103,7 @@ def read_image(
         _extent(entry["grid"], "grid", known, binding),
         _extent(entry["block"], "block", known, binding),
         size_expression(entry.get("shared_bytes", 0), "shared_bytes", known, binding),
-        _arguments(texts, params, known, binding, "opencl" if own == "opencl" else "cuda"),
+        arguments,
         _cluster(entry.get("cluster", [])),
         _flag(entry, "cooperative"),
         _flag(entry, "pdl"),
@@ -109,6 +112,7 @@ def read_image(
 
 
 SCRATCH = "scratch"
+MOST_VALUES, MOST_TENSORS = 32, 10  # kAnyopImageValues, kAnyopImageTensors
 
 
 def _check_single(files: list[Path], entry: dict[str, Any], kind: str) -> None:
@@ -120,6 +124,17 @@ def _check_single(files: list[Path], entry: dict[str, Any], kind: str) -> None:
         if key in entry:
             one = "an OpenCL kernel" if kind == "OpenCL C" else f"a {kind}"
             raise Mistake(f"{key} of {one}", "CUDA's alone", "remove it")
+
+
+def _check_count(arguments: tuple[Argument, ...]) -> None:
+    """What a call of anyop/device_image.h has room for."""
+    tensors = sum(1 for a in arguments if a.type is None and a.param is not None)
+    for count, most, what in (
+        (len(arguments), MOST_VALUES, "arguments"),
+        (tensors, MOST_TENSORS, "tensors"),
+    ):
+        if count > most:
+            raise Mistake(f"{count} {what}", f"at most {most}", "pass fewer to the kernel")
 
 
 def _cluster(value: object) -> tuple[int, ...]:

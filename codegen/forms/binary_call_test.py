@@ -6,13 +6,16 @@ from __future__ import annotations
 import ctypes
 import itertools
 import struct
+from pathlib import Path
 
 import pytest
 
+from ..__main__ import main
 from ..conftest import compile_c
 from ..generate import generate
 from ..schema.expressions import _FOLD
 from . import binaries
+from .binary_call import MOST_TENSORS, MOST_VALUES
 
 SCHEMA = """\
 schema = "acme::mixed(Tensor x, Tensor? y, int k, float factor, double_flag) -> (Tensor out, Tensor? more)"
@@ -146,3 +149,31 @@ def test_machine(data, machine, tmp_path):
 def test_cuda_arch(name, data, arch, tmp_path):
     (tmp_path / name).write_bytes(data)
     assert binaries.cuda_arch(tmp_path / name) == arch
+
+
+@pytest.mark.parametrize(
+    ("tensors", "numbers", "found"),
+    [
+        (10, 22, ""),
+        (11, 0, "11 tensors, expected at most 10"),
+        (1, 32, "33 arguments, expected at most 32"),
+    ],
+)
+def test_an_image_of_a_device_takes_so_many_arguments(tensors, numbers, found, tmp_path, capsys):
+    header = (Path(__file__).parents[1] / "include" / "anyop" / "device_image.h").read_text()
+    assert f"kAnyopImageValues = {MOST_VALUES}," in header
+    assert f"kAnyopImageTensors = {MOST_TENSORS}," in header
+    names = [f"x{i}" for i in range(tensors - 1)]
+    inputs = ", ".join([*(f"Tensor {name}" for name in names), "int k"])
+    shapes = ", ".join(f'{name} = "*"' for name in [*names, "out"])
+    shapes = shapes if names else 'out = "k"'
+    arguments = ", ".join([*(f'"{name}"' for name in [*names, "out"]), *(numbers * ['"k"'])])
+    image = (
+        f'{{ file = "m.cl", entry = "m", grid = ["k"], block = [1], arguments = [{arguments}] }}'
+    )
+    text = f'schema = "acme::m({inputs}) -> Tensor"\nshapes = {{ {shapes} }}\n'
+    (tmp_path / "m.toml").write_text(f"{text}[kernels]\nopencl = {image}\n")
+    (tmp_path / "m.cl").write_text("__kernel void m() {}")
+    code = main(["--out", str(tmp_path / "gen"), "--library", "m", str(tmp_path)])
+    said = capsys.readouterr().err
+    assert (code == 0) == (found == "") and found in said, said

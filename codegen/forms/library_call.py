@@ -30,6 +30,8 @@ _LANGUAGE = (
     "a tensor, rows(x), transposed(x), reduced(x, float32), [sizes], scalar(number), dtype(x), None, 'text', "
     "a number or argument with its type, mode == 'text', scale else 1/sqrt(D)"
 )
+_OBJECTS = ("tensor", "rows", "transposed", "reduced", "sizes", "scalar")  # that a call makes
+MOST_OBJECTS = 24  # kAnyopAclnnObjects
 _EXAMPLE = 'write it like "aclnnRmsNorm(x, weight, eps:double, out, reduced(x, float32))"'
 
 
@@ -70,6 +72,10 @@ def read_library_call(entry: dict[str, Any], params: list[Param], binding: Bindi
         raise Mistake(f"call '{text}'", "a call of an aclnn function", _EXAMPLE)
     reader = _Reader(params, binding)
     arguments = tuple(reader.argument(part) for part in _parts(match[2]))
+    objects = sum(1 for a in arguments if a.kind in _OBJECTS)
+    if objects > MOST_OBJECTS:
+        found = f"{objects} tensors, lists of sizes and scalars"
+        raise Mistake(found, f"at most {MOST_OBJECTS}", "call another function")
     given = [a.param for a in arguments if a.kind in ("tensor", "rows")]
     for param in params:
         if (param.output or param.mutated) and param not in given:

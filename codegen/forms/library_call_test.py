@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ..__main__ import main
 from ..conftest import compile_c
 from ..generate import generate
+from .library_call import MOST_OBJECTS
 
 SCHEMA = """\
 schema = "acme::mixed(Tensor x, Tensor y, Tensor? z, int k, float factor, bool flag=True, str mode='a', int? n=None, \
@@ -84,6 +87,16 @@ def test_a_mistake_is_named(call, found, tmp_path, capsys):
     assert main(["--out", str(tmp_path / "gen"), "--library", "mixed", str(tmp_path)]) != 0
     said = capsys.readouterr().err
     assert "mixed.toml:18: " in said and found in said, said
+
+
+def test_a_call_has_room_for_so_many_objects(tmp_path, capsys):
+    header = (Path(__file__).parents[1] / "include" / "anyop" / "aclnn_call.h").read_text()
+    assert f"kAnyopAclnnObjects = {MOST_OBJECTS}," in header
+    for more, code in ((MOST_OBJECTS - 2, 0), (MOST_OBJECTS - 1, 1)):
+        call = f"aclnnA({more * 'scalar(1), '}out, sums)"
+        (tmp_path / "mixed.toml").write_text(SCHEMA + f'ascend = "{call}"\n')
+        assert main(["--out", str(tmp_path / "gen"), "--library", "mixed", str(tmp_path)]) == code
+    assert "25 tensors, lists of sizes and scalars, expected at most 24" in capsys.readouterr().err
 
 
 def test_a_key_or_a_device_that_is_another_forms(tmp_path, capsys):

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device of OpenCL that lacks something, finds no memory or is lost in the middle: PoCL behind a false libOpenCL."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+pytestmark = [
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler"),
+    pytest.mark.skipif(
+        not Path("/etc/OpenCL/vendors/pocl.icd").exists(),
+        reason="PoCL is not installed (Debian: pocl-opencl-icd)",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory) -> Path:
+    made = tmp_path_factory.mktemp("false") / "libfalse_opencl.so"
+    words = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
+    words += [str(HERE / "opencl" / "false_opencl.c"), "-o", str(made), "-ldl"]
+    words += ["-Wl,--no-as-needed", "-l:libOpenCL.so.1"]
+    subprocess.run(words, check=True, timeout=300)
+    return made
+
+
+@pytest.fixture
+def run(library, tmp_path):
+    """A Python process on the broken device; its code and all that it says."""
+
+    def run(code: str, broken: str) -> tuple[int, str]:
+        own = {
+            "ANYOP_FALSE": broken,
+            "ANYOP_OPENCL_LIBRARY": str(library),
+            "ANYOP_OPENCL_DEVICE": "Portable Computing Language",
+            "PYTHONSAFEPATH": "1",
+            "PYTHONFAULTHANDLER": "1",
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | own, timeout=300, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        return done.returncode, done.stdout
+
+    return run
+
+
+RELU = """
+import anyop, numpy as np
+from anyop.testing.device_table import Device, use
+from anyop.testing.dlpack import DlpackArray
+device = Device("opencl")
+use(device)
+def there(array):
+    memory = device.made("allocate", 0, array.nbytes)
+    device.copy(0, memory, array.ctypes.data, array.nbytes, 1)
+    return DlpackArray(array, device=(12, 0), data=memory), memory
+def tried(function, *arguments, **more):
+    try:
+        return function(*arguments, **more)
+    except Exception as error:
+        print(type(error).__name__, getattr(error, "text", None) or error)
+def once(dtype):
+    x = np.arange(-4, 4).astype(dtype)
+    (given, _), (out, memory) = there(x), there(np.full_like(x, 9))
+    anyop.relu(given, out=out)
+    back = np.full_like(x, 7)
+    device.copy(0, back.ctypes.data, memory, x.nbytes, 2)
+    print(dtype, (back == np.maximum(x, 0)).all())
+"""
+
+
+def test_float64_that_the_device_lacks(run):
+    code, text = run(RELU + "for t in ('float64', 'float32'): tried(once, t)", "double=0")
+    refused, works = text.splitlines()
+    assert code == 0 and works == "float32 True", text
+    assert refused.startswith("NotImplementedError relu: opencl: "), text
+    assert refused.endswith(" has no float64"), text
+
+
+def test_a_buffer_beyond_the_largest(run):
+    make = "tried(device.made, 'allocate', 0, 4097)\nprint(bool(device.made('allocate', 0, 4096)))"
+    code, text = run(RELU + make, "largest=4096")
+    assert code == 0 and "4097 bytes, and the largest buffer of " in text, text
+    assert text.endswith(" has 4096\nTrue\n"), text
+
+
+def test_no_memory(run):
+    code, text = run(RELU + "tried(once, 'float32')\nonce('float32')", "memory=2")
+    assert code == 0 and "CL_MEM_OBJECT_ALLOCATION_FAILURE (-4) while allocating memory" in text, (
+        text
+    )
+    assert text.endswith("float32 True\n"), text
+
+
+def test_local_memory_that_the_device_lacks(run):
+    softmax = """
+x = np.zeros((2, 4), np.float32)
+(given, _), (out, _) = there(x), there(x)
+tried(anyop.softmax, given, -1, out=out)
+"""
+    code, text = run(RELU + softmax, "local=8")
+    assert code == 0 and text.startswith("ValueError softmax: opencl: "), text
+    assert " bytes of local memory, " in text and text.endswith(" has 8\n"), text
+
+
+LOST = """
+for _ in range(3):
+    tried(once, "float32")
+tried(device.synchronize_device, 0)
+tried(device.made, "create_event", 0)
+print("to the end")
+"""
+
+
+@pytest.mark.parametrize("calls", [0, 1, 2, 3, 5, 8, 11, 14])
+def test_a_device_lost_in_the_middle(run, calls):
+    """Each call says so, none gives wrong numbers, and the process ends."""
+    code, text = run(RELU + LOST, f"lost={calls}")
+    *told, end = text.splitlines()
+    assert code == 0 and end == "to the end", text
+    wrong = [line for line in told if line != "float32 True"]
+    assert len(told) >= 4 and len(wrong) >= 2, text
+    for line in wrong:
+        assert "CL_INVALID_COMMAND_QUEUE (-36) while " in line, text
+        assert line.split()[0] in ("Refused", "DeviceError"), text
