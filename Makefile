@@ -149,9 +149,10 @@ $(VENV)/.site: pyproject.toml | $(PY)
 	@$(STEP) "install mkdocs-material, griffe, Selenium and pytest (30 MB)" $(PIP) $(shell $(REQUIREMENTS) site)
 	@touch $@
 
-# Tokenizers are for models of others alone.
+# These read a Hugging Face folder; none of them needs a framework.
 $(VENV)/.generate: pyproject.toml | $(PY)
-	@$(STEP) "install NumPy and tokenizers" $(PIP) --no-deps $(shell $(REQUIREMENTS) generate)
+	@$(STEP) "install NumPy, ml_dtypes, safetensors and tokenizers" \
+	  $(PIP) --no-deps $(shell $(REQUIREMENTS) generate)
 	@touch $@
 
 $(VENV)/.demo-%: pyproject.toml | $(PY)

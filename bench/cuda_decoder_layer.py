@@ -31,8 +31,8 @@ FAR = 0.1  # of results, in a share of their greatest: 12 layers on the CPU are 
 def config_of(size: str) -> Config:
     D, F, layers, H, G, HD, V = SIZES[size]
     positions = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 1.0}
-    return Config("qwen3", V, D, F, H, G, HD, 1e-6, 40960, "silu", (Layer("full", 0),) * layers,
-                  {"full": positions}, HD**-0.5, "", True, frozenset(), qk_norm="head")  # fmt: skip
+    return Config(family="qwen3", V=V, D=D, F=F, H=H, G=G, HD=HD, L=layers, limit=40960, eps=1e-6, scale=HD**-0.5,
+                  layers=(Layer("full", 0),) * layers, rope={"full": positions}, tied=True, qk_norm="head")  # fmt: skip
 
 
 def drawn(*shape: int) -> torch.Tensor:

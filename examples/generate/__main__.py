@@ -4,24 +4,26 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import anyop
 
 from . import InputError
-from .checkpoint import layout, read_weights
+from .checkpoint import Part, layout, read_weights
 from .config import Config, read_config
 from .engine import Engine, Sequence
 from .frameworks import KINDS
 from .model import PAGE, Sampling
 from .quantized import KINDS as QUANTIZED
 from .quantized import MATRICES, perplexity, quantized
-from .text import read_tokenizer
+from .text import read_tokenizer, stream
 
 SMALL = Path(__file__).parent / "small"
 FIXED, SPLIT = "cuda_tiles_sm90,cuda_tiles,cpu", 1024  # products by one tile, parts of keys
@@ -29,8 +31,8 @@ PROMPTS = ["Return the", "The kernel", "This module"]
 
 
 def main(words: list[str] | None = None) -> int:
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # any text can be shown anywhere
+    for out in (sys.stdout, sys.stderr):
+        out.reconfigure(errors="backslashreplace")  # any text can be shown anywhere
     try:
         return run(arguments(words))
     except (InputError, ModuleNotFoundError, NotImplementedError) as error:
@@ -45,10 +47,9 @@ def main(words: list[str] | None = None) -> int:
 
 
 def arguments(words: list[str] | None) -> argparse.Namespace:
-    about = "Writes on behind prompts, by a model of a Hugging Face folder."
     parser = argparse.ArgumentParser(
         prog="python -m examples.generate",
-        description=about,
+        description="Writes on behind prompts, by a model of a Hugging Face folder.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     count = {"metavar": "N", "type": int}
@@ -76,7 +77,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         parser.add_argument(f"--{name}", **how)
     options = parser.parse_args(words)
     for name in ("tokens", "rows", "cache", "chunk"):
-        if not 0 < (getattr(options, name) or 1) < 1 << 31 or getattr(options, name) == 0:
+        if getattr(options, name) is not None and not 0 < getattr(options, name) < 1 << 31:
             parser.error(f"--{name} is {getattr(options, name)}, expected a number above 0")
     if not (options.temperature >= 0 and 0 <= options.top_k < 1 << 31 and 0 < options.top_p <= 1
             and 0 <= options.min_p <= 1 and options.seed >= 0):  # fmt: skip
@@ -86,40 +87,43 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> int:
     begin = perf_counter()
-    config, text = read_config(options.model), read_tokenizer(options.model)
+    config, tokenizer = read_config(options.model), read_tokenizer(options.model)
     found = read_weights(options.model, config)
     dtype = options.dtype or ("bfloat16" if options.device == "cuda" else "float32")
     framework = KINDS[options.framework](options.device, dtype)
-    texts = options.prompt or PROMPTS
-    prompts = [text.encode(prompt) for prompt in texts]
-    if any(not 0 <= token < config.V for ids in prompts for token in ids):
-        raise InputError(f"{options.model}: its tokenizer has words beyond the model's {config.V}")
-    sequences = [
-        Sequence(number, ids, min(len(ids) + options.tokens, config.limit))
-        for number, ids in enumerate(prompts)
-    ]
     anyop.log_dispatch(int(options.explain))
-    with fixed(options, dtype):
+    one_tile = options.fixed and options.device == "cuda"
+    if one_tile and dtype == "float32":
+        raise InputError("--fixed: cuda has products by one tile in bfloat16 alone")
+    with anyop.use(FIXED, ops=["linear"]) if one_tile else nullcontext():
         if options.perplexity:
-            return compare(framework, config, found, text, options)
+            return compare(framework, config, found, tokenizer, options)
+        # What is no text, such as half a character of the command line, becomes "?".
+        texts = [text.encode(errors="replace").decode() for text in options.prompt or PROMPTS]
+        prompts = [encoded(tokenizer, text, config) for text in texts]
+        sequences = [
+            Sequence(number, ids, min(len(ids) + options.tokens, config.limit))
+            for number, ids in enumerate(prompts)
+        ]
         engine = made(framework, config, found, sequences, options)
-        count = sum(tensor.values.size for tensor in found.values())
-        say(f"{config.family}, {count:,} parameters, {options.framework} on {options.device}, "
-            f"{dtype}: ready in {perf_counter() - begin:.1f} s")  # fmt: skip
-        write(engine, sequences, text, texts)
+        shapes = [
+            shape for parts in layout(config) for own in parts.values() for shape in own.values()
+        ]
+        say(f"{config.family}, {sum(map(math.prod, shapes)):,} parameters, {options.framework} on "
+            f"{options.device}, {dtype}: ready in {perf_counter() - begin:.1f} s")  # fmt: skip
+        write(engine, sequences, tokenizer, texts)
     return 0
 
 
-def fixed(options: argparse.Namespace, dtype: str):
-    """Products by one tile, where rounding is not to depend on the batch. On the CPU sequences are alone then."""
-    if not options.fixed or options.device == "cpu":
-        return nullcontext()
-    if dtype == "float32":
-        raise InputError("--fixed: cuda has products by one tile in bfloat16 alone")
-    return anyop.use(FIXED, ops=["linear"])
+def encoded(tokenizer, text: str, config: Config) -> list[int]:
+    ids = tokenizer.encode(text).ids
+    if any(token >= config.V for token in ids):
+        raise InputError(f"the model's tokenizer has words beyond its {config.V}")
+    return ids
 
 
 def made(framework, config: Config, found: dict, sequences: list[Sequence], options) -> Engine:
+    """Weights as the options ask for, on the device, and room for the sequences."""
     cuda, rows = options.device == "cuda", min(options.rows, len(sequences))
     if options.fixed and cuda:
         config = replace(config, split_size=SPLIT)
@@ -131,22 +135,21 @@ def made(framework, config: Config, found: dict, sequences: list[Sequence], opti
                 f"--layer-kernel: not for {config.family} layers of this kind, --quantize and --fixed"
             )
         config = replace(config, whole_layers=True)
-    if options.quantize == "w4" and config.chosen:
+    if options.quantize == "w4" and any(layer.experts for layer in config.layers):
         raise InputError("--quantize w4: experts have no kernel of 4 bits; fp8 has one")
 
-    def weight(name: str, part: list) -> object:
-        tensors = [found[tensor] for tensor, _ in part]
+    def weight(name: str, part: Part) -> Any:
+        arrays = [found[tensor].read() for tensor in part]
         if options.quantize and name in MATRICES:
-            return quantized(framework, tensors, options.quantize)
-        return framework.weight(tensors)
+            weight = quantized(framework, arrays, options.quantize)
+        else:
+            weight = framework.weight(arrays)
+        return stacked(weight, config.E) if name in ("w13", "w2") else weight
 
-    outer, *layers = layout(config)
-    weights = {name: weight(name, part) for name, part in outer.items()}
-    weights.setdefault("head", weights["embed"])
-    weights["layers"] = [{name: weight(name, part) for name, part in own.items()} for own in layers]
-    for own, layer in zip(weights["layers"], config.layers):
-        if layer.experts:
-            stack_experts(own, layer.experts)
+    weights, *layers = (
+        {own: weight(own, part) for own, part in parts.items()} for parts in layout(config)
+    )
+    weights = {"head": weights["embed"], **weights, "layers": layers}
     length = max(one.limit for one in sequences)
     return Engine(
         framework, config, weights,
@@ -156,36 +159,32 @@ def made(framework, config: Config, found: dict, sequences: list[Sequence], opti
     )  # fmt: skip
 
 
-def stack_experts(own: dict, E: int) -> None:
+def stacked(x, E: int):
     """Rows of all experts, one below the other, as one matrix of each."""
-
-    def stacked(x):
-        return x.reshape(E, x.shape[0] // E, *x.shape[1:])
-
-    for name in ("w13", "w2"):
-        x = own[name]
-        own[name] = {k: stacked(v) for k, v in x.items()} if isinstance(x, dict) else stacked(x)
+    if isinstance(x, dict):
+        return {name: stacked(part, E) for name, part in x.items()}
+    return x.reshape(E, x.shape[0] // E, *x.shape[1:])
 
 
-def compare(framework, config: Config, found: dict, text, options) -> int:
+def compare(framework, config: Config, found: dict, tokenizer, options) -> int:
     """Perplexity of the weights as they are, and of those in fewer bits."""
     try:
-        tokens = text.encode(options.perplexity.read_text(encoding="utf-8"))
+        tokens = encoded(tokenizer, options.perplexity.read_text(encoding="utf-8"), config)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{options.perplexity}: {error}") from None
-    one = Sequence(0, tokens, min(len(tokens), config.limit, 1024))  # their logits are in memory
+    one = Sequence(0, tokens, min(len(tokens), config.limit, 1024))
     if one.limit < 2:
         raise InputError(f"{options.perplexity} has fewer than 2 tokens")
     for kind in dict.fromkeys((None, options.quantize)):
         options.quantize = kind
-        found_by = perplexity(made(framework, config, found, [one], options), tokens)
+        found_by = perplexity(made(framework, config, found, [one], options), tokens[: one.limit])
         print(f"{kind or framework.dtype:10} perplexity {found_by:.4f} of {one.limit} tokens")
     return 0
 
 
-def write(engine: Engine, sequences: list[Sequence], text, prompts: list[str]) -> None:
+def write(engine: Engine, sequences: list[Sequence], tokenizer, prompts: list[str]) -> None:
     """Each token's text as it comes; of several sequences line by line, with the number of the prompt."""
-    streams, lines = [text.stream() for _ in sequences], list(prompts)
+    streams, lines = [stream(tokenizer) for _ in sequences], list(prompts)
     alone, begin, first, count = len(prompts) == 1, perf_counter(), 0.0, 0
     if alone:
         print(prompts[0], end="", flush=True)

@@ -114,19 +114,21 @@ def test_missing_files_are_named(capsys, folder, monkeypatch):
 
     rewrite(folder / SHARD, lambda tensors: tensors.pop(first))
     assert said(capsys, folder, monkeypatch).endswith(f": no file has the tensor {first}")
-    (folder / "byte_tokenizer.json").unlink()
-    assert "neither tokenizer.json nor byte_tokenizer.json" in said(capsys, folder, monkeypatch)
+    (folder / "tokenizer.json").rename(folder / "kept")
+    assert said(capsys, folder, monkeypatch).startswith("tokenizer.json: No such file")
+    (folder / "kept").rename(folder / "tokenizer.json")
     (folder / "model.safetensors.index.json").unlink()
-    (folder / "byte_tokenizer.json").write_text("{}")
     assert "has neither model.safetensors nor" in said(capsys, folder, monkeypatch)
 
 
 def test_an_index_and_a_tokenizer_that_do_not_fit_are_named(capsys, folder, monkeypatch):
-    (folder / "byte_tokenizer.json").write_text('{"begin": 264}')
-    assert said(capsys, folder, monkeypatch).endswith("has words beyond the model's 264")
-    (folder / "byte_tokenizer.json").write_text('{"begin": "<s>"}')
-    assert said(capsys, folder, monkeypatch).startswith("byte_tokenizer.json: begin is '<s>', ")
-    (folder / "byte_tokenizer.json").write_text("{}")
+    path = folder / "tokenizer.json"
+    whole = path.read_text()
+    path.write_text(whole.replace("256", "264"))
+    assert said(capsys, folder, monkeypatch) == "the model's tokenizer has words beyond its 264"
+    path.write_text("{}")
+    assert said(capsys, folder, monkeypatch).startswith("tokenizer.json: ")
+    path.write_text(whole)
     for wrong in ([SHARD], {"lm_head.weight": 2}):
         change(folder / "model.safetensors.index.json", weight_map=wrong)
         message = said(capsys, folder, monkeypatch)
@@ -154,7 +156,7 @@ def test_wrong_tensors_are_named(capsys, folder, monkeypatch):
         assert said(capsys, folder, monkeypatch) == message
         shard.write_bytes(bytes_of)
     shard.write_bytes(bytes_of[:-100])
-    assert f"{SHARD}: " in said(capsys, folder, monkeypatch)
+    assert f"{SHARD} is no whole safetensors file" in said(capsys, folder, monkeypatch)
     shard.write_bytes(b"12345")
     assert f"{SHARD} is no whole safetensors file" in said(capsys, folder, monkeypatch)
 

@@ -1,50 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of a Hugging Face folder, mapped from its safetensors files: all is checked before any memory is taken."""
+"""Weights of a Hugging Face folder, in safetensors files: all is checked before any memory is taken."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import ml_dtypes  # noqa: F401, bfloat16 for NumPy
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
 from . import InputError
 from .config import Config, Layer, read_json
 
-# NumPy's dtype (bfloat16 as its bits), and the bits that are all set in what is not finite.
-DTYPES = {
-    "F32": (np.float32, 0x7F800000), "F16": (np.float16, 0x7C00), "BF16": (np.uint16, 0x7F80)
-}  # fmt: skip
+DTYPES = ("F32", "F16", "BF16")
 PIECE = 1 << 16  # elements that are looked at at once, so that all of it happens in the cache
 
 
 class Tensor(NamedTuple):
-    file: Path
-    dtype: str
-    values: np.ndarray  # mapped: read from the file when they are used
+    path: Path
+    file: Any  # open, its tensors are read when they are used
+    name: str
+
+    def read(self) -> np.ndarray:
+        return self.file.get_tensor(self.name)
 
 
 def read_weights(folder: Path, config: Config) -> dict[str, Tensor]:
     """All tensors by name, with the shapes that config asks for and finite numbers."""
     found: dict[str, Tensor] = {}
     for path in files_of(folder):
-        found |= read_file(path)
-    wanted = dict(pair for part in layout(config) for own in part.values() for pair in own)
-    for name, shape in wanted.items():
+        try:
+            file = safe_open(path, framework="numpy")
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"{path} is no whole safetensors file ({error})") from None
+        found |= {name: Tensor(path, file, name) for name in file.keys()}  # noqa: SIM118
+    wanted = {
+        n: shape for parts in layout(config) for own in parts.values() for n, shape in own.items()
+    }
+    for name in wanted:
         if name not in found:
             raise InputError(f"{folder}: no file has the tensor {name}")
-        file, _, values = found[name]
-        if values.shape != shape:
-            raise InputError(
-                f"{file}: {name} has shape {values.shape}, config.json asks for {shape}"
-            )
-    for name in found.keys() - wanted.keys():
-        if not name.endswith("inv_freq") and not (config.tied and name == "lm_head.weight"):
-            raise InputError(f"{found[name].file}: {name} has no place in a {config.family} model")
+    for name, (path, file, _) in found.items():
+        if name in wanted:
+            entry = file.get_slice(name)
+            dtype, shape = entry.get_dtype(), tuple(entry.get_shape())
+            if dtype not in DTYPES:
+                raise InputError(f"{path}: {name} is {dtype}, expected one of {', '.join(DTYPES)}")
+            if shape != wanted[name]:
+                raise InputError(
+                    f"{path}: {name} has shape {shape}, config.json asks for {wanted[name]}"
+                )
+        elif not name.endswith("inv_freq") and not (config.tied and name == "lm_head.weight"):
+            raise InputError(f"{path}: {name} has no place in a {config.family} model")
     for name in wanted:
-        refuse_infinite(name, found[name])
+        array = found[name].read().reshape(-1)
+        bits, infinite = (x.view(f"u{x.itemsize}") for x in (array, np.array(np.inf, array.dtype)))
+        for begin in range(0, len(bits), PIECE):
+            if (bits[begin : begin + PIECE] & infinite == infinite).any():
+                raise InputError(f"{found[name].path}: {name} holds a NaN or an infinite number")
     return {name: found[name] for name in wanted}
 
 
@@ -65,89 +79,58 @@ def files_of(folder: Path) -> list[Path]:
     return paths
 
 
-def read_file(path: Path) -> dict[str, Tensor]:
-    """The tensors of one file: eight bytes say how long the JSON is that says where each of them lies."""
-    try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if 8 + length >= path.stat().st_size:
-                raise ValueError("it ends within its header")
-            header = json.loads(file.read(length))
-            data = np.memmap(path, np.uint8, "c", 8 + length)
-        header.pop("__metadata__", None)
-        return {name: mapped(path, name, data, entry) for name, entry in header.items()}
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise InputError(f"{path} is no whole safetensors file ({error})") from None
+Part = dict[str, tuple[int, ...]]  # names and shapes of the tensors that a weight is joined of
 
 
-def mapped(path: Path, name: str, data: np.ndarray, entry: dict) -> Tensor:
-    if entry["dtype"] not in DTYPES:
-        raise InputError(f"{path}: {name} is {entry['dtype']}, expected one of {', '.join(DTYPES)}")
-    (begin, end), shape = entry["data_offsets"], tuple(entry["shape"])
-    if not 0 <= begin <= end <= len(data):
-        raise InputError(f"{path}: {name} has bytes {begin} to {end} of {len(data)}")
-    values = data[begin:end].view(DTYPES[entry["dtype"]][0])
-    return Tensor(path, entry["dtype"], values.reshape(shape))
-
-
-def refuse_infinite(name: str, tensor: Tensor) -> None:
-    infinite = DTYPES[tensor.dtype][1]
-    bits = tensor.values.reshape(-1).view(f"u{tensor.values.itemsize}")
-    for begin in range(0, len(bits), PIECE):
-        if (bits[begin : begin + PIECE] & infinite == infinite).any():
-            raise InputError(f"{tensor.file}: {name} holds a NaN or an infinite number")
-
-
-def layout(config: Config) -> Iterator[dict[str, list[tuple[str, tuple[int, ...]]]]]:
-    """What the model calls its weights, and names and shapes of the tensors that each is joined of.
-
-    The outer ones first, then those of each layer.
-    """
-    outer = {
-        "embed": [("model.embed_tokens.weight", (config.V, config.D))],
-        "norm": [("model.norm.weight", (config.D,))],
-    }
-    yield outer if config.tied else outer | {"head": [("lm_head.weight", (config.V, config.D))]}
+def layout(config: Config) -> list[dict[str, Part]]:
+    """Parts by what the model calls its weights: the outer ones first, then those of each layer."""
+    V, D = config.V, config.D
+    outer = {"embed": {"model.embed_tokens": (V, D)}, "norm": {"model.norm": (D,)}}
+    made = [outer if config.tied else outer | {"head": {"lm_head": (V, D)}}]
     for number, layer in enumerate(config.layers):
-        parts = {**attention(config), **feed_forward(config, layer)}
+        parts = attention(config) | feed_forward(config, layer)
         before = f"model.layers.{number}."
-        yield {own: [(before + n, shape) for n, shape in part] for own, part in parts.items()}
+        made += [{own: {before + n: shape for n, shape in p.items()} for own, p in parts.items()}]
+    ending = {True: ".bias", False: ".weight"}
+    return [
+        {own: {n + ending["bias" in own]: shape for n, shape in p.items()} for own, p in parts.items()}
+        for parts in made
+    ]  # fmt: skip
 
 
-def attention(config: Config) -> dict:
+def attention(config: Config) -> dict[str, Part]:
     """And the norms of a layer, among which one name means two things."""
     D, Q, K = config.D, config.H * config.HD, config.G * config.HD
-    after = "post_attention_layernorm"
+    first, after, last = "input_layernorm", "post_attention_layernorm", "post_feedforward_layernorm"
     norms = {
-        "before": {"attention_norm": "input_layernorm", "ffn_norm": after},
-        "after": {"attention_after": after, "ffn_after": "post_feedforward_layernorm"},
-        "both": {
-            "attention_norm": "input_layernorm", "attention_after": after,
-            "ffn_norm": "pre_feedforward_layernorm", "ffn_after": "post_feedforward_layernorm",
-        },
+        "before": {"attention_norm": first, "ffn_norm": after},
+        "after": {"attention_after": after, "ffn_after": last},
+        "both": {"attention_norm": first, "attention_after": after,
+                 "ffn_norm": "pre_feedforward_layernorm", "ffn_after": last},
     }[config.norms]  # fmt: skip
-    made = {own: [(f"{name}.weight", (D,))] for own, name in norms.items()}
-    each = [("qkv", Q + 2 * K)] if config.family == "phi3" else [("q", Q), ("k", K), ("v", K)]
-    made["qkv"] = [(f"self_attn.{x}_proj.weight", (n, D)) for x, n in each]
-    made["out"] = [("self_attn.o_proj.weight", (D, Q))]
+    made: dict[str, Part] = {own: {name: (D,)} for own, name in norms.items()}
+    each = {"qkv": Q + 2 * K} if config.joined else {"q": Q, "k": K, "v": K}
+    made["qkv"] = {f"self_attn.{x}_proj": (n, D) for x, n in each.items()}
+    made["out"] = {"self_attn.o_proj": (D, Q)}
     if config.bias:
-        made["qkv_bias"] = [(f"self_attn.{x}_proj.bias", (n,)) for x, n in each]
+        made["qkv_bias"] = {name: shape[:1] for name, shape in made["qkv"].items()}
     if "o" in config.bias:
-        made["out_bias"] = [("self_attn.o_proj.bias", (D,))]
+        made["out_bias"] = {"self_attn.o_proj": (D,)}
     if config.qk_norm:
         for x, n in (("q", Q), ("k", K)):
-            n = config.HD if config.qk_norm == "head" else n
-            made[f"{x}_norm"] = [(f"self_attn.{x}_norm.weight", (n,))]
+            made[f"{x}_norm"] = {
+                f"self_attn.{x}_norm": (config.HD if config.qk_norm == "head" else n,)
+            }
     return made
 
 
-def feed_forward(config: Config, layer: Layer) -> dict:
+def feed_forward(config: Config, layer: Layer) -> dict[str, Part]:
     D, F, FE = config.D, config.F, config.FE
     if layer.experts:
         names = [f"mlp.experts.{e}." for e in range(layer.experts)]
-        both = [(f"{e}{x}_proj.weight", (FE, D)) for e in names for x in ("gate", "up")]
-        down = [(f"{e}down_proj.weight", (D, FE)) for e in names]
-        return {"router": [("mlp.gate.weight", (layer.experts, D))], "w13": both, "w2": down}
-    each = [("gate_up", 2 * F)] if config.family == "phi3" else [("gate", F), ("up", F)]
-    both = [(f"mlp.{x}_proj.weight", (n, D)) for x, n in each]
-    return {"gate_up": both, "down": [("mlp.down_proj.weight", (D, F))]}
+        both = {f"{e}{x}_proj": (FE, D) for e in names for x in ("gate", "up")}
+        down = {f"{e}down_proj": (D, FE) for e in names}
+        return {"router": {"mlp.gate": (layer.experts, D)}, "w13": both, "w2": down}
+    each = {"gate_up": 2 * F} if config.joined else {"gate": F, "up": F}
+    both = {f"mlp.{x}_proj": (n, D) for x, n in each.items()}
+    return {"gate_up": both, "down": {"mlp.down_proj": (D, F)}}

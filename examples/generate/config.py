@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,23 @@ import numpy as np
 
 from . import InputError
 
-FAMILIES = (
-    "gemma2", "gemma3_text", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "qwen3_moe",
-)  # fmt: skip
+GEMMA = {"norms": "both", "norm_offset": 1.0}
+# What a family has by itself; what its config.json says comes before that.
+FAMILIES: dict[str, dict[str, Any]] = {
+    "gemma2": GEMMA, "gemma3_text": GEMMA | {"qk_norm": "head"}, "granite": {"scale": 1.0}, "llama": {}, "mistral": {},
+    "olmo2": {"norms": "after", "qk_norm": "row"}, "phi3": {"joined": True}, "qwen2": {"bias": "qkv"},
+    "qwen3": {"qk_norm": "head"}, "qwen3_moe": {"qk_norm": "head"},
+}  # fmt: skip
+# Layer i of those with windows sees all tokens; of other families none does.
+SEES_ALL = {
+    "gemma2": lambda i, raw: i % 2 == 1,
+    "gemma3_text": lambda i, raw: (i + 1) % raw.get("sliding_window_pattern", 6) == 0,
+    "qwen2": lambda i, raw: i < raw["max_window_layers"],
+    "qwen3": lambda i, raw: i < raw["max_window_layers"],
+}
 ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
 REFUSED = ("mlp_bias", "use_bidirectional_attention", "quantization_config")
-WHOLE = (
-    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-    "head_dim", "vocab_size", "max_position_embeddings", "sliding_window", "sliding_window_pattern",
-    "num_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "decoder_sparse_step",
-)  # fmt: skip
-POSITIVE = (
-    "rms_norm_eps", "query_pre_attn_scalar", "attention_multiplier", "embedding_multiplier",
-    "residual_multiplier", "logits_scaling", "attn_logit_softcapping", "final_logit_softcapping",
-)  # fmt: skip
+MIXTURE = ("num_experts", "moe_intermediate_size", "num_experts_per_tok")
 
 
 @dataclass(frozen=True)
@@ -35,35 +38,45 @@ class Layer:
     experts: int = 0  # of a mixture, in place of the feed-forward part
 
 
-@dataclass(frozen=True)
+def setting(name: str, default: Any = MISSING) -> Any:
+    """A number above 0 that config.json calls so."""
+    return field(metadata={"name": name}, default=default)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     family: str
-    V: int  # words
-    D: int  # features
-    F: int  # features inside the feed-forward part
-    H: int  # heads of queries
-    G: int  # heads of keys
-    HD: int  # features of a head
-    eps: float
-    limit: int  # tokens that the model was made for
-    activation: str
+    V: int = setting("vocab_size")  # words
+    D: int = setting("hidden_size")  # features
+    F: int = setting("intermediate_size")  # features inside the feed-forward part
+    H: int = setting("num_attention_heads")  # heads of queries
+    G: int = setting("num_key_value_heads", 0)  # heads of keys
+    HD: int = setting("head_dim", 0)  # features of a head
+    L: int = setting("num_hidden_layers")
+    window: int = setting("sliding_window", 0)
+    limit: int = setting("max_position_embeddings")  # tokens that the model was made for
+    E: int = setting("num_experts", 0)
+    FE: int = setting("moe_intermediate_size", 0)  # features inside an expert
+    chosen: int = setting("num_experts_per_tok", 0)  # experts of a token
+    eps: float = setting("rms_norm_eps")
+    query_scalar: float = setting("query_pre_attn_scalar", 0)
+    scale: float = setting("attention_multiplier", 0)  # of scores
+    softcap: float = setting("attn_logit_softcapping", 0.0)  # of scores
+    logit_cap: float = setting("final_logit_softcapping", 0.0)
+    embed_scale: float = setting("embedding_multiplier", 1.0)
+    residual_scale: float = setting("residual_multiplier", 1.0)
+    logit_divisor: float = setting("logits_scaling", 1.0)
     layers: tuple[Layer, ...]
     rope: dict[str, dict]  # by kind of layer
-    scale: float  # of scores
-    bias: str  # of products: "", "qkv" or "qkvo"
-    tied: bool  # the head is the embedding
-    stops: frozenset[int]
+    activation: str = "silu"
+    bias: str = ""  # of products: "", "qkv" or "qkvo"
+    joined: bool = False  # the folder's q, k, v are one matrix, and so are gate and up
+    tied: bool = False  # the head is the embedding
+    stops: frozenset[int] = frozenset()
     norms: str = "before"  # blocks; "after" them; "both"
     qk_norm: str = ""  # of queries and keys: each "head", or a token's whole "row"
     norm_offset: float = 0.0
-    softcap: float = 0.0  # of scores
-    logit_cap: float = 0.0
-    embed_scale: float = 1.0
-    residual_scale: float = 1.0
-    logit_divisor: float = 1.0
-    FE: int = 0  # features inside an expert
-    chosen: int = 0  # experts of a token
-    renormalize: bool = False  # their weights sum to 1
+    renormalize: bool = False  # weights of a token's experts sum to 1
     split_size: int = 0  # keys of a part of a long sequence on CUDA; 0: what the batch suggests
     whole_layers: bool = False  # a layer of a decoding step is one operator
 
@@ -85,9 +98,8 @@ def read_config(folder: Path) -> Config:
     if chat.exists():  # it may have more tokens that stop
         raw |= {k: v for k, v in read_json(chat).items() if k == "eos_token_id"}
     try:
-        refuse(raw)
         with np.errstate(all="raise", under="ignore"):
-            config = config_of(raw["model_type"], raw)
+            config = config_of(raw)
             for kind in config.rope:
                 rope_table(config, kind, 2)
         return config
@@ -111,64 +123,59 @@ def read_json(path: Path) -> dict:
     return found
 
 
-def refuse(raw: dict[str, Any]) -> None:
-    """What this program does not have, and numbers that are none."""
-    if raw["model_type"] not in FAMILIES:
-        raise InputError(f"model_type {raw['model_type']!r}, expected one of {', '.join(FAMILIES)}")
+def config_of(raw: dict[str, Any]) -> Config:
+    family = raw["model_type"]
+    if family not in FAMILIES:
+        raise InputError(f"model_type {family!r}, expected one of {', '.join(FAMILIES)}")
     for name in REFUSED:
         if raw.get(name):
             raise InputError(f"{name} {raw[name]!r} is not supported")
-    for name in (*WHOLE, *POSITIVE):
-        kind, words = (int, "whole number") if name in WHOLE else ((int, float), "number")
-        if name in raw and not (isinstance(raw[name], kind) and raw[name] > 0):
-            raise InputError(f"{name} is {raw[name]!r}, expected a {words} above 0")
-
-
-def config_of(family: str, raw: dict[str, Any]) -> Config:
-    gemma, D, H = family.startswith("gemma"), raw["hidden_size"], raw["num_attention_heads"]
-    HD = raw.get("head_dim") or D // H
-    activation = raw.get("hidden_activation" if gemma else "hidden_act") or "gelu_pytorch_tanh"
-    if activation not in ACTIVATIONS:
-        raise InputError(f"activation {activation!r} is not supported")
-    stops, scale = raw.get("eos_token_id"), raw.get("query_pre_attn_scalar", HD) ** -0.5
-    layers = layers_of(family, raw)
-    mixed = any(layer.experts for layer in layers)
+    if "num_local_experts" in raw:
+        raw = raw | {"num_experts": raw["num_local_experts"]}
+    made = {"family": family, "HD": 0, "scale": 0, **FAMILIES[family], **numbers(raw)}
+    made["G"] = made.get("G", made["H"])
+    made["HD"] = made["HD"] or made["D"] // made["H"]
+    made["scale"] = made["scale"] or made.get("query_scalar", made["HD"]) ** -0.5
+    gemma = family.startswith("gemma")
+    if gemma:
+        made["embed_scale"] = made["D"] ** 0.5
+    if raw.get("attention_bias"):
+        made["bias"] = "qkvo"
+    name, usual = ("hidden_activation", "gelu_pytorch_tanh") if gemma else ("hidden_act", "silu")
+    if raw.get(name, usual) not in ACTIVATIONS:
+        raise InputError(f"activation {raw[name]!r} is not supported")
+    layers, stops = layers_of(family, raw, made), raw.get("eos_token_id", [])
     return Config(
-        family, V=raw["vocab_size"], D=D, F=raw["intermediate_size"], H=H, HD=HD,
-        G=raw.get("num_key_value_heads") or H, eps=raw["rms_norm_eps"],
-        limit=raw["max_position_embeddings"], activation=ACTIVATIONS[activation], layers=layers,
-        rope={kind: rope_of(raw, kind) for kind in {layer.kind for layer in layers}},
-        scale=raw["attention_multiplier"] if family == "granite" else scale,
-        bias="qkv" if family == "qwen2" else "qkvo" * bool(raw.get("attention_bias")),
-        tied=bool(raw.get("tie_word_embeddings", gemma)),
-        stops=frozenset(stops if isinstance(stops, list) else [] if stops is None else [stops]),
-        norms="both" if gemma else "after" if family == "olmo2" else "before",
-        qk_norm={"olmo2": "row"}.get(family, "head" * family.startswith(("qwen3", "gemma3"))),
-        norm_offset=float(gemma),
-        softcap=raw.get("attn_logit_softcapping") or 0.0,
-        logit_cap=raw.get("final_logit_softcapping") or 0.0,
-        embed_scale=D**0.5 if gemma else raw.get("embedding_multiplier", 1.0),
-        residual_scale=raw.get("residual_multiplier", 1.0),
-        logit_divisor=raw.get("logits_scaling", 1.0),
-        FE=raw["moe_intermediate_size"] if mixed else 0,
-        chosen=raw["num_experts_per_tok"] if mixed else 0,
-        renormalize=bool(raw.get("norm_topk_prob")),
+        **made, layers=layers, rope={kind: rope_of(raw, kind) for kind in {layer.kind for layer in layers}},
+        activation=ACTIVATIONS[raw.get(name, usual)], tied=bool(raw.get("tie_word_embeddings", gemma)),
+        stops=frozenset(stops if isinstance(stops, list) else [stops]), renormalize=bool(raw.get("norm_topk_prob")),
     )  # fmt: skip
 
 
-def layers_of(family: str, raw: dict) -> tuple[Layer, ...]:
+def numbers(raw: dict[str, Any]) -> dict[str, Any]:
+    """Those that Config has by name, each of the right kind."""
+    found = {}
+    for own in fields(Config):
+        name = own.metadata.get("name")
+        if name in raw:
+            kind, words = (int, "whole number") if own.type == "int" else ((int, float), "number")
+            if not (isinstance(raw[name], kind) and raw[name] > 0):
+                raise InputError(f"{name} is {raw[name]!r}, expected a {words} above 0")
+            found[own.name] = raw[name]
+        elif name and own.default is MISSING:
+            raise KeyError(name)
+    return found
+
+
+def layers_of(family: str, raw: dict, made: dict) -> tuple[Layer, ...]:
     """Which layers see a window only, as listed or by the rule of the family's older files; which have experts."""
-    count, window = raw["num_hidden_layers"], raw.get("sliding_window")
+    count, window, full = made["L"], made.get("window"), SEES_ALL.get(family)
     if not window or (family.startswith("qwen") and not raw.get("use_sliding_window")):
         kinds, window = ["full_attention"] * count, 0
     else:
-        full = {
-            "gemma2": lambda i: i % 2 == 1,
-            "gemma3_text": lambda i: (i + 1) % raw.get("sliding_window_pattern", 6) == 0,
-            "qwen2": lambda i: i < raw["max_window_layers"],
-            "qwen3": lambda i: i < raw["max_window_layers"],
-        }.get(family, lambda i: False)
-        by_rule = ["full_attention" if full(i) else "sliding_attention" for i in range(count)]
+        by_rule = [
+            f"{'full' if full and full(i, raw) else 'sliding'}_attention" for i in range(count)
+        ]
         kinds = raw.get("layer_types", by_rule)
     windows = {"full_attention": 0, "sliding_attention": window}
     if len(kinds) != count or {*kinds} - windows.keys():
@@ -176,7 +183,7 @@ def layers_of(family: str, raw: dict) -> tuple[Layer, ...]:
     experts = [0] * count
     if family == "qwen3_moe":
         every, plain = raw.get("decoder_sparse_step", 1), raw.get("mlp_only_layers", [])
-        E = raw["num_local_experts"] if "num_local_experts" in raw else raw["num_experts"]
+        E, _, _ = (raw[name] for name in MIXTURE)  # all are there
         experts = [E * (i not in plain and (i + 1) % every == 0) for i in range(count)]
     names = [kind.partition("_")[0] for kind in kinds]
     return tuple(map(Layer, names, [windows[kind] for kind in kinds], experts))

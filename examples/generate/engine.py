@@ -51,7 +51,10 @@ class Engine:
         self.advance = framework.compiled(partial(advance, *own))
         sizes = sorted({self.size(n) for n in range(1, rows + 1)}, reverse=True)
         made = partial(framework.decoding, partial(decode, *own), weights, self.caches)
-        self.steps = {size: made(self.state([], size)) for size in sizes}
+        self.steps = {size: made(self.arrays(self.state([], size))) for size in sizes}
+
+    def arrays(self, step: dict[str, np.ndarray]) -> dict[str, Any]:
+        return {name: self.framework.array(array) for name, array in step.items()}
 
     def write(self, sequences: list[Sequence]) -> Written:
         """Each sequence with each of its tokens as it comes; with None where it ends without one."""
@@ -67,10 +70,9 @@ class Engine:
             while waiting and len(live) + len(new) < self.rows and self.take(waiting[0]):
                 new.append(waiting.popleft())
             yield from self.read_prompts(new)
-            live = self.going(live + new)
-            if live:
-                yield from self.write_on(live)
-                live = self.going(live)
+            live += new
+            yield from self.write_on(live)
+            live = self.going(live)
 
     def going(self, live: list[Sequence]) -> list[Sequence]:
         """Those that have not ended; the others give their pages back."""
@@ -142,26 +144,25 @@ class Engine:
                 "starts": np.append(np.int32(0), ends),
                 "last": np.maximum(ends - 1, 0),
             }
-            made = {name: self.framework.array(array) for name, array in step.items()}
-            self.caches, tokens = self.advance(self.weights, self.caches, made)
+            self.caches, tokens = self.advance(self.weights, self.caches, self.arrays(step))
             done = [row for row, at in piece if at + 1 == new[row].prompt]
-            found = self.framework.read(tokens) if done else []
+            found = self.framework.read(self.framework.fetched(tokens)) if done else []
             for row in done:
                 yield from self.add(new[row], found[row])
 
     def write_on(self, live: list[Sequence]) -> Written:
-        """One token of each sequence at a time, until one ends."""
+        """One token of each sequence at a time, until one ends, or none where one has."""
         size = self.size(len(live))
-        step, running = self.steps[size], deque()  # steps whose tokens were not read yet
-        step.load(**self.state(live, size))
+        step, state = self.steps[size], self.arrays(self.state(live, size))
+        running: deque = deque()  # tokens of steps that were not read yet
         while not any(one.end for one in live):
             pages, ahead = len(self.free), len(running)
             go = all(len(one.tokens) + ahead < one.limit and self.take(one, ahead) for one in live)
             if len(self.free) < pages:
-                step.load(table=self.state(live, size)["table"])
+                state["table"] = self.framework.array(self.state(live, size)["table"])
             if go:
-                self.caches, tokens = step(self.caches)
-                running.append(tokens)
+                self.caches, state = step(self.weights, self.caches, state)
+                running.append(self.framework.fetched(state["tokens"]))
             if len(running) > self.framework.ahead * go:
                 yield from self.arrived(live, running.popleft())
             elif not go:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes  # noqa: F401, bfloat16 for NumPy
 import numpy as np
 
 from . import InputError
-from .checkpoint import Tensor
 
 
 class NumPy:
@@ -28,39 +28,27 @@ class NumPy:
     def array(self, array: np.ndarray) -> Any:
         return array
 
-    def weight(self, tensors: list[Tensor]) -> Any:
-        """The tensors below one another as one array of the dtype that the model runs in."""
-        return self.array(np.concatenate([widened(tensor) for tensor in tensors]))
+    def weight(self, parts: list[np.ndarray]) -> Any:
+        """Below one another, as one array of the dtype that the model runs in."""
+        return self.array(np.concatenate(parts, dtype=self.dtype, casting="unsafe"))
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
-        return self.array(np.zeros(shape, np.float32))
+        return self.array(np.zeros(shape, self.dtype))
 
-    def read(self, tokens: Any) -> list[int]:
-        return tokens.tolist()
+    def fetched(self, tokens: Any) -> Any:
+        """What read() takes; the tokens are on their way to the host."""
+        return tokens
+
+    def read(self, fetched: Any) -> list[int]:
+        return fetched.tolist()
 
     def compiled(self, step: Callable) -> Callable:
         """step(weights, caches, arrays)"""
         return step
 
-    def decoding(self, decode: Callable, weights: dict, caches: list, state: dict) -> Decoding:
-        """Steps of one number of sequences, by decode(weights, caches, state)."""
-        return Decoding(self, self.compiled(decode), weights, state)
-
-
-class Decoding:
-    def __init__(self, framework: NumPy, decode: Callable, weights: dict, state: dict):
-        self.framework, self.decode, self.weights = framework, decode, weights
-        self.state: dict[str, Any] = {}
-        self.load(**state)
-
-    def load(self, **state: np.ndarray) -> None:
-        """The state of the next step, or what of it is another one."""
-        self.state |= {name: self.framework.array(array) for name, array in state.items()}
-
-    def __call__(self, caches: list) -> tuple[list, Any]:
-        """The caches, and the tokens for read()."""
-        caches, self.state = self.decode(self.weights, caches, self.state)
-        return caches, self.state["tokens"]
+    def decoding(self, decode: Callable, weights: dict, caches: list, state: dict) -> Callable:
+        """decode(weights, caches, state) for one number of sequences, that of state."""
+        return self.compiled(decode)
 
 
 class Torch(NumPy):
@@ -84,65 +72,61 @@ class Torch(NumPy):
             return made
         return made.pin_memory().to(self.device, non_blocking=True)  # the host goes on
 
-    def weight(self, tensors):
-        return self.xp.cat([self.mapped(tensor).to(self.device, self.kind) for tensor in tensors])
-
-    def mapped(self, tensor: Tensor) -> Any:
-        if tensor.dtype == "BF16":
-            return self.xp.from_numpy(tensor.values.view(np.int16)).view(self.xp.bfloat16)
-        return self.xp.from_numpy(tensor.values)
+    def weight(self, parts):
+        made = np.concatenate(parts, dtype=self.dtype, casting="unsafe")
+        made = self.xp.from_numpy(
+            made.view(f"i{made.itemsize}")
+        )  # torch does not know its bfloat16
+        return made.view(self.kind).to(self.device)
 
     def zeros(self, shape):
         return self.xp.zeros(shape, dtype=self.kind, device=self.device)
 
-    def read(self, tokens):
-        if isinstance(tokens, tuple):  # of a graph
-            tokens, copied = tokens
+    def fetched(self, tokens):
+        if self.device == "cpu":
+            return tokens, None
+        host = self.xp.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
+        host.copy_(tokens, non_blocking=True)
+        copied = self.xp.cuda.Event()
+        copied.record()
+        return host, copied
+
+    def read(self, fetched):
+        tokens, copied = fetched
+        if copied:
             copied.synchronize()
         return tokens.tolist()
 
     def decoding(self, decode, weights, caches, state):
         if self.device == "cpu":
-            return super().decoding(decode, weights, caches, state)
+            return decode
         return Graph(self, decode, weights, caches, state)
 
 
-class Graph(Decoding):
+class Graph:
     """A CUDA graph of one step. Its state stays where it is, so that it can be replayed for other sequences."""
 
     def __init__(
         self, framework: Torch, decode: Callable, weights: dict, caches: list, state: dict
     ):
-        super().__init__(framework, decode, weights, state)
-        torch, self.turn = framework.xp, 0
-        # Two places, as the tokens of one step are read while the next runs.
-        size = len(state["tokens"])
-        self.host = [torch.zeros(size, dtype=torch.int32, pin_memory=True) for _ in range(2)]
+        torch, self.state = framework.xp, state
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # kernels and libraries are loaded by their first call
-            decode(weights, caches, self.state)
+            decode(weights, caches, state)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, pool=framework.pool):
-            _, state = decode(weights, caches, self.state)
+            _, after = decode(weights, caches, state)
             for name in ("tokens", "lengths"):
-                self.state[name].copy_(state[name])
+                state[name].copy_(after[name])
 
-    def load(self, **state):
-        made = {name: self.framework.array(array) for name, array in state.items()}
-        for name in made.keys() & self.state.keys():
-            self.state[name].copy_(made[name])
-        self.state = made | self.state
-
-    def __call__(self, caches):
+    def __call__(self, weights: dict, caches: list, state: dict) -> tuple[list, dict]:
+        for name, array in state.items():
+            if array is not self.state[name]:
+                self.state[name].copy_(array)
         self.graph.replay()
-        self.turn = 1 - self.turn
-        tokens = self.host[self.turn]
-        tokens.copy_(self.state["tokens"], non_blocking=True)
-        copied = self.framework.xp.cuda.Event()
-        copied.record()
-        return caches, (tokens, copied)
+        return caches, dict(self.state)
 
 
 class Jax(NumPy):
@@ -164,12 +148,6 @@ class Jax(NumPy):
     def array(self, array):
         return self.jax.device_put(array, self.place)
 
-    def weight(self, tensors):
-        return super().weight(tensors).astype(self.dtype)
-
-    def zeros(self, shape):
-        return self.array(self.xp.zeros(shape, self.dtype))
-
     def compiled(self, step):
         return self.jax.jit(step, donate_argnums=1)
 
@@ -188,13 +166,6 @@ class Paddle(NumPy):
 
     def array(self, array):
         return self.xp.to_tensor(array)
-
-
-def widened(tensor: Tensor) -> np.ndarray:
-    """As float32. The upper half of a float32 is a bfloat16."""
-    if tensor.dtype == "BF16":
-        return (tensor.values.astype(np.uint32) << 16).view(np.float32)
-    return tensor.values.astype(np.float32)
 
 
 KINDS = {kind.name: kind for kind in (NumPy, Torch, Jax, Paddle)}

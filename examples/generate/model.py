@@ -56,11 +56,15 @@ def advance(xp, config: Config, how: Sampling, weights: dict, caches: list, step
     return caches, tokens
 
 
-def scored(xp, config: Config, weights: dict, caches: list, step: dict):
-    """The caches, and the logarithm of the probability (T) of each token's next; targets (T): t * V + that word."""
+def scored(config: Config, weights: dict, caches: list, step: dict):
+    """The caches, and of each token (T) minus the logarithm of how probable that in targets (T) is behind it."""
     caches, x = forward(config, weights, caches, step)
-    logs = anyop.log_softmax(logits_of(xp, config, weights, x))
-    return caches, anyop.embedding(step["targets"], logs.reshape(-1, 1)).reshape(-1)
+    if config.logit_divisor != 1:
+        x = anyop.mul(x, 1 / config.logit_divisor)
+    losses, _ = anyop.linear_cross_entropy(
+        x, weights["head"], step["targets"], softcap=config.logit_cap
+    )
+    return caches, losses
 
 
 def logits_of(xp, config: Config, weights: dict, x: Array) -> Array:

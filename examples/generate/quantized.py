@@ -10,25 +10,20 @@ from typing import Any
 import anyop
 import numpy as np
 
-from . import InputError
-from .checkpoint import Tensor
 from .engine import Engine, padded
-from .frameworks import NumPy, widened
-from .model import GROUP, PAGE, scored
+from .frameworks import NumPy
+from .model import GROUP, scored
 
 MATRICES = ("qkv", "out", "gate_up", "down", "w13", "w2")  # norms, router, embedding, head stay
 KINDS = ("fp8", "w4")
 
 
-def quantized(framework: NumPy, tensors: list[Tensor], kind: str) -> dict[str, Any]:
+def quantized(framework: NumPy, parts: list[np.ndarray], kind: str) -> dict[str, Any]:
     """A matrix (N, K) as model.product takes it."""
     if kind == "fp8":
-        try:
-            values, scale = anyop.quant_fp8(framework.weight(tensors))  # a scale for each row
-        except TypeError as error:  # NumPy has such numbers by ml_dtypes
-            raise InputError(f"--quantize fp8: {error}") from None
+        values, scale = anyop.quant_fp8(framework.weight(parts))  # a scale for each row
         return {"fp8": values, "scale": scale.reshape(-1)}
-    bits, scale = four_bits(np.concatenate([widened(tensor) for tensor in tensors]))
+    bits, scale = four_bits(np.concatenate(parts, dtype=np.float32, casting="unsafe"))
     packed, _ = anyop.w4_pack(framework.array(bits), None, "plain")
     return {"w4": packed, "scale": framework.array(scale)}
 
@@ -44,17 +39,14 @@ def four_bits(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def perplexity(engine: Engine, tokens: list[int]) -> float:
-    """Of a text's tokens, each behind those before it; of as many as one sequence of the engine has room for."""
-    framework, tokens = engine.framework, tokens[: min(engine.M * PAGE, engine.room) + 1]
+    """Of a text's tokens, each behind those before it; one sequence of the engine has room for them."""
     T = len(tokens) - 1
     places = np.arange(T, dtype=np.int32)
     step = {
         "tokens": padded(tokens[:-1], T), "positions": places, "slots": places,
-        "table": np.arange(engine.M, dtype=np.int32)[None],
-        "lengths": padded([T], 1), "starts": padded([0, T], 2),
-        "targets": padded(tokens[1:], T) + places * np.int32(engine.config.V),
+        "table": np.arange(engine.M, dtype=np.int32)[None], "lengths": padded([T], 1),
+        "starts": padded([0, T], 2), "targets": padded(tokens[1:], T),
     }  # fmt: skip
-    made = {name: framework.array(array) for name, array in step.items()}
-    run = framework.compiled(partial(scored, framework.xp, engine.config))
-    engine.caches, logs = run(engine.weights, engine.caches, made)
-    return math.exp(-sum(framework.read(logs)) / T)
+    run = engine.framework.compiled(partial(scored, engine.config))
+    engine.caches, losses = run(engine.weights, engine.caches, engine.arrays(step))
+    return math.exp(sum(losses.tolist()) / T)

@@ -5,7 +5,7 @@
 
 Every step of the model is an anyop operator, gradients included. Weights and the optimiser's numbers are float32; on
 CUDA products, norms and attention are bfloat16. The folder is one of Hugging Face's: config.json, model.safetensors in
-bfloat16, and byte_tokenizer.json: a token below 256 is that byte of UTF-8, 256 stands before each text, 257 behind it.
+bfloat16, and tokenizer.json: a token below 256 is that byte of UTF-8, 256 stands before each text, 257 behind it.
 Sizes: B texts of T tokens, D features, H heads of queries, G of keys, HD features of a head, F features inside the
 feed-forward part, V tokens.
 """
@@ -209,7 +209,26 @@ def save(weights: dict[str, torch.Tensor], folder: Path, length: int) -> None:
         "tie_word_embeddings": True, "bos_token_id": BEGIN, "eos_token_id": END,
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    (folder / "byte_tokenizer.json").write_text(json.dumps({"begin": BEGIN, "end": END}) + "\n")
+    byte_tokenizer().save(str(folder / "tokenizer.json"), pretty=False)
+
+
+def byte_tokenizer():
+    """A token below 256 is that byte of UTF-8, which such files write as a letter; BEGIN stands before each text."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]  # as they are; others from 256 on
+    letters = dict(zip(shown, shown)) | {
+        byte: 256 + at for at, byte in enumerate(b for b in range(256) if b not in shown)
+    }
+    made = Tokenizer(models.BPE({chr(letters[byte]): byte for byte in range(256)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    begin, end = "<|begin|>", "<|end|>"
+    made.add_special_tokens([AddedToken(name, special=True) for name in (begin, end)])
+    made.post_processor = processors.TemplateProcessing(
+        f"{begin} $A", special_tokens=[(begin, BEGIN)]
+    )
+    return made
 
 
 def say(line: str) -> None:

@@ -31,6 +31,8 @@ def test_loss_falls_and_the_model_is_transformers_llama(tmp_path, monkeypatch, c
     assert len(losses) == 8
     assert losses[-1] < 0.7 * losses[0]
 
+    words = (tmp_path / "tokenizer.json").read_text()
+    assert words == (generate.SMALL / "tokenizer.json").read_text()
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype="float32")
     tokens = torch.randint(256, (2, 12))
     weights = {"embed": model.model.embed_tokens.weight, "norm": model.model.norm.weight}
