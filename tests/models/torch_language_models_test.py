@@ -40,6 +40,7 @@ FAMILIES = {  # name of the configuration: settings
     "Phi": {},
     "Phi3": {},
     "Granite": {"residual_multiplier": 0.5, "embedding_multiplier": 2.0},
+    "Olmo": {},
     "Olmo2": {},
     "GPT2": {"n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 256},
     "GPTNeoX": {"num_key_value_heads": None},
@@ -89,7 +90,7 @@ def test_greedy_tokens_are_the_models(family):
     assert replaced.swapped["attention"] == 2
     assert replaced.swapped["rope"] == (0 if family == "GPT2" else 2)
     layers = sum(n for name, n in replaced.swapped.items() if name.endswith("DecoderLayer"))
-    assert layers == (0 if family in ("Phi", "Olmo2", "GPT2", "GPTNeoX") else 2)
+    assert layers == (0 if family in ("Phi", "Olmo", "Olmo2", "GPT2", "GPTNeoX") else 2)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -160,6 +161,25 @@ def test_a_static_cache_and_one_compiled_graph():
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     found = compiled(PROMPTS, use_cache=False).logits
     torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
+
+
+WAYS = {
+    "no cache": {"use_cache": False},
+    "beams": {"num_beams": 3},
+    "static": {"cache_implementation": "static", "disable_compile": True},
+    "padded": {"attention_mask": (torch.arange(9) >= torch.tensor([[4], [0]])).long()},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("family", ["Qwen3", "Gemma2"])
+@torch.no_grad()
+def test_other_ways_to_generate(family, way):
+    """Beams and windows move the cache's rows and forget its keys; padding is a mask of no bound."""
+    model, how = tiny(family), GREEDY | WAYS[way]
+    expected = model.generate(PROMPTS, **how)
+    replace(model, fuse=True)
+    assert torch.equal(model.generate(PROMPTS, **how), expected)
 
 
 @torch.no_grad()

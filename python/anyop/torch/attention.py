@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import anyop
+from anyop.torch import packed_attention
 
 NAME = "anyop"
 WITH_DROPOUT = "anyop_with_dropout"  # what replace() sets where a model's attention has dropout
@@ -25,7 +26,7 @@ def register() -> None:
     nothing is repeated or copied for them. A mask that is a causal bound or a window is not read: the bound is given.
     Gradients are anyop's. Attention weights are not returned; dropout is refused with ValueError, gradients of position
     biases (T5 in training) with NotImplementedError.
-    ``attn_implementation="paged|anyop"`` is not there: continuous batching takes implementations of its own alone.
+    Continuous batching (``generate_batch``) runs ``anyop.attention_varlen``.
 
     Raises:
         ImportError: transformers is missing or older.
@@ -39,6 +40,7 @@ def register() -> None:
     for name, function in ((NAME, forward), (WITH_DROPOUT, forward_with_dropout)):
         AttentionInterface.register(name, function)
         AttentionMaskInterface.register(name, mask)
+    packed_attention.register((NAME, WITH_DROPOUT))
 
 
 @dataclass(frozen=True)
