@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from .model import GROUP, scored
 
 MATRICES = ("qkv", "out", "gate_up", "down", "w13", "w2")  # norms, router, embedding, head stay
 KINDS = ("fp8", "w4")
+ROWS = 64  # of a matrix that a thread makes at once, so that they stay in its cache
 
 
 def quantized(framework: NumPy, parts: list[np.ndarray], kind: str) -> dict[str, Any]:
@@ -23,9 +25,13 @@ def quantized(framework: NumPy, parts: list[np.ndarray], kind: str) -> dict[str,
     if kind == "fp8":
         values, scale = anyop.quant_fp8(framework.weight(parts))  # a scale for each row
         return {"fp8": values, "scale": scale.reshape(-1)}
-    bits, scale = four_bits(np.concatenate(parts, dtype=np.float32, casting="unsafe"))
-    packed, _ = anyop.w4_pack(framework.array(bits), None, "plain")
-    return {"w4": packed, "scale": framework.array(scale)}
+    rows = [
+        part[n : n + ROWS].astype(np.float32) for part in parts for n in range(0, len(part), ROWS)
+    ]
+    with ThreadPoolExecutor() as pool:
+        bits, scales = zip(*pool.map(four_bits, rows))
+    packed, _ = anyop.w4_pack(framework.array(np.concatenate(bits)), None, "plain")
+    return {"w4": packed, "scale": framework.array(np.concatenate(scales, 1))}
 
 
 def four_bits(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
