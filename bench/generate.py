@@ -2,7 +2,7 @@
 """Times examples/generate from each framework against transformers' generate() on torch, in one run.
 
     python bench/generate.py [--size 0.1b] [--rows 1] [--context 128] [--tokens 16] [--device cpu] [--dtype float32]
-                             [--layer-kernel]
+                             [--layer-kernel] [--quantize fp8,w4] [--static] [--replaced]
 
 A random model of the size is written to a temporary folder (or --model names one). All sides read the same prompts of
 `context` tokens and write `tokens` more, greedily, in turns. A step's time is that of the tokens behind the first, each
@@ -35,7 +35,7 @@ with warnings.catch_warnings():
 
 from examples.generate.__main__ import arguments, made
 from examples.generate.checkpoint import read_weights
-from examples.generate.config import read_config
+from examples.generate.config import Config, read_config
 from examples.generate.engine import Sequence
 from examples.generate.frameworks import KINDS
 
@@ -48,7 +48,7 @@ SIZES = {  # hidden, inner, layers, heads, of keys, head, words
 PAUSE_S = 0.02  # lets the other library's waiting threads go to sleep
 
 
-def random_model(size: str, dtype: str, folder: Path, device: str = "cpu") -> None:
+def random_model(size: str, dtype: str, device: str = "cpu") -> torch.nn.Module:
     D, F, layers, H, G, HD, V = SIZES[size]
     config = transformers.Qwen3Config(
         vocab_size=V, hidden_size=D, intermediate_size=F, num_hidden_layers=layers,
@@ -57,21 +57,19 @@ def random_model(size: str, dtype: str, folder: Path, device: str = "cpu") -> No
     )  # fmt: skip
     torch.manual_seed(0)
     with torch.device(device):  # where billions of numbers are drawn in no time
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
-    model.save_pretrained(folder)
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
 
 
 class Ours:
     """One framework's engine, made once."""
 
-    def __init__(self, name: str, folder: Path, options, prompts: list[list[int]], whole=False):
-        config = read_config(folder)
+    def __init__(
+        self, name: str, config: Config, found: dict, options, prompts: list[list[int]], *more: str
+    ):
         self.prompts, self.count = prompts, options.tokens
         words = ["--rows", str(options.rows), "--device", options.device, "--temperature", "0"]
-        words += ["--dtype", options.dtype] + ["--layer-kernel"] * whole
+        words += ["--dtype", options.dtype, *more]
         begin = time.perf_counter()
-        found = read_weights(folder, config)
-        self.checked_s, begin = time.perf_counter() - begin, time.perf_counter()
         framework = KINDS[name](options.device, options.dtype)
         self.engine = made(framework, config, found, self.sequences(), arguments(words))
         self.made_s = time.perf_counter() - begin
@@ -121,6 +119,8 @@ class Transformers:
         marks = [time.perf_counter()]
 
         def clock(tokens, scores, **_):  # transformers asks it behind each token whether to stop
+            if len(marks) == 1 and tokens.is_cuda:
+                torch.cuda.synchronize()  # the first token is there when its kernels have run
             marks.append(time.perf_counter())
             return torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
 
@@ -150,17 +150,28 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(options.model or temporary)
         if not options.model:
-            random_model(options.size, options.dtype, folder, options.device)
+            random_model(options.size, options.dtype, options.device).save_pretrained(folder)
         run(options, folder)
 
 
 def run(options: argparse.Namespace, folder: Path) -> None:
-    V = read_config(folder).V
-    prompts = np.random.default_rng(0).integers(3, V, (options.rows, options.context)).tolist()
-    sides = {name: Ours(name, folder, options, prompts) for name in options.frameworks.split(",")}
+    config, begin = read_config(folder), time.perf_counter()
+    found = read_weights(folder, config)
+    checked_s = time.perf_counter() - begin
+    prompts = (
+        np.random.default_rng(0).integers(3, config.V, (options.rows, options.context)).tolist()
+    )
+    ways = {
+        "": [],
+        **{f", {kind}": ["--quantize", kind] for kind in options.quantize.split(",") if kind},
+    }
     if options.layer_kernel:
-        names = options.frameworks.split(",")
-        sides |= {f"{n}, decoder_layer": Ours(n, folder, options, prompts, True) for n in names}
+        ways[", decoder_layer"] = ["--layer-kernel"]
+    sides = {
+        name + way: Ours(name, config, found, options, prompts, *more)
+        for way, more in ways.items()
+        for name in options.frameworks.split(",")
+    }
     sides["transformers"] = Transformers(folder, options, prompts)
     if options.static:
         sides["transformers, static"] = sides["transformers"].static()
@@ -168,6 +179,9 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         sides["transformers, replaced"] = sides["transformers"].replaced(fuse=False)
         sides["transformers, joined"] = sides["transformers"].replaced(fuse=True)
     tokens = {name: side()[2] for name, side in sides.items()}
+    tokens = {
+        name: found for name, found in tokens.items() if ", fp8" not in name and ", w4" not in name
+    }
     if options.dtype == "float32" and len({str(found) for found in tokens.values()}) > 1:
         raise SystemExit("tokens differ, nothing was timed")
     rows = []
@@ -184,7 +198,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         }
         row |= {"first_ms": round(min(first_ms), 3)}
         if isinstance(sides[name], Ours):
-            row |= {"weights_checked_s": round(sides[name].checked_s, 3)}
+            row |= {"weights_checked_s": round(checked_s, 3)}
             row |= {"ready_s": round(sides[name].made_s, 3)}
         rows.append(row)
         step_ms, a_second = row["step_ms"], options.rows / row["step_ms"] * 1e3
@@ -214,6 +228,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     add("--replaced", action="store_true", help="transformers by anyop.torch.replace too")
     add("--layer-kernel", action="store_true", help="ours with each layer as one operator too")
+    add("--quantize", default="", help="ours with weights in fewer bits too, of fp8,w4")
     add("--dry", action="store_true", help="write no results")
     return parser.parse_args()
 
