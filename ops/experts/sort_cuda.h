@@ -2,10 +2,10 @@
 // Sorts slots by their experts on CUDA, for moe_sort, moe_align and fused_moe: one launch of one
 // block up to 2,048 slots, above it two of a block for each 2,048. The host waits for nothing.
 //
-// A block holds the experts of its slots in shared memory. Its 1,024 threads are (part, expert): a
-// thread reads the slots of its part, 4 at a time, and counts those of its expert; sums over
-// experts and parts before say where it begins, and it reads the part again to write them. So the
-// order is that of the slots, without atomics. Of several blocks each adds up the counts of all.
+// Lanes find those of their warp with the same expert by votes on the bits of its number, so a
+// slot's place is where its expert begins, and the slots of the expert in the tiles, the warps and
+// the lanes before it: the order of the slots, without atomics. Of several blocks each adds up the
+// counts of all.
 #pragma once
 
 #include "anyop/cuda.h"
@@ -25,13 +25,15 @@ struct SlotSort {
   int32_t* counts;         // (gridDim.x, experts); where there are several blocks
 };
 
-constexpr int kSortTile = 2048, kSortBlock = 1024, kMostSortedExperts = 1024;
+constexpr int kSortTile = 2048, kSortBlock = 512, kSortWarps = kSortBlock / 32;
+constexpr int kSortItems = kSortTile / kSortBlock;  // slots of a lane
+constexpr int kMostSortedExperts = 1024, kExpertsOfThread = kMostSortedExperts / kSortBlock;
 
 struct SortMemory {
-  uint4 experts[kSortTile / 4];
-  int32_t begins[kSortBlock];  // (part, expert): counts, then where the part begins
+  uint16_t counts[kSortWarps * kMostSortedExperts];  // as CountsOf
   int32_t starts[kMostSortedExperts + 1], ends[kMostSortedExperts];
-  int32_t sums[32];
+  int32_t begins[kMostSortedExperts];  // where this tile's slots of an expert begin
+  int32_t sums[kSortWarps];
 };
 
 __device__ inline int ExpertOf(const SlotSort& p, int slot) {
@@ -41,113 +43,143 @@ __device__ inline int ExpertOf(const SlotSort& p, int slot) {
   return id >= 0 && id < p.experts ? id : -1;
 }
 
-// Experts rounded up to a power of two, from 32.
-__device__ inline int PaddedExperts(int experts) {
-  int padded = 32;
-  while (padded < experts) padded *= 2;
-  return padded;
+// Of the slots of a warp, by experts; then those of the warps before it.
+__device__ inline uint16_t* CountsOf(const SlotSort& p, SortMemory& m, int warp) {
+  return m.counts + warp * p.experts;
 }
 
-// Calls visit(slot of the tile) for the slots of this thread's part and expert, in their order.
-template <typename Visit>
-__device__ void ForMine(const SortMemory& m, int part, int parts, int expert, const Visit& visit) {
-  const int pieces = kSortTile / 4 / parts;
-  for (int i = part * pieces; i < (part + 1) * pieces; ++i) {
-    const uint4 four = m.experts[i];
-    if (static_cast<int>(four.x) == expert) visit(4 * i);
-    if (static_cast<int>(four.y) == expert) visit(4 * i + 1);
-    if (static_cast<int>(four.z) == expert) visit(4 * i + 2);
-    if (static_cast<int>(four.w) == expert) visit(4 * i + 3);
-  }
+__device__ inline int64_t SlotAt(int item) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  return int64_t{blockIdx.x} * kSortTile + (warp * kSortItems + item) * 32 + lane;
 }
 
-// Counts of each (part, expert) of this block's tile.
-__device__ inline void CountTile(const SlotSort& p, SortMemory& m) {
-  const int thread = threadIdx.x, padded = PaddedExperts(p.experts);
-  auto* experts = reinterpret_cast<int32_t*>(m.experts);
-  for (int i = thread; i < kSortTile; i += kSortBlock) {
-    const int64_t slot = int64_t{blockIdx.x} * kSortTile + i;
-    experts[i] = slot < p.slots ? ExpertOf(p, static_cast<int>(slot)) : -1;
-    if (slot < p.slots && p.inverse && experts[i] < 0) p.inverse[slot] = -1;
+// Lanes whose expert is this one's, where that is not -1.
+__device__ inline unsigned LanesOfExpert(int expert, int experts) {
+  unsigned same = __ballot_sync(~0u, expert >= 0);
+  for (int bit = 0; 1 << bit < experts; ++bit) {
+    const bool set = expert >> bit & 1;
+    const unsigned votes = __ballot_sync(~0u, set);
+    same &= set ? votes : ~votes;
+  }
+  return same;
+}
+
+struct OwnSlots {
+  int experts[kSortItems], ranks[kSortItems];  // rank: slots of the expert before it in the warp
+};
+
+// Reads this thread's slots and counts those of each (warp, expert).
+__device__ inline void CountTile(const SlotSort& p, SortMemory& m, OwnSlots* own) {
+  for (int i = threadIdx.x; i < kSortWarps * p.experts; i += kSortBlock) m.counts[i] = 0;
+#pragma unroll
+  for (int i = 0; i < kSortItems; ++i) {
+    const int64_t slot = SlotAt(i);
+    const int expert = slot < p.slots ? ExpertOf(p, static_cast<int>(slot)) : -1;
+    if (slot < p.slots && p.inverse && expert < 0) p.inverse[slot] = -1;
+    own->experts[i] = expert;
   }
   __syncthreads();
-  int count = 0;
-  ForMine(m, thread / padded, kSortBlock / padded, thread % padded, [&](int) { ++count; });
-  m.begins[thread] = count;
+  uint16_t* counts = CountsOf(p, m, threadIdx.x / 32);
+#pragma unroll
+  for (int i = 0; i < kSortItems; ++i) {
+    const int expert = own->experts[i];
+    const unsigned same = LanesOfExpert(expert, p.experts);
+    const unsigned before = same & ((1u << threadIdx.x % 32) - 1);
+    own->ranks[i] = expert < 0 ? 0 : counts[expert] + __popc(before);
+    __syncwarp();
+    if (expert >= 0 && before == 0) counts[expert] += static_cast<uint16_t>(__popc(same));
+    __syncwarp();
+  }
   __syncthreads();
+}
+
+// Of an expert, those of the whole tile; the warps' become sums of those before.
+__device__ inline int AddWarps(const SlotSort& p, SortMemory& m, int expert) {
+  int sum = 0;
+#pragma unroll
+  for (int warp = 0; warp < kSortWarps; ++warp) {
+    uint16_t& own = CountsOf(p, m, warp)[expert];
+    const int count = own;
+    own = static_cast<uint16_t>(sum);
+    sum += count;
+  }
+  return sum;
 }
 
 __global__ void __launch_bounds__(kSortBlock) CountSlots(const __grid_constant__ SlotSort p) {
   __shared__ SortMemory m;
-  CountTile(p, m);
-  const int padded = PaddedExperts(p.experts), e = threadIdx.x;
-  if (e >= p.experts) return;
-  int count = 0;
-  for (int part = 0; part < kSortBlock / padded; ++part) count += m.begins[part * padded + e];
-  p.counts[int64_t{blockIdx.x} * p.experts + e] = count;
+  WaitForWork();
+  LetNextStart();
+  OwnSlots own;
+  CountTile(p, m, &own);
+  for (int e = threadIdx.x; e < p.experts; e += kSortBlock)
+    p.counts[int64_t{blockIdx.x} * p.experts + e] = AddWarps(p, m, e);
 }
 
 // The sum of v over the threads before this one.
 __device__ inline int SumBefore(SortMemory& m, int v) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int sum = v;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const int before = __shfl_up_sync(~0u, sum, step);
-    if (lane >= step) sum += before;
-  }
-  if (lane == 31) m.sums[warp] = sum;
-  __syncthreads();
-  if (warp == 0) {
-    int of_warps = m.sums[lane];
+  const auto up_to = [&](int sum) {
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
-      const int before = __shfl_up_sync(~0u, of_warps, step);
-      if (lane >= step) of_warps += before;
+      const int before = __shfl_up_sync(~0u, sum, step);
+      if (lane >= step) sum += before;
     }
-    m.sums[lane] = of_warps;
-  }
+    return sum;
+  };
+  const int sum = up_to(v);
+  if (lane == 31) m.sums[warp] = sum;
   __syncthreads();
-  return sum - v + (warp ? m.sums[warp - 1] : 0);
+  const int of_warps = up_to(lane < warp ? m.sums[lane] : 0);
+  return sum - v + __shfl_sync(~0u, of_warps, 31);
 }
 
-__global__ void __launch_bounds__(kSortBlock) PlaceSlots(const __grid_constant__ SlotSort p) {
+__global__ void __launch_bounds__(kSortBlock, 1) PlaceSlots(const __grid_constant__ SlotSort p) {
   __shared__ SortMemory m;
-  CountTile(p, m);
-  const int thread = threadIdx.x, padded = PaddedExperts(p.experts);
-  const int parts = kSortBlock / padded;
-  int all = 0, before = 0;  // slots of this thread's expert; those of the tiles before
-  if (thread < p.experts) {
+  WaitForWork();
+  LetNextStart();
+  OwnSlots own;
+  CountTile(p, m, &own);
+  const int thread = threadIdx.x, of_thread = (p.experts + kSortBlock - 1) / kSortBlock;
+  int all[kExpertsOfThread] = {}, before[kExpertsOfThread] = {};  // slots; in the tiles before
+  int wanted = 0;
+#pragma unroll
+  for (int j = 0; j < kExpertsOfThread; ++j) {
+    const int e = thread * of_thread + j;
+    if (j >= of_thread || e >= p.experts) continue;
+    all[j] = AddWarps(p, m, e);
     if (p.counts) {
+      all[j] = 0;
+#pragma unroll 8
       for (unsigned tile = 0; tile < gridDim.x; ++tile) {
-        const int count = p.counts[int64_t{tile} * p.experts + thread];
-        all += count;
-        if (tile < blockIdx.x) before += count;
+        const int count = p.counts[int64_t{tile} * p.experts + e];
+        all[j] += count;
+        if (tile < blockIdx.x) before[j] += count;
       }
-    } else {
-      for (int part = 0; part < parts; ++part) all += m.begins[part * padded + thread];
     }
+    wanted += (all[j] + p.block - 1) / p.block * p.block;
   }
-  const int whole = (all + p.block - 1) / p.block * p.block, start = SumBefore(m, whole);
-  if (thread < p.experts) {
-    m.starts[thread] = start;
-    m.ends[thread] = start + all;
-    if (thread == p.experts - 1) m.starts[p.experts] = start + whole;
-    int begin = start + before;
-    for (int part = 0; part < parts; ++part) {
-      const int count = m.begins[part * padded + thread];
-      m.begins[part * padded + thread] = begin;
-      begin += count;
-    }
+  int start = SumBefore(m, wanted);
+#pragma unroll
+  for (int j = 0; j < kExpertsOfThread; ++j) {
+    const int e = thread * of_thread + j;
+    if (j >= of_thread || e >= p.experts) continue;
+    m.starts[e] = start;
+    m.ends[e] = start + all[j];
+    m.begins[e] = start + before[j];
+    start += (all[j] + p.block - 1) / p.block * p.block;
+    if (e == p.experts - 1) m.starts[p.experts] = start;
   }
   __syncthreads();
-  int at = m.begins[thread];
-  ForMine(m, thread / padded, parts, thread % padded, [&](int i) {
-    const int slot = static_cast<int>(blockIdx.x) * kSortTile + i;
+  const uint16_t* counts = CountsOf(p, m, thread / 32);
+#pragma unroll
+  for (int i = 0; i < kSortItems; ++i) {
+    const int e = own.experts[i];
+    if (e < 0) continue;
+    const int slot = static_cast<int>(SlotAt(i)), at = m.begins[e] + counts[e] + own.ranks[i];
     p.order[at] = slot;
     if (p.inverse) p.inverse[slot] = at;
-    ++at;
-  });
+  }
   // What no slot fills, and the experts of blocks.
   const int step = static_cast<int>(gridDim.x) * kSortBlock, end = m.starts[p.experts];
   const int first = static_cast<int>(blockIdx.x) * kSortBlock + thread;
@@ -169,7 +201,7 @@ __global__ void __launch_bounds__(kSortBlock) PlaceSlots(const __grid_constant__
 
 inline int32_t RunSlotSort(AnyopCall* call, SlotSort p) {
   const int64_t tiles = CeilDiv(p.slots > 1 ? p.slots : 1, kSortTile);
-  const Launch launch{dim3(static_cast<unsigned>(tiles)), dim3(kSortBlock)};
+  const Launch launch{dim3(static_cast<unsigned>(tiles)), dim3(kSortBlock), 0, true};
   p.counts = nullptr;
   if (tiles > 1) {
     p.counts = static_cast<int32_t*>(call->workspace(call, tiles * p.experts * 4));

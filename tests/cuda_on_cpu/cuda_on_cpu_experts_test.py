@@ -17,7 +17,7 @@ from drawn import few
 from fibers import arrays, on_fibers, running, same_bits
 
 NAMES = ["fused_moe", "native_fused_moe", "fused_moe_backward"]
-NAMES += ["fused_moe_w8a8", "fused_moe_fp8_block"]
+NAMES += ["fused_moe_w8a8", "fused_moe_fp8_block", "moe_sort", "moe_align"]
 pytestmark = pytest.mark.drawn(2, together="operators on fibers")
 
 
@@ -38,6 +38,21 @@ def routed(T: int, E: int, K: int) -> tuple[np.ndarray, np.ndarray]:
 def whole(random: np.random.Generator, dtype: str, *shape: int) -> np.ndarray:
     """Their sums are exact, so each kernel rounds the same number."""
     return random.integers(-1, 2, shape).astype(getattr(ml_dtypes, dtype, dtype))
+
+
+@pytest.mark.parametrize("experts", [1, 2, 33, 511, 513, 1024])
+def test_sorts_of_several_blocks(experts):
+    """Every expert's number in some slot, one expert with many, some slots of none: the CPU's order to the last."""
+    random = np.random.default_rng(experts)
+    ids = random.integers(-1, experts + 1, (1250, 5)).astype(np.int32)
+    ids[::3, 1] = experts // 2
+    for call in [
+        (anyop.moe_sort, ids, experts),
+        (anyop.moe_sort, ids[:9], experts),
+        (anyop.moe_align, ids, experts, 48),
+    ]:
+        found, expected = arrays(on_fibers(call[0])(*call[1:])), arrays(call[0](*call[1:]))
+        assert same_bits(found, expected)
 
 
 T, E, K, WIDTH = 150, 35, 3, 138
