@@ -37,6 +37,8 @@ template <typename Unit>
 __global__ void __launch_bounds__(256)
     GatherRows(const Unit* x, const int32_t* order, int64_t rows, int64_t slots, int top_k,
                int64_t units, Unit* out) {
+  WaitForWork();
+  LetNextStart();
   const int lane = threadIdx.x % 32;
   const int64_t step = int64_t{gridDim.x} * 8;
   for (int64_t row = int64_t{blockIdx.x} * 8 + threadIdx.x / 32; row < rows; row += step) {
@@ -50,7 +52,7 @@ __global__ void __launch_bounds__(256)
 template <typename Unit>
 int32_t GatherUnits(AnyopCall* call, const void* x, const int32_t* order, int64_t rows,
                     int64_t slots, int top_k, int64_t row_bytes, void* out) {
-  const Launch launch{dim3(GridFor(rows, 8)), dim3(256)};
+  const Launch launch{dim3(GridFor(rows, 8)), dim3(256), 0, true};
   return launch.Run(call, GatherRows<Unit>, static_cast<const Unit*>(x), order, rows, slots, top_k,
                     row_bytes / int64_t{sizeof(Unit)}, static_cast<Unit*>(out));
 }
@@ -72,6 +74,8 @@ inline int32_t GatherTokens(AnyopCall* call, const void* x, const int32_t* order
 // inverse[order[i]] = i; no slot comes twice.
 __global__ void __launch_bounds__(256)
     Invert(const int32_t* order, int64_t rows, int64_t slots, int32_t* inverse) {
+  WaitForWork();
+  LetNextStart();
   const int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x;
   if (i >= rows) return;
   const int slot = order[i];
@@ -88,6 +92,8 @@ struct TokenSums {
 
 template <typename From, typename To, int kPer>
 __global__ void __launch_bounds__(256) SumRowsOfTokens(const __grid_constant__ TokenSums p) {
+  WaitForWork();
+  LetNextStart();
   using W = Wide<From>;
   const int64_t units = p.H / kPer, step = int64_t{gridDim.x} * 256;
   for (int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x; i < p.T * units; i += step) {
@@ -118,10 +124,10 @@ int32_t SumTokens(AnyopCall* call, const TokenSums& p) {
   if (p.T == 0 || p.H == 0) return kAnyopOk;
   constexpr int kPer = kPerVector<From>;
   if (p.H % kPer == 0 && IsAligned(p.rows, 16) && IsAligned(p.out, 16)) {
-    const Launch launch{dim3(GridFor(p.T * (p.H / kPer), 256)), dim3(256)};
+    const Launch launch{dim3(GridFor(p.T * (p.H / kPer), 256)), dim3(256), 0, true};
     return launch.Run(call, SumRowsOfTokens<From, To, kPer>, p);
   }
-  const Launch launch{dim3(GridFor(p.T * p.H, 256)), dim3(256)};
+  const Launch launch{dim3(GridFor(p.T * p.H, 256)), dim3(256), 0, true};
   return launch.Run(call, SumRowsOfTokens<From, To, 1>, p);
 }
 

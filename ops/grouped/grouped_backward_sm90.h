@@ -40,8 +40,26 @@ __device__ inline void ClearTerms(uint32_t stage, int left, int thread) {
   MeetAt(3, 256);
 }
 
-// The problems of RunGradients; a_map is of grad_out, b_map of weight or of x.
-template <Operand kType, bool kOfWeight>
+// Adds the bias, of kType, to Product's sums of 64 columns from `column` on.
+template <Operand kType>
+__device__ inline void AddBias(float (&v)[32], const TileProblem& p, int expert, int column) {
+  using T = std::conditional_t<kType == Operand::kFloat16, __half, __nv_bfloat16>;
+  const T* bias = static_cast<const T*>(p.bias) + int64_t{expert} * p.N;
+  const int first = column + (threadIdx.x & 3) * 2;
+#pragma unroll
+  for (int j = 0; j < 8; ++j)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int n = first + 8 * j + i;
+      const float more = n < p.N ? Widen(bias[n]) : 0;
+      v[4 * j + i] += more;
+      v[4 * j + 2 + i] += more;
+    }
+}
+
+// The problems of RunGradients; a_map is of grad_out, b_map of weight or of x. kFloats: results may
+// be float32, and there may be a bias.
+template <Operand kType, bool kOfWeight, bool kFloats>
 __global__ __launch_bounds__(384, 1) void MultiplyForGradients(
     const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap out_map, const __grid_constant__ TileProblem p,
@@ -186,14 +204,25 @@ __global__ __launch_bounds__(384, 1) void MultiplyForGradients(
                         column_of(place), 0,     by_tma};
       to.rows_left = (kOfWeight ? p.capacity : place.end) - to.row;
       if (kOfWeight) to.row += place.expert * p.capacity;
+      const auto write = [&](auto in_floats) {
 #pragma unroll
-      for (int s = 0; s < 4; ++s, to.column += 64) {
-        float v[32];
+        for (int s = 0; s < 4; ++s) {
+          float v[32];
 #pragma unroll
-        for (int i = 0; i < 32; ++i) v[i] = sums[32 * s + i];
-        to.columns_left = p.N - to.column;
-        writer.Write(v, to);
-      }
+          for (int i = 0; i < 32; ++i) v[i] = sums[32 * s + i];
+          to.column = column_of(place) + 64 * s;
+          to.columns_left = p.N - to.column;
+          if (kFloats && p.bias) AddBias<kType>(v, p, place.expert, to.column);
+          if constexpr (in_floats.value)
+            writer.WriteFloats(v, to);
+          else
+            writer.Write(v, to);
+        }
+      };
+      if (kFloats && p.result == kAnyopFloat32)
+        write(std::bool_constant<kFloats>());
+      else
+        write(std::false_type());
     }
     writer.End();
   }
@@ -201,14 +230,14 @@ __global__ __launch_bounds__(384, 1) void MultiplyForGradients(
   ClusterSync();  // the other block may still write here, or arrive
 }
 
-template <Operand kType, bool kOfWeight>
+template <Operand kType, bool kOfWeight, bool kFloats = false>
 int32_t RunGradient(AnyopCall* call, const TileProblem& p) {
   using Tile = GradientTile<kOfWeight>;
   const int64_t terms = kOfWeight ? p.capacity : p.K;  // a row of grad_out
   if (terms % 8 || p.N % 8 || !terms || !p.rows || !IsAligned(p.x, 16) || !IsAligned(p.weight, 16))
     return DeclineTma(call);
   const CUtensorMapDataType type = MapTypeOf(kType);
-  const bool by_tma = IsAligned(p.out, 16);
+  const bool by_tma = p.result != kAnyopFloat32 && IsAligned(p.out, 16);
   MatrixOfMap b_of = {p.weight, p.rows, p.N, 2 * int64_t{p.N}, type, 2, Tile::kTerms};
   if (!kOfWeight) {  // terms behind an expert's last are 0
     b_of.dimensions = 4, b_of.rows = p.K, b_of.count = p.experts;
@@ -220,7 +249,7 @@ int32_t RunGradient(AnyopCall* call, const TileProblem& p) {
   out = a;
   const int64_t out_rows = kOfWeight ? int64_t{p.experts} * p.capacity : p.rows;
   if (by_tma && !EncodeRows(&out, kType, p.out, out_rows, p.N, 64)) return DeclineTma(call);
-  constexpr auto kernel = MultiplyForGradients<kType, kOfWeight>;
+  constexpr auto kernel = MultiplyForGradients<kType, kOfWeight, kFloats>;
   if (int32_t status = AllowShared<kernel>(call, Tile::kSharedBytes)) return status;
   Limits limits;
   if (int32_t status = ReadLimits(call, &limits)) return status;

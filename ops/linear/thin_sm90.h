@@ -321,7 +321,10 @@ constexpr StageTimes kTimesOf = kForm == TileForm::kBlocks ? kTimesOfBlocks
 inline int64_t SegmentRows(const TileProblem& p) {
   return p.offsets || p.counts ? CeilDiv(p.rows, p.experts) : p.rows;
 }
-inline int64_t SegmentCount(const TileProblem& p) { return p.offsets || p.counts ? p.experts : 1; }
+// Segments with rows, at most.
+inline int64_t SegmentCount(const TileProblem& p) {
+  return p.offsets || p.counts ? std::min(p.experts, p.rows) : 1;
+}
 
 // Of 2^i blocks a cluster, where so many clusters run at once.
 template <Operand kType, TileForm kForm, int kTokens>

@@ -12,10 +12,11 @@ namespace {
 
 enum class TileForm {
   kPlain,
-  kSegments,  // plain; on Hopper other tiles, where segments are short
-  kGated,     // the columns of the gate and of the other half in one tile
-  kBlocks,    // sums of 128 terms are scaled and added in float32
-  kFourBits,  // plain, of weights of 4 bits; by tile_mma.h alone
+  kSegments,       // plain; on Hopper other tiles, where segments are short
+  kGated,          // the columns of the gate and of the other half in one tile
+  kGatedSegments,  // gated; on Hopper other tiles, as kSegments
+  kBlocks,         // sums of 128 terms are scaled and added in float32
+  kFourBits,       // plain, of weights of 4 bits; by tile_mma.h alone
 };
 
 // out[r] = ends(x[r] weight[e]^T) for the rows r of each segment e; rows of none are 0.

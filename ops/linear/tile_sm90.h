@@ -16,9 +16,11 @@ namespace {
 
 template <Operand kType, TileForm kForm>
 struct TileShape {
-  static constexpr bool kScaled = kForm == TileForm::kBlocks, kGated = kForm == TileForm::kGated;
+  static constexpr bool kScaled = kForm == TileForm::kBlocks;
+  static constexpr bool kGated = kForm == TileForm::kGated || kForm == TileForm::kGatedSegments;
   static constexpr bool kHasEnds = !kScaled && !kGated;  // scales and bias
-  static constexpr bool kSharesX = kScaled || kForm == TileForm::kSegments;
+  static constexpr bool kSharesX =
+      kScaled || kForm == TileForm::kSegments || kForm == TileForm::kGatedSegments;
   static constexpr int kHeights = kScaled ? 2 : 1;  // 64 rows each, of a warpgroup
   static constexpr int kRows = 128 * kHeights, kColumns = kScaled ? 128 : 256;
   static constexpr int kResultColumns = kGated ? 128 : kColumns;
@@ -27,7 +29,8 @@ struct TileShape {
   static constexpr int kDepth = 128 / BytesOf(kType), kStages = 4;
   static constexpr uint32_t kXBytes = kRows * 128, kStageBytes = kXBytes + kColumns * 128;
   static constexpr int kXBox = kSharesX ? kRows / 2 : kRows;
-  static constexpr int kWeightBox = kSharesX ? kColumns : kColumns / 2;
+  static constexpr int kWeightRows = kSharesX ? kColumns : kColumns / 2;  // that a block loads
+  static constexpr int kWeightBox = kGated ? kColumns / 2 : kWeightRows;
   static constexpr uint32_t kPieceBytes = 64 * 128;  // 64 rows x 64 results of 16 bits
   static constexpr uint32_t kSharedBytes =
       kStages * kStageBytes + 4 * kPieceBytes + 256 + kColumns * sizeof(ColumnEnd);
@@ -42,8 +45,9 @@ struct ResultPlace {
   bool by_tma;  // out is aligned
 };
 
-// A warpgroup's way out of its registers; piece by piece over two buffers.
-template <Operand kType>
+// A warpgroup's way out of its registers; piece by piece over two buffers. kFloats: results may be
+// float32, which go straight to memory.
+template <Operand kType, bool kFloats = kType == Operand::kInt8>
 class ResultWriter {
  public:
   __device__ ResultWriter(uint32_t buffers, int warpgroup, AnyopDtype result)
@@ -52,7 +56,7 @@ class ResultWriter {
   // v: as Product's sums of 64 columns. All 128 threads, with the same place.
   __device__ void Write(const float (&v)[32], const ResultPlace& to) {
     if (to.rows_left <= 0 || to.columns_left <= 0) return;
-    if (kType == Operand::kInt8 && result_ == kAnyopFloat32) return WriteFloats(v, to);
+    if (kFloats && result_ == kAnyopFloat32) return WriteFloats(v, to);
     const uint32_t buffer = buffers_ + buffer_ * 64 * 128, lane = thread_ & 31;
     const uint32_t row = thread_ / 32 * 16 + (lane & 15), half = lane >> 4;
     const bool whole = to.by_tma && to.rows_left >= 64 && to.columns_left >= 64;
@@ -73,6 +77,17 @@ class ResultWriter {
       Copy(buffer, to);
     }
     if (thread_ == 0) CommitStores();  // an empty group counts too
+  }
+  __device__ void WriteFloats(const float (&v)[32], const ResultPlace& to) const {
+    const int lane = thread_ & 31, row = thread_ / 32 * 16 + lane / 4, column = lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = row + i / 2 * 8, c = column + 8 * j + i % 2;
+        if (r < to.rows_left && c < to.columns_left)
+          static_cast<float*>(to.out)[(to.row + r) * to.pitch + to.column + c] = v[4 * j + i];
+      }
   }
   __device__ void End() const {
     if (thread_ == 0) WaitForStores<0>();
@@ -109,17 +124,6 @@ class ResultWriter {
       }
     }
   }
-  __device__ void WriteFloats(const float (&v)[32], const ResultPlace& to) const {
-    const int lane = thread_ & 31, row = thread_ / 32 * 16 + lane / 4, column = lane % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < 8; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int r = row + i / 2 * 8, c = column + 8 * j + i % 2;
-        if (r < to.rows_left && c < to.columns_left)
-          static_cast<float*>(to.out)[(to.row + r) * to.pitch + to.column + c] = v[4 * j + i];
-      }
-  }
 
   const uint32_t buffers_;
   const int barrier_, thread_;
@@ -137,7 +141,7 @@ struct TileBarriers {
   uint64_t full[4], empty[4], found[kFound], taken[kFound], ends, ends_taken;
 };
 
-template <Operand kType, TileForm kForm>
+template <Operand kType, TileForm kForm, bool kFloats>
 __global__ __launch_bounds__(384, 1) void MultiplyTiles(
     const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap weight_map,
     const __grid_constant__ CUtensorMap out_map, const __grid_constant__ CUtensorMap pre_map,
@@ -206,7 +210,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyTiles(
           const int row = place.row + rank * (Shape::kSharesX ? Shape::kXBox : Shape::kRows);
           int column = place.column * Shape::kClusterColumns;
           if constexpr (Shape::kGated)
-            column += place.expert * 2 * p.N + rank * p.N;
+            column += place.expert * 2 * p.N + rank * (Shape::kSharesX ? Shape::kWeightBox : p.N);
           else
             column += place.expert * p.N + rank * Shape::kWeightBox;
           for (int k = 0; k < steps; ++k, at.Next()) {
@@ -218,6 +222,9 @@ __global__ __launch_bounds__(384, 1) void MultiplyTiles(
               LoadBoxForMany(x + rank * Shape::kXBox * 128, &x_map, barrier, k * Shape::kDepth, row,
                              3);
               LoadBox(w, &weight_map, barrier, k * Shape::kDepth, column);
+              if constexpr (Shape::kGated)
+                LoadBox(w + Shape::kWeightBox * 128, &weight_map, barrier, k * Shape::kDepth,
+                        column + p.N);
             } else {
               LoadBox(x, &x_map, barrier, k * Shape::kDepth, row);
               LoadBoxForMany(w + rank * Shape::kWeightBox * 128, &weight_map, barrier,
@@ -248,7 +255,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyTiles(
     constexpr int kSums = Shape::kColumns / 2;
     const int w = warpgroup - 1, thread = threadIdx.x & 127;
     const int my_row = w * 64 * Shape::kHeights + thread / 32 * 16 + lane / 4;
-    ResultWriter<kType> writer(results + w * 2 * Shape::kPieceBytes, w, p.result);
+    ResultWriter<kType, kFloats> writer(results + w * 2 * Shape::kPieceBytes, w, p.result);
     Sum sums[Shape::kHeights][kSums];
     const bool has_no_ends = !p.row_scale && !p.column_scale && !p.bias;
     uint32_t ends_parity = 0;
@@ -415,7 +422,7 @@ inline int32_t DeclineTma(AnyopCall* call) {
                     "tensor maps");
 }
 
-template <Operand kType, TileForm kForm>
+template <Operand kType, TileForm kForm, bool kFloats = kType == Operand::kInt8>
 int32_t RunTiles(AnyopCall* call, const TileProblem& p) {
   using Shape = TileShape<kType, kForm>;
   if (p.rows == 0 || p.N == 0) return kAnyopOk;
@@ -432,7 +439,7 @@ int32_t RunTiles(AnyopCall* call, const TileProblem& p) {
   if (by_tma && (!EncodeRows(&out, narrow, p.out, p.rows, p.N, 64) ||
                  (p.pre && !EncodeRows(&pre, narrow, p.pre, p.rows, 2 * int64_t{p.N}, 64))))
     return DeclineTma(call);
-  constexpr auto kernel = MultiplyTiles<kType, kForm>;
+  constexpr auto kernel = MultiplyTiles<kType, kForm, kFloats>;
   if (int32_t status = AllowShared<kernel>(call, Shape::kSharedBytes)) return status;
   Limits limits;
   if (int32_t status = ReadLimits(call, &limits)) return status;

@@ -4,18 +4,11 @@
 // float32's precision: a block takes 64 x 64 results, a thread 4 x 4, of 16 terms at a time.
 #pragma once
 
-#include <type_traits>
-
 #include "../grouped/grouped_backward_mma.h"
+#include "weight_form.h"
 
 namespace anyop::cuda {
 namespace {
-
-enum class WeightForm {
-  kRows,      // out[r] = x[r] weight[e]^T: rows K by experts N K, to rows N
-  kColumns,   // out[r] = x[r] weight[e]: rows K by experts K N, to rows N
-  kGradient,  // out[e] = x^T weight over e's rows: rows capacity by rows N, to experts capacity N
-};
 
 // Sums are in the order of terms.
 template <WeightForm kForm>
@@ -89,41 +82,45 @@ __global__ __launch_bounds__(256) void MultiplyFloats(const __grid_constant__ Ti
   if constexpr (!kGradient) walk.ZeroRest(thread, 256);
 }
 
+// Of elements T.
 template <typename T>
-constexpr Operand kOperandOf = std::is_same_v<T, __half> ? Operand::kFloat16 : Operand::kBFloat16;
+struct Products {
+  using Result = float;  // of rows that are added up for tokens
 
-// Of elements T; p as kForm says. Rows of no segment become 0.
-template <typename T, WeightForm kForm>
-int32_t Multiply(AnyopCall* call, const TileProblem& p) {
-  constexpr bool kGradient = kForm == WeightForm::kGradient;
-  if (p.N == 0 || (kGradient ? p.capacity : p.rows) == 0) return kAnyopOk;
-  const auto tiles_of = [&](int side) {
-    const int64_t down =
-        kGradient ? p.experts * CeilDiv(p.capacity, side) : CeilDiv(p.rows, side) + p.experts;
-    return down * CeilDiv(p.N, side);
-  };
-  if constexpr (std::is_same_v<T, float>) {
-    Limits limits;
-    if (int32_t status = ReadLimits(call, &limits)) return status;
-    const int64_t tiles = tiles_of(64), most = int64_t{4} * limits.multiprocessors;
-    const Launch launch{dim3(static_cast<unsigned>(tiles < most ? tiles : most)), dim3(256)};
-    return launch.Run(call, MultiplyFloats<kForm>, p);
-  } else if constexpr (kForm == WeightForm::kRows) {
-    return RunByMma<kOperandOf<T>, TileForm::kPlain>(call, p);
-  } else {
-    const int inner = kGradient ? p.capacity : p.K;
-    const bool aligned =
-        p.N % 8 == 0 && inner % 8 == 0 && IsAligned(p.x, 16) && IsAligned(p.weight, 16);
-    return RunBackward<MultiplyBackward<kOperandOf<T>, kGradient>>(call, tiles_of(128), p, aligned);
+  static int32_t Accept(AnyopCall*, const void*, const void*, int64_t, int64_t) { return kAnyopOk; }
+
+  // p as kForm says. Rows of no segment become 0.
+  template <WeightForm kForm>
+  static int32_t Multiply(AnyopCall* call, const TileProblem& p) {
+    constexpr bool kGradient = kForm == WeightForm::kGradient;
+    if (p.N == 0 || (kGradient ? p.capacity : p.rows) == 0) return kAnyopOk;
+    const auto tiles_of = [&](int side) {
+      const int64_t down =
+          kGradient ? p.experts * CeilDiv(p.capacity, side) : CeilDiv(p.rows, side) + p.experts;
+      return down * CeilDiv(p.N, side);
+    };
+    if constexpr (std::is_same_v<T, float>) {
+      Limits limits;
+      if (int32_t status = ReadLimits(call, &limits)) return status;
+      const int64_t tiles = tiles_of(64), most = int64_t{4} * limits.multiprocessors;
+      const Launch launch{dim3(static_cast<unsigned>(tiles < most ? tiles : most)), dim3(256)};
+      return launch.Run(call, MultiplyFloats<kForm>, p);
+    } else if constexpr (kForm == WeightForm::kRows) {
+      return RunByMma<kOperandOf<T>, TileForm::kPlain>(call, p);
+    } else {
+      const int inner = kGradient ? p.capacity : p.K;
+      const bool aligned =
+          p.N % 8 == 0 && inner % 8 == 0 && IsAligned(p.x, 16) && IsAligned(p.weight, 16);
+      return RunBackward<MultiplyBackward<kOperandOf<T>, kGradient>>(call, tiles_of(128), p,
+                                                                     aligned);
+    }
   }
-}
 
-// Rows by the weights of experts, N K, or K N where they are transposed.
-template <typename T>
-int32_t MultiplyRows(AnyopCall* call, const TileProblem& p, bool transposed) {
-  return transposed ? Multiply<T, WeightForm::kColumns>(call, p)
-                    : Multiply<T, WeightForm::kRows>(call, p);
-}
+  // p as TileProblem has it.
+  static int32_t MultiplyGated(AnyopCall* call, const TileProblem& p) {
+    return RunByMma<kOperandOf<T>, TileForm::kGated>(call, p);
+  }
+};
 
 }  // namespace
 }  // namespace anyop::cuda
