@@ -2,8 +2,11 @@
 // fused_moe_fp8_block from Ampere on: see quantized_experts_cuda.h.
 #include "anyop/ops/fused_moe_fp8_block.h"
 #include "quantized_experts_cuda.h"
+#include "quantized_products_mma.h"
 
 extern "C" int32_t anyop_fused_moe_fp8_block_cuda(const FusedMoeFp8BlockArgs* args,
                                                   AnyopCall* call) {
-  return anyop::cuda::QuantizedExperts<true, FusedMoeFp8BlockArgs>(args, call, args->x_scale).Run();
+  using namespace anyop::cuda;
+  return QuantizedExperts<true, CodeProducts, FusedMoeFp8BlockArgs>(args, call, args->x_scale)
+      .Run();
 }

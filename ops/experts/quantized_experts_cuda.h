@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fused_moe of 8-bit weights on CUDA, for fused_moe_w8a8 and fused_moe_fp8_block: tokens are
-// quantised once, sorted and gathered as 8 bits, multiplied (../linear/tile_mma.h), activated and
-// quantised again, and multiplied; then each token's rows are added in the order of its slots.
+// quantised once, sorted and gathered as 8 bits, multiplied, activated and quantised again, and
+// multiplied; then each token's rows are added in the order of its slots.
 //
 // Sums of products and experts' results are float32. What is quantised follows
 // ../quant/quantize_row.h: a warp takes a group of columns, which it computes twice, for the
@@ -10,8 +10,9 @@
 
 #include <cmath>
 
-#include "../linear/tile_mma.h"
+#include "../linear/tile_problem.h"
 #include "../quant/quantize_cuda.h"
+#include "anyop/cuda_mma.h"
 #include "gates_cuda.h"
 #include "sort_cuda.h"
 #include "token_rows_cuda.h"
@@ -46,6 +47,8 @@ struct HiddenValues {
 template <typename Values>
 __global__ void __launch_bounds__(256)
     QuantizeGroups(const __grid_constant__ Values values, const __grid_constant__ Codes p) {
+  WaitForWork();
+  LetNextStart();
   const int lane = threadIdx.x % 32;
   const float limit = p.is_int8 ? 127 : kGreatestE4M3;
   const int64_t step = int64_t{gridDim.x} * 8;
@@ -72,17 +75,20 @@ __global__ void __launch_bounds__(256)
 template <typename Values>
 int32_t Quantize(AnyopCall* call, const Values& values, const Codes& p) {
   if (p.rows == 0) return kAnyopOk;
-  const Launch launch{dim3(GridFor(p.rows * p.groups, 8)), dim3(256)};
+  const Launch launch{dim3(GridFor(p.rows * p.groups, 8)), dim3(256), 0, true};
   return launch.Run(call, QuantizeGroups<Values>, values, p);
 }
 
 __global__ void __launch_bounds__(256) SetOnes(float* to, int64_t n) {
+  WaitForWork();
+  LetNextStart();
   const int64_t step = int64_t{gridDim.x} * 256;
   for (int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x; i < n; i += step) to[i] = 1;
 }
 
-// kBlocks: scales of 128 columns, and of 128 x 128 of weights; else of rows.
-template <bool kBlocks, typename Args>
+// kBlocks: scales of 128 columns, and of 128 x 128 of weights; else of rows. Products: who
+// multiplies, by Accept(call, w13, w2, result), which may decline, and Multiply<type, form>.
+template <bool kBlocks, typename Products, typename Args>
 class QuantizedExperts {
  public:
   QuantizedExperts(const Args* args, AnyopCall* call, const AnyopTensor* x_scale)
@@ -99,6 +105,8 @@ class QuantizedExperts {
     const int64_t I = gates_.I, H = a_.H;
     if (int32_t status = CheckSlots(call_, slots_)) return status;
     if (int32_t status = CheckCounts(call_, slots_, a_.E * a_.A, a_.E * H)) return status;
+    if (int32_t status = Products::Accept(call_, a_.w13, a_.w2, AnyopDtypeOf(a_.out)))
+      return status;
     if (int32_t status = Allocate()) return status;
     if (int32_t status = SortSlotsOf(call_, a_, order_, inverse_, offsets_)) return status;
     if (slots_ > 0) {
@@ -168,7 +176,7 @@ class QuantizedExperts {
     const void* codes = in_codes_ ? a_.x->data : codes_;
     if (int32_t status = gather(codes, a_.H, tokens_)) return status;
     if (!in_codes_ || given) return gather(in_codes_ ? given : scales_, groups * 4, token_scales_);
-    const Launch launch{dim3(GridFor(slots_ * groups, 256)), dim3(256)};
+    const Launch launch{dim3(GridFor(slots_ * groups, 256)), dim3(256), 0, true};
     return launch.Run(call_, SetOnes, token_scales_, slots_ * groups);
   }
 
@@ -195,12 +203,12 @@ class QuantizedExperts {
       p.x_scale = scales, p.x_scale_row = across, p.x_scale_k = 1;
       p.weight_scale = of_weight, p.weight_scale_row = across, p.weight_scale_k = 1;
       p.weight_scale_expert = CeilDiv(N, 128) * across;
-      return RunByMma<Operand::kE4M3, TileForm::kBlocks>(call_, p);
+      return Products::template Multiply<Operand::kE4M3, TileForm::kBlocks>(call_, p);
     } else {
       p.row_scale = scales, p.row_scale_stride = 1;
       p.column_scale = of_weight, p.column_scale_stride = 1, p.column_scale_expert = N;
-      return is_int8_ ? RunByMma<Operand::kInt8, TileForm::kPlain>(call_, p)
-                      : RunByMma<Operand::kE4M3, TileForm::kPlain>(call_, p);
+      return is_int8_ ? Products::template Multiply<Operand::kInt8, TileForm::kSegments>(call_, p)
+                      : Products::template Multiply<Operand::kE4M3, TileForm::kSegments>(call_, p);
     }
   }
 
