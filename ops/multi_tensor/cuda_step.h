@@ -19,10 +19,11 @@ __device__ void StepElement(const Step& s, W& p, Four<W> (&v)[kLists], int k,
 
 // Of a multiprocessor, at least: what more blocks have on its way at once, and no spills.
 template <typename W, unsigned kKinds, int kLists, bool kHasMore>
-constexpr int BlocksOfStep = sizeof(W) != 4 || kLists - 2 * kHasMore > 4 ? 1
-                             : kKinds == kMixedLists || kLists > 4       ? 2
-                             : kKinds == 0                               ? 3
-                                                                         : 4;
+constexpr int BlocksOfStep =
+    sizeof(W) != 4 || kLists - 2 * kHasMore + (kHasMore && kKinds == kMixedLists) > 4 ? 1
+    : kKinds == kMixedLists || kLists > 4 - (kKinds == 0)                             ? 2
+    : kKinds == 0                                                                     ? 3
+                                                                                      : 4;
 
 // Lists: p, g, states; where kHasMore, then master, which is read instead of p, and copy, which is
 // written as p is, each if given.
@@ -33,12 +34,18 @@ __global__ void __launch_bounds__(kListThreads, BlocksOfStep<W, kKinds, kLists, 
   constexpr int kStates = kLists - 2 - 2 * kHasMore;
   constexpr unsigned kOwn = (1u << (kStates + 2)) - 1, kMaster = 1u << (kLists - 2);
   constexpr unsigned kReads = Op::kReads & kOwn, kWrites = Op::kWrites & kOwn;
-  const Chunk chunk = FindChunk(table);
   using Step = decltype(op.At(W(), 0));
   __shared__ Step shared;
-  if (threadIdx.x == 0) shared = op.At(W(), table.first_tensor + chunk.tensor);
-  __syncthreads();
-  const Step s = shared;
+  const auto share = [&](int64_t tensor) {
+    if (threadIdx.x == 0) shared = op.At(W(), tensor);
+    __syncthreads();
+    return shared;
+  };
+  // Where the chunk is not asked for it is found later: it takes registers.
+  Step s;
+  if constexpr (!Op::kCountsTensors) s = share(0);
+  const Chunk chunk = FindChunk(table);
+  if constexpr (Op::kCountsTensors) s = share(table.first_tensor + chunk.tensor);
   const bool has_master = kHasMore && table.data[kLists - 2][chunk.tensor];
   const unsigned reads = has_master ? (kReads & ~1u) | kMaster : kReads;
   WalkChunk<W, kKinds>(table, chunk, reads, kHasMore ? kWrites | 3 * kMaster : kWrites,

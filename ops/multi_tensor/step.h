@@ -27,11 +27,18 @@ namespace anyop {
 // 1 - beta^step, without losing digits where that is small.
 ANYOP_STEP double BiasOf(double log_beta, double step) { return -expm1(step * log_beta); }
 
-// a / b and the root of v; on a GPU those of float32 are off by up to two units in the last place.
+// MulAdd: a * b + c; SumOfTwo: a * b + c * d, of which a GPU rounds the second product alone.
+// Quotient, Root: a / b and the root of v; on a GPU those of float32 are off by up to two units in
+// the last place.
 #if defined(__CUDACC__) || defined(__HIPCC__)
 template <typename W>
 ANYOP_STEP W Quotient(W a, W b) {
   return a * cuda::Reciprocal(b);
+}
+using cuda::MulAdd;
+template <typename W>
+ANYOP_STEP W SumOfTwo(W a, W b, W c, W d) {
+  return MulAdd(a, b, c * d);
 }
 ANYOP_STEP double Root(double v) { return sqrt(v); }
 ANYOP_STEP float Root(float v) {
@@ -44,6 +51,14 @@ ANYOP_STEP float Root(float v) {
 #endif
 }
 #else
+template <typename W>
+ANYOP_STEP W MulAdd(W a, W b, W c) {
+  return a * b + c;
+}
+template <typename W>
+ANYOP_STEP W SumOfTwo(W a, W b, W c, W d) {
+  return a * b + c * d;
+}
 template <typename W>
 ANYOP_STEP W Quotient(W a, W b) {
   return a / b;
