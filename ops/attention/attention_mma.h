@@ -66,9 +66,9 @@ __device__ bool IsBad(uint32_t half) {  // NaN or infinity
   return (half & kExponent) == kExponent;
 }
 
-// Puts zeroes for NaN and infinities into a tile of values, by 128 threads, each its own pieces.
+// Puts zeroes for NaN and infinities into a tile of values, by kThreads, each its own pieces.
 // *is_bad: whether there were any in the first `keys` rows; the others are read by no query.
-template <int kRows, int kFeatures, typename T>
+template <int kRows, int kFeatures, typename T, int kThreads = 128>
 __device__ void CleanTile(uint32_t tile, int thread, int keys, volatile bool* is_bad) {
   constexpr int kPieces = kFeatures / 8;
   // An exponent of ones, and one more, is the sign's bit.
@@ -77,8 +77,8 @@ __device__ void CleanTile(uint32_t tile, int thread, int keys, volatile bool* is
   constexpr uint32_t kOnes = kIsBrain ? 0x00800080 : 0x04000400;
   uint32_t any = 0;
 #pragma unroll 4
-  for (int i = 0; i < kRows * kPieces / 128; ++i) {
-    const int at = thread + 128 * i;
+  for (int i = 0; i < kRows * kPieces / kThreads; ++i) {
+    const int at = thread + kThreads * i;
     uint32_t words[4];
     LoadShared(words, tile + InTile<kRows>(at / kPieces, at % kPieces));
 #pragma unroll
@@ -86,8 +86,8 @@ __device__ void CleanTile(uint32_t tile, int thread, int keys, volatile bool* is
   }
   if (!(any & 0x80008000)) return;
 #pragma unroll 1
-  for (int i = 0; i < kRows * kPieces / 128; ++i) {
-    const int at = thread + 128 * i, row = at / kPieces;
+  for (int i = 0; i < kRows * kPieces / kThreads; ++i) {
+    const int at = thread + kThreads * i, row = at / kPieces;
     const uint32_t place = tile + InTile<kRows>(row, at % kPieces);
     uint32_t words[4];
     LoadShared(words, place);

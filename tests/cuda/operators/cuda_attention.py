@@ -101,7 +101,7 @@ def test_dense(kernel, features, dtype, monkeypatch):
     D, E = features
     for case in range(24):
         S, T = draw.choice(LENGTHS), draw.choice(LENGTHS)
-        B, (H, G) = draw.choice([1, 2]), draw.choice([(1, 1), (4, 2), (6, 1), (3, 3)])
+        B, (H, G) = draw.choice([1, 2]), draw.choice([(1, 1), (4, 2), (6, 1), (3, 3), (8, 2)])
         q = normal(B, S, H, D, dtype=dtype).transpose(1, 2)  # heads within rows
         k, v = normal(B, G, T, D, dtype=dtype, seed=1), normal(B, G, T, E, dtype=dtype, seed=2)
         options = options_of(draw, S, T, H)
@@ -116,11 +116,55 @@ def test_dense(kernel, features, dtype, monkeypatch):
         assert torch.equal(out, again) and torch.equal(out, alone), what
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("heads", [(4, 1), (16, 2), (24, 2), (2, 1)], ids=str)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_narrow_windows(kernel, heads, dtype):
+    """Bands of keys up to those that one tile holds, and just wider; packed: each sequence as alone, bit for bit."""
+    draw, (H, G) = random.Random(f"{kernel} {heads} {dtype}"), heads
+    for left, right in [
+        (0, 0),
+        (127, 0),
+        (128, 0),
+        (64, 64),
+        (129, 0),
+        (15, 1),
+        (40, 88),
+        (3, 126),
+    ]:
+        S = [draw.choice([0, 1, 15, 16, 17, 63, 64, 65, 200]) for _ in range(5)] + [300]
+        (cu, s), options = packed(S), {"window_left": left, "window_right": right}
+        D, E = draw.choice([(64, 64), (48, 64), (64, 40)])
+        options |= {"scale": 0.3} if draw.random() < 0.5 else {}
+        options |= {"sinks": normal(H, dtype=torch.float32)} if draw.random() < 0.5 else {}
+        q, k, v = (
+            normal(s, n, width, dtype=dtype, seed=i)
+            for i, (n, width) in enumerate([(H, D), (G, D), (G, E)])
+        )
+        with forced(kernel, "attention_varlen_with_lse"):
+            out, lse = anyop.attention_varlen_with_lse(q, k, v, cu, cu, **options)
+        for i in range(len(S)):
+            mine = slice(cu[i], cu[i + 1])
+            one, what = (
+                [x[mine].transpose(0, 1)[None] for x in (q, k, v)],
+                (left, right, S[i], D, E),
+            )
+            if not S[i]:
+                continue
+            with forced(kernel, "attention_with_lse"):
+                alone = anyop.attention_with_lse(*one, **options)
+            exact, exact_lse = exactly(*one, **options)
+            assert_near(alone[0], exact, what)
+            assert_near(alone[1], exact_lse, what)
+            assert torch.equal(out[mine].transpose(0, 1), alone[0][0]), what
+            assert torch.equal(lse[mine].t(), alone[1][0]), what
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_what_no_query_sees_never_shows(kernel):
     """NaN and infinities in keys and values: only queries that see them have them."""
     for (D, E), value in itertools.product([(64, 64), (128, 128), (256, 256)], ["nan", "inf"]):
-        q, k, v = normal(1, 2, 300, D), normal(1, 1, 300, D, seed=1), normal(1, 1, 300, E, seed=2)
+        q, k, v = normal(1, 4, 300, D), normal(1, 1, 300, D, seed=1), normal(1, 1, 300, E, seed=2)
         for t in (0, 70, 128, 250, 299):
             v[0, 0, t, t % E] = float(value)
         for options in ({"causal": True}, {"window_left": 40, "window_right": 3}, {}):
@@ -161,7 +205,7 @@ def test_packed(kernel, dtype):
     """Each sequence as alone, bit for bit, and as in float64; NaN lies between and behind them."""
     draw = random.Random(f"{kernel} {dtype}")
     for D, E in FEATURES[:5]:
-        H, G = draw.choice([(1, 1), (4, 2), (6, 1)])
+        H, G = draw.choice([(1, 1), (4, 2), (6, 1), (4, 1)])
         S = [draw.choice([0, *LENGTHS]) for _ in range(7)]
         T = [draw.choice([0, *LENGTHS]) for _ in range(7)]
         (cu_q, s), (cu_k, t) = packed(S), packed(T)
