@@ -18,10 +18,14 @@
 namespace anyop::cuda {
 namespace {
 
+// How rows come: in boxes of pages, one by one, or so and as bytes.
+enum class LatentSource { kPages, kRows, kBytes };
+
 // A warpgroup: scores and weights of every second block of 64 keys, half of the columns of the
 // values of all. kHalf: which of both.
-template <typename T, typename Tile, bool kByRows, int kHalf>
+template <typename T, typename Tile, LatentSource kSource, int kHalf>
 struct LatentHalf {
+  static constexpr bool kByRows = kSource != LatentSource::kPages;
   static constexpr Operand kType = kOperandOf<T>;
   HopperRows<T, Tile> rows;
   const PagedView& p;
@@ -59,7 +63,7 @@ struct LatentHalf {
       const int panel = Tile::PanelOf(kHalf, i);
       if (i % 2 == 0) {
         WaitAt(SharedAddress(&state.full[kHalf][panel / 2]), pair & 1);
-        if (kByRows) FenceForTma();
+        if (kSource == LatentSource::kRows) FenceForTma();  // bytes: who stored them did
         FenceProducts();
       }
 #pragma unroll
@@ -195,19 +199,17 @@ struct LatentHalf {
     }
   }
   __device__ void AttendSecond(const LatentItem& item) {
-    const int pairs = item.pairs, whole = item.whole, whole_end = item.whole_end;
-    AddFirst<true>(item, pairs == 1, 1, 1 < whole || 1 >= whole_end);
+    AddFirst<true>(item, 1);
 #pragma unroll 1
-    for (int i = 1; i < pairs; ++i) {
+    for (int i = 1; i < item.pairs; ++i) {
       AddLast();
-      const int block = 2 * i + 1;
-      AddFirst<false>(item, i + 1 == pairs, block, block < whole || block >= whole_end);
+      AddFirst<false>(item, 2 * i + 1);
     }
     AddLast();
   }
   // Adds the first's values, and weighs own scores meanwhile.
   template <bool kIsFirst>
-  __device__ void AddFirst(const LatentItem& item, bool is_last, int block, bool is_cut) {
+  __device__ void AddFirst(const LatentItem& item, int block) {
     AddPanels<0, 6>();
     MeetAt(kLatentFirst, 256);
     const bool moves = Follow();
@@ -217,8 +219,8 @@ struct LatentHalf {
     AddValues(others, 0);
     WaitForProducts<2>();
     Pin(rows.scores);
-    if (is_last) Arrive(state.q_empty);
-    const bool grows = Weigh(item, block, is_cut);
+    if (block + 1 == 2 * item.pairs) Arrive(state.q_empty);
+    const bool grows = Weigh(item, block, block < item.whole || block >= item.whole_end);
     Release(0);
     ShowWeights();
     ArriveAtMeeting(kLatentSecond, 256);
@@ -285,18 +287,22 @@ struct LatentHalf {
   }
 };
 
-// How rows come: in boxes of pages, one by one, or so and as bytes.
-enum class LatentSource { kPages, kRows, kBytes };
+// Bytes are widened by two warpgroups.
+template <LatentSource kSource>
+constexpr int kLatentThreads = kSource == LatentSource::kBytes ? 512 : 384;
 
 template <typename T, typename Tile, LatentSource kSource>
-__global__ __launch_bounds__(Tile::kThreads,
+__global__ __launch_bounds__(kLatentThreads<kSource>,
                              1) void AttendLatentOnHopper(const __grid_constant__ CUtensorMap map,
                                                           const __grid_constant__ PagedView p,
                                                           const int box) {
   constexpr bool kByRows = kSource != LatentSource::kPages;
-  // Together three times 168, which a thread has at first: more would be waited for without end.
-  constexpr int kLoading = kSource == LatentSource::kBytes ? 88 : 56;
-  constexpr int kMultiplying = (3 * 168 - kLoading) / 2;
+  constexpr bool kBytes = kSource == LatentSource::kBytes;
+  // Together three times 168 or four times 128, which a thread has at first: more would be waited
+  // for without end.
+  constexpr int kLoading = kBytes ? 48 : 56;
+  constexpr int kMultiplying = kBytes ? 2 * 128 - kLoading : (3 * 168 - kLoading) / 2;
+  constexpr int kLoaders = kBytes ? 256 : 128;
   extern __shared__ __align__(1024) uint8_t shared[];
   __shared__ LatentState state;
   const uint32_t queries = SharedAddress(shared), buffers = queries + Tile::kBuffer;
@@ -307,7 +313,8 @@ __global__ __launch_bounds__(Tile::kThreads,
     for (uint64_t& told : state.told) InitBarrier(SharedAddress(&told), 1);
     for (int b = 0; b < 2; ++b) {
       for (int g = 0; g < Tile::kGroups; ++g)
-        InitBarrier(SharedAddress(&state.full[b][g]), !kByRows ? 1 : g == 0 ? 132 : 128);
+        InitBarrier(SharedAddress(&state.full[b][g]),
+                    !kByRows ? 1 : kLoaders + (g == 0 ? kLoaders / 32 : 0));
       for (uint64_t& quarter : state.empty[b]) InitBarrier(SharedAddress(&quarter), 4);
     }
     FenceBarriers();
@@ -321,7 +328,7 @@ __global__ __launch_bounds__(Tile::kThreads,
   if (threadIdx.x < 128) {
     GiveRegisters<kLoading>();
     if constexpr (kSource == LatentSource::kBytes) {
-      LoadLatentBytes<T, Tile>(p, state, queries, buffers);
+      LoadLatentBytes<T, Tile, 0>(p, state, queries, buffers);
     } else if constexpr (kByRows) {
       LoadLatentRows<T, Tile>(p, state, queries, buffers);
     } else if (threadIdx.x < 32) {
@@ -330,11 +337,14 @@ __global__ __launch_bounds__(Tile::kThreads,
       LoadAllLatentQueries<T, Tile>(p, state, queries);
     }
   } else if (threadIdx.x < 256) {
-    LatentHalf<T, Tile, kByRows, 0> half(p, state, queries, buffers);
+    LatentHalf<T, Tile, kSource, 0> half(p, state, queries, buffers);
     multiply(half);
-  } else {
-    LatentHalf<T, Tile, kByRows, 1> half(p, state, queries, buffers);
+  } else if (!kBytes || threadIdx.x < 384) {
+    LatentHalf<T, Tile, kSource, 1> half(p, state, queries, buffers);
     multiply(half);
+  } else if constexpr (kBytes) {
+    GiveRegisters<kLoading>();
+    LoadLatentBytes<T, Tile, 1>(p, state, queries, buffers);
   }
 }
 
@@ -379,7 +389,7 @@ int32_t StartLatent(const CUtensorMap& map, const PagedView& p, int box, int mul
   constexpr auto kernel = AttendLatentOnHopper<T, Tile, kSource>;
   if (const int32_t status = AllowShared<kernel>(call, Tile::kSharedBytes)) return status;
   const int blocks = std::min(p.tiles * p.count, multiprocessors);
-  const Launch launch = {dim3(static_cast<unsigned>(blocks)), dim3(Tile::kThreads),
+  const Launch launch = {dim3(static_cast<unsigned>(blocks)), dim3(kLatentThreads<kSource>),
                          Tile::kSharedBytes};
   if (const int32_t status = launch.Run(call, kernel, map, p, box)) return status;
   return RunJoin<T, 512>(p, call);
@@ -395,8 +405,10 @@ int32_t RunLatentOnHopper(PagedView* p, int64_t split_size, AnyopDtype dtype, An
   const bool is_one = p->N <= 1 || p->k_steps.batch == p->P * p->k_steps.row;
   if (p->indices && is_one && int64_t{p->N} * p->P <= INT32_MAX)
     p->P *= p->N, p->N = std::min(p->N, 1);
-  if (kBytes && (p->N > 1 || p->k_steps.row < 0 || p->k_steps.row > INT32_MAX))
-    return call->fail(call, kAnyopDeclined, "it takes pages that lie one behind the other");
+  if (kBytes &&
+      (p->N > 1 || p->k_steps.row < 0 || p->P * p->k_steps.row > (int64_t{1} << 35) - 1024))
+    return call->fail(call, kAnyopDeclined,
+                      "it takes pages that lie one behind the other, up to 32 GiB");
   const int multiprocessors = limits.multiprocessors;
   const int64_t part = LatentPartOf(*p, split_size, multiprocessors);
   if (const int32_t status = TakeParts(call, part, p)) return status;

@@ -8,58 +8,64 @@
 namespace anyop::cuda {
 namespace {
 
-// What a warp has of 16 rows: eight lanes have a piece each of rows 4 k + i, i their number among
-// the eights. A group is two panels of 64 numbers, the fifth those of bfloat16; two are on their
-// way.
-template <typename T>
+// What a warp has of 8 rows, as kLoader of two warpgroups has 32 of a block's 64: eight lanes have
+// a piece each of rows 4 k + i, i their number among the eights. A group is two panels of 64
+// numbers, the fifth those of bfloat16; two are on their way.
+template <typename T, int kLoader>
 struct LatentBytes {
   static constexpr int kScales = 512, kWide = 528;  // where they lie
-  int entry, next_entry;  // of row lane % 16; of the block that comes next
-  uint32_t ahead[2][4][4];
-  float scales[2];  // of row 4 (2 j + lane % 8 / 4) + i that of group lane % 4
+  static constexpr uint32_t kNone = ~0u;
+  int next_entry;      // of row lane % 8 of the block that comes next
+  uint32_t places[2];  // of the lane's pieces of its rows, in eights of bytes
+  uint32_t ahead[2][2][4];
+  float scale;  // of row 4 (lane % 8 / 4) + i that of group lane % 4
 
   __device__ static uint32_t Lane() { return ComputedHere(threadIdx.x) % 32; }
-  // t: the block's first key.
-  __device__ void LookUp(const PagedView& p, const LatentItem& item, int t) {
-    const int row = Lane() % 16, key = t + row / 4 * 16 + threadIdx.x / 32 * 4 + row % 4;
+  // Of the warp's, in the block; the others follow in fours, 16 apart.
+  __device__ static uint32_t FirstRow() {
+    return 32 * kLoader + ComputedHere(threadIdx.x) % 128 / 32 * 4;
+  }
+  __device__ void LookUp(const PagedView& p, const LatentItem& item, int block) {
+    const int row = Lane() % 8,
+              key = 64 * (item.first + block) + FirstRow() + row / 4 * 16 + row % 4;
     next_entry = key < item.end ? p.indices[int64_t{item.at.b} * p.M + key] : -1;
   }
   // Goes on to that block; whether all entries are -1 or right.
   __device__ bool Step(const PagedView& p) {
-    entry = next_entry;
-    return entry == -1 || IsRight(p, entry);
+    const uint32_t step = static_cast<uint32_t>(p.k_steps.row) / 8;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const int row = __shfl_sync(~0u, next_entry, 4 * k + Lane() / 8);
+      places[k] = IsRight(p, row) ? row * step + Lane() % 8 : kNone;
+    }
+    return next_entry == -1 || IsRight(p, next_entry);
   }
   __device__ static bool IsRight(const PagedView& p, int entry) {
     return static_cast<uint32_t>(entry) < static_cast<uint32_t>(p.P);
   }
   // Bit i: whether row 4 k + i is there.
-  __device__ uint32_t There(const PagedView& p, int k) const {
-    return __ballot_sync(~0u, IsRight(p, entry)) >> 4 * k & 15;
+  __device__ uint32_t There(int k) const {
+    const uint32_t lanes = __ballot_sync(~0u, places[k] != kNone);
+    return (lanes & 1) | (lanes >> 7 & 2) | (lanes >> 14 & 4) | (lanes >> 21 & 8);
   }
-  // nullptr: it is not there.
-  __device__ const uint8_t* Row(const PagedView& p, int k) const {
-    const int row = __shfl_sync(~0u, entry, 4 * k + Lane() / 8);
-    if (!IsRight(p, row)) return nullptr;
-    return static_cast<const uint8_t*>(p.k) + int64_t{row} * static_cast<int>(p.k_steps.row);
+  __device__ static const uint8_t* At(const PagedView& p, uint32_t place) {
+    return static_cast<const uint8_t*>(p.k) + uint64_t{place} * 8;
   }
-  // Of rows 2 j and 2 j + 1 of the lane's.
-  __device__ void LoadScales(const PagedView& p, int j) {
-    const uint8_t* rows[2] = {Row(p, 2 * j), Row(p, 2 * j + 1)};
-    const uint8_t* from = Lane() % 8 < 4 ? rows[0] : rows[1];
-    scales[j] = 0;
-    if (from)
+  __device__ void LoadScales(const PagedView& p) {
+    const uint32_t lane = Lane(), place = lane % 8 < 4 ? places[0] : places[1];
+    scale = 0;
+    if (place != kNone)
       asm volatile("ld.global.nc.f32 %0, [%1];"
-                   : "=f"(scales[j])
-                   : "l"(from + kScales + Lane() % 4 * 4));
+                   : "=f"(scale)
+                   : "l"(At(p, place - lane % 8) + kScales + lane % 4 * 4));
   }
   template <int kGroup>
   __device__ void Load(const PagedView& p, int slot, int k) {
     uint32_t (&to)[4] = ahead[slot][k];
-    const uint8_t* from = Row(p, k);
     to[0] = to[1] = to[2] = to[3] = 0;
-    if (!from) return;
-    from += Lane() % 8 * (kGroup < 4 ? 8 : 16);
+    if (places[k] == kNone) return;
     if (kGroup < 4) {
+      const uint8_t* from = At(p, places[k]);
       asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];"
                    : "=r"(to[0]), "=r"(to[1])
                    : "l"(from + 128 * kGroup));
@@ -69,7 +75,7 @@ struct LatentBytes {
     } else {
       asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
                    : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                   : "l"(from + kWide));
+                   : "l"(At(p, places[k] + Lane() % 8) + kWide));
     }
   }
   // Two 8-bit floats times the scale.
@@ -92,23 +98,23 @@ struct LatentBytes {
       StoreShared(to, wide);
       return;
     }
-    const float scale =
-        __shfl_sync(~0u, scales[k / 2], Lane() / 8 * 8 + k % 2 * 4 + (kGroup < 4 ? kGroup : 0));
+    const float mine = __shfl_sync(~0u, scale, Lane() / 8 * 8 + k * 4 + (kGroup < 4 ? kGroup : 0));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       uint32_t wide[4];
 #pragma unroll
-      for (int w = 0; w < 4; ++w) wide[w] = Widen(words[2 * half + w / 2] >> 16 * (w % 2), scale);
+      for (int w = 0; w < 4; ++w) wide[w] = Widen(words[2 * half + w / 2] >> 16 * (w % 2), mine);
       StoreShared(to + half * 8192, wide);
+      __syncwarp();  // or all is widened at once, for which there are no registers
     }
   }
 };
 
 // A block of rows to buffer kBuffer, whose first two groups are on their way, and then those of the
 // block that next() finds.
-template <typename T, typename Tile, int kBuffer, typename Next>
+template <typename T, typename Tile, int kLoader, int kBuffer, typename Next>
 __device__ void WidenLatentRows(const PagedView& p, LatentState& state, uint32_t buffers,
-                                LatentBytes<T>& bytes, uint32_t parity, const Next& next) {
+                                LatentBytes<T, kLoader>& bytes, uint32_t parity, const Next& next) {
   static_assert(Tile::kGroups == 5 && Tile::kPanel == 8192, "");
   const int lane = threadIdx.x % 32;
   // The order in which panels are wanted, and given back.
@@ -117,23 +123,24 @@ __device__ void WidenLatentRows(const PagedView& p, LatentState& state, uint32_t
     constexpr int i = decltype(index)::value, kGroup = kGroupAt(i), kSlot = (i + kBuffer) % 2;
     constexpr int kNext = i < 3 ? kGroupAt(i + 2) : Tile::PanelOf(1 - kBuffer, 2 * (i - 3)) / 2;
     if (i < 4) WaitAt(SharedAddress(&state.empty[kBuffer][i < 4 ? kGroup : 0]), parity ^ 1);
-    const uint32_t thread = ComputedHere(threadIdx.x), to = buffers + kBuffer * Tile::kBuffer +
-                                                            kGroup * 2 * Tile::kPanel +
-                                                            Swizzled(thread / 8, thread % 8);
+    const uint32_t thread = ComputedHere(threadIdx.x) % 128;
+    const uint32_t to = buffers + kBuffer * Tile::kBuffer + kGroup * 2 * Tile::kPanel +
+                        Swizzled(32 * kLoader + thread / 8, thread % 8);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
+    for (int k = 0; k < 2; ++k) {
       bytes.template Store<kGroup>(to + k * 2048, kSlot, k);
-      __syncwarp();  // or the compiler widens rows at once, for which there are no registers
-      if (i == 3 && k % 2 == 1) bytes.LoadScales(p, k / 2);
+      __syncwarp();
+      if (i == 3 && k == 1) bytes.LoadScales(p);
       bytes.template Load<kNext>(p, kSlot, k);
     }
+    FenceForTma();
     Arrive(SharedAddress(&state.full[kBuffer][kGroup]));
   };
   step(std::integral_constant<int, 0>());
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    const uint32_t there = bytes.There(p, k);
-    if (lane == 0) state.there[kBuffer][4 * k + threadIdx.x / 32] = there;
+  for (int k = 0; k < 2; ++k) {
+    const uint32_t there = bytes.There(k);
+    if (lane == 0) state.there[kBuffer][(bytes.FirstRow() + 16 * k) / 4] = there;
   }
   __syncwarp();
   if (lane == 0) Arrive(SharedAddress(&state.full[kBuffer][0]));
@@ -144,31 +151,36 @@ __device__ void WidenLatentRows(const PagedView& p, LatentState& state, uint32_t
   step(std::integral_constant<int, 4>());
 }
 
-// By a warpgroup.
-template <typename T, typename Tile>
+// By kLoader of two warpgroups, half of each block; queries by the first.
+template <typename T, typename Tile, int kLoader>
 __device__ void LoadLatentBytes(const PagedView& p, LatentState& state, uint32_t queries,
                                 uint32_t buffers) {
   uint32_t pair = 0;
-  ForLatentItems<true>(p, state, [&](LatentItem& item, int n) {
-    int t = 64 * item.first;
-    LatentBytes<T> bytes;
-    bytes.LookUp(p, item, t);
-    WaitAt(SharedAddress(&state.q_empty), (n & 1) ^ 1);
-    LoadLatentQueries<T, Tile, 128>(p, item, queries, ComputedHere(threadIdx.x));
-    ArriveWhenCopied(SharedAddress(&state.q_full));
-    const auto next = [&] {
+  ForLatentItems<kLoader == 0>(p, state, [&](LatentItem& item, int n) {
+    LatentBytes<T, kLoader> bytes;
+    bytes.LookUp(p, item, 0);
+    if (kLoader == 0) {
+      WaitAt(SharedAddress(&state.q_empty), (n & 1) ^ 1);
+      LoadLatentQueries<T, Tile, 128>(p, item, queries, ComputedHere(threadIdx.x));
+      ArriveWhenCopied(SharedAddress(&state.q_full));
+    }
+    const auto next = [&](int block) {
       if (!bytes.Step(p)) item.at.is_wrong = true;
-      t += 64;
-      bytes.LookUp(p, item, t);
+      bytes.LookUp(p, item, block);
     };
-    next();
-    bytes.LoadScales(p, 0), bytes.LoadScales(p, 1);
+    next(1);
+    bytes.LoadScales(p);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) bytes.template Load<0>(p, 0, k), bytes.template Load<1>(p, 1, k);
+    for (int k = 0; k < 2; ++k) {
+      bytes.template Load<0>(p, 0, k);
+      __syncwarp();
+      bytes.template Load<1>(p, 1, k);
+    }
 #pragma unroll 1
     for (int left = item.pairs; left > 0; --left, ++pair) {
-      WidenLatentRows<T, Tile, 0>(p, state, buffers, bytes, pair & 1, next);
-      WidenLatentRows<T, Tile, 1>(p, state, buffers, bytes, pair & 1, next);
+      const auto after = [&](int block) { next(2 * (item.pairs - left) + block); };
+      WidenLatentRows<T, Tile, kLoader, 0>(p, state, buffers, bytes, pair & 1, [&] { after(2); });
+      WidenLatentRows<T, Tile, kLoader, 1>(p, state, buffers, bytes, pair & 1, [&] { after(3); });
     }
   });
 }
