@@ -34,6 +34,48 @@ __device__ void AddBadPages(const PagedView& p, const PagedPlace& at, const Page
   }
 }
 
+// The end of four warps that share at most kSharedRows rows, each with keys of its own. outs: room
+// for the sums of all; meet: of these warps.
+template <typename T, int kFeatures, typename Warp, typename RowOf, typename Meet>
+__device__ __forceinline__ void JoinWarps(const Warp& mine, const PagedView& p, const RowOf& row_of,
+                                          int rows, const bool& is_wrong, float v_scale,
+                                          float* outs, const Meet& meet) {
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  __shared__ float tops[4][kSharedRows], sums[4][kSharedRows], shares[4][kSharedRows];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int r = lane / 4 + 8 * half;
+    if (lane % 4 == 0) tops[warp][r] = mine.max[half], sums[warp][r] = mine.sum[half];
+#pragma unroll
+    for (int n = 0; n < kFeatures / 8; ++n)
+#pragma unroll
+      for (int c = 0; c < 2; ++c)
+        outs[(warp * kSharedRows + r) * kFeatures + Warp::FeatureOf(n, c)] =
+            mine.out[n][2 * half + c];
+  }
+  meet();
+  if (thread < rows) {
+    float most = -INFINITY, sum = 0;
+    for (int w = 0; w < 4; ++w) most = fmaxf(most, tops[w][thread]);
+    const float base = most == -INFINITY ? 0 : most;
+    for (int w = 0; w < 4; ++w) {
+      shares[w][thread] = PowerOfTwo(tops[w][thread] - base);
+      sum += sums[w][thread] * shares[w][thread];
+    }
+    if (is_wrong) most = sum = NAN;
+    const float share = EndPagedRow(p, row_of(thread), most, sum) * v_scale / Warp::kWeight;
+    for (int w = 0; w < 4; ++w) shares[w][thread] *= share;
+  }
+  meet();
+#pragma unroll 1
+  for (int i = thread; i < rows * p.E; i += 128) {
+    const int r = i / p.E, e = i - r * p.E;
+    float value = 0;
+    for (int w = 0; w < 4; ++w) value += shares[w][r] * outs[(w * kSharedRows + r) * kFeatures + e];
+    PagedTarget<T>(p, row_of(r)).Write(e, value);
+  }
+}
+
 // One part of a tile's keys; at most kSharedRows rows where they are shared by the warps.
 template <typename T, typename C, int kFeatures, bool kShares>
 __device__ __forceinline__ void AttendPart(const PagedView& p, const PagedPlace& at, int g,
@@ -135,42 +177,9 @@ __device__ __forceinline__ void AttendPart(const PagedView& p, const PagedPlace&
     return PagedRow{at.first + (at.row + r) / p.group, g * p.group + (at.row + r) % p.group, part};
   };
   if constexpr (kShares) {
-    __shared__ float tops[4][kSharedRows], sums[4][kSharedRows], shares[4][kSharedRows];
-    auto* outs =
-        reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(DynamicShared()) + Tile::kRing);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int r = lane / 4 + 8 * half;
-      if (lane % 4 == 0) tops[warp][r] = mine.max[half], sums[warp][r] = mine.sum[half];
-#pragma unroll
-      for (int n = 0; n < kFeatures / 8; ++n)
-#pragma unroll
-        for (int c = 0; c < 2; ++c)
-          outs[(warp * kSharedRows + r) * kFeatures + Warp::FeatureOf(n, c)] =
-              mine.out[n][2 * half + c];
-    }
-    __syncthreads();
-    if (thread < rows) {
-      float most = -INFINITY, sum = 0;
-      for (int w = 0; w < 4; ++w) most = fmaxf(most, tops[w][thread]);
-      const float base = most == -INFINITY ? 0 : most;
-      for (int w = 0; w < 4; ++w) {
-        shares[w][thread] = PowerOfTwo(tops[w][thread] - base);
-        sum += sums[w][thread] * shares[w][thread];
-      }
-      if (is_wrong) most = sum = NAN;
-      const float share = EndPagedRow(p, row_of(thread), most, sum) * v_scale / Warp::kWeight;
-      for (int w = 0; w < 4; ++w) shares[w][thread] *= share;
-    }
-    __syncthreads();
-#pragma unroll 1
-    for (int i = thread; i < rows * p.E; i += 128) {
-      const int r = i / p.E, e = i - r * p.E;
-      float value = 0;
-      for (int w = 0; w < 4; ++w)
-        value += shares[w][r] * outs[(w * kSharedRows + r) * kFeatures + e];
-      PagedTarget<T>(p, row_of(r)).Write(e, value);
-    }
+    auto* outs = reinterpret_cast<uint8_t*>(DynamicShared()) + Tile::kRing;
+    JoinWarps<T, kFeatures>(mine, p, row_of, rows, is_wrong, v_scale,
+                            reinterpret_cast<float*>(outs), [] { __syncthreads(); });
   } else {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

@@ -5,6 +5,7 @@
 #include "anyop/ops/attention_varlen_with_lse.h"
 #include "anyop/ops/attention_with_lse.h"
 #include "attention_sm90_band.h"
+#include "attention_sm90_decode.h"
 #include "attention_sm90_pages.h"
 
 namespace anyop::cuda {
@@ -64,7 +65,8 @@ int32_t AttendToPages(const AttentionPagedArgs& args, AnyopCall* call) {
   Limits limits;
   if (const int32_t status = ReadLimits(call, &limits)) return status;
   if (AnyopChoice(call) != 1 && !HasEnoughQueries(args, limits.multiprocessors))
-    return call->fail(call, kAnyopDeclined, "");  // as most of decoding: nobody is told
+    return IsDecoding(args) ? AttendByDecoding(args, limits.multiprocessors, call)
+                            : DeclineSilently(call);
   const ProblemOfPages pages(args);
   return Attend(pages.problem(), [&](int rows) { return pages.View(rows); }, call);
 }

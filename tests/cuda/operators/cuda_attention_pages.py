@@ -264,7 +264,7 @@ def test_more_than_two_to_the_31_elements():
 
 
 def test_which_calls_it_takes():
-    """Prompts and chunks; decoding, parts and what it has no tiles for go to the kernel for all GPUs."""
+    """Prompts, chunks, decoding; parts and what it has no tiles for go to the kernel for all GPUs."""
 
     def chosen(S, P=16, cached=torch.bfloat16, choice="cuda_sm90", **options):
         given = served([700] * 4, [S] * 4, 8, 2, 128, 128, P, torch.bfloat16, cached)
@@ -276,10 +276,41 @@ def test_which_calls_it_takes():
         return Log.last()
 
     assert chosen(512) == chosen(512, P=8) == chosen(512, P=256) == "cuda_sm90"
-    assert chosen(1) == chosen(4) == "cuda"
+    assert chosen(1) == chosen(4) == "cuda_sm90"
+    assert chosen(5) == chosen(1, P=4) == chosen(1, split_size=128) == "cuda"
     assert chosen(1, choice="cuda_sm90:1") == "cuda_sm90"
     for options in ({"P": 1}, {"P": 4}, {"cached": torch.float8_e4m3fn}, {"split_size": 128}):
         assert chosen(512, **options) == "cuda"
     one, slopes = torch.ones(1, device="cuda"), torch.ones(8, device="cuda")
     for options in ({"alibi_slopes": slopes}, {"k_scale": one}, {"v_scale": one}, {"scale": -1.0}):
         assert chosen(512, **options) == "cuda"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("features", [(128, 128), (64, 64), (96, 40)], ids=str)
+def test_decoding_has_the_bits_of_the_kernel_for_all_gpus(features, dtype):
+    """Lengths, pages, windows and caps; wrong pages and lengths, too."""
+    draw = random.Random(f"{features} {dtype}")
+    for P, (H, G), each in itertools.product((8, 16, 24, 256), ((8, 1), (32, 8), (3, 3)), (1, 2)):
+        lengths = [draw.choice([0, 1, 63, 64, 65, 700, 2300]) for _ in range(5)] + [9000]
+        given = list(
+            served(lengths, [each] * 6, H, G, *features, P, dtype, dtype, draw.random() < 0.5)
+        )
+        options = {"causal": draw.random() < 0.8, "window_left": draw.choice([-1, 5, 100])}
+        options |= {"softcap": draw.choice([0.0, 1.5])}
+        options["sinks"] = normal(H, dtype=torch.float32) if draw.random() < 0.4 else None
+        what = (P, H, G, each, lengths, {k: str(v)[:9] for k, v in options.items()})
+        for wrong in (None, "page", "length"):
+            if wrong == "page":
+                given[3][5, -3] = 10**6
+            elif wrong == "length":
+                given[4][3] = -1
+            found = anyop.attention_paged(*given, **options)
+            assert Log.last() == "cuda_sm90"
+            with anyop.use("cuda"):
+                right = anyop.attention_paged(*given, **options)
+            for a, b in zip(found, right):
+                bits = torch.int16 if a.dtype == dtype else torch.int32
+                assert torch.equal(a.isnan(), b.isnan()), (wrong, what)
+                same = a.view(bits) == b.view(bits)
+                assert (same | a.isnan()).all(), (wrong, what)
