@@ -7,7 +7,7 @@
 // once. It is worked off in units of 16 queries of four heads: a warp has the queries of one head,
 // whose band lies in the same 144 keys, so that little is multiplied in vain and nothing has to be
 // rescaled. The warpgroups take units in turn, each for itself: one's exponentials run beside the
-// others' products, loads and stores. Queries come twelve units ahead, keys and values one item;
+// others' products, loads and stores. Queries come sixteen units ahead, keys and values one item;
 // what is not finite in values is taken away once for the item. A row's bits depend on its own keys
 // alone.
 #pragma once
@@ -27,8 +27,8 @@ struct HopperBand {
   static constexpr int kCleaners = 3;                      // warps
   static constexpr bool kKeepsQueries = false;
   static constexpr uint32_t kQueryPanel = 64 * 128, kKeyPanel = kBand * 128;
-  // A warpgroup's units lie in stages of its own.
-  static constexpr int kStages = 2, kQueries = 3 * kGroups;
+  // A warpgroup's units lie in four stages of its own.
+  static constexpr int kStages = 2, kQueries = 4 * kGroups;
   static constexpr uint32_t kSharedBytes = kQueries * kQueryPanel + 2 * kStages * kKeyPanel;
 };
 
@@ -136,7 +136,7 @@ struct BandUnit {
   using Tile = HopperBand;
   static constexpr Operand kType = kOperandOf<T>;
   HopperRows<T, Tile> rows;
-  int top, h;  // the unit's first query in its sequence; the warp's head
+  int sub, h;  // the unit's first query of the item; the warp's head
 
   // Zeroes end the lives of what was in these registers.
   __device__ void Multiply(uint32_t q, uint32_t k) {
@@ -153,9 +153,10 @@ struct BandUnit {
     }
     CommitProducts();
   }
-  // k: the first key. Most keys are seen by all queries.
-  __device__ void Hide(const HopperItem& item, int k) {
-    const int lane = ComputedHere(threadIdx.x) % 32, s = top + lane / 4, t = k + lane % 4 * 2;
+  // Most keys are seen by all queries.
+  __device__ void Hide(const HopperItem& item) {
+    const int lane = ComputedHere(threadIdx.x) % 32, k = item.first + sub, top = item.top + sub;
+    const int s = top + lane / 4, t = k + lane % 4 * 2;
     const int2 first = {item.First(s) - t, item.First(s + 8) - t};
     const int2 end = {item.End(s) - t, item.End(s + 8) - t};
     const int all_first = item.First(top + Tile::kQueriesOfUnit - 1) - k;
@@ -174,17 +175,19 @@ struct BandUnit {
   }
   __device__ void Write(const AttentionView& p, const HopperItem& item, float scale) {
     const int lane = ComputedHere(threadIdx.x) % 32;
+    const int s = item.top + sub + lane / 4, to = item.q + sub + lane / 4;
+    T* out = static_cast<T*>(p.out) + p.out_steps.At(item.b, h, to);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float total = rows.sum[half];
       total += __shfl_xor_sync(~0u, total, 1);
       total += __shfl_xor_sync(~0u, total, 2);
       const RowEnd<float> done = EndRow(p, h, rows.max[half] * scale, total);
-      const int row = lane / 4 + 8 * half, s = top + row, to = item.q + s - item.top;
-      const bool is_there = s < item.S;
-      if (p.lse && lane % 4 == 0 && is_there) p.lse[p.lse_steps.At(item.b, h, to)] = LogOf(done);
-      T* out = static_cast<T*>(p.out) + (is_there ? p.out_steps.At(item.b, h, to) : 0);
+      const bool is_there = s + 8 * half < item.S;
+      if (p.lse && lane % 4 == 0 && is_there)
+        p.lse[p.lse_steps.At(item.b, h, to + 8 * half)] = LogOf(done);
       rows.Write(is_there ? out : nullptr, half, total == 0 ? 0 : done.share, p.E);
+      out += 8 * p.out_steps.row;
     }
   }
 };
@@ -196,36 +199,37 @@ __device__ void AttendToBands(const AttentionView& p, BandState& state, const Ba
   using Tile = HopperBand;
   const int thread = threadIdx.x % 128, warp = thread / 32;
   const int quads = p.group / Tile::kHeadsOfUnit;
-  RingPlace<Tile::kStages> at;
-  uint32_t q_stage = group, q_parity = 0;
-  for (int unit = group;; at.Next()) {
-    WaitAt(SharedAddress(&state.k_full[at.stage]), at.parity);
-    const HopperItem& item = state.told[at.stage];
+  int unit = group;
+  uint32_t turn = 0;  // units that this warpgroup has had
+  for (uint32_t n = 0;; ++n) {
+    const uint32_t stage = n % Tile::kStages, parity = n / Tile::kStages & 1;
+    WaitAt(SharedAddress(&state.k_full[stage]), parity);
+    const HopperItem& item = state.told[stage];
     if (item.h < 0) return;
     const int count = item.count;
     for (; unit < count; unit += Tile::kGroups) {
-      const int sixteen = unit / quads, sub = sixteen * Tile::kQueriesOfUnit;
+      const int sixteen = unit / quads;
       BandUnit<T> mine;  // here, so that none of it is kept from one unit to the next
-      mine.top = item.top + sub;
+      mine.sub = sixteen * Tile::kQueriesOfUnit;
       mine.h = item.h + (unit - sixteen * quads) * Tile::kHeadsOfUnit + warp;
-      WaitAt(SharedAddress(&state.q_full[q_stage]), q_parity);
-      mine.Multiply(tiles.Queries(q_stage), tiles.Keys(at.stage) + sub * 128);
+      const uint32_t q_stage = group + turn % 4 * Tile::kGroups;
+      WaitAt(SharedAddress(&state.q_full[q_stage]), turn / 4 & 1);
+      ++turn;
+      mine.Multiply(tiles.Queries(q_stage), tiles.Keys(stage) + mine.sub * 128);
       WaitForProducts<0>();
       Pin(mine.rows.scores);
       if (thread == 0) Arrive(SharedAddress(&state.q_empty[q_stage]));
-      q_stage += Tile::kGroups;
-      if (q_stage >= Tile::kQueries) q_stage -= Tile::kQueries, q_parity ^= 1;
-      mine.Hide(item, item.first + sub);
+      mine.Hide(item);
       mine.rows.template Weigh<true>(scale);
       mine.rows.Narrow();
-      WaitAt(SharedAddress(&state.v_clean[at.stage]), at.parity);
+      WaitAt(SharedAddress(&state.v_clean[stage]), parity);
 #pragma unroll
       for (float& value : mine.rows.out) value = 0;
-      mine.rows.AddValues(tiles.Values(at.stage) + sub * 128, true);
+      mine.rows.AddValues(tiles.Values(stage) + mine.sub * 128, true);
       WaitForProducts<0>();
       Pin(mine.rows.out);
       mine.Write(p, item, scale);
-      const bool* is_bad = state.is_bad[at.stage];
+      const bool* is_bad = state.is_bad[stage];
       if (is_bad[0] || is_bad[1] || is_bad[2]) {
         bool* is_empty = state.is_empty[group];
 #pragma unroll
@@ -235,7 +239,7 @@ __device__ void AttendToBands(const AttentionView& p, BandState& state, const Ba
                 mine.rows.max[half] == -INFINITY;
         MeetAt(1 + group, 128);
         HopperItem of_head = item;
-        of_head.top += sub, of_head.q += sub, of_head.h = mine.h - warp;
+        of_head.top += mine.sub, of_head.q += mine.sub, of_head.h = mine.h - warp;
         const int rows = min(Tile::kQueriesOfUnit, of_head.S - of_head.top);
 #pragma unroll 1
         for (int i = 0; i < Tile::kHeadsOfUnit; ++i, ++of_head.h)
@@ -245,7 +249,7 @@ __device__ void AttendToBands(const AttentionView& p, BandState& state, const Ba
     }
     unit -= count;
     __syncwarp();
-    if (thread % 32 == 0) Arrive(SharedAddress(&state.empty[at.stage]));
+    if (thread % 32 == 0) Arrive(SharedAddress(&state.empty[stage]));
   }
 }
 
@@ -283,7 +287,8 @@ __global__ __launch_bounds__(HopperBand::kThreads,
     PrefetchMap(&q_map), PrefetchMap(&k_map), PrefetchMap(&v_map);
   }
   __syncthreads();
-  const int group = static_cast<int>(threadIdx.x) / 128 - 1;
+  // By the shuffle the compiler knows that it is one number: addresses need no vector registers.
+  const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0) - 1;
   if (group < 0) {
     GiveRegisters<Tile::kLoading>();
     const HopperMaps maps = {&q_map, &k_map, &v_map};
