@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A false BANG C for tests/mlu_compile_test.py: what scale.mlu calls of it, on the CPU. A launch is
+// A false BANG C for tests/builder/mlu_compile_test.py: what scale.mlu calls of it, on the CPU. A launch is
 // a function of the host in the queue; its tasks run one after another.
 #pragma once
 

@@ -5,14 +5,11 @@ served layer, from the routing to the drawn token, in one captured graph.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 
 import anyop
 import anyop.torch
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
 from on_cuda import DEVICE, same_bits, torch
 
 IS_HOPPER = torch.cuda.get_device_capability() == (9, 0)

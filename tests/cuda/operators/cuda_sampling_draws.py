@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from anyop.testing.torch_memory import on_device
 
-sys.path.insert(0, str(Path(__file__).parent))
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "ops").is_dir())
 sys.path.insert(0, str(ROOT / "ops" / "sampling"))
 

@@ -25,7 +25,7 @@ pytestmark = [
 def library(tmp_path_factory) -> Path:
     made = tmp_path_factory.mktemp("false") / "libfalse_opencl.so"
     words = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
-    words += [str(HERE / "opencl" / "false_opencl.c"), "-o", str(made), "-ldl"]
+    words += [str(HERE / "false_opencl.c"), "-o", str(made), "-ldl"]
     words += ["-Wl,--no-as-needed", "-l:libOpenCL.so.1"]
     subprocess.run(words, check=True, timeout=300)
     return made
