@@ -5,11 +5,9 @@ served layer, from the routing to the drawn token, in one captured graph.
 
 from __future__ import annotations
 
-
 import anyop
 import anyop.torch
 import pytest
-
 from on_cuda import DEVICE, same_bits, torch
 
 IS_HOPPER = torch.cuda.get_device_capability() == (9, 0)
