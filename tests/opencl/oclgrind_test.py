@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every kernel in OpenCL C under oclgrind: no data race, no foreign memory; a planted race is found.
 
-oclgrind 21.10 may abort when its process ends, so its log counts and not its exit status. Its check of uninitialised
-memory stops at the instruction `freeze`, which its compiler puts into add, cast and others: it is not asked for.
+oclgrind 21.10 may abort when its process ends, so its log counts and not its exit status. Its compiler must not
+optimise: of matmul's vectors of four it then gives the last two elements for the first two (columns 64 and 65 of N=66),
+and stops at the instruction `freeze` where uninitialised memory is asked for. Without, that check takes what the host
+wrote into buffers for uninitialised; opencl_broken_test.py poisons memory in its place.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,10 +20,6 @@ ROOT = Path(__file__).parents[2]
 LIBRARY = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
 if not LIBRARY.exists():
     pytest.skip("oclgrind is not installed (Debian: oclgrind)", allow_module_level=True)
-
-
-# oclgrind gives 0 in column 64 of N=65, where PoCL gives the reference's numbers; not explained yet.
-WRONG_HERE = {"matmul"}
 
 
 @pytest.fixture
@@ -37,6 +34,7 @@ def run(tmp_path):
             "OCL_ICD_VENDORS": str(tmp_path / "vendors"),
             "ANYOP_OPENCL_DEVICE": "Oclgrind",
             "OCLGRIND_DATA_RACES": "1",
+            "OCLGRIND_BUILD_OPTIONS": "-cl-opt-disable",
             "OCLGRIND_LOG": str(log),
             "PYTHONSAFEPATH": "1",
         }
@@ -54,8 +52,7 @@ def test_no_kernel_races_or_leaves_its_memory(run):
     words = ("tests/opencl/operators.py", "-k", "test_standard_cases", "-p", "no:cacheprovider")
     small = {"ANYOP_DEVICE_PLATFORM": "opencl", "ANYOP_TEST_SMALL": "1"}
     text, log = run("-m", "pytest", "-q", *words, **small)
-    failed = set(re.findall(r"^FAILED .*test_standard_cases\[(\w+)\]", text, re.M))
-    assert "[100%]" in text and failed <= WRONG_HERE, text[-4000:]
+    assert "[100%]" in text and "FAILED" not in text, text[-4000:]
     assert log == "", log[:4000]
 
 

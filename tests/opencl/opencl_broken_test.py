@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device of OpenCL that lacks something, finds no memory or is lost in the middle: PoCL behind a false libOpenCL."""
+"""A device of OpenCL that lacks something, finds no memory, is lost or holds poison: PoCL behind a false libOpenCL."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def library(tmp_path_factory) -> Path:
 def run(library, tmp_path):
     """A Python process on the broken device; its code and all that it says."""
 
-    def run(code: str, broken: str) -> tuple[int, str]:
+    def run(code: str | tuple[str, ...], broken: str, **more: str) -> tuple[int, str]:
         own = {
             "ANYOP_FALSE": broken,
             "ANYOP_OPENCL_LIBRARY": str(library),
@@ -44,8 +44,8 @@ def run(library, tmp_path):
             "PYTHONFAULTHANDLER": "1",
         }
         done = subprocess.run(
-            [sys.executable, "-c", code], env=os.environ | own, timeout=300, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [sys.executable, *(("-c", code) if isinstance(code, str) else code)], text=True, timeout=300,
+            env=os.environ | own | more, cwd=HERE.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         return done.returncode, done.stdout
 
@@ -131,3 +131,48 @@ def test_a_device_lost_in_the_middle(run, calls):
     for line in wrong:
         assert "CL_INVALID_COMMAND_QUEUE (-36) while " in line, text
         assert line.split()[0] in ("Refused", "DeviceError"), text
+
+
+# Floats that are no numbers, and large ones; as integers, -1 and a large one.
+POISONS = (0xFFFFFFFF, 0x7F000001)
+PLANTED = """
+import ctypes, sys
+from anyop.testing.device_table import Device, Image, Launch, Pointer
+device = Device("opencl")
+text = b'''__kernel void planted(__global uint* x, ulong skip) {
+  __local uint room[64];
+  const int t = (int)get_local_id(0);
+  if (%s) room[t] = t;
+  x[t] = room[t] + x[t + 64];
+}'''
+image = Image(ctypes.sizeof(Image), 0, b"planted.cl", text, len(text), b"-DREAL=float -DREAL_IS_DOUBLE=0")
+kernel = device.made("find_kernel", 0, device.made("load_image", 0, ctypes.byref(image)), b"planted")
+memory = Pointer(device.made("allocate", 0, 512))
+values, sizes = (Pointer * 1)(ctypes.addressof(memory)), (ctypes.c_uint32 * 1)()
+how = Launch(ctypes.sizeof(Launch), 1, values, sizes, (1, 1, 1), (64, 1, 1), 0)
+device.launch_kernel(0, None, kernel, ctypes.byref(how))
+back = (ctypes.c_uint32 * 128)()
+device.copy(0, ctypes.addressof(back), memory.value, 512, 2)
+print([back[t] - (back[64] if %d else 0) for t in (0, 63)], back[64])
+"""
+
+
+@pytest.mark.parametrize("poison", POISONS)
+def test_poison_is_read_where_nothing_was_written(run, poison):
+    code, text = run(PLANTED % ("t < 0", 1), f"poison={poison}", POCL_MAX_PTHREAD_COUNT="1")
+    twice = (2 * poison) % 2**32 - poison
+    assert (code, text) == (0, f"[{twice}, {twice}] {poison}\n"), text
+
+
+@pytest.mark.parametrize("poison", POISONS)
+def test_no_kernel_reads_what_nothing_wrote(run, poison):
+    """Results are right whatever lies in new buffers and in local memory: the standard tests, in one thread."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/opencl/operators.py")
+    more = {
+        "ANYOP_DEVICE_PLATFORM": "opencl",
+        "POCL_MAX_PTHREAD_COUNT": "1",
+        "ANYOP_TEST_SMALL": "1",
+    }
+    code, text = run(words, f"poison={poison}", **more)
+    assert code == 0 and "[100%]" in text, text[-4000:]
