@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention in OpenCL C: a block of 256 threads has 16 queries of a head and up to 128 features of their
-// results, 16 threads for each query; keys come 64 at a time, with the maximum and the sum that
+// results, 16 threads for each query; keys come KEYS at a time, with the maximum and the sum that
 // go on. A key that a query may not see by its place is not read for it. Sums in REAL.
 #define QUERIES 16
+#if defined(__x86_64__) || defined(__aarch64__)
+#define KEYS 16  // a CPU runs the threads of a block one after another
+#else
 #define KEYS 64
+#endif
 #define DEPTH 32
 #define FEATURES 128
 #define is_bool_bool 1
@@ -29,6 +33,7 @@ __kernel void attention(TENSOR(q), TENSOR(k), TENSOR(v), TENSOR(mask), TENSOR(si
   const int me = (int)get_local_id(0), own = me / 16, lane = me % 16;
   const long head = (long)get_group_id(2), h = head % H, group = head / H * G + h / (H / G);
   const long s0 = (long)get_group_id(0) * QUERIES, e0 = (long)get_group_id(1) * FEATURES;
+  const bool is_there = s0 + own < S;
   const long s = min(s0 + own, S - 1);
   q += matrix_at(&of_queries, 0, head);
   out += matrix_at(&of_queries, 1, head);
@@ -41,7 +46,7 @@ __kernel void attention(TENSOR(q), TENSOR(k), TENSOR(v), TENSOR(mask), TENSOR(si
   // Keys [low, high) lie where query s may see them; those of the block are within [from, to).
   const long low = window_left < 0 ? 0 : clamp(s + offset - window_left, 0L, T);
   const long ahead = causal ? 0 : window_right;  // a window to the right takes no key from causal
-  const long high = ahead < 0 ? T : clamp(s + offset + ahead + 1, 0L, T);
+  const long high = !is_there ? 0 : ahead < 0 ? T : clamp(s + offset + ahead + 1, 0L, T);
   const long last = min(s0 + QUERIES, S) - 1;
   const long from = window_left < 0 ? 0 : clamp(s0 + offset - window_left, 0L, T);
   const long to = ahead < 0 ? T : clamp(last + offset + ahead + 1, 0L, T);
@@ -64,8 +69,10 @@ __kernel void attention(TENSOR(q), TENSOR(k), TENSOR(v), TENSOR(mask), TENSOR(si
             row < T && d < D ? LOAD(k, row * row_step(&of_keys, 0) + d) : 0;
       }
       barrier(CLK_LOCAL_MEM_FENCE);
-      for (int d = 0; d < DEPTH; ++d) {
-        for (int i = 0; i < KEYS / 16; ++i) score[i] += q_part[d][own] * k_part[d][lane + 16 * i];
+      if (is_there) {
+        for (int d = 0; d < DEPTH; ++d) {
+          for (int i = 0; i < KEYS / 16; ++i) score[i] += q_part[d][own] * k_part[d][lane + 16 * i];
+        }
       }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -108,7 +115,7 @@ __kernel void attention(TENSOR(q), TENSOR(k), TENSOR(v), TENSOR(mask), TENSOR(si
     shrunk = exp(most - higher);
     total = total * shrunk + exp(sink - higher);
   }
-  if (s0 + own >= S) return;
+  if (!is_there) return;
   for (int i = 0; i < FEATURES / 16; ++i) {
     const long e = e0 + lane + 16 * i;
     if (e < E) STORE(out, s * row_step(&of_queries, 1) + e, is_empty ? 0 : sums[i] * shrunk / total);
