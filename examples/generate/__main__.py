@@ -146,17 +146,21 @@ def made(framework, config: Config, found: dict, sequences: list[Sequence], opti
             weight = framework.weight(arrays)
         return stacked(weight, config.E) if name in ("w13", "w2") else weight
 
-    weights, *layers = (
-        {own: weight(own, part) for own, part in parts.items()} for parts in layout(config)
-    )
-    weights = {"head": weights["embed"], **weights, "layers": layers}
-    length = max(one.limit for one in sequences)
-    return Engine(
-        framework, config, weights,
-        Sampling(options.temperature, options.top_k, options.top_p, options.min_p), options.seed,
-        rows=rows, length=length, cache=options.cache or rows * (length + PAGE),
-        chunk=options.chunk or (2048 if cuda else 512),
-    )  # fmt: skip
+    try:
+        weights, *layers = (
+            {own: weight(own, part) for own, part in parts.items()} for parts in layout(config)
+        )
+        weights = {"head": weights["embed"], **weights, "layers": layers}
+        length = max(one.limit for one in sequences)
+        return Engine(
+            framework, config, weights,
+            Sampling(options.temperature, options.top_k, options.top_p, options.min_p), options.seed,
+            rows=rows, length=length, cache=options.cache or rows * (length + PAGE),
+            chunk=options.chunk or (2048 if cuda else 512),
+        )  # fmt: skip
+    except (MemoryError, RuntimeError) as error:  # NumPy's, and those of torch and XLA
+        line, _, _ = str(error).partition("\n")
+        raise InputError(f"weights and caches have no room: {line}") from None
 
 
 def stacked(x, E: int):

@@ -80,6 +80,14 @@ def test_settings_of_config_are_named(capsys, folder, monkeypatch):
         ({"rms_norm_eps": "a"}, "config.json: rms_norm_eps is 'a', expected a number above 0"),
         ({"vocab_size": None}, "config.json has no vocab_size"),
         (
+            {"num_hidden_layers": 10**9},
+            "config.json: 1000000000 layers of 0 experts, expected at most",
+        ),
+        (
+            {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 1e9}},
+            "config.json: partial_rotary_factor is 1000000000.0, expected a share",
+        ),
+        (
             {
                 "sliding_window": 9,
                 "use_sliding_window": True,
@@ -199,3 +207,13 @@ def test_full_cache_ends_the_longest_sequence(capsys, whole):
     assert "2: ended by length, 90 tokens" in said or "2: ended by stop token" in said
     assert command.main(["--model", str(whole), "--cache", "64", "--prompt", "c" * 64]) == 2
     assert "prompt 1 has 65 tokens; the cache has room for 64" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError])  # NumPy's; torch's and XLA's
+def test_what_the_machine_has_no_room_for_is_said(error, capsys, whole, monkeypatch):
+    def full(*_):
+        raise error("cannot allocate\nat line 127")
+
+    monkeypatch.setattr(command.KINDS["numpy"], "zeros", full)
+    assert command.main(["--model", str(whole)]) == 2
+    assert capsys.readouterr().err == "generate: weights and caches have no room: cannot allocate\n"

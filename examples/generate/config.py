@@ -29,6 +29,7 @@ SEES_ALL = {
 ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
 REFUSED = ("mlp_bias", "use_bidirectional_attention", "quantization_config")
 MIXTURE = ("num_experts", "moe_intermediate_size", "num_experts_per_tok")
+MOST = 4096  # layers, or experts of one
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def read_config(folder: Path) -> Config:
         raise InputError(f"{path}: {error}") from None
     except KeyError as error:
         raise InputError(f"{path} has no {error.args[0]}") from None
-    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except (TypeError, ValueError, AttributeError, ArithmeticError, MemoryError) as error:
         raise InputError(f"{path} has a setting of the wrong kind: {error}") from None
 
 
@@ -133,6 +134,10 @@ def config_of(raw: dict[str, Any]) -> Config:
     if "num_local_experts" in raw:
         raw = raw | {"num_experts": raw["num_local_experts"]}
     made = {"family": family, "HD": 0, "scale": 0, **FAMILIES[family], **numbers(raw)}
+    if max(made["L"], made.get("E", 0)) > MOST:
+        raise InputError(
+            f"{made['L']} layers of {made.get('E', 0)} experts, expected at most {MOST}"
+        )
     made["G"] = made.get("G", made["H"])
     made["HD"] = made["HD"] or made["D"] // made["H"]
     made["scale"] = made["scale"] or made.get("query_scalar", made["HD"]) ** -0.5
@@ -201,6 +206,10 @@ def rope_of(raw: dict, kind: str) -> dict:
     made["partial_rotary_factor"] = raw.get("partial_rotary_factor", made["partial_rotary_factor"])
     if made["rope_type"] not in ("default", "linear", "llama3"):
         raise InputError(f"positions of type {made['rope_type']!r} are not supported")
+    if not 0 < made["partial_rotary_factor"] <= 1:
+        raise InputError(
+            f"partial_rotary_factor is {made['partial_rotary_factor']}, expected a share"
+        )
     return made | {"trained": raw["max_position_embeddings"]}
 
 
