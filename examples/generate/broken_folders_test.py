@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("ml_dtypes", reason="the program reads bfloat16 by ml_dtypes")
 
 from examples.generate import __main__ as command  # noqa: E402
 from examples.generate.tiny_models import write_tiny  # noqa: E402

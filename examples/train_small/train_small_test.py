@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("ml_dtypes", reason="the program reads bfloat16 by ml_dtypes")
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 
 from examples.generate import __main__ as generate  # noqa: E402
