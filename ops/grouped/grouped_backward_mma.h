@@ -13,8 +13,9 @@
 namespace anyop::cuda {
 namespace {
 
-// The problems of RunGradients.
-template <Operand kType, bool kOfWeight>
+// The problems of RunGradients. kAdds: results are float32 and are added to what is there, but
+// where an expert has no rows.
+template <Operand kType, bool kOfWeight, bool kAdds = false>
 __global__ __launch_bounds__(256) void MultiplyBackward(const __grid_constant__ TileProblem p,
                                                         const bool aligned) {
   using Shape = MmaShape<kType, TileForm::kPlain>;
@@ -40,6 +41,7 @@ __global__ __launch_bounds__(256) void MultiplyBackward(const __grid_constant__ 
       if (!walk.Find(tile, &place)) break;
       b_row = int64_t{place.expert} * p.K;
     }
+    if (kAdds && depth == 0) continue;
     const int left = place.column * 128, steps = (depth + 63) / 64;
     // 64 terms, rows of `pitch` elements from row `first` on, of 128 columns from `from` on.
     const auto fill_columns = [&](uint32_t to, const uint16_t* data, int64_t first, int terms,
@@ -124,7 +126,9 @@ __global__ __launch_bounds__(256) void MultiplyBackward(const __grid_constant__ 
           if (row >= place.end || column >= p.N) continue;
           float sum = sums[m][n][i];
           if (!kOfWeight && p.bias) sum += EndOf(p, place.expert, column).bias;
-          StoreOne(p.result, p.out, (above + row) * p.N + column, sum);
+          const int64_t to = (above + row) * p.N + column;
+          if constexpr (kAdds) sum += static_cast<const float*>(p.out)[to];
+          StoreOne(p.result, p.out, to, sum);
         }
   }
   if constexpr (!kOfWeight) walk.ZeroRest(thread, 256);

@@ -57,9 +57,24 @@ __device__ inline void AddBias(float (&v)[32], const TileProblem& p, int expert,
     }
 }
 
+// Adds what is there to sums, placed as ResultWriter::WriteFloats has them.
+__device__ inline void AddWhatIsThere(float (&v)[32], const ResultPlace& to) {
+  const int thread = threadIdx.x & 127, lane = thread & 31;
+  const int row = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;
+#pragma unroll
+  for (int j = 0; j < 8; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int r = row + i / 2 * 8, c = column + 8 * j + i % 2;
+      if (r < to.rows_left && c < to.columns_left)
+        v[4 * j + i] += static_cast<float*>(to.out)[(to.row + r) * to.pitch + to.column + c];
+    }
+}
+
 // The problems of RunGradients; a_map is of grad_out, b_map of weight or of x. kFloats: results may
-// be float32, and there may be a bias.
-template <Operand kType, bool kOfWeight, bool kFloats>
+// be float32, and there may be a bias. kAdds: they are, and are added to what is there, but where
+// an expert has no rows.
+template <Operand kType, bool kOfWeight, bool kFloats, bool kAdds>
 __global__ __launch_bounds__(384, 1) void MultiplyForGradients(
     const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap out_map, const __grid_constant__ TileProblem p,
@@ -171,6 +186,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyForGradients(
       if (told.x < 0) break;
       const TilePlace place = {told.x, told.y, told.z, told.w};
       const int steps = steps_of(place);
+      if (kAdds && !steps) continue;
       uint32_t last = 0;
       for (int k = 0; k < steps; ++k, at.Next()) {
         WaitAt(full + 8 * at.stage, at.parity);
@@ -213,13 +229,14 @@ __global__ __launch_bounds__(384, 1) void MultiplyForGradients(
           to.column = column_of(place) + 64 * s;
           to.columns_left = p.N - to.column;
           if (kFloats && p.bias) AddBias<kType>(v, p, place.expert, to.column);
+          if constexpr (kAdds) AddWhatIsThere(v, to);
           if constexpr (in_floats.value)
             writer.WriteFloats(v, to);
           else
             writer.Write(v, to);
         }
       };
-      if (kFloats && p.result == kAnyopFloat32)
+      if (kFloats && (kAdds || p.result == kAnyopFloat32))
         write(std::bool_constant<kFloats>());
       else
         write(std::false_type());
@@ -230,7 +247,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyForGradients(
   ClusterSync();  // the other block may still write here, or arrive
 }
 
-template <Operand kType, bool kOfWeight, bool kFloats = false>
+template <Operand kType, bool kOfWeight, bool kFloats = false, bool kAdds = false>
 int32_t RunGradient(AnyopCall* call, const TileProblem& p) {
   using Tile = GradientTile<kOfWeight>;
   const int64_t terms = kOfWeight ? p.capacity : p.K;  // a row of grad_out
@@ -249,7 +266,7 @@ int32_t RunGradient(AnyopCall* call, const TileProblem& p) {
   out = a;
   const int64_t out_rows = kOfWeight ? int64_t{p.experts} * p.capacity : p.rows;
   if (by_tma && !EncodeRows(&out, kType, p.out, out_rows, p.N, 64)) return DeclineTma(call);
-  constexpr auto kernel = MultiplyForGradients<kType, kOfWeight, kFloats>;
+  constexpr auto kernel = MultiplyForGradients<kType, kOfWeight, kFloats, kAdds>;
   if (int32_t status = AllowShared<kernel>(call, Tile::kSharedBytes)) return status;
   Limits limits;
   if (int32_t status = ReadLimits(call, &limits)) return status;

@@ -2265,6 +2265,30 @@ def grouped_linear_masked(
     """
     ...
 
+def grouped_wgrad_accumulate(
+    x: Array,
+    grad_out: Array,
+    offsets: Array,
+    grad_weight: Array,
+) -> None:
+    """Add the gradient of grouped_linear's weight to what is there, in float32.
+
+    x:            (T, K) float32, float16 or bfloat16, contiguous; rows of K features, those of an
+                  expert one behind the other.
+    grad_out:     (T, N) dtype of x, contiguous; gradient of the result of grouped_linear.
+    offsets:      (E+1,) int32, contiguous; where the rows of each expert begin, and behind the last; as
+                  in grouped_linear.
+    grad_weight:  (E, N, K) float32, contiguous, written; added to; that of an expert without rows is
+                  left alone.
+    Returns       None; grad_weight written in place. On a device it runs on the current stream, and
+                  never waits.
+    Raises        ValueError on shape or device, TypeError on dtype, NotImplementedError without a
+                  kernel.
+    Computes      grad_weight[e,n,k] += sum_t(grad_out[t,n] * x[t,k]) for offsets[e] <= t < offsets[e+1]
+    Source        linear_wgrad_accumulate; NVIDIA/apex wgrad_gemm_accum_fp32; Megatron-LM
+    """
+    ...
+
 def index_mul_2d(
     in1: Array,
     in2: Array,

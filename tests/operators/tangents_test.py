@@ -93,7 +93,7 @@ WITHOUT = {
         ("pack_weight", "linear_packed", "linear_w4", "w4_unpack"),
         "for inference: no gradient either",
     ),
-    "linear_wgrad_accumulate": "it is a gradient",
+    **dict.fromkeys(("linear_wgrad_accumulate", "grouped_wgrad_accumulate"), "it is a gradient"),
     **dict.fromkeys(("cross_entropy_with_grad", "scale_rows"), "for gradients"),
     **dict.fromkeys(("append_kv", "append_latent", "append_latent_fp8"), "it copies into a cache"),
     **dict.fromkeys(
