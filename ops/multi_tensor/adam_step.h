@@ -4,6 +4,7 @@
 #define ANYOP_OPS_MULTI_TENSOR_ADAM_STEP_H_
 
 #include "anyop/ops/multi_tensor_adam.h"
+#include "average_step.h"
 #include "step.h"
 
 namespace anyop {
@@ -63,6 +64,33 @@ struct Adam {
     s.mean_factor = static_cast<W>(bias_correction ? 1 / BiasOf(log_beta1, number) : 1);
     s.root_factor = static_cast<W>(bias_correction ? 1 / sqrt(BiasOf(log_beta2, number)) : 1);
     return s;
+  }
+};
+
+// With a running average of the parameters as one more state: they enter it before they are
+// rounded.
+template <typename W>
+struct AveragedAdamStep {
+  AdamStep<W> adam;
+  AverageStep<W> into;
+
+  ANYOP_STEP void operator()(W& p, W g, W& m, W& v, W& average) const {
+    adam(p, g, m, v);
+    into(average, p);
+  }
+};
+
+template <typename Single>
+struct AveragedAdam : Adam<Single> {
+  static constexpr unsigned kReads = 31, kWrites = 29;
+
+  Single rate;
+
+  explicit AveragedAdam(const MultiTensorAdamArgs& a) : Adam<Single>(a), rate{a.average_rate} {}
+
+  template <typename W>
+  ANYOP_STEP AveragedAdamStep<W> At(W zero, int64_t n) const {
+    return {Adam<Single>::At(zero, n), AverageStep<W>::Of(this->step.Read(1) - 1, rate)};
   }
 };
 

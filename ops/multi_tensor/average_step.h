@@ -12,6 +12,12 @@ template <typename W>
 struct AverageStep {
   W weight, rest;
 
+  // n: parameters that are in the average.
+  template <typename Single>
+  ANYOP_STEP static AverageStep Of(double n, const Single& rate) {
+    const double weight = n == 0 ? 1 : rate.Read(1 / (n + 1));
+    return {static_cast<W>(weight), static_cast<W>(1 - weight)};
+  }
   // From the nearer end, as torch.lerp; an average that is replaced may be NaN.
   ANYOP_STEP void operator()(W& average, W p) const {
     const W change = p - average;
@@ -31,8 +37,7 @@ struct Average {
   ANYOP_STEP bool Skips() const { return false; }
   template <typename W>
   ANYOP_STEP AverageStep<W> At(W, int64_t) const {
-    const double n = count.Read(0), weight = n == 0 ? 1 : rate.Read(1 / (n + 1));
-    return {static_cast<W>(weight), static_cast<W>(1 - weight)};
+    return AverageStep<W>::Of(count.Read(0), rate);
   }
 };
 

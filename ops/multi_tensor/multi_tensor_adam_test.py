@@ -5,7 +5,7 @@ import numpy as np
 
 
 def reference(p, g, m, v, lr, step, master, copy, found_inf, inv_scale, beta1, beta2, eps, weight_decay, decoupled,
-              bias_correction, maximize):  # fmt: skip
+              bias_correction, maximize, average, average_rate):  # fmt: skip
     if found_inf is not None and found_inf.reshape(()) != 0:
         return
     lr, step = (value.reshape(()) for value in (lr, step))
@@ -20,6 +20,10 @@ def reference(p, g, m, v, lr, step, master, copy, found_inf, inv_scale, beta1, b
             mean, square = mean / (1 - beta1**step), square / (1 - beta2**step)
         change = mean / (np.sqrt(square) + eps) + (weight_decay * old if decoupled else 0)
         new = old - lr * change
+        if average is not None:
+            rate = 1 / step if average_rate is None else average_rate.reshape(())
+            rate = np.where(step == 1, 1.0, rate)
+            average[n][...] = average[n] + rate * (new - average[n])
         for written in (p, master, copy):
             if written is not None:
                 written[n][...] = new

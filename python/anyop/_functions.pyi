@@ -3523,6 +3523,8 @@ def multi_tensor_adam(
     decoupled: bool = True,
     bias_correction: bool = True,
     maximize: bool = False,
+    average: Sequence[Array] | None = None,
+    average_rate: Array | None = None,
 ) -> None:
     """One step of Adam or AdamW over a list of parameters.
 
@@ -3552,15 +3554,21 @@ def multi_tensor_adam(
                       added to the gradients (Adam with L2).
     bias_correction:  bool, default True; whether m and v are divided by 1 - beta^step.
     maximize:         bool, default False; whether the gradients are negated.
-    Returns           None; p, m, v, master and copy written in place. On a device it runs on the
-                      current stream, and never waits.
+    average:          list of N tensors (*P,) torch's promotion of p and float32, without gaps, or None,
+                      written; running averages of the new parameters, of float32 (float64 of such
+                      parameters).
+    average_rate:     broadcastable to (1,) float32, contiguous, or a number, or None; of exponential
+                      averages, 1 - decay, of one element; without it all steps weigh the same.
+    Returns           None; p, m, v, master, copy and average written in place. On a device it runs on
+                      the current stream, and never waits.
     Raises            ValueError on shape or device, TypeError on dtype, NotImplementedError without a
                       kernel.
     Computes          h = g[n] * inv_scale, negative where maximize; h += weight_decay * p[n] unless
                       decoupled; m[n] = beta1 * m[n] + (1 - beta1) * h; v[n] = beta2 * v[n] + (1 -
                       beta2) * h^2; p[n] -= lr * (m[n] / (1 - beta1^step) / (sqrt(v[n] / (1 -
-                      beta2^step)) + eps) + weight_decay * p[n] where decoupled); nothing where
-                      found_inf is not 0
+                      beta2^step)) + eps) + weight_decay * p[n] where decoupled); average[n] += w *
+                      (p[n] - average[n]), where w is 1 for a step of 1, else average_rate, else 1 /
+                      step; nothing where found_inf is not 0
     Source            Kingma & Ba 2014, arXiv:1412.6980; Loshchilov & Hutter 2017, arXiv:1711.05101;
                       PyTorch, torch.optim.AdamW
     """

@@ -95,7 +95,7 @@ TENSORS = {
 }
 STEPS = [n for n, of in TENSORS.items() if not of.get("found_inf", {"mutated": True})["mutated"]]
 steps = pytest.mark.parametrize("name", STEPS)
-KINDS = {"update": [np.float32], "master": [np.float32], "copy": [np.float16]}
+KINDS = {key: [np.float32] for key in ("update", "master", "average")} | {"copy": [np.float16]}
 SKIPPING = {"found_inf", "inv_scale"}
 
 
@@ -375,7 +375,7 @@ def test_jax_traces_rates():
         p, m, v, *absent = step(p, g, m, v, jnp.float32(0.1), jnp.float32(number))
         for a, b in zip(expected, g):
             a -= 0.1 * np.sign(np.asarray(b))  # equal gradients
-    assert len(traces) == 1 and absent == [None, None]
+    assert len(traces) == 1 and absent == [None, None, None]
     for a, b in zip(p, expected):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 

@@ -17,27 +17,30 @@ import anyop
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _HALVES = (torch.float16, torch.bfloat16)
 _OWN = ("set_grad_none", "master_weights", "state_dtype")
+_OF_SOME = ("master_param", "average_param")  # states that not every optimizer keeps
 
 
 class _Eager:
-    """What a batch keeps between its steps outside torch.compile: a handle, and the learning rate on its device."""
+    """What a batch keeps between its steps outside torch.compile: a handle, and rates on its device."""
 
     def __init__(self, operator: str) -> None:
         self.call = anyop.hold(getattr(anyop, operator))
-        self._rate: tuple[Any, Any, Tensor] | None = None
+        self._rates: dict[str, tuple[Any, Any, Tensor]] = {}
 
-    def rate(self, lr: float, device: torch.device) -> Any:
-        """A tensor, filled where lr or the stream is another; lr itself for a graph, which keeps it."""
+    def rate(self, name: str, value: float, device: torch.device) -> Any:
+        """A tensor, filled where value or the stream is another; value itself for a graph, which keeps it."""
         if device.type not in ("cpu", "cuda"):
-            return lr
+            return value
         stream = None
         if device.type == "cuda":
             if torch.cuda.is_current_stream_capturing():
-                return lr
+                return value
             stream = torch.cuda.current_stream(device)
-        if self._rate is None or self._rate[:2] != (lr, stream):
-            self._rate = lr, stream, torch.full((), lr, dtype=torch.float32, device=device)
-        return self._rate[2]
+        held = self._rates.get(name)
+        if held is None or held[:2] != (value, stream):
+            held = value, stream, torch.full((), value, dtype=torch.float32, device=device)
+            self._rates[name] = held
+        return held[2]
 
 
 class Batch(NamedTuple):
@@ -48,6 +51,12 @@ class Batch(NamedTuple):
     lists: dict[str, Any]  # states and masters, by the operator's names
     step: Tensor  # of all of them; a state dict gets one for each
     eager: _Eager | None  # None where a program of torch.compile made the batch
+
+    def rate(self, name: str, value: float) -> Any:
+        """A number as a tensor of the batch's device, outside of torch.compile."""
+        if torch.compiler.is_compiling() or not self.eager:
+            return value
+        return self.eager.rate(name, value, self.step.device)
 
 
 class _Held(NamedTuple):
@@ -216,7 +225,7 @@ class Stepping(torch.optim.Optimizer):
         operator = getattr(anyop, self._operator)
         if not torch.compiler.is_compiling() and batch.eager:
             operator = batch.eager.call
-            lr = lr if isinstance(lr, Tensor) else batch.eager.rate(lr, device)
+            lr = lr if isinstance(lr, Tensor) else batch.rate("lr", lr)
 
         def call(grads: list[Tensor]) -> None:
             if self._prepare(batch, grads, group, inv_scale, found_inf):
@@ -401,8 +410,8 @@ class Stepping(torch.optim.Optimizer):
         return group.get("step", 0.0)
 
     def _check(self, p: Tensor, called: Any, state: dict[str, Any]) -> None:
-        may_lack = self._may_lack and {*state} <= {*self._states, "step", "master_param"}
-        for name in (*self._states, *(["master_param"] if "master_param" in state else [])):
+        may_lack = self._may_lack and {*state} <= {*self._states, "step", *_OF_SOME}
+        for name in (*self._states, *(name for name in _OF_SOME if name in state)):
             if state.get(name) is None:
                 if may_lack:
                     continue
