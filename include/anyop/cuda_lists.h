@@ -155,7 +155,7 @@ __device__ void StoreFour(char* to, AnyopDtype dtype, int i, const Four<W>& four
 
 // Calls body(v) for the elements of a chunk, four of each list at a time: v[l] is read from the
 // lists of `reads` and written to those of `writes`, a bit each. Of a list that is not given, and
-// behind the end of a tensor, v is 0.
+// behind the end of a tensor, v is 0. body(v, n) is told how many are left of the chunk.
 template <typename W, unsigned kKinds, int kLists, int kBytes, typename Body>
 __device__ void WalkChunk(const ListTable<kLists, kBytes>& table, const Chunk& chunk,
                           unsigned reads, unsigned writes, const Body& body) {
@@ -202,7 +202,11 @@ __device__ void WalkChunk(const ListTable<kLists, kBytes>& table, const Chunk& c
             if (k < n) v[l].at[k] = ReadFloating<W>(data[l], at + k, dtype[l]);
         }
       }
-      body(v);
+      if constexpr (std::is_invocable_v<Body, Four<W>(&)[kLists], int>) {
+        body(v, n);
+      } else {
+        body(v);
+      }
 #pragma unroll
       for (int l = 0; l < kLists; ++l) {
         if (!(writes >> l & 1) || !data[l]) continue;

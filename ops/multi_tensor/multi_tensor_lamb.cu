@@ -1,10 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-// multi_tensor_lamb on CUDA: the norms of the parameters, stage one, the norms of the updates, and
-// stage two; eight reads and four writes an element.
+// multi_tensor_lamb on CUDA: stage one, which adds up the squares of parameters and updates, their
+// norms, and stage two; six reads and four writes an element.
 #include "anyop/ops/multi_tensor_lamb.h"
 #include "cuda_norms.h"
 #include "cuda_step.h"
 #include "lamb_step.h"
+
+namespace anyop::cuda {
+namespace {
+
+// A block for each chunk of 4,096 elements of the lists p, g, m, v, update: the sums of a chunk are
+// in float32 (float64 where a tensor is of it), those of a tensor in float64.
+template <typename W, unsigned kKinds, int kBytes>
+__global__ void __launch_bounds__(kListThreads)
+    StepAndSum(const __grid_constant__ ListTable<5, kBytes> table, LambStage1<Single> stage,
+               Parts of_p, Parts of_update) {
+  const Chunk chunk = FindChunk(table);
+  const auto write = [&](W p, W update) {
+    if (threadIdx.x) return;
+    of_p.Write(table, chunk, static_cast<double>(p));
+    of_update.Write(table, chunk, static_cast<double>(update));
+  };
+  if (stage.Skips()) return write(0, 0);
+  __shared__ LambUpdate<W> shared;
+  __shared__ W warps[2][kListThreads / 32];
+  if (threadIdx.x == 0) shared = stage.At(W(), 0).update_of;
+  __syncthreads();
+  const LambUpdate<W> update_of = shared;
+  W p = 0, update = 0;
+  const auto body = [&](Four<W>(&v)[5], int n) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      v[4].at[k] = update_of(v[0].at[k], v[1].at[k], v[2].at[k], v[3].at[k]);
+      if (k >= n) continue;  // without eps, what lies behind a tensor would be NaN
+      p = MulAdd(v[0].at[k], v[0].at[k], p);
+      update = MulAdd(v[4].at[k], v[4].at[k], update);
+    }
+  };
+  WalkChunk<W, kKinds>(table, chunk, stage.kReads, stage.kWrites, body);
+  p = JoinBlock<false>(p, warps[0]);
+  write(p, JoinBlock<false>(update, warps[1]));
+}
+
+int32_t RunStage1AndNorms(AnyopCall* call, const LambStage1<Single>& stage, const Lists<5>& lists,
+                          float* norms, float* update_norms) {
+  Parts of_p, of_update;
+  if (!of_p.Make(call, lists, true) || !of_update.Make(call, lists, true)) return kAnyopOutOfMemory;
+  constexpr unsigned kHalves = 0b11100;
+  const auto start = [&](auto zero, auto kinds, const auto& table, unsigned n) {
+    const Launch launch{dim3(n), dim3(kListThreads)};
+    return launch.Run(call, StepAndSum<decltype(zero), kinds.value, BytesOf<decltype(table)>>,
+                      table, stage, of_p, of_update);
+  };
+  if (int32_t status = StartLists<kHalves>(lists, true, start)) return status;
+  if (int32_t status = StartEach<false>(call, of_p, WriteFloat{norms})) return status;
+  return StartEach<false>(call, of_update, WriteFloat{update_norms});
+}
+
+}  // namespace
+}  // namespace anyop::cuda
 
 extern "C" int32_t anyop_multi_tensor_lamb_cuda(const MultiTensorLambArgs* args, AnyopCall* call) {
   using namespace anyop::cuda;
@@ -15,14 +69,11 @@ extern "C" int32_t anyop_multi_tensor_lamb_cuda(const MultiTensorLambArgs* args,
   const anyop::LambStage1<Single> update(*args);
   const anyop::LambStage2<Single> change(*args, norms, update_norms);
   const AnyopTensorList& old = args->master.data ? args->master : args->p;
-  const auto find = [&](const AnyopTensorList& x, float* to) {
-    Parts parts;
-    const int32_t status = StartChunks<false>(call, x, Single(), true, &parts);
-    return status ? status : StartEach<false>(call, parts, WriteFloat{to});
-  };
-  if (int32_t status = find(old, norms)) return status;
-  if (int32_t status = RunSteps(call, update, {}, {}, old, args->g, args->m, args->v, args->update))
-    return status;
-  if (int32_t status = find(args->update, update_norms)) return status;
+  const int32_t status =
+      change.adapts
+          ? RunStage1AndNorms(call, update, {{old, args->g, args->m, args->v, args->update}}, norms,
+                              update_norms)
+          : RunSteps(call, update, {}, {}, old, args->g, args->m, args->v, args->update);
+  if (status) return status;
   return RunSteps(call, change, args->master, args->copy, args->p, args->update);
 }
