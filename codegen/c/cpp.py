@@ -40,7 +40,7 @@ def write_cpp(namespace: str, operators: list[Operator]) -> str:
         "/* Behind the arguments stand the results: one left out is made on the CPU, one given is",
         "   written and returned. stream: that of the tensors' device. A failure throws Error. */",
         f"namespace {namespace} {{\n",
-        *(_function(op) for op in operators),
+        *(_function(op) + _held(op) for op in operators),
         f"}} /* namespace {namespace} */\n",
         f"#endif /* {guard} */\n",
     ]
@@ -48,30 +48,52 @@ def write_cpp(namespace: str, operators: list[Operator]) -> str:
 
 
 def _function(op: Operator) -> str:
-    results = f"{camel(op.name)}Results"
-    count = len(op.outputs)
-    kind = ("void", "anyop::Tensor")[count] if count < 2 else results
-    names = {param.name for param in op.params}
-    handle, stream, made = (_free(name, names) for name in ("op", "stream", "made"))
+    results, count = f"{camel(op.name)}Results", len(op.outputs)
+    handle = _free("op", {param.name for param in op.params})
     lines = [f"/* {c_comment(op.brief)}\n   {c_comment(op.schema)} */"]
     if count > 1:
         lines.append(f"struct {results} {{")
         lines += [f"  anyop::Tensor {param.name};" for param in op.outputs]
         lines.append("};")
-    lines.append(_declaration(op, kind, stream))
     find = f"anyop::internal::FindOperator({c_string(op.full_name)})"
-    lines.append(f"  static const AnyopOperator* const {handle} = {find};")
+    head, *body = _definition(op, f"inline {_result(op)} {op.name}(", " {", handle)
+    lines += [head, f"  static const AnyopOperator* const {handle} = {find};", *body]
+    return "\n".join([*lines, "}\n"])
+
+
+def _held(op: Operator) -> str:
+    """Of an operator that takes lists: its function with a handle (anyop/held.h)."""
+    if not any(param.is_list and param.is_tensor for param in op.inputs):
+        return ""
+    name = f"Held{camel(op.name)}"
+    lines = [
+        f"\n/* {op.name} for lists that come again: see anyop::Held. */",
+        f"struct {name} : anyop::Held {{",
+        f"  {name}() : Held({c_string(op.full_name)}) {{}}",
+    ]
+    definition = _definition(op, f"  {_result(op)} operator()(", " const {", "*this")
+    return "\n".join([*lines, *definition, "  }", "};\n"])
+
+
+def _result(op: Operator) -> str:
+    count = len(op.outputs)
+    return ("void", "anyop::Tensor")[count] if count < 2 else f"{camel(op.name)}Results"
+
+
+def _definition(op: Operator, head: str, tail: str, target: str) -> list[str]:
+    """The head of a function, and a call of target with its arguments."""
+    count, names = len(op.outputs), {param.name for param in op.params}
+    stream, made = (_free(name, names) for name in ("stream", "made"))
     given = ", ".join(param.name for param in op.outputs)
-    arguments = [handle, stream, f"{{{{{given}}}}}" if count else "{}"]
+    arguments = [target, stream, f"{{{{{given}}}}}" if count else "{}"]
     arguments += [param.name for param in op.inputs]
     invoke = f"anyop::internal::Invoke<{count}>("
+    lines = [_declaration(op, head, tail, stream)]
     if count < 2:
-        head, tail = ("  ", ");") if count == 0 else ("  return ", ")[0];")
-        lines.append(_aligned(head + invoke, arguments, tail))
-    else:
-        lines.append(_aligned(f"  const auto {made} = {invoke}", arguments, ");"))
-        lines.append("  return {" + ", ".join(f"{made}[{i}]" for i in range(count)) + "};")
-    return "\n".join([*lines, "}\n"])
+        begin, end = ("  ", ");") if count == 0 else ("  return ", ")[0];")
+        return [*lines, _aligned(begin + invoke, arguments, end)]
+    lines.append(_aligned(f"  const auto {made} = {invoke}", arguments, ");"))
+    return [*lines, "  return {" + ", ".join(f"{made}[{i}]" for i in range(count)) + "};"]
 
 
 def _aligned(head: str, parts: list[str], tail: str) -> str:
@@ -92,7 +114,7 @@ def _free(name: str, taken: set[str]) -> str:
     return name
 
 
-def _declaration(op: Operator, kind: str, stream: str) -> str:
+def _declaration(op: Operator, head: str, tail: str, stream: str) -> str:
     parts = []
     required = [i for i, param in enumerate(op.inputs) if not param.has_default]
     last_required = max(required, default=-1)
@@ -107,7 +129,7 @@ def _declaration(op: Operator, kind: str, stream: str) -> str:
         else:
             parts.append(f"const anyop::Tensor& {param.name} = {{}}")
     parts.append(f"void* {stream} = nullptr")
-    return _aligned(f"inline {kind} {op.name}(", parts, ") {")
+    return _aligned(head, parts, ")" + tail)
 
 
 def cpp_type(param: Param) -> str:

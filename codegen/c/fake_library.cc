@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "anyop/anyop.h"
+#include "anyop/held.h"
 
 const char* AnyopLastError(void) { return "the text"; }
 const AnyopOperator* AnyopFindOperator(const char* name) {
@@ -69,3 +69,14 @@ int32_t AnyopInvoke(const AnyopOperator* op, AnyopValue* values, int32_t count,
   }
   return kAnyopOk;
 }
+
+int32_t AnyopNewHeld(const AnyopOperator* op, AnyopHeld** held) {
+  *held = reinterpret_cast<AnyopHeld*>(const_cast<AnyopOperator*>(op));
+  return kAnyopOk;
+}
+int32_t AnyopInvokeHeld(AnyopHeld* held, AnyopValue* values, int32_t count,
+                        const AnyopInvokeOptions* options) {
+  std::printf("held ");
+  return AnyopInvoke(reinterpret_cast<const AnyopOperator*>(held), values, count, options);
+}
+void AnyopDeleteHeld(AnyopHeld*) { std::printf("delete held\n"); }

@@ -6,6 +6,11 @@
 #include "acme/ops.h"
 #include "anyop/ops.h"
 using anyop::Tensor;
+static void CallHeld(const Tensor& x, const Tensor& w, const Tensor& y) {
+  const anyop::HeldMultiTensorAdam adam;
+  adam({x, w}, {x, w}, {y, y});
+  adam({}, {}, {}, std::vector<Tensor>{x}, 1, {0.5});
+}
 int main() {
   float data[64] = {};
   const Tensor x = Tensor::View(data, {2, 3}), w = Tensor::View(data, {3}),
@@ -30,6 +35,7 @@ int main() {
   anyop::multi_tensor_adam({}, {}, {}, std::vector<Tensor>{x}, 1, {0.5}, std::nullopt, 7,
                            std::vector<int64_t>{1, 2}, "m", {"a", ""}, kAnyopBool, {},
                            {true, false, true}, 3, 0.5, "t", {9});
+  CallHeld(x, w, y);
   acme::odd(x, 1, 2, w);
   acme::index_put(x, {w, std::nullopt, Tensor()}, y);
   try {

@@ -10,9 +10,32 @@
 #include <tuple>
 #include <vector>
 
+#include "anyop/held.h"
 #include "anyop/tensor.h"
 
 namespace anyop {
+
+// A handle for calls that come again with the same lists: what was checked in the call before is
+// not checked again (anyop/held.h). Of its own type for each operator that takes lists, and called
+// as its function: HeldMultiTensorAdam adam; adam(p, g, m, v, lr, step). Threads may share one.
+class Held {
+ public:
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  AnyopHeld* get() const { return held_; }
+
+ protected:
+  explicit Held(const char* name) {
+    const AnyopOperator* op = AnyopFindOperator(name);
+    if (!op) throw Error(kAnyopValueError, AnyopLastError());
+    internal::Check(AnyopNewHeld(op, &held_));
+  }
+  ~Held() { AnyopDeleteHeld(held_); }
+
+ private:
+  AnyopHeld* held_ = nullptr;
+};
+
 namespace internal {
 
 // An argument as AnyopValue. It points into the value it was made from, and may hold memory of its
@@ -170,9 +193,18 @@ inline const AnyopOperator* FindOperator(const char* name) {
   return found;
 }
 
-// Calls op and returns its results, those that were given among them.
-template <size_t kResults, typename... T>
-std::array<Tensor, kResults> Invoke(const AnyopOperator* op, void* stream,
+inline int32_t InvokeAny(const AnyopOperator* op, AnyopValue* values, int32_t count,
+                         const AnyopInvokeOptions* options) {
+  return AnyopInvoke(op, values, count, options);
+}
+inline int32_t InvokeAny(const Held& held, AnyopValue* values, int32_t count,
+                         const AnyopInvokeOptions* options) {
+  return AnyopInvokeHeld(held.get(), values, count, options);
+}
+
+// Calls an operator, or a handle of one, and returns its results, those that were given among them.
+template <size_t kResults, typename Target, typename... T>
+std::array<Tensor, kResults> Invoke(const Target& target, void* stream,
                                     const std::array<Result, kResults>& results,
                                     const T&... arguments) {
   const std::tuple<Argument<T>...> held(arguments...);
@@ -185,7 +217,7 @@ std::array<Tensor, kResults> Invoke(const AnyopOperator* op, void* stream,
   }
   const AnyopInvokeOptions options = {
       sizeof(AnyopInvokeOptions), 0, stream, nullptr, nullptr, nullptr};
-  Check(AnyopInvoke(op, values.data(), static_cast<int32_t>(values.size()), &options));
+  Check(InvokeAny(target, values.data(), static_cast<int32_t>(values.size()), &options));
   std::array<Tensor, kResults> made;
   for (size_t i = 0; i < kResults; ++i) {
     const AnyopValue& value = values[sizeof...(T) + i];
