@@ -23,7 +23,7 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
     const __grid_constant__ HopperFactors by, const int ahead) {
   using Tile = HopperTile<kD, kE, kCapped>;
   constexpr int kGroups = Tile::kGroups;
-  extern __shared__ __align__(1024) uint8_t shared[];
+  uint8_t* const shared = SharedTiles();
   __shared__ BarriersOf<Tile> barriers;
   __shared__ HopperItem told[Tile::kQueries + 1];
   __shared__ bool is_bad, is_empty[Tile::kRows];  // is_bad: CleanTile took something away

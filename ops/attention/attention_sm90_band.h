@@ -261,7 +261,7 @@ __global__ __launch_bounds__(HopperBand::kThreads,
                                                   const __grid_constant__ AttentionView p,
                                                   const float scale) {
   using Tile = HopperBand;
-  extern __shared__ __align__(1024) uint8_t shared[];
+  uint8_t* const shared = SharedTiles();
   __shared__ BandState state;
   const uint32_t queries = SharedAddress(shared);
   const uint32_t keys = queries + Tile::kQueries * Tile::kQueryPanel;

@@ -133,7 +133,7 @@ __global__ __launch_bounds__(
                                                           const __grid_constant__ PagedView p,
                                                           const int box) {
   using Tile = DecodeTile<T, kFeatures>;
-  extern __shared__ __align__(1024) uint8_t shared[];
+  uint8_t* const shared = SharedTiles();
   __shared__ DecodeBarriers<Tile::kStages> barriers;
   __shared__ bool is_bad, is_wrong;
   // Groups of one page's keys are neighbours in memory, and their blocks in time.

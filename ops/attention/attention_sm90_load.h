@@ -56,11 +56,16 @@ struct LaneBox {
   int next_place_, entry_;
 };
 
+// Of one lane of a warp.
 __device__ inline bool IsElected() {
+#if ANYOP_PTX
   uint32_t is_elected;
   asm volatile("{.reg .pred p;\n\telect.sync _|p, 0xffffffff;\n\tselp.u32 %0, 1, 0, p;}"
                : "=r"(is_elected));
   return is_elected;
+#else
+  return threadIdx.x % 32 == 0;
+#endif
 }
 // A tile of keys or values, or a box of it.
 template <int kFeatures, typename Tile>

@@ -303,7 +303,7 @@ __global__ __launch_bounds__(kLatentThreads<kSource>,
   constexpr int kLoading = kBytes ? 48 : 56;
   constexpr int kMultiplying = kBytes ? 2 * 128 - kLoading : (3 * 168 - kLoading) / 2;
   constexpr int kLoaders = kBytes ? 256 : 128;
-  extern __shared__ __align__(1024) uint8_t shared[];
+  uint8_t* const shared = SharedTiles();
   __shared__ LatentState state;
   const uint32_t queries = SharedAddress(shared), buffers = queries + Tile::kBuffer;
   LetNextStart();

@@ -8,6 +8,23 @@
 namespace anyop::cuda {
 namespace {
 
+// 1, 2 or 4 words that lie side by side in memory which nobody writes.
+template <int kCount>
+__device__ void LoadWords(uint32_t (&to)[kCount], const uint8_t* from) {
+#if ANYOP_PTX
+  if constexpr (kCount == 1)
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(to[0]) : "l"(from));
+  else if constexpr (kCount == 2)
+    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "l"(from));
+  else
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "l"(from));
+#else
+  for (int i = 0; i < kCount; ++i) to[i] = reinterpret_cast<const uint32_t*>(from)[i];
+#endif
+}
+
 // What a warp has of 8 rows, as kLoader of two warpgroups has 32 of a block's 64: eight lanes have
 // a piece each of rows 4 k + i, i their number among the eights. A group is two panels of 64
 // numbers, the fifth those of bfloat16; two are on their way.
@@ -53,11 +70,9 @@ struct LatentBytes {
   }
   __device__ void LoadScales(const PagedView& p) {
     const uint32_t lane = Lane(), place = lane % 8 < 4 ? places[0] : places[1];
-    scale = 0;
-    if (place != kNone)
-      asm volatile("ld.global.nc.f32 %0, [%1];"
-                   : "=f"(scale)
-                   : "l"(At(p, place - lane % 8) + kScales + lane % 4 * 4));
+    uint32_t bits[1] = {};
+    if (place != kNone) LoadWords(bits, At(p, place - lane % 8) + kScales + lane % 4 * 4);
+    scale = __uint_as_float(bits[0]);
   }
   template <int kGroup>
   __device__ void Load(const PagedView& p, int slot, int k) {
@@ -65,17 +80,11 @@ struct LatentBytes {
     to[0] = to[1] = to[2] = to[3] = 0;
     if (places[k] == kNone) return;
     if (kGroup < 4) {
-      const uint8_t* from = At(p, places[k]);
-      asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];"
-                   : "=r"(to[0]), "=r"(to[1])
-                   : "l"(from + 128 * kGroup));
-      asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];"
-                   : "=r"(to[2]), "=r"(to[3])
-                   : "l"(from + 128 * kGroup + 64));
+      const uint8_t* from = At(p, places[k]) + 128 * kGroup;
+      LoadWords(reinterpret_cast<uint32_t (&)[2]>(to[0]), from);
+      LoadWords(reinterpret_cast<uint32_t (&)[2]>(to[2]), from + 64);
     } else {
-      asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                   : "l"(At(p, places[k] + Lane() % 8) + kWide));
+      LoadWords(to, At(p, places[k] + Lane() % 8) + kWide);
     }
   }
   // Two 8-bit floats times the scale.

@@ -17,7 +17,8 @@ namespace {
 
 constexpr size_t kStackBytes = 64 << 10;
 constexpr unsigned kMaxThreads = 1024, kLanes = 32;
-constexpr size_t kMaxSharedBytes = 163 << 10;
+constexpr size_t kMaxSharedBytes = kSharedBytes;
+constexpr uint64_t kMaxPolls = uint64_t{1} << 28;  // of one block: a second or two
 
 // Who waits for whom: a generation ends when all that are alive have come.
 struct Barrier {
@@ -46,13 +47,14 @@ struct Block {
   std::vector<Fiber> fibers{kMaxThreads};
   Barrier all, warps[kMaxThreads / kLanes];
   uint64_t slots[kMaxThreads / kLanes][2][kLanes];
-  alignas(128) char shared[kMaxSharedBytes];
+  alignas(1024) char shared[kMaxSharedBytes];
   dim3 place;
   unsigned current = 0;
 };
 std::vector<std::unique_ptr<Block>> blocks;  // kept for later launches
 Block* block = nullptr;                      // that runs
 Barrier grid;
+uint64_t blocks_begun = 0, polls = 0;
 jmp_buf scheduler;
 const std::function<void()>* kernel_of_threads = nullptr;
 
@@ -90,6 +92,8 @@ void Resume(Fiber& fiber) {
 }
 
 void Prepare(dim3 at, unsigned threads, size_t shared_bytes) {
+  ++blocks_begun;
+  polls = 0;
   block->place = at;
   block->all = Barrier{};
   for (Barrier& warp : block->warps) warp = Barrier{};
@@ -109,6 +113,11 @@ void Prepare(dim3 at, unsigned threads, size_t shared_bytes) {
     ++block->warps[t / kLanes].alive;
   }
   grid.alive += threads;
+}
+
+[[noreturn]] void EndOfWaiting() {
+  std::fprintf(stderr, "cuda_on_cpu: threads wait for one another for ever\n");
+  std::abort();
 }
 
 // Each thread of the block until it waits; false where none could run.
@@ -141,9 +150,7 @@ void RunBlocks(const std::vector<dim3>& places, unsigned threads, size_t shared_
       any |= RunOnce(threads);
     }
   }
-  if (grid.alive == 0) return;
-  std::fprintf(stderr, "cuda_on_cpu: threads wait for one another for ever\n");
-  std::abort();
+  if (grid.alive > 0) EndOfWaiting();
 }
 
 }  // namespace
@@ -158,6 +165,11 @@ uint64_t* SlotOfWarp(unsigned lane) {
   return &block->slots[WarpOfCurrent()][fiber.exchanges % 2][lane];
 }
 void WaitForGrid() { Wait(grid); }
+void Poll() {
+  if (++polls > kMaxPolls) EndOfWaiting();
+  if (_setjmp(block->fibers[block->current].resume) == 0) _longjmp(scheduler, 1);
+}
+uint64_t BlocksBegun() { return blocks_begun; }
 void* SharedMemory() { return block->shared; }
 
 int Run(dim3 size, dim3 threads_of, size_t shared_bytes, bool at_once,

@@ -5,7 +5,7 @@
 // they wait for one another, so that indices, tails, shuffles, barriers and shared memory are those
 // of the GPU. What it is not: fast, a check for races (a fiber runs until it waits), or Hopper:
 // __CUDA_ARCH__ is not defined, as for a GPU without PTX, and the device says that its capability
-// is 8.0.
+// is 8.0, or with ANYOP_HOPPER_ON_CPU and the header of hopper/ 9.0.
 #pragma once
 
 #include <cmath>
@@ -52,11 +52,19 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;  // of the fiber that runs
 
 namespace cuda_on_cpu {
 
+#if ANYOP_HOPPER_ON_CPU
+constexpr int kCapability = 9, kSharedBytes = 227 << 10;  // of a block
+#else
+constexpr int kCapability = 8, kSharedBytes = 163 << 10;
+#endif
+
 void WaitForBlock();                  // __syncthreads
 void WaitForWarp();                   // __syncwarp of all lanes
 uint64_t* SlotOfWarp(unsigned lane);  // written before, read behind WaitForWarp; two take turns
 void* SharedMemory();                 // what the launch asked for
 void WaitForGrid();                   // of blocks that run at once
+void Poll();                          // all others run until they wait
+uint64_t BlocksBegun();
 // at_once: all blocks, by turns; else one behind the other.
 int Run(dim3 grid, dim3 block, size_t shared_bytes, bool at_once,
         const std::function<void()>& kernel);
@@ -241,13 +249,13 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
       *value = 12;  // few, so that blocks walk
       return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = 163 << 10;
+      *value = cuda_on_cpu::kSharedBytes;
       return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-      *value = 164 << 10;
+      *value = cuda_on_cpu::kSharedBytes + 1024;
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
-      *value = 8;
+      *value = cuda_on_cpu::kCapability;
       return cudaSuccess;
     default:
       *value = 0;
@@ -257,7 +265,7 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 template <typename Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int bytes) {
-  return bytes <= 163 << 10 ? cudaSuccess : cudaErrorInvalidValue;
+  return bytes <= cuda_on_cpu::kSharedBytes ? cudaSuccess : cudaErrorInvalidValue;
 }
 inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
   std::memset(to, value, bytes);

@@ -28,7 +28,7 @@ BACKEND = "cuda_on_cpu"
 
 
 def sources(op: Operator, backend: str = "cuda") -> list[Path]:
-    """Those of a CUDA kernel for every GPU; the ones for Hopper alone do not run here."""
+    """Those of a CUDA kernel for every GPU, or of another backend's, as for Hopper alone (cuda_sm90)."""
     return [file for kernel in op.kernels if kernel.backend == backend for file in kernel.sources]
 
 
@@ -46,7 +46,8 @@ class Implementation(ctypes.Structure):
 
 
 def compile_kernels(folder: Path, names: list[str], backend: str = "cuda") -> Path:
-    """One library of the operators' kernels."""
+    """One library of the operators' kernels. For cuda_sm90 hopper/ has what Hopper's instructions do."""
+    hopper = backend == "cuda_sm90"
     for name, text in generate([ROOT / "ops"], "anyop").files.items():
         if name.endswith(".h"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -56,8 +57,9 @@ def compile_kernels(folder: Path, names: list[str], backend: str = "cuda") -> Pa
 
     def compile_one(file: Path) -> Path:
         made = folder / f"{file.name}.o"
-        include = [f"-I{place}" for place in (HERE, ROOT / "include", folder)]
-        command = [COMPILER, "-x", "c++", *FLAGS, *include, "-c", str(file), "-o", str(made)]
+        places = [*[HERE / "hopper"] * hopper, HERE, ROOT / "include", folder]
+        flags = [*FLAGS, f"-DANYOP_HOPPER_ON_CPU={hopper:d}", *(f"-I{place}" for place in places)]
+        command = [COMPILER, "-x", "c++", *flags, "-c", str(file), "-o", str(made)]
         found = subprocess.run(command, capture_output=True, text=True)
         assert found.returncode == 0, found.stderr[:4000]
         return made
