@@ -67,11 +67,7 @@ PyObject* Metadata(PyObject*, PyObject* name) {
 PyObject* LoadLibrary(PyObject*, PyObject* path) {
   const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
   if (!text) return nullptr;
-  const int32_t status = AnyopLoadLibrary(text);
-  if (status != kAnyopOk) {
-    RaiseStatus(status, AnyopLastError());
-    return nullptr;
-  }
+  if (const int32_t status = AnyopLoadLibrary(text)) return NoneOrError(status);
   void* library = dlopen(text, RTLD_NOW | RTLD_NOLOAD);
   const auto entry = reinterpret_cast<AnyopLibraryFunction>(dlsym(library, "AnyopLibraryEntry"));
   const AnyopLibrary* loaded = entry();
@@ -163,10 +159,7 @@ PyObject* SetNumThreads(PyObject*, PyObject* count) {
                  count);
     return nullptr;
   }
-  const int32_t status = AnyopSetNumThreads(static_cast<int32_t>(value));
-  if (status == kAnyopOk) Py_RETURN_NONE;
-  RaiseStatus(status, AnyopLastError());
-  return nullptr;
+  return NoneOrError(AnyopSetNumThreads(static_cast<int32_t>(value)));
 }
 
 PyMethodDef methods[] = {

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "python.h"
 
@@ -27,16 +29,79 @@ inline void FreeObject(PyObject* self) {
   Py_DECREF(type);
 }
 
-// Within its life the error that was set is not; then it is again.
-class WithoutError {
+// The arguments of a call given as a tuple and a dict, in the form of METH_FASTCALL. Borrowed of
+// both; an error may be set.
+struct Row {
+  Row(PyObject* args, PyObject* named) : count(PyTuple_Size(args)) {
+    for (Py_ssize_t i = 0; i < count; ++i) values.push_back(PyTuple_GetItem(args, i));
+    if (named && PyDict_Size(named)) keywords = Ref(PySequence_Tuple(named));
+    for (Py_ssize_t k = 0; keywords && k < PyTuple_Size(keywords.get()); ++k)
+      values.push_back(PyDict_GetItem(named, PyTuple_GetItem(keywords.get(), k)));
+  }
+  Py_ssize_t count;
+  std::vector<PyObject*> values;
+  Ref keywords;
+};
+
+// The place of a keyword among interned names; count where it has none.
+inline uint32_t FindKeyword(PyObject* const* names, uint32_t count, PyObject* name) {
+  uint32_t i = 0;
+  while (i < count && names[i] != name) ++i;  // call sites intern their keywords
+  if (__builtin_expect(i < count, 1)) return i;
+  for (i = 0; i < count && PyUnicode_Compare(name, names[i]) != 0; ++i) {
+  }
+  return i;
+}
+
+// A new object of one of the module's own types, zero behind its head; nullptr with an error set.
+inline PyObject* NewObject(PyTypeObject* type) {
+  return reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+}
+
+// The error that was set, or none, taken from Python; let go of unless it is set again.
+class TakenError {
  public:
-  WithoutError() { PyErr_Fetch(&kind_, &value_, &trace_); }
-  ~WithoutError() { PyErr_Restore(kind_, value_, trace_); }
-  WithoutError(const WithoutError&) = delete;
-  WithoutError& operator=(const WithoutError&) = delete;
+  TakenError() { PyErr_Fetch(&kind_, &value_, &trace_); }
+  ~TakenError() {
+    for (PyObject* part : {kind_, value_, trace_}) Py_XDECREF(part);
+  }
+  TakenError(const TakenError&) = delete;
+  TakenError& operator=(const TakenError&) = delete;
+
+  void SetAgain() {
+    PyErr_Restore(kind_, value_, trace_);
+    kind_ = value_ = trace_ = nullptr;
+  }
+  bool Is(PyObject* kind) const { return PyErr_GivenExceptionMatches(kind_, kind); }
+  bool has_trace() const { return trace_; }
+  // The exception, with its traceback.
+  PyObject* Exception() {
+    PyErr_NormalizeException(&kind_, &value_, &trace_);
+    if (trace_) PyException_SetTraceback(value_, trace_);
+    return value_;
+  }
+  // Its str(); false where there is none.
+  bool Text(std::string* text) {
+    Exception();
+    const Ref said(value_ ? PyObject_Str(value_) : nullptr);
+    const char* utf8 = said ? PyUnicode_AsUTF8AndSize(said.get(), nullptr) : nullptr;
+    PyErr_Clear();
+    if (utf8) *text = utf8;
+    return utf8;
+  }
 
  private:
   PyObject *kind_, *value_, *trace_;
+};
+
+// Within its life the error that was set is not; then it is again.
+class WithoutError {
+ public:
+  WithoutError() = default;
+  ~WithoutError() { error_.SetAgain(); }
+
+ private:
+  TakenError error_;
 };
 
 }  // namespace anyop

@@ -53,6 +53,19 @@ inline bool Ask(PyObject* object, const char* name, Ref* value) {
   return true;
 }
 
+// An attribute of a module, which is imported where it is not yet. Empty with an error set.
+inline Ref Imported(const char* module, const char* name) {
+  const Ref found(PyImport_ImportModule(module));
+  return Ref(found ? PyObject_GetAttrString(found.get(), name) : nullptr);
+}
+
+// What such a function returns; the format is Py_BuildValue's.
+template <typename... Args>
+Ref CallImported(const char* module, const char* name, const char* format, Args... args) {
+  const Ref found(PyImport_ImportModule(module));
+  return Ref(found ? PyObject_CallMethod(found.get(), name, format, args...) : nullptr);
+}
+
 // A module that is loaded already (borrowed), or nullptr. Never imports.
 inline PyObject* LoadedModule(const char* name) {
   PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), name);

@@ -103,7 +103,6 @@ const char* Find(Shim* shim) {
   FindForAten(&symbols, shim);
   Symbols cuda(Loaded("libtorch_cuda.so"));
   cuda.Try("aoti_torch_get_current_cuda_stream", &shim->cuda_stream);
-  cuda.Try("torch_set_current_cuda_stream", &shim->set_cuda_stream);
   if (symbols.missing()) {
     std::snprintf(problem, sizeof problem,
                   "this torch has no function %s; anyop needs torch 2.9 or newer",

@@ -57,7 +57,6 @@ struct Shim {
   const char* (*error_text)();
   // Only in builds for CUDA.
   int32_t (*cuda_stream)(int32_t device, void** stream);
-  int32_t (*set_cuda_stream)(void* stream, int32_t device);
 
   // For calls of ATen; all in 2.9 but those behind the comments.
   int32_t (*from_blob_2_9)(void* data, int64_t ndim, const int64_t* sizes, const int64_t* strides,

@@ -4,8 +4,6 @@
 // is handed on to torch.ops or to the framework that traces.
 #include "aten/aten_call.h"
 
-#include <new>
-
 #include "aten/aten_result.h"
 #include "frameworks/torch.h"
 #include "gil.h"
@@ -62,8 +60,7 @@ bool Pack(const AtenGiven& given, Ref* positional, Ref* named) {
 
 // By what records the call in the framework's own program.
 PyObject* CallTraced(const AtenMatch& match, const AtenGiven& given, const Framework& home) {
-  const Ref module(PyImport_ImportModule(home.traced));
-  const Ref call = module ? Ref(PyObject_GetAttrString(module.get(), "call")) : Ref();
+  const Ref call = Imported(home.traced, "call");
   Ref positional, named;
   if (!call || !Pack(given, &positional, &named)) return nullptr;
   const Ref args(
@@ -135,39 +132,40 @@ bool IsWritten(const aten::Op& op, uint32_t param) {
   return false;
 }
 
-// Memory with negative strides is copied where nobody can tell.
-bool StraightenAll(const AtenMatch& match, AtenLoans* loans) {
-  const aten::Op& op = *match.overload->op;
+// visit(i, loan) for the memory of each argument i that is another framework's, until it is false.
+template <typename Visit>
+bool EachLoan(const AtenMatch& match, const Visit& visit) {
   for (uint32_t i = 0; i < match.count; ++i) {
     const AnyopAtenValue& value = match.values[i];
     const bool is_list = value.tag == kAnyopAtenList;
     for (int64_t k = 0; k < (is_list ? value.more.count : 1); ++k) {
       AtenLoan* loan = LoanOf(is_list ? value.as.list[k] : value);
-      if (!loan || !loan->is_turned) continue;
-      const bool writes = IsWritten(op, i);
-      if (writes || IsViewed(op, i)) {
-        PyErr_Format(PyExc_ValueError,
-                     "%s: %s has negative strides, which torch has not; a copy would %s",
-                     op.full_name.c_str(), op.params[i].name.c_str(),
-                     writes ? "be written in its place" : "not share its memory with the result");
-        return false;
-      }
-      if (!loans->Straighten(loan)) return false;
+      if (loan && !visit(i, loan)) return false;
     }
   }
   return true;
 }
 
+// Memory with negative strides is copied where nobody can tell.
+bool StraightenAll(const AtenMatch& match, AtenLoans* loans) {
+  const aten::Op& op = *match.overload->op;
+  return EachLoan(match, [&](uint32_t i, AtenLoan* loan) {
+    if (!loan->is_turned) return true;
+    const bool writes = IsWritten(op, i);
+    if (!writes && !IsViewed(op, i)) return loans->Straighten(loan);
+    PyErr_Format(PyExc_ValueError,
+                 "%s: %s has negative strides, which torch has not; a copy would %s",
+                 op.full_name.c_str(), op.params[i].name.c_str(),
+                 writes ? "be written in its place" : "not share its memory with the result");
+    return false;
+  });
+}
+
 void MarkAllWritten(const AtenMatch& match, const Framework& home) {
-  for (uint32_t i = 0; i < match.count; ++i) {
-    if (!IsWritten(*match.overload->op, i)) continue;
-    const AnyopAtenValue& value = match.values[i];
-    const bool is_list = value.tag == kAnyopAtenList;
-    for (int64_t k = 0; k < (is_list ? value.more.count : 1); ++k) {
-      if (const AtenLoan* loan = LoanOf(is_list ? value.as.list[k] : value))
-        home.mark_written(loan->object);
-    }
-  }
+  EachLoan(match, [&](uint32_t i, const AtenLoan* loan) {
+    if (IsWritten(*match.overload->op, i)) home.mark_written(loan->object);
+    return true;
+  });
 }
 
 // torch's C shim turns gradients off, but what else a thread's state does to a call is out of its
@@ -221,44 +219,36 @@ PyObject* RefuseGradient(const AtenMatch& match, const Framework& home) {
 
 PyObject* CallAten(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_positional,
                    PyObject* keywords) {
-  try {
-    ReleaseLate();
-    if (!HasStack()) return nullptr;
-    AtenLoans loans(packet.name.c_str());
-    AtenGiven given;
-    AtenMatch match;
-    AtenReceiver receiver;
-    PyObject* like = nullptr;
-    if (!Gather(packet, args, num_positional, keywords, &loans, &given, &like) ||
-        !Match(packet, &loans, given, &match))
-      return nullptr;
-    if (__builtin_expect(loans.has_tracers, 0)) return CallTraced(match, given, *loans.home);
-    if (__builtin_expect(loans.wants_gradient, 0)) return RefuseGradient(match, *loans.home);
-    if (!FindReceiver(&loans, like, &receiver)) return nullptr;
-    if (!loans.home && receiver.home == &torch_framework)
-      loans.needs_torch = IsTorchInMode(torch_objects.torch);
-    if (__builtin_expect(loans.needs_torch, 0) && receiver.home == &torch_framework)
-      return CallTorch(match);
-    return Run(match, &loans, receiver);
-  } catch (const std::bad_alloc&) {
-    return PyErr_NoMemory();
-  }
+  ReleaseLate();
+  if (!HasStack()) return nullptr;
+  AtenLoans loans(packet.name.c_str());
+  AtenGiven given;
+  AtenMatch match;
+  AtenReceiver receiver;
+  PyObject* like = nullptr;
+  if (!Gather(packet, args, num_positional, keywords, &loans, &given, &like) ||
+      !Match(packet, &loans, given, &match))
+    return nullptr;
+  if (__builtin_expect(loans.has_tracers, 0)) return CallTraced(match, given, *loans.home);
+  if (__builtin_expect(loans.wants_gradient, 0)) return RefuseGradient(match, *loans.home);
+  if (!FindReceiver(&loans, like, &receiver)) return nullptr;
+  if (!loans.home && receiver.home == &torch_framework)
+    loans.needs_torch = IsTorchInMode(torch_objects.torch);
+  if (__builtin_expect(loans.needs_torch, 0) && receiver.home == &torch_framework)
+    return CallTorch(match);
+  return Run(match, &loans, receiver);
 }
 
 PyObject* ResolveAten(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_positional,
                       PyObject* keywords) {
-  try {
-    AtenLoans loans(packet.name.c_str());
-    AtenGiven given;
-    AtenMatch match;
-    PyObject* like = nullptr;
-    if (!Gather(packet, args, num_positional, keywords, &loans, &given, &like) ||
-        !Match(packet, &loans, given, &match))
-      return nullptr;
-    return PyUnicode_FromString(match.overload->op->full_name.c_str());
-  } catch (const std::bad_alloc&) {
-    return PyErr_NoMemory();
-  }
+  AtenLoans loans(packet.name.c_str());
+  AtenGiven given;
+  AtenMatch match;
+  PyObject* like = nullptr;
+  if (!Gather(packet, args, num_positional, keywords, &loans, &given, &like) ||
+      !Match(packet, &loans, given, &match))
+    return nullptr;
+  return PyUnicode_FromString(match.overload->op->full_name.c_str());
 }
 
 }  // namespace anyop

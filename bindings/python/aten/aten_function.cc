@@ -85,19 +85,6 @@ PyObject* Call(PyObject* self, PyObject* const* args, size_t flags, PyObject* ke
                   keywords);
 }
 
-// args and the values of named as one row, and named's keys.
-struct Row {
-  Row(PyObject* args, PyObject* named) : count(PyTuple_Size(args)) {
-    for (Py_ssize_t i = 0; i < count; ++i) values.push_back(PyTuple_GetItem(args, i));
-    if (named && PyDict_Size(named)) keywords = Ref(PySequence_Tuple(named));
-    for (Py_ssize_t k = 0; keywords && k < PyTuple_Size(keywords.get()); ++k)
-      values.push_back(PyDict_GetItem(named, PyTuple_GetItem(keywords.get(), k)));
-  }
-  Py_ssize_t count;
-  std::vector<PyObject*> values;
-  Ref keywords;
-};
-
 PyObject* CallWithTuple(PyObject* self, PyObject* args, PyObject* named) {
   const Row row(args, named);
   if (PyErr_Occurred()) return nullptr;
@@ -105,8 +92,7 @@ PyObject* CallWithTuple(PyObject* self, PyObject* args, PyObject* named) {
 }
 
 PyObject* NewFunction(const AtenPacket* packet) {
-  static const auto alloc = reinterpret_cast<allocfunc>(PyType_GetSlot(function_type, Py_tp_alloc));
-  auto* made = reinterpret_cast<Function*>(alloc(function_type, 0));
+  auto* made = reinterpret_cast<Function*>(NewObject(function_type));
   if (!made) return nullptr;
   made->call = Guarded<Call>;
   made->packet = packet;
@@ -136,8 +122,7 @@ PyObject* GetDoc(PyObject* self, void*) {
 
 // Pickled by its name.
 PyObject* Reduce(PyObject* self, PyObject*) {
-  const Ref aten(PyImport_ImportModule("anyop.aten"));
-  const Ref find(aten ? PyObject_GetAttrString(aten.get(), "_function") : nullptr);
+  const Ref find = Imported("anyop.aten", "_function");
   return find ? Py_BuildValue("(O(s))", find.get(), PacketOf(self).name.c_str()) : nullptr;
 }
 
@@ -179,9 +164,7 @@ PyType_Spec spec = {"anyop._anyop.AtenFunction", sizeof(Function), 0,
 PyObject* Open(PyObject*, PyObject* args) {
   const char *table, *glue;
   if (!PyArg_ParseTuple(args, "sz", &table, &glue)) return nullptr;
-  const Ref frameworks(PyImport_ImportModule("anyop._frameworks"));
-  const Ref torch(frameworks ? PyObject_CallMethod(frameworks.get(), "real_torch", nullptr)
-                             : nullptr);
+  const Ref torch = CallImported("anyop._frameworks", "real_torch", nullptr);
   if (!torch) return nullptr;
   if (torch.get() == Py_None) {
     PyErr_SetString(PyExc_RuntimeError, "aten_open: import torch first");
@@ -190,9 +173,7 @@ PyObject* Open(PyObject*, PyObject* args) {
   if (!InitTorchObjects(torch.get())) return nullptr;
   const int32_t status = AnyopAtenOpen(table, glue);
   torch_objects.has_glue = status == kAnyopOk && glue;
-  if (status == kAnyopOk) Py_RETURN_NONE;
-  RaiseStatus(status, AnyopLastError());
-  return nullptr;
+  return NoneOrError(status);
 }
 
 // aten_function(name): the callable of "add" or of "add.Tensor".

@@ -4,6 +4,7 @@
 #include "aten/aten_match.h"
 
 #include "aten/aten_convert.h"
+#include "objects.h"
 
 namespace anyop {
 namespace {
@@ -14,16 +15,6 @@ struct Misfit {
   uint32_t at = 0;  // a parameter; kUnknown: an argument
 };
 
-// The parameter of a keyword; num_params where there is none.
-uint32_t FindParam(const AtenOverload& o, PyObject* name) {
-  uint32_t i = 0;
-  while (i < o.num_params && o.names[i] != name) ++i;  // call sites intern their keywords
-  if (__builtin_expect(i < o.num_params, 1)) return i;
-  for (i = 0; i < o.num_params && PyUnicode_Compare(name, o.names[i]) != 0; ++i) {
-  }
-  return i;
-}
-
 // The arguments by parameter, nullptr where there is none.
 Misfit Sort(const AtenOverload& o, const AtenGiven& given, const Given** sorted, uint32_t* count) {
   if (given.num_positional > o.op->num_positional || given.count > o.num_params)
@@ -33,7 +24,7 @@ Misfit Sort(const AtenOverload& o, const AtenGiven& given, const Given** sorted,
   if (given.count > end) {
     for (uint32_t i = end; i < o.num_params; ++i) sorted[i] = nullptr;
     for (uint32_t k = given.num_positional; k < given.count; ++k) {
-      const uint32_t i = FindParam(o, given.names[k]);
+      const uint32_t i = FindKeyword(o.names.data(), o.num_params, given.names[k]);
       if (i == o.num_params || i < given.num_positional || sorted[i]) return {Misfit::kUnknown, k};
       sorted[i] = &given.values[k];
       if (i >= end) end = i + 1;

@@ -8,6 +8,7 @@
 #include "aten/aten_tensor.h"
 #include "frameworks/numpy.h"
 #include "frameworks/torch.h"
+#include "memory.h"
 #include "operators/function.h"
 
 namespace anyop {
@@ -73,15 +74,11 @@ bool IsSame(const AnyopTensor& a, const AnyopTensor& b) {
   return static_cast<char*>(a.data) + a.byte_offset == static_cast<char*>(b.data) + b.byte_offset;
 }
 
-std::string ShapeText(const AnyopTensor& t) {
-  std::string text;
-  for (int d = 0; d < t.ndim; ++d) text += (d ? ", " : "") + std::to_string(t.shape[d]);
-  return "(" + text + ")";
-}
+std::string SizesOf(const AnyopTensor& t) { return SizesText(t.ndim, t.shape); }
 
 // Whether the memory has no holes and nothing lies twice in it, in whatever order: JAX takes
 // nothing else.
-bool IsDense(const AnyopTensor& t) {
+bool LiesDensely(const AnyopTensor& t) {
   if (t.ndim > 64) return true;  // JAX will say what it makes of it
   int64_t expected = 1;
   uint64_t done = 0;
@@ -150,9 +147,9 @@ PyObject* Returning::Memory(const aten::Param& p, AnyopAtenTensor* tensor) const
   if (loan && argument->Is(kAnyopAtenWrites)) {
     if (IsSame(view, loan->memory.tensor)) return Py_NewRef(loan->object);
     if (argument->keyword_only)
-      return Fail(PyExc_ValueError, argument->name + " has shape " +
-                                        ShapeText(loan->memory.tensor) + ", the result has " +
-                                        ShapeText(view) + "; nothing is resized here");
+      return Fail(PyExc_ValueError, argument->name + " has shape " + SizesOf(loan->memory.tensor) +
+                                        ", the result has " + SizesOf(view) +
+                                        "; nothing is resized here");
   }
   if (receiver.home->take.module) return ByFunction(&owned, view);
   return receiver.source && receiver.source->api ? ByExchange(&owned, view, flags)
@@ -172,14 +169,13 @@ PyObject* Returning::ByExchange(Owned* owned, const AnyopTensor& view, uint32_t 
 // By a function that takes what has __dlpack__.
 PyObject* Returning::ByFunction(Owned* owned, const AnyopTensor& view) const {
   const Framework& home = *receiver.home;
-  if (home.is_immutable && !IsDense(view) && !MakeDense(owned->address())) return nullptr;
+  if (home.is_immutable && !LiesDensely(view) && !MakeDense(owned->address())) return nullptr;
   static auto* functions = new std::map<const Framework*, PyObject*>;
   PyObject*& function = (*functions)[&home];
   if (!function) {
-    const Ref imported(PyImport_ImportModule(home.take.module));
-    PyObject* found = imported ? PyObject_GetAttrString(imported.get(), home.take.name) : nullptr;
+    Ref found = Imported(home.take.module, home.take.name);
     if (!found) return nullptr;
-    function = found;
+    function = found.Release();
   }
   const Ref holder(NewAtenTensor(owned->Release(), /*for_reader=*/home.is_immutable));
   return holder ? PyObject_CallFunctionObjArgs(function, holder.get(), nullptr) : nullptr;

@@ -13,19 +13,6 @@
 namespace anyop {
 namespace {
 
-// The GIL is let go: others may hold the router's lock and wait for it.
-template <typename Body>
-int32_t Ask(const Body& body) {
-  const WithoutGil others_run;
-  return body();
-}
-
-PyObject* Done(int32_t status) {
-  if (status == kAnyopOk) Py_RETURN_NONE;
-  RaiseStatus(status, AnyopLastError());
-  return nullptr;
-}
-
 // False with an error set.
 bool TakeTexts(PyObject* given, std::vector<std::string>* texts) {
   if (!PyList_Check(given)) {
@@ -46,13 +33,13 @@ PyObject* SetOverloads(PyObject*, PyObject* given) {
   if (!TakeTexts(given, &texts)) return nullptr;
   std::vector<const char*> names;
   for (const std::string& text : texts) names.push_back(text.c_str());
-  return Done(
-      Ask([&] { return AnyopSetAtenOverloads(names.data(), static_cast<int64_t>(names.size())); }));
+  return NoneOrError(Unlocked(
+      [&] { return AnyopSetAtenOverloads(names.data(), static_cast<int64_t>(names.size())); }));
 }
 
 PyObject* AddBackend(PyObject*, PyObject* name) {
   const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
-  return text ? Done(Ask([&] { return AnyopAddAtenBackend(text); })) : nullptr;
+  return text ? NoneOrError(Unlocked([&] { return AnyopAddAtenBackend(text); })) : nullptr;
 }
 
 // aten_route(overload, device): (backends, disabled, reason); empty and "default" where nobody says
@@ -62,8 +49,8 @@ PyObject* GetRoute(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "ss", &overload, &device)) return nullptr;
   AnyopAtenRouting routing = {};
   routing.size = sizeof routing;
-  const int32_t status = Ask([&] { return AnyopAtenRoute(overload, device, &routing); });
-  if (status != kAnyopOk) return Done(status);
+  const int32_t status = Unlocked([&] { return AnyopAtenRoute(overload, device, &routing); });
+  if (status != kAnyopOk) return NoneOrError(status);
   return Py_BuildValue("(sss)", routing.backends, routing.disabled, routing.reason);
 }
 
@@ -74,11 +61,7 @@ PyObject* RulesAbout(PyObject*, PyObject* args) {
   std::vector<std::string> overloads;
   if (!PyArg_ParseTuple(args, "sO", &pattern, &given) || !TakeTexts(given, &overloads))
     return nullptr;
-  std::string json;
-  {
-    const WithoutGil others_run;
-    json = RulesAboutJson(pattern, overloads);
-  }
+  const std::string json = Unlocked([&] { return RulesAboutJson(pattern, overloads); });
   return PyUnicode_FromStringAndSize(json.data(), static_cast<Py_ssize_t>(json.size()));
 }
 

@@ -228,8 +228,7 @@ bool IsAtenTensor(PyObject* object) { return Py_TYPE(object) == tensor_type; }
 AnyopAtenTensor* AtenTensorIn(PyObject* object) { return In(object)->cell; }
 
 PyObject* NewAtenTensor(AnyopAtenTensor* tensor, bool for_reader) {
-  static const auto alloc = reinterpret_cast<allocfunc>(PyType_GetSlot(tensor_type, Py_tp_alloc));
-  PyObject* object = alloc(tensor_type, 0);  // zeroed
+  PyObject* object = NewObject(tensor_type);
   if (!object) return AnyopAtenRelease(tensor), nullptr;
   In(object)->cell = tensor;
   In(object)->for_reader = for_reader;

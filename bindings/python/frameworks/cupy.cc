@@ -22,16 +22,9 @@ Way View(Loans* loans, const Source*, PyObject* object, bool writes, AnyopTensor
   return ViewCapsule(loans, object, Ref(PyLong_FromLong(-1)).get(), writes, tensor);
 }
 
-// A function of anyop._cupy; nullptr with an error set.
-PyObject* Function(const char* name) {
-  const Ref module(PyImport_ImportModule("anyop._cupy"));
-  return module ? PyObject_GetAttrString(module.get(), name) : nullptr;
-}
-
 // The stream that is current for the device in this thread.
 bool CurrentStream(const Source*, int32_t, int32_t device_id, void** stream) {
-  const Ref ask(Function("current_stream"));
-  const Ref pointer(ask ? PyObject_CallFunction(ask.get(), "i", device_id) : nullptr);
+  const Ref pointer = CallImported("anyop._cupy", "current_stream", "i", device_id);
   *stream = pointer ? PyLong_AsVoidPtr(pointer.get()) : nullptr;
   return pointer && !PyErr_Occurred();
 }
@@ -39,7 +32,7 @@ bool CurrentStream(const Source*, int32_t, int32_t device_id, void** stream) {
 // A new array by CuPy's allocator.
 int32_t Allocate(Loans*, AnyopTensor* tensor, PyObject** object) {
   static PyObject* empty = nullptr;
-  if (!empty) empty = Function("empty");
+  if (!empty) empty = Imported("anyop._cupy", "empty").Release();
   const Ref shape(NewSizes(tensor->shape, tensor->ndim));
   if (!empty || !shape) return kAnyopPending;
   const Ref made(PyObject_CallFunction(empty, "isO", tensor->device_id,

@@ -78,6 +78,13 @@ const Source* FindOwnSource(PyTypeObject* type) {
   return static_cast<const Source*>(known.FindStaying(type));
 }
 
+void* LoadGlue(const char* name) {
+  const Ref address = CallImported("anyop.native.glues", "load", "s", name);
+  void* glue = address && address.get() != Py_None ? PyLong_AsVoidPtr(address.get()) : nullptr;
+  PyErr_Clear();
+  return glue;
+}
+
 PyObject* CallBelowDispatcher(PyObject*, PyObject* args) {
   PyObject *function, *positional, *named;
   if (!PyArg_ParseTuple(args, "OOO", &function, &positional, &named)) return nullptr;

@@ -160,6 +160,9 @@ PyObject* CallBelowDispatcher(PyObject*, PyObject* args);
 // Inside of such a call, in this thread.
 extern thread_local bool below_dispatcher;
 
+// For rows: the table of a framework's glue, built or found once; nullptr: there is none.
+void* LoadGlue(const char* name);
+
 // "torch.Tensor", "numpy.ndarray", "str"
 std::string TypeText(PyTypeObject* type);
 

@@ -39,23 +39,6 @@ constexpr char kNoMemory[] =
     "dense one";
 constexpr char kShortStorage[] = "is larger than its storage";
 
-const AnyopPaddleGlue* LoadPaddleGlue() {
-  const Ref module(PyImport_ImportModule("anyop.native.glues"));
-  const Ref address(module ? PyObject_CallMethod(module.get(), "load", "s", "paddle_glue")
-                           : nullptr);
-  void* glue = address && address.get() != Py_None ? PyLong_AsVoidPtr(address.get()) : nullptr;
-  if (PyErr_Occurred()) PyErr_Clear();
-  return static_cast<const AnyopPaddleGlue*>(glue);
-}
-
-// A function of one of anyop's own modules; a new reference, or nullptr without an error set.
-PyObject* FindNewTensor() {
-  const Ref module(PyImport_ImportModule("anyop._paddle_memory"));
-  PyObject* found = module ? PyObject_GetAttrString(module.get(), "new") : nullptr;
-  if (!found) PyErr_Clear();
-  return found;
-}
-
 bool FindAttributes(PyObject* paddle, Access* made) {
   const Ref base = Attribute(paddle, "base");
   const Ref framework = Attribute(base.get(), "framework");
@@ -134,8 +117,9 @@ bool Init(PyObject* paddle, std::string* why) {
     delete made;
     return false;
   }
-  made->glue = LoadPaddleGlue();
-  made->new_tensor = FindNewTensor();
+  made->glue = static_cast<const AnyopPaddleGlue*>(LoadGlue("paddle_glue"));
+  made->new_tensor = Imported("anyop._paddle_memory", "new").Release();
+  if (!made->new_tensor) PyErr_Clear();
   std::lock_guard<std::mutex> lock(init_lock);
   if (!access.load()) access.store(made, std::memory_order_release);
   return true;

@@ -83,7 +83,7 @@ bool Quiet(const Access& g) {
 bool FindAttributes(PyObject* torch, Access* made) {
   const Ref c = Attribute(torch, "_C");
   const Ref base = Attribute(c.get(), "TensorBase");
-  const Ref samples(PlainSamples(torch, 1));
+  const Ref samples = PlainSamples(torch, 1);
   PyObject* const sample = samples ? PyList_GetItem(samples.get(), 0) : nullptr;
   made->increment_version = Attribute(c.get(), "_increment_version").Release();
   const bool found = sample && base && made->increment_version &&
@@ -154,8 +154,7 @@ Ref RealTorch() {
   bool is_hidden = false;
   EachFramework([&](const Framework& row) { is_hidden |= row.proxy && LoadedModule(row.proxy); });
   if (!is_hidden) return Ref(Py_XNewRef(torch));
-  const Ref frameworks(PyImport_ImportModule("anyop._frameworks"));
-  Ref real(frameworks ? PyObject_CallMethod(frameworks.get(), "real_torch", nullptr) : nullptr);
+  Ref real = CallImported("anyop._frameworks", "real_torch", nullptr);
   if (!real) PyErr_Clear();
   return real.get() == Py_None ? Ref() : std::move(real);
 }
@@ -263,17 +262,11 @@ PyMethodDef methods[] = {{"open_torch_glue", Guarded<OpenGlue>, METH_VARARGS, nu
 }  // namespace
 
 const AnyopTorchGlue* LoadTorchGlue() {
-  const Ref module(PyImport_ImportModule("anyop.native.glues"));
-  const Ref address(module ? PyObject_CallMethod(module.get(), "load", "s", "torch_glue")
-                           : nullptr);
-  void* glue = address && address.get() != Py_None ? PyLong_AsVoidPtr(address.get()) : nullptr;
-  if (PyErr_Occurred()) PyErr_Clear();
-  return static_cast<const AnyopTorchGlue*>(glue);
+  return static_cast<const AnyopTorchGlue*>(LoadGlue("torch_glue"));
 }
 
 bool FindTorchLender(TorchLender* lender) {
-  const Ref frameworks(PyImport_ImportModule("anyop._frameworks"));
-  Ref torch(frameworks ? PyObject_CallMethod(frameworks.get(), "real_torch", nullptr) : nullptr);
+  Ref torch = CallImported("anyop._frameworks", "real_torch", nullptr);
   std::string why;
   const bool found = torch && torch.get() != Py_None && Init(torch.get(), &why);
   PyErr_Clear();

@@ -29,16 +29,14 @@ uint64_t Offsets(PyObject* object, Py_ssize_t bytes) {
 
 }  // namespace
 
-PyObject* PlainSamples(PyObject* torch, Py_ssize_t count) {
-  const Ref frameworks(PyImport_ImportModule("anyop._frameworks"));
-  return frameworks ? PyObject_CallMethod(frameworks.get(), "samples", "On", torch, count)
-                    : nullptr;
+Ref PlainSamples(PyObject* torch, Py_ssize_t count) {
+  return CallImported("anyop._frameworks", "samples", "On", torch, count);
 }
 
 Py_ssize_t FindTensorOffset(PyObject* torch) {
   const Ref size = Attribute(Attribute(torch, "Tensor").get(), "__basicsize__");
   const Py_ssize_t bytes = size ? PyLong_AsSsize_t(size.get()) : 0;
-  const Ref samples(PlainSamples(torch, kSamples));
+  const Ref samples = PlainSamples(torch, kSamples);
   if (!samples) PyErr_Clear();
   uint64_t found = samples ? ~uint64_t{0} : 0;
   for (Py_ssize_t i = 0; samples && i < kSamples; ++i)

@@ -6,8 +6,8 @@
 
 namespace anyop {
 
-// A list of tensors that no mode of this thread sees; nullptr with an error set.
-PyObject* PlainSamples(PyObject* torch, Py_ssize_t count);
+// A list of tensors that no mode of this thread sees; empty with an error set.
+Ref PlainSamples(PyObject* torch, Py_ssize_t count);
 
 // Offset of the TensorImpl's address in a torch.Tensor; 0 when torch does not keep it as it did
 // since 1.9.

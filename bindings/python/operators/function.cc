@@ -48,8 +48,7 @@ PyTypeObject* owner_type = nullptr;
 
 // The namespace's functions, by name: getattr(anyop._operators.namespace("acme"), "rms_norm").
 PyObject* ReduceOwner(PyObject* self, PyObject*) {
-  const Ref operators(PyImport_ImportModule("anyop._operators"));
-  const Ref find(operators ? PyObject_GetAttrString(operators.get(), "namespace") : nullptr);
+  const Ref find = Imported("anyop._operators", "namespace");
   if (!find) return nullptr;
   return Py_BuildValue("(O(s))", find.get(),
                        reinterpret_cast<Owner*>(self)->entry->op->table->name_space);
@@ -111,12 +110,7 @@ void RaiseUnknown(const Operator& op, PyObject* name) {
 }
 
 bool TakeKeyword(const Entry& e, PyObject* name, PyObject* value, PyObject** arguments) {
-  uint32_t p = 0;
-  while (p < e.num_params && e.names[p] != name) ++p;  // call sites intern their keywords
-  if (__builtin_expect(p == e.num_params, 0)) {
-    for (p = 0; p < e.num_params && PyUnicode_Compare(name, e.names[p]) != 0; ++p) {
-    }
-  }
+  const uint32_t p = FindKeyword(e.names, e.num_params, name);
   if (p == e.num_params) {
     if (e.op->num_outputs > 1 && PyUnicode_CompareWithASCIIString(name, "out") == 0)
       return SpreadOut(e, value, arguments);
@@ -212,8 +206,7 @@ PyObject* SlowCall(Entry* e, const char* adapter) {
   // Its package first: where another thread imports that, the entries are there at its end.
   const std::string package(adapter, std::strrchr(adapter, '.'));
   const Ref whole(PyImport_ImportModule(package.c_str()));
-  const Ref module(whole ? PyImport_ImportModule(adapter) : nullptr);
-  Ref made(module ? PyObject_GetAttrString(module.get(), "slow_call") : nullptr);
+  Ref made(whole ? Imported(adapter, "slow_call") : Ref());
   if (!made) return nullptr;
   auto* slow = find();  // once more: another thread may have filled places meanwhile
   if (!slow->adapter) {
@@ -282,8 +275,7 @@ PyObject* CallThroughAdapter(Entry* e, const OperatorLoans& loans, PyObject* con
 // What anyop.adapter.constants puts in the place of numbers and of NumPy's arrays beside JAX's:
 // a list by parameter; nullptr without an error where it has nothing to put.
 Ref Replaced(const Entry& e, PyObject* const* arguments) {
-  const Ref module(PyImport_ImportModule("anyop.adapter.constants"));
-  const Ref replace(module ? PyObject_GetAttrString(module.get(), "replaced") : nullptr);
+  const Ref replace = Imported("anyop.adapter.constants", "replaced");
   const Ref values(replace ? PyList_New(e.op->num_inputs) : nullptr);
   if (!values) return Ref();
   for (uint32_t i = 0; i < e.op->num_inputs; ++i) {
@@ -298,19 +290,14 @@ Ref Replaced(const Entry& e, PyObject* const* arguments) {
 // Behind a TypeError: once more, with tensors for constants.
 PyObject* RunAgain(Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* keywords,
                    std::string* explanation, Held* held) {
-  PyObject *type, *value, *traceback, *arguments[kMaxParams];
-  PyErr_Fetch(&type, &value, &traceback);
-  if (!SortArguments(e, args, given, keywords, arguments)) {
-    PyErr_Clear();
-    PyErr_Restore(type, value, traceback);
-    return nullptr;
+  PyObject* arguments[kMaxParams];
+  Ref found;
+  {
+    TakenError error;
+    const bool sorted = SortArguments(e, args, given, keywords, arguments);
+    if (sorted) found = Replaced(e, arguments);
+    if (!sorted || (!found && !PyErr_Occurred())) error.SetAgain();
   }
-  const Ref found = Replaced(e, arguments);
-  if (!found && !PyErr_Occurred()) {
-    PyErr_Restore(type, value, traceback);
-    return nullptr;
-  }
-  for (PyObject* part : {type, value, traceback}) Py_XDECREF(part);
   if (!found) return nullptr;
   const Py_ssize_t count = given + (keywords ? PyTuple_Size(keywords) : 0);
   std::vector<PyObject*> values(args, args + count);
@@ -327,8 +314,7 @@ PyObject* RunAgain(Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* 
 
 // held: of the function, which owns it from here on, unless nullptr is returned.
 PyObject* BindFunction(Entry* e, Held* held) {
-  const auto alloc = reinterpret_cast<allocfunc>(PyType_GetSlot(owner_type, Py_tp_alloc));
-  const Ref self(alloc(owner_type, 0));
+  const Ref self(NewObject(owner_type));
   const Ref module(PyUnicode_FromString("anyop"));
   if (!self || !module) return nullptr;
   auto* owner = reinterpret_cast<Owner*>(self.get());
@@ -344,11 +330,7 @@ PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject
   PyObject* result = Run(e, args, given, keywords, nullptr, held);
   if (__builtin_expect(result != nullptr, 1) || !PyErr_ExceptionMatches(PyExc_TypeError))
     return result;
-  try {
-    return RunAgain(e, args, given, keywords, nullptr, held);
-  } catch (const std::bad_alloc&) {
-    return PyErr_NoMemory();
-  }
+  return RunAgain(e, args, given, keywords, nullptr, held);
 }
 
 }  // namespace
@@ -362,6 +344,12 @@ Operator* FindByName(PyObject* name) {
   const AnyopOperator* op = AnyopFindOperator(text);
   if (!op) PyErr_SetString(PyExc_ValueError, AnyopLastError());
   return const_cast<Operator*>(reinterpret_cast<const Operator*>(op));
+}
+
+PyObject* NoneOrError(int32_t status) {
+  if (status == kAnyopOk) Py_RETURN_NONE;
+  RaiseStatus(status, AnyopLastError());
+  return nullptr;
 }
 
 void RaiseStatus(int32_t status, const char* message) {
@@ -395,21 +383,17 @@ PyObject* Explain(PyObject*, PyObject* args) {
     PyErr_SetString(PyExc_TypeError, "explain: expected a function of an operator");
     return nullptr;
   }
-  std::vector<PyObject*> values;
-  for (Py_ssize_t i = 0; i < PyTuple_Size(positional); ++i)
-    values.push_back(PyTuple_GetItem(positional, i));
   const Ref own(PyDict_Copy(named));  // holds the values, whatever happens to named meanwhile
-  const Ref keywords(own ? PySequence_Tuple(own.get()) : nullptr);
-  for (Py_ssize_t k = 0; keywords && k < PyTuple_Size(keywords.get()); ++k)
-    values.push_back(PyDict_GetItem(own.get(), PyTuple_GetItem(keywords.get(), k)));
+  const Row row(positional, own.get());
+  if (PyErr_Occurred()) return nullptr;
   EachFramework([](const Framework& row) {
     if (row.wake_thread) row.wake_thread();
   });
   std::string text;
-  const Py_ssize_t given = PyTuple_Size(positional);
-  Ref done(keywords ? Run(*e, values.data(), given, keywords.get(), &text, nullptr) : nullptr);
-  if (!done && keywords && PyErr_ExceptionMatches(PyExc_TypeError))
-    done = Ref(RunAgain(*e, values.data(), given, keywords.get(), &text, nullptr));
+  PyObject* const* values = row.values.data();
+  Ref done(Run(*e, values, row.count, row.keywords.get(), &text, nullptr));
+  if (!done && PyErr_ExceptionMatches(PyExc_TypeError))
+    done = Ref(RunAgain(*e, values, row.count, row.keywords.get(), &text, nullptr));
   return done ? PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()))
               : nullptr;
 }

@@ -27,6 +27,9 @@ extern PyObject* internal_error;
 extern PyObject* device_error;
 extern PyObject* declined_error;
 
+// None, or what the last call of anyop's C functions failed with as an error.
+PyObject* NoneOrError(int32_t status);
+
 // Raises the exception that stands for an AnyopStatus.
 void RaiseStatus(int32_t status, const char* message);
 

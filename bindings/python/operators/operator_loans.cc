@@ -222,23 +222,12 @@ bool OperatorLoans::WrapAllMade() {
 int32_t OperatorLoans::Refused(Frame* frame, uint32_t output, const AnyopTensor& tensor) {
   const bool memory = PyErr_ExceptionMatches(PyExc_MemoryError);
   if (!memory && !PyErr_ExceptionMatches(PyExc_ValueError)) return kAnyopPending;
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  PyErr_NormalizeException(&type, &value, &trace);
-  const Ref text(value ? PyObject_Str(value) : nullptr);
-  const char* why = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
-  if (!why) {
-    PyErr_Restore(type, value, trace);
-    return kAnyopPending;
-  }
-  const int32_t status =
-      Fail(frame, memory ? kAnyopOutOfMemory : kAnyopValueError, "%s would have shape %s: %s",
-           frame->op->params[frame->op->num_inputs + output].name,
-           SizesText(tensor.ndim, tensor.shape).c_str(), why);
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(trace);
-  return status;
+  TakenError error;
+  std::string why;
+  if (!error.Text(&why)) return error.SetAgain(), kAnyopPending;
+  return Fail(frame, memory ? kAnyopOutOfMemory : kAnyopValueError, "%s would have shape %s: %s",
+              frame->op->params[frame->op->num_inputs + output].name,
+              SizesText(tensor.ndim, tensor.shape).c_str(), why.c_str());
 }
 
 int32_t OperatorLoans::Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor) {

@@ -67,24 +67,21 @@ class PlainFrames {
 // The error that is set, taken from Python with its traceback; the status and text that stand for
 // it where no Python is: "ValueError: what it says".
 Ref TakeException(int32_t* status, std::string* words) {
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  PyErr_NormalizeException(&type, &value, &trace);
-  const Ref t(type), b(trace);
-  Ref exception(value);
-  if (trace) PyException_SetTraceback(value, trace);
+  TakenError error;
+  Ref exception(Py_XNewRef(error.Exception()));
   *status = kAnyopInternalError;
-  if (PyErr_GivenExceptionMatches(type, PyExc_ValueError)) *status = kAnyopValueError;
-  if (PyErr_GivenExceptionMatches(type, PyExc_TypeError)) *status = kAnyopTypeError;
-  if (PyErr_GivenExceptionMatches(type, PyExc_NotImplementedError)) *status = kAnyopNotImplemented;
-  if (PyErr_GivenExceptionMatches(type, PyExc_MemoryError)) *status = kAnyopOutOfMemory;
-  if (PyErr_GivenExceptionMatches(type, declined_error)) *status = kAnyopDeclined;
-  const Ref name(Attribute(type, "__name__")), text(value ? PyObject_Str(value) : nullptr);
+  if (error.Is(PyExc_ValueError)) *status = kAnyopValueError;
+  if (error.Is(PyExc_TypeError)) *status = kAnyopTypeError;
+  if (error.Is(PyExc_NotImplementedError)) *status = kAnyopNotImplemented;
+  if (error.Is(PyExc_MemoryError)) *status = kAnyopOutOfMemory;
+  if (error.Is(declined_error)) *status = kAnyopDeclined;
+  std::string said;
+  error.Text(&said);
+  auto* type = exception ? reinterpret_cast<PyObject*>(Py_TYPE(exception.get())) : nullptr;
+  const Ref name = Attribute(type, "__name__");
   const char* kind = name ? PyUnicode_AsUTF8AndSize(name.get(), nullptr) : nullptr;
-  const char* said = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
   PyErr_Clear();
-  *words = *status == kAnyopDeclined ? "" : std::string(kind ? kind : "error") + ": ";
-  *words += said ? said : "";
+  *words = *status == kAnyopDeclined ? said : std::string(kind ? kind : "error") + ": " + said;
   return exception;
 }
 
@@ -282,10 +279,8 @@ bool MakeTritonImage(const std::string& op, const std::string& text, const char*
   const WithGil gil;
   if (!gil) return *answer = kEnded, false;
   const PlainFrames frames;
-  const Ref module(PyImport_ImportModule("anyop.backend.triton_image"));
-  const Ref found(
-      module ? PyObject_CallMethod(module.get(), "make", "sss", op.c_str(), text.c_str(), kind)
-             : nullptr);
+  const Ref found =
+      CallImported("anyop.backend.triton_image", "make", "sss", op.c_str(), text.c_str(), kind);
   const char* said = found ? PyUnicode_AsUTF8AndSize(found.get(), nullptr) : nullptr;
   *answer = said ? said : TakeError();
   return said && *said == '/';
@@ -297,12 +292,10 @@ bool ResolveForm(const Implementation& implementation, AnyopKernel* run, void** 
   if (!gil) return *why = kEnded, false;
   const PlainFrames frames;
   const std::string name = "anyop.backend." + implementation.form;
-  const Ref module(PyImport_ImportModule(name.c_str()));
-  Ref answer(module
-                 ? PyObject_CallMethod(module.get(), "provide", "ss",
-                                       implementation.op->name.c_str(), implementation.text.c_str())
-                 : nullptr);
-  return Take(implementation, std::move(answer), run, context, why);
+  return Take(implementation,
+              CallImported(name.c_str(), "provide", "ss", implementation.op->name.c_str(),
+                           implementation.text.c_str()),
+              run, context, why);
 }
 
 }  // namespace anyop

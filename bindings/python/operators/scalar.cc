@@ -8,6 +8,7 @@
 
 #include "dtype.h"
 #include "frameworks/framework.h"
+#include "objects.h"
 #include "router/router.h"
 #include "stack.h"
 
@@ -34,22 +35,14 @@ bool IsTensor(PyObject* object) {
 // Replaces the error of a conversion by ours. One that the object's own Python code raised has that
 // code in its traceback, and is kept; that of a framework's array is not.
 bool ConversionFailed(const Operator& op, const Param& p, PyObject* object) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  TakenError error;
   bool ours = false;
   for (PyObject* kind :
        {PyExc_TypeError, PyExc_ValueError, PyExc_OverflowError, PyExc_RuntimeError})
-    ours = ours || PyErr_GivenExceptionMatches(type, kind);
-  if (PyErr_GivenExceptionMatches(type, PyExc_RecursionError) ||
-      (ours && traceback && !IsTensor(object)))
-    ours = false;
-  if (!ours) {
-    PyErr_Restore(type, value, traceback);
-    return false;
-  }
-  const bool range = PyErr_GivenExceptionMatches(type, PyExc_OverflowError);
-  for (PyObject* part : {type, value, traceback}) Py_XDECREF(part);
-  if (!range) return WrongType(op, p, object);
+    ours = ours || error.Is(kind);
+  if (!ours || error.Is(PyExc_RecursionError) || (error.has_trace() && !IsTensor(object)))
+    return error.SetAgain(), false;
+  if (!error.Is(PyExc_OverflowError)) return WrongType(op, p, object);
   return Refuse(
       op, p, PyExc_ValueError,
       std::string("is out of the range of ") + (p.kind == kAnyopInt ? "int64" : "float64"));

@@ -34,8 +34,7 @@ int Set(PyObject* self, PyObject* value, void*) {
 PyObject* New(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject* get;
   if (!PyArg_ParseTuple(args, "O", &get)) return nullptr;
-  auto alloc = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
-  PyObject* self = alloc(type, 0);
+  PyObject* self = NewObject(type);
   if (self) reinterpret_cast<ThreadScope*>(self)->get = Py_NewRef(get);
   return self;
 }

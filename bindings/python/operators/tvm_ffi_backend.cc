@@ -5,6 +5,7 @@
 #include <string>
 
 #include "gil.h"
+#include "objects.h"
 #include "operators/function.h"
 #include "operators/python_kernel.h"
 #include "tvm_ffi_entry.h"
@@ -19,20 +20,13 @@ void* Handle(PyObject* function) {
 }
 
 std::string TakeError() {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  const Ref own_type(type), own_value(value), own_traceback(traceback);
-  const Ref text(value ? PyObject_Str(value) : nullptr);
-  const char* utf8 = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
-  PyErr_Clear();
-  return utf8 ? utf8 : "an error without text";
+  std::string text;
+  return TakenError().Text(&text) ? text : "an error without text";
 }
 
 void* FindWithLock(const std::string& module, const std::string& function, std::string* why) {
-  const Ref backend(PyImport_ImportModule("anyop.backend.tvm_ffi"));
-  const Ref found(
-      backend ? PyObject_CallMethod(backend.get(), "find", "ss", module.c_str(), function.c_str())
-              : nullptr);
+  const Ref found =
+      CallImported("anyop.backend.tvm_ffi", "find", "ss", module.c_str(), function.c_str());
   if (found && PyUnicode_Check(found.get())) {
     const char* text = PyUnicode_AsUTF8AndSize(found.get(), nullptr);
     *why = text ? text : TakeError();
@@ -74,11 +68,8 @@ PyObject* RegisterTvmFfiCall(PyObject*, PyObject* args) {
   const AnyopOperator* op = AnyopFindOperator(name);
   void* handle = function == Py_None ? nullptr : Handle(function);
   if (PyErr_Occurred()) return nullptr;
-  const int32_t status =
-      op ? AnyopAddTvmFfiCall(op, &described, text, handle) : int32_t{kAnyopValueError};
-  if (status == kAnyopOk) Py_RETURN_NONE;
-  RaiseStatus(status, AnyopLastError());
-  return nullptr;
+  return NoneOrError(op ? AnyopAddTvmFfiCall(op, &described, text, handle)
+                        : int32_t{kAnyopValueError});
 }
 
 // Nothing is imported before a function is looked for.

@@ -122,9 +122,7 @@ PyObject* MakeViewType() {
 }
 
 PyObject* NewView(const AnyopTensor& tensor) {
-  auto* type = reinterpret_cast<PyTypeObject*>(view_type);
-  auto alloc = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
-  auto* view = reinterpret_cast<View*>(alloc(type, 0));
+  auto* view = reinterpret_cast<View*>(NewObject(reinterpret_cast<PyTypeObject*>(view_type)));
   if (!view) return nullptr;
   view->tensor = tensor;
   view->tensor.shape = view->sizes;
