@@ -5,8 +5,9 @@
 
 Needs Debian's valgrind. FOLDER holds the older package: <its build>/python, or site-packages. Times differ from run to
 run on a shared machine, these counts by less than 1 %. A call is the difference of two loops, divided; what malloc
-does depends on what was freed before, up to 7 % of a call, so that it is the median over heaps in several states. One
-line of JSON for each call goes to bench/results/instructions.jsonl.
+does depends on what was freed before, up to 7 % of a call, so that it is the median over heaps in several states.
+Behind them are those in anyop's own libraries alone, which no heap changes. One line of JSON for each call goes to
+bench/results/instructions.jsonl.
 """
 
 from __future__ import annotations
@@ -129,19 +130,26 @@ def main() -> None:
     print("written to", write("instructions", rows, environment(anyop)).relative_to(ROOT))
 
 
-def compare(group: str, name: str, now: int, before: int | None) -> dict:
-    row = {"caller": group, "call": name, "instructions": now}
-    line = f"{group:8}{name:30}{now:>10,}"
-    if before:
-        row |= {"before": before, "ratio": round(now / before, 4), "at_most": AT_MOST}
+def compare(group: str, name: str, found: tuple[int, int], earlier: tuple[int, int] | None) -> dict:
+    (now, own), line = found, f"{group:8}{name:30}{found[0]:>10,}"
+    row = {"caller": group, "call": name, "instructions": now, "own": own}
+    if earlier:
+        before, own_before = earlier
+        row |= {
+            "before": before,
+            "own_before": own_before,
+            "ratio": round(now / before, 4),
+            "at_most": AT_MOST,
+        }
         verdict = "met" if now / before <= AT_MOST else "MISSED"
         line += f"{before:>10,} before {now / before:7.4f}, at most {AT_MOST} asked for: {verdict}"
-    print(line, flush=True)
+        line += f"; anyop's own {own_before:,} before,"
+    print(f"{line} {own:,}" if earlier else f"{line}, anyop's own {own:,}", flush=True)
     return row
 
 
-def count(group: str, package: str) -> dict[str, int]:
-    """Instructions of each call of a group, in a process that has this package."""
+def count(group: str, package: str) -> dict[str, tuple[int, int]]:
+    """Instructions of each call of a group, in a process that has this package: all, and anyop's own."""
     with tempfile.TemporaryDirectory() as folder:
         marks, out = Path(folder, "marks.so"), Path(folder, "out")
         compiler = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(marks)]
@@ -160,16 +168,39 @@ def count(group: str, package: str) -> dict[str, int]:
         if said.returncode != 0:
             raise SystemExit(said.stderr[-3000:])
         names = said.stdout.splitlines()
-        totals = [total(Path(f"{out}.{at + 1}")) for at in range(2 * HEAPS * len(names))]
+        texts = [Path(f"{out}.{at + 1}").read_text() for at in range(2 * HEAPS * len(names))]
+    counts = [medians([ask(text) for text in texts]) for ask in (total, own)]
+    return dict(zip(names, zip(*counts, strict=True), strict=True))
+
+
+def medians(totals: list[int]) -> list[int]:
+    """Of one call, by call, from the dumps of a shorter and a longer loop in each heap."""
     counts = [(many - few) / CALLS for few, many in zip(totals[::2], totals[1::2], strict=True)]
-    return {
-        name: round(statistics.median(counts[at * HEAPS :][:HEAPS]))
-        for at, name in enumerate(names)
-    }
+    return [
+        round(statistics.median(counts[at : at + HEAPS])) for at in range(0, len(counts), HEAPS)
+    ]
 
 
-def total(path: Path) -> int:
-    return int(re.search(r"^(?:totals|summary): (\d+)", path.read_text(), re.M)[1])
+def total(dump: str) -> int:
+    return int(re.search(r"^(?:totals|summary): (\d+)", dump, re.M)[1])
+
+
+def own(dump: str) -> int:
+    """Of the functions in anyop's libraries and glues, without what they call."""
+    found, ours, numbers = 0, False, set()
+    lines = iter(dump.splitlines())
+    for line in lines:
+        if line.startswith(("ob=", "cob=")):
+            kind, number, name = re.match(r"(c?ob)=(\(\d+\)) ?(.*)", line).groups()
+            if re.search(r"/[^/]*(anyop|_glue)[^/]*$", name):
+                numbers.add(number)
+            if kind == "ob":
+                ours = number in numbers
+        elif line.startswith("calls="):
+            next(lines)
+        elif ours and re.match(r"[+*\d-]", line):
+            found += int(line.split()[1])
+    return found
 
 
 def run_counted(group: str, marks: ctypes.CDLL) -> None:
