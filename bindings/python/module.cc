@@ -93,9 +93,7 @@ PyObject* CheckLibrary(PyObject*, PyObject* path) {
 PyObject* RegisterTvmFfi(PyObject*, PyObject* path) {
   const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
   if (!text) return nullptr;
-  const char* problem = AnyopRegisterTvmFfi(text);
-  if (!problem) Py_RETURN_NONE;
-  return PyUnicode_FromString(problem);
+  return Py_BuildValue("z", AnyopRegisterTvmFfi(text));  // None: nothing is wrong
 }
 
 PyObject* NoteTvmFfi(PyObject*, PyObject* path) {
@@ -124,18 +122,15 @@ PyObject* RegisterTorch(PyObject*, PyObject* define) {
     Py_INCREF(define);
     define_recorder = define;
   }
-  const char* problem = AnyopRegisterTorch(LoadTorchGlue(), RaiseThroughTorch, DefineRecorder);
-  if (!problem) Py_RETURN_NONE;
-  return PyUnicode_FromString(problem);
+  return Py_BuildValue("z", AnyopRegisterTorch(LoadTorchGlue(), RaiseThroughTorch,
+                                               DefineRecorder));  // None: nothing is wrong
 }
 
 // Why the operator of that name is not in torch.ops; None when it is.
 PyObject* TorchProblem(PyObject*, PyObject* name) {
   const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
   if (!text) return nullptr;
-  const char* problem = AnyopTorchProblem(text);
-  if (!problem) Py_RETURN_NONE;
-  return PyUnicode_FromString(problem);
+  return Py_BuildValue("z", AnyopTorchProblem(text));  // None: nothing is wrong
 }
 
 // promote(name, name): torch's promotion of two dtypes; None where there is none.

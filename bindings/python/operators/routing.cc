@@ -23,7 +23,12 @@ namespace {
 PyObject* scope_get = nullptr;  // of the context variable
 PyObject* log_sink = nullptr;
 
-PyObject* Done(bool good, const std::string& error) {
+// Of the router: body(&error) while other Python threads run; None, or its error.
+template <typename Body>
+PyObject* Try(const Body& body) {
+  std::string error;
+  const bool good = Unlocked([&] { return body(&error); });
+  ReleaseLate();  // of what was registered until now
   if (good) Py_RETURN_NONE;
   PyErr_SetString(PyExc_ValueError, error.c_str());
   return nullptr;
@@ -54,10 +59,7 @@ PyObject* RegisterPython(PyObject*, PyObject* args) {
   made->resolve = ResolveCallable;
   made->forget = ForgetCallable;
   made->resolve_context = Py_NewRef(resolver);
-  std::string error;
-  const bool good = Unlocked([&] { return AddImplementation(op, std::move(made), when, &error); });
-  ReleaseLate();
-  return Done(good, error);
+  return Try([&](std::string* why) { return AddImplementation(op, std::move(made), when, why); });
 }
 
 PyObject* Unregister(PyObject*, PyObject* args) {
@@ -66,10 +68,7 @@ PyObject* Unregister(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "Os", &name, &own)) return nullptr;
   Operator* op = FindByName(name);
   if (!op) return nullptr;
-  std::string error;
-  const bool good = Unlocked([&] { return RemoveImplementation(op, own, &error); });
-  ReleaseLate();
-  return Done(good, error);
+  return Try([&](std::string* why) { return RemoveImplementation(op, own, why); });
 }
 
 // A path as the C functions take it; `none` for None. False with an error set.
@@ -89,9 +88,7 @@ bool TakePath(PyObject* path, const char* none, const char** text) {
 PyObject* Load(PyObject*, PyObject* path) {
   const char* text;
   if (!TakePath(path, nullptr, &text)) return nullptr;
-  std::string error;
-  const bool good = Unlocked([&] { return LoadRoutes(text, &error); });
-  return Done(good, error);
+  return Try([&](std::string* why) { return LoadRoutes(text, why); });
 }
 
 PyObject* Routes(PyObject*, PyObject*) {
@@ -169,9 +166,7 @@ PyObject* SetScopeVariable(PyObject*, PyObject* get) {
 PyObject* CheckScopeText(PyObject*, PyObject* text) {
   const char* words = PyUnicode_AsUTF8AndSize(text, nullptr);
   if (!words) return nullptr;
-  std::string error;
-  const bool good = Unlocked([&] { return CheckScope(words, &error); });
-  return Done(good, error);
+  return Try([&](std::string* why) { return CheckScope(words, why); });
 }
 
 PyObject* Enter(PyObject*, PyObject*) {
@@ -204,10 +199,8 @@ PyObject* Log(PyObject*, PyObject* args) {
     log_sink = Py_NewRef(sink);
     SetLogSink(SayToPython);
   }
-  std::string error;
-  const bool good =
-      Unlocked([&] { return SetLog(level, file ? file : "", to_stderr != 0, &error); });
-  return Done(good, error);
+  return Try(
+      [&](std::string* why) { return SetLog(level, file ? file : "", to_stderr != 0, why); });
 }
 
 // pause_record(on): of this thread
@@ -221,9 +214,7 @@ PyObject* Pause(PyObject*, PyObject* on) {
 PyObject* Record(PyObject*, PyObject* path) {
   const char* text;
   if (!TakePath(path, "", &text)) return nullptr;
-  std::string error;
-  const bool good = Unlocked([&] { return SetRecord(text, &error); });
-  return Done(good, error);
+  return Try([&](std::string* why) { return SetRecord(text, why); });
 }
 
 }  // namespace
