@@ -26,7 +26,7 @@ struct Novograd {
   Single lr, step, inv_scale, found_inf;
   float* norms;
   double beta1, beta2, log_beta1, log_beta2, rest, eps, weight_decay;
-  bool bias_correction, inside, maximum;
+  bool bias_correction, inside, maximum, begins;  // begins: in step 1 norms are not read
 
   explicit Novograd(const MultiTensorNovogradArgs& a)
       : lr{a.lr},
@@ -43,13 +43,18 @@ struct Novograd {
         weight_decay(a.weight_decay),
         bias_correction(a.bias_correction != 0),
         inside(a.reg_inside_moment != 0),
-        maximum(a.norm_type == 0) {}
+        maximum(a.norm_type == 0),
+        begins(!a.init_zero) {}
 
   ANYOP_STEP bool Skips() const { return found_inf.IsSet(); }
 
   // norm: of the gradients of tensor n, scaled.
   ANYOP_STEP void operator()(int64_t n, double norm) const {
     if (Skips()) return;
+    if (begins && step.Read(1) <= 1) {
+      norms[n] = static_cast<float>(norm);
+      return;
+    }
     const double old = norms[n], part = 1 - beta2;
     norms[n] = static_cast<float>(maximum ? beta2 * old + part * norm
                                           : sqrt(beta2 * old * old + part * norm * norm));

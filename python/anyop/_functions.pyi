@@ -3917,6 +3917,7 @@ def multi_tensor_novograd(
     grad_averaging: bool = True,
     reg_inside_moment: bool = False,
     norm_type: int = 2,
+    init_zero: bool = True,
 ) -> None:
     """One step of NovoGrad over a list of parameters.
 
@@ -3926,7 +3927,7 @@ def multi_tensor_novograd(
     m:                  list of N tensors (*P,) dtype of p or float32, without gaps, written; mean of
                         the gradients.
     norms:              (N,) float32, contiguous, written; mean of the norms of each tensor's gradients;
-                        begins as 0 or as the norms of the first gradients.
+                        begins as 0 where init_zero.
     lr:                 broadcastable to (1,) float32, contiguous, or a number; learning rate, of one
                         element.
     step:               broadcastable to (1,) float32, contiguous, or a number; number of this step,
@@ -3949,18 +3950,20 @@ def multi_tensor_novograd(
     reg_inside_moment:  bool, default False; whether gradients are divided by their norm, and parameters
                         added, before they enter m.
     norm_type:          int, default 2; 2: Euclidean; 0: the maximum.
+    init_zero:          bool, default True; whether norms enters the mean in step 1 too; else it becomes
+                        the norms of its gradients.
     Returns             None; p, m, norms, master and copy written in place. On a device it runs on the
                         current stream, and never waits.
     Requires            norm_type to be 2 (Euclidean) or 0 (maximum).
     Raises              ValueError on shape or device, TypeError on dtype, NotImplementedError without a
                         kernel.
     Computes            h = g[n] * inv_scale; norms[n] = sqrt(beta2 * norms[n]^2 + (1 - beta2) *
-                        sum(h^2)), where norm_type is 0 beta2 * norms[n] + (1 - beta2) * max(|h|); root
-                        = norms[n] / sqrt(1 - beta2^step) + eps; h = h / root + weight_decay * p[n]
-                        where reg_inside_moment; m[n] = beta1 * m[n] + (1 - beta1 where grad_averaging,
-                        else 1) * h; change = m[n] / (1 - beta1^step), where not reg_inside_moment
-                        change = change / root + weight_decay * p[n]; p[n] -= lr * change; nothing where
-                        found_inf is not 0
+                        sum(h^2)), where norm_type is 0 beta2 * norms[n] + (1 - beta2) * max(|h|), in
+                        step 1 unless init_zero sqrt(sum(h^2)) or max(|h|); root = norms[n] / sqrt(1 -
+                        beta2^step) + eps; h = h / root + weight_decay * p[n] where reg_inside_moment;
+                        m[n] = beta1 * m[n] + (1 - beta1 where grad_averaging, else 1) * h; change =
+                        m[n] / (1 - beta1^step), where not reg_inside_moment change = change / root +
+                        weight_decay * p[n]; p[n] -= lr * change; nothing where found_inf is not 0
     Source              Ginsburg et al. 2019, arXiv:1905.11286; NVIDIA Apex, amp_C.multi_tensor_novograd
     """
     ...

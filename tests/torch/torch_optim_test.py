@@ -241,6 +241,28 @@ def test_grad_scaler(unscale, name):
     assert not hasattr(a, "found_inf")
 
 
+class ReadNowhere(torch.utils._python_dispatch.TorchDispatchMode):
+    """What would wait for a device is refused."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert func is not torch.ops.aten._local_scalar_dense.default, "a value is read"
+        return func(*args, **kwargs or {})
+
+
+@NAMES
+def test_no_step_reads_what_is_on_the_device(name):
+    """Neither the first one, nor one whose gradients are not finite."""
+    params = make()
+    optimizer, _ = made_of(name, params, make())
+    optimizer.grad_scale, optimizer.found_inf = torch.full((), 8.0), torch.ones(())
+    for found in (1.0, 0.0, 1.0, 0.0):
+        optimizer.found_inf.fill_(found)
+        give(params, seed=int(found), scale=8.0)
+        with ReadNowhere():
+            optimizer.step()
+    assert {float(optimizer.state[p]["step"]) for p in params} == {2}
+
+
 def test_closure_runs_with_gradients():
     p = torch.nn.Parameter(torch.ones(3))
     a = FusedAdam([p], lr=0.1)

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-import anyop
-from anyop.torch.optim.stepping import Batch, Stepping
+from anyop.torch.optim.stepping import Stepping
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -22,8 +21,7 @@ class FusedNovoGrad(Stepping):
     reg_inside_moment:  whether gradients are divided by their norm, and parameters added, before they enter the mean.
     grad_averaging:     whether gradients enter the mean times 1 - beta1.
     norm_type:          2 for the Euclidean norm of each gradient, 0 for the maximum.
-    init_zero:          whether norms begin as 0; else as those of the first gradients. Then a step under GradScaler
-                        waits to see whether these are finite, until they were.
+    init_zero:          whether norms begin as 0; else as those of the first finite gradients.
     set_grad_none, master_weights, state_dtype, lr as a tensor: as FusedAdam has them.
     State dicts are Apex's, with a step and a norm for each parameter too.
     Raises  RuntimeError for amsgrad and sparse gradients.
@@ -72,35 +70,15 @@ class FusedNovoGrad(Stepping):
         beta1, beta2 = group["betas"]
         names = (
             "eps", "weight_decay", "bias_correction", "grad_averaging", "reg_inside_moment", "norm_type",
+            "init_zero",
         )  # fmt: skip
         return {"beta1": beta1, "beta2": beta2, **{name: group[name] for name in names}}
 
     def _lists(self, states: list[dict[str, Any]], names: dict[str, str]) -> dict[str, Any]:
-        lists = super()._lists(states, names)
-        if all("exp_avg_sq" in state for state in states):
-            lists["norms"] = _shared([state["exp_avg_sq"] for state in states], states)
-        return lists
-
-    def _prepare(
-        self, batch: Batch, grads: list[Tensor], group: dict[str, Any], inv_scale: Tensor | None,
-        found_inf: Tensor | None,
-    ) -> bool:  # fmt: skip
-        """Makes the norms before the first step."""
-        if "norms" in batch.lists:
-            return True
-        if found_inf is not None and bool(found_inf != 0):
-            return False
-        if group["init_zero"]:
-            first = torch.zeros(len(grads), device=batch.step.device)
-        else:
-            norm = anyop.multi_tensor_l2norm if group["norm_type"] else anyop.multi_tensor_max_norm
-            _, each = norm(grads, inv_scale)
-            assert each is not None  # which was asked for
-            first = each
-        states = [self.state[group["params"][at]] for at in batch.at]
-        batch.lists["norms"] = _shared(first.unbind(), states)
-        self._keep()
-        return True
+        """With the norms as one tensor; they begin in the first step that is not skipped."""
+        zero = torch.zeros((), device=states[0]["exp_avg"].device)
+        norms = _shared([state.get("exp_avg_sq", zero) for state in states], states)
+        return {**super()._lists(states, names), "norms": norms}
 
     def state_dict(self) -> dict[str, Any]:
         """Apex's: groups have a step, and norms of parameters of 16 bits and of others; states have them too."""

@@ -107,13 +107,6 @@ class Stepping(torch.optim.Optimizer):
         """The operator's arguments that are of all parameters of a step."""
         return {}
 
-    def _prepare(
-        self, batch: Batch, grads: list[Tensor], group: dict[str, Any], inv_scale: Tensor | None,
-        found_inf: Tensor | None,
-    ) -> bool:  # fmt: skip
-        """Before the operator is called; whether it is."""
-        return True
-
     def _begin(
         self, set_grad_none: bool, master_weights: bool, state_dtype: torch.dtype | None,
         **refused: Any,
@@ -228,11 +221,10 @@ class Stepping(torch.optim.Optimizer):
             lr = lr if isinstance(lr, Tensor) else batch.rate("lr", lr)
 
         def call(grads: list[Tensor]) -> None:
-            if self._prepare(batch, grads, group, inv_scale, found_inf):
-                operator(
-                    batch.p, grads, **batch.lists, **self._numbers(batch, group, lr), **shared,
-                    found_inf=found_inf, inv_scale=inv_scale, **self._attributes(group),
-                )  # fmt: skip
+            operator(
+                batch.p, grads, **batch.lists, **self._numbers(batch, group, lr), **shared,
+                found_inf=found_inf, inv_scale=inv_scale, **self._attributes(group),
+            )  # fmt: skip
 
         if torch.compiler.is_compiling():  # a program raises too late for what follows
             grads = [laid_as(p, grad) for p, grad in zip(batch.p, grads)]
