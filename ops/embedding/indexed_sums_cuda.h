@@ -105,8 +105,9 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
+// Three blocks of a multiprocessor: without a number the compiler spills for the sake of more.
 template <typename T, int kPer, bool kFactors>
-__global__ void __launch_bounds__(kSumThreads) WriteSums(const __grid_constant__ Sums p) {
+__global__ void __launch_bounds__(kSumThreads, 3) WriteSums(const __grid_constant__ Sums p) {
   using W = Wide<T>;
   const int lane = threadIdx.x % p.lanes, of_block = blockDim.x / p.lanes;
   for (int64_t v = int64_t{blockIdx.x} * of_block + threadIdx.x / p.lanes; v < p.V;
