@@ -62,13 +62,20 @@ struct Chunk {
 template <int kLists, int kBytes>
 __device__ Chunk FindChunk(const ListTable<kLists, kBytes>& table) {
   constexpr int kChunk = ChunkOf<kLists>;
-  int low = 0, high = table.count - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (table.first[middle] <= blockIdx.x) {
-      low = middle;
-    } else {
-      high = middle - 1;
+  const int last = table.count - 1;
+  // Where all tensors have as many chunks, it is this one; loads of a search wait for one another.
+  int low = static_cast<int>(uint64_t{blockIdx.x} * static_cast<unsigned>(table.count) / gridDim.x);
+  const bool begins = table.first[low] <= blockIdx.x;
+  if (!begins || (low < last && table.first[low + 1] <= blockIdx.x)) {
+    int high = begins ? last : low - 1;
+    low = begins ? low + 1 : 0;
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (table.first[middle] <= blockIdx.x) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
     }
   }
   const int64_t begin = int64_t{blockIdx.x - table.first[low]} * kChunk;
