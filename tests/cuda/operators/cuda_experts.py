@@ -82,9 +82,9 @@ def activated(sums, activation="silu", alpha=1.0, limit=None, up_first=False, tr
     return gate * torch.sigmoid(alpha * gate) * (up + (activation == "swigluoai"))
 
 
-def assert_near(found, exact, limit):
-    """By the root of the mean square; and no number is far off alone."""
-    error, size = (found.double() - exact).abs(), exact.square().mean().sqrt()
+def assert_near(found, exact, limit, size=0.0):
+    """By the root of the mean square, or a greater size; and no number is far off alone."""
+    error, size = (found.double() - exact).abs(), exact.square().mean().sqrt().clamp(min=size)
     assert error.isfinite().all()
     if exact.numel():
         assert error.square().mean().sqrt() <= limit * size
@@ -117,8 +117,11 @@ def test_against_float64(shape, form, dtype):
             back, twice = (anyop.fused_moe_backward(*call, **layer.form) for _ in range(2))
         assert all(map(same_bits, back, twice)), kernel
         back = dict(zip(GRADIENTS, back))
+        # A weight's is the product of a row of grad_out and an expert's row, which may cancel where slots are few.
+        uncancelled = layer.x.shape[1] ** 0.5 * out.square().mean().sqrt().item()
         for name, exact in zip(names, gradients, strict=True):
-            assert_near(back[name], exact, 2 * EPS[dtype])
+            size = uncancelled if name == "weights" else 0.0
+            assert_near(back[name], exact, 2 * EPS[dtype], size)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
