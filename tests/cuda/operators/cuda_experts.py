@@ -82,13 +82,17 @@ def activated(sums, activation="silu", alpha=1.0, limit=None, up_first=False, tr
     return gate * torch.sigmoid(alpha * gate) * (up + (activation == "swigluoai"))
 
 
-def assert_near(found, exact, limit, size=0.0):
-    """By the root of the mean square, or a greater size; and no number is far off alone."""
-    error, size = (found.double() - exact).abs(), exact.square().mean().sqrt().clamp(min=size)
-    assert error.isfinite().all()
+def assert_near(found, exact, limit, what, size=0.0):
+    """By the root of the mean square, or a greater size; and no number is far off alone: for its expert, where there
+    is a matrix for each, for one may have many rows and the others few.
+    """
+    error, squares = (found.double() - exact).abs(), exact.square()
+    assert error.isfinite().all(), what
     if exact.numel():
-        assert error.square().mean().sqrt() <= limit * size
-        assert (error <= 12 * limit * (size + exact.abs())).all()
+        assert error.square().mean().sqrt() <= limit * squares.mean().sqrt().clamp(min=size), what
+        own = squares.mean((1, 2), keepdim=True) if exact.dim() == 3 else squares.mean()
+        worst = (error / (own.sqrt().clamp(min=size) + exact.abs()).clamp(min=1e-300)).max().item()
+        assert worst <= 12 * limit, f"{what}: {worst / limit:.1f} limits"
 
 
 def test_the_kernels_are_there():
@@ -111,7 +115,7 @@ def test_against_float64(shape, form, dtype):
             found = anyop.fused_moe(*layer.given(), **layer.form)
             again, hidden, order, offsets = anyop.native_fused_moe(*layer.given(), **layer.form)
         assert same_bits(found, again), kernel
-        assert_near(found, out, EPS[dtype])
+        assert_near(found, out, EPS[dtype], kernel)
         call = (layer.grad, *layer.given()[:4], hidden, order, offsets, layer.biases[1])
         with anyop.use(kernel.split(":")[0]):
             back, twice = (anyop.fused_moe_backward(*call, **layer.form) for _ in range(2))
@@ -121,7 +125,7 @@ def test_against_float64(shape, form, dtype):
         uncancelled = layer.x.shape[1] ** 0.5 * out.square().mean().sqrt().item()
         for name, exact in zip(names, gradients, strict=True):
             size = uncancelled if name == "weights" else 0.0
-            assert_near(back[name], exact, 2 * EPS[dtype], size)
+            assert_near(back[name], exact, 2 * EPS[dtype], f"{kernel}: {name}", size)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -153,14 +157,14 @@ def test_what_tma_does_not_read_goes_to_the_other_kernel():
     """H, I of no multiples of 8, weights at odd addresses."""
     for H, I in ((260, 128), (256, 132)):  # noqa: E741
         layer = Layer(33, 8, 2, H, I, "bfloat16", "silu", False)
-        assert_near(anyop.fused_moe(*layer.given()), layer.exact()[0], EPS["bfloat16"])
+        assert_near(anyop.fused_moe(*layer.given()), layer.exact()[0], EPS["bfloat16"], "out")
         with pytest.raises(NotImplementedError), anyop.use("cuda_sm90"):
             anyop.fused_moe(*layer.given())
     layer = Layer(33, 8, 2, 256, 128, "bfloat16", "silu", False)
     expected = layer.exact()[0]
     moved = torch.empty(layer.w2.numel() + 1, dtype=layer.w2.dtype, device=DEVICE)[1:]
     layer.w2 = moved.view_as(layer.w2).copy_(layer.w2)
-    assert_near(anyop.fused_moe(*layer.given()), expected, EPS["bfloat16"])
+    assert_near(anyop.fused_moe(*layer.given()), expected, EPS["bfloat16"], "out")
 
 
 @pytest.mark.parametrize("T", [1, 37, 600])
