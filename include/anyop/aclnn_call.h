@@ -24,8 +24,8 @@ enum {
   kAnyopAclnnDeviceMemory = 207001 /* ACL_ERROR_RT_MEMORY_ALLOCATION */
 };
 
-/* What every function needs besides itself. tests/runtimes/runtimes_aclnn_test.py compares the types with
-   the vendor's. */
+/* What every function needs besides itself. tests/runtimes/runtimes_aclnn_test.py compares the
+   types with the vendor's. */
 typedef struct AnyopAclnnApi {
   void* (*aclCreateTensor)(const int64_t* sizes, uint64_t ndim, int32_t dtype,
                            const int64_t* strides, int64_t offset, int32_t format,

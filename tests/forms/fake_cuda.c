@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A libcuda.so.1 without a GPU, for tests/forms/forms_image_test.py: devices of architecture FAKE_SM,
-   whose memory is the process's. It knows scale_kernel(const float*, float*, int64, float), and
-   Triton's _rms_norm(x, weight, out, rows, D, x_stride, out_stride, eps, weight_offset, two
-   pointers) of float32,
-   and runs them. FAKE_PARAMS: how many parameters the latter seems to have. */
+/* A libcuda.so.1 without a GPU, for tests/forms/forms_image_test.py: devices of architecture
+   FAKE_SM, whose memory is the process's. It knows scale_kernel(const float*, float*, int64,
+   float), and Triton's _rms_norm(x, weight, out, rows, D, x_stride, out_stride, eps, weight_offset,
+   two pointers) of float32, and runs them. FAKE_PARAMS: how many parameters the latter seems to
+   have. */
 #include <elf.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A false BANG C for tests/builder/mlu_compile_test.py: what scale.mlu calls of it, on the CPU. A launch is
-// a function of the host in the queue; its tasks run one after another.
+// A false BANG C for tests/builder/mlu_compile_test.py: what scale.mlu calls of it, on the CPU. A
+// launch is a function of the host in the queue; its tasks run one after another.
 #pragma once
 
 #include <cnrt.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A false cnrt.h for tests/builder/mlu_compile_test.py: what scale.mlu names of CNRT's, over the false CNRT
-// of tests/runtimes.
+// A false cnrt.h for tests/builder/mlu_compile_test.py: what scale.mlu names of CNRT's, over the
+// false CNRT of tests/runtimes.
 #pragma once
 
 typedef int cnrtRet_t;

@@ -231,7 +231,9 @@ class _Maker:
             param["name"]: param["default"] for param in self.subject.attributes
             if param["has_default"] and param["name"] not in self.choice.names
         }  # fmt: skip
-        sizes = {f", sizes {n}": dict.fromkeys(self.symbols["sizes"], n) for n in (2, 3)}
+        # Numbers that must be distinct may be more than there are of such sizes.
+        counts = () if (self.metadata["test"] or {}).get("distinct") else (2, 3)
+        sizes = {f", sizes {n}": dict.fromkeys(self.symbols["sizes"], n) for n in counts}
         for which, letters in {"": {}, **sizes}.items() if absent and defaults else ():
             point = self.drawer.solve(letters, attributes=defaults)
             case = point and self._case(f"all left out{which}", "plain", point, absent=absent)

@@ -243,13 +243,13 @@ def function_in_cpp(subject: Subject, case: Case) -> str:
     )
 
 
-def long_case(subject: Subject) -> Case:
+def long_case(subject: Subject) -> Case | None:
     """Of long rows where it has such, in the first dtypes that a kernel of the device takes."""
     choices = testing.dtype_choices(subject.metadata)
     cases = [row_case(subject, choices[0], columns, 40) for columns in (1000, 64)]
     cases = [case for case in cases if case and largest(subject, case.point) <= MOST]
     cases += [testing.Good(subject, choice).case for choice in choices]
-    return next(case for case in cases if is_served(subject, case))
+    return next((case for case in cases if is_served(subject, case)), None)
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +259,8 @@ def program(tmp_path_factory):
         pytest.skip("no g++ on this machine")
     folder = tmp_path_factory.mktemp("cpp")
     text = "#include <anyop/ops.h>\n#include <cstdio>\nusing anyop::Tensor;\n"
-    text += "".join(function_in_cpp(s, long_case(s)) for s in SUBJECTS.values())
+    served = ((s, case) for s in SUBJECTS.values() if (case := long_case(s)))
+    text += "".join(function_in_cpp(s, case) for s, case in served)
     (folder / "calls.cc").write_text(text)
     command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-I", PACKAGE / "include"]
     command += [folder / "calls.cc", "-o", folder / "calls.so"]
@@ -274,6 +275,8 @@ def test_typed_cpp_functions(name, program):
     """On the stream that is given, where inputs come to be behind a spin, and without waiting for it."""
     subject = SUBJECTS[name]
     case = long_case(subject)
+    if case is None:
+        pytest.skip("CUDA takes none of the cases tried")
     given, memory = arguments_of(subject, case), DeviceMemory(DEVICE)
     values = [memory.there(array) for array in flat(given.values())]
     dtypes = result_dtypes(subject.metadata, case.names)
