@@ -82,7 +82,7 @@ def activated(sums, activation="silu", alpha=1.0, limit=None, up_first=False, tr
     return gate * torch.sigmoid(alpha * gate) * (up + (activation == "swigluoai"))
 
 
-def assert_near(found, exact, limit, what, size=0.0):
+def assert_near(found, exact, limit, what, size=0.0, alone=True):
     """By the root of the mean square, or a greater size; and no number is far off alone: for its expert, where there
     is a matrix for each, for one may have many rows and the others few.
     """
@@ -90,6 +90,7 @@ def assert_near(found, exact, limit, what, size=0.0):
     assert error.isfinite().all(), what
     if exact.numel():
         assert error.square().mean().sqrt() <= limit * squares.mean().sqrt().clamp(min=size), what
+    if exact.numel() and alone:
         own = squares.mean((1, 2), keepdim=True) if exact.dim() == 3 else squares.mean()
         worst = (error / (own.sqrt().clamp(min=size) + exact.abs()).clamp(min=1e-300)).max().item()
         assert worst <= 12 * limit, f"{what}: {worst / limit:.1f} limits"
@@ -125,7 +126,9 @@ def test_against_float64(shape, form, dtype):
         uncancelled = layer.x.shape[1] ** 0.5 * out.square().mean().sqrt().item()
         for name, exact in zip(names, gradients, strict=True):
             size = uncancelled if name == "weights" else 0.0
-            assert_near(back[name], exact, 2 * EPS[dtype], f"{kernel}: {name}", size)
+            # A rounded sum may lie on the other side of the limit, where there is no gradient.
+            alone = "limit" not in layer.form
+            assert_near(back[name], exact, 2 * EPS[dtype], f"{kernel}: {name}", size, alone)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -157,9 +160,12 @@ def test_what_tma_does_not_read_goes_to_the_other_kernel():
     """H, I of no multiples of 8, weights at odd addresses."""
     for H, I in ((260, 128), (256, 132)):  # noqa: E741
         layer = Layer(33, 8, 2, H, I, "bfloat16", "silu", False)
-        assert_near(anyop.fused_moe(*layer.given()), layer.exact()[0], EPS["bfloat16"], "out")
-        with pytest.raises(NotImplementedError), anyop.use("cuda_sm90"):
-            anyop.fused_moe(*layer.given())
+        found = {}
+        for kernel in ("cuda", "cuda_sm90"):
+            with anyop.use(kernel):
+                found[kernel] = anyop.fused_moe(*layer.given())
+        assert_near(found["cuda"], layer.exact()[0], EPS["bfloat16"], "out")
+        assert same_bits(*found.values())
     layer = Layer(33, 8, 2, 256, 128, "bfloat16", "silu", False)
     expected = layer.exact()[0]
     moved = torch.empty(layer.w2.numel() + 1, dtype=layer.w2.dtype, device=DEVICE)[1:]
