@@ -27,8 +27,8 @@ LIMITS = {"cold": 60, "cached": 1.5, "query": 5}  # seconds, seconds, times NumP
 PROGRAMS = """
 import json, sys, time
 from anyop import testing
-from anyop.testing.device_table import Device
-from anyop.testing.on_chip import kernels_on, through_chip, use
+from anyop.conformance.device_table import Device
+from anyop.conformance.on_chip import kernels_on, through_chip, use
 device = Device("opencl")
 subjects = [s for s in testing.find_subjects("ops") if kernels_on(s, "opencl")]
 cases = []

@@ -76,7 +76,7 @@ def test_page_shows_the_programs_and_what_they_print():
 
 @SAME_PROGRAM
 def test_code_of_the_page_on_cpp_runs(tmp_path):
-    program, _ = blocks(
+    program, *_ = blocks(
         "cpp.md", "cpp"
     )  # the second one needs a library: tests/routes/outside_operator_test.py
     (tmp_path / "page.cc").write_text(program)

@@ -43,7 +43,7 @@ os.execv({sb.GXX!r}, [{sb.GXX!r}, "-I{HERE.parent / "mlu"}", *kept])
 NUMPY = """
 import sys
 import anyop, numpy as np
-from anyop.testing.device_table import Device, use
+from anyop.conformance.device_table import Device, use
 from anyop.testing.dlpack import DlpackArray
 anyop.load(sys.argv[1])
 chip = Device("mlu")

@@ -43,7 +43,7 @@ extern "C" __attribute__((global)) void fill(int* out, int value, long count) {
 CALL = """
 import sys
 import anyop, numpy as np
-from anyop.testing.device_table import Device, use
+from anyop.conformance.device_table import Device, use
 from anyop.testing.dlpack import DlpackArray
 anyop.load(sys.argv[1])
 chip = Device(sys.argv[2])

@@ -54,7 +54,7 @@ def run(library, tmp_path):
 
 RELU = """
 import anyop, numpy as np
-from anyop.testing.device_table import Device, use
+from anyop.conformance.device_table import Device, use
 from anyop.testing.dlpack import DlpackArray
 device = Device("opencl")
 use(device)
@@ -137,7 +137,7 @@ def test_a_device_lost_in_the_middle(run, calls):
 POISONS = (0xFFFFFFFF, 0x7F000001)
 PLANTED = """
 import ctypes, sys
-from anyop.testing.device_table import Device, Image, Launch, Pointer
+from anyop.conformance.device_table import Device, Image, Launch, Pointer
 device = Device("opencl")
 text = b'''__kernel void planted(__global uint* x, ulong skip) {
   __local uint room[64];
@@ -168,7 +168,7 @@ def test_poison_is_read_where_nothing_was_written(run, poison):
 def test_no_kernel_reads_what_nothing_wrote(run, poison):
     """Results are right whatever lies in new buffers and in local memory: the standard tests, in one thread."""
     pytest.importorskip("torch", reason="torch is not installed")
-    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/opencl/operators.py")
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "operators.py"))
     more = {
         "ANYOP_DEVICE_PLATFORM": "opencl",
         "POCL_MAX_PTHREAD_COUNT": "1",
