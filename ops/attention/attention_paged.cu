@@ -49,9 +49,7 @@ int32_t AttendPaged(const AttentionPagedArgs& args, AnyopCall* call) {
   if (const int32_t status = CheckSoftcap(call, args.softcap)) return status;
   if (const int32_t status = CheckQueries(call, args)) return status;
   if (args.H == 0 || args.S == 0 || (args.E == 0 && !args.lse)) return kAnyopOk;
-  constexpr int64_t kMost = 1 << 30;  // of rows and keys, for 32 bits
-  if (args.S > kMost / args.H || args.B > kMost / args.G || CountPlaces(args) > kMost ||
-      args.H > 65535)
+  if (!AreCounted(args))
     return call->fail(call, kAnyopDeclined,
                       "it takes fewer than 2^30 heads of queries, and keys, and 2^16 heads");
   const PagedView p = ViewOfPages(args);

@@ -21,6 +21,13 @@ const T* DataOf(const AnyopTensor* x) {
   return x ? static_cast<const T*>(x->data) : nullptr;
 }
 
+// Rows and keys are counted by 32 bits, and heads lie along a grid's y. Not of no heads.
+inline bool AreCounted(const AttentionPagedArgs& args) {
+  constexpr int64_t kMost = 1 << 30;
+  return args.S <= kMost / args.H && args.B <= kMost / args.G && CountPlaces(args) <= kMost &&
+         args.H <= 65535;
+}
+
 inline PagedView ViewOfPages(const AttentionPagedArgs& args) {
   PagedView p = {};
   p.q = args.q->data, p.k = args.k_cache->data, p.v = args.v_cache->data, p.out = args.out->data;

@@ -22,8 +22,10 @@ int32_t RunCapped(const AttentionProblem& problem, const Make& make, AnyopCall* 
 template <typename T, typename Make>
 int32_t RunFeatures(const AttentionProblem& p, const Make& make, AnyopCall* call) {
   if (p.D <= 64 && p.E <= 64) {
-    const AttentionView view = make(HopperBand::kRows);
-    return IsBand(p, view) ? RunInBand<T>(p, view, call) : RunCapped<T, 64, 64>(p, make, call);
+    if (IsBand(p))
+      if (const AttentionView view = make(HopperBand::kRows); !view.table)
+        return RunInBand<T>(p, view, call);
+    return RunCapped<T, 64, 64>(p, make, call);
   }
   if (p.D <= 128 && p.E <= 128) return RunCapped<T, 128, 128>(p, make, call);
   if (p.D <= 192 && p.E <= 128) return RunCapped<T, 192, 128>(p, make, call);

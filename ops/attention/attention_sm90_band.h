@@ -24,11 +24,10 @@ struct HopperBand {
   static constexpr int kWidest = kKeys - kQueriesOfUnit + 1;  // keys that a query may see
   static constexpr int kGroups = 4, kThreads = 128 * (kGroups + 1);
   static constexpr int kLoading = 32, kMultiplying = 112;  // registers: five times 96
-  static constexpr int kCleaners = 3;                      // warps
+  static constexpr int kCleaners = 3;                      // warps, asked one by one below
   static constexpr bool kKeepsQueries = false;
   static constexpr uint32_t kQueryPanel = 64 * 128, kKeyPanel = kBand * 128;
-  // A warpgroup's units lie in four stages of its own.
-  static constexpr int kStages = 2, kQueries = 4 * kGroups;
+  static constexpr int kStages = 2, kQueriesOfGroup = 4, kQueries = kQueriesOfGroup * kGroups;
   static constexpr uint32_t kSharedBytes = kQueries * kQueryPanel + 2 * kStages * kKeyPanel;
 };
 
@@ -212,8 +211,8 @@ __device__ void AttendToBands(const AttentionView& p, BandState& state, const Ba
       BandUnit<T> mine;  // here, so that none of it is kept from one unit to the next
       mine.sub = sixteen * Tile::kQueriesOfUnit;
       mine.h = item.h + (unit - sixteen * quads) * Tile::kHeadsOfUnit + warp;
-      const uint32_t q_stage = group + turn % 4 * Tile::kGroups;
-      WaitAt(SharedAddress(&state.q_full[q_stage]), turn / 4 & 1);
+      const uint32_t q_stage = group + turn % Tile::kQueriesOfGroup * Tile::kGroups;
+      WaitAt(SharedAddress(&state.q_full[q_stage]), turn / Tile::kQueriesOfGroup & 1);
       ++turn;
       mine.Multiply(tiles.Queries(q_stage), tiles.Keys(stage) + mine.sub * 128);
       WaitForProducts<0>();
@@ -305,9 +304,9 @@ __global__ __launch_bounds__(HopperBand::kThreads,
 
 // ---- host ----
 
-// Few keys, and heads that come four at a time.
-inline bool IsBand(const AttentionProblem& p, const AttentionView& view) {
-  return p.softcap == 0 && !view.table && view.group % HopperBand::kHeadsOfUnit == 0 &&
+// Few keys, and heads that come four at a time; of pages it is none.
+inline bool IsBand(const AttentionProblem& p) {
+  return p.softcap == 0 && p.H / p.G % HopperBand::kHeadsOfUnit == 0 &&
          p.window.left + p.window.right < HopperBand::kWidest;
 }
 

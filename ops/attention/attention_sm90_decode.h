@@ -176,17 +176,18 @@ inline bool IsDecoding(const AttentionPagedArgs& args) {
   const int64_t each = args.B > 0 ? args.S / args.B : 0;
   return !args.cu_seqlens_q && args.B > 0 && each * (args.H / args.G) <= kSharedRows &&
          args.D <= 128 && args.E <= 128 && args.S <= (1 << 24) && args.M <= (1 << 24) &&
-         args.H <= 65535;
+         AreCounted(args);
 }
 
 template <typename T, int kFeatures>
-int32_t RunDecoding(const AttentionProblem& problem, PagedView p, int64_t multiprocessors,
+int32_t RunDecoding(const AttentionPagedArgs& args, PagedView p, int64_t multiprocessors,
                     AnyopCall* call) {
   using Tile = DecodeTile<T, kFeatures>;
   constexpr auto kernel = DecodePages<T, kFeatures>;
   const int box = std::min(p.P & -p.P, kPagedKeys);
   CUtensorMap k, v;
-  if (!EncodeHeads(&k, *problem.k, box) || !EncodeHeads(&v, *problem.v, box))
+  if (!EncodeHeads(&k, *SeenTensor(*args.k_cache).get(), box) ||
+      !EncodeHeads(&v, *SeenTensor(*args.v_cache).get(), box))
     return DeclineSilently(call);
   const int64_t slots = multiprocessors * kPagedBlocks<T, T, kFeatures, true>;
   if (const int32_t status = Divide(call, 0, slots, &p)) return status;
@@ -199,14 +200,12 @@ int32_t RunDecoding(const AttentionProblem& problem, PagedView p, int64_t multip
 
 inline int32_t AttendByDecoding(const AttentionPagedArgs& args, int64_t multiprocessors,
                                 AnyopCall* call) {
-  const ProblemOfPages pages(args);
-  const AttentionProblem& problem = pages.problem();
   const PagedView p = ViewOfPages(args);
   if (!p.k_aligned || !p.v_aligned || args.E == 0) return DeclineSilently(call);
   const auto run = [&](auto type) {
     using T = decltype(type);
-    if (std::max(p.D, p.E) <= 64) return RunDecoding<T, 64>(problem, p, multiprocessors, call);
-    return RunDecoding<T, 128>(problem, p, multiprocessors, call);
+    if (std::max(p.D, p.E) <= 64) return RunDecoding<T, 64>(args, p, multiprocessors, call);
+    return RunDecoding<T, 128>(args, p, multiprocessors, call);
   };
   return AnyopDtypeOf(args.q) == kAnyopFloat16 ? run(__half()) : run(__nv_bfloat16());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latent attention in float16 and bfloat16 on Hopper: one warpgroup that loads, two that multiply
-// by wgmma.
+// Latent attention in float16 and bfloat16 on Hopper: one warpgroup that loads (two of bytes, which
+// they widen), two that multiply by wgmma.
 //
 // A tile of 64 heads of a sequence's queries meets blocks of 64 rows, two at a time in two buffers,
 // each both key and value. Each of the two warpgroups makes the scores and weights of one of both

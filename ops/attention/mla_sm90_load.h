@@ -14,7 +14,7 @@ namespace {
 template <int kNumbers>
 struct LatentHopper {
   static constexpr int kD = kNumbers, kE = 256;  // kE: columns of a warpgroup, half of the values
-  static constexpr int kRows = 64, kKeys = 64, kThreads = 384;
+  static constexpr int kRows = 64, kKeys = 64;
   static constexpr int kPanels = kD / 64, kGroups = (kPanels + 1) / 2;  // panels come by two
   static constexpr bool kKeepsQueries = false;
   static constexpr uint32_t kPanel = 64 * 128, kKeyPanel = kPanel, kQueryPanel = kPanel;
@@ -72,8 +72,8 @@ __device__ inline bool FindLatent(const PagedView& p, int number, LatentItem* it
            all_end / 64 - first};
   return true;
 }
-// All items of this block: visit(item, number of items before). kTells: of who loads rows, whose
-// thread 0 finds them.
+// All items of this block: visit(item, number of items before). kTells: of the first warpgroup that
+// loads rows, whose thread 0 finds them.
 template <bool kTells, typename Visit>
 __device__ void ForLatentItems(const PagedView& p, LatentState& state, const Visit& visit) {
   int number = blockIdx.x;
