@@ -5,8 +5,7 @@
 // A block has 16 rows of weight, the long side of mma.sync. Its eight warps share K, each takes
 // every eighth 128 factors, and their sums are added in their order: a row's bits do not depend on
 // the other rows. A lane reads 16 bytes of two rows of weight and of a row of x at a time, four
-// such pieces ahead. What a block reads first is fetched into the second cache while the kernel
-// before it still runs.
+// such pieces ahead.
 #include "anyop/cuda_mma.h"
 #include "anyop/ops/linear.h"
 #include "tile_problem.h"
@@ -26,12 +25,6 @@ struct FewRowsOf {
 
   __device__ static int At(int batch, int piece) {
     return batch * kFewDepth + 32 * piece + 8 * (threadIdx.x % 4);
-  }
-  __device__ void Fetch(int batch) const {
-#pragma unroll
-    for (int i = 0; i < kFewPieces; ++i)
-      if (const int k = At(batch, i); k < K)
-        FetchIntoSecondCache(weight[0] + k), FetchIntoSecondCache(weight[1] + k);
   }
 };
 
@@ -78,10 +71,6 @@ __global__ __launch_bounds__(32 *
                        p.K,
                        lane / 4 < p.rows};
   const int batches = (p.K + kFewDepth - 1) / kFewDepth;
-#pragma unroll 1
-  for (int i = warp; i < Lesser(batches, 4 * kFewWarps); i += kFewWarps) mine.Fetch(i);
-  WaitForWork();
-  LetNextStart();
   float sums[4] = {};
   FewBatch next;
   next.Read(mine, warp);
@@ -114,7 +103,7 @@ extern "C" int32_t anyop_linear_cuda_few(const LinearArgs* args, AnyopCall* call
                                     args->N, args->K, &p))
     return status;
   if (p.rows == 0 || p.N == 0) return kAnyopOk;
-  const Launch launch{dim3(static_cast<unsigned>(CeilDiv(p.N, 16))), dim3(32 * kFewWarps), 0, true};
+  const Launch launch{dim3(static_cast<unsigned>(CeilDiv(p.N, 16))), dim3(32 * kFewWarps)};
   return p.result == kAnyopFloat16
              ? launch.Run(call, MultiplyFew<Operand::kFloat16, __half>, p)
              : launch.Run(call, MultiplyFew<Operand::kBFloat16, __nv_bfloat16>, p);
