@@ -20,12 +20,23 @@ EMULATED = "aarch64"  # tools/aarch64.py
 # Kernels, core and bindings; what does not run them is tested by `make test`.
 PYTHON_TESTS = ["ops", "tests", "--ignore=tests/package/build_test.py"]
 PYTHON_TESTS += [
-    f"--ignore-glob=tests/{stem}_*test.py"
-    for stem in ("builder", "building", "cache", "command", "hip", "readme", "tutorial", "wheel")
+    f"--ignore-glob=tests/*/{stem}_*test.py"
+    for stem in (
+        "builder",
+        "building",
+        "cache",
+        "command",
+        "hip",
+        "mlu",
+        "readme",
+        "tutorial",
+        "wheel",
+    )
 ]
 
 # What ThreadSanitizer sees: anyop's own code under several threads, and processes that end meanwhile.
-THREADS = ["threads", "torch_threads", "unregister", "exit_threads", "load_threads", "first_use"]
+THREADS = ["border/threads", "torch/torch_threads", "routes/unregister", "border/exit_threads"]
+THREADS += ["border/load_threads", "border/first_use"]
 THREADS = [f"tests/{stem}_test.py" for stem in THREADS]
 
 # Python itself leaks at exit, by design; what operators leak is a test of its own. A size that

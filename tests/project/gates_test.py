@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import commits  # noqa: E402
 import lengths  # noqa: E402
+import test_full  # noqa: E402
 import wrap  # noqa: E402
 
 C_TEXT = """namespace a {{
@@ -127,3 +128,9 @@ def test_no_line_begins_with_a_mark_or_breaks_code():
         assert f"\n{mark}" not in page and max(map(len, page.splitlines())) <= wrap.COLUMNS
     code = f"`anyop tune {'x ' * 20}`"
     assert code in wrap.wrapped(f"{'y' * 90} {code} next\n")
+
+
+def test_what_further_builds_run_and_leave_out_is_there():
+    named = [*test_full.THREADS, *test_full.PYTHON_TESTS]
+    paths = [word.partition("=")[2] or word for word in named]
+    assert len(paths) > 12 and [path for path in paths if not [*ROOT.glob(path)]] == []
