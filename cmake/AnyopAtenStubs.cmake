@@ -11,7 +11,8 @@ print(next((d.version for d in m.distributions(name='torch')), ''))")
   endif()
   file(MAKE_DIRECTORY "${out}")
   file(CONFIGURE OUTPUT "${out}/torch.txt" CONTENT "${torch}\n")
-  file(GLOB writers CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/codegen/aten/*.py")
+  file(GLOB writers CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/codegen/aten/*.py"
+    "${CMAKE_CURRENT_SOURCE_DIR}/codegen/schema/*.py")
   # Without device packages, which import the anyop that is installed.
   add_custom_command(
     OUTPUT "${out}/__init__.pyi"

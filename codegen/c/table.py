@@ -26,7 +26,7 @@ _LAYOUTS = {
     "dense": "kAnyopDense",
 }  # fmt: skip
 _LIST_TYPES = {"float": ("double", "AnyopFloatList"), "str": ("AnyopString", "AnyopStringList")}
-_DEVICE_GUARDS = {"cuda": "ANYOP_WITH_CUDA", "hip": "ANYOP_WITH_HIP", "mlu": "ANYOP_WITH_MLU"}
+DEVICE_GUARDS = {"cuda": "ANYOP_WITH_CUDA", "hip": "ANYOP_WITH_HIP", "mlu": "ANYOP_WITH_MLU"}
 
 
 def write_table(op: Operator, doc: str, metadata: str) -> str:
@@ -187,7 +187,7 @@ def _element(kind: str, value: Any) -> str:
 
 def _guard(kernel: Kernel) -> str | None:
     """The macro under which the kernel is there; other forms need nothing of the device's compiler."""
-    return _DEVICE_GUARDS.get(kernel.device) if kernel.form in ("source", "object") else None
+    return DEVICE_GUARDS.get(kernel.device) if kernel.form in ("source", "object") else None
 
 
 def _kernels(op: Operator) -> list[str]:

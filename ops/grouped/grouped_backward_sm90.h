@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of grouped_linear on Hopper, in float16 and bfloat16: tiles of 128 x 256, one
+// The gradients of grouped_linear (and of what is made of it: fused_moe_backward,
+// grouped_wgrad_accumulate) on Hopper, in float16 and bfloat16: tiles of 128 x 256, one
 // warpgroup that loads by TMA and two that multiply by wgmma and store.
 //
 // As ops/linear/tile_sm90.h, but of operands whose terms lie in rows: 64 terms of 64 columns are a

@@ -10,8 +10,8 @@ namespace anyop::cuda {
 namespace {
 
 // grad_bias[e] is the sum of grad_out's rows (capacity columns) of segment e, times their scales
-// where there are any. A block has 32
-// columns; warp w adds rows w, w + 8, ... in order, then the warps' sums are added in order.
+// where there are any. A block has 32 columns; warp w adds rows w, w + 8, ... in order, then the
+// warps' sums are added in order.
 template <typename T>
 __global__ __launch_bounds__(256) void SumSegments(const __grid_constant__ TileProblem p) {
   __shared__ float parts[8][32];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of optimizers on CUDA: a block for each chunk of 4,096 elements, one thread of which makes
-// what is the same for all of them.
+// Steps of optimizers on CUDA: a block for each chunk (ChunkOf), one thread of which makes what is
+// the same for all of its elements.
 #ifndef ANYOP_OPS_MULTI_TENSOR_CUDA_STEP_H_
 #define ANYOP_OPS_MULTI_TENSOR_CUDA_STEP_H_
 

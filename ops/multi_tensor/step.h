@@ -5,6 +5,7 @@
 // Sgd`, made of the call's arguments; Single is a tensor of one element in the memory of the
 // device.
 //   kReads, kWrites                  which of p, g, states are read and written, a bit each
+//   kCountsTensors                   whether At reads n; then tensors without elements count, too
 //   bool Skips() const               whether nothing is to be done
 //   Step<W> At(W, int64_t n) const   all that is the same for each element of tensor n
 // Step<W>::operator()(W& p, W g, W&... states) is the step of one element, computed in W.

@@ -18,7 +18,6 @@ from anyop.aten import _table  # noqa: E402
 from anyop.codegen.aten import registry  # noqa: E402
 from anyop.command import main  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
 CHILD = "from anyop.aten import _table; print(_table.table_path())"
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
-from false_runtimes import OPERATORS, make, run  # noqa: E402
+from false_runtimes import OPERATORS, make, run
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
 

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
-import false_runtimes  # noqa: E402
-from false_runtimes import OPEN, check, make, run  # noqa: E402
+import false_runtimes
+from false_runtimes import OPEN, check, make, run
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
 

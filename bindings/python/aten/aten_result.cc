@@ -77,7 +77,7 @@ bool IsSame(const AnyopTensor& a, const AnyopTensor& b) {
 std::string SizesOf(const AnyopTensor& t) { return SizesText(t.ndim, t.shape); }
 
 // Whether the memory has no holes and nothing lies twice in it, in whatever order: JAX takes
-// nothing else.
+// nothing else. The core's IsDense is not among what its library gives to others.
 bool LiesDensely(const AnyopTensor& t) {
   if (t.ndim > 64) return true;  // JAX will say what it makes of it
   int64_t expected = 1;

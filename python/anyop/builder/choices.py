@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from anyop import _anyop
 from anyop._paths import check_utf8, include_dir
-from anyop.builder.folder import SUFFIXES, cpu_identity
+from anyop.builder.folder import DEVICE_SUFFIXES, SUFFIXES, cpu_identity
 from anyop.builder.toolchains import CPU_FLAGS, choose_toolchain
 from anyop.builder.tools import find_command, named_flags
 
@@ -52,8 +52,8 @@ class Choices:
         for role in named:
             choose_toolchain(role, named[role])
         chosen, archs = _backends(backends), {}
-        for backend in ("cuda", "hip", "mlu"):
-            if SUFFIXES[backend] in suffixes and (chosen is None or backend in chosen):
+        for backend, suffix in DEVICE_SUFFIXES.items():
+            if suffix in suffixes and (chosen is None or backend in chosen):
                 from anyop.builder.gpus import wanted_archs
 
                 default = choose_toolchain(backend, named.get(backend)).default_arch

@@ -11,6 +11,7 @@ from anyop.cache.dependencies import hash_file, sha256
 
 SCHEMA = ".toml"
 SUFFIXES = {"cpu": ".cc", "cuda": ".cu", "hip": ".hip", "mlu": ".mlu"}  # of a backend's own sources
+DEVICE_SUFFIXES = {backend: suffix for backend, suffix in SUFFIXES.items() if backend != "cpu"}
 SOURCES = (".cc", ".cpp", ".cxx", ".c", ".cu", ".hip", ".mlu")
 HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".def")
 BINARIES = (".o", ".a", ".so", ".cubin", ".fatbin", ".ptx", ".hsaco", ".cl")

@@ -16,11 +16,12 @@ from anyop._paths import include_dir
 from anyop.builder.ahead import ahead_steps
 from anyop.builder.choices import Choices
 from anyop.builder.errors import BuildError
-from anyop.builder.folder import SUFFIXES
+from anyop.builder.folder import DEVICE_SUFFIXES
 from anyop.builder.gpus import write_built_for
 from anyop.builder.ninja import Step
 from anyop.builder.toolchains import CPU_FLAGS, Toolchain, choose_toolchain
 from anyop.builder.tools import compiler_of, need_command, program_folder
+from anyop.codegen.c.table import DEVICE_GUARDS
 from anyop.codegen.forms.kernels import Kernel
 from anyop.codegen.generate import generate
 from anyop.codegen.operators.objects import check_machine
@@ -32,12 +33,7 @@ _STATIC = (
     "-Wl,--gc-sections",  # and what older_glibc.S asks for
     "-Wl,--push-state,--no-as-needed,-l:libpthread.so.0,-l:libdl.so.2,-l:librt.so.1,--pop-state",
 )
-_DEVICE = {  # what tables ask
-    "cuda": "ANYOP_WITH_CUDA",
-    "hip": "ANYOP_WITH_HIP",
-    "mlu": "ANYOP_WITH_MLU",
-}
-_DEVICE_SOURCES = tuple(SUFFIXES[backend] for backend in _DEVICE)
+_DEVICE_SOURCES = tuple(DEVICE_SUFFIXES.values())
 
 
 class Plan:
@@ -72,7 +68,7 @@ class Plan:
         self._chain("host")
         objects = []
         devices = self._devices()
-        defines = [f"-D{_DEVICE[backend]}=1" for backend in devices]
+        defines = [f"-D{DEVICE_GUARDS[backend]}=1" for backend in devices]
         for (role, path), kernel in self._kernel_files().items():
             plain = ["-std=c++17", *CPU_FLAGS, *defines]
             flags = plain if role == "host" else self._device_flags(role, kernel)
@@ -147,7 +143,7 @@ class Plan:
         linked = [
             kernel.device for kernel in self._kernels() if kernel.form in ("source", "object")
         ]
-        return [backend for backend in dict.fromkeys(linked) if backend in _DEVICE]
+        return [backend for backend in dict.fromkeys(linked) if backend in DEVICE_GUARDS]
 
     def _kernel_files(self) -> dict[tuple[str, str], Kernel]:
         """(backend whose compiler takes it, path) -> the first kernel that names the file."""

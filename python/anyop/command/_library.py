@@ -6,9 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from anyop.builder.folder import SUFFIXES
-
-_DEVICE_FILES = {backend: SUFFIXES[backend] for backend in ("cuda", "hip", "mlu")}
+from anyop.builder.folder import DEVICE_SUFFIXES
 
 
 def build_for_here(folder: str, verbose: bool = False) -> str:
@@ -26,7 +24,7 @@ def build_for_here(folder: str, verbose: bool = False) -> str:
     backends = None
     if missing:
         left_out = [backend for backend, _ in missing]
-        backends = [name for name in ("cpu", *_DEVICE_FILES) if name not in left_out]
+        backends = [name for name in ("cpu", *DEVICE_SUFFIXES) if name not in left_out]
     return anyop.build(folder, backends=backends, verbose=verbose)
 
 
@@ -35,7 +33,7 @@ def _missing_compilers(files: list[str]) -> Iterator[tuple[str, str]]:
     from anyop.builder.toolchains import choose_toolchain
     from anyop.builder.tools import find_command
 
-    for backend, end in _DEVICE_FILES.items():
+    for backend, end in DEVICE_SUFFIXES.items():
         chain = choose_toolchain(backend)
         has_sources = any(os.path.splitext(file)[1] == end for file in files)
         if has_sources and find_command(chain) is None:

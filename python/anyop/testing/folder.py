@@ -18,6 +18,7 @@ from typing import Any
 
 import anyop
 from anyop._paths import is_installed
+from anyop.builder.folder import DEVICE_SUFFIXES
 from anyop.cases.callers import CALLERS, Caller, TorchCudaCaller, missing
 from anyop.cases.dtype_choices import has_ml_dtypes
 from anyop.cases.subject import Subject, find_subjects, siblings
@@ -69,7 +70,7 @@ def _devices_only(subject: Subject) -> list[str]:
     """The devices that the library's kernels are for, where none is for the CPU."""
     there = anyop.backends(subject.name)
     found = {k["device"] for k in subject.metadata["kernels"] if k["backend"] in there}
-    return sorted(found) if found <= {"cuda", "hip"} else []
+    return sorted(found) if found <= {*DEVICE_SUFFIXES} else []
 
 
 def _row(attempt: Callable[..., Row], subject: Subject, *more: Any) -> dict[str, Any]:

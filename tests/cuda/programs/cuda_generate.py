@@ -11,8 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "shared"))
 from on_cuda import torch
 
 pytest.importorskip("transformers", reason="transformers is not installed")

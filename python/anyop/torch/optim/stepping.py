@@ -218,7 +218,7 @@ class Stepping(torch.optim.Optimizer):
         operator = getattr(anyop, self._operator)
         if not torch.compiler.is_compiling() and batch.eager:
             operator = batch.eager.call
-            lr = lr if isinstance(lr, Tensor) else batch.rate("lr", lr)
+        lr = lr if isinstance(lr, Tensor) else batch.rate("lr", lr)
 
         def call(grads: list[Tensor]) -> None:
             operator(
