@@ -16,7 +16,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from anyop import _anyop, _frameworks, codegen
+import anyop.codegen
+from anyop import _anyop, _frameworks
 from anyop._nearest import did_you_mean
 from anyop.cache.dependencies import hash_file, sha256
 from anyop.cache.lookup import Request
@@ -106,7 +107,7 @@ def _request() -> Request:
     version, commit, folder = _torch()
     library = os.path.join(folder, "lib", "libtorch_cpu.so")
     state = os.stat(library) if os.path.exists(library) else None  # of two builds of one commit
-    here = os.path.join(os.path.dirname(os.path.abspath(codegen.__file__)), "aten")
+    here = os.path.join(os.path.dirname(os.path.abspath(anyop.codegen.__file__)), "aten")
     writers = [hash_file(os.path.join(here, f"{name}.py")) for name in _WRITERS]
     built = [state.st_size, state.st_mtime_ns] if state else []
     key = repr([_anyop.version, version, commit, folder, built, writers])

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 
-from anyop import codegen
+import anyop.codegen
 from anyop.builder.choices import Choices
 from anyop.builder.depfile import read_depfile
 from anyop.builder.elf import Elf, seal
@@ -197,7 +197,7 @@ def linked_files(flags: Iterable[str]) -> Iterator[str]:
 
 def _generator() -> list[str]:
     """The files that write the tables: another generator, another library."""
-    folder = os.path.dirname(os.path.abspath(codegen.__file__))
+    folder = os.path.dirname(os.path.abspath(anyop.codegen.__file__))
     found = [
         os.path.join(place, name)
         for place, _, names in os.walk(folder, followlinks=True)
