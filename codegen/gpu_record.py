@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from pathlib import Path
 
+from .code_hash import INCLUDE, code_of, hash_of_code
 from .operators.operator_file import Operator
-
-_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 def hash_of_sources(op: Operator, root: Path, device: str = "cuda") -> str | None:
@@ -18,20 +15,16 @@ def hash_of_sources(op: Operator, root: Path, device: str = "cuda") -> str | Non
     files = [file for kernel in op.kernels if kernel.device == device for file in kernel.files]
     if not files:
         return None
-    found: dict[str, bytes] = {op.path.name: op.path.read_bytes()}
+    found: dict[Path, bytes] = {op.path.resolve(): code_of(op.path)}
     while files:
         file = files.pop().resolve()
-        name = file.relative_to(root.resolve()).as_posix()
-        if name in found:
+        if file in found:
             continue
-        found[name] = file.read_bytes()
-        for include in _INCLUDE.findall(found[name].decode("utf-8", "replace")):
+        found[file] = code_of(file)
+        for include in INCLUDE.findall(file.read_text(encoding="utf-8", errors="replace")):
             places = (file.parent / include, root / "include" / include, root / include)
             files += [place for place in places if place.is_file()][:1]
-    digest = hashlib.sha256()
-    for name, content in sorted(found.items()):
-        digest.update(f"{name} {len(content)}\n".encode() + content)
-    return digest.hexdigest()[:16]
+    return hash_of_code(found.values())
 
 
 def on_gpus(record: Path) -> dict[str, dict[str, str]]:

@@ -38,15 +38,28 @@ def test_each_file_counts(tree, file):
     before = hash_of(tree)
     assert before == hash_of(tree)
     with (tree / file).open("a") as changed:
-        changed.write("\n")
+        changed.write("# more\n" if file.endswith(".toml") else "int more;\n")
     assert hash_of(tree) != before
 
 
 def test_other_files_do_not(tree):
     before = hash_of(tree)
     for file in ("ops/norm/rms_norm.cc", "include/anyop/cpu_map.h", "ops/norm/layer_norm.toml"):
-        (tree / file).write_text((tree / file).read_text() + "\n")
+        (tree / file).write_text((tree / file).read_text() + "int more;\n")
     assert hash_of(tree) == before
+
+
+def test_a_header_may_move_and_is_still_followed(tree):
+    before = hash_of(tree)
+    there = tree / "include" / "anyop" / "zone" / "of_rows.h"
+    there.parent.mkdir()
+    (tree / "include" / "anyop" / "cuda_rows.h").rename(there)
+    for file in [*tree.glob("ops/*/*.cu"), *tree.glob("ops/*/*.h"), *tree.glob("include/**/*.h")]:
+        text = file.read_text()
+        file.write_text(text.replace('"anyop/cuda_rows.h"', '"anyop/zone/of_rows.h"'))
+    assert hash_of(tree) == before
+    there.write_text(there.read_text() + "int more;\n")
+    assert hash_of(tree) != before
 
 
 def test_an_operator_without_a_cuda_kernel_has_none(tree):

@@ -18,6 +18,12 @@ from types import ModuleType
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from codegen.device_sources import sources_of  # noqa: E402
+from codegen.gpu_record import all_hashes, on_gpus  # noqa: E402
+from codegen.operators.operator_file import read_operator  # noqa: E402
+
 PAGE = ROOT / "docs" / "devices.md"
 REPORTS = ROOT / "bench" / "results" / "devices"
 BEGIN = "| device | vendor | label | report |\n|---|---|---|---|\n"
@@ -79,7 +85,7 @@ def rows(root: Path = ROOT, reports: Path = REPORTS) -> list[Row]:
 
 def label_of(report: dict, about: ModuleType, root: Path) -> str:
     """What a report shows of the sources as they are now; the least where it is of others, or something was wrong."""
-    here = about.sources_of(report["device"].get("name", ""), root)
+    here = sources_of(report["device"].get("name", ""), root)
     good = all(check["good"] for kind in ("checks", "operators") for check in report[kind].values())
     if not (here and here == report["sources"] and good and len(report["checks"]) >= 24):
         return LADDER[0]
@@ -101,10 +107,6 @@ def _vendors(root: Path) -> dict[str, str]:
 
 def _tested_on_gpu(root: Path) -> str:
     """Where the operators with CUDA kernels that are as they were ran; empty where none is."""
-    sys.path.insert(0, str(root))
-    from codegen.gpu_record import all_hashes, on_gpus
-    from codegen.operators.operator_file import read_operator
-
     record = root / "bench" / "results" / "cuda_tests.jsonl"
     known = on_gpus(record)
     operators = [read_operator(path) for path in sorted((root / "ops").glob("*/*.toml"))]

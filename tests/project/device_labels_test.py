@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import device_labels as labels  # noqa: E402
 
+from codegen.device_sources import sources_of  # noqa: E402
+
 about = labels.load(ROOT, "python/anyop/command/_device_report.py")
 EPYC = "AMD EPYC 7763 64-Core Processor"
 
@@ -27,7 +29,7 @@ def test_no_label_says_more_than_its_report():
 
 
 REPORT = {
-    "sources": about.sources_of("maca", ROOT),
+    "sources": sources_of("maca", ROOT),
     "device": {"name": "maca", "chip": "false MetaX MACA 0 over host", "driver": 0, "runtime": 0},
     "checks": {str(at): {"good": True} for at in range(24)},
     "operators": {},
@@ -91,20 +93,21 @@ def test_a_hash_is_of_a_rows_own_text_and_the_files_of_its_shape(tmp_path):
                 (root / part / file.name).write_bytes(file.read_bytes())
     folder = root / "src" / "device" / "cuda_like"
     devices = ("row.cuda", "hip", "maca", "ascend")
-    before = {name: about.sources_of(name, root) for name in devices}
-    assert len(set(before.values())) == 4 and about.sources_of("mychip", root) is None
+    before = {name: sources_of(name, root) for name in devices}
+    assert len(set(before.values())) == 4 and sources_of("mychip", root) is None
 
     def changed(file: str, old: str, new: str) -> set[str]:
         text = (folder / file).read_text()
         assert old in text
         (folder / file).write_text(text.replace(old, new, 1))
-        found = {name for name in devices if about.sources_of(name, root) != before[name]}
+        found = {name for name in devices if sources_of(name, root) != before[name]}
         (folder / file).write_text(text)
         return found
 
     assert changed("runtimes.toml", 'vendor = "MetaX MACA"', 'vendor = "MetaX"') == {"maca"}
-    assert changed("acl.cc", "\n", "\n\n") == {"ascend"}
-    assert changed("memory.cc", "\n", "\n\n") == set(devices)
+    assert changed("acl.cc", "\n", "\nint more;\n") == {"ascend"}
+    assert changed("memory.cc", "\n", "\nint more;\n") == set(devices)
+    assert changed("memory.cc", "\n", "\n// Said otherwise.\n") == set()
 
 
 def test_nothing_is_called_supported_that_has_not_run_on_silicon():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import datetime
-import hashlib
 import json
 import platform
 import re
@@ -19,15 +18,6 @@ from typing import Any
 
 # What device.h says of the numbers is the vendor's; a false runtime of tests/runtimes has this one.
 _FALSE = 0x0FA15E00
-# Beginnings of names of sources that are for these rows alone.
-_BOTH = ("ascend", "mlu")
-_OWN = {
-    "acl": ("ascend",),
-    "ascend": ("ascend",),
-    "cnrt": ("mlu",),
-    "ended": _BOTH,
-    "translated": _BOTH,
-}
 
 
 def describe(device: Any) -> dict[str, Any]:
@@ -84,6 +74,8 @@ def write_report(
     file: str, plugin: str, about: dict, results: dict[str, dict], operators: str | None
 ) -> None:
     """One JSON object, keys sorted."""
+    from anyop.codegen.device_sources import sources_of
+
     processor = _processor()
     checks = {name: found for name, found in results.items() if not name.startswith("op ")}
     tested = {name[3:]: found for name, found in results.items() if name.startswith("op ")}
@@ -119,39 +111,6 @@ def _root(operators: str | None) -> Path | None:
     """The folder of anyop's sources; None where the operators are somebody else's."""
     root = Path(operators or "ops").resolve().parent
     return root if (root / "src" / "device").is_dir() else None
-
-
-def device_files(name: str, root: Path) -> list[Path]:
-    """The sources that a device is made of; empty where they are somebody else's."""
-    device = root / "src" / "device"
-    name = "cuda_like" if not (device / name).is_dir() and is_row(name, root) else name
-    if not (device / name).is_dir():
-        return []
-    return [root / "include" / "anyop" / "device.h", *sorted((device / name).iterdir())]
-
-
-def is_row(name: str, root: Path) -> bool:
-    """Whether a device is one of the rows of cuda_like."""
-    rows = (root / "src" / "device" / "cuda_like" / "runtimes.toml").read_text(encoding="utf-8")
-    return f"[{name.removeprefix('row.')}]" in rows.splitlines()
-
-
-def sources_of(name: str, root: Path) -> str | None:
-    """A hash of what a device is made of: of a row, its own text and the files of its shape."""
-    digest = hashlib.sha256()
-    for file in (files := device_files(name, root)):
-        content = file.read_bytes()
-        if file.name == "runtimes.toml":
-            row = f"\n[{name.removeprefix('row.')}]\n".encode()
-            content = content.partition(row)[2].partition(b"\n[")[0]
-        elif file.parent.name == "cuda_like" and name not in _owners(file.stem, name):
-            continue  # another shape's
-        digest.update(f"{file.name} {len(content)}\n".encode() + content)
-    return digest.hexdigest()[:16] if files else None
-
-
-def _owners(stem: str, otherwise: str) -> tuple[str, ...]:
-    return next((rows for part, rows in _OWN.items() if stem.startswith(part)), (otherwise,))
 
 
 def _operator_hash(name: str, device: str, root: Path) -> str | None:
