@@ -30,7 +30,7 @@ def hash_of(tree, name="norm/rms_norm"):
     [
         "ops/norm/rms_norm.cu",
         "ops/norm/rms_norm.toml",
-        "include/anyop/cuda_rows.h",
+        "include/anyop/cuda/rows.h",
         "include/anyop/kernel.h",
     ],
 )
@@ -44,7 +44,7 @@ def test_each_file_counts(tree, file):
 
 def test_other_files_do_not(tree):
     before = hash_of(tree)
-    for file in ("ops/norm/rms_norm.cc", "include/anyop/cpu_map.h", "ops/norm/layer_norm.toml"):
+    for file in ("ops/norm/rms_norm.cc", "include/anyop/cpu/map.h", "ops/norm/layer_norm.toml"):
         (tree / file).write_text((tree / file).read_text() + "int more;\n")
     assert hash_of(tree) == before
 
@@ -53,10 +53,10 @@ def test_a_header_may_move_and_is_still_followed(tree):
     before = hash_of(tree)
     there = tree / "include" / "anyop" / "zone" / "of_rows.h"
     there.parent.mkdir()
-    (tree / "include" / "anyop" / "cuda_rows.h").rename(there)
+    (tree / "include" / "anyop" / "cuda" / "rows.h").rename(there)
     for file in [*tree.glob("ops/*/*.cu"), *tree.glob("ops/*/*.h"), *tree.glob("include/**/*.h")]:
         text = file.read_text()
-        file.write_text(text.replace('"anyop/cuda_rows.h"', '"anyop/zone/of_rows.h"'))
+        file.write_text(text.replace('"anyop/cuda/rows.h"', '"anyop/zone/of_rows.h"'))
     assert hash_of(tree) == before
     there.write_text(there.read_text() + "int more;\n")
     assert hash_of(tree) != before

@@ -349,7 +349,7 @@ def test_a_path_of_the_assembler(tmp_path):
     (folder / "image.ptx").write_bytes(b"the bytes of the image")
     code = tmp_path / "embeds.c"
     path = c_asm_path(folder / "image.ptx")
-    code.write_text(f'#include "anyop/cuda_image.h"\nANYOP_EMBED(image, {path});\n')
+    code.write_text(f'#include "anyop/forms/cuda_image.h"\nANYOP_EMBED(image, {path});\n')
     made = tmp_path / "embeds.o"
     subprocess.run(["gcc", "-I", str(INCLUDE), "-c", str(code), "-o", str(made)], check=True)
     assert b"the bytes of the image" in made.read_bytes()

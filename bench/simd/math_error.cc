@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the largest error, in units of the last place, of every function of anyop/cpu_math.h.
+// Prints the largest error, in units of the last place, of every function of anyop/cpu/math.h.
 //
 //   g++ -O3 -std=c++17 -march=x86-64-v3 -Iinclude bench/simd/math_error.cc -o math_error &&
 //   ./math_error
@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <limits>
 
-#include "anyop/cpu_math.h"
+#include "anyop/cpu/math.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes the integer expressions of a call from the argument struct.
-#include "anyop/size_math.h"
+#include "anyop/forms/size_math.h"
 #include "call_plan.h"
 
 namespace anyop::ffi {

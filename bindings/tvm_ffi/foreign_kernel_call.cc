@@ -6,7 +6,7 @@
 #include <memory>
 #include <new>
 
-#include "anyop/size_math.h"
+#include "anyop/forms/size_math.h"
 #include "arena.h"
 #include "dtype.h"
 #include "foreign_kernel.h"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typed C++ functions for every overload of ATen: anyop/aten.h, inline over anyop/aten_invoke.h.
+"""Typed C++ functions for every overload of ATen: anyop/aten.h, inline over anyop/aten/invoke.h.
 
 An overload add.Tensor is add_Tensor(self, other, alpha), and one of the functions add. relu is relu_default, too. Where
 results are given, they come first, as in torch's own C++: add_out(out, self, other, alpha).
@@ -37,7 +37,7 @@ _HEAD = """\
 #ifndef ANYOP_ATEN_H_
 #define ANYOP_ATEN_H_
 
-#include "anyop/aten_invoke.h"
+#include "anyop/aten/invoke.h"
 
 namespace anyop {{
 namespace aten {{

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions of sizes as C over the argument struct, with the arithmetic of anyop/size_math.h."""
+"""Expressions of sizes as C over the argument struct, with the arithmetic of anyop/forms/size_math.h."""
 
 from __future__ import annotations
 

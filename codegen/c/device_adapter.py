@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C file that embeds a kernel of a plugin's device and starts it: data, and calls of anyop/device_image.h."""
+"""The C file that embeds a kernel of a plugin's device and starts it: data, and calls of anyop/forms/device_image.h."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_device_adapter(op: Operator, kernel: Kernel) -> str:
         [
             f"/* Generated from {c_comment(op.path.name)}; do not edit. Starts {op.full_name} from its image. */",
             "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif",
-            f'#include "{header_path(op)}"\n#include "anyop/device_image.h"\n',
+            f'#include "{header_path(op)}"\n#include "anyop/forms/device_image.h"\n',
             f"ANYOP_EMBED_IMAGE({data}, {c_asm_path(file)});",
             f"\nint32_t {kernel.function}(const {op.struct}* args, AnyopCall* call) {{",
             "  static AnyopImageOf kernel = {",

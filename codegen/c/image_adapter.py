@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C file that embeds a kernel's CUDA images and starts it: data, and one call of anyop/cuda_image.h."""
+"""The C file that embeds a kernel's CUDA images and starts it: data, and one call of anyop/forms/cuda_image.h."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_image_adapter(op: Operator, kernel: Kernel) -> str:
     return "\n".join(
         [
             f"/* Generated from {c_comment(op.path.name)}; do not edit. Starts {op.full_name} from its images. */",
-            f'#include "{header_path(op)}"\n#include "anyop/cuda_image.h"\n',
+            f'#include "{header_path(op)}"\n#include "anyop/forms/cuda_image.h"\n',
             *(
                 f"ANYOP_EMBED({n}, {c_asm_path(file)});"
                 for n, file in zip(names, files, strict=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C file that calls a vendor's operator: its arguments by a declared prototype, and calls of anyop/aclnn_call.h."""
+"""The C file that calls a vendor's operator: arguments by a declared prototype, calls of anyop/forms/aclnn_call.h."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_library_adapter(op: Operator, kernel: Kernel) -> str:
         [
             f"/* Generated from {c_comment(op.path.name)}; do not edit. Calls {call.function} for {op.full_name}. */",
             "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE /* dladdr */\n#endif",
-            f'#include "{header_path(op)}"\n#include "anyop/aclnn_call.h"\n',
+            f'#include "{header_path(op)}"\n#include "anyop/forms/aclnn_call.h"\n',
             f"int32_t {kernel.function}(const {op.struct}* args, AnyopCall* call) {{",
             f"  static AnyopAclnn function = {{{c_string(call.function)}, NULL}};",
             f"  int32_t (*prototype)({', '.join([*types, 'uint64_t*', 'void**'])});",

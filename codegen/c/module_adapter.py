@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C file that calls a function of tvm-ffi as a kernel: its values, and one call of anyop/tvm_ffi_module.h."""
+"""The C file that calls a function of tvm-ffi as a kernel: its values, and one call of anyop/forms/tvm_ffi_module.h."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def write_module_adapter(op: Operator, kernel: Kernel, library: str) -> str:
         [
             f"/* Generated from {c_comment(op.path.name)}; do not edit. Calls tvm-ffi for {op.full_name}. */",
             "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE /* dladdr */\n#endif",
-            f'#include "{header_path(op)}"\n#include "anyop/size_math.h"',
-            '#include "anyop/tvm_ffi_module.h"\n',
+            f'#include "{header_path(op)}"\n#include "anyop/forms/size_math.h"',
+            '#include "anyop/forms/tvm_ffi_module.h"\n',
             f"static AnyopModule module = {{{c_string(path)}, {c_string(symbol)}, NULL, NULL, NULL, NULL}};\n",
             f"int32_t {kernel.function}(const {op.struct}* args, AnyopCall* call) {{",
             *(line for argument in arguments for line in _checks(argument)),

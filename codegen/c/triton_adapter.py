@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C file that starts a Triton kernel from its images: data, and calls of anyop/triton_image.h."""
+"""The C file that starts a Triton kernel from its images: data, and calls of anyop/forms/triton_image.h."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_triton_adapter(op: Operator, kernel: Kernel) -> str:
         [
             f"/* Generated from {c_comment(op.path.name)}; do not edit. Starts {op.full_name} from its images. */",
             "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif",
-            f'#include "{header_path(op)}"\n#include "anyop/triton_image.h"\n',
+            f'#include "{header_path(op)}"\n#include "anyop/forms/triton_image.h"\n',
             "static AnyopTritonKernel kernel = {",
             f"    {c_string(launch.base)}, {c_string(kernel.files[0].name)}, {len(tensors)}, {{NULL}}}};",
             *_configs(launch),

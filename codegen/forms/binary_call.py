@@ -127,7 +127,7 @@ def _check_single(files: list[Path], entry: dict[str, Any], kind: str) -> None:
 
 
 def _check_count(arguments: tuple[Argument, ...]) -> None:
-    """What a call of anyop/device_image.h has room for."""
+    """What a call of anyop/forms/device_image.h has room for."""
     tensors = sum(1 for a in arguments if a.type is None and a.param is not None)
     for count, most, what in (
         (len(arguments), MOST_VALUES, "arguments"),

@@ -80,7 +80,7 @@ def expected(name: str, a: int, b: int) -> int:
 
 
 def test_arithmetic_is_pythons(tmp_path):
-    lines = ['#include "anyop/size_math.h"']
+    lines = ['#include "anyop/forms/size_math.h"']
     for function in NAMES.values():
         head = f"int64_t {function}(int64_t a, int64_t b)"
         lines.append(f"{head};\n{head} {{ return AnyopSize{function}(a, b); }}")
@@ -160,7 +160,9 @@ def test_cuda_arch(name, data, arch, tmp_path):
     ],
 )
 def test_an_image_of_a_device_takes_so_many_arguments(tensors, numbers, found, tmp_path, capsys):
-    header = (Path(__file__).parents[2] / "include" / "anyop" / "device_image.h").read_text()
+    header = (
+        Path(__file__).parents[2] / "include" / "anyop" / "forms" / "device_image.h"
+    ).read_text()
     assert f"kAnyopImageValues = {MOST_VALUES}," in header
     assert f"kAnyopImageTensors = {MOST_TENSORS}," in header
     names = [f"x{i}" for i in range(tensors - 1)]

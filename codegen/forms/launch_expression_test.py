@@ -29,7 +29,8 @@ def test_c_computes_what_python_does(tmp_path):
     lines = [f'  printf("%lld\\n", (long long){launch_c(parse_launch(t), known)});' for t in TEXTS]
     body = "\n".join(lines)
     (tmp_path / "all.c").write_text(
-        f'#include <stdio.h>\n#include "anyop/size_math.h"\nstatic void All(int64_t a, int64_t b) {{\n{body}\n}}\n'
+        '#include <stdio.h>\n#include "anyop/forms/size_math.h"\n'
+        f"static void All(int64_t a, int64_t b) {{\n{body}\n}}\n"
         f"int main(void) {{\n  static const int64_t v[] = {{{', '.join(map(str, VALUES))}}};\n"
         f"  for (int i = 0; i < {len(VALUES)}; ++i)\n    for (int j = 0; j < {len(VALUES)}; ++j) All(v[i], v[j]);\n}}\n"
     )

@@ -90,7 +90,9 @@ def test_a_mistake_is_named(call, found, tmp_path, capsys):
 
 
 def test_a_call_has_room_for_so_many_objects(tmp_path, capsys):
-    header = (Path(__file__).parents[2] / "include" / "anyop" / "aclnn_call.h").read_text()
+    header = (
+        Path(__file__).parents[2] / "include" / "anyop" / "forms" / "aclnn_call.h"
+    ).read_text()
     assert f"kAnyopAclnnObjects = {MOST_OBJECTS}," in header
     for more, code in ((MOST_OBJECTS - 2, 0), (MOST_OBJECTS - 1, 1)):
         call = f"aclnnA({more * 'scalar(1), '}out, sums)"

@@ -28,7 +28,7 @@ OPTIONS = (
     "num_warps", "num_stages", "num_ctas", "maxnreg", "launch_pdl", "launch_cooperative_grid", "enable_fp_fusion",
 )  # fmt: skip
 ABSENT = 255  # in place of a dtype
-_MOST_CONSTANTS = 16  # as include/anyop/triton_image.h has room
+_MOST_CONSTANTS = 16  # as include/anyop/forms/triton_image.h has room
 _MOST_ARGUMENTS = 24
 _CONDITIONS = ("==", "!=", "<", "<=", "and", "or", "has", "text")
 

@@ -6,8 +6,8 @@
 
 #include <type_traits>
 
-#include "anyop/cuda_float16.h"
-#include "anyop/cuda_launch.h"
+#include "anyop/cuda/float16.h"
+#include "anyop/cuda/launch.h"
 #include "anyop/kernel.h"
 
 namespace anyop::cuda {
@@ -84,7 +84,7 @@ bool IsAligned(const T* pointer, uintptr_t bytes) {
 __device__ inline float Widen(float v) { return v; }
 __device__ inline double Widen(double v) { return v; }
 
-// The two elements of a word; of float16, and back: cuda_float16.h.
+// The two elements of a word; of float16, and back: cuda/float16.h.
 __device__ inline float WidenLow(__nv_bfloat16, unsigned word) {
   return __uint_as_float(word << 16);
 }

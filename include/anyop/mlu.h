@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "anyop/device.h"
-#include "anyop/device_image.h" /* AnyopImageDevice */
+#include "anyop/forms/device_image.h" /* AnyopImageDevice */
 
 /* The call's stream is a queue. CNRT's default queue is one of each thread, and so the device has a
    queue of its own for its default stream, NULL: its plugin is asked for that. NULL: the call has

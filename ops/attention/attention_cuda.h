@@ -2,7 +2,7 @@
 // Attention as CUDA kernels read it: which keys a query sees, and scores with their options.
 #pragma once
 
-#include "anyop/cuda_mma.h"
+#include "anyop/cuda/mma.h"
 #include "attention_packed.h"
 
 namespace anyop::cuda {

@@ -2,7 +2,7 @@
 // Attention on Hopper: the sizes of a tile, which tiles there are and in which order they come.
 #pragma once
 
-#include "anyop/cuda_hopper.h"
+#include "anyop/cuda/hopper.h"
 #include "attention_cuda.h"
 
 namespace anyop::cuda {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "anyop/cuda.h"
-#include "anyop/cuda_mma.h"
+#include "anyop/cuda/mma.h"
 
 namespace anyop::cuda {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "anyop/cpu.h"
-#include "anyop/cpu_convert.h"
-#include "anyop/cpu_math.h"
+#include "anyop/cpu/convert.h"
+#include "anyop/cpu/math.h"
 
 namespace anyop {
 namespace {

@@ -3,7 +3,7 @@
 // memory.
 #pragma once
 
-#include "anyop/cuda_hopper.h"
+#include "anyop/cuda/hopper.h"
 #include "attention_paged_view.h"
 
 namespace anyop::cuda {

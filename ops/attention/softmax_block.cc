@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "anyop/cpu.h"
-#include "anyop/cpu_math.h"
+#include "anyop/cpu/math.h"
 
 namespace anyop {
 namespace {

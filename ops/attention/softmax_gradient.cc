@@ -3,8 +3,8 @@
 // cache; exponentials are powers of two.
 #include "softmax_gradient.h"
 
-#include "anyop/cpu_math.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/math.h"
+#include "anyop/cpu/rows.h"
 
 namespace anyop {
 namespace {

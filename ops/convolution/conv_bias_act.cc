@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "dnnl_convolution.h"
 #include "windows.h"
 

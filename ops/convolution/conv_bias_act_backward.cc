@@ -5,7 +5,7 @@
 // block.
 #include "anyop/ops/conv_bias_act_backward.h"
 
-#include "anyop/cpu_columns.h"
+#include "anyop/cpu/columns.h"
 #include "dnnl_convolution.h"
 #include "windows.h"
 

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "../linear/outside_of_capture.h"
-#include "anyop/cuda_launch.h"
+#include "anyop/cuda/launch.h"
 #include "cudnn_convolution.h"
 #include "kept_plans.h"
 

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <initializer_list>
 
-#include "anyop/cuda_parts.h"
+#include "anyop/cuda/parts.h"
 #include "anyop/ops/decoder_layer.h"
 #include "decoder_attention.h"
 #include "decoder_products.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "anyop/cuda_mma.h"
+#include "anyop/cuda/mma.h"
 
 namespace anyop::cuda {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "anyop/cuda_map.h"
+#include "anyop/cuda/map.h"
 
 namespace anyop::cuda {
 namespace {

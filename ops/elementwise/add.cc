@@ -3,7 +3,7 @@
 // exactly.
 #include "anyop/ops/add.h"
 
-#include "anyop/cpu_map.h"
+#include "anyop/cpu/map.h"
 
 namespace anyop::cpu {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // add on CUDA: floats in float32 (float64), integers modulo 2^n. 3 s bytes are moved an element of
-// size s. Who does what: anyop/cuda_map.h.
-#include "anyop/cuda_map.h"
+// size s. Who does what: anyop/cuda/map.h.
+#include "anyop/cuda/map.h"
 #include "anyop/ops/add.h"
 
 namespace anyop::cuda {

@@ -3,7 +3,7 @@
 // float64).
 #include "anyop/ops/bias_gelu.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "gelu_forms.h"
 
 namespace anyop::cpu {

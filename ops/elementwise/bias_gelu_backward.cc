@@ -3,7 +3,7 @@
 // the bias in fixed parts of the rows, in float32 (float64).
 #include "anyop/ops/bias_gelu_backward.h"
 
-#include "anyop/cpu_columns.h"
+#include "anyop/cpu/columns.h"
 #include "gelu_forms.h"
 
 namespace anyop::cpu {

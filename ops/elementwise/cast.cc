@@ -3,7 +3,7 @@
 // int32 or float32 in the cache.
 #include "anyop/ops/cast.h"
 
-#include "anyop/cpu_map.h"
+#include "anyop/cpu/map.h"
 #include "anyop/ops/cast_backward.h"
 
 namespace anyop::cpu {

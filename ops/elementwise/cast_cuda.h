@@ -2,9 +2,9 @@
 // Conversions between dtypes on CUDA: one read and one write an element.
 #pragma once
 
-#include "anyop/cuda_map.h"
+#include "anyop/cuda/map.h"
 
-// Who does what: anyop/cuda_map.h; between floats of up to 32 bits that lie side by side a thread
+// Who does what: anyop/cuda/map.h; between floats of up to 32 bits that lie side by side a thread
 // takes items of 16 bytes of the wider type. Values go by way of float, double or int64_t, as the
 // input is.
 

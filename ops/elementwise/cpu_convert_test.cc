@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// anyop/cpu_convert.h: each instruction set's conversions give what plain code gives, which rounds
+// anyop/cpu/convert.h: each instruction set's conversions give what plain code gives, which rounds
 // to nearest even, at any alignment and up to the edge of a page that may not be touched. Sums too.
-#include "anyop/cpu_convert.h"
-
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,7 +8,8 @@
 #include <cstring>
 #include <vector>
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/convert.h"
+#include "anyop/cpu/rows.h"
 #include "tests/check.h"
 
 namespace {

@@ -2,7 +2,7 @@
 // gelu on the CPU: one read and one write an element, computed in float32 (float64 for float64).
 #include "anyop/ops/gelu.h"
 
-#include "anyop/cpu_map.h"
+#include "anyop/cpu/map.h"
 #include "gelu_forms.h"
 
 namespace anyop::cpu {

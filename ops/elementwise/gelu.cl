@@ -4,7 +4,7 @@
 #if REAL_IS_DOUBLE
 inline REAL exact(REAL v) { return v * erfc(v * -(REAL)0.70710678118654752440) / 2; }
 #else
-// NormalCdf of anyop/cpu_math.h: log2 of the tail is a polynomial; beyond 13.2 it is 0.
+// NormalCdf of anyop/cpu/math.h: log2 of the tail is a polynomial; beyond 13.2 it is 0.
 inline REAL exact(REAL v) {
   const REAL a = fmin(fabs(v), 13.2f);
   REAL p = 2.53976654e-5f;

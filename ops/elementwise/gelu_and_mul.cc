@@ -3,7 +3,7 @@
 // float64).
 #include "anyop/ops/gelu_and_mul.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "gelu_forms.h"
 
 namespace anyop::cpu {

@@ -3,7 +3,7 @@
 // computed in float32 (float64 for float64).
 #include "anyop/ops/gelu_and_mul_backward.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "gelu_forms.h"
 
 namespace anyop::cpu {

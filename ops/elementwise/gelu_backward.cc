@@ -3,7 +3,7 @@
 // float64).
 #include "anyop/ops/gelu_backward.h"
 
-#include "anyop/cpu_map.h"
+#include "anyop/cpu/map.h"
 #include "gelu_forms.h"
 
 namespace anyop::cpu {

@@ -3,7 +3,7 @@
 #ifndef ANYOP_OPS_ELEMENTWISE_GELU_FORMS_H_
 #define ANYOP_OPS_ELEMENTWISE_GELU_FORMS_H_
 
-#include "anyop/cpu_math.h"
+#include "anyop/cpu/math.h"
 #include "anyop/kernel.h"
 
 namespace anyop::cpu {

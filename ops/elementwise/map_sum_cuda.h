@@ -9,8 +9,8 @@
 // same bits each time.
 #pragma once
 
-#include "anyop/cuda_map.h"
-#include "anyop/cuda_parts.h"
+#include "anyop/cuda/map.h"
+#include "anyop/cuda/parts.h"
 #include "shaped_as.h"
 
 namespace anyop::cuda {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // mul on CUDA: floats in float32 (float64), integers modulo 2^n.
-#include "anyop/cuda_map.h"
+#include "anyop/cuda/map.h"
 #include "anyop/ops/mul.h"
 
 namespace anyop::cuda {

@@ -2,7 +2,7 @@
 // relu on the CPU: one read and one write an element; exact.
 #include "anyop/ops/relu.h"
 
-#include "anyop/cpu_map.h"
+#include "anyop/cpu/map.h"
 
 namespace anyop::cpu {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // relu on CUDA: one read and one write an element; exact.
-#include "anyop/cuda_map.h"
+#include "anyop/cuda/map.h"
 #include "anyop/ops/relu.h"
 
 namespace anyop::cuda {

@@ -2,8 +2,8 @@
 // Gradient of relu on the CPU: two reads and one write an element; exact.
 #include "anyop/ops/relu_backward.h"
 
-#include "anyop/cpu_map.h"
-#include "anyop/cpu_math.h"
+#include "anyop/cpu/map.h"
+#include "anyop/cpu/math.h"
 
 namespace anyop::cpu {
 namespace {

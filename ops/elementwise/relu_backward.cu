@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradient of relu on CUDA: two reads and one write an element; exact.
-#include "anyop/cuda_map.h"
+#include "anyop/cuda/map.h"
 #include "anyop/ops/relu_backward.h"
 
 namespace anyop::cuda {

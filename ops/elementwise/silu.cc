@@ -2,8 +2,8 @@
 // silu on the CPU: one read and one write an element, computed in float32 (float64 for float64).
 #include "anyop/ops/silu.h"
 
-#include "anyop/cpu_map.h"
-#include "anyop/cpu_math.h"
+#include "anyop/cpu/map.h"
+#include "anyop/cpu/math.h"
 
 namespace anyop::cpu {
 namespace {

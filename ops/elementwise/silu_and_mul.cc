@@ -3,8 +3,8 @@
 // float64).
 #include "anyop/ops/silu_and_mul.h"
 
-#include "anyop/cpu_math.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/math.h"
+#include "anyop/cpu/rows.h"
 
 namespace anyop::cpu {
 namespace {

@@ -3,8 +3,8 @@
 // float64).
 #include "anyop/ops/silu_backward.h"
 
-#include "anyop/cpu_map.h"
-#include "anyop/cpu_math.h"
+#include "anyop/cpu/map.h"
+#include "anyop/cpu/math.h"
 
 namespace anyop::cpu {
 namespace {

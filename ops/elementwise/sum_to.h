@@ -4,8 +4,8 @@
 #ifndef ANYOP_OPS_ELEMENTWISE_SUM_TO_H_
 #define ANYOP_OPS_ELEMENTWISE_SUM_TO_H_
 
-#include "anyop/cpu_map.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/map.h"
+#include "anyop/cpu/rows.h"
 #include "shaped_as.h"
 
 namespace anyop::cpu {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // embedding on CUDA: the lanes of a row copy it in units of up to 16 bytes, four of them on their
 // way. 2 D elements moved for each index. Of an index outside the table: zeros.
-#include "anyop/cuda_rows.h"
+#include "anyop/cuda/rows.h"
 #include "anyop/ops/embedding.h"
 
 namespace anyop::cuda {

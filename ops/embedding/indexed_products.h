@@ -5,7 +5,7 @@
 #ifndef ANYOP_OPS_EMBEDDING_INDEXED_PRODUCTS_H_
 #define ANYOP_OPS_EMBEDDING_INDEXED_PRODUCTS_H_
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 
 namespace anyop::cpu {
 

@@ -6,7 +6,7 @@
 #ifndef ANYOP_OPS_EMBEDDING_INDEXED_PRODUCTS_CUDA_H_
 #define ANYOP_OPS_EMBEDDING_INDEXED_PRODUCTS_CUDA_H_
 
-#include "anyop/cuda_rows.h"
+#include "anyop/cuda/rows.h"
 
 namespace anyop::cuda {
 

@@ -6,7 +6,7 @@
 #ifndef ANYOP_OPS_EMBEDDING_INDEXED_SUMS_H_
 #define ANYOP_OPS_EMBEDDING_INDEXED_SUMS_H_
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "indices.h"
 
 namespace anyop::cpu {

@@ -3,14 +3,14 @@
 // in their order, or of their products with rows of the same place: the same bits each time. An
 // index outside counts for nothing.
 //
-// The places of the indices are sorted (anyop/cuda_sort.h). Then the lanes of a row of the result
+// The places of the indices are sorted (anyop/cuda/sort.h). Then the lanes of a row of the result
 // add up its rows: 64 in float32, their sums in float64, as on the CPU. What a row has more than
 // 64 of is added up before, 64 at a time, by as many others.
 #ifndef ANYOP_OPS_EMBEDDING_INDEXED_SUMS_CUDA_H_
 #define ANYOP_OPS_EMBEDDING_INDEXED_SUMS_CUDA_H_
 
-#include "anyop/cuda_rows.h"
-#include "anyop/cuda_sort.h"
+#include "anyop/cuda/rows.h"
+#include "anyop/cuda/sort.h"
 
 namespace anyop::cuda {
 

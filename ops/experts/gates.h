@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "../elementwise/gelu_forms.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 
 namespace anyop::cpu {
 

@@ -12,7 +12,7 @@
 
 #include "../linear/tile_problem.h"
 #include "../quant/quantize_cuda.h"
-#include "anyop/cuda_mma.h"
+#include "anyop/cuda/mma.h"
 #include "gates_cuda.h"
 #include "sort_cuda.h"
 #include "token_rows_cuda.h"

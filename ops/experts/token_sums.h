@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "anyop/cpu_convert.h"
+#include "anyop/cpu/convert.h"
 #include "element_types.h"
 
 namespace anyop {

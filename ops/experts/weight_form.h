@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "../linear/tile_problem.h"
-#include "anyop/cuda_mma.h"
+#include "anyop/cuda/mma.h"
 
 namespace anyop::cuda {
 namespace {

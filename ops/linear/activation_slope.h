@@ -4,7 +4,7 @@
 #pragma once
 
 #include "activation_forms.h"
-#include "anyop/cpu_columns.h"
+#include "anyop/cpu/columns.h"
 
 namespace anyop::cpu {
 

@@ -3,7 +3,7 @@
 // once.
 #pragma once
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "gemm_blocks.h"
 
 namespace anyop::cpu {

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "anyop/cpu_convert.h"
+#include "anyop/cpu/convert.h"
 
 namespace anyop {
 namespace {

@@ -3,7 +3,7 @@
 // b and a so read. An algorithm is asked for once for a kind of call.
 #include <atomic>
 
-#include "anyop/cuda_launch.h"
+#include "anyop/cuda/launch.h"
 #include "cublaslt.h"
 #include "cublaslt_product.h"
 #include "outside_of_capture.h"

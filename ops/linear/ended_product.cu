@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One product of cuBLASLt where an epilogue of it ends as is asked; else a product in float32
 // (float64), which a second kernel finishes and rounds.
-#include "anyop/cuda_rows.h"
+#include "anyop/cuda/rows.h"
 #include "ended_product.h"
 
 namespace anyop::cuda {

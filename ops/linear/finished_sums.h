@@ -4,7 +4,7 @@
 #pragma once
 
 #include "activation_forms.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "gemm_blocks.h"
 
 namespace anyop::cpu {

@@ -3,7 +3,7 @@
 // the columns of grad_out.
 #include "anyop/ops/linear_backward.h"
 
-#include "anyop/cpu_columns.h"
+#include "anyop/cpu/columns.h"
 #include "gemm.h"
 
 namespace anyop::cpu {

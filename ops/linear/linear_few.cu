@@ -6,7 +6,7 @@
 // every eighth 128 factors, and their sums are added in their order: a row's bits do not depend on
 // the other rows. A lane reads 16 bytes of two rows of weight and of a row of x at a time, four
 // such pieces ahead.
-#include "anyop/cuda_mma.h"
+#include "anyop/cuda/mma.h"
 #include "anyop/ops/linear.h"
 #include "tile_problem.h"
 

@@ -4,7 +4,7 @@
 #include "anyop/ops/linear_gated.h"
 
 #include "activation_forms.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "anyop/ops/native_linear_gated.h"
 #include "gemm_blocks.h"
 

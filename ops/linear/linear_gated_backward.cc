@@ -4,7 +4,7 @@
 #include "anyop/ops/linear_gated_backward.h"
 
 #include "activation_forms.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "gemm_blocks.h"
 
 namespace anyop::cpu {

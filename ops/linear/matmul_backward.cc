@@ -3,7 +3,7 @@
 // was broadcast; gemm.cc divides them over the threads.
 #include "anyop/ops/matmul_backward.h"
 
-#include "anyop/cpu_walk.h"
+#include "anyop/cpu/walk.h"
 #include "gemm.h"
 
 namespace anyop {

@@ -3,7 +3,7 @@
 // no part of the graph.
 #pragma once
 
-#include "anyop/cuda_launch.h"
+#include "anyop/cuda/launch.h"
 
 namespace anyop::cuda {
 

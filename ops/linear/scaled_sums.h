@@ -2,7 +2,7 @@
 // What becomes of the sums of a product: scaled by row and column, a bias added, rounded once.
 #pragma once
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 
 namespace anyop::cpu {
 

@@ -11,7 +11,7 @@
 
 #include <type_traits>
 
-#include "anyop/cuda_mma.h"
+#include "anyop/cuda/mma.h"
 #include "tile_problem.h"
 
 namespace anyop::cuda {

@@ -8,7 +8,7 @@
 // split, so a row's bits depend neither on other rows nor on their number.
 #pragma once
 
-#include "anyop/cuda_hopper.h"
+#include "anyop/cuda/hopper.h"
 #include "tile_problem.h"
 
 namespace anyop::cuda {

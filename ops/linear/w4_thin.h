@@ -9,7 +9,7 @@
 // multiples of 16 bytes, or K is no multiple of 32, a lane reads a word of each at a time instead.
 #pragma once
 
-#include "anyop/cuda_mma.h"
+#include "anyop/cuda/mma.h"
 #include "tile_problem.h"
 #include "w4_cuda.h"
 

@@ -2,7 +2,7 @@
 // Each thread writes some rows: a block of 32 factors after the other, in float32, rounded once.
 #include "anyop/ops/w4_unpack.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "w4_rows.h"
 
 namespace anyop::cpu {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "../linear/cuda_product.h"
-#include "anyop/cuda_rows.h"
+#include "anyop/cuda/rows.h"
 
 namespace anyop::cuda {
 namespace {

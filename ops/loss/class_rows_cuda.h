@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross entropy of rows of logits on CUDA, and its gradient. A row is read once; sums are float32
-// (float64). Who does what: anyop/cuda_row.h. A gradient may be written where the logits lie: the
+// (float64). Who does what: anyop/cuda/row.h. A gradient may be written where the logits lie: the
 // target's is that of the thread that holds its vector, behind that vector; of rows that are read
 // again one thread writes it, when all others have written.
 #pragma once
 
-#include "anyop/cuda_row.h"
+#include "anyop/cuda/row.h"
 
 namespace anyop::cuda {
 namespace {

@@ -4,8 +4,8 @@
 #ifndef ANYOP_OPS_LOSS_CLASS_SUMS_H_
 #define ANYOP_OPS_LOSS_CLASS_SUMS_H_
 
-#include "anyop/cpu_math.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/math.h"
+#include "anyop/cpu/rows.h"
 #include "loss_numbers.h"
 #include "targets.h"
 

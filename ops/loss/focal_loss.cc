@@ -3,8 +3,8 @@
 // bits for any number of threads.
 #include "anyop/ops/focal_loss.h"
 
-#include "anyop/cpu_math.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/math.h"
+#include "anyop/cpu/rows.h"
 #include "focal_numbers.h"
 #include "targets.h"
 

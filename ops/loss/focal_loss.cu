@@ -2,8 +2,8 @@
 // focal_loss on CUDA. A thread takes pieces of 16 bytes of a row, or single elements, and writes
 // their slopes; each block adds the losses of its pieces, and a second kernel those of the blocks,
 // in an order that depends on the shape alone. Each logit is read once, and its slope written.
-#include "anyop/cuda_rows.h"
-#include "anyop/cuda_walk.h"
+#include "anyop/cuda/rows.h"
+#include "anyop/cuda/walk.h"
 #include "anyop/ops/focal_loss.h"
 #include "focal_numbers.h"
 

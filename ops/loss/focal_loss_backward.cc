@@ -2,7 +2,7 @@
 // Gradient of focal_loss on the CPU.
 #include "anyop/ops/focal_loss_backward.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 
 namespace anyop::cpu {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradient of focal_loss on CUDA: rows times one number, which lies on the device.
-#include "anyop/cuda_row.h"
+#include "anyop/cuda/row.h"
 #include "anyop/ops/focal_loss_backward.h"
 
 namespace anyop::cuda {

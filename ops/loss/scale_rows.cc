@@ -2,7 +2,7 @@
 // scale_rows on the CPU.
 #include "anyop/ops/scale_rows.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 
 namespace anyop::cpu {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// scale_rows on CUDA. Who does what: anyop/cuda_row.h.
-#include "anyop/cuda_row.h"
+// scale_rows on CUDA. Who does what: anyop/cuda/row.h.
+#include "anyop/cuda/row.h"
 #include "anyop/ops/scale_rows.h"
 
 namespace anyop::cuda {

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "anyop/cpu_lists.h"
+#include "anyop/cpu/lists.h"
 
 namespace anyop::cpu {
 

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "anyop/cpu_lists.h"
+#include "anyop/cpu/lists.h"
 #include "step.h"
 
 namespace anyop::cpu {

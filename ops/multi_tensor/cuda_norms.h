@@ -8,7 +8,7 @@
 #ifndef ANYOP_OPS_MULTI_TENSOR_CUDA_NORMS_H_
 #define ANYOP_OPS_MULTI_TENSOR_CUDA_NORMS_H_
 
-#include "anyop/cuda_lists.h"
+#include "anyop/cuda/lists.h"
 
 namespace anyop::cuda {
 

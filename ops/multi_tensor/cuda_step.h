@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "anyop/cuda_lists.h"
+#include "anyop/cuda/lists.h"
 #include "step.h"
 
 namespace anyop::cuda {

@@ -2,7 +2,7 @@
 // multi_tensor_axpby on the CPU: two reads and one write an element.
 #include "anyop/ops/multi_tensor_axpby.h"
 
-#include "anyop/cpu_lists.h"
+#include "anyop/cpu/lists.h"
 
 namespace anyop::cpu {
 namespace {

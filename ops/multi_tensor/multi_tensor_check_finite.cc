@@ -2,7 +2,7 @@
 // multi_tensor_check_finite on the CPU: one read an element.
 #include "anyop/ops/multi_tensor_check_finite.h"
 
-#include "anyop/cpu_lists.h"
+#include "anyop/cpu/lists.h"
 
 namespace anyop::cpu {
 namespace {

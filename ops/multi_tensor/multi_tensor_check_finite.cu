@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // multi_tensor_check_finite on CUDA: a block for each chunk of 4,096 elements; one read an element.
-#include "anyop/cuda_lists.h"
+#include "anyop/cuda/lists.h"
 #include "anyop/ops/multi_tensor_check_finite.h"
 
 namespace anyop::cuda {

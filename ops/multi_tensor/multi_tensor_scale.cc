@@ -2,7 +2,7 @@
 // multi_tensor_scale on the CPU: one read and one write an element.
 #include "anyop/ops/multi_tensor_scale.h"
 
-#include "anyop/cpu_lists.h"
+#include "anyop/cpu/lists.h"
 
 namespace anyop::cpu {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // multi_tensor_scale on CUDA: a block for each chunk of 4,096 elements; one read and one write an
 // element.
-#include "anyop/cuda_lists.h"
+#include "anyop/cuda/lists.h"
 #include "anyop/ops/multi_tensor_scale.h"
 
 namespace anyop::cuda {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // update_scale_hysteresis on the CPU.
-#include "anyop/cpu_lists.h"
+#include "anyop/cpu/lists.h"
 #include "scale_update.h"
 
 extern "C" int32_t anyop_update_scale_hysteresis_cpu(const UpdateScaleHysteresisArgs* args,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // update_scale_hysteresis on CUDA: a thread for each scale.
-#include "anyop/cuda_lists.h"
+#include "anyop/cuda/lists.h"
 #include "scale_update.h"
 
 namespace anyop::cuda {

@@ -3,7 +3,7 @@
 // 8 elements that lie side by side (a byte of a mask), read and written in pieces of 16 bytes.
 #pragma once
 
-#include "anyop/cuda_walk.h"
+#include "anyop/cuda/walk.h"
 #include "channel_sums_cuda.h"
 
 namespace anyop::cuda {

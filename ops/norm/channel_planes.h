@@ -6,8 +6,8 @@
 
 #include <cstring>
 
-#include "anyop/cpu_math.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/math.h"
+#include "anyop/cpu/rows.h"
 
 namespace anyop::cpu {
 

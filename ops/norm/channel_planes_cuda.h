@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "anyop/cuda_row.h"
+#include "anyop/cuda/row.h"
 
 namespace anyop::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // group_norm and group_norm_channels_last on CUDA. Channels first: a group is a row, read once; who
-// holds it: anyop/cuda_row.h. Last: each thread goes along the pixels of a part for some channels
+// holds it: anyop/cuda/row.h. Last: each thread goes along the pixels of a part for some channels
 // and gives their means and squares, which a second kernel joins in order; a third one normalises,
 // the last parts first, which are most likely still in the second cache. Sums are float32
 // (float64), distances from the group's, or the part's first, number: they do not cancel.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // l2_normalize on CUDA: a row is read once, sums are float32 (float64). Who does what:
-// anyop/cuda_row.h.
-#include "anyop/cuda_row.h"
+// anyop/cuda/row.h.
+#include "anyop/cuda/row.h"
 #include "anyop/ops/l2_normalize.h"
 
 namespace anyop::cuda {

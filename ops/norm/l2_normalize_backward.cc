@@ -3,7 +3,7 @@
 // and mapped in the cache, in float32 (float64).
 #include "anyop/ops/l2_normalize_backward.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 
 namespace anyop::cpu {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradient of l2_normalize on CUDA: both rows are read once, sums are float32 (float64). Who does
-// what: anyop/cuda_row.h.
-#include "anyop/cuda_row.h"
+// what: anyop/cuda/row.h.
+#include "anyop/cuda/row.h"
 #include "anyop/ops/l2_normalize_backward.h"
 
 namespace anyop::cuda {

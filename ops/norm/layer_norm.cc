@@ -4,7 +4,7 @@
 // normalise what they have written.
 #include "anyop/ops/layer_norm.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "anyop/ops/fused_add_layer_norm.h"
 #include "anyop/ops/layer_norm_from_output.h"
 #include "anyop/ops/native_layer_norm.h"

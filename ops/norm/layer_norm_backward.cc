@@ -3,7 +3,7 @@
 // from memory once, summed and mapped in the cache, in float32 (float64 where a tensor is).
 #include "anyop/ops/layer_norm_backward.h"
 
-#include "anyop/cpu_columns.h"
+#include "anyop/cpu/columns.h"
 #include "anyop/ops/fused_add_layer_norm_backward.h"
 
 namespace anyop::cpu {

@@ -21,7 +21,7 @@ def reference(grad_out, x, weight, eps, weight_offset=0.0):
         return grad_x, (grad_out * normal).sum(leading), grad_out.sum(leading)
 
 
-# Around the rows of a part in anyop/cpu_columns.h and the elements of a block in anyop/cpu_rows.h.
+# Around the rows of a part in anyop/cpu/columns.h and the elements of a block in anyop/cpu/rows.h.
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize(("rows", "D"), [(31, 1025), (32, 8193), (33, 70), (3000, 130)])
 @pytest.mark.parametrize("with_weight", [False, True])

@@ -4,7 +4,7 @@
 // less the bias, divided by the factor: sum_d(grad * factor * normal) needs no division.
 #include "anyop/ops/layer_norm_from_output_backward.h"
 
-#include "anyop/cpu_columns.h"
+#include "anyop/cpu/columns.h"
 
 namespace anyop::cpu {
 namespace {

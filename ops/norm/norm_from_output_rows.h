@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of norms from their results on CUDA: each row is read once; sums are float32. What was
 // normalised is the result less the bias, divided by the factor, or 0 where that is 0. 3 s bytes
-// are moved an element of size s. Who does what: anyop/cuda_row_sums.h.
+// are moved an element of size s. Who does what: anyop/cuda/row_sums.h.
 #pragma once
 
-#include "anyop/cuda_row_sums.h"
+#include "anyop/cuda/row_sums.h"
 
 namespace anyop::cuda {
 namespace {

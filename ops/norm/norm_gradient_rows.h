@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of the norms on CUDA: each row is read once, and its statistics are computed again;
 // sums are float32 (float64). 3 s bytes are moved an element of size s, 4 s with the gradient of a
-// sum. Who does what: anyop/cuda_row_sums.h.
+// sum. Who does what: anyop/cuda/row_sums.h.
 #pragma once
 
-#include "anyop/cuda_map.h"
-#include "anyop/cuda_row_sums.h"
+#include "anyop/cuda/map.h"
+#include "anyop/cuda/row_sums.h"
 #include "norm_rows.h"
 
 namespace anyop::cuda {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // rms_norm, layer_norm and their relatives on CUDA: a row is read once, sums are float32 (float64).
-// 2 s bytes are moved an element of size s, 4 s with a residual. Who does what: anyop/cuda_row.h.
+// 2 s bytes are moved an element of size s, 4 s with a residual. Who does what: anyop/cuda/row.h.
 #pragma once
 
-#include "anyop/cuda_row.h"
+#include "anyop/cuda/row.h"
 
 namespace anyop::cuda {
 namespace {

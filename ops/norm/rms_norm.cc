@@ -4,7 +4,7 @@
 // and normalise what they have written.
 #include "anyop/ops/rms_norm.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "anyop/ops/fused_add_rms_norm.h"
 #include "anyop/ops/native_rms_norm.h"
 #include "anyop/ops/rms_norm_from_output.h"

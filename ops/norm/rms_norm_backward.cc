@@ -3,7 +3,7 @@
 // once, summed and mapped in the cache, in float32 (float64 where a tensor is).
 #include "anyop/ops/rms_norm_backward.h"
 
-#include "anyop/cpu_columns.h"
+#include "anyop/cpu/columns.h"
 #include "anyop/ops/fused_add_rms_norm_backward.h"
 
 namespace anyop::cpu {

@@ -16,7 +16,7 @@ def reference(grad_out, x, weight, eps, weight_offset=0.0):
         return grad_x, (grad_out * normal).sum(tuple(range(x.ndim - 1)))
 
 
-# Around the rows of a part in anyop/cpu_columns.h and the elements of a block in anyop/cpu_rows.h.
+# Around the rows of a part in anyop/cpu/columns.h and the elements of a block in anyop/cpu/rows.h.
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize(("rows", "D"), [(31, 1025), (32, 8193), (33, 7), (3000, 130)])
 def test_sizes_around_parts_and_blocks(dtype, rows, D):

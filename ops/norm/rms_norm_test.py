@@ -41,7 +41,7 @@ def test_in_place():
     np.testing.assert_array_equal(x, expected)
 
 
-# Around kBlock and kShortRow of anyop/cpu_rows.h, where rows are cut or no longer converted at once.
+# Around kBlock and kShortRow of anyop/cpu/rows.h, where rows are cut or no longer converted at once.
 BLOCKS = [1023, 1024, 1025, 2047, 8191, 8192, 8193, 20000]
 
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantises rows to float8_e4m3fn or int8 on CUDA, by the convention of quantize_row.h. An element
-// of size s moves s + 1 bytes. Who does what: anyop/cuda_row.h; rows that no row-wide number is
+// of size s moves s + 1 bytes. Who does what: anyop/cuda/row.h; rows that no row-wide number is
 // needed of are cut into slices.
 #pragma once
 
-#include "anyop/cuda_row.h"
-#include "anyop/cuda_walk.h"
+#include "anyop/cuda/row.h"
+#include "anyop/cuda/walk.h"
 #include "values_row_cuda.h"
 
 namespace anyop::cuda {

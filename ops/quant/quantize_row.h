@@ -4,8 +4,8 @@
 #ifndef ANYOP_OPS_QUANT_QUANTIZE_ROW_H_
 #define ANYOP_OPS_QUANT_QUANTIZE_ROW_H_
 
-#include "anyop/cpu_math.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/math.h"
+#include "anyop/cpu/rows.h"
 
 // The convention of every operator that quantises:
 //   q = round to nearest even (clamp(v * reciprocal)), all in float32

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row in registers (anyop/cuda_held_row.h) whose values are kept as floats until they are
+// A row in registers (anyop/cuda/held_row.h) whose values are kept as floats until they are
 // quantised (quantize_cuda.h), and what threads that share groups of columns tell each other.
 #pragma once
 
-#include "anyop/cuda_row.h"
+#include "anyop/cuda/row.h"
 
 namespace anyop::cuda {
 namespace {

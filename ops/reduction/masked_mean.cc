@@ -3,7 +3,7 @@
 // kBlock features; 64 tokens at a time are summed in float32, their sums in float64.
 #include "anyop/ops/masked_mean.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "mask.h"
 
 namespace anyop::cpu {

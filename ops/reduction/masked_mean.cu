@@ -5,7 +5,7 @@
 // which share the tokens, four of them on their way. 64 tokens at a time are summed in float32,
 // their sums in float64. Where that is too few blocks, the tokens are cut into splits, whose sums a
 // second kernel adds in order.
-#include "anyop/cuda_row_operands.h"
+#include "anyop/cuda/row_operands.h"
 #include "anyop/ops/masked_mean.h"
 #include "mask_cuda.h"
 

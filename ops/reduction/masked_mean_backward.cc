@@ -3,7 +3,7 @@
 // to its tokens that count; the others get zeros.
 #include "anyop/ops/masked_mean_backward.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "mask.h"
 
 namespace anyop::cpu {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradient of masked_mean on CUDA: a block counts the tokens of a sequence; then the lanes of a
 // token read the sequence's row of grad_out, from a cache but once, and write the token's.
-#include "anyop/cuda_row_operands.h"
+#include "anyop/cuda/row_operands.h"
 #include "anyop/ops/masked_mean_backward.h"
 #include "mask_cuda.h"
 

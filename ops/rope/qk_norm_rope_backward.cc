@@ -3,7 +3,7 @@
 // weights are sums over all heads of 32 tokens at a time, in a fixed order.
 #include "anyop/ops/qk_norm_rope_backward.h"
 
-#include "anyop/cpu_columns.h"
+#include "anyop/cpu/columns.h"
 #include "head_norm.h"
 
 namespace anyop::cpu {

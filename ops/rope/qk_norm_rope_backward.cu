@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of qk_norm_rope on CUDA: heads are read once, turned back in registers and led through
 // the norm; sums are float32 (float64). See rotary_rows.h.
-#include "anyop/cuda_parts.h"
+#include "anyop/cuda/parts.h"
 #include "anyop/ops/qk_norm_rope_backward.h"
 #include "rotary_norms.h"
 

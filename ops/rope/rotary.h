@@ -3,7 +3,7 @@
 #ifndef ANYOP_OPS_ROPE_ROTARY_H_
 #define ANYOP_OPS_ROPE_ROTARY_H_
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "table_rows.h"
 
 namespace anyop::cpu {

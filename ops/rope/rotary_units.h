@@ -3,8 +3,8 @@
 // with.
 #pragma once
 
-#include "anyop/cuda_map.h"
-#include "anyop/cuda_row_operands.h"
+#include "anyop/cuda/map.h"
+#include "anyop/cuda/row_operands.h"
 
 // Who does what: the elements of a head are cut into units of two pieces, a and b, of 16 bytes. The
 // partners of a's elements are those of b (interleaved: their neighbours in a, and likewise b's).

@@ -5,7 +5,7 @@
 #define ANYOP_OPS_ROPE_TABLE_ROWS_H_
 
 #include "../embedding/indices.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "rotary_checks.h"
 
 namespace anyop::cpu {

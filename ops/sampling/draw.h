@@ -72,7 +72,7 @@ struct Scale {
     below = below > limit ? below : limit;
     const float shifted = MulAdd(below, factor, kRound);
     const float r = MulAdd(below, factor, -(shifted - kRound));
-    // (2^r - 1) / r on |r| <= 1/2, as in anyop/cpu_math.h: to 2e-7.
+    // (2^r - 1) / r on |r| <= 1/2, as in anyop/cpu/math.h: to 2e-7.
     float power = MulAdd(0.00134073865f, r, 0.00967196933f);
     power = MulAdd(power, r, 0.0555030802f);
     power = MulAdd(power, r, 0.240222332f);

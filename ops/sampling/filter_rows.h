@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "../linear/lanes.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "draw.h"
 
 namespace anyop::sampling {

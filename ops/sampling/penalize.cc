@@ -2,7 +2,7 @@
 // penalize on the CPU: threads take rows, a block at a time.
 #include "anyop/ops/penalize.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "penalty.h"
 
 namespace anyop::sampling {

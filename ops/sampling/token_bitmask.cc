@@ -2,7 +2,7 @@
 // token_bitmask on the CPU: threads take rows of bits; words that allow all are passed over.
 #include "anyop/ops/token_bitmask.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "draw.h"
 
 namespace anyop::sampling {

@@ -3,8 +3,8 @@
 #ifndef ANYOP_OPS_SOFTMAX_OVER_DIM_H_
 #define ANYOP_OPS_SOFTMAX_OVER_DIM_H_
 
-#include "anyop/cpu_math.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/math.h"
+#include "anyop/cpu/rows.h"
 
 namespace anyop::cpu {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // softmax, log_softmax and their gradients on CUDA, over one dimension of a contiguous tensor. A
-// row is read once; sums are float32 (float64). Who does what: anyop/cuda_row.h. Over another
+// row is read once; sums are float32 (float64). Who does what: anyop/cuda/row.h. Over another
 // dimension than the last, each thread goes along one column.
 #pragma once
 
-#include "anyop/cuda_row.h"
+#include "anyop/cuda/row.h"
 
 namespace anyop::cuda {
 namespace {

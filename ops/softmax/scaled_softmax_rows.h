@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmaxes of rows times a number and their gradients on CUDA, with elements that a mask or a
 // diagonal leaves out. A row is read once; sums are float32 (float64). Who does what:
-// anyop/cuda_row.h. Of a triangle the lower half alone is read.
+// anyop/cuda/row.h. Of a triangle the lower half alone is read.
 #pragma once
 
-#include "anyop/cuda_row.h"
+#include "anyop/cuda/row.h"
 #include "scaled_exponent.h"
 
 namespace anyop::cuda {

@@ -4,7 +4,7 @@
 // best is noted, and a second kernel takes the best of the blocks of a group. Groups of more than
 // four stripes are read from global memory.
 #include "anyop/cuda.h"
-#include "anyop/cuda_launch.h"
+#include "anyop/cuda/launch.h"
 #include "anyop/ops/build_permute_map.h"
 #include "anyop/ops/check_permutations.h"
 #include "two_of_four.h"

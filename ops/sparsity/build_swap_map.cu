@@ -2,7 +2,7 @@
 // build_swap_map on CUDA: 16 threads take a pair of stripes, each a swap, and walk down its rows,
 // which all of them read at once.
 #include "anyop/cuda.h"
-#include "anyop/cuda_launch.h"
+#include "anyop/cuda/launch.h"
 #include "anyop/ops/build_swap_map.h"
 #include "two_of_four.h"
 

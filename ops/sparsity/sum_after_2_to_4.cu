@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // sum_after_2_to_4 on CUDA: blocks share a matrix, whose stripes of rows their threads take; a
 // second kernel adds the sums of the blocks. The order depends on the shape alone.
-#include "anyop/cuda_rows.h"
+#include "anyop/cuda/rows.h"
 #include "anyop/ops/sum_after_2_to_4.h"
 #include "two_of_four.h"
 

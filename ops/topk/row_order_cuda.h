@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of topk and sort on CUDA: where an element comes, and the sorts of anyop/cuda_sort.h.
+// Rows of topk and sort on CUDA: where an element comes, and the sorts of anyop/cuda/sort.h.
 #pragma once
 
 #include <type_traits>
 
-#include "anyop/cuda_sort.h"
+#include "anyop/cuda/sort.h"
 #include "row_order.h"
 
 namespace anyop::cuda {

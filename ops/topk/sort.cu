@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sort of rows on CUDA: see anyop/cuda_sort.h.
+// sort of rows on CUDA: see anyop/cuda/sort.h.
 #include "anyop/ops/sort.h"
 #include "row_order_cuda.h"
 

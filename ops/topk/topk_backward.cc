@@ -8,7 +8,7 @@
 
 #include "../embedding/indices.h"
 #include "../linear/lanes.h"
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 
 namespace anyop::cpu {
 namespace {

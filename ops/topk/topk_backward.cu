@@ -3,9 +3,9 @@
 // name, added up in their order in float32 (float64) where they name one more than once: the same
 // bits each time. An index outside the row counts for nothing.
 //
-// The indices of a row are sorted (anyop/cuda_sort.h); a thread adds up those that are the same.
-#include "anyop/cuda_row_operands.h"
-#include "anyop/cuda_sort.h"
+// The indices of a row are sorted (anyop/cuda/sort.h); a thread adds up those that are the same.
+#include "anyop/cuda/row_operands.h"
+#include "anyop/cuda/sort.h"
 #include "anyop/ops/topk_backward.h"
 
 namespace anyop::cuda {

@@ -2,7 +2,7 @@
 // The lattice of a transducer's joint on CUDA: operands, and which threads share a row.
 #pragma once
 
-#include "anyop/cuda_rows.h"
+#include "anyop/cuda/rows.h"
 #include "joint_numbers.h"
 
 namespace anyop::cuda {

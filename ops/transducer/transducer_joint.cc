@@ -2,7 +2,7 @@
 // transducer_joint on the CPU, padded or packed: a thread takes rows of the lattice.
 #include "anyop/ops/transducer_joint.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "anyop/ops/transducer_joint_packed.h"
 #include "joint_rows.h"
 

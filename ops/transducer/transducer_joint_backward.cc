@@ -5,7 +5,7 @@
 
 #include <initializer_list>
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "anyop/ops/transducer_joint_packed_backward.h"
 #include "joint_rows.h"
 

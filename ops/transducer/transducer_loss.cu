@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// transducer_loss on CUDA, padded or packed. First rows of logits, each read once (cuda_row.h).
+// transducer_loss on CUDA, padded or packed. First rows of logits, each read once (cuda/row.h).
 // Then a block for each sequence and direction: a thread has a token, and all go through the frames
 // one behind the other, so that on each step a diagonal of the lattice is done. Sums are float64,
 // of logarithms in x's width. At last the moves of each row.
-#include "anyop/cuda_row.h"
+#include "anyop/cuda/row.h"
 #include "anyop/ops/transducer_loss.h"
 #include "anyop/ops/transducer_loss_packed.h"
 #include "loss_lattice.h"

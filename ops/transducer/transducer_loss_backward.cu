@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradient of transducer_loss on CUDA, padded or packed. Threads share a row of logits, each takes
 // pieces of 16 bytes, or single elements: it reads and writes them in place.
-#include "anyop/cuda_rows.h"
+#include "anyop/cuda/rows.h"
 #include "anyop/ops/transducer_loss_backward.h"
 #include "anyop/ops/transducer_loss_packed_backward.h"
 #include "loss_lattice.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each primitive of anyop/cuda_hopper.h but the products in a kernel of its own: `primitives NAME`
+// Each primitive of anyop/cuda/hopper.h but the products in a kernel of its own: `primitives NAME`
 // prints "right", or what is not. `primitives` alone lists the names.
 #include <cstring>
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "anyop/cuda_hopper.h"
+#include "anyop/cuda/hopper.h"
 
 namespace hopper {
 using namespace anyop::cuda;

@@ -123,7 +123,7 @@ static_assert(ACL_MEMCPY_HOST_TO_DEVICE == 1 && ACL_MEMCPY_DEVICE_TO_HOST == 2 &
 COMPARE_OPERATORS = """
 #include <acl/acl.h>
 #include "runtimes/shape.h"
-#include "anyop/aclnn_call.h"
+#include "anyop/forms/aclnn_call.h"
 struct aclTensor;
 struct aclScalar;
 struct aclIntArray;

@@ -84,7 +84,7 @@ def _pages() -> dict[str, str]:
         "reference/index.md": _reference(),
     }
     parts = {"operators": operator_pages.pages(), "python": python_api.pages()}
-    parts["headers"] = {path.name: _source(path) for path in sorted(HEADERS.glob("*.h"))}
+    parts["headers"] = {name: _source(path) for name, path in _headers().items()}
     for part, made in parts.items():
         pages |= {f"reference/{part}/{name}.md": text for name, text in made.items()}
     return pages
@@ -116,8 +116,8 @@ def _folder(page: str) -> Path:
 def _page_of(path: Path) -> str:
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix()
-    if path.parent == HEADERS:
-        return f"reference/headers/{path.name}.md"
+    if path.is_relative_to(HEADERS) and path.suffix == ".h":
+        return f"reference/headers/{path.relative_to(HEADERS).as_posix()}.md"
     path = path.parent if path.name == "README.md" else path
     return f"source/{path.relative_to(ROOT).as_posix()}.md"
 
@@ -159,9 +159,15 @@ def _reference() -> str:
         f"| [{name}](python/{name}.md) | {about} |" for name, about in python_api.MODULES.items()
     ]
     lines += ["", "| C and C++ | |", "|---|---|"]
-    for path in sorted(HEADERS.glob("*.h")):
-        lines.append(f"| [{path.name}](headers/{path.name}.md) | {_first_words(path)} |")
+    for name, path in _headers().items():
+        lines.append(f"| [{name}](headers/{name}.md) | {_first_words(path)} |")
     return "\n".join(lines) + "\n"
+
+
+def _headers() -> dict[str, Path]:
+    """By their names below anyop/, those of folders last."""
+    paths = sorted(HEADERS.rglob("*.h"), key=lambda path: (path.parent, path.name))
+    return {path.relative_to(HEADERS).as_posix(): path for path in paths}
 
 
 def _first_words(header: Path) -> str:

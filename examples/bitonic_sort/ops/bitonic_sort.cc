@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "sort_key.h"
 
 namespace anyop::sorting {

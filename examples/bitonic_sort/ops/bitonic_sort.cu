@@ -9,7 +9,7 @@
 // exchange by __shfl_xor_sync. Then the places' indices go through shared memory (2 bytes each), so
 // that the stores are coalesced too; values are read again from the row, which the caches have.
 // Bytes moved an element of size s: 2 s + 8, of which the indices are 8.
-#include "anyop/cuda_rows.h"
+#include "anyop/cuda/rows.h"
 #include "network.h"
 #include "sort_key.h"
 #include "sorting/ops/bitonic_sort.h"

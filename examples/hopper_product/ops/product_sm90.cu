@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows times rows on Hopper: a warpgroup multiplies tiles of 64 x 128 by wgmma, while TMA brings
 // the next ones.
-#include "anyop/cuda_hopper.h"
+#include "anyop/cuda/hopper.h"
 #include "hopper/ops/product.h"
 
 namespace {

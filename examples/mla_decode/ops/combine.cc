@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 
 namespace anyop::mla {
 namespace {

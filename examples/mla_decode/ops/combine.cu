@@ -5,7 +5,7 @@
 // warps' sums meet in shared memory. The lanes of a warp share the parts' lse, which are in the
 // first cache, to find the greatest one and the sum of the weights. Weights and sums are float32.
 // 4 K + s bytes are moved an element of the result of size s.
-#include "anyop/cuda_rows.h"
+#include "anyop/cuda/rows.h"
 #include "mla/ops/combine.h"
 
 namespace anyop::cuda {

@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "tokens.h"
 
 namespace anyop::mla {

@@ -12,7 +12,7 @@
 // but the first.
 #pragma once
 
-#include "anyop/cuda_rows.h"
+#include "anyop/cuda/rows.h"
 #include "tokens.h"
 
 namespace anyop::cuda {

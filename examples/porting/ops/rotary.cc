@@ -3,7 +3,7 @@
 // (float64 for float64).
 #include "port/ops/rotary.h"
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 #include "port/ops/rotary_backward.h"
 
 namespace anyop::cpu {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One Triton kernel and one kind of call to the bytes of an image file (include/anyop/triton_image.h), without a GPU.
+"""One Triton kernel and one kind of call to the bytes of an image file (anyop/forms/triton_image.h), without a GPU.
 
 A kind is what that header writes, "90;8,8,8;1;0;1024,2": capability; dtypes of the tensors; whether the image may rely
 on all that is to be divisible by 16; whether integers have 64 bits; values of the constants.

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "anyop/image_maker.h"
+#include "anyop/forms/image_maker.h"
 #include "router/report/log.h"
 #include "router/router_state.h"
 

@@ -35,8 +35,8 @@ bool IsDeterministic();
 // entries.
 void SetProvider(const std::string& form, Resolve resolve);
 
-// Who makes images of Triton kernels (anyop/triton_image.h): writes the file's path to *answer, or
-// why there is none and returns false. Called without any lock of the core, in a call.
+// Who makes images of Triton kernels (anyop/forms/triton_image.h): writes the file's path to
+// *answer, or why there is none and returns false. Called without any lock of the core, in a call.
 using MakeImage = bool (*)(const std::string& op, const std::string& text, const char* kind,
                            std::string* answer);
 void SetImageMaker(MakeImage make);

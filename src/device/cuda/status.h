@@ -2,7 +2,7 @@
 // CUDA's errors as AnyopStatus with a text, and a device made current for a while.
 #pragma once
 
-#include "anyop/cuda_error.h"
+#include "anyop/cuda/error.h"
 #include "anyop/device.h"
 #include "last_error.h"
 

@@ -60,7 +60,7 @@ inline ushort to_bfloat16(float value) {
 #define LOAD(name, i) JOIN(load_, name##_t)(name, i)
 #define STORE(name, i, v) JOIN(store_, name##_t)(name, i, v)
 
-// AnyopLayout of anyop/device_image.h.
+// AnyopLayout of anyop/forms/device_image.h.
 typedef struct {
   long ndim, numel;
   long shape[8];

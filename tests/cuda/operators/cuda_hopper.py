@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each primitive of anyop/cuda_hopper.h in a program of its own, and examples/hopper_product, on a GPU."""
+"""Each primitive of anyop/cuda/hopper.h in a program of its own, and examples/hopper_product, on a GPU."""
 
 from __future__ import annotations
 

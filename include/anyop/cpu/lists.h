@@ -4,7 +4,7 @@
 #ifndef ANYOP_CPU_LISTS_H_
 #define ANYOP_CPU_LISTS_H_
 
-#include "anyop/cpu_convert.h"
+#include "anyop/cpu/convert.h"
 
 namespace anyop::cpu {
 
@@ -129,7 +129,7 @@ inline double ValueOf(const AnyopTensor* t, double otherwise) {
   if (dtype == kAnyopFloat64) return *static_cast<const double*>(t->data);
   return static_cast<double>(*static_cast<const float*>(t->data));
 }
-// A tensor of one element, as anyop/cuda_lists.h has it.
+// A tensor of one element, as anyop/cuda/lists.h has it.
 struct Single {
   const AnyopTensor* tensor = nullptr;
   double Read(double otherwise) const { return ValueOf(tensor, otherwise); }

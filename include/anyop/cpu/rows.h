@@ -4,7 +4,7 @@
 #ifndef ANYOP_CPU_ROWS_H_
 #define ANYOP_CPU_ROWS_H_
 
-#include "anyop/cpu_convert.h"
+#include "anyop/cpu/convert.h"
 
 namespace anyop::cpu {
 

@@ -12,7 +12,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-#include "anyop/cuda_mma.h"
+#include "anyop/cuda/mma.h"
 
 #if ANYOP_READ_ONCE
 #error "code for Hopper in a file that is read once for all GPUs: say arch = \"80+\""

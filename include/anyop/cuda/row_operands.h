@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the row scheme of CUDA kernels (cuda_row.h) reads and writes: rows and columns of tensors.
+/* What the row scheme of CUDA kernels (cuda/row.h) reads and writes: rows and columns of tensors.
  */
 #ifndef ANYOP_CUDA_ROW_OPERANDS_H_
 #define ANYOP_CUDA_ROW_OPERANDS_H_
 
 #include <type_traits>
 
-#include "anyop/cuda_rows.h"
-#include "anyop/cuda_walk.h"
+#include "anyop/cuda/rows.h"
+#include "anyop/cuda/walk.h"
 
 namespace anyop::cuda {
 

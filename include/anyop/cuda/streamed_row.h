@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The row scheme of CUDA kernels (cuda_row.h): a row that is read again for each step. */
+/* The row scheme of CUDA kernels (cuda/row.h): a row that is read again for each step. */
 #ifndef ANYOP_CUDA_STREAMED_ROW_H_
 #define ANYOP_CUDA_STREAMED_ROW_H_
 
-#include "anyop/cuda_row_operands.h"
+#include "anyop/cuda/row_operands.h"
 
 namespace anyop::cuda {
 

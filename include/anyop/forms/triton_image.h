@@ -2,13 +2,13 @@
 /* For generated code: a Triton kernel that was compiled to images, one for each kind of call, found
    beside the library or made when first needed, and started by NVIDIA's driver. Neither Triton nor
    Python takes part in a call whose image is there. C, with _GNU_SOURCE. */
-#ifndef ANYOP_TRITON_IMAGE_H_
-#define ANYOP_TRITON_IMAGE_H_
+#ifndef ANYOP_FORMS_TRITON_IMAGE_H_
+#define ANYOP_FORMS_TRITON_IMAGE_H_
 
 #include <unistd.h>
 
-#include "anyop/cuda_image.h"
-#include "anyop/image_maker.h"
+#include "anyop/forms/cuda_image.h"
+#include "anyop/forms/image_maker.h"
 
 enum {
   kAnyopTritonFormat = 1, /* of image files: python/anyop/backend/triton_image.py */
@@ -447,4 +447,4 @@ static inline int32_t AnyopTritonRun(AnyopCall* call, AnyopTritonKernel* kernel,
   return AnyopCudaStartLoaded(call, driver, &loaded->cuda, launch, t->values);
 }
 
-#endif /* ANYOP_TRITON_IMAGE_H_ */
+#endif /* ANYOP_FORMS_TRITON_IMAGE_H_ */

@@ -4,8 +4,8 @@
 #ifndef ANYOP_CUDA_ROW_H_
 #define ANYOP_CUDA_ROW_H_
 
-#include "anyop/cuda_held_row.h"
-#include "anyop/cuda_streamed_row.h"
+#include "anyop/cuda/held_row.h"
+#include "anyop/cuda/streamed_row.h"
 
 // An operator is a struct of its operands with one function, which all threads of a row run:
 //

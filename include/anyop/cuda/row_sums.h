@@ -3,10 +3,10 @@
 #ifndef ANYOP_CUDA_ROW_SUMS_H_
 #define ANYOP_CUDA_ROW_SUMS_H_
 
-#include "anyop/cuda_parts.h"
-#include "anyop/cuda_summing_row.h"
+#include "anyop/cuda/parts.h"
+#include "anyop/cuda/summing_row.h"
 
-// The operator is as in cuda_row.h, with these besides:
+// The operator is as in cuda/row.h, with these besides:
 //
 //   static constexpr int kInputs = 2, kSums = 1, kColumns = 1;
 //   static constexpr bool kPlain = !kAny;
@@ -32,7 +32,7 @@
 // of the block, stands between ReadAll and release.
 //
 // Who does what: as many blocks as fit stay on the device and walk over rows, which are copied to
-// shared memory ahead (cuda_ring.h); a thread keeps the sums of its columns in registers. Short
+// shared memory ahead (cuda/ring.h); a thread keeps the sums of its columns in registers. Short
 // rows are shared by lanes of a warp, without the copies, long ones by the blocks of a cluster
 // (Hopper), each of which takes a slice of the columns. Each walker writes its sums as a part, and
 // the parts are added in order: by the same blocks where they wait for one another, which is half a

@@ -3,7 +3,7 @@
 #ifndef ANYOP_CUDA_MAP_H_
 #define ANYOP_CUDA_MAP_H_
 
-#include "anyop/cuda_walk.h"
+#include "anyop/cuda/walk.h"
 
 // An operator is a function of elements, with any attributes it has:
 //

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For generated code: a kernel in an image of a plugin's device (anyop/device.h), loaded at its
    first call for each device and kind of tensors, and started on the call's stream. C. */
-#ifndef ANYOP_DEVICE_IMAGE_H_
-#define ANYOP_DEVICE_IMAGE_H_
+#ifndef ANYOP_FORMS_DEVICE_IMAGE_H_
+#define ANYOP_FORMS_DEVICE_IMAGE_H_
 
 #include <stdlib.h>
 
-#include "anyop/cuda_image.h" /* AnyopCudaInt32, AnyopCudaElements */
 #include "anyop/device.h"
+#include "anyop/forms/cuda_image.h" /* AnyopCudaInt32, AnyopCudaElements */
 
 /* As ANYOP_EMBED, with a name for the end of the file. */
 #define ANYOP_EMBED_IMAGE(symbol, file)                                                         \
@@ -233,4 +233,4 @@ static inline int32_t AnyopImageRun(AnyopCall* call, AnyopImageOf* of, AnyopImag
   return status ? call->fail(call, status, device->last_error()) : kAnyopOk;
 }
 
-#endif /* ANYOP_DEVICE_IMAGE_H_ */
+#endif /* ANYOP_FORMS_DEVICE_IMAGE_H_ */

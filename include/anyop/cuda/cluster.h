@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For CUDA kernels over rows (cuda_row.h): rows that the blocks of a cluster share, on Hopper. */
+/* For CUDA kernels over rows (cuda/row.h): rows that the blocks of a cluster share, on Hopper. */
 #ifndef ANYOP_CUDA_CLUSTER_H_
 #define ANYOP_CUDA_CLUSTER_H_
 
-#include "anyop/cuda_ring.h"
-#include "anyop/cuda_rows.h"
+#include "anyop/cuda/ring.h"
+#include "anyop/cuda/rows.h"
 
 namespace anyop::cuda {
 

@@ -4,15 +4,15 @@
    opened at the first call, beside the ACL that the device uses, and what is called of them is
    declared here anew. A function that they lack, and arguments that it does not take, are left to
    the next of the route. C. */
-#ifndef ANYOP_ACLNN_CALL_H_
-#define ANYOP_ACLNN_CALL_H_
+#ifndef ANYOP_FORMS_ACLNN_CALL_H_
+#define ANYOP_FORMS_ACLNN_CALL_H_
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "anyop/cuda_image.h" /* AnyopCudaElements */
 #include "anyop/device.h"
-#include "anyop/device_image.h" /* AnyopImageDevice */
+#include "anyop/forms/cuda_image.h"   /* AnyopCudaElements */
+#include "anyop/forms/device_image.h" /* AnyopImageDevice */
 #include "anyop/library_file.h"
 
 enum {
@@ -349,4 +349,4 @@ static inline int32_t AnyopAclnnRun(AnyopAclnnCall* c, int32_t code) {
   return c->status;
 }
 
-#endif /* ANYOP_ACLNN_CALL_H_ */
+#endif /* ANYOP_FORMS_ACLNN_CALL_H_ */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The row scheme of CUDA kernels (cuda_row.h): a row that lies in registers. */
+/* The row scheme of CUDA kernels (cuda/row.h): a row that lies in registers. */
 #ifndef ANYOP_CUDA_HELD_ROW_H_
 #define ANYOP_CUDA_HELD_ROW_H_
 
-#include "anyop/cuda_cluster.h"
-#include "anyop/cuda_row_operands.h"
+#include "anyop/cuda/cluster.h"
+#include "anyop/cuda/row_operands.h"
 
 namespace anyop::cuda {
 

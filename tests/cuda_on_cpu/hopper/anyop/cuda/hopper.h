@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* anyop/cuda_hopper.h for fibers on a CPU: what attention's and latent attention's kernels use. */
+/* anyop/cuda/hopper.h for fibers on a CPU: what attention's and latent attention's kernels use. */
 // Boxes come late and in any order, but products are done where they are started, so that a missing
 // wait for them is not found; fences and registers do nothing. What ends the process: a barrier
 // that too many arrive at, a tile that does not begin at 1,024 bytes, waiting without end.
@@ -11,7 +11,7 @@
 #include <deque>
 #include <functional>
 
-#include "anyop/cuda_mma.h"
+#include "anyop/cuda/mma.h"
 
 using std::max;
 using std::min;

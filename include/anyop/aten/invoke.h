@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "anyop/aten_arguments.h"
+#include "anyop/aten/arguments.h"
 
 namespace anyop {
 namespace aten {

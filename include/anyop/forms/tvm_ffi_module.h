@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For generated code: a kernel that is a function of a library of tvm-ffi. The few structs of its C
    ABI are declared here anew; the library lies beside the one that this is compiled into. C. */
-#ifndef ANYOP_TVM_FFI_MODULE_H_
-#define ANYOP_TVM_FFI_MODULE_H_
+#ifndef ANYOP_FORMS_TVM_FFI_MODULE_H_
+#define ANYOP_FORMS_TVM_FFI_MODULE_H_
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -203,4 +203,4 @@ static inline int32_t AnyopModuleRun(AnyopCall* call, AnyopModule* module,
   return status;
 }
 
-#endif /* ANYOP_TVM_FFI_MODULE_H_ */
+#endif /* ANYOP_FORMS_TVM_FFI_MODULE_H_ */

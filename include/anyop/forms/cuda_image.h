@@ -2,16 +2,16 @@
 /* For generated code: a CUDA kernel that is there as cubin, fatbin or PTX, started by NVIDIA's
    driver. The driver is opened at run time and its few functions are declared here anew, so that no
    CUDA toolkit is needed. C. */
-#ifndef ANYOP_CUDA_IMAGE_H_
-#define ANYOP_CUDA_IMAGE_H_
+#ifndef ANYOP_FORMS_CUDA_IMAGE_H_
+#define ANYOP_FORMS_CUDA_IMAGE_H_
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "anyop/forms/size_math.h"
 #include "anyop/kernel.h"
-#include "anyop/size_math.h"
 
 /* Puts a file into the read-only data as `const unsigned char symbol[]`; the NUL behind it ends
  * PTX. */
@@ -396,4 +396,4 @@ static inline int32_t AnyopCudaInt32(AnyopCall* call, const char* name, int64_t 
   return call->fail(call, kAnyopValueError, text);
 }
 
-#endif /* ANYOP_CUDA_IMAGE_H_ */
+#endif /* ANYOP_FORMS_CUDA_IMAGE_H_ */

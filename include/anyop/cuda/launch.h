@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "anyop/cuda_error.h"
+#include "anyop/cuda/error.h"
 #include "anyop/kernel.h"
 
 namespace anyop::cuda {

@@ -3,7 +3,7 @@
 #ifndef ANYOP_CUDA_RING_H_
 #define ANYOP_CUDA_RING_H_
 
-#include "anyop/cuda_rows.h"
+#include "anyop/cuda/rows.h"
 
 #if ANYOP_READ_ONCE
 #error "code for Hopper in a file that is read once for all GPUs: say arch = \"80+\""

@@ -4,7 +4,7 @@
 #ifndef ANYOP_CPU_COLUMNS_H_
 #define ANYOP_CPU_COLUMNS_H_
 
-#include "anyop/cpu_rows.h"
+#include "anyop/cpu/rows.h"
 
 namespace anyop::cpu {
 

@@ -6,8 +6,8 @@
 
 #include <type_traits>
 
-#include "anyop/cpu_convert.h"
-#include "anyop/cpu_walk.h"
+#include "anyop/cpu/convert.h"
+#include "anyop/cpu/walk.h"
 
 namespace anyop::cpu {
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Arithmetic of sizes in generated code: what overflows or divides by zero is ANYOP_NO_SIZE, and so
    is all that follows from it. C. */
-#ifndef ANYOP_SIZE_MATH_H_
-#define ANYOP_SIZE_MATH_H_
+#ifndef ANYOP_FORMS_SIZE_MATH_H_
+#define ANYOP_FORMS_SIZE_MATH_H_
 
 #include <stdint.h>
 
@@ -93,4 +93,4 @@ static inline int64_t AnyopSizeNextPowerOfTwo(int64_t a) {
   return a <= 1 ? 1 : INT64_C(1) << (64 - __builtin_clzll((unsigned long long)a - 1));
 }
 
-#endif /* ANYOP_SIZE_MATH_H_ */
+#endif /* ANYOP_FORMS_SIZE_MATH_H_ */

@@ -9,7 +9,7 @@
 
 #include <initializer_list>
 
-#include "anyop/aten_types.h"
+#include "anyop/aten/types.h"
 
 namespace anyop {
 namespace aten {

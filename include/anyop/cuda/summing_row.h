@@ -3,10 +3,10 @@
 #ifndef ANYOP_CUDA_SUMMING_ROW_H_
 #define ANYOP_CUDA_SUMMING_ROW_H_
 
-#include "anyop/cuda_ring.h"
-#include "anyop/cuda_row.h"
+#include "anyop/cuda/ring.h"
+#include "anyop/cuda/row.h"
 
-// What an operator of cuda_row_sums.h is given as its row.
+// What an operator of cuda/row_sums.h is given as its row.
 namespace anyop::cuda {
 
 // What kSums sums over rows are made of, in registers.

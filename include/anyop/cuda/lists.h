@@ -4,7 +4,7 @@
 #ifndef ANYOP_CUDA_LISTS_H_
 #define ANYOP_CUDA_LISTS_H_
 
-#include "anyop/cuda_row_operands.h"
+#include "anyop/cuda/row_operands.h"
 
 // A launch takes a block for each chunk of ChunkOf<kLists> elements of the tensors of its table, in
 // every list at once. The table travels in the kernel's parameters, so that a captured graph keeps

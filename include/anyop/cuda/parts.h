@@ -3,7 +3,7 @@
 #ifndef ANYOP_CUDA_PARTS_H_
 #define ANYOP_CUDA_PARTS_H_
 
-#include "anyop/cuda_row_operands.h"
+#include "anyop/cuda/row_operands.h"
 
 #if ANYOP_PTX
 // Without libcu++, of which this header takes more than two CPU seconds of a file.
