@@ -2,9 +2,9 @@
 // The C ABI of aten_call.h.
 #include <cstdlib>
 
+#include "api/c_error.h"
 #include "arguments.h"
 #include "by_shim.h"
-#include "c_error.h"
 #include "router/read/route_file.h"
 #include "runtime.h"
 

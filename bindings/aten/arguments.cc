@@ -2,7 +2,7 @@
 // Every value is checked against its schema here, and nowhere behind.
 #include "arguments.h"
 
-#include "c_error.h"
+#include "api/c_error.h"
 
 namespace anyop::aten {
 namespace {

@@ -2,7 +2,7 @@
 // A caller's values as an overload takes them.
 #pragma once
 
-#include "arena.h"
+#include "call/arena.h"
 #include "op.h"
 
 namespace anyop::aten {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "anyop/kernel.h"
-#include "c_error.h"
+#include "api/c_error.h"
 #include "runtime.h"
 #include "shim_overlap.h"
 #include "shim_view.h"

@@ -5,10 +5,10 @@
 #include <array>
 #include <cstring>
 
-#include "call.h"
-#include "dtype.h"
+#include "call/call.h"
 #include "op.h"
 #include "runtime.h"
+#include "tensors/dtype.h"
 
 namespace anyop::aten {
 

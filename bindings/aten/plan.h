@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "../torch_glue/torch_aten_glue.h"
-#include "operator.h"
+#include "operator/operator.h"
 
 namespace anyop::aten {
 

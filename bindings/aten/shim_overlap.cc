@@ -5,7 +5,7 @@
 #include <string>
 
 #include "../torch_glue/torch_aten_overlap.h"
-#include "c_error.h"
+#include "api/c_error.h"
 #include "runtime.h"
 #include "shim_view.h"
 

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "c_error.h"
+#include "api/c_error.h"
 #include "op.h"
 #include "router/read/route_file.h"
 #include "runtime.h"

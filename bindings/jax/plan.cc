@@ -7,7 +7,7 @@
 #include <memory>
 #include <mutex>
 
-#include "registry.h"
+#include "operator/registry.h"
 
 namespace anyop::xla {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "operator.h"
+#include "operator/operator.h"
 #include "router/rules/scope.h"
 
 namespace anyop::xla {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string>
 
-#include "c_error.h"
+#include "api/c_error.h"
 #include "element.h"
 
 namespace anyop::xla {

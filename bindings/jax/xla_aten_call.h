@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "anyop/aten_call.h"
-#include "arena.h"
+#include "call/arena.h"
 #include "xla_ffi.h"
 
 namespace anyop::xla {

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "dtype.h"
 #include "element.h"
+#include "tensors/dtype.h"
 
 namespace anyop::xla {
 

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "call.h"
+#include "call/call.h"
 #include "plan.h"
 #include "xla_ffi.h"
 

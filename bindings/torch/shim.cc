@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include "anyop/kernel.h"
-#include "dtype.h"
+#include "tensors/dtype.h"
 
 namespace anyop::torch {
 namespace {

@@ -2,7 +2,7 @@
 // One function of the shim for each field.
 #include "shim_view.h"
 
-#include "dtype.h"
+#include "tensors/dtype.h"
 
 namespace anyop::torch {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "operator.h"
+#include "operator/operator.h"
 #include "values.h"
 
 namespace anyop::torch {

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "anyop/library_file.h"
-#include "registry.h"
+#include "operator/registry.h"
 #include "signature.h"
 #include "trampolines.h"
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "registry.h"
+#include "operator/registry.h"
 #include "signature.h"
 #include "tests/check.h"
 

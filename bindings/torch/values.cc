@@ -8,11 +8,11 @@
 #include <new>
 #include <utility>
 
-#include "dtype.h"
 #include "router/router.h"
 #include "router/rules/scope.h"
 #include "shim_view.h"
 #include "signature.h"
+#include "tensors/dtype.h"
 
 namespace anyop::torch {
 

@@ -6,7 +6,7 @@
 #include <atomic>
 
 #include "../torch_glue/torch_glue.h"
-#include "call.h"
+#include "call/call.h"
 #include "shim.h"
 #include "torch_entry.h"
 

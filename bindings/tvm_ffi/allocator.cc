@@ -6,8 +6,8 @@
 
 #include "anyop/kernel.h"
 #include "library.h"
-#include "memory.h"
-#include "operator.h"
+#include "operator/operator.h"
+#include "tensors/memory.h"
 
 namespace anyop::ffi {
 namespace {

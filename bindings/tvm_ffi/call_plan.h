@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "operator.h"
+#include "operator/operator.h"
 
 namespace anyop::ffi {
 

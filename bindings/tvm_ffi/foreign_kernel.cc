@@ -6,7 +6,7 @@
 #include <atomic>
 #include <memory>
 
-#include "c_error.h"
+#include "api/c_error.h"
 #include "router/router.h"
 
 namespace anyop::ffi {

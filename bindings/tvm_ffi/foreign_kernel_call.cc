@@ -7,11 +7,11 @@
 #include <new>
 
 #include "anyop/forms/size_math.h"
-#include "arena.h"
-#include "dtype.h"
+#include "call/arena.h"
 #include "foreign_kernel.h"
 #include "foreign_kernel_loan.h"
 #include "foreign_kernel_view.h"
+#include "tensors/dtype.h"
 
 namespace anyop::ffi {
 namespace {

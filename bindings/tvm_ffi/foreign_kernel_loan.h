@@ -9,7 +9,7 @@
 
 #include "anyop/kernel.h"
 #include "library.h"
-#include "operator.h"
+#include "operator/operator.h"
 
 namespace anyop::ffi {
 

@@ -7,10 +7,10 @@
 #include <mutex>
 #include <new>
 
-#include "call.h"
+#include "call/call.h"
 #include "library.h"
-#include "memory.h"
-#include "registry.h"
+#include "operator/registry.h"
+#include "tensors/memory.h"
 #include "values.h"
 
 namespace anyop::ffi {

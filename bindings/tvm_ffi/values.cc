@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "dtype.h"
+#include "tensors/dtype.h"
 
 namespace anyop::ffi {
 namespace {

@@ -2,7 +2,7 @@
 // From values of tvm-ffi to the arguments of a frame.
 #pragma once
 
-#include "call.h"
+#include "call/call.h"
 #include "library.h"
 
 namespace anyop::ffi {

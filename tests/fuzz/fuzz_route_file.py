@@ -25,7 +25,11 @@ FOLDER = ROOT / "build" / "fuzz"
 HERE = ROOT / "tests" / "fuzz"
 READ = ROOT / "src" / "core" / "router" / "read"
 # The reader, without what opens files: route_file_fuzz.cc has its own.
-SOURCES = [HERE / "route_file_fuzz.cc", ROOT / "src" / "core" / "dtype.cc", FOLDER / "presets.cc"]
+SOURCES = [
+    HERE / "route_file_fuzz.cc",
+    ROOT / "src" / "core" / "tensors" / "dtype.cc",
+    FOLDER / "presets.cc",
+]
 READERS = ("condition_text", "route_file", "route_names", "route_text")
 SOURCES += [READ / f"{name}.cc" for name in READERS]
 INCLUDES = [f"-I{ROOT / folder}" for folder in ("include", "src/core")]

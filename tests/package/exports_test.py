@@ -10,7 +10,7 @@ import pytest
 from anyop.builder.elf import Elf
 from anyop.builder.wheel_platform import glibc_for
 
-LISTED = Path(__file__).resolve().parents[2] / "src" / "core" / "exports.txt"
+LISTED = Path(__file__).resolve().parents[2] / "src" / "core" / "api" / "exports.txt"
 MODULE = Path(anyop._anyop.__file__)
 LIBRARY = MODULE.parent / "lib" / "libanyop.so"
 SYSTEM = {

@@ -6,11 +6,11 @@
 #include <cstring>
 
 #include "aten/aten_names.h"
-#include "dtype.h"
 #include "gil.h"
 #include "guarded.h"
 #include "objects.h"
 #include "operators/function.h"
+#include "tensors/dtype.h"
 
 namespace anyop {
 namespace {

@@ -6,10 +6,10 @@
 
 #include <cstring>
 
-#include "dtype.h"
 #include "frameworks/dlpack.h"
 #include "frameworks/loans.h"
 #include "frameworks/numpy.h"
+#include "tensors/dtype.h"
 
 namespace anyop {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // CuPy's arrays by DLPack; its current stream and its results by its Python functions, as CuPy has
 // no DLPack exchange functions (14.2).
-#include "dtype.h"
 #include "frameworks/dlpack.h"
 #include "frameworks/loans.h"
 #include "objects.h"
+#include "tensors/dtype.h"
 
 namespace anyop {
 namespace {

@@ -7,7 +7,7 @@
 #include "frameworks/buffer.h"
 #include "frameworks/dlpack.h"
 #include "frameworks/type_table.h"
-#include "operator.h"
+#include "operator/operator.h"
 
 namespace anyop {
 

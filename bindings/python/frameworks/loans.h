@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "arena.h"
+#include "call/arena.h"
 #include "frameworks/framework.h"
 
 namespace anyop {

@@ -6,10 +6,10 @@
 #include <atomic>
 #include <mutex>
 
-#include "dtype.h"
 #include "frameworks/loans.h"
-#include "memory.h"
 #include "router/rules/call_condition.h"
+#include "tensors/dtype.h"
+#include "tensors/memory.h"
 
 namespace anyop {
 namespace {

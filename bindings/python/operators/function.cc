@@ -7,9 +7,9 @@
 
 #include "anyop/anyop.h"
 #include "anyop/held.h"
-#include "call.h"
+#include "call/call.h"
+#include "call/held.h"
 #include "guarded.h"
-#include "held.h"
 #include "objects.h"
 #include "operators/operator_loans.h"
 #include "operators/python_kernel.h"

@@ -2,7 +2,7 @@
 // One operator as a Python function.
 #pragma once
 
-#include "operator.h"
+#include "operator/operator.h"
 #include "python.h"
 
 namespace anyop {

@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "dtype.h"
 #include "gil.h"
 #include "operators/view.h"
+#include "tensors/dtype.h"
 
 namespace anyop {
 namespace {

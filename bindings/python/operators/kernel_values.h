@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "frameworks/torch.h"
-#include "operator.h"
+#include "operator/operator.h"
 #include "python.h"
 
 namespace anyop {

@@ -4,10 +4,10 @@
 
 #include "frameworks/dlpack.h"
 #include "gil.h"
-#include "memory.h"
 #include "objects.h"
 #include "operators/scalar.h"
 #include "router/choose/device_below.h"
+#include "tensors/memory.h"
 
 namespace anyop {
 

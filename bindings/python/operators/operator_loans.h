@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "call.h"
+#include "call/call.h"
 #include "frameworks/loans.h"
 #include "python.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "aten/aten_plan.h"
-#include "deferred.h"
+#include "call/deferred.h"
 #include "frameworks/framework.h"
 #include "gil.h"
 #include "objects.h"

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "dtype.h"
 #include "frameworks/framework.h"
 #include "objects.h"
 #include "router/router.h"
 #include "stack.h"
+#include "tensors/dtype.h"
 
 namespace anyop {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "call.h"
+#include "call/call.h"
 #include "python.h"
 
 namespace anyop {

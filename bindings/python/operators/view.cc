@@ -8,10 +8,10 @@
 #include <new>
 #include <string>
 
-#include "dtype.h"
 #include "gil.h"
 #include "guarded.h"
 #include "objects.h"
+#include "tensors/dtype.h"
 
 namespace anyop {
 namespace {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the core asks of a call, asked of tensors without memory: devices, dtypes, shapes, conditions.
 
-The order and the messages are those of src/core/call.cc. Layout, alignment and overlap are memory's: only a real
+The order and the messages are those of src/core/call/call.cc. Layout, alignment and overlap are memory's: only a real
 call can ask for them.
 """
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "c_error.h"
-#include "registry.h"
+#include "api/c_error.h"
+#include "operator/registry.h"
 #include "router/choose/route.h"
 #include "router/report/log.h"
 #include "router/rules/aten_routes.h"

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "anyop/anyop.h"
-#include "c_error.h"
+#include "api/c_error.h"
 #include "router/router.h"
 
 namespace anyop {

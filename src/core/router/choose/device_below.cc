@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "c_error.h"
-#include "call.h"
+#include "api/c_error.h"
+#include "call/call.h"
 #include "router/router_state.h"
 
 namespace anyop {

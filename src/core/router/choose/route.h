@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "operator.h"
+#include "operator/operator.h"
 #include "router/choose/reading.h"
 #include "router/implementation.h"
 

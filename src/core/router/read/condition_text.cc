@@ -2,9 +2,9 @@
 // Reads conditions: dtype=float32|bfloat16 device=cuda D>8192 numel(X)<=4096.
 #include <algorithm>
 
-#include "dtype.h"
 #include "router/read/route_file.h"
 #include "router/read/route_text.h"
+#include "tensors/dtype.h"
 
 namespace anyop {
 namespace {

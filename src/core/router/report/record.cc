@@ -17,10 +17,10 @@
 #include <map>
 #include <mutex>
 
-#include "dtype.h"
 #include "router/choose/device_below.h"
 #include "router/report/json.h"
 #include "router/router.h"
+#include "tensors/dtype.h"
 
 namespace anyop {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <cstdio>
 
-#include "dtype.h"
 #include "router/choose/capability.h"
 #include "router/choose/device_below.h"
+#include "tensors/dtype.h"
 
 namespace anyop {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "call.h"
+#include "call/call.h"
+#include "operator/sizes.h"
 #include "router/read/route_file.h"
-#include "sizes.h"
 
 namespace anyop {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "anyop/anyop.h"
-#include "check_call.h"
+#include "call/check_call.h"
 #include "router/choose/capability.h"
 #include "router/choose/device_below.h"
 #include "router/report/log.h"
