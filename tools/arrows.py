@@ -71,6 +71,8 @@ SEARCHED = (
     "bindings/jax",
     "bindings/python",
     "bindings/torch",
+    "bindings/torch_device",
+    "bindings/torch_glue",
     "bindings/tvm_ffi",
 )
 

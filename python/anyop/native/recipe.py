@@ -49,13 +49,16 @@ def torch_device(torch: ModuleType, folder: str, include: str, lib: str) -> list
     files = [path for path in device_files(folder) if path.endswith(".cc")]
     name = f"-Wl,-soname,torch_device-{torch.__version__}.so"  # by which a wrong one is refused
     minor = f"-DANYOP_TORCH_MINOR={torch.__version__.split('.')[1]}"
-    return [*with_torch(torch, include, *files), minor, name, "-ltorch", f"-L{lib}", "-lanyop"]
+    parts = [f"-I{os.path.join(folder, part)}" for part in ("torch_device", "torch_glue")]
+    built = with_torch(torch, include, *parts, *files)
+    return [*built, minor, name, "-ltorch", f"-L{lib}", "-lanyop"]
 
 
 def device_files(folder: str) -> list[str]:
     """The device's C++ files and headers, the reader of torch's tensors among them, without the tests beside them."""
-    found = glob.glob(os.path.join(glob.escape(folder), "torch_device", "*.*"))
-    found.append(os.path.join(folder, "torch_glue", "torch_view.h"))
+    device = os.path.join(glob.escape(folder), "torch_device")
+    found = [os.path.join(folder, "torch_glue", "torch_view.h")]
+    found += glob.glob(os.path.join(device, "*", "*.*"))
     return sorted(f for f in found if f.endswith((".cc", ".h")) and not f.endswith("_test.cc"))
 
 

@@ -189,7 +189,7 @@ def _tell_natives(ops: list[str]) -> None:
 
 
 def _line(op: str, text: dict[str, Any]) -> str:
-    """As bindings/torch_device/native_table.cc reads it."""
+    """As bindings/torch_device/routes/native_table.cc reads it."""
     named = [f"{name}={_form(*form)}" for name, form in text["named"].items()]
     given = [f"+{name}={_form('value', value)}" for name, value in text.get("given", {}).items()]
     device = [f"@{text['device']}"] if "device" in text else []
