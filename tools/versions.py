@@ -149,7 +149,7 @@ def summary(said: str) -> str:
 
 
 def opinfo(said: str) -> str:
-    """What tests/device/opinfo_test.py has counted."""
+    """What tests/device/opinfo/opinfo_test.py has counted."""
     counts = re.findall(r"^OpInfo (\w+) on .*: (\d+ of \d+) entries right", said, re.M)
     return ", ".join(f"{dtype} {right}" for dtype, right in counts)
 

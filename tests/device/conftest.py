@@ -17,7 +17,7 @@ import prepared
 import pytest
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = map(str, (HERE, HERE / "distributed", HERE / "opinfo"))
 import slow_stream  # noqa: E402
 from reference import RESULTS, Notebook, Reference  # noqa: E402
 
@@ -25,7 +25,7 @@ MARKS = {"anyplatform", "cpu", "host", "cuda", "triton"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """They are known where this folder is named: pytest tests/device/qwen3_test.py --model DIR."""
+    """They are known where this folder is named: pytest tests/device/training/qwen3_test.py --model DIR."""
     parser.addoption("--model", metavar="DIR", help="a Qwen3 for the tests of examples/qwen3")
     parser.addoption("--steps", metavar="N", type=int, default=5, help="they train it for")
 

@@ -136,7 +136,7 @@ assert not os.listdir(os.environ["ANYOP_CACHE_DIR"])
 
 def test_below_the_oldest_torch_every_way_in_names_it(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
-    entry = Path(__file__).resolve().parents[2] / "python" / "anyop_device"
+    entry = Path(__file__).resolve().parents[3] / "python" / "anyop_device"
     variables = {"ANYOP_CACHE_DIR": str(tmp_path), "ANYOP_TORCH_DEVICE": ""}
     done = prepared.run(
         "torch", [sys.executable, "-c", OLD_TORCH, entry], timeout=300,

@@ -17,7 +17,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = [pytest.mark.anyplatform, pytest.mark.drawn(2, group="entry point")]
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 if sys.version_info >= (3, 11):
     import tomllib
 else:

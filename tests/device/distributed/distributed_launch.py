@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
+BESIDE = [HERE.parent, HERE.parent / "opinfo"]  # slow_stream, opinfo_tensors
 SECONDS = 300
 
 
@@ -33,6 +34,7 @@ def run(device: str, platform: str, backend: str, folder: Path) -> None:
         "ANYOP_DEVICE_PLATFORM": platform,
         "ANYOP_FALLBACK": "error",
         "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": ":".join([*map(str, BESIDE), os.environ.get("PYTHONPATH", "")]),
         "PYTHONWARNINGS": "ignore",
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
     }

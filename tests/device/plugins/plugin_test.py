@@ -17,7 +17,7 @@ from anyop import command
 pytestmark = pytest.mark.host
 LIBRARY = Path(anyop._anyop.__file__).parent / "lib"
 
-# What `anyop device-check` says of each way in which tests/device/broken_device.c is broken, by the check that sees it.
+# What `anyop device-check` says of each way in which broken_device.c is broken, by the check that sees it.
 BREAKS = {
     "functions": "lacks query_event",
     "bad_devices": "synchronize_device of device -1 is not refused",
@@ -118,7 +118,7 @@ def in_torch(library, text: str, **environment: str) -> subprocess.CompletedProc
         | {
             "ANYOP_DEVICE_PLATFORM": str(library),
             "ANYOP_LOG_DISPATCH": "1",
-            "PYTHONPATH": f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}",
+            "PYTHONPATH": f"{Path(__file__).parents[1]}:{os.environ.get('PYTHONPATH', '')}",
         }
         | environment,
     )
@@ -201,7 +201,7 @@ def test_torch_refuses_what_lacks_a_function(name, lacks, broken, chip):
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
-    """The library of tests/device/broken_device.c."""
+    """The library of tests/device/plugins/broken_device.c."""
     source = tmp_path_factory.mktemp("broken") / "broken_device.c"
     source.write_text((Path(__file__).parent / "broken_device.c").read_text())
     return compile_plugin(source)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs torch's OpInfo on the device "anyop" and on a device that torch knows, and compares.
 
-    python tests/device/opinfo.py [--platform host] [--dtype float32] [--jobs 2] [--samples 5] [--ops add,mul] [--write]
+    python tests/device/opinfo/opinfo.py [--platform host] [--dtype float32] [--jobs 2] [--samples 5] [--ops add]
+                                         [--write]
 
 An entry is right when results, gradients, and the in-place and out= forms are the reference's, on the right device;
 random ones start from the same seed. The first run has ANYOP_FALLBACK=error; what then asks for the CPU fallback runs
@@ -183,7 +184,7 @@ def main() -> None:
 
 
 def write(rows: list[dict]) -> None:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
     import anyop
     import harness
 

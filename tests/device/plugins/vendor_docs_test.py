@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.host
 pytest.importorskip("numpy", reason="NumPy is not installed")
 
-PAGE = Path(__file__).parents[2] / "docs" / "vendor.md"
+PAGE = Path(__file__).parents[3] / "docs" / "vendor.md"
 BLOCK = re.compile(r"(?:^`([\w/.]+)`\n)?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 

@@ -19,7 +19,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers.models.qwen3", reason="transformers has no Qwen3")
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
 from examples.qwen3 import __main__ as command_line  # noqa: E402

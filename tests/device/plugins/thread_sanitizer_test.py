@@ -18,7 +18,7 @@ if os.environ.get("ANYOP_TEST_FULL") != "1":
 if shutil.which("cmake") is None:
     pytest.skip("there is no cmake", allow_module_level=True)
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TESTS = sorted(path.stem for path in (ROOT / "src" / "device").rglob("*_test.cc"))
 PROGRAM = ROOT / "bindings" / "torch_device" / "host_threads_test.cc"
 PASSED_OVER = {"TSAN_OPTIONS": f"suppressions={PROGRAM.with_suffix('.supp')}"}
