@@ -18,7 +18,7 @@ SOURCES := CMakeLists.txt pyproject.toml README.md \
 CPP := $(shell find src include ops bindings tests examples bench codegen -type f \
   \( -name '*.cc' -o -name '*.h' -o -name '*.c' -o -name '*.cu' \) -not -path 'tests/abi/*')
 # The programs of bench/, not what they share.
-BENCH := $(shell grep -l '__main__' bench/*.py)
+BENCH := $(shell grep -l '__main__' bench/*.py bench/*/*.py)
 
 .PHONY: sizes help demo generate test test-gpu test-full fuzz test-versions wheel lint format stubs bench docs site clean needs debian
 

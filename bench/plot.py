@@ -51,7 +51,7 @@ WRITERS = {
 }  # fmt: skip
 CALLS = {"anyop": ANYOP, "others": TORCH}
 HEAVY_TFLOPS = 100.0  # of the best side: below, a case is bound by bytes
-SHORT_US = 60.0  # as bench/cuda_rows.py: below, a graph's own time is taken off
+SHORT_US = 60.0  # as bench/gpu/cuda_rows.py: below, a graph's own time is taken off
 
 
 @dataclass

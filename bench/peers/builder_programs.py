@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/builder.py runs in fresh processes; each compares its results and prints seconds."""
+"""What bench/builds/builder.py runs in fresh processes; each compares its results and prints seconds."""
 
 _CHECK = """
 from math import erf

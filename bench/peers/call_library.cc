@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The peer of bench/torch_call.py: anyop's own kernel as a hand-written operator of torch's
+// The peer of bench/calls/torch_call.py: anyop's own kernel as a hand-written operator of torch's
 // dispatcher.
 #include <torch/library.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The peer of bench/call.py and bench/torch_call.py: anyop's own kernels behind pybind11 with
-// torch's headers.
+// The peer of bench/calls/call.py and bench/calls/torch_call.py: anyop's own kernels behind
+// pybind11 with torch's headers.
 #include <torch/extension.h>
 
 #include "rms_norm_peer.h"

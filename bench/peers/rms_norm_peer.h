@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // anyop's own kernels of rms_norm and its backward, called as an extension with torch's headers
-// would: what the peers of bench/call.py and bench/torch_call.py share.
+// would: what the peers of bench/calls/call.py and bench/calls/torch_call.py share.
 #pragma once
 
 #include <torch/torch.h>

@@ -3,7 +3,7 @@
 
     python tests/peers/attention.py [--only dense,varlen,...] [--implementations cuda_sm90,cuda]
 
-Cases and calls are those of bench/cuda_attention.py and bench/cuda_latent.py: torch's cuDNN and flash kernels,
+Cases and calls are those of bench/gpu/cuda_attention.py and bench/gpu/cuda_latent.py: torch's cuDNN and flash kernels,
 flash-attn-4, fa3-fwd, FlashInfer and FlashMLA, whichever can be imported. Whole results are compared, each side is also
 compared with float64 where the benchmarks do, and what was left out is said with the reason. Ends with 1 where ours is
 off in float64's eyes, or differs from a peer that is right there by more than twice a case's limit.
@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "gpu"))
 import cuda_attention as dense_bench
 import cuda_latent as latent_bench
 from cuda_attention import Case, listed, torch

@@ -43,7 +43,8 @@ def tree(tmp_path_factory):
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.skipif(not FULL, reason="times for some minutes: make test-full")
 def test_it_runs(name, tree):
-    command = [sys.executable, f"bench/{name}.py", *PROGRAMS[name]]
+    (program,) = tree.glob(f"bench/*/{name}.py")
+    command = [sys.executable, program, *PROGRAMS[name]]
     run = subprocess.run(command, cwd=tree, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-500:] + run.stderr[-2000:]
     assert run.stdout.strip()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two hundred operators more: torch takes them all, they are called like others, and each costs no more than the first.
 
-They are made up of the project's own files (bench/growth.py, which has the times); an eighth of them by the commit.
+They are made up of the project's own files (bench/calls/growth.py, with times); an eighth of them by the commit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "calls"))
 
 from drawn import drawn
 from growth import MORE, PROGRAM, made_up

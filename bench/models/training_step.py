@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times a training step of a decoder of transformers: as it is, by anyop.torch.replace, by torch.compile.
+
+    python bench/models/training_step.py [--size 0.6b] [--rows 4] [--context 1024] [--device cuda] [--dtype bfloat16]
+                                  [--compile]
+
+A step is the loss of random tokens as labels, its gradients, and AdamW, torch's fused one for all sides. Each side has
+a copy of one random model; losses of the first step are compared before anything is timed. Sides take turns. Peak
+memory is a step's on CUDA: the side's weights and numbers of AdamW, and what the step takes beyond what was there.
+One line of JSON for each side is added to bench/results/training_step.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import anyop
+import anyop.torch
+import torch
+from generate import SIZES, random_model
+from harness import environment, write
+
+APART = {"float32": 1e-4, "bfloat16": 2e-2}  # losses, in shares of them
+MIB = 1 << 20
+
+
+class Side:
+    def __init__(
+        self, model: torch.nn.Module, labels: torch.Tensor, change: Callable | None = None
+    ):
+        self.model, self.labels = copy.deepcopy(model), labels
+        changed = change(self.model) if change else None
+        self.call = self.model if changed is None else changed
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
+
+    def step(self) -> torch.Tensor:
+        loss = self.call(input_ids=self.labels, labels=self.labels, use_cache=False).loss
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    def own_bytes(self) -> int:
+        numbers = [x for state in self.optimizer.state.values() for x in state.values()]
+        parts = [*self.model.parameters(), *numbers]
+        return sum(x.numel() * x.element_size() for x in parts if x.device == self.labels.device)
+
+    def measured(self) -> tuple[float, int]:
+        """Milliseconds and, on CUDA, the peak of bytes."""
+        cuda = self.labels.is_cuda
+        if cuda:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+        begin = time.perf_counter()
+        self.step()
+        if cuda:
+            torch.cuda.synchronize()
+        took_ms = (time.perf_counter() - begin) * 1e3
+        return took_ms, self.own_bytes() + torch.cuda.max_memory_allocated() - before if cuda else 0
+
+
+def replaced(fuse: bool) -> Callable:
+    def change(model: torch.nn.Module) -> None:
+        anyop.torch.replace(model, fuse=fuse, verbose=False)
+
+    return change
+
+
+def made_sides(options: argparse.Namespace) -> dict[str, Side]:
+    model = random_model(options.size, options.dtype, options.device).train()
+    V = SIZES[options.size][-1]
+    shape = (options.rows, options.context)
+    labels = torch.randint(3, V, shape, device=options.device)
+    sides = {"transformers": Side(model, labels)}
+    if options.compile:
+        sides["transformers, compiled"] = Side(model, labels, torch.compile)
+    sides["replaced"] = Side(model, labels, replaced(fuse=False))
+    return sides
+
+
+def main() -> None:
+    options = parse_arguments()
+    anyop.set_num_threads(options.threads)
+    torch.set_num_threads(options.threads)
+    sides = made_sides(options)
+    losses = {name: side.step().item() for name, side in sides.items()}
+    right = losses["transformers"]
+    for name, loss in losses.items():
+        if not abs(loss - right) <= APART[options.dtype] * right:
+            raise SystemExit(
+                f"{name}: the loss is {loss}, transformers' {right}; nothing was timed"
+            )
+    times: dict[str, list] = {name: [] for name in sides}
+    for turn in range(options.rounds + 1):
+        for name in sides if turn % 2 else [*sides][::-1]:
+            found = sides[name].measured()
+            times[name] += [found] * (turn > 0)  # the first is to warm up
+    rows = []
+    for name, found in times.items():
+        spent_ms, peaks = zip(*found)
+        row = {
+            key: getattr(options, key)
+            for key in ("size", "rows", "context", "dtype", "device", "threads")
+        }
+        row |= {"gpu": torch.cuda.get_device_name()} if options.device == "cuda" else {}
+        row |= {"side": name, "step_ms": round(min(spent_ms), 3)}
+        row |= {"step_ms_median": round(statistics.median(spent_ms), 3), "loss": losses[name]}
+        row |= {"peak_mib": round(max(peaks) / MIB, 1)} if options.device == "cuda" else {}
+        rows.append(row)
+        peak = f", peak {row['peak_mib']} MiB" if "peak_mib" in row else ""
+        print(f"{name:22} {row['step_ms']:9.2f} ms (median {row['step_ms_median']:.2f}){peak}")
+    if not options.dry:
+        write("training_step", rows, environment(anyop, torch))
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--size", choices=list(SIZES), default="0.1b")
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--dtype", choices=tuple(APART), default="float32")
+    add("--rows", type=int, default=4)
+    add("--context", type=int, default=128)
+    add("--threads", type=int, default=2)
+    add("--rounds", type=int, default=5)
+    add("--compile", action="store_true", help="torch.compile too")
+    add("--dry", action="store_true", help="write no results")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
