@@ -48,7 +48,7 @@ def run(program: str) -> str:
 
 def test_an_operator_is_read_at_its_first_use() -> None:
     run("""
-        from anyop.torch.gradient import gradients
+        from anyop.torch.adapter.gradient import gradients
         assert not any(vars(op).get("is_read") for op in gradients.operators.values())
         assert torch.ops.anyop.rms_norm.overloads() == ["default", "out"], torch.ops.anyop.rms_norm.overloads()
         x = torch.ones(2, 4, requires_grad=True)
@@ -83,7 +83,7 @@ def test_many_threads_take_the_first_gradient_at_once() -> None:
 
 def test_an_error_on_the_way_arrives_and_the_next_call_works() -> None:
     run("""
-        from anyop.torch import autograd
+        from anyop.torch.adapter import autograd
         register, tries = autograd._register, []
         def once(*args):
             tries.append(args)

@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import anyop.torch  # noqa: E402
 from anyop import testing  # noqa: E402
 from anyop.torch.causal_loss import match_loss  # noqa: E402
-from anyop.torch.matching import Refusal  # noqa: E402
+from anyop.torch.models.matching import Refusal  # noqa: E402
 
 FAMILIES = {  # class prefix: other settings
     "Llama": {},

@@ -21,7 +21,7 @@ from torch_replace_test import model  # noqa: E402
 
 def test_what_gains_nothing_is_left_with_its_figures(monkeypatch):
     """As if so much was measured; what modules names is swapped without being measured."""
-    gains = importlib.import_module("anyop.torch.gains")
+    gains = importlib.import_module("anyop.torch.models.gains")
     plain = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
 
     def found(*times, few=1.0, **more):
@@ -59,7 +59,7 @@ def test_what_gains_nothing_is_left_with_its_figures(monkeypatch):
 
 
 def test_times_are_measured_once_and_leave_no_trace(tmp_path, monkeypatch):
-    gains = importlib.import_module("anyop.torch.gains")
+    gains = importlib.import_module("anyop.torch.models.gains")
     monkeypatch.setattr(gains, "_known", {})
     monkeypatch.setattr(gains, "SECONDS", 1e-3)
     plain, state = model(), torch.get_rng_state()
@@ -94,7 +94,7 @@ def test_a_linear_that_is_ours_for_few_rows():
 
 def test_parts_of_decoders_are_left_or_joined_for_few_rows_by_their_times(monkeypatch):
     language_models = pytest.importorskip("torch_language_models_test")
-    gains, prompts = importlib.import_module("anyop.torch.gains"), language_models.PROMPTS
+    gains, prompts = importlib.import_module("anyop.torch.models.gains"), language_models.PROMPTS
     plain = language_models.tiny("Llama")
     own = plain(prompts).logits
 

@@ -21,7 +21,7 @@ if not hasattr(transformers, "ContinuousBatchingConfig"):
 
 import anyop.torch  # noqa: E402
 from anyop.testing import kernel_calls, observe  # noqa: E402
-from anyop.torch import packed_attention  # noqa: E402
+from anyop.torch.models import packed_attention  # noqa: E402
 
 SIZES = {
     "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,

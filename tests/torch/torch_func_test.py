@@ -12,7 +12,7 @@ import torch
 from anyop import testing
 from anyop.cases.dtype_choices import is_floating
 from anyop.testing.torch_cases import torch_calls
-from anyop.torch import vmap as rules
+from anyop.torch.adapter import vmap as rules
 from torch.func import functional_call, grad, jacrev, vjp, vmap
 from torch.utils._pytree import tree_leaves
 

@@ -56,7 +56,7 @@ def test_import_order_does_not_matter_and_twice_is_once():
 def test_what_models_are_swapped_with_is_imported_when_it_is_asked_for():
     program = (
         "import sys, anyop.torch\n"
-        "later = {'anyop.torch.overlaying', 'anyop.torch.replacing', 'anyop.torch.hugging_face'}\n"
+        "later = {'anyop.torch.overlaying', 'anyop.torch.replacing', 'anyop.torch.models.hugging_face'}\n"
         "assert not later & set(sys.modules) and {'overlay', 'replace'} <= set(dir(anyop.torch))\n"
         "from anyop.torch import overlay, replace\n"
         "assert later <= set(sys.modules) and replace is anyop.torch.replace\n"

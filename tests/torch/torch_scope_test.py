@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import anyop.torch  # noqa: E402
 from anyop import _scope  # noqa: E402
-from anyop.torch import python_kernels  # noqa: E402
+from anyop.torch.adapter import python_kernels  # noqa: E402
 from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend  # noqa: E402
 
 says_scope = pytest.mark.skipif(

@@ -287,7 +287,7 @@ bool IsTorchInMode(PyObject* torch) {
 const Framework torch_framework = [] {
   Framework f;
   f.name = "torch";
-  f.adapter = "anyop.torch.dispatch";
+  f.adapter = "anyop.torch.adapter.dispatch";
   f.find = Find;
   f.read_mode = ReadMode;
   f.view = View;

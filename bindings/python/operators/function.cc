@@ -203,10 +203,12 @@ PyObject* SlowCall(Entry* e, const char* adapter) {
     return slow;
   };
   if (auto* slow = find(); slow->adapter) return slow->slow_call;
-  // Its package first: where another thread imports that, the entries are there at its end.
-  const std::string package(adapter, std::strrchr(adapter, '.'));
-  const Ref whole(PyImport_ImportModule(package.c_str()));
-  Ref made(whole ? Imported(adapter, "slow_call") : Ref());
+  // Its packages first, the outer before the inner: where another thread imports one, the entries
+  // are there at its end.
+  for (const char* dot = adapter; (dot = std::strchr(dot, '.')); ++dot) {
+    if (!Ref(PyImport_ImportModule(std::string(adapter, dot).c_str()))) return nullptr;
+  }
+  Ref made(Imported(adapter, "slow_call"));
   if (!made) return nullptr;
   auto* slow = find();  // once more: another thread may have filled places meanwhile
   if (!slow->adapter) {

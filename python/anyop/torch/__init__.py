@@ -63,8 +63,8 @@ if _is_paddle:  # what code written for torch gets under Paddle's proxy
 else:
     _import_torch()
 
-    from anyop.torch import install as _install
-    from anyop.torch.dispatch import slow_call  # type: ignore[assignment]
+    from anyop.torch.adapter import install as _install
+    from anyop.torch.adapter.dispatch import slow_call  # type: ignore[assignment]
 
     with _frameworks.no_proxy():  # parts of torch that it imports would stay where Paddle's are
         _install.install_all()

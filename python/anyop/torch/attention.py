@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import anyop
-from anyop.torch import packed_attention
+from anyop.torch.models import packed_attention
 
 NAME = "anyop"
 WITH_DROPOUT = "anyop_with_dropout"  # what replace() sets where a model's attention has dropout

@@ -18,8 +18,8 @@ import torch
 import anyop
 from anyop._routes import unrecorded
 from anyop.torch import layers
-from anyop.torch.hugging_face import Swapped, joined
-from anyop.torch.matching import Refusal
+from anyop.torch.models.hugging_face import Swapped, joined
+from anyop.torch.models.matching import Refusal
 
 OUTPUTS = ("CausalLMOutputWithPast", "CausalLMOutputWithCrossAttentions")
 NOT_OF_THE_BASE = ("labels", "logits_to_keep", "return_dict")  # arguments

@@ -14,18 +14,10 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from anyop.torch import (
-    causal_loss,
-    decoder_layers,
-    gains,
-    hugging_face,
-    joined,
-    layers,
-    model_attention,
-    rotary,
-)
-from anyop.torch.matching import Refusal, match
-from anyop.torch.packed_linear import PackedLinear, may_pack
+from anyop.torch import causal_loss, layers
+from anyop.torch.models import decoder_layers, gains, hugging_face, joined, model_attention, rotary
+from anyop.torch.models.matching import Refusal, match
+from anyop.torch.models.packed_linear import PackedLinear, may_pack
 
 
 def replace(

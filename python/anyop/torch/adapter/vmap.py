@@ -15,8 +15,8 @@ from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 
 from anyop.adapter.check import Check
 from anyop.adapter.groups import fold, independent
-from anyop.torch.dtypes import BY_NAME
-from anyop.torch.operators import Operator
+from anyop.torch.adapter.dtypes import BY_NAME
+from anyop.torch.adapter.operators import Operator
 
 
 def install(operator: Operator, library: torch.library.Library) -> None:

@@ -17,12 +17,12 @@ import torch
 from anyop import _frameworks
 from anyop.adapter.constants import numbers_replaced, stated_replaced, torch_number
 from anyop.adapter.object_text import object_text
-from anyop.torch import python_kernels
-from anyop.torch.autograd import out_error
-from anyop.torch.function import call_with_gradient, entries
-from anyop.torch.gradient import requires
-from anyop.torch.operators import Operator
-from anyop.torch.scope import thread
+from anyop.torch.adapter import python_kernels
+from anyop.torch.adapter.autograd import out_error
+from anyop.torch.adapter.function import call_with_gradient, entries
+from anyop.torch.adapter.gradient import requires
+from anyop.torch.adapter.operators import Operator
+from anyop.torch.adapter.scope import thread
 
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 dispatched: dict[str, Callable[[tuple, dict[str, Any]], Any]] = {}  # by the operator's name
@@ -41,7 +41,7 @@ def _call_under_proxy(verdict: str, name: str, args: tuple, kwargs: dict[str, An
     """Paddle's proxy hides torch, whose own functions import parts of it; anyop.torch may have been for Paddle yet."""
     with _frameworks.no_proxy():
         if not dispatched:
-            importlib.import_module("anyop.torch.install").install_all()
+            importlib.import_module("anyop.torch.adapter.install").install_all()
         if verdict == "gradient":
             return call_with_gradient(name, args, kwargs)
         return dispatched[name](args, kwargs)

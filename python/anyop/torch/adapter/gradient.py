@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from anyop.adapter import gradient
-from anyop.torch.operators import Operator
+from anyop.torch.adapter.operators import Operator
 
 
 def requires(values: Sequence[Any]) -> bool:

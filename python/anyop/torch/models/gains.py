@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from anyop._routes import unrecorded
-from anyop.torch import hugging_face
+from anyop.torch.models import hugging_face
 
 MANY = 128  # rows of a prompt
 FEW = 16  # at most so many rows has a step of decoding

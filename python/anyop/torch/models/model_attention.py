@@ -11,7 +11,8 @@ from torch import Tensor
 
 import anyop
 from anyop._routes import unrecorded
-from anyop.torch import attention, gains
+from anyop.torch import attention
+from anyop.torch.models import gains
 
 OURS = (attention.NAME, attention.WITH_DROPOUT)
 KIND = "attention"

@@ -13,9 +13,9 @@ import torch
 
 from anyop import _scope
 from anyop.adapter.gradient import Gradient, picker
-from anyop.torch.autograd import out_error, refuse_inputs
-from anyop.torch.gradient import gradients
-from anyop.torch.operators import Operator
+from anyop.torch.adapter.autograd import out_error, refuse_inputs
+from anyop.torch.adapter.gradient import gradients
+from anyop.torch.adapter.operators import Operator
 
 Entry = Callable[[tuple, dict[str, Any]], Any]
 

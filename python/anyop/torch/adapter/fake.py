@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from anyop.adapter.check import Check
-from anyop.torch.dtypes import BY_NAME
-from anyop.torch.operators import Operator
+from anyop.torch.adapter.dtypes import BY_NAME
+from anyop.torch.adapter.operators import Operator
 
 
 def install(operator: Operator, has_out: bool, library: torch.library.Library) -> None:

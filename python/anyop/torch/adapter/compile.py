@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from anyop._when_imported import when_imported
-from anyop.torch import scope
-from anyop.torch.dispatch import call
-from anyop.torch.operators import Operator
+from anyop.torch.adapter import scope
+from anyop.torch.adapter.dispatch import call
+from anyop.torch.adapter.operators import Operator
 
 _waiting: list[Operator] = []
 _traced: dict[str, Operator] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from anyop._when_imported import when_imported
 from anyop.adapter.check import Check
-from anyop.torch.operators import Operator
+from anyop.torch.adapter.operators import Operator
 
 _COUNTER = "torch.utils.flop_counter"  # it imports Triton: not before somebody counts
 

@@ -23,9 +23,9 @@ from anyop import _scope
 from anyop._load import core
 from anyop.adapter.gradient import Gradient, name_called
 from anyop.native.glues import torch_glue
-from anyop.torch.forward_mode import ForwardMode, is_active
-from anyop.torch.gradient import gradients, requires
-from anyop.torch.operators import Operator
+from anyop.torch.adapter.forward_mode import ForwardMode, is_active
+from anyop.torch.adapter.gradient import gradients, requires
+from anyop.torch.adapter.operators import Operator
 
 Run = Callable[[Sequence[Any]], Any]
 # (runs the operator below autograd, its arguments, the scope of the call) -> results

@@ -14,7 +14,7 @@ import torch
 
 from anyop.adapter.framework import Framework
 from anyop.adapter.shapes import Shape, Sizes
-from anyop.torch.dtypes import BY_NAME, name_of, to_torch
+from anyop.torch.adapter.dtypes import BY_NAME, name_of, to_torch
 
 
 def _both(a: Any, b: Any) -> Any:

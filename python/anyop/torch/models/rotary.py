@@ -19,7 +19,7 @@ from torch import Tensor
 
 import anyop
 from anyop._routes import unrecorded
-from anyop.torch import gains, hugging_face
+from anyop.torch.models import gains, hugging_face
 
 NAME = "apply_rotary_pos_emb"
 KIND = "rope"

@@ -14,7 +14,7 @@ import torch
 from torch.autograd import forward_ad
 
 from anyop.adapter.tangent import Tangent
-from anyop.torch.operators import Operator
+from anyop.torch.adapter.operators import Operator
 
 _LEVEL = 0  # torch has no other
 

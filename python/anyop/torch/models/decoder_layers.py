@@ -15,8 +15,9 @@ from torch import Tensor
 
 import anyop
 from anyop._routes import unrecorded
-from anyop.torch import gains, hugging_face, layers
-from anyop.torch.hugging_face import TOLERANCE, RmsNorm, Swapped
+from anyop.torch import layers
+from anyop.torch.models import gains, hugging_face
+from anyop.torch.models.hugging_face import TOLERANCE, RmsNorm, Swapped
 
 
 class ResidualNorm(Swapped):

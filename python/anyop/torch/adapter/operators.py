@@ -9,8 +9,8 @@ import torch
 
 from anyop._load import core
 from anyop.adapter import operators
-from anyop.torch import python_kernels
-from anyop.torch.framework import FRAMEWORK
+from anyop.torch.adapter import python_kernels
+from anyop.torch.adapter.framework import FRAMEWORK
 
 
 def has_out(metadata: dict[str, Any]) -> bool:

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 import anyop
-from anyop.torch import gains, hugging_face, layers
-from anyop.torch.hugging_face import GatedParts, Swapped
+from anyop.torch import layers
+from anyop.torch.models import gains, hugging_face
+from anyop.torch.models.hugging_face import GatedParts, Swapped
 
 GATED = ("gate_proj", "up_proj")
 PLAIN = (torch.nn.Linear, layers.Linear, layers.FewRowsLinear)

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from anyop.torch.dtypes import name_of
-from anyop.torch.operators import Operator
+from anyop.torch.adapter.dtypes import name_of
+from anyop.torch.adapter.operators import Operator
 
 _KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA", "privateuseone": "AutocastPrivateUse1"}
 

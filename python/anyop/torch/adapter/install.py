@@ -10,7 +10,7 @@ import torch
 import anyop
 from anyop import _operators
 from anyop._load import core
-from anyop.torch import (
+from anyop.torch.adapter import (
     autocast,
     autograd,
     compile,
@@ -21,8 +21,8 @@ from anyop.torch import (
     python_kernels,
     vmap,
 )
-from anyop.torch.gradient import gradients
-from anyop.torch.operators import Operator, has_out
+from anyop.torch.adapter.gradient import gradients
+from anyop.torch.adapter.operators import Operator, has_out
 
 _libraries: dict[str, torch.library.Library] = {}  # by namespace; they keep the registrations alive
 

@@ -9,7 +9,8 @@ import torch
 
 import anyop
 from anyop._routes import implementations
-from anyop.torch import hugging_face, layers
+from anyop.torch import layers
+from anyop.torch.models import hugging_face
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 LAYERS = {  # class of torch.nn: class with the same attributes, operator
