@@ -4,6 +4,8 @@
 A line there is a path, a function's name (- for the file) and how long it may be. It may only shrink: what is longer
 than its line says is a mistake, and so is a line that is no longer needed. The C family is read as clang-format leaves
 it: a function ends with a brace alone on its line.
+
+No folder has more than 30 sources. A family of ops/ may: an operator is the files there with its name.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from arrows import ROOT, sources
 
-FUNCTION, FILE = 60, 500
+FUNCTION, FILE, FOLDER = 60, 500, 30
 C_FAMILY = {".cc", ".h", ".cu", ".c"}
 _NO_FUNCTION = re.compile(
     r"\s*(if|else|for|while|switch|do|try|catch|case|namespace|struct|class|union|enum|extern)\b|#"
@@ -78,6 +81,16 @@ def mistakes(root: Path, allowed: dict[tuple[str, str], int]) -> list[str]:
     return sorted(wrong)
 
 
+def crowded(root: Path) -> list[str]:
+    """Folders with too many sources."""
+    counts = Counter(path.relative_to(root).parent for path in sources(root))
+    return sorted(
+        f"{folder.as_posix()}: the folder has {count} sources, expected {FOLDER} at most: divide it by subject"
+        for folder, count in counts.items()
+        if count > FOLDER and folder.parent != Path("ops")
+    )
+
+
 def read_allowed(text: str) -> dict[tuple[str, str], int]:
     rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     return {(place, name): int(count) for place, name, count in rows}
@@ -85,6 +98,6 @@ def read_allowed(text: str) -> dict[tuple[str, str], int]:
 
 if __name__ == "__main__":
     exceptions = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
-    wrong = mistakes(ROOT, read_allowed(exceptions))
+    wrong = mistakes(ROOT, read_allowed(exceptions)) + crowded(ROOT)
     print(*wrong, sep="\n", end="\n" if wrong else "")
     sys.exit(bool(wrong))
