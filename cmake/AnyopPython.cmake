@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The Python that runs the generator and whose headers the module is built with; where tvm-ffi's C
-# headers are; and the package as it looks when installed, made of links in the build folder:
+# The Python that runs the generator and whose headers the module is built with; where the headers of
+# tvm-ffi and of nlohmann's JSON are; and the package as it looks when installed, made of links in the build folder:
 # PYTHONPATH=<build>/python imports it.
 
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
@@ -26,6 +26,15 @@ print(s.submodule_search_locations[0] + '/include' if s and s.origin else '')")
 if(NOT EXISTS "${ANYOP_TVM_FFI_INCLUDE}/tvm/ffi/c_api.h")
   message(FATAL_ERROR "${Python_EXECUTABLE} has no package apache-tvm-ffi, whose C header the "
     "build needs: ${Python_EXECUTABLE} -m pip install apache-tvm-ffi")
+endif()
+
+# Python's package of it, or the system's (Debian: nlohmann-json3-dev).
+anyop_ask_python(json "import importlib.util as u; s = u.find_spec('nlohmann_json'); \
+print(s.submodule_search_locations[0] + '/include' if s and s.origin else '')")
+find_path(ANYOP_JSON_INCLUDE nlohmann/json.hpp HINTS "${json}" NO_CMAKE_FIND_ROOT_PATH)
+if(NOT ANYOP_JSON_INCLUDE)
+  message(FATAL_ERROR "there is no nlohmann/json.hpp, which the build needs: "
+    "${Python_EXECUTABLE} -m pip install nlohmann-json")
 endif()
 
 set(ANYOP_PACKAGE "${CMAKE_CURRENT_BINARY_DIR}/python/anyop")

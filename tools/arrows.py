@@ -89,6 +89,7 @@ FRAMEWORKS = {
     },
     "pybind11": {"bench"},
     "hwy": {"bench"},
+    "nlohmann": {"src/core", "bindings/jax", "bindings/tvm_ffi", "examples"},
     "ATen": {"bench", "bindings/torch_device", "bindings/torch_glue", "examples/porting/before"},
     "c10": {"bindings/torch_device", "bindings/torch_glue"},
     "cuda.h": {"src/device", "include"},

@@ -6,11 +6,14 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "operator/registry.h"
 
 namespace anyop::xla {
 namespace {
+
+using nlohmann::json;
 
 constexpr size_t kBuckets = 1024;
 std::atomic<const Plan*> buckets[kBuckets];  // lists that only grow
@@ -36,75 +39,77 @@ const Plan* Search(size_t bucket, std::string_view text) {
   return plan;
 }
 
-std::string_view TakeToken(std::string_view* text) {
-  const size_t end = text->find(' ');
-  const std::string_view token = text->substr(0, end);
-  *text = end == text->npos ? std::string_view() : text->substr(end + 1);
-  return token;
-}
-
-// False when the operator has no such tensor.
-bool AddSlot(std::string_view token, bool in_results, Plan* plan) {
-  const size_t colon = token.find(':');
-  const bool is_list = colon != token.npos;
+// A tensor is its name, a list its name and elements. False when the operator has no such tensor.
+bool AddSlot(const json& tensor, bool in_results, Plan* plan) {
+  const bool is_list = tensor.is_array();
+  const auto& name = (is_list ? tensor.at(0) : tensor).get_ref<const std::string&>();
   const Operator& op = *plan->op;
   for (uint32_t i = 0; i < op.params.size(); ++i) {
     const Param& p = op.params[i];
-    if (p.name != token.substr(0, colon)) continue;
+    if (p.name != name) continue;
     if (!p.IsTensor() || p.IsList() != is_list) return false;
     const bool is_input = i < op.num_inputs;
     if (!in_results && !is_input) return false;
     auto& slots = in_results ? plan->results : plan->args;
     slots.push_back({i, is_list, in_results && is_input, {}});
-    if (is_list) slots.back().elements = token.substr(colon + 1);
+    if (is_list) tensor.at(1).get_to(slots.back().elements);
     plan->unwanted &= ~(uint64_t{1} << i);
     return true;
   }
   return false;
 }
 
+bool ReadSlots(const json& tensors, bool in_results, Plan* plan, std::string* error) {
+  for (const json& tensor : tensors) {
+    if (AddSlot(tensor, in_results, plan)) continue;
+    *error = plan->op->name + ": has no tensor " + tensor.dump() +
+             "; was the program made for another version of it?";
+    return false;
+  }
+  return true;
+}
+
+void CountOptional(Plan* plan) {
+  const Operator& op = *plan->op;
+  for (uint32_t i = 0; i < op.params.size(); ++i) {
+    const Param& p = op.params[i];
+    const uint64_t bit = uint64_t{1} << i;
+    if (i >= op.num_inputs)
+      plan->unwanted |= p.Is(kAnyopOptional) ? bit : 0;
+    else if (!p.IsTensor() || !(MayBeNone(p) || p.Is(kAnyopHasDefault)))
+      plan->expected |= bit;
+  }
+}
+
+bool ReadSite(const json& site, Plan* plan, std::string* error, int32_t* status) {
+  *status = kAnyopValueError;
+  if (site.contains("use")) {
+    plan->scope = FindScope(site.at("use").get_ref<const std::string&>(), error);
+    if (!plan->scope) return false;
+  }
+  const auto& name = site.at("operator").get_ref<const std::string&>();
+  plan->called = site.value("called", "");
+  plan->op = FindOperator(name.c_str());
+  if (!plan->op) {
+    *error = "there is no operator " + name + "; load its library with anyop.load() first";
+    return false;
+  }
+  *status = kAnyopInternalError;
+  CountOptional(plan);
+  return ReadSlots(site.at("arguments"), false, plan, error) &&
+         ReadSlots(site.at("results"), true, plan, error);
+}
+
 const Plan* Read(std::string_view text, std::string* error, int32_t* status) {
   auto plan = std::make_unique<Plan>();
   plan->text = text;
-  if (const size_t end = text.find(';'); end != text.npos) {
-    plan->scope = FindScope(text.substr(end + 1), error);
-    if (!plan->scope) {
-      *status = kAnyopValueError;
-      return nullptr;
-    }
-    text = text.substr(0, end);
-  }
-  const std::string_view names = TakeToken(&text);
-  const size_t slash = names.find('/');
-  if (slash != names.npos) plan->called = names.substr(slash + 1);
-  const std::string name(names.substr(0, slash));
-  plan->op = FindOperator(name.c_str());
-  if (!plan->op) {
-    *status = kAnyopValueError;
-    *error = "there is no operator " + name + "; load its library with anyop.load() first";
+  try {
+    return ReadSite(json::parse(text), plan.get(), error, status) ? plan.release() : nullptr;
+  } catch (const json::exception&) {
+    *status = kAnyopInternalError;
+    *error = "anyop: a call site is not understood; was the program made by another version of it?";
     return nullptr;
   }
-  for (uint32_t i = plan->op->num_inputs; i < plan->op->params.size(); ++i) {
-    if (plan->op->params[i].Is(kAnyopOptional)) plan->unwanted |= uint64_t{1} << i;
-  }
-  for (uint32_t i = 0; i < plan->op->num_inputs; ++i) {
-    const Param& p = plan->op->params[i];
-    if (!p.IsTensor() || !(MayBeNone(p) || p.Is(kAnyopHasDefault)))
-      plan->expected |= uint64_t{1} << i;
-  }
-  bool in_results = false;
-  while (!text.empty()) {
-    const std::string_view token = TakeToken(&text);
-    if (token == "->") {
-      in_results = true;
-    } else if (!AddSlot(token, in_results, plan.get())) {
-      *status = kAnyopInternalError;
-      *error = plan->op->name + ": has no tensor '" + std::string(token) +
-               "'; was the program made for another version of it?";
-      return nullptr;
-    }
-  }
-  return plan.release();
 }
 
 const Plan* FindOrRead(std::string_view text, std::string* error, int32_t* status) {

@@ -30,9 +30,11 @@ struct Plan {
   const Plan* next = nullptr;
 };
 
-// The plan of a text such as "anyop.rms_norm x weight -> out; aten=*", or
-// "anyop.attention_with_lse/attention q k v -> out lse" where that one was called. Plans stay for
-// ever: there are as many as programs differ in operators and in which arguments are absent.
+// The plan of a text such as
+//   {"operator":"anyop.foreach_add","arguments":[["xs","110"],"alpha"],"results":[["out","11"]]}
+// with "called" beside it where another operator was called, and "use" where it was traced in a
+// scope. Plans stay for ever: there are as many as programs differ in operators and in which
+// arguments are absent.
 // nullptr with *error set, and *status saying its kind. May throw std::bad_alloc.
 const Plan* FindPlan(std::string_view text, std::string* error, int32_t* status);
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions that XLA calls for every operator, one for each platform.
 //
-// A call site has these attributes, written by python/anyop/jax/site.py:
-//   _call   "anyop.rms_norm x weight -> out": the operator, then whose the buffers are, in order. A
-//           list is "xs:101", with one digit for each element, 0 where it is None. What is not
-//           named is absent. An argument behind the arrow is one that the operator changes; XLA
-//           gave both one buffer. Behind a semicolon stands the scope (core/router/rules/scope.h),
-//           if any: "anyop.rms_norm x weight -> out; aten=*".
+// A call site has these attributes, written by python/anyop/jax/call_site.py:
+//   _call   JSON: the operator, then whose the buffers are, in order (plan.h). A list has one digit
+//           for each element, 0 where it is None. What is not named is absent. An argument among
+//           the results is one that the operator changes; XLA gave both one buffer. "use" is the
+//           scope (core/router/rules/scope.h), if any.
 //   others  by the name of the argument: numbers as int64, double or bool, arrays of them for
 //           lists. Texts end with NUL, those of a list stand one behind the other; a dtype is its
 //           name. A text of no bytes is None, an array of no elements an empty list.

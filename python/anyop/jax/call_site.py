@@ -6,6 +6,7 @@ Arrays are handed around flat: those of lists one after the other, absent ones l
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from copy import copy
 from typing import Any
@@ -132,21 +133,23 @@ class Site:
 
     def _call_text(self) -> str:
         operator = self.operator
-        args, changed = [], []
+        given: dict[int, str | list[str]] = {}
         for at, presence in zip(operator.tensors, self.presence):
             if presence is not False:
-                token = operator.names[at]
-                if isinstance(presence, str):
-                    token = f"{token}:{presence}"
-                args.append(token)
-                if at in operator.mutated:
-                    changed.append(token)
+                name = operator.names[at]
+                given[at] = [name, presence] if isinstance(presence, str) else name
+        changed = [tensor for at, tensor in given.items() if at in operator.mutated]
         results = [p["name"] for p, wanted in zip(operator.results, self.wanted) if wanted]
-        name = f"{operator.namespace}.{operator.short}"
+        site = {
+            "operator": f"{operator.namespace}.{operator.short}",
+            "arguments": list(given.values()),
+            "results": [*results, *changed],
+        }
         if self.called is not operator:
-            name += f"/{self.called.name}"
-        text = " ".join([name, *args, "->", *results, *changed])
-        return text if self.use is None else f"{text}; {self.use}"
+            site["called"] = self.called.name
+        if self.use is not None:
+            site["use"] = self.use
+        return json.dumps(site, separators=(",", ":"))
 
 
 def _presence(value: Any) -> Presence:

@@ -10,6 +10,7 @@
 
 #include "call/scratch.h"
 #include "loader.h"
+#include "operator/metadata.h"
 #include "router/choose/reading.h"
 #include "router/report/log.h"
 #include "router/router.h"

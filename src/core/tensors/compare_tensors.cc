@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements become float64 one at a time; equal bits need no more. Tolerances are read from the
-// metadata of the table, which the generator writes without blanks.
+// Elements become float64 one at a time; equal bits need no more.
 #include "tensors/compare_tensors.h"
 
 #include <algorithm>
@@ -19,33 +18,6 @@ namespace anyop {
 namespace {
 
 using Value = std::complex<double>;
-
-// What stands behind "name": in an object, up to its end; empty where it is not there.
-std::string_view FindIn(std::string_view json, const std::string& name) {
-  const std::string key = "\"" + name + "\":";
-  const size_t at = json.find(key);
-  if (at == json.npos) return {};
-  const std::string_view rest = json.substr(at + key.size());
-  if (rest[0] != '{' && rest[0] != '[') return rest.substr(0, rest.find_first_of(",}"));
-  int depth = 0;
-  for (size_t i = 0; i < rest.size(); ++i) {
-    depth += (rest[i] == '{' || rest[i] == '[') - (rest[i] == '}' || rest[i] == ']');
-    if (depth == 0) return rest.substr(0, i + 1);
-  }
-  return {};
-}
-
-// The schema's own sections come last, behind all texts of people.
-std::string_view Section(const Operator& op, const char* name) {
-  const std::string_view all = op.table->metadata;
-  const size_t at = all.rfind("\"tolerance\":{");
-  return at == all.npos ? std::string_view() : FindIn(all.substr(at), name);
-}
-
-double NumberIn(std::string_view json, int dtype) {
-  const std::string text(FindIn(json, DtypeName(dtype)));
-  return text.empty() ? -1 : std::strtod(text.c_str(), nullptr);
-}
 
 // Sign, exponent and fraction of an 8-bit float; e4m3fn has no infinity.
 double FromFloat8(uint8_t bits, bool e4m3) {
@@ -146,17 +118,6 @@ std::string PlaceText(int ndim, const int64_t* index) {
 }
 
 }  // namespace
-
-double ToleranceOf(const Operator& op, int dtype, const char* device) {
-  const double here = NumberIn(Section(op, "tolerance"), dtype);
-  const double there = NumberIn(FindIn(Section(op, "tolerance_on"), device), dtype);
-  return here < 0 ? -1 : here + std::max(here, there);
-}
-
-bool IsFiniteAlone(const Operator& op, const char* device) {
-  const std::string name = "\"" + std::string(device) + "\"";
-  return FindIn(Section(op, "test"), "finite").find(name) != std::string_view::npos;
-}
 
 std::string DifferenceOf(const AnyopTensor& found, const AnyopTensor& expected, double tolerance,
                          bool finite_alone) {

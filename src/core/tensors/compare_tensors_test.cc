@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which elements are off: every dtype, views, what is not finite; tolerances as the table says
-// them.
+// Which elements are off: every dtype, views, what is not finite.
 #include "tensors/compare_tensors.h"
 
 #include <cmath>
@@ -69,24 +68,6 @@ TEST(ViewsAreWalked) {
   for (Row* row : {&a, &b})
     row->tensor.ndim = 2, row->tensor.shape = shape, row->tensor.strides = strides;
   CHECK(anyop::DifferenceOf(a.tensor, b.tensor, 0.01, false).find("[1, 1] is 3, expected 4") == 0);
-}
-
-TEST(TolerancesOfTheTable) {
-  AnyopOp table = {};
-  table.metadata =
-      "{\"doc\":\"a \\\"tolerance\\\" {\",\"tolerance\":{\"float32\":1e-3,\"int32\":1.0},"
-      "\"tolerance_on\":{\"cuda\":{\"float32\":0.5}},\"test\":{\"finite\":[\"cuda\"],\"range\":{}},"
-      "\"bench\":{\"float64\":3}}";
-  anyop::Operator op = {};
-  op.table = &table;
-  CHECK_EQ(anyop::ToleranceOf(op, kAnyopFloat32, "opencl"), 2e-3);
-  CHECK_EQ(anyop::ToleranceOf(op, kAnyopFloat32, "cuda"), 0.501);
-  CHECK_EQ(anyop::ToleranceOf(op, kAnyopInt32, "cuda"), 2);
-  CHECK_EQ(anyop::ToleranceOf(op, kAnyopFloat64, "cuda"), -1);
-  CHECK(anyop::IsFiniteAlone(op, "cuda") && !anyop::IsFiniteAlone(op, "opencl"));
-  table.metadata = "{}";
-  CHECK_EQ(anyop::ToleranceOf(op, kAnyopFloat32, "cuda"), -1);
-  CHECK(!anyop::IsFiniteAlone(op, "cuda"));
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
+
+#include "operator/metadata.h"
 
 namespace anyop {
 namespace {
@@ -58,8 +59,7 @@ bool CheckBackend(const Operator& op, const std::string& text, const Catalogue& 
     there += (there.empty() ? "" : ", ") + i->name;
   }
   // The schema may state a kernel that this build lacks.
-  const std::string stated = "\"backend\":\"" + backend + "\"";
-  if (std::strstr(op.table->metadata, stated.c_str())) return true;
+  if (StatesBackend(op, backend)) return true;
   *error =
       op.name + " has no backend '" + backend + "'; it has " + (there.empty() ? "none" : there);
   return false;
