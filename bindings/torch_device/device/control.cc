@@ -60,6 +60,8 @@ std::vector<int64_t> MemoryStats(int64_t index) {
           s.num_ooms};
 }
 
+DeviceProperties PropertiesOf(int64_t index) { return Use()->Properties(Index(index)); }
+
 // The same bytes as a tensor of the other side; both keep them alive.
 Tensor Alias(const Tensor& tensor, c10::Device device, c10::DispatchKeySet keys) {
   c10::intrusive_ptr<c10::StorageImpl> storage =
@@ -146,8 +148,7 @@ TORCH_LIBRARY(anyop_device, m) {
   m.def("empty_cache() -> ()", [] { Use()->EmptyCache(); });
   m.def("reset_peak_memory_stats(int index) -> ()",
         [](int64_t index) { Use()->ResetPeak(Index(index)); });
-  m.def("properties(int index) -> str",
-        [](int64_t index) { return Use()->Properties(Index(index)); });
+  m.def("properties(int index) -> (str, int, int, int, int, bool)", PropertiesOf);
   m.def("manual_seed(int index, int seed) -> ()", [](int64_t index, int64_t seed) {
     at::Generator generator = DefaultGenerator(Index(index));
     const std::lock_guard lock(generator.mutex());
@@ -177,8 +178,8 @@ TORCH_LIBRARY(anyop_device, m) {
   m.def("count_calls(bool on) -> ()", [](bool on) { CountCalls(on); });
   m.def("calls(str overload) -> int[]", [](Name name) { return CallsOf(Known(name)); });
   m.def("backend_available(str name) -> bool", [](Name name) { return IsBackendAvailable(name); });
-  m.def("add_native(str lines) -> ()", [](Name lines) {
-    AddNative(lines);
+  m.def("add_native(Any texts) -> ()", [](const c10::IValue& texts) {
+    AddNative(texts);
     for (Overload* overload : AllOverloads()) AttachNative(overload);
     for (Overload* overload : OverlaidOverloads()) AttachNative(overload);
   });

@@ -59,7 +59,7 @@ class Cuda final : public Platform {
   }
   DeviceIndex Current() const override { return Guard().getDevice().index(); }
   void SetCurrent(DeviceIndex index) const override { Guard().setDevice(Inner(index)); }
-  std::string Properties(DeviceIndex) const override { return "{}"; }  // torch.cuda has them
+  DeviceProperties Properties(DeviceIndex) const override { return {}; }  // torch.cuda has them
   std::pair<size_t, size_t> MemoryInfo(DeviceIndex index) const override {
 #if ANYOP_TORCH_MINOR >= 10
     return Memory().getMemoryInfo(index);

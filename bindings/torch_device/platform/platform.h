@@ -13,6 +13,7 @@
 
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace anyop::torch_device {
@@ -20,6 +21,9 @@ namespace anyop::torch_device {
 using c10::DeviceIndex;
 constexpr c10::DeviceType kOuter = c10::DeviceType::PrivateUse1;
 constexpr DeviceIndex kMaxDevices = 64;
+
+// name, total_memory, multi_processor_count, major, minor, host_accessible
+using DeviceProperties = std::tuple<std::string, int64_t, int64_t, int64_t, int64_t, bool>;
 
 // Streams are torch's ids, 0 the default stream; what they mean is the platform's. Functions throw
 // c10::Error unless they say otherwise.
@@ -45,7 +49,7 @@ class Platform {
   virtual DeviceIndex Count() const noexcept = 0;
   virtual DeviceIndex Current() const = 0;
   virtual void SetCurrent(DeviceIndex index) const = 0;
-  virtual std::string Properties(DeviceIndex index) const = 0;                // JSON
+  virtual DeviceProperties Properties(DeviceIndex index) const = 0;
   virtual std::pair<size_t, size_t> MemoryInfo(DeviceIndex index) const = 0;  // free, total
 
   // Memory of the current device, in the order of its current stream; labelled as the device's.

@@ -20,16 +20,6 @@ c10::StreamId Id(void* stream) { return reinterpret_cast<c10::StreamId>(stream);
 
 void FreePinned(void* memory) { AnyopHostFree(plugin, memory); }
 
-// A vendor's text, as JSON can hold it.
-std::string PlainText(const char* text, size_t capacity) {
-  std::string plain(text, strnlen(text, capacity));
-  std::erase_if(plain, [](unsigned char c) { return c < ' ' || c == '"' || c == '\\'; });
-  return plain;
-}
-std::string Number(const char* key, int64_t value) {
-  return std::string(", \"") + key + "\": " + std::to_string(value);
-}
-
 class Plugin final : public Platform {
  public:
   explicit Plugin(const AnyopDevice* device) : Platform(device->name, c10::DeviceType::CPU) {
@@ -44,13 +34,14 @@ class Plugin final : public Platform {
   DeviceIndex Count() const noexcept override { return static_cast<DeviceIndex>(count_); }
   DeviceIndex Current() const override { return plugin_device; }
   void SetCurrent(DeviceIndex index) const override { plugin_device = index; }
-  std::string Properties(DeviceIndex index) const override {
+  DeviceProperties Properties(DeviceIndex index) const override {
     const auto facts = Facts(index);
-    return "{\"name\": \"" + PlainText(facts.name, sizeof facts.name) + "\"" +
-           Number("total_memory", facts.total_bytes) +
-           Number("multi_processor_count", facts.compute_units) + Number("major", facts.major) +
-           Number("minor", facts.minor) + ", \"host_accessible\": " +
-           (facts.flags & kAnyopDeviceHostAccessible ? "true" : "false") + "}";
+    return {std::string(facts.name, strnlen(facts.name, sizeof facts.name)),
+            facts.total_bytes,
+            facts.compute_units,
+            facts.major,
+            facts.minor,
+            (facts.flags & kAnyopDeviceHostAccessible) != 0};
   }
   std::pair<size_t, size_t> MemoryInfo(DeviceIndex index) const override {
     int64_t free_bytes = 0, total_bytes = 0;

@@ -12,7 +12,6 @@
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <sstream>
 
 #include "platform/platform.h"
 #include "routes/native_place.h"
@@ -307,10 +306,9 @@ class Attempt {
 
 }  // namespace
 
-void AddNative(const std::string& lines) {
+void AddNative(const IValue& texts) {
   const std::lock_guard lock(native_mutex);
-  std::istringstream stream(lines);
-  for (std::string line; std::getline(stream, line);) Texts().push_back(ParseNative(line));
+  for (const IValue& said : texts.toTupleRef().elements()) Texts().push_back(ReadNative(said));
 }
 
 void AttachNative(Overload* overload) {

@@ -10,10 +10,9 @@
 
 namespace anyop::torch_device {
 
-// What operators' schemas say that they can stand for, a line each, in addition to what was said
-// before: "addmm\tanyop.linear\tp:bias\tp:x[T,K]\tt:weight". Throws where an operator or the form
-// of a line is unknown.
-void AddNative(const std::string& lines);
+// What operators' schemas say that they can stand for, in addition to what was said before; of each
+// text what ReadNative reads. Throws where an operator or a form is unknown.
+void AddNative(const c10::IValue& texts);
 
 // Gives an overload those that can stand for it: for itself, its form in place and that with out=.
 void AttachNative(Overload* overload);

@@ -1,23 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the texts by which operators stand for overloads, and finds the overloads that they fit.
+// Reads what operators stand for, as Python tells it, and finds the overloads that it fits.
 #include "routes/native_table.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "routes/overload.h"
 
 namespace anyop::torch_device {
 namespace {
-
-std::vector<std::string> Split(const std::string& text, char at) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, at);) parts.push_back(part);
-  return parts;
-}
 
 int ParameterOf(const AnyopOp& table, const std::string& name) {
   for (uint32_t p = 0; p < table.num_inputs + table.num_outputs; ++p) {
@@ -28,87 +20,42 @@ int ParameterOf(const AnyopOp& table, const std::string& name) {
   TORCH_CHECK_VALUE(false, table.name, " has no parameter '", name, "'");
 }
 
-// "x[T,K]", "x"
-void ReadParameter(const AnyopOp& table, const std::string& text, Slot* slot) {
-  const auto bracket = text.find('[');
-  slot->parameter = ParameterOf(table, text.substr(0, bracket));
-  if (bracket != text.npos)
-    slot->letters = Split(text.substr(bracket + 1, text.size() - bracket - 2), ',');
+c10::ArrayRef<c10::IValue> PartsOf(const c10::IValue& tuple) {
+  return tuple.toTupleRef().elements().asArrayRef();
 }
 
-// "i-1", "f0.5", "b1", "stanh", "n"
-c10::IValue ReadValue(const std::string& text) {
-  const std::string rest = text.substr(1);
-  switch (text.at(0)) {
-    case 'i':
-      return static_cast<int64_t>(std::stoll(rest));
-    case 'f':
-      return std::stod(rest);
-    case 'b':
-      return rest == "1";
-    case 's':
-      return rest;
-    case 'n':
-      return {};
-    default:
-      TORCH_CHECK_VALUE(false, "unknown value '", text, "'");
-  }
+Slot::Form FormOf(const std::string& name) {
+  static const std::map<std::string, Slot::Form> forms = {
+      {"any", Slot::kAny},     {"parameter", Slot::kParameter}, {"transposed", Slot::kTransposed},
+      {"ends", Slot::kEnds},   {"sizes", Slot::kSizes},         {"dtype", Slot::kDtype},
+      {"value", Slot::kValue},
+  };
+  const auto found = forms.find(name);
+  TORCH_CHECK_VALUE(found != forms.end(), "unknown form '", name, "'");
+  return found->second;
 }
 
-Slot ReadSlot(const AnyopOp& table, const std::string& text) {
+// ("any",), ("parameter", "x"), ("parameter", "x", ("T", "K")), ("sizes", (("x", 1),)), ("value",
+// 3)
+Slot ReadSlot(const AnyopOp& table, const c10::IValue& form) {
+  const auto parts = PartsOf(form);
   Slot slot;
-  if (text == "_") return slot;
-  TORCH_CHECK_VALUE(text.size() > 2 && text[1] == ':', "unknown form '", text, "'");
-  const std::string rest = text.substr(2);
-  switch (text[0]) {
-    case 'p':
-      slot.form = Slot::kParameter;
-      break;
-    case 't':
-      slot.form = Slot::kTransposed;
-      break;
-    case 'e':
-      slot.form = Slot::kEnds;
-      break;
-    case 'd':
-      slot.form = Slot::kDtype;
-      break;
-    case 's':
-      slot.form = Slot::kSizes;
-      break;
-    case 'v':
-      slot.form = Slot::kValue;
-      break;
-    default:
-      TORCH_CHECK_VALUE(false, "unknown form '", text, "'");
-  }
+  slot.form = FormOf(parts.at(0).toStringRef());
+  if (slot.form == Slot::kAny) return slot;
+  const c10::IValue& of = parts.at(1);
   if (slot.form == Slot::kValue) {
-    slot.value = ReadValue(rest);
+    slot.value = of;
   } else if (slot.form == Slot::kSizes) {
-    for (const std::string& size : Split(rest, ',')) {
-      const auto at = size.find('@');
-      slot.sizes.emplace_back(ParameterOf(table, size.substr(0, at)),
-                              std::stoi(size.substr(at + 1)));
+    for (const c10::IValue& size : PartsOf(of)) {
+      const auto place = PartsOf(size);
+      slot.sizes.emplace_back(ParameterOf(table, place.at(0).toStringRef()), place.at(1).toInt());
     }
   } else {
-    ReadParameter(table, rest, &slot);
+    slot.parameter = ParameterOf(table, of.toStringRef());
+    if (parts.size() > 2)
+      for (const c10::IValue& letter : PartsOf(parts[2]))
+        slot.letters.push_back(letter.toStringRef());
   }
-  return slot;
-}
-
-// "@cpu"
-c10::DeviceType ReadDevice(const std::string& text) {
-  if (text == "@cpu") return c10::kCPU;
-  if (text == "@cuda") return c10::kCUDA;
-  if (text == "@hip") return c10::kHIP;
-  TORCH_CHECK_VALUE(false, "unknown device '", text, "'");
-}
-
-// "+activation=v:srelu"
-Slot ReadGiven(const AnyopOp& table, const std::string& text) {
-  const auto equals = text.find('=');
-  Slot slot = ReadSlot(table, text.substr(equals + 1));
-  slot.parameter = ParameterOf(table, text.substr(1, equals - 1));
   return slot;
 }
 
@@ -147,29 +94,25 @@ bool IsFormOf(const c10::FunctionSchema& schema, const c10::FunctionSchema& plai
 
 }  // namespace
 
-NativeText ParseNative(const std::string& line) {
-  const std::vector<std::string> parts = Split(line, '\t');
-  TORCH_CHECK_VALUE(parts.size() >= 2, "unknown line '", line, "'");
+NativeText ReadNative(const c10::IValue& said) {
+  const auto parts = PartsOf(said);
   NativeText text;
-  text.op = AnyopFindOperator(parts[1].c_str());
-  text.overload = parts[0];
+  text.overload = parts.at(0).toStringRef();
+  text.op = AnyopFindOperator(parts.at(1).toStringRef().c_str());
   TORCH_CHECK_VALUE(text.op, AnyopLastError());
   text.table = AnyopOperatorTable(text.op);
-  for (size_t i = 2; i < parts.size(); ++i) {
-    if (parts[i][0] == '@') {
-      text.device = ReadDevice(parts[i]);
-      continue;
-    }
-    if (parts[i][0] == '+') {
-      text.given.push_back(ReadGiven(*text.table, parts[i]));
-      continue;
-    }
-    const auto equals = parts[i].find('='), colon = parts[i].find(':');
-    if (equals < colon)
-      text.named[parts[i].substr(0, equals)] = ReadSlot(*text.table, parts[i].substr(equals + 1));
-    else
-      text.positional.push_back(ReadSlot(*text.table, parts[i]));
+  if (!parts.at(2).isNone()) text.device = c10::Device(parts[2].toStringRef()).type();
+  for (const c10::IValue& given : PartsOf(parts.at(3))) {
+    Slot slot;
+    slot.form = Slot::kValue;
+    slot.parameter = ParameterOf(*text.table, PartsOf(given).at(0).toStringRef());
+    slot.value = PartsOf(given).at(1);
+    text.given.push_back(std::move(slot));
   }
+  for (const c10::IValue& form : PartsOf(parts.at(4)))
+    text.positional.push_back(ReadSlot(*text.table, form));
+  for (const c10::IValue& named : PartsOf(parts.at(5)))
+    text.named[PartsOf(named).at(0).toStringRef()] = ReadSlot(*text.table, PartsOf(named).at(1));
   return text;
 }
 

@@ -40,8 +40,9 @@ struct NativeKernel {
   std::vector<Slot> slots;
 };
 
-// Throws what is wrong with a line.
-NativeText ParseNative(const std::string& line);
+// What Python says of one text: (overload, operator, device or None, what is given, arguments,
+// those by name), tuples in tuples. Throws what is wrong with it.
+NativeText ReadNative(const c10::IValue& said);
 
 // False where the overload cannot be this text's, nor its form in place or with out=.
 bool BindNative(const NativeText& text, const c10::FunctionSchema& schema, NativeKernel* kernel);

@@ -182,27 +182,21 @@ def _has(backend: str) -> bool:
 
 
 def _tell_natives(ops: list[str]) -> None:
-    lines = [
-        _line(op, text) for op in ops for text in _operators.metadata(op).get("aten_overloads", ())
+    texts = [
+        (
+            text["overload"],
+            op,
+            text.get("device"),
+            *(_tuples(text.get(key, ())) for key in ("given", "arguments", "named")),
+        )
+        for op in ops
+        for text in _operators.metadata(op).get("aten_overloads", ())
     ]
-    torch.ops.anyop_device.add_native("\n".join(lines))
+    torch.ops.anyop_device.add_native(tuple(texts))
 
 
-def _line(op: str, text: dict[str, Any]) -> str:
-    """As bindings/torch_device/routes/native_table.cc reads it."""
-    named = [f"{name}={_form(*form)}" for name, form in text["named"].items()]
-    given = [f"+{name}={_form('value', value)}" for name, value in text.get("given", {}).items()]
-    device = [f"@{text['device']}"] if "device" in text else []
-    arguments = [_form(*form) for form in text["arguments"]]
-    return "\t".join([text["overload"], op, *device, *given, *arguments, *named])
-
-
-def _form(form: str, of: Any = None, letters: list[str] | None = None) -> str:
-    if form == "any":
-        return "_"
-    if form == "sizes":
-        return "s:" + ",".join(f"{param}@{at}" for param, at in of)
-    if form == "value":
-        kind = {bool: "b", int: "i", float: "f", str: "s", type(None): "n"}[type(of)]
-        return f"v:{kind}" + ("" if of is None else str(int(of)) if kind == "b" else str(of))
-    return f"{form[0]}:{of}" + (f"[{','.join(letters)}]" if letters else "")
+def _tuples(value: Any) -> Any:
+    """As torch's operators take what is of several kinds; a dict as pairs."""
+    if isinstance(value, dict):
+        value = list(value.items())
+    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import torch
@@ -38,7 +37,8 @@ def _inner() -> str | None:
     ops = torch.ops.anyop_device
     if ops.platform.default() == "cuda":
         return "cuda"
-    return "cpu" if json.loads(ops.properties.default(0))["host_accessible"] else None
+    *_, host_accessible = ops.properties.default(0)
+    return "cpu" if host_accessible else None
 
 
 def _add(group: distributed.ProcessGroup, inner: torch.device, outer: torch.device) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -125,6 +124,16 @@ def synchronize(device: Place = None) -> None:
     _ops.synchronize.default(index(device))
 
 
+_PROPERTIES = (
+    "name",
+    "total_memory",
+    "multi_processor_count",
+    "major",
+    "minor",
+    "host_accessible",
+)
+
+
 class _Properties(SimpleNamespace):
     """name, total_memory and what else the platform tells."""
 
@@ -134,7 +143,7 @@ def get_device_properties(device: Place = None) -> Any:
     at = index(device)
     if _is_cuda():
         return torch.cuda.get_device_properties(at)
-    return _Properties(**json.loads(_ops.properties.default(at)))
+    return _Properties(**dict(zip(_PROPERTIES, _ops.properties.default(at))))
 
 
 def _is_cuda() -> bool:
