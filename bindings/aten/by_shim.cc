@@ -30,11 +30,6 @@ const torch::Shim& Shim() { return *runtime.shim; }
 TensorHandle HandleOf(Value value) { return reinterpret_cast<TensorHandle>(value); }
 TensorHandle HandleOf(AnyopAtenTensor* tensor) { return reinterpret_cast<TensorHandle>(tensor); }
 
-int32_t CallTorch(const char* name, const char* overload, Value* stack) {
-  return Shim().call ? Shim().call(name, overload, stack, torch::kBuiltFor)
-                     : Shim().call_2_9(name, overload, stack);
-}
-
 int32_t Refuse(const Op& op, const std::string& why, int32_t status = kAnyopNotImplemented) {
   return SetError(status, (op.full_name + ": " + why).c_str());
 }
@@ -77,7 +72,7 @@ class ShimCall {
         return status;
       }
     }
-    if (CallTorch(op_.name.c_str(), op_.overload.c_str(), stack_)) return TorchFailed(op_);
+    if (Shim().Call(op_.name.c_str(), op_.overload.c_str(), stack_)) return TorchFailed(op_);
     for (size_t i = 0; i < op_.results.size(); ++i) {
       results[i] = {};
       const Param& p = op_.results[i];
@@ -90,7 +85,7 @@ class ShimCall {
   // In the place of the tensor.
   int32_t Copy(TensorHandle* tensor) {
     Value stack[2] = {reinterpret_cast<Value>(*tensor), 0};
-    if (CallTorch("aten::clone", "", stack)) return TorchFailed(op_);
+    if (Shim().Call("aten::clone", "", stack)) return TorchFailed(op_);
     *tensor = HandleOf(stack[0]);
     return kAnyopOk;
   }
@@ -339,7 +334,7 @@ int32_t ViewByShim(AnyopAtenTensor** tensor, AnyopTensor* view, uint32_t* flags)
   // Lazily negated or conjugated tensors become plain ones.
   for (const char* name : {"aten::resolve_conj", "aten::resolve_neg"}) {
     Value stack[1] = {reinterpret_cast<Value>(handle)};
-    if (CallTorch(name, "", stack))
+    if (Shim().Call(name, "", stack))
       return SetError(kAnyopRuntimeError, "torch cannot resolve a result");
     handle = HandleOf(stack[0]);
     *tensor = reinterpret_cast<AnyopAtenTensor*>(handle);

@@ -22,10 +22,11 @@ inline PyObject* NewSizes(const int64_t* values, int count, int64_t factor = 1) 
   return tuple.Release();
 }
 
-// The end of Py_tp_dealloc.
+// The end of Py_tp_dealloc, of the module's own types: PyType_GenericAlloc makes their objects,
+// zero behind the head, and none is watched for cycles.
 inline void FreeObject(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
-  reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
+  PyObject_Free(self);
   Py_DECREF(type);
 }
 
@@ -51,11 +52,6 @@ inline uint32_t FindKeyword(PyObject* const* names, uint32_t count, PyObject* na
   for (i = 0; i < count && PyUnicode_Compare(name, names[i]) != 0; ++i) {
   }
   return i;
-}
-
-// A new object of one of the module's own types, zero behind its head; nullptr with an error set.
-inline PyObject* NewObject(PyTypeObject* type) {
-  return reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc))(type, 0);
 }
 
 // The error that was set, or none, taken from Python; let go of unless it is set again.

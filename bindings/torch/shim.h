@@ -58,6 +58,11 @@ struct Shim {
   // Only in builds for CUDA.
   int32_t (*cuda_stream)(int32_t device, void** stream);
 
+  // By torch's dispatcher, in either form.
+  int32_t Call(const char* name, const char* overload, Value* stack) const {
+    return call ? call(name, overload, stack, kBuiltFor) : call_2_9(name, overload, stack);
+  }
+
   // For calls of ATen; all in 2.9 but those behind the comments.
   int32_t (*from_blob_2_9)(void* data, int64_t ndim, const int64_t* sizes, const int64_t* strides,
                            int64_t storage_offset, int32_t dtype, int32_t device_type,

@@ -52,10 +52,8 @@ void Record(Slot& slot, Value* stack) {
   const Shim& shim = *runtime.shim;
   const std::string name = TorchName(*slot.op);
   DefineRecorder(slot);
-  const char* overload = RecordingOverload(slot.form);
-  const int32_t failed = shim.call ? shim.call(name.c_str(), overload, stack, kBuiltFor)
-                                   : shim.call_2_9(name.c_str(), overload, stack);
-  if (!failed) return slot.form.destination ? void() : TakeFromOptional(*slot.op, stack);
+  if (!shim.Call(name.c_str(), RecordingOverload(slot.form), stack))
+    return slot.form.destination ? void() : TakeFromOptional(*slot.op, stack);
   FailRecording(&slot, shim.error_text ? shim.error_text() : "torch could not record the call");
 }
 

@@ -92,7 +92,7 @@ PyObject* CallWithTuple(PyObject* self, PyObject* args, PyObject* named) {
 }
 
 PyObject* NewFunction(const AtenPacket* packet) {
-  auto* made = reinterpret_cast<Function*>(NewObject(function_type));
+  auto* made = reinterpret_cast<Function*>(PyType_GenericAlloc(function_type, 0));
   if (!made) return nullptr;
   made->call = Guarded<Call>;
   made->packet = packet;
@@ -143,7 +143,7 @@ PyMemberDef members[] = {
 PyGetSetDef attributes[] = {{"__name__", Guarded<GetName>, nullptr, nullptr, nullptr},
                             {"__qualname__", Guarded<GetName>, nullptr, nullptr, nullptr},
                             {"__doc__", Guarded<GetDoc>, nullptr, nullptr, nullptr},
-                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+                            {}};
 
 PyMethodDef methods[] = {{"__reduce__", Guarded<Reduce>, METH_NOARGS, nullptr},
                          {nullptr, nullptr, 0, nullptr}};

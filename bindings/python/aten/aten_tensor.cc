@@ -196,7 +196,7 @@ PyGetSetDef attributes[] = {{"shape", Guarded<Shape>, nullptr, nullptr, nullptr}
                             {"strides", Guarded<Strides>, nullptr, "in elements", nullptr},
                             {"dtype", Guarded<Dtype>, nullptr, nullptr, nullptr},
                             {"device", Guarded<Device>, nullptr, nullptr, nullptr},
-                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+                            {}};
 
 PyMethodDef methods[] = {
     {"__dlpack__", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Guarded<Dlpack>)),
@@ -228,7 +228,7 @@ bool IsAtenTensor(PyObject* object) { return Py_TYPE(object) == tensor_type; }
 AnyopAtenTensor* AtenTensorIn(PyObject* object) { return In(object)->cell; }
 
 PyObject* NewAtenTensor(AnyopAtenTensor* tensor, bool for_reader) {
-  PyObject* object = NewObject(tensor_type);
+  PyObject* object = PyType_GenericAlloc(tensor_type, 0);
   if (!object) return AnyopAtenRelease(tensor), nullptr;
   In(object)->cell = tensor;
   In(object)->for_reader = for_reader;

@@ -316,7 +316,7 @@ PyObject* RunAgain(Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* 
 
 // held: of the function, which owns it from here on, unless nullptr is returned.
 PyObject* BindFunction(Entry* e, Held* held) {
-  const Ref self(NewObject(owner_type));
+  const Ref self(PyType_GenericAlloc(owner_type, 0));
   const Ref module(PyUnicode_FromString("anyop"));
   if (!self || !module) return nullptr;
   auto* owner = reinterpret_cast<Owner*>(self.get());

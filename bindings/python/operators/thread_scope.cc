@@ -34,7 +34,7 @@ int Set(PyObject* self, PyObject* value, void*) {
 PyObject* New(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject* get;
   if (!PyArg_ParseTuple(args, "O", &get)) return nullptr;
-  PyObject* self = NewObject(type);
+  PyObject* self = PyType_GenericAlloc(type, 0);
   if (self) reinterpret_cast<ThreadScope*>(self)->get = Py_NewRef(get);
   return self;
 }
@@ -44,8 +44,7 @@ void Delete(PyObject* self) {
   FreeObject(self);
 }
 
-PyGetSetDef attributes[] = {{"text", Guarded<Get>, Guarded<Set>, "None: no scope", nullptr},
-                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyGetSetDef attributes[] = {{"text", Guarded<Get>, Guarded<Set>, "None: no scope", nullptr}, {}};
 
 PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(Guarded<New>)},
                        {Py_tp_dealloc, reinterpret_cast<void*>(Delete)},

@@ -96,7 +96,7 @@ PyGetSetDef attributes[] = {
     {"device_type", Guarded<DeviceType>, nullptr, "DLDeviceType", nullptr},
     {"device_id", Guarded<DeviceId>, nullptr, nullptr, nullptr},
     {"__array_interface__", Guarded<ArrayInterface>, nullptr, nullptr, nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+    {}};
 
 PyMethodDef methods[] = {
     {"__dlpack__", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Guarded<Dlpack>)),
@@ -122,7 +122,8 @@ PyObject* MakeViewType() {
 }
 
 PyObject* NewView(const AnyopTensor& tensor) {
-  auto* view = reinterpret_cast<View*>(NewObject(reinterpret_cast<PyTypeObject*>(view_type)));
+  auto* view =
+      reinterpret_cast<View*>(PyType_GenericAlloc(reinterpret_cast<PyTypeObject*>(view_type), 0));
   if (!view) return nullptr;
   view->tensor = tensor;
   view->tensor.shape = view->sizes;
