@@ -7,18 +7,20 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from .c.header import header_path
+from .forms.kernels import Kernel
 from .generate import Generated, generate_library
 from .gpu_record import untested
 from .operators.folders import read_folders
 from .operators.objects import missing_functions
 from .operators.operator_file import Operator
-from .operators.operator_sections import BACKENDS
 from .python.docs import reference_page
 from .python.stubs import write_all_stubs
+from .schema.operator_sections import BACKENDS
 from .schema.source import SchemaError
 from .text.cmake_text import cmake_string
 
@@ -106,6 +108,29 @@ def _files(
     return files
 
 
+def _kernel_lists(kernels: list[Kernel]) -> dict[str, list[Any]]:
+    """Files of compilers, and of those for CUDA what is compiled for some architectures alone."""
+    own = [kernel for kernel in kernels if kernel.is_compiled]
+    lists: dict[str, list[Any]] = {}
+    for backend in BACKENDS:
+        lists[f"ANYOP_KERNELS_{backend.upper()}"] = _sources(k for k in own if k.device == backend)
+    cuda = [k for k in own if k.device == "cuda" and k.arch]
+    archs = dict.fromkeys(k.arch for k in cuda if not k.arch.endswith(("+", "*")))
+    lists["ANYOP_CUDA_ARCHS"] = list(archs)
+    for arch in archs:  # files that are compiled for one architecture alone
+        lists[f"ANYOP_CUDA_FILES_{arch}"] = _sources(k for k in cuda if k.arch == arch)
+    once = dict.fromkeys(k.arch[:-1] for k in cuda if k.arch.endswith("*"))
+    lists["ANYOP_CUDA_ONCE"] = list(once)
+    for number in once:  # files that are read once for all architectures, as for this one
+        lists[f"ANYOP_CUDA_ONCE_{number}"] = _sources(k for k in cuda if k.arch == f"{number}*")
+    return lists
+
+
+def _sources(kernels: Iterable[Kernel]) -> list[Path]:
+    """Each file once."""
+    return list(dict.fromkeys(file for kernel in kernels for file in kernel.sources))
+
+
 def cmake_lists(made: Generated, out: Path) -> str:
     """Lists that CMake includes: what to compile and to link, and on which files this run depends."""
     root, operators = out.resolve(), made.operators
@@ -116,26 +141,7 @@ def cmake_lists(made: Generated, out: Path) -> str:
         "ANYOP_LINKED": made.linked,
         "ANYOP_EMBEDDED": made.embedded,
     }
-    for backend in BACKENDS:
-        files = [
-            file
-            for op in operators
-            for kernel in op.kernels
-            if kernel.device == backend and kernel.is_compiled
-            for file in kernel.sources
-        ]
-        lists[f"ANYOP_KERNELS_{backend.upper()}"] = list(dict.fromkeys(files))
-    own = [k for op in operators for k in op.kernels if k.device == "cuda" and k.is_compiled]
-    archs = dict.fromkeys(k.arch for k in own if k.arch and not k.arch.endswith(("+", "*")))
-    lists["ANYOP_CUDA_ARCHS"] = list(archs)
-    for arch in archs:  # files that are compiled for one architecture alone
-        files = [file for k in own if k.arch == arch for file in k.sources]
-        lists[f"ANYOP_CUDA_FILES_{arch}"] = list(dict.fromkeys(files))
-    once = dict.fromkeys(k.arch[:-1] for k in own if k.arch and k.arch.endswith("*"))
-    lists["ANYOP_CUDA_ONCE"] = list(once)
-    for number in once:  # files that are read once for all architectures, as for this one
-        files = [file for k in own if k.arch == f"{number}*" for file in k.sources]
-        lists[f"ANYOP_CUDA_ONCE_{number}"] = list(dict.fromkeys(files))
+    lists.update(_kernel_lists([kernel for op in operators for kernel in op.kernels]))
     lists["ANYOP_BUNDLED"] = list(made.bundled.values())
     texts = [kernel.files for op in operators for kernel in op.kernels if kernel.foreign]
     lists["ANYOP_EMBEDDED_TEXTS"] = list(dict.fromkeys(file for files in texts for file in files))

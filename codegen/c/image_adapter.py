@@ -76,33 +76,44 @@ def argument_lines(i: int, argument: Argument, scratch_bytes: str) -> list[str]:
             f"  void* v{i} = scratch_bytes < 0 ? NULL : call->workspace(call, scratch_bytes);",
             f"  if (!v{i}) return kAnyopOutOfMemory;",
         ]
-    if argument.type == "split":
-        tensor, dim = (param.name for param in argument.places)
-        return [
-            f"  AnyopLayout v{i};",
-            f"  AnyopImageSplit(&v{i}, args->{tensor}, args->{dim});",
-        ]
     if argument.type == "equals":
         value, text = f"args->{param.name}.data", c_string(argument.text)
         return [f"  const int32_t v{i} = {value} && !strcmp({value}, {text});"]
     if argument.type == "absent":
-        return [f"  const int32_t v{i} = !args->{argument.param.name}.has;"]
+        return [f"  const int32_t v{i} = !args->{param.name}.has;"]
     if argument.places:
-        names = ", ".join(f"args->{param.name}" for param in argument.places)
-        count, dropped = len(argument.places), int(argument.type == "rows")
-        kept = 2 * (argument.type == "matrices")
-        return [
-            f"  AnyopLayout v{i};",
-            f"  const AnyopTensor* const t{i}[] = {{{names}}};",
-            f"  const int32_t s{i} = AnyopImageLayout(call, &v{i}, t{i}, {count}, {dropped}, {kept});",
-            f"  if (s{i}) return s{i};",
-        ]
+        return _layout_lines(i, argument)
     if argument.type == "real":
         return [f"  double v{i};", f"  float v{i}_float;"]
     if argument.type is None:
         data = f"args->{param.name}->data"
         value = f"args->{param.name} ? {data} : NULL" if param.optional else data
         return [f"  void* v{i} = {value};"]
+    return _number_lines(i, argument)
+
+
+def _layout_lines(i: int, argument: Argument) -> list[str]:
+    """Of layout(x, y), rows(x), matrices(x) and split(x, dim)."""
+    if argument.type == "split":
+        tensor, dim = (param.name for param in argument.places)
+        return [
+            f"  AnyopLayout v{i};",
+            f"  AnyopImageSplit(&v{i}, args->{tensor}, args->{dim});",
+        ]
+    names = ", ".join(f"args->{param.name}" for param in argument.places)
+    count, dropped = len(argument.places), int(argument.type == "rows")
+    kept = 2 * (argument.type == "matrices")
+    return [
+        f"  AnyopLayout v{i};",
+        f"  const AnyopTensor* const t{i}[] = {{{names}}};",
+        f"  const int32_t s{i} = AnyopImageLayout(call, &v{i}, t{i}, {count}, {dropped}, {kept});",
+        f"  if (s{i}) return s{i};",
+    ]
+
+
+def _number_lines(i: int, argument: Argument) -> list[str]:
+    """Of a number or a size."""
+    param = argument.param
     value = f"args->{param.name}" if param else c_expression(argument.expression)
     if argument.type == "int32":
         return [

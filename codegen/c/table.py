@@ -9,9 +9,9 @@ from typing import Any
 
 from ..forms.kernels import Kernel
 from ..operators.operator_file import Operator
-from ..operators.operator_sections import DEVICES
 from ..schema.dtype_rules import DtypeRule
 from ..schema.dtypes import DTYPES
+from ..schema.operator_sections import DEVICES
 from ..schema.params import Param
 from ..text.c_text import braced, c_comment, c_string
 from .header import hash_macro, header_path

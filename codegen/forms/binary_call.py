@@ -12,7 +12,7 @@ from ..schema.binding import Binding
 from ..schema.expressions import Expr, groups, letters, parse_expression, refuse_texts
 from ..schema.fields import join_text, numel_field
 from ..schema.params import Param
-from ..schema.source import Mistake, listed, nearest
+from ..schema.source import Mistake, check_one_of, listed
 from . import binaries
 
 # What a CUDA kernel can take by value -> kinds of arguments that become it.
@@ -174,12 +174,9 @@ def read_module(
             'write function = "..."',
         )
     name = _name(entry["function"], "function")
-    if name not in exported:
-        raise Mistake(
-            f"function '{name}', which {files[0].name} does not export",
-            f"one that it exports for tvm-ffi ({listed(exported)})",
-            nearest(name, exported, "correct the name, or the library"),
-        )
+    what = f"function '{name}', which {files[0].name} does not export"
+    fix = "correct the name, or the library"
+    check_one_of(name, exported, what, "one that it exports for tvm-ffi", fix)
     texts = entry.get("arguments", [param.name for param in params])
     return Module(name, _arguments(texts, params, known, binding, None))
 
@@ -204,12 +201,9 @@ def _check_entry(file: Path, name: str) -> None:
         found = sorted({match.decode() for match in _IN_HSACO.findall(file.read_bytes())})
     else:
         return
-    if name not in found:
-        raise Mistake(
-            f"entry '{name}', which {file.name} lacks",
-            f"a kernel of it ({listed(found)})",
-            nearest(name, found, 'declare the kernel extern "C", or write its mangled name'),
-        )
+    what = f"entry '{name}', which {file.name} lacks"
+    fix = 'declare the kernel extern "C", or write its mangled name'
+    check_one_of(name, found, what, "a kernel of it", fix)
 
 
 def known_sizes(params: list[Param], binding: Binding) -> list[str]:
@@ -236,12 +230,8 @@ def size_expression(value: object, what: str, known: list[str], binding: Binding
     expression = parse_expression(re.sub(r"\(\s*\*\s*\)", "(_)", value))  # numel(*)
     refuse_texts(expression, f"{what} '{value}'")
     for letter in letters(expression):
-        if letter not in known:
-            raise Mistake(
-                f"'{letter}' in {what} '{value}'",
-                f"a size or an int argument ({listed(known)})",
-                nearest(letter, known, "use only these"),
-            )
+        at = f"'{letter}' in {what} '{value}'"
+        check_one_of(letter, known, at, "a size or an int argument", "use only these")
     for group in groups(expression):
         if not _is_product(group, binding):
             text = join_text(group) if isinstance(group, tuple) else f"*{group.strip('_')}"
@@ -304,12 +294,7 @@ def _places(text: str, params: list[Param]) -> list[Param]:
             )
         return [named[names[0]], whole[names[1]]]
     for name in names:
-        if name not in named:
-            raise Mistake(
-                f"'{name}' in '{text}'",
-                f"a tensor ({listed(named)})",
-                nearest(name, named, "correct it"),
-            )
+        check_one_of(name, named, f"'{name}' in '{text}'", "a tensor", "correct it")
     if len(names) > 4 or named[names[0]].optional:
         raise Mistake(f"'{text}'", "up to four tensors, the first always there", "correct it")
     return [named[name] for name in names]
@@ -323,25 +308,8 @@ def _image_argument(
     image: str,
     placed: list[Param],
 ) -> Argument:
-    if image != "cuda" and (places := _places(text, params)):
-        return Argument(text, None, None, text.split("(")[0].strip(), tuple(places))
-    if image != "cuda" and (equals := _EQUALS.fullmatch(text.strip())):
-        known_texts = {p.name: p for p in params if p.kind == "str" and not p.is_list}
-        if equals[1] not in known_texts:
-            raise Mistake(
-                f"'{equals[1]}' in '{text}'",
-                f"a str argument ({listed(known_texts)})",
-                nearest(equals[1], known_texts, "correct it"),
-            )
-        return Argument(equals[2], known_texts[equals[1]], None, "equals")
-    if image != "cuda" and (absent := _ABSENT.fullmatch(text.strip())):
-        scalars = {p.name: p for p in params if _is_optional_number(p)}
-        if absent[1] not in scalars:
-            found = f"an optional number ({listed(scalars)})"
-            raise Mistake(
-                f"'{absent[1]}' in '{text}'", found, nearest(absent[1], scalars, "correct it")
-            )
-        return Argument(text, scalars[absent[1]], None, "absent")
+    if image != "cuda" and (word := _word_argument(text, params)):
+        return word
     name, _, kind = (part.strip() for part in text.partition(":"))
     param = next((param for param in params if param.name == name), None)
     if param is None and text == SCRATCH:
@@ -355,15 +323,7 @@ def _image_argument(
         what = "a list" if param.is_list else "optional"
         raise Mistake(f"'{name}', which is {what}", "a tensor or a number", "leave it out")
     if param.is_tensor:
-        if kind:
-            raise Mistake(f"'{text}'", "the name of the tensor alone", f'write "{name}"')
-        if (param.layout != "contiguous" or param.expanded) and param not in placed:
-            raise Mistake(
-                f"'{name}', whose strides are free (a kernel in an image gets none)",
-                "a contiguous tensor",
-                f"remove {name} from [layouts], or write its shape without broadcasting",
-            )
-        return Argument(text, param, None, None)
+        return _tensor_argument(text, param, kind, placed)
     if param.kind == "float" and not kind:
         raise Mistake(
             f"'{name}' without a type",
@@ -373,6 +333,33 @@ def _image_argument(
     kind = kind or {"int": "int64", "bool": "bool"}.get(param.kind, "")
     _check_type(text, param.kind, kind, () if image != "cuda" else _LATER)
     return Argument(text, param, None, kind)
+
+
+def _word_argument(text: str, params: list[Param]) -> Argument | None:
+    """layout(x), mode == 'sum', absent(cap); None: it is none of these."""
+    if places := _places(text, params):
+        return Argument(text, None, None, text.split("(")[0].strip(), tuple(places))
+    if equals := _EQUALS.fullmatch(text.strip()):
+        texts = {p.name: p for p in params if p.kind == "str" and not p.is_list}
+        check_one_of(equals[1], texts, f"'{equals[1]}' in '{text}'", "a str argument")
+        return Argument(equals[2], texts[equals[1]], None, "equals")
+    if absent := _ABSENT.fullmatch(text.strip()):
+        scalars = {p.name: p for p in params if _is_optional_number(p)}
+        check_one_of(absent[1], scalars, f"'{absent[1]}' in '{text}'", "an optional number")
+        return Argument(text, scalars[absent[1]], None, "absent")
+    return None
+
+
+def _tensor_argument(text: str, param: Param, kind: str, placed: list[Param]) -> Argument:
+    if kind:
+        raise Mistake(f"'{text}'", "the name of the tensor alone", f'write "{param.name}"')
+    if (param.layout != "contiguous" or param.expanded) and param not in placed:
+        raise Mistake(
+            f"'{param.name}', whose strides are free (a kernel in an image gets none)",
+            "a contiguous tensor",
+            f"remove {param.name} from [layouts], or write its shape without broadcasting",
+        )
+    return Argument(text, param, None, None)
 
 
 def _is_optional_number(param: Param) -> bool:

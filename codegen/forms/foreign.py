@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..operators.operator_sections import text_of, texts_of
 from ..schema.binding import Binding
+from ..schema.operator_sections import text_of, texts_of
 from ..schema.params import Param
-from ..schema.source import Mistake, listed, nearest
+from ..schema.source import Mistake, check_one_of, listed
 from .calls import check_names, free_names, parse_call, results
 from .foreign_call import check_call
 
@@ -80,12 +80,7 @@ def read_python(
     """Of `triton = { file = "rms_norm_triton.py", function = "rms_norm" }`."""
     function = entry.get("function", name)
     framework = entry.get("framework", _FRAMEWORKS.get(backend, "numpy"))
-    if framework not in FRAMEWORKS:
-        raise Mistake(
-            f"framework {framework!r}",
-            listed(FRAMEWORKS),
-            nearest(str(framework), FRAMEWORKS, "use one of these"),
-        )
+    check_one_of(framework, FRAMEWORKS, f"framework {framework!r}", fix="use one of these")
     source = _source(file)
     _check_function(file, source, function, params)
     needs = texts_of(entry.get("needs", []), "needs")
@@ -112,13 +107,9 @@ def _check_function(file: Path, source: str, function: object, params: list[Para
     plain = {node.name: node for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     given = [target for node in body for target in getattr(node, "targets", ())]
     found = [*plain, *(target.id for target in given if isinstance(target, ast.Name))]
-    if function not in found:
-        raise Mistake(
-            f"{file.name} without the function '{function}'",
-            f"one of it ({listed(found)})",
-            nearest(str(function), found, 'define it, or write function = "..."'),
-        )
-    node = plain.get(function)
+    what = f"{file.name} without the function '{function}'"
+    check_one_of(function, found, what, "one of it", 'define it, or write function = "..."')
+    node = plain.get(str(function))
     if isinstance(node, ast.FunctionDef) and not node.decorator_list:
         _check_parameters(file, node, params)
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..operators.conditions import read_when
-from ..operators.operator_sections import BACKENDS, COMPILED, DEVICES, check_keys, section, texts_of
 from ..schema import defaults
 from ..schema.binding import Binding
+from ..schema.conditions import read_when
+from ..schema.operator_sections import BACKENDS, COMPILED, DEVICES, check_keys, section, texts_of
 from ..schema.params import Param
 from ..schema.source import Mistake, Source, listed, nearest
 from . import binaries

@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ..operators.operator_sections import text_of, texts_of
 from ..schema.binding import Binding
 from ..schema.dtypes import dtype_name
 from ..schema.expressions import Expr
+from ..schema.operator_sections import text_of, texts_of
 from ..schema.params import Param, unquoted
-from ..schema.source import Mistake, listed, nearest
+from ..schema.source import Mistake, check_one_of, listed, nearest
 from .binary_call import known_sizes, size_expression
 
 DEVICE = "ascend"
@@ -107,12 +107,7 @@ class _Reader:
 
     def tensor(self, name: str) -> Param:
         tensors = [p.name for p in self.by_name.values() if p.is_tensor and not p.is_list]
-        if name not in tensors:
-            raise Mistake(
-                f"'{name}' in the call",
-                f"a tensor ({listed(tensors)})",
-                nearest(name, tensors, _EXAMPLE),
-            )
+        check_one_of(name, tensors, f"'{name}' in the call", "a tensor", _EXAMPLE)
         return self.by_name[name]
 
     def argument(self, text: str) -> Passed:

@@ -7,7 +7,7 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
-from ..schema.source import Mistake, listed, nearest
+from ..schema.source import Mistake, check_one_of
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,10 @@ def read_triton_kernel(file: str, source: str, name: object) -> TritonKernel:
         if isinstance(node, ast.FunctionDef)
         and any(_called(d).endswith("jit") for d in node.decorator_list)
     }
-    if name not in kernels:
-        raise Mistake(
-            f"{file} without the Triton kernel {name!r}",
-            f"one of it ({listed(kernels)})",
-            nearest(str(name), kernels, 'write kernel = "..." of a function under @triton.jit'),
-        )
-    node = kernels[name]
+    what = f"{file} without the Triton kernel {name!r}"
+    fix = 'write kernel = "..." of a function under @triton.jit'
+    check_one_of(name, kernels, what, "one of it", fix)
+    node = kernels[str(name)]
     given = [*node.args.posonlyargs, *node.args.args]
     if node.args.vararg or node.args.kwarg or node.args.kwonlyargs:
         raise Mistake(f"{file}: {name} with * arguments", "plain parameters", "name them")

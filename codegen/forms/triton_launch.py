@@ -8,18 +8,18 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..operators.operator_sections import check_keys, text_of, texts_of
 from ..schema.binding import Binding
 from ..schema.dtypes import DTYPES, dtype_name, promote
 from ..schema.expressions import Expr
 from ..schema.fields import numel_field
+from ..schema.operator_sections import check_keys, text_of, texts_of
 from ..schema.params import Param
-from ..schema.source import Mistake, listed, nearest
+from ..schema.source import Mistake, check_one_of, listed, nearest
 from .launch_expression import check_names, evaluate, parse_launch, tensors
 from .triton_file import TritonKernel, read_triton_kernel
 
@@ -106,24 +106,9 @@ class _Reader:
         check_keys(given["options"], OPTIONS, "option of launch")
         own = {name: self._add(name, text, "n_") for name, text in given["names"].items()}
         configs = self._configs(given)
-        constants, fixed = {}, {}
-        for name, value in {**given["constants"], **given["options"]}.items():
-            if isinstance(value, str) and not re.fullmatch(r"tl\.\w+", value):
-                constants[name] = self._add(name, value, "c_")
-            elif type(value) in (str, int, float, bool):
-                fixed[name] = value
-                if type(value) in (int, bool) and name not in self.known:
-                    self.known[name] = f"INT64_C({int(value)})"
-                    self.whole[name] = int(value)
-            else:
-                raise Mistake(
-                    f"{name} = {value!r} in launch", "a number or an expression", "correct it"
-                )
-        constants = {**dict.fromkeys(configs[0] if configs else (), 0), **constants}
-        if len(constants) > _MOST_CONSTANTS:
-            raise Mistake(
-                f"{len(constants)} constants that vary", f"at most {_MOST_CONSTANTS}", "fix some"
-            )
+        constants, fixed = self._varying_and_fixed(
+            {**given["constants"], **given["options"]}, configs
+        )
         grid = self.table["grid"] if isinstance(self.table["grid"], list) else [self.table["grid"]]
         if not 1 <= len(grid) <= 3:
             raise Mistake(f"grid of {len(grid)} sizes", "one, two or three", "correct it")
@@ -140,6 +125,28 @@ class _Reader:
         )  # fmt: skip
         ahead = tuple(dict.fromkeys(self._ahead(launch, when)))
         return Launch(**{**launch.__dict__, "ahead": ahead})
+
+    def _varying_and_fixed(
+        self, stated: dict[str, Any], configs: Sequence[dict[str, Any]]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Those that vary, as expressions, and those that are fixed, which expressions may name."""
+        varying, fixed = {}, {}
+        for name, value in stated.items():
+            if isinstance(value, str) and not re.fullmatch(r"tl\.\w+", value):
+                varying[name] = self._add(name, value, "c_")
+            elif type(value) in (str, int, float, bool):
+                fixed[name] = value
+                if type(value) in (int, bool) and name not in self.known:
+                    self.known[name] = f"INT64_C({int(value)})"
+                    self.whole[name] = int(value)
+            else:
+                found = f"{name} = {value!r} in launch"
+                raise Mistake(found, "a number or an expression", "correct it")
+        varying = {**dict.fromkeys(configs[0] if configs else (), 0), **varying}
+        if len(varying) > _MOST_CONSTANTS:
+            found = f"{len(varying)} constants that vary"
+            raise Mistake(found, f"at most {_MOST_CONSTANTS}", "fix some")
+        return varying, fixed
 
     def _section(self, key: str) -> dict[str, Any]:
         value = self.table.get(key, {})
@@ -229,31 +236,12 @@ class _Reader:
     def _arguments(
         self, constants: dict[str, Any], varying: dict[str, Expr]
     ) -> tuple[LaunchArgument, ...]:
-        kernel, texts = self.kernel, self.table["arguments"]
-        stated = {name for name in (*constants, *varying) if name not in OPTIONS}
-        if unknown := stated - set(kernel.params):
-            name = sorted(unknown)[0]
-            raise Mistake(
-                f"constant '{name}', which {self.table['kernel']} has not",
-                f"one of its parameters ({listed(kernel.params)})",
-                nearest(name, kernel.params, "remove it"),
-            )  # fmt: skip
-        rest = [n for n in kernel.params if n not in stated and n not in kernel.constants]
-        missing = [n for n in kernel.constants if n not in stated and n not in kernel.defaults]
-        if missing:
-            raise Mistake(
-                f"launch without the constant {listed(missing, 'and')}",
-                "it",
-                f'write constants = {{ {missing[0]} = "..." }}',
-            )
+        texts, rest = self.table["arguments"], self._rest({*constants, *varying} - {*OPTIONS})
         if not isinstance(texts, list) or not all(type(text) in (str, int) for text in texts):
             raise Mistake(f"arguments {texts!r}", "a list of texts", _EXAMPLES["arguments"])
         if len(texts) != len(rest):
-            raise Mistake(
-                f"{len(texts)} arguments of {self.table['kernel']}",
-                f"{len(rest)} ({', '.join(rest)})",
-                "complete them",
-            )
+            what = f"{len(texts)} arguments of {self.table['kernel']}"
+            raise Mistake(what, f"{len(rest)} ({', '.join(rest)})", "complete them")
         if len(texts) > _MOST_ARGUMENTS:
             raise Mistake(f"{len(texts)} arguments", f"at most {_MOST_ARGUMENTS}", "pass fewer")
         found = [self._argument(name, str(text)) for name, text in zip(rest, texts, strict=True)]
@@ -266,6 +254,19 @@ class _Reader:
                     f'add "{param.name}"',
                 )
         return tuple(self._with_layout(argument) for argument in found)
+
+    def _rest(self, stated: set[str]) -> list[str]:
+        """The parameters that arguments are for: all but the constants, each of which is stated or has a default."""
+        kernel = self.kernel
+        if unknown := stated - set(kernel.params):
+            name = sorted(unknown)[0]
+            found = f"constant '{name}', which {self.table['kernel']} has not"
+            check_one_of(name, kernel.params, found, "one of its parameters", "remove it")
+        missing = [n for n in kernel.constants if n not in stated and n not in kernel.defaults]
+        if missing:
+            found, fix = listed(missing, "and"), f'write constants = {{ {missing[0]} = "..." }}'
+            raise Mistake(f"launch without the constant {found}", "it", fix)
+        return [n for n in kernel.params if n not in stated and n not in kernel.constants]
 
     def _argument(self, name: str, text: str) -> LaunchArgument:
         word, _, kind = (part.strip() for part in text.partition(":"))

@@ -19,9 +19,9 @@ from ..forms.calls import split_name
 from ..forms.foreign import size_places
 from ..forms.kernels import Kernel
 from ..schema.binding import Binding
+from ..schema.operator_sections import BACKENDS, text_of, texts_of
 from ..schema.params import Param
-from ..schema.source import Mistake, Source, listed, nearest
-from .operator_sections import BACKENDS, text_of, texts_of
+from ..schema.source import Mistake, Source, check_one_of, listed
 
 _ANY = "_"
 _FORMS = {"t": "transposed", "dtype": "dtype", "ends": "ends"}  # word: form
@@ -115,14 +115,12 @@ class _Reader:
     def _parameter(self, node: ast.expr, is_tensor: bool) -> str:
         name = node.id if isinstance(node, ast.Name) else ast.unparse(node)
         known = [p.name for p in self.params.values() if p.is_tensor or not is_tensor]
-        if name not in known:
-            raise Mistake(f"'{name}' in a call", listed(known), nearest(name, known, "correct it"))
+        check_one_of(name, known, f"'{name}' in a call")
         return name
 
     def _place(self, size: str) -> tuple[str, int]:
-        if size not in self.places:
-            expected = f"a size that stands alone in a shape ({listed(self.places)})"
-            raise Mistake(f"the size '{size}'", expected, nearest(size, self.places, "correct it"))
+        what = "a size that stands alone in a shape"
+        check_one_of(size, self.places, f"the size '{size}'", what)
         return self.places[size]
 
     def _check_all_given(self, arguments: list[list[Any]]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 from ..schema.binding import Binding
 from ..schema.dtypes import DTYPES, dtype_name
 from ..schema.expressions import Expr, letters, parse_expression, refuse_texts
+from ..schema.operator_sections import BACKENDS, check_keys, section, text_of, texts_of
 from ..schema.params import Param
 from ..schema.source import Mistake, Source, listed, nearest
-from .operator_sections import BACKENDS, check_keys, section, text_of, texts_of
 
 _KEYS = ("sizes", "values", "range", "rank", "sorted", "distinct", "finite")
 

@@ -7,8 +7,8 @@ import re
 
 from ..schema.binding import Binding
 from ..schema.expressions import Expr, groups, letters, parse_expression, refuse_texts
-from ..schema.source import Mistake, Source, listed, nearest
-from .operator_sections import text_of
+from ..schema.operator_sections import text_of
+from ..schema.source import Mistake, Source, check_one_of, listed
 
 
 def read_flops(source: Source, binding: Binding) -> tuple[str, Expr] | None:
@@ -41,9 +41,6 @@ def _check_group(group: str | tuple[str, ...], binding: Binding, text: str) -> N
 
 
 def _check_known(what: str, name: str, known: list[str], text: str) -> None:
-    if name not in known:
-        raise Mistake(
-            f"{what} in flops '{text}'",
-            f"one that a shape binds ({listed(known)})",
-            nearest(name, known, "use only these"),
-        )
+    check_one_of(
+        name, known, f"{what} in flops '{text}'", "one that a shape binds", "use only these"
+    )

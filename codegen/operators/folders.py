@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from ..schema.operator_sections import check_saved
 from ..schema.source import Mistake, SchemaError, nearest
 from .gradients import check_gradient
 from .operator_file import Operator, read_operator
-from .operator_sections import check_saved
 from .tangent_calls import check_tangents
 
 

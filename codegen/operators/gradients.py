@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ..schema.dtype_rules import DtypeRule
 from ..schema.params import Param
-from ..schema.source import Mistake, listed, nearest
+from ..schema.source import Mistake, check_one_of, listed, nearest
 from .operator_file import Operator
 
 _PREFIX = "grad_"
@@ -40,12 +40,8 @@ def check_gradient(op: Operator, forward: Operator, backward: Operator) -> None:
     with op.source_file.at("backward", "saves"):
         taken = [param.name for param in backward.inputs]
         for name in op.backward.saves:
-            if name not in taken:
-                raise Mistake(
-                    f"[backward] saves '{name}', which '{backward.name}' does not take",
-                    f"what it takes ({listed(taken)})",
-                    nearest(name, taken, "remove it"),
-                )
+            what = f"[backward] saves '{name}', which '{backward.name}' does not take"
+            check_one_of(name, taken, what, "what it takes", "remove it")
 
 
 def _gradient_of(name: str, params: list[Param]) -> Param | None:
@@ -130,12 +126,8 @@ def _check_shared(name: str, source: str, op: Operator, backward: Operator) -> N
             f"an input tensor of which '{backward.name}' makes no gradient",
             nearest(name, [other for other in tensors if other not in given], "remove it"),
         )
-    if source not in given:
-        raise Mistake(
-            f"'{name}' shares the gradient of '{source}'",
-            f"one that '{backward.name}' makes ({listed(given)})",
-            nearest(source, given, "remove it"),
-        )
+    what = f"'{name}' shares the gradient of '{source}'"
+    check_one_of(source, given, what, f"one that '{backward.name}' makes", "remove it")
     mine, theirs = tensors[name], tensors[source]
     alike = mine.shape.text == theirs.shape.text and not (mine.expanded or theirs.expanded)
     if not alike or mine.optional or theirs.optional:

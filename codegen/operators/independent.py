@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from ..schema.binding import Binding
 from ..schema.expressions import Expr, letters
+from ..schema.operator_sections import texts_of
 from ..schema.params import Param
-from ..schema.source import Mistake, Source, listed, nearest
-from .operator_sections import texts_of
+from ..schema.source import Mistake, Source, check_one_of
 
 
 def read_independent(
@@ -24,12 +24,8 @@ def read_independent(
     tensors = [param for param in inputs + outputs if param.is_tensor]
     with source.at(None, "independent"):
         for letter in found:
-            if letter not in sizes:
-                raise Mistake(
-                    f"independent size '{letter}'",
-                    f"one that a shape binds ({listed(sizes)})",
-                    nearest(letter, sizes, "use only these"),
-                )
+            what = f"independent size '{letter}'"
+            check_one_of(letter, sizes, what, "one that a shape binds", "use only these")
             _check_terms(letter, tensors)
             for text, expression in conditions:
                 if letter in letters(expression):

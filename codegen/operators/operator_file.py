@@ -14,16 +14,7 @@ from ..schema.dtype_checks import check_rule, possible_dtypes
 from ..schema.dtype_rules import parse_rule
 from ..schema.expressions import Expr, parse_condition
 from ..schema.fields import Field, camel, check_fields, struct_fields
-from ..schema.params import Param
-from ..schema.schema import Signature, parse_schema
-from ..schema.shapes import parse_shape
-from ..schema.source import Mistake, Source, listed, nearest
-from .aten_overloads import read_overloads
-from .cases import read_bench, read_test
-from .flops import read_flops
-from .formulas import Tree
-from .independent import read_independent
-from .operator_sections import (
+from ..schema.operator_sections import (
     Backward,
     check_keys,
     read_autocast,
@@ -34,6 +25,15 @@ from .operator_sections import (
     text_of,
     texts_of,
 )
+from ..schema.params import Param
+from ..schema.schema import Signature, parse_schema
+from ..schema.shapes import parse_shape
+from ..schema.source import Mistake, Source, check_one_of, listed, nearest
+from .aten_overloads import read_overloads
+from .cases import read_bench, read_test
+from .flops import read_flops
+from .formulas import Tree
+from .independent import read_independent
 from .tangents import read_tangent
 
 _KEYS = (
@@ -254,12 +254,7 @@ def _named_inputs(source: Source, key: str, inputs: list[Param]) -> list[Param]:
     tensors = {param.name: param for param in inputs if param.is_tensor}
     names = texts_of(source.data.get(key, []), key)
     for name in names:
-        if name not in tensors:
-            raise Mistake(
-                f"{key} names '{name}'",
-                f"an input tensor ({listed(tensors)})",
-                nearest(name, tensors, "remove it"),
-            )
+        check_one_of(name, tensors, f"{key} names '{name}'", "an input tensor", "remove it")
     return [tensors[name] for name in names]
 
 
@@ -309,12 +304,8 @@ def _read_memory(source: Source, inputs: list[Param], outputs: list[Param]) -> N
     for name, value in section(source, "layouts").items():
         with source.at("layouts", name):
             _check_tensor_entry(name, params, "layouts")
-            if value not in _LAYOUTS:
-                raise Mistake(
-                    f"layout {value!r} of '{name}'",
-                    listed(_LAYOUTS),
-                    nearest(str(value), _LAYOUTS, "use one of these"),
-                )
+            found = f"layout {value!r} of '{name}'"
+            check_one_of(value, _LAYOUTS, found, fix="use one of these")
             param, param.layout = params[name], value.removesuffix(", copied")
             param.copied = value in _COPIED
             if param.copied and (param.output or param.mutated or param.inplace):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..schema.params import Param
-from ..schema.source import Mistake, listed, nearest
+from ..schema.source import Mistake, check_one_of, listed, nearest
 from .formulas import Tree, is_value, names, text_of_tree, walk
 from .operator_file import Operator
 from .tangents import FILLED, PREFIX, can_have_tangent
@@ -95,9 +95,7 @@ def _bind(called: Operator, call: Tree) -> dict[str, Tree]:
     given = dict(zip(positional, args))
     known = [param.name for param in called.params]
     for name, value in keywords.items():
-        if name not in known:
-            found = f"'{path}' has no argument '{name}'"
-            raise Mistake(found, listed(known), nearest(name, known, "remove it"))
+        check_one_of(name, known, f"'{path}' has no argument '{name}'", fix="remove it")
         if name in given:
             raise Mistake(f"'{name}' of '{path}' is given twice", "it once", "remove one")
         given[name] = value

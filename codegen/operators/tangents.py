@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from ..schema.dtypes import FLOATING
+from ..schema.operator_sections import section, text_of
 from ..schema.params import Param
 from ..schema.source import Mistake, Source, listed, nearest
 from .formulas import Tree, is_value, names, parse_formula, text_of_tree, walk
-from .operator_sections import section, text_of
 
 PREFIX = "tangent_"
 FILLED = ("zeros_", "ones_")  # tensors of the shape and dtype of the parameter named behind it

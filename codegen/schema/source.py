@@ -60,6 +60,16 @@ def listed(words: Iterable[str], last: str = "or") -> str:
     )
 
 
+def check_one_of(
+    word: object, known: Iterable[str], found: str, expected: str = "", fix: str = "correct it"
+) -> None:
+    """Refuses a word that none of these is; `expected` says what they are."""
+    names = list(known)
+    if word not in names:
+        choices = f"{expected} ({listed(names)})" if expected else listed(names)
+        raise Mistake(found, choices, nearest(str(word), names, fix))
+
+
 def _code_lines(text: str) -> Iterator[tuple[int, str]]:
     """The lines, with their numbers, that do not begin inside a multi-line string."""
     quote = ""
@@ -75,42 +85,34 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            if not path.is_file() and path.exists():  # a pipe would be waited for
-                raise OSError(errno.EINVAL, "no regular file")
-            self.text = path.read_bytes().decode("utf-8")
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise SchemaError(
-                path,
-                1,
-                Mistake(
-                    f"the file cannot be read ({reason})",
-                    "a readable file",
-                    "check its path and permissions",
-                ),
-            ) from None
-        except UnicodeDecodeError as error:
-            line = error.object[: error.start].count(b"\n") + 1
-            raise SchemaError(
-                path,
-                line,
-                Mistake("bytes that are not UTF-8", "UTF-8 text", "save the file as UTF-8"),
-            ) from None
+        self.text = self._read()
         try:
             self.data = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:
             said = re.search(r"at line (\d+)", str(error))
             at = int(said[1]) if said else self.text.count("\n") + 1
-            raise SchemaError(
-                path, at, Mistake(f"bad TOML ({error})", "a TOML document", "correct this line")
-            ) from None
+            found, fix = f"bad TOML ({error})", "correct this line"
+            raise self._wrong(at, found, "a TOML document", fix) from None
         except RecursionError:
-            raise SchemaError(
-                path,
-                1,
-                Mistake("bad TOML (nested too deeply)", "a TOML document", "write flat sections"),
-            ) from None
+            found, fix = "bad TOML (nested too deeply)", "write flat sections"
+            raise self._wrong(1, found, "a TOML document", fix) from None
+
+    def _read(self) -> str:
+        try:
+            if not self.path.is_file() and self.path.exists():  # a pipe would be waited for
+                raise OSError(errno.EINVAL, "no regular file")
+            return self.path.read_bytes().decode("utf-8")
+        except OSError as error:
+            found = f"the file cannot be read ({error.strerror or type(error).__name__})"
+            fix = "check its path and permissions"
+            raise self._wrong(1, found, "a readable file", fix) from None
+        except UnicodeDecodeError as error:
+            line = error.object[: error.start].count(b"\n") + 1
+            found, fix = "bytes that are not UTF-8", "save the file as UTF-8"
+            raise self._wrong(line, found, "UTF-8 text", fix) from None
+
+    def _wrong(self, line: int, found: str, expected: str, fix: str) -> SchemaError:
+        return SchemaError(self.path, line, Mistake(found, expected, fix))
 
     def line(self, section: str | None, key: str | None = None, text: str | None = None) -> int:
         """Line of `key` in `section` (None: above all), of the section, or 1; `text` behind it."""

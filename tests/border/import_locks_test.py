@@ -147,6 +147,19 @@ def test_no_circle_of_imports_in_functions_either():
         raise AssertionError(" <- ".join(error.args[1])) from None
 
 
+def test_no_circle_of_the_generators_folders():
+    found: dict[str, set[str]] = {}
+    for module, names in wanted(modules()).items():
+        if module.startswith("anyop.codegen.") and not module.endswith(("_test", "conftest")):
+            folders = {n.split(".")[2] for n in names if n.startswith("anyop.codegen.")}
+            found.setdefault(module.split(".")[2], set()).update(folders)
+    for folder, names in found.items():
+        names.discard(folder)
+    assert found["operators"] >= {"forms", "schema"}
+    order = [*TopologicalSorter(found).static_order()]  # raises CycleError
+    assert order.index("schema") < order.index("forms") < order.index("operators")
+
+
 def test_operators_run_and_are_tuned_without_the_standard_tests():
     apart = ("anyop.testing", "anyop.conformance", "anyop.command")
     for module, names in wanted(modules()).items():

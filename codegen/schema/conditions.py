@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from ..schema.binding import Binding
-from ..schema.dtypes import dtype_name
-from ..schema.params import Param
-from ..schema.source import Mistake, listed, nearest
+from .binding import Binding
+from .dtypes import dtype_name
 from .operator_sections import BACKENDS, text_of
+from .params import Param
+from .source import Mistake, listed, nearest
 
 _TERM = re.compile(r"(\w+)(?:\(([\w*]*)\))?(?:%(\d+))?(!=|<=|>=|=|<|>)([\w|.-]+)", re.ASCII)
 _CALLS = ("dtype", "rank", "numel", "contiguous", "address", "given")

@@ -8,10 +8,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..schema import defaults
-from ..schema.dtypes import dtype_name
-from ..schema.params import Param
-from ..schema.source import Mistake, Source, listed, nearest
+from . import defaults
+from .dtypes import dtype_name
+from .params import Param
+from .source import Mistake, Source, check_one_of, listed, nearest
 
 # Backend -> DLDeviceType of the tensors that it serves.
 BACKENDS = {"cpu": 1, "cuda": 2, "hip": 10}
@@ -77,12 +77,9 @@ def read_autocast(source: Source) -> str | None:
     """The key `autocast`; None: the operator runs on the dtypes that it is given."""
     with source.at(None, "autocast"):
         value = source.data.get("autocast")
-        if value is not None and value not in AUTOCAST:
-            raise Mistake(
-                f"autocast {value!r}",
-                listed(AUTOCAST),
-                nearest(str(value), AUTOCAST, "use one of these, or leave it out"),
-            )
+        if value is not None:
+            fix = "use one of these, or leave it out"
+            check_one_of(value, AUTOCAST, f"autocast {value!r}", fix=fix)
         return value
 
 
@@ -130,12 +127,9 @@ def check_saved(name: str, known: list[Param]) -> None:
             f"a tensor, input or result ({listed(names)}): no framework saves lists",
             "remove it, and what needs it",
         )
-    if name not in names:
-        raise Mistake(
-            f"[backward] saves '{name}'",
-            f"a tensor, input or result ({listed(names)})",
-            nearest(name, names, "remove it"),
-        )
+    check_one_of(
+        name, names, f"[backward] saves '{name}'", "a tensor, input or result", "remove it"
+    )
 
 
 def read_tolerance(source: Source, params: list[Param]) -> dict[str, float]:
