@@ -24,23 +24,15 @@ pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no
 # Tensors on the device, and back.
 PROGRAM = """
 import sys
+from functools import partial
 import numpy as np
 import anyop
+from anyop.conformance import device_array
 from anyop.conformance.device_table import Device, use
-from anyop.testing.dlpack import DlpackArray
 
 device = Device(sys.argv[1])
 use(device)
-
-def there(array):
-    memory = device.made("allocate", 0, max(array.nbytes, 1))
-    device.copy(0, memory, array.ctypes.data, array.nbytes, 1)
-    return DlpackArray(array, device=(device.table.device_type, 0), data=memory)
-
-def back(tensor):
-    device.synchronize_device(0)
-    device.copy(0, tensor.array.ctypes.data, tensor.data, tensor.array.nbytes, 2)
-    return tensor.array
+there, back = partial(device_array.there, device), partial(device_array.back, device)
 
 def attempt(function, *arguments, **named):
     try:

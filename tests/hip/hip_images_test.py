@@ -43,23 +43,20 @@ extern "C" __attribute__((global)) void fill(int* out, int value, long count) {
 CALL = """
 import sys
 import anyop, numpy as np
+from anyop.conformance.device_array import back, there
 from anyop.conformance.device_table import Device, use
-from anyop.testing.dlpack import DlpackArray
 anyop.load(sys.argv[1])
 chip = Device(sys.argv[2])
 use(chip)
 x = np.zeros(1000, np.int32)
-memory = [chip.made("allocate", 0, x.nbytes) for _ in range(2)]
-given, out = (DlpackArray(x, device=(chip.table.device_type, 0), data=m) for m in memory)
+given, out = there(chip, x), there(chip, x)
 for value in (7, -9, 1 << 40):
     try:
         anyop.ops.hipside.fill(given, value, out=out)
     except Exception as error:
         print(type(error).__name__, error)
         continue
-    chip.synchronize_stream(0, None)
-    chip.copy(0, x.ctypes.data, memory[1], x.nbytes, 2)
-    print((x == value).all())
+    print((back(chip, out) == value).all())
 """
 
 

@@ -54,14 +54,10 @@ def run(library, tmp_path):
 
 RELU = """
 import anyop, numpy as np
+from anyop.conformance.device_array import back, there
 from anyop.conformance.device_table import Device, use
-from anyop.testing.dlpack import DlpackArray
 device = Device("opencl")
 use(device)
-def there(array):
-    memory = device.made("allocate", 0, array.nbytes)
-    device.copy(0, memory, array.ctypes.data, array.nbytes, 1)
-    return DlpackArray(array, device=(12, 0), data=memory), memory
 def tried(function, *arguments, **more):
     try:
         return function(*arguments, **more)
@@ -69,11 +65,9 @@ def tried(function, *arguments, **more):
         print(type(error).__name__, getattr(error, "text", None) or error)
 def once(dtype):
     x = np.arange(-4, 4).astype(dtype)
-    (given, _), (out, memory) = there(x), there(np.full_like(x, 9))
-    anyop.relu(given, out=out)
-    back = np.full_like(x, 7)
-    device.copy(0, back.ctypes.data, memory, x.nbytes, 2)
-    print(dtype, (back == np.maximum(x, 0)).all())
+    out = there(device, np.full_like(x, 9))
+    anyop.relu(there(device, x), out=out)
+    print(dtype, (back(device, out) == np.maximum(x, 0)).all())
 """
 
 
@@ -103,8 +97,7 @@ def test_no_memory(run):
 def test_local_memory_that_the_device_lacks(run):
     softmax = """
 x = np.zeros((2, 4), np.float32)
-(given, _), (out, _) = there(x), there(x)
-tried(anyop.softmax, given, -1, out=out)
+tried(anyop.softmax, there(device, x), -1, out=there(device, x))
 """
     code, text = run(RELU + softmax, "local=8")
     assert code == 0 and text.startswith("ValueError softmax: opencl: "), text

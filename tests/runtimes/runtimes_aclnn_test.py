@@ -67,23 +67,16 @@ CALL = """
 import ctypes, os, sys
 import anyop
 import numpy as np
+from anyop.conformance.device_array import back, there
 from anyop.conformance.device_table import Device, use
-from anyop.testing.dlpack import DlpackArray
 chip = Device("ascend")
 use(chip)
 x = np.array([[-1, 2, -3, 4], [5, -6, 7, -8]], np.float32)
-def there(array):
-    memory = chip.made("allocate", 0, array.nbytes)
-    chip.copy(0, memory, array.ctypes.data, array.nbytes, 1)
-    return DlpackArray(array, device=(12, 0), data=memory), memory
 for name in sys.argv[1:]:
-    (given, _), (out, memory) = there(x), there(np.full_like(x, 9))
+    out = there(chip, np.full_like(x, 9))
     try:
-        getattr(anyop, name)(given, out=out)
-        chip.synchronize_device(0)
-        back = np.empty_like(x)
-        chip.copy(0, back.ctypes.data, memory, x.nbytes, 2)
-        print(name, np.allclose(back, getattr(anyop, name)(x), atol=1e-6))
+        getattr(anyop, name)(there(chip, x), out=out)
+        print(name, np.allclose(back(chip, out), getattr(anyop, name)(x), atol=1e-6))
     except Exception as error:
         print(type(error).__name__, error)
 """
