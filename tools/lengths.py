@@ -3,7 +3,7 @@
 
 A line there is a path, a function's name (- for the file) and how long it may be. It may only shrink: what is longer
 than its line says is a mistake, and so is a line that is no longer needed. The C family is read as clang-format leaves
-it: a function ends with a brace alone on its line.
+it: a function ends with a brace alone on its line. With --distribution, says how long functions are.
 
 No folder has more than 30 sources. A family of ops/ may: an operator is the files there with its name.
 """
@@ -52,24 +52,41 @@ def functions_of_c(text: str) -> Iterator[tuple[str, int]]:
             yield name[1], end - start + 1
 
 
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    text = path.read_text(encoding="utf-8")
+    return functions_of_python(text) if path.suffix == ".py" else functions_of_c(text)
+
+
 def too_long(path: Path) -> Iterator[tuple[str, int]]:
     """Functions of a file, and "-" for the file itself."""
-    text = path.read_text(encoding="utf-8")
-    if (count := text.count("\n")) > FILE:
+    if (count := path.read_text(encoding="utf-8").count("\n")) > FILE:
         yield "-", count
-    functions = functions_of_python if path.suffix == ".py" else functions_of_c
-    for name, count in functions(text):
-        if count > FUNCTION:
-            yield name, count
+    yield from ((name, count) for name, count in functions(path) if count > FUNCTION)
+
+
+def programs(root: Path) -> list[Path]:
+    return [path for path in sources(root) if path.suffix in C_FAMILY or path.suffix == ".py"]
+
+
+def distribution(root: Path) -> Iterator[str]:
+    """A line for each language, and one for all."""
+    kinds = {".py": "Python", ".cu": "CUDA"}
+    found: dict[str, list[int]] = {}
+    for path in programs(root):
+        found.setdefault(kinds.get(path.suffix, "C and C++"), []).extend(n for _, n in functions(path))
+    found["all"] = [count for counts in found.values() for count in counts]
+    for kind, counts in found.items():
+        counts.sort()
+        half, most = counts[len(counts) // 2], counts[len(counts) * 95 // 100]
+        yield f"{kind}: {len(counts)} functions, half have at most {half} lines, 95 % at most {most}"
 
 
 def mistakes(root: Path, allowed: dict[tuple[str, str], int]) -> list[str]:
     found: dict[tuple[str, str], int] = {}
-    for path in sources(root):
-        if path.suffix in C_FAMILY or path.suffix == ".py":
-            place = path.relative_to(root).as_posix()
-            for name, count in too_long(path):
-                found[place, name] = max(count, found.get((place, name), 0))
+    for path in programs(root):
+        place = path.relative_to(root).as_posix()
+        for name, count in too_long(path):
+            found[place, name] = max(count, found.get((place, name), 0))
     wrong = []
     for (place, name), count in found.items():
         most = allowed.get((place, name), FILE if name == "-" else FUNCTION)
@@ -97,6 +114,9 @@ def read_allowed(text: str) -> dict[tuple[str, str], int]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--distribution"]:
+        print(*distribution(ROOT), sep="\n")
+        sys.exit()
     exceptions = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
     wrong = mistakes(ROOT, read_allowed(exceptions)) + crowded(ROOT)
     print(*wrong, sep="\n", end="\n" if wrong else "")
