@@ -70,7 +70,7 @@ test-versions: | needs ## one build on several versions of torch and Python
 
 # anyop's own wheel in build/wheel: judged by auditwheel and abi3audit, installed afresh and run. torch is read for stubs.
 wheel: $(VENV)/.runtime $(VENV)/.demo-torch $(VENV)/.wheel ## anyop's own wheel, in build/wheel
-	@$(STEP) --show "anyop's wheel" env CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PYTHON) tools/wheel.py --python $(PY) $(ARGS)
+	@$(STEP) --show "anyop's wheel" env CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) SKBUILD_BUILD_DIR=build/package $(PYTHON) tools/wheel.py --python $(PY) $(ARGS)
 
 lint: $(VENV)/.lint $(VENV)/.runtime ## ruff, mypy, clang-format, clang-tidy, arrows between folders, lengths, columns, commits
 	@$(STEP) "ruff check" $(PY) -m ruff check .
