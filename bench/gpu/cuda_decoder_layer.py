@@ -28,6 +28,7 @@ from generate import SIZES
 from harness import environment, write
 
 from examples.generate.config import Config, Layer, rope_table
+from examples.generate.families import HEADS, LLAMA
 from examples.generate.model import PAGE, forward
 
 FAR = 0.1  # of results, in a share of their greatest: 12 layers on the CPU are 0.017 apart, for each rounds to 8 bits
@@ -37,7 +38,8 @@ def config_of(size: str) -> Config:
     D, F, layers, H, G, HD, V = SIZES[size]
     positions = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 1.0}
     return Config(family="qwen3", V=V, D=D, F=F, H=H, G=G, HD=HD, L=layers, limit=40960, eps=1e-6, scale=HD**-0.5,
-                  layers=(Layer("full", 0),) * layers, rope={"full": positions}, tied=True, qk_norm="head")  # fmt: skip
+                  layers=(Layer("full", 0),) * layers, rope={"full": positions}, tied=True,
+                  weights=LLAMA | HEADS)  # fmt: skip
 
 
 def drawn(*shape: int) -> torch.Tensor:

@@ -16,13 +16,11 @@ from typing import Any
 import anyop
 
 from . import InputError
-from .checkpoint import Part, layout, read_weights
-from .config import Config, read_config
+from .checkpoint import BITS, read_weights, weight
+from .config import Config, Tensor, read_config
 from .engine import Engine, Sequence
 from .frameworks import KINDS
-from .model import PAGE, Sampling
-from .quantized import KINDS as QUANTIZED
-from .quantized import MATRICES, perplexity, quantized
+from .model import PAGE
 from .text import read_tokenizer, stream
 
 SMALL = Path(__file__).parent / "small"
@@ -68,7 +66,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         "rows": {**count, "default": 8, "help": "sequences at once"},
         "cache": {**count, "help": "tokens of all together that there is room for"},
         "chunk": {**count, "help": "tokens of prompts in one step; 512, on cuda 2048"},
-        "quantize": {"choices": QUANTIZED, "help": "weights of layers in 8 or 4 bits"},
+        "quantize": {"choices": BITS, "help": "weights of layers in 8 or 4 bits"},
         "perplexity": {"metavar": "FILE", "type": Path, "help": "of a text, also by --quantize"},
         "fixed": {"action": "store_true", "help": "rounding does not depend on the batch"},
         "layer-kernel": {"action": "store_true", "help": "a layer of a step is one operator"},
@@ -106,10 +104,8 @@ def run(options: argparse.Namespace) -> int:
             for number, ids in enumerate(prompts)
         ]
         engine = made(framework, config, found, sequences, options)
-        shapes = [
-            shape for parts in layout(config) for own in parts.values() for shape in own.values()
-        ]
-        say(f"{config.family}, {sum(map(math.prod, shapes)):,} parameters, {options.framework} on "
+        parameters = sum(math.prod(part.shape) for part in config.tensors())
+        say(f"{config.family}, {parameters:,} parameters, {options.framework} on "
             f"{options.device}, {dtype}: ready in {perf_counter() - begin:.1f} s")  # fmt: skip
         write(engine, sequences, tokenizer, texts)
     return 0
@@ -124,50 +120,38 @@ def encoded(tokenizer, text: str, config: Config) -> list[int]:
 
 def made(framework, config: Config, found: dict, sequences: list[Sequence], options) -> Engine:
     """Weights as the options ask for, on the device, and room for the sequences."""
-    cuda, rows = options.device == "cuda", min(options.rows, len(sequences))
+    cuda, rows, bits = options.device == "cuda", min(options.rows, len(sequences)), options.quantize
     if options.fixed and cuda:
         config = replace(config, split_size=SPLIT)
     elif options.fixed:
         rows = 1
     if options.layer_kernel:
-        if not config.has_plain_layers or options.quantize or options.fixed:
-            raise InputError(
-                f"--layer-kernel: not for {config.family} layers of this kind, --quantize and --fixed"
-            )
+        if not config.has_plain_layers or bits or options.fixed:
+            own = f"{config.family} layers of this kind"
+            raise InputError(f"--layer-kernel: not for {own}, --quantize and --fixed")
         config = replace(config, whole_layers=True)
-    if options.quantize == "w4" and any(layer.experts for layer in config.layers):
+    if bits == "w4" and any(layer.experts for layer in config.layers):
         raise InputError("--quantize w4: experts have no kernel of 4 bits; fp8 has one")
+    length = max(one.limit for one in sequences)
+    how = options.temperature, options.top_k, options.top_p, options.min_p
 
-    def weight(name: str, part: Part) -> Any:
-        arrays = [found[tensor].read() for tensor in part]
-        if options.quantize and name in MATRICES:
-            weight = quantized(framework, arrays, options.quantize)
-        else:
-            weight = framework.weight(arrays)
-        return stacked(weight, config.E) if name in ("w13", "w2") else weight
+    def loaded(own: str, parts: list[Tensor]) -> Any:
+        arrays = [part.in_order(found[part.name].read(), config.H) for part in parts]
+        return weight(framework, config, own, arrays, bits)
 
     try:
-        weights, *layers = (
-            {own: weight(own, part) for own, part in parts.items()} for parts in layout(config)
+        outer, *layers = (
+            {own: loaded(own, parts) for own, parts in weights.items()}
+            for weights in config.layout()
         )
-        weights = {"head": weights["embed"], **weights, "layers": layers}
-        length = max(one.limit for one in sequences)
         return Engine(
-            framework, config, weights,
-            Sampling(options.temperature, options.top_k, options.top_p, options.min_p), options.seed,
+            framework, config, {"head": outer["embed"], **outer, "layers": layers}, how, options.seed,
             rows=rows, length=length, cache=options.cache or rows * (length + PAGE),
             chunk=options.chunk or (2048 if cuda else 512),
         )  # fmt: skip
     except (MemoryError, RuntimeError) as error:  # NumPy's, and those of torch and XLA
         line, _, _ = str(error).partition("\n")
         raise InputError(f"weights and caches have no room: {line}") from None
-
-
-def stacked(x, E: int):
-    """Rows of all experts, one below the other, as one matrix of each."""
-    if isinstance(x, dict):
-        return {name: stacked(part, E) for name, part in x.items()}
-    return x.reshape(E, x.shape[0] // E, *x.shape[1:])
 
 
 def compare(framework, config: Config, found: dict, tokenizer, options) -> int:
@@ -181,7 +165,8 @@ def compare(framework, config: Config, found: dict, tokenizer, options) -> int:
         raise InputError(f"{options.perplexity} has fewer than 2 tokens")
     for kind in dict.fromkeys((None, options.quantize)):
         options.quantize = kind
-        found_by = perplexity(made(framework, config, found, [one], options), tokens[: one.limit])
+        engine = made(framework, config, found, [one], options)
+        found_by = engine.perplexity(tokens[: one.limit])
         print(f"{kind or framework.dtype:10} perplexity {found_by:.4f} of {one.limit} tokens")
     return 0
 

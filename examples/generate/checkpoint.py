@@ -1,65 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of a Hugging Face folder, in safetensors files: all is checked before any memory is taken."""
+"""Weights of a Hugging Face folder, checked before any memory is taken; as they are, in fp8 or in 4 bits."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import anyop
 import ml_dtypes  # noqa: F401, bfloat16 for NumPy
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from . import InputError
-from .config import Config, Layer, read_json
+from .config import Config, read_json
 
 DTYPES = ("F32", "F16", "BF16")
 PIECE = 1 << 16  # elements that are looked at at once, so that all of it happens in the cache
+IGNORED = (".inv_freq", ".attn.bias", ".attention.bias", ".masked_bias")  # tables, no weights
+BITS = ("fp8", "w4")
+MATRICES = ("qkv", "out", "gate_up", "up", "down", "w13", "w2")  # in fewer bits; all else stays
+GROUP = 128  # columns of a 4-bit weight that share a scale
+ROWS = 64  # of a matrix that a thread makes at once, so that they stay in its cache
 
 
-class Tensor(NamedTuple):
+class Stored(NamedTuple):
     path: Path
     file: Any  # open, its tensors are read when they are used
-    name: str
+    name: str  # in the file
 
     def read(self) -> np.ndarray:
         return self.file.get_tensor(self.name)
 
 
-def read_weights(folder: Path, config: Config) -> dict[str, Tensor]:
+def read_weights(folder: Path, config: Config) -> dict[str, Stored]:
     """All tensors by name, with the shapes that config asks for and finite numbers."""
-    found: dict[str, Tensor] = {}
+    found: dict[str, Stored] = {}
     for path in files_of(folder):
         try:
             file = safe_open(path, framework="numpy")
         except (OSError, SafetensorError) as error:
             raise InputError(f"{path} is no whole safetensors file ({error})") from None
-        found |= {name: Tensor(path, file, name) for name in file.keys()}  # noqa: SIM118
-    wanted = {
-        n: shape for parts in layout(config) for own in parts.values() for n, shape in own.items()
-    }
+        for name in file.keys():  # noqa: SIM118
+            usual = name.removeprefix("transformer.").replace("embed_out", "lm_head")
+            found[usual] = Stored(path, file, name)
+    wanted = {part.name: part.shape for part in config.tensors()}
     for name in wanted:
         if name not in found:
             raise InputError(f"{folder}: no file has the tensor {name}")
-    for name, (path, file, _) in found.items():
-        if name in wanted:
-            entry = file.get_slice(name)
+    for usual, (path, file, name) in found.items():
+        if usual in wanted:
+            entry, asked = file.get_slice(name), wanted[usual]
             dtype, shape = entry.get_dtype(), tuple(entry.get_shape())
             if dtype not in DTYPES:
                 raise InputError(f"{path}: {name} is {dtype}, expected one of {', '.join(DTYPES)}")
-            if shape != wanted[name]:
-                raise InputError(
-                    f"{path}: {name} has shape {shape}, config.json asks for {wanted[name]}"
-                )
-        elif not name.endswith("inv_freq") and not (config.tied and name == "lm_head.weight"):
+            if shape != asked:
+                raise InputError(f"{path}: {name} has shape {shape}, config.json asks for {asked}")
+        elif not usual.endswith(IGNORED) and not (config.tied and usual == "lm_head.weight"):
             raise InputError(f"{path}: {name} has no place in a {config.family} model")
-    for name in wanted:
-        array = found[name].read().reshape(-1)
+    found = {name: found[name] for name in wanted}
+    for stored in found.values():
+        array = stored.read().reshape(-1)
         bits, infinite = (x.view(f"u{x.itemsize}") for x in (array, np.array(np.inf, array.dtype)))
         for begin in range(0, len(bits), PIECE):
             if (bits[begin : begin + PIECE] & infinite == infinite).any():
-                raise InputError(f"{found[name].path}: {name} holds a NaN or an infinite number")
-    return {name: found[name] for name in wanted}
+                raise InputError(f"{stored.path}: {stored.name} holds a NaN or an infinite number")
+    return found
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -79,58 +85,32 @@ def files_of(folder: Path) -> list[Path]:
     return paths
 
 
-Part = dict[str, tuple[int, ...]]  # names and shapes of the tensors that a weight is joined of
+def weight(framework, config: Config, own: str, arrays: list[np.ndarray], bits: str | None) -> Any:
+    """What the model calls own, on the device: an array (None without parts), or a dict of those in fewer bits."""
+    if not arrays:
+        return None
+    if own not in MATRICES or not bits:
+        made = {"": framework.weight(arrays)}
+    elif bits == "fp8":
+        values, scale = anyop.quant_fp8(framework.weight(arrays))  # a scale for each row
+        made = {"fp8": values, "scale": scale.reshape(-1)}
+    else:
+        rows = [a[n : n + ROWS].astype(np.float32) for a in arrays for n in range(0, len(a), ROWS)]
+        with ThreadPoolExecutor() as pool:
+            numbers, scales = zip(*pool.map(four_bits, rows))
+        packed, _ = anyop.w4_pack(framework.array(np.concatenate(numbers)), None, "plain")
+        made = {"w4": packed, "scale": framework.array(np.concatenate(scales, 1))}
+    if own in ("w13", "w2"):  # rows of all experts, one below the other, as one matrix of each
+        E = config.E
+        made = {name: x.reshape(E, x.shape[0] // E, *x.shape[1:]) for name, x in made.items()}
+    return made.get("", made)
 
 
-def layout(config: Config) -> list[dict[str, Part]]:
-    """Parts by what the model calls its weights: the outer ones first, then those of each layer."""
-    V, D = config.V, config.D
-    outer = {"embed": {"model.embed_tokens": (V, D)}, "norm": {"model.norm": (D,)}}
-    made = [outer if config.tied else outer | {"head": {"lm_head": (V, D)}}]
-    for number, layer in enumerate(config.layers):
-        parts = attention(config) | feed_forward(config, layer)
-        before = f"model.layers.{number}."
-        made += [{own: {before + n: shape for n, shape in p.items()} for own, p in parts.items()}]
-    ending = {True: ".bias", False: ".weight"}
-    return [
-        {own: {n + ending["bias" in own]: shape for n, shape in p.items()} for own, p in parts.items()}
-        for parts in made
-    ]  # fmt: skip
-
-
-def attention(config: Config) -> dict[str, Part]:
-    """And the norms of a layer, among which one name means two things."""
-    D, Q, K = config.D, config.H * config.HD, config.G * config.HD
-    first, after, last = "input_layernorm", "post_attention_layernorm", "post_feedforward_layernorm"
-    norms = {
-        "before": {"attention_norm": first, "ffn_norm": after},
-        "after": {"attention_after": after, "ffn_after": last},
-        "both": {"attention_norm": first, "attention_after": after,
-                 "ffn_norm": "pre_feedforward_layernorm", "ffn_after": last},
-    }[config.norms]  # fmt: skip
-    made: dict[str, Part] = {own: {name: (D,)} for own, name in norms.items()}
-    each = {"qkv": Q + 2 * K} if config.joined else {"q": Q, "k": K, "v": K}
-    made["qkv"] = {f"self_attn.{x}_proj": (n, D) for x, n in each.items()}
-    made["out"] = {"self_attn.o_proj": (D, Q)}
-    if config.bias:
-        made["qkv_bias"] = {name: shape[:1] for name, shape in made["qkv"].items()}
-    if "o" in config.bias:
-        made["out_bias"] = {"self_attn.o_proj": (D,)}
-    if config.qk_norm:
-        for x, n in (("q", Q), ("k", K)):
-            made[f"{x}_norm"] = {
-                f"self_attn.{x}_norm": (config.HD if config.qk_norm == "head" else n,)
-            }
-    return made
-
-
-def feed_forward(config: Config, layer: Layer) -> dict[str, Part]:
-    D, F, FE = config.D, config.F, config.FE
-    if layer.experts:
-        names = [f"mlp.experts.{e}." for e in range(layer.experts)]
-        both = {f"{e}{x}_proj": (FE, D) for e in names for x in ("gate", "up")}
-        down = {f"{e}down_proj": (D, FE) for e in names}
-        return {"router": {"mlp.gate": (layer.experts, D)}, "w13": both, "w2": down}
-    each = {"gate_up": 2 * F} if config.joined else {"gate": F, "up": F}
-    both = {f"mlp.{x}_proj": (n, D) for x, n in each.items()}
-    return {"gate_up": both, "down": {"mlp.down_proj": (D, F)}}
+def four_bits(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """0 to 15 for -8 to 7 times a scale, two in a byte, low bits first; scales (groups of columns, N)."""
+    N, K = matrix.shape
+    wide = np.pad(matrix, ((0, 0), (0, -K % GROUP))).reshape(N, -1, GROUP)
+    scale = np.maximum(np.abs(wide).max(-1), 1e-10) / 7
+    numbers = np.clip(np.rint(wide / scale[..., None]) + 8, 0, 15).astype(np.uint8)
+    numbers = numbers.reshape(N, -1)[:, :K]
+    return numbers[:, ::2] | numbers[:, 1::2] << 4, np.ascontiguousarray(scale.T)

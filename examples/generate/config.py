@@ -1,42 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""config.json of ten families as the sizes and the few differences that the model knows."""
+"""config.json as one description of a decoder: sizes, tensors, positions, and what each layer has."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import InputError
+from .families import DENSE, EXPERTS, FAMILIES, HEADS, LLAMA, PLAIN, REFUSED, SAME, SEES_ALL
 
-GEMMA = {"norms": "both", "norm_offset": 1.0}
-# What a family has by itself; what its config.json says comes before that.
-FAMILIES: dict[str, dict[str, Any]] = {
-    "gemma2": GEMMA, "gemma3_text": GEMMA | {"qk_norm": "head"}, "granite": {"scale": 1.0}, "llama": {}, "mistral": {},
-    "olmo2": {"norms": "after", "qk_norm": "row"}, "phi3": {"joined": True}, "qwen2": {"bias": "qkv"},
-    "qwen3": {"qk_norm": "head"}, "qwen3_moe": {"qk_norm": "head"},
-}  # fmt: skip
-# Layer i of those with windows sees all tokens; of other families none does.
-SEES_ALL = {
-    "gemma2": lambda i, raw: i % 2 == 1,
-    "gemma3_text": lambda i, raw: (i + 1) % raw.get("sliding_window_pattern", 6) == 0,
-    "qwen2": lambda i, raw: i < raw["max_window_layers"],
-    "qwen3": lambda i, raw: i < raw["max_window_layers"],
-}
-ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
-REFUSED = ("mlp_bias", "use_bidirectional_attention", "quantization_config")
+ACTIVATIONS = {"silu": "silu", "gelu": "gelu"} | dict.fromkeys(
+    ("gelu_pytorch_tanh", "gelu_new", "gelu_fast"), "gelu_tanh"
+)
 MIXTURE = ("num_experts", "moe_intermediate_size", "num_experts_per_tok")
 MOST = 4096  # layers, or experts of one
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     kind: str  # of its positions: "full" or "sliding"
     window: int  # keys that a query sees, its own included; 0: all
     experts: int = 0  # of a mixture, in place of the feed-forward part
+
+
+class Tensor(NamedTuple):
+    name: str
+    shape: tuple[int, ...]
+    order: str  # ' and % as families.py has them
+
+    def in_order(self, array: np.ndarray, heads: int) -> np.ndarray:
+        """A row for each result; where they go by heads, those of all queries first, then of keys and of values."""
+        if self.order == "%":
+            apart = array.reshape(heads, 3, -1, *array.shape[1:])
+            return apart.swapaxes(0, 1).reshape(array.shape)
+        return np.ascontiguousarray(array.T) if self.order == "'" else array
 
 
 def setting(name: str, default: Any = MISSING) -> Any:
@@ -49,10 +50,10 @@ class Config:
     family: str
     V: int = setting("vocab_size")  # words
     D: int = setting("hidden_size")  # features
-    F: int = setting("intermediate_size")  # features inside the feed-forward part
+    F: int = setting("intermediate_size")  # features inside the feed-forward part; 0: 4 D
     H: int = setting("num_attention_heads")  # heads of queries
-    G: int = setting("num_key_value_heads", 0)  # heads of keys
-    HD: int = setting("head_dim", 0)  # features of a head
+    G: int = setting("num_key_value_heads", 0)  # heads of keys; 0: H
+    HD: int = setting("head_dim", 0)  # features of a head; 0: D / H
     L: int = setting("num_hidden_layers")
     window: int = setting("sliding_window", 0)
     limit: int = setting("max_position_embeddings")  # tokens that the model was made for
@@ -60,23 +61,23 @@ class Config:
     FE: int = setting("moe_intermediate_size", 0)  # features inside an expert
     chosen: int = setting("num_experts_per_tok", 0)  # experts of a token
     eps: float = setting("rms_norm_eps")
-    query_scalar: float = setting("query_pre_attn_scalar", 0)
-    scale: float = setting("attention_multiplier", 0)  # of scores
+    query_scalar: float = setting("query_pre_attn_scalar", 0)  # 0: HD
+    scale: float = setting("attention_multiplier", 0)  # of scores; 0: that to the power of -1/2
     softcap: float = setting("attn_logit_softcapping", 0.0)  # of scores
     logit_cap: float = setting("final_logit_softcapping", 0.0)
-    embed_scale: float = setting("embedding_multiplier", 1.0)
+    embed_scale: float = setting("embedding_multiplier", 1.0)  # 0: D to the power of 1/2
     residual_scale: float = setting("residual_multiplier", 1.0)
     logit_divisor: float = setting("logits_scaling", 1.0)
+    weights: dict[str, str]  # as families.py has them
     layers: tuple[Layer, ...]
-    rope: dict[str, dict]  # by kind of layer
+    rope: dict[str, dict]  # by kind of layer; none where places are learned
     activation: str = "silu"
-    bias: str = ""  # of products: "", "qkv" or "qkvo"
-    joined: bool = False  # the folder's q, k, v are one matrix, and so are gate and up
+    norm: str = "rms_norm"
+    norm_offset: float = 0.0
+    bias: bool = False  # of the products of attention
+    parallel: bool = False  # both blocks of a layer read the same sum
     tied: bool = False  # the head is the embedding
     stops: frozenset[int] = frozenset()
-    norms: str = "before"  # blocks; "after" them; "both"
-    qk_norm: str = ""  # of queries and keys: each "head", or a token's whole "row"
-    norm_offset: float = 0.0
     renormalize: bool = False  # weights of a token's experts sum to 1
     split_size: int = 0  # keys of a part of a long sequence on CUDA; 0: what the batch suggests
     whole_layers: bool = False  # a layer of a decoding step is one operator
@@ -84,13 +85,42 @@ class Config:
     @property
     def has_plain_layers(self) -> bool:
         """Whether that operator computes what the layers do."""
-        turned = {rope["partial_rotary_factor"] for rope in self.rope.values()}
+        own = {name for name, text in self.weights.items() if text.startswith(".")}
         return (
-            (self.norms, self.activation, self.norm_offset) == ("before", "silu", 0)
-            and (self.softcap, self.residual_scale, turned) == (0, 1, {1.0})
-            and self.qk_norm in ("", "head") and "o" not in self.bias
-            and not any(layer.window or layer.experts for layer in self.layers)
+            PLAIN <= own <= PLAIN | HEADS.keys()
+            and (self.norm, self.activation, self.norm_offset) == ("rms_norm", "silu", 0)
+            and (self.softcap, self.residual_scale, self.bias) == (0, 1, False)
+            and {rope["partial_rotary_factor"] for rope in self.rope.values()} == {1.0}
+            and not any(layer.window for layer in self.layers)
         )  # fmt: skip
+
+    def layout(self) -> list[dict[str, list[Tensor]]]:
+        """The tensors of each weight: of the outer ones first, then of each layer."""
+        Q, K = self.H * self.HD, self.G * self.HD
+        sizes = {"V": self.V, "D": self.D, "F": self.F, "Y": 2 * self.F, "P": self.limit, "E": self.E,
+                 "M": self.FE, "A": self.HD, "Q": Q, "K": K, "X": Q + 2 * K}  # fmt: skip
+        made: list[dict[str, list[Tensor]]] = [{} for _ in range(self.L + 1)]
+        for own, text in self.weights.items():
+            words, inner = text.split(), text.startswith(".")
+            for at, layer in enumerate(self.layers, 1) if inner else [(0, Layer("", 0))]:
+                if own in ("layers", "head" * self.tied, *(DENSE if layer.experts else EXPERTS)):
+                    continue
+                before = f"{self.weights['layers']}.{at - 1}" * inner
+                parts, biases = made[at].setdefault(own, []), []
+                for e in range(layer.experts if "{e}" in text else 1):
+                    for name, how in zip(words[::2], words[1::2]):
+                        shape = tuple(sizes[x] for x in how if x in sizes)
+                        full = before + name.format(e=e)
+                        parts.append(Tensor(f"{full}.weight", shape, how[-1]))
+                        if "+" in how or (self.bias and own in ("qkv", "out")):
+                            N = shape[-1] if "'" in how else shape[0]
+                            biases.append(Tensor(f"{full}.bias", (N,), how[-1]))
+                if biases:
+                    made[at][f"{own}_bias"] = biases
+        return made
+
+    def tensors(self) -> Iterator[Tensor]:
+        return (part for own in self.layout() for parts in own.values() for part in parts)
 
 
 def read_config(folder: Path) -> Config:
@@ -128,70 +158,59 @@ def config_of(raw: dict[str, Any]) -> Config:
     family = raw["model_type"]
     if family not in FAMILIES:
         raise InputError(f"model_type {family!r}, expected one of {', '.join(FAMILIES)}")
-    for name in REFUSED:
-        if raw.get(name):
+    made = {"family": family, "weights": LLAMA, **FAMILIES[family]}
+    raw |= {name: raw[other] for other, name in SAME.items() if other in raw}
+    raw = made.pop("usual", {}) | raw
+    for name, usual in REFUSED.items():
+        if raw.get(name, usual) != usual:
             raise InputError(f"{name} {raw[name]!r} is not supported")
-    if "num_local_experts" in raw:
-        raw = raw | {"num_experts": raw["num_local_experts"]}
-    made = {"family": family, "HD": 0, "scale": 0, **FAMILIES[family], **numbers(raw)}
-    if max(made["L"], made.get("E", 0)) > MOST:
-        raise InputError(
-            f"{made['L']} layers of {made.get('E', 0)} experts, expected at most {MOST}"
-        )
-    made["G"] = made.get("G", made["H"])
-    made["HD"] = made["HD"] or made["D"] // made["H"]
-    made["scale"] = made["scale"] or made.get("query_scalar", made["HD"]) ** -0.5
-    gemma = family.startswith("gemma")
-    if gemma:
-        made["embed_scale"] = made["D"] ** 0.5
-    if raw.get("attention_bias"):
-        made["bias"] = "qkvo"
-    name, usual = ("hidden_activation", "gelu_pytorch_tanh") if gemma else ("hidden_act", "silu")
-    if raw.get(name, usual) not in ACTIVATIONS:
-        raise InputError(f"activation {raw[name]!r} is not supported")
-    layers, stops = layers_of(family, raw, made), raw.get("eos_token_id", [])
-    return Config(
-        **made, layers=layers, rope={kind: rope_of(raw, kind) for kind in {layer.kind for layer in layers}},
-        activation=ACTIVATIONS[raw.get(name, usual)], tied=bool(raw.get("tie_word_embeddings", gemma)),
-        stops=frozenset(stops if isinstance(stops, list) else [stops]), renormalize=bool(raw.get("norm_topk_prob")),
-    )  # fmt: skip
-
-
-def numbers(raw: dict[str, Any]) -> dict[str, Any]:
-    """Those that Config has by name, each of the right kind."""
-    found = {}
     for own in fields(Config):
         name = own.metadata.get("name")
         if name in raw:
             kind, words = (int, "whole number") if own.type == "int" else ((int, float), "number")
             if not (isinstance(raw[name], kind) and raw[name] > 0):
                 raise InputError(f"{name} is {raw[name]!r}, expected a {words} above 0")
-            found[own.name] = raw[name]
-        elif name and own.default is MISSING:
+            made[own.name] = raw[name]
+        elif name and made.setdefault(own.name, own.default) is MISSING:
             raise KeyError(name)
-    return found
+    if max(made["L"], made["E"]) > MOST:
+        raise InputError(f"{made['L']} layers of {made['E']} experts, expected at most {MOST}")
+    D, H = made["D"], made["H"]
+    for name, usual in {"F": 4 * D, "G": H, "HD": D // H, "embed_scale": D**0.5}.items():
+        made[name] = made[name] or usual
+    made["scale"] = made["scale"] or (made["query_scalar"] or made["HD"]) ** -0.5
+    activation = raw.get("hidden_act", "silu")
+    if activation not in ACTIVATIONS:
+        raise InputError(f"activation {activation!r} is not supported")
+    layers, stops = layers_of(raw, made), raw.get("eos_token_id", [])
+    kinds = {layer.kind for layer in layers} if "places" not in made["weights"] else ()
+    return Config(
+        **made, layers=layers, rope={kind: rope_of(raw, kind) for kind in kinds}, activation=ACTIVATIONS[activation],
+        bias=bool(raw.get("attention_bias")), parallel=bool(raw.get("use_parallel_residual")),
+        tied=bool(raw.get("tie_word_embeddings")), renormalize=bool(raw.get("norm_topk_prob")),
+        stops=frozenset(stops if isinstance(stops, list) else [stops]),
+    )  # fmt: skip
 
 
-def layers_of(family: str, raw: dict, made: dict) -> tuple[Layer, ...]:
+def layers_of(raw: dict, made: dict) -> tuple[Layer, ...]:
     """Which layers see a window only, as listed or by the rule of the family's older files; which have experts."""
-    count, window, full = made["L"], made.get("window"), SEES_ALL.get(family)
-    if not window or (family.startswith("qwen") and not raw.get("use_sliding_window")):
-        kinds, window = ["full_attention"] * count, 0
+    count, windows = made["L"], {"full": 0, "sliding": made["window"]}
+    full = SEES_ALL.get(made["family"], lambda i, raw: False)
+    if not (made["window"] and raw.get("use_sliding_window", True)):
+        kinds = ["full"] * count
+    elif "layer_types" in raw:
+        kinds = [kind.removesuffix("_attention") for kind in raw["layer_types"]]
     else:
-        by_rule = [
-            f"{'full' if full and full(i, raw) else 'sliding'}_attention" for i in range(count)
-        ]
-        kinds = raw.get("layer_types", by_rule)
-    windows = {"full_attention": 0, "sliding_attention": window}
+        kinds = ["full" if full(i, raw) else "sliding" for i in range(count)]
     if len(kinds) != count or {*kinds} - windows.keys():
-        raise InputError(f"layer_types {kinds}, expected {count} of {', '.join(windows)}")
+        expected = "full_attention, sliding_attention"
+        raise InputError(f"layer_types {raw['layer_types']}, expected {count} of {expected}")
     experts = [0] * count
-    if family == "qwen3_moe":
+    if "router" in made["weights"]:
         every, plain = raw.get("decoder_sparse_step", 1), raw.get("mlp_only_layers", [])
         E, _, _ = (raw[name] for name in MIXTURE)  # all are there
         experts = [E * (i not in plain and (i + 1) % every == 0) for i in range(count)]
-    names = [kind.partition("_")[0] for kind in kinds]
-    return tuple(map(Layer, names, [windows[kind] for kind in kinds], experts))
+    return tuple(map(Layer, kinds, [windows[kind] for kind in kinds], experts))
 
 
 def rope_of(raw: dict, kind: str) -> dict:
@@ -202,14 +221,13 @@ def rope_of(raw: dict, kind: str) -> dict:
         local = kind == "sliding" and "rope_local_base_freq" in raw
         base = raw["rope_local_base_freq"] if local else raw.get("rope_theta", 10000.0)
         made = {"rope_theta": base} | ((not local and raw.get("rope_scaling")) or {})
-    made = {"rope_type": made.get("type", "default"), "partial_rotary_factor": 1.0} | made
-    made["partial_rotary_factor"] = raw.get("partial_rotary_factor", made["partial_rotary_factor"])
+    name = "partial_rotary_factor"
+    share = raw.get(name, made.get(name, raw.get("rotary_pct", 1.0)))
+    made = {"rope_type": made.get("type", "default")} | made | {name: share}
     if made["rope_type"] not in ("default", "linear", "llama3"):
         raise InputError(f"positions of type {made['rope_type']!r} are not supported")
-    if not 0 < made["partial_rotary_factor"] <= 1:
-        raise InputError(
-            f"partial_rotary_factor is {made['partial_rotary_factor']}, expected a share"
-        )
+    if not 0 < share <= 1:
+        raise InputError(f"{name} is {share}, expected a share")
     return made | {"trained": raw["max_position_embeddings"]}
 
 

@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+from examples.generate import InputError
 from examples.generate.config import Layer, read_config, rope_table
 
 SIZES = {
@@ -82,6 +83,32 @@ def test_two_kinds_of_positions_of_gemma_3(tmp_path):
 )  # fmt: skip
 def test_which_layers_see_a_window(tmp_path, settings, layers):
     assert read(tmp_path, **settings).layers == layers
+
+
+def test_settings_of_gpt_2_have_names_of_their_own(tmp_path):
+    own = {"n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 64, "layer_norm_epsilon": 1e-5}
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "gpt2", "vocab_size": 264, **own})
+    )
+    found = read_config(tmp_path)
+    assert (found.D, found.L, found.H, found.G, found.HD, found.limit) == (48, 2, 4, 4, 12, 64)
+    assert (found.F, found.activation, found.tied, found.rope) == (4 * 48, "gelu_tanh", True, {})
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "gpt2", "vocab_size": 264, **own, "scale_attn_weights": False})
+    )
+    with pytest.raises(InputError, match="scale_attn_weights False is not supported"):
+        read_config(tmp_path)
+
+
+def test_share_of_a_head_that_is_turned(tmp_path):
+    def columns(**settings):
+        return rope_table(read(tmp_path, **settings), "full", 3)[0].shape[1]
+
+    newer = {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.75}}
+    for family, usual, name in (("gpt_neox", 4, "rotary_pct"), ("phi", 8, "partial_rotary_factor")):
+        assert columns(model_type=family) == usual
+        assert columns(model_type=family, **{name: 1.0}) == 16
+        assert columns(model_type=family, **newer) == 12
 
 
 def test_tokens_that_stop(tmp_path):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import numpy as np
 from . import InputError
 from .config import Config, rope_table
 from .frameworks import NumPy
-from .model import PAGE, Sampling, advance, decode
+from .model import PAGE, advance, decode, scored
 
 
 @dataclass
@@ -34,9 +35,13 @@ Written = Iterator[tuple[Sequence, int | None]]  # a token, or None where one en
 
 
 class Engine:
-    """Weights and caches on a device. rows: sequences at once; cache: tokens that it has room for, all together."""
+    """Weights and caches on a device.
 
-    def __init__(self, framework: NumPy, config: Config, weights: dict, how: Sampling, seed: int = 0,
+    how: numbers for anyop.sample, temperature first; rows: sequences at once; cache: tokens that it has room for, all
+    together; chunk: tokens of prompts in one step.
+    """
+
+    def __init__(self, framework: NumPy, config: Config, weights: dict, how: tuple, seed: int = 0,
                  *, rows: int, length: int, cache: int, chunk: int = 512):  # fmt: skip
         self.framework, self.config, self.weights = framework, config, weights
         self.rows, self.chunk, self.seed = rows, chunk, seed
@@ -56,13 +61,33 @@ class Engine:
     def arrays(self, step: dict[str, np.ndarray]) -> dict[str, Any]:
         return {name: self.framework.array(array) for name, array in step.items()}
 
+    def size(self, count: int) -> int:
+        """Rows of a step for so many sequences."""
+        return min(power_of_two(count), self.rows) if self.framework.few_sizes else count
+
+    def state(self, live: list[Sequence], size: int) -> dict[str, np.ndarray]:
+        """What a step of decoding reads, as model.decode has it."""
+        table = np.zeros((size, self.M), np.int32)
+        for row, one in zip(table, live):
+            row[: len(one.pages)] = one.pages
+        draws = [np.random.default_rng([self.seed, one.number]).integers(2**31) for one in live]
+        return {
+            "tokens": padded([one.tokens[-1] for one in live], size),
+            "lengths": padded([len(one.tokens) - 1 for one in live], size),
+            "active": padded([1] * len(live), size),
+            "table": table,
+            "seed": padded(draws, size),
+            "rows": np.arange(size, dtype=np.int32),
+        }
+
     def write(self, sequences: list[Sequence]) -> Written:
         """Each sequence with each of its tokens as it comes; with None where it ends without one."""
         for one in sequences:
-            if not 0 < one.prompt < min(one.limit, self.room, self.M * PAGE):
+            longest = min(one.limit, self.M * PAGE)
+            if not 0 < one.prompt < min(longest, self.room):
                 raise InputError(
                     f"prompt {one.number + 1} has {one.prompt} tokens; the cache has room for {self.room},"
-                    f" a sequence for {min(one.limit, self.M * PAGE)}, and it reads and writes one at least"
+                    f" a sequence for {longest}, and it reads and writes one at least"
                 )
         waiting, live = deque(sequences), []
         while waiting or live:
@@ -72,15 +97,11 @@ class Engine:
             yield from self.read_prompts(new)
             live += new
             yield from self.write_on(live)
-            live = self.going(live)
-
-    def going(self, live: list[Sequence]) -> list[Sequence]:
-        """Those that have not ended; the others give their pages back."""
-        for one in live:
-            if one.end:
-                self.free += one.pages
-                one.pages = []
-        return [one for one in live if not one.end]
+            for one in live:
+                if one.end:
+                    self.free += one.pages
+                    one.pages = []
+            live = [one for one in live if not one.end]
 
     def take(self, one: Sequence, more: int = 0) -> bool:
         """Gives a sequence pages for its tokens and `more`; or none, where there are not as many."""
@@ -103,25 +124,6 @@ class Engine:
         elif len(one.tokens) >= one.limit:
             one.end = "length"
         yield one, token
-
-    def size(self, count: int) -> int:
-        """Rows of a step for so many sequences."""
-        return min(power_of_two(count), self.rows) if self.framework.few_sizes else count
-
-    def state(self, live: list[Sequence], size: int) -> dict[str, np.ndarray]:
-        """What a step of decoding reads, as model.decode has it."""
-        table = np.zeros((size, self.M), np.int32)
-        for row, one in zip(table, live):
-            row[: len(one.pages)] = one.pages
-        draws = [np.random.default_rng([self.seed, one.number]).integers(2**31) for one in live]
-        return {
-            "tokens": padded([one.tokens[-1] for one in live], size),
-            "lengths": padded([len(one.tokens) - 1 for one in live], size),
-            "active": padded([1] * len(live), size),
-            "table": table,
-            "seed": padded(draws, size),
-            "rows": np.arange(size, dtype=np.int32),
-        }
 
     def read_prompts(self, new: list[Sequence]) -> Written:
         """In pieces of at most `chunk` tokens, of as many sequences as fit into each."""
@@ -146,7 +148,7 @@ class Engine:
             }
             self.caches, tokens = self.advance(self.weights, self.caches, self.arrays(step))
             done = [row for row, at in piece if at + 1 == new[row].prompt]
-            found = self.framework.read(self.framework.fetched(tokens)) if done else []
+            found = self.framework.fetched(tokens)() if done else []
             for row in done:
                 yield from self.add(new[row], found[row])
 
@@ -154,27 +156,37 @@ class Engine:
         """One token of each sequence at a time, until one ends, or none where one has."""
         size = self.size(len(live))
         step, state = self.steps[size], self.arrays(self.state(live, size))
-        running: deque = deque()  # tokens of steps that were not read yet
-        while not any(one.end for one in live):
+        running: deque = deque()  # of each step whose tokens were not read yet, what reads them
+        while running or not any(one.end for one in live):
             pages, ahead = len(self.free), len(running)
-            go = all(len(one.tokens) + ahead < one.limit and self.take(one, ahead) for one in live)
+            go = not any(one.end for one in live) and all(
+                len(one.tokens) + ahead < one.limit and self.take(one, ahead) for one in live
+            )
             if len(self.free) < pages:
                 state["table"] = self.framework.array(self.state(live, size)["table"])
             if go:
                 self.caches, state = step(self.weights, self.caches, state)
                 running.append(self.framework.fetched(state["tokens"]))
             if len(running) > self.framework.ahead * go:
-                yield from self.arrived(live, running.popleft())
+                for one, token in zip(live, running.popleft()()):
+                    yield from self.add(one, token)
             elif not go:
                 longest = max(live, key=lambda one: len(one.tokens))
                 longest.end = f"the cache is full ({self.room} tokens): the longest sequence ends"
                 yield longest, None
-        while running:
-            yield from self.arrived(live, running.popleft())
 
-    def arrived(self, live: list[Sequence], tokens: Any) -> Written:
-        for one, token in zip(live, self.framework.read(tokens)):
-            yield from self.add(one, token)
+    def perplexity(self, tokens: list[int]) -> float:
+        """Of a text's tokens, each behind those before it; one sequence has room for them."""
+        T = len(tokens) - 1
+        places = np.arange(T, dtype=np.int32)
+        step = {
+            "tokens": padded(tokens[:-1], T), "positions": places, "slots": places,
+            "table": np.arange(self.M, dtype=np.int32)[None], "lengths": padded([T], 1),
+            "starts": padded([0, T], 2), "targets": padded(tokens[1:], T),
+        }  # fmt: skip
+        run = self.framework.compiled(partial(scored, self.config))
+        self.caches, losses = run(self.weights, self.caches, self.arrays(step))
+        return math.exp(sum(losses.tolist()) / T)
 
 
 def power_of_two(count: int) -> int:

@@ -35,12 +35,9 @@ class NumPy:
     def zeros(self, shape: tuple[int, ...]) -> Any:
         return self.array(np.zeros(shape, self.dtype))
 
-    def fetched(self, tokens: Any) -> Any:
-        """What read() takes; the tokens are on their way to the host."""
-        return tokens
-
-    def read(self, fetched: Any) -> list[int]:
-        return fetched.tolist()
+    def fetched(self, tokens: Any) -> Callable[[], list[int]]:
+        """Gives them to the host, to which they are on their way."""
+        return tokens.tolist
 
     def compiled(self, step: Callable) -> Callable:
         """step(weights, caches, arrays)"""
@@ -59,10 +56,10 @@ class Torch(NumPy):
     def __init__(self, device="cpu", dtype="float32"):
         import torch
 
-        if device == "cuda" and not torch.cuda.is_available():
-            raise InputError("torch sees no CUDA device")
         self.xp, self.device, self.dtype, self.kind = torch, device, dtype, getattr(torch, dtype)
         if device == "cuda":
+            if not torch.cuda.is_available():
+                raise InputError("torch sees no CUDA device")
             self.ahead, self.few_sizes = 1, True
             self.pool = torch.cuda.graph_pool_handle()  # graphs run one at a time
 
@@ -74,59 +71,45 @@ class Torch(NumPy):
 
     def weight(self, parts):
         made = np.concatenate(parts, dtype=self.dtype, casting="unsafe")
-        made = self.xp.from_numpy(
-            made.view(f"i{made.itemsize}")
-        )  # torch does not know its bfloat16
-        return made.view(self.kind).to(self.device)
+        made = made.view(f"i{made.itemsize}")  # torch does not know its bfloat16
+        return self.xp.from_numpy(made).view(self.kind).to(self.device)
 
     def zeros(self, shape):
         return self.xp.zeros(shape, dtype=self.kind, device=self.device)
 
     def fetched(self, tokens):
         if self.device == "cpu":
-            return tokens, None
+            return tokens.tolist
         host = self.xp.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
         host.copy_(tokens, non_blocking=True)
         copied = self.xp.cuda.Event()
         copied.record()
-        return host, copied
-
-    def read(self, fetched):
-        tokens, copied = fetched
-        if copied:
-            copied.synchronize()
-        return tokens.tolist()
+        return lambda: copied.synchronize() or host.tolist()
 
     def decoding(self, decode, weights, caches, state):
+        """Its state stays where it is, so that the graph can be replayed for other sequences."""
         if self.device == "cpu":
             return decode
-        return Graph(self, decode, weights, caches, state)
-
-
-class Graph:
-    """A CUDA graph of one step. Its state stays where it is, so that it can be replayed for other sequences."""
-
-    def __init__(
-        self, framework: Torch, decode: Callable, weights: dict, caches: list, state: dict
-    ):
-        torch, self.state = framework.xp, state
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # kernels and libraries are loaded by their first call
+        cuda = self.xp.cuda
+        stream = cuda.Stream()
+        stream.wait_stream(cuda.current_stream())
+        with cuda.stream(stream):  # kernels and libraries are loaded by their first call
             decode(weights, caches, state)
-        torch.cuda.current_stream().wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, pool=framework.pool):
+        cuda.current_stream().wait_stream(stream)
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph, pool=self.pool):
             _, after = decode(weights, caches, state)
             for name in ("tokens", "lengths"):
                 state[name].copy_(after[name])
 
-    def __call__(self, weights: dict, caches: list, state: dict) -> tuple[list, dict]:
-        for name, array in state.items():
-            if array is not self.state[name]:
-                self.state[name].copy_(array)
-        self.graph.replay()
-        return caches, dict(self.state)
+        def replay(weights: dict, caches: list, given: dict) -> tuple[list, dict]:
+            for name, array in given.items():
+                if array is not state[name]:
+                    state[name].copy_(array)
+            graph.replay()
+            return caches, dict(state)
+
+        return replay
 
 
 class Jax(NumPy):
@@ -138,12 +121,11 @@ class Jax(NumPy):
     def __init__(self, device="cpu", dtype="float32"):
         import jax
 
-        self.jax, self.xp, self.dtype = jax, jax.numpy, dtype
+        self.jax, self.xp, self.dtype, self.ahead = jax, jax.numpy, dtype, int(device != "cpu")
         try:
             self.place = jax.devices(device)[0]
         except RuntimeError as error:
             raise InputError(f"jax: {error}") from None
-        self.ahead = int(device != "cpu")
 
     def array(self, array):
         return self.jax.device_put(array, self.place)
@@ -162,10 +144,7 @@ class Paddle(NumPy):
 
         super().__init__(device, dtype)
         paddle.set_device("cpu")
-        self.xp = paddle
-
-    def array(self, array):
-        return self.xp.to_tensor(array)
+        self.xp, self.array = paddle, paddle.to_tensor
 
 
 KINDS = {kind.name: kind for kind in (NumPy, Torch, Jax, Paddle)}

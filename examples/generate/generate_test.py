@@ -93,6 +93,18 @@ def test_greedy_tokens_are_those_of_transformers(folders, kind):
         assert len(set(one.tokens[one.prompt :])) > 3, "a model that repeats itself tests little"
 
 
+def test_older_files_of_gpt_2_name_tensors_otherwise(folders, tmp_path):
+    """Without the model's name before them, and with the mask of attention beside the weights."""
+    from safetensors.numpy import load_file, save_file
+
+    folder = shutil.copytree(folders("gpt2")[0], tmp_path / "model")
+    file = folder / "model.safetensors"
+    tensors = {name.removeprefix("transformer."): x for name, x in load_file(file).items()}
+    assert tensors.keys() != load_file(file).keys()
+    save_file(tensors | {"h.0.attn.bias": np.ones((1, 1, 8, 8), np.float32)}, file)
+    assert tokens(written(folder, prompts())) == tokens(written(folders("gpt2")[0], prompts()))
+
+
 def test_tokens_of_a_sequence_depend_neither_on_its_batch_nor_on_pieces(folders):
     folder, _ = folders("gemma3")
     together = tokens(written(folder, prompts()))
@@ -179,7 +191,7 @@ def test_explain_names_the_kernels(folders, framework, capfd):
         assert f"anyop: {operator} on cpu:0: cpu (default)" in lines
 
 
-@pytest.mark.parametrize("kind", ["gemma2", "qwen3 moe"])  # the most differences; experts
+@pytest.mark.parametrize("kind", ["gemma2", "qwen3 moe", "gpt2", "phi"])  # the most differences
 @pytest.mark.parametrize("framework", ["torch", "jax", "paddle"])
 def test_all_frameworks_give_the_same_tokens(folders, framework, kind):
     pytest.importorskip(framework, reason=f"{framework} is not installed")

@@ -30,6 +30,8 @@ LLAMA_3 = {
     "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
 }  # fmt: skip
 WINDOWS = {"sliding_window": 9, "layer_types": ["full_attention"] + ["sliding_attention"] * 2}
+HALF = {"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5}
+ALL_HEADS = {"num_key_value_heads": None}  # as many of keys as of queries
 UNTIED = {"tie_word_embeddings": False}  # of Gemma: random ones would only repeat the last token
 # Each family as it is, and what its models of several sizes differ in.
 KINDS = {
@@ -47,16 +49,21 @@ KINDS = {
     ),
     "gemma2": ("Gemma2", {"head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 9, **UNTIED}),
     "gemma3": ("Gemma3Text", {"head_dim": 16, "query_pre_attn_scalar": 24, **WINDOWS, **UNTIED}),
-    "phi3": (
-        "Phi3",
-        {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5}},
-    ),
+    "phi3": ("Phi3", {"rope_parameters": HALF}),
     "granite": (
         "Granite",
         {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.7,
          "logits_scaling": 2.0},
     ),
+    "olmo": ("Olmo", ALL_HEADS),
     "olmo2": ("Olmo2", {}),
+    "phi": ("Phi", {"rope_parameters": HALF, "hidden_act": "gelu_new"}),
+    "gpt2": ("GPT2", {"hidden_size": 128, "intermediate_size": None, **ALL_HEADS}),
+    "gpt_neox": ("GPTNeoX", {"hidden_size": 64, "num_attention_heads": 2, **ALL_HEADS}),
+    "gpt_neox, in turn": (
+        "GPTNeoX",
+        {"hidden_size": 96, "use_parallel_residual": False, "attention_bias": False, **ALL_HEADS},
+    ),
 }  # fmt: skip
 
 
