@@ -37,8 +37,8 @@ Written = Iterator[tuple[Sequence, int | None]]  # a token, or None where one en
 class Engine:
     """Weights and caches on a device.
 
-    how: numbers for anyop.sample, temperature first; rows: sequences at once; cache: tokens that it has room for, all
-    together; chunk: tokens of prompts in one step.
+    how: temperature, top-k, top-p and min-p of anyop.sample; rows: sequences at once; cache: tokens that it has room
+    for, all together; chunk: tokens of prompts in one step.
     """
 
     def __init__(self, framework: NumPy, config: Config, weights: dict, how: tuple, seed: int = 0,
@@ -52,7 +52,8 @@ class Engine:
         weights["rope"] = {k: tuple(map(framework.array, pair)) for k, pair in rope.items()}
         shape = (len(self.free), PAGE, config.G, config.HD)
         self.caches = [(framework.zeros(shape), framework.zeros(shape)) for _ in config.layers]
-        own = framework.xp, config, how
+        numbers = zip(how, ("float32", "int32", "float32", "float32"))
+        own = framework.xp, config, [framework.array(np.array(x, dtype)) for x, dtype in numbers]
         self.advance = framework.compiled(partial(advance, *own))
         sizes = sorted({self.size(n) for n in range(1, rows + 1)}, reverse=True)
         made = partial(framework.decoding, partial(decode, *own), weights, self.caches)

@@ -20,7 +20,7 @@ MOST_ROWS = 8  # sequences of a step whose layers are one operator each
 Array = Any  # of the framework
 
 
-def decode(xp, config: Config, how: tuple, weights: dict, caches: list, state: dict):
+def decode(xp, config: Config, how: list, weights: dict, caches: list, state: dict):
     """One token more of each sequence: the caches, and the state of the next step.
 
     state: tokens (B); lengths (B), keys that are in the cache; table (B, M), its pages; active (B), 0 where there is no
@@ -35,7 +35,7 @@ def decode(xp, config: Config, how: tuple, weights: dict, caches: list, state: d
     return caches, {**state, "tokens": tokens, "lengths": lengths + active}
 
 
-def advance(xp, config: Config, how: tuple, weights: dict, caches: list, step: dict):
+def advance(xp, config: Config, how: list, weights: dict, caches: list, step: dict):
     """Any number of tokens of each sequence: the caches, and the token (B) behind the last of each.
 
     step: as state, with lengths after this step; positions and slots of its tokens (T). Where they are not one of each

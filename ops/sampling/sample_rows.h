@@ -10,6 +10,7 @@ namespace anyop::sampling {
 
 inline int32_t DrawFrom(Row* row, const Requests& requests, const Request& request,
                         float* logprob) {
+  if (request.k == 1 && !logprob) return static_cast<int32_t>(TokenOf(row->KeepFirst(1)));
   const Scale scale = requests.is_probs ? Scale::OfProbs(row->most)
                                         : Scale::OfLogits(row->most, request.temperature);
   row->Weigh(scale);
