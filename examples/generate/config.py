@@ -96,27 +96,36 @@ class Config:
 
     def layout(self) -> list[dict[str, list[Tensor]]]:
         """The tensors of each weight: of the outer ones first, then of each layer."""
+        inner = {own: text for own, text in self.weights.items() if text.startswith(".")}
+        left = {"layers", "head"} if self.tied else {"layers"}
+        outer = {own: self.weights[own] for own in self.weights if own not in inner.keys() | left}
+        made = [self.parts(outer, "")]
+        for number, layer in enumerate(self.layers):
+            others = DENSE if layer.experts else EXPERTS
+            own = {name: text for name, text in inner.items() if name not in others}
+            made.append(self.parts(own, f"{self.weights['layers']}.{number}"))
+        return made
+
+    def parts(self, weights: dict[str, str], before: str) -> dict[str, list[Tensor]]:
         Q, K = self.H * self.HD, self.G * self.HD
         sizes = {"V": self.V, "D": self.D, "F": self.F, "Y": 2 * self.F, "P": self.limit, "E": self.E,
                  "M": self.FE, "A": self.HD, "Q": Q, "K": K, "X": Q + 2 * K}  # fmt: skip
-        made: list[dict[str, list[Tensor]]] = [{} for _ in range(self.L + 1)]
-        for own, text in self.weights.items():
-            words, inner = text.split(), text.startswith(".")
-            for at, layer in enumerate(self.layers, 1) if inner else [(0, Layer("", 0))]:
-                if own in ("layers", "head" * self.tied, *(DENSE if layer.experts else EXPERTS)):
-                    continue
-                before = f"{self.weights['layers']}.{at - 1}" * inner
-                parts, biases = made[at].setdefault(own, []), []
-                for e in range(layer.experts if "{e}" in text else 1):
-                    for name, how in zip(words[::2], words[1::2]):
-                        shape = tuple(sizes[x] for x in how if x in sizes)
-                        full = before + name.format(e=e)
-                        parts.append(Tensor(f"{full}.weight", shape, how[-1]))
-                        if "+" in how or (self.bias and own in ("qkv", "out")):
-                            N = shape[-1] if "'" in how else shape[0]
-                            biases.append(Tensor(f"{full}.bias", (N,), how[-1]))
-                if biases:
-                    made[at][f"{own}_bias"] = biases
+        made = {}
+        for own, text in weights.items():
+            words = text.split()
+            each = [(before + name, how) for name, how in zip(words[::2], words[1::2])]
+            if "{e}" in text:
+                each = [(name.format(e=e), how) for e in range(self.E) for name, how in each]
+            shapes = [tuple(sizes[x] for x in how if x in sizes) for _, how in each]
+            made[own] = [
+                Tensor(f"{name}.weight", shape[::-1] if "'" in how else shape, how[-1])
+                for (name, how), shape in zip(each, shapes)
+            ]
+            if "+" in text or (self.bias and own in ("qkv", "out")):
+                made[f"{own}_bias"] = [
+                    Tensor(f"{name}.bias", shape[:1], how[-1])
+                    for (name, how), shape in zip(each, shapes)
+                ]
         return made
 
     def tensors(self) -> Iterator[Tensor]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decoders of fourteen families as data: the weights of each, and the numbers that it has by itself.
 
-A weight is made of tensors of the folder, one below the other. Each is given by its name and its shape in letters,
-those of Config.layout. Behind these + says that it has a bias, ' that it is stored transposed, % that its rows go by
-heads. Names that begin with a point are those of each layer, behind the name for "layers". A norm may have no tensors.
+A weight is made of tensors of the folder, one below the other. Each is given by its name and its rows and columns in
+letters, those of Config.parts. Behind these + says that it has a bias, ' that it is stored transposed, % that its rows
+go by heads. Names that begin with a point are those of each layer, behind the name for "layers". A norm may be without.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": LAYER_NORM | {
         "weights": {
             "embed": "wte VD", "places": "wpe PD", "layers": "h", "norm": "ln_f D+", "head": "lm_head VD",
-            "attention_norm": ".ln_1 D+", "qkv": ".attn.c_attn DX+'", "out": ".attn.c_proj QD+'",
-            "ffn_norm": ".ln_2 D+", "up": ".mlp.c_fc DF+'", "down": ".mlp.c_proj FD+'",
+            "attention_norm": ".ln_1 D+", "qkv": ".attn.c_attn XD+'", "out": ".attn.c_proj DQ+'",
+            "ffn_norm": ".ln_2 D+", "up": ".mlp.c_fc FD+'", "down": ".mlp.c_proj DF+'",
         },
         "F": 0, "usual": {"hidden_act": "gelu_new", "tie_word_embeddings": True},
     },
