@@ -30,18 +30,22 @@ def read_independent(
             for text, expression in conditions:
                 if letter in letters(expression):
                     raise _counted(letter, f"the condition '{text}'")
-        for result in outputs if found else []:
-            if result.optional:  # where it is wanted, the sizes that it has not are not independent
-                continue
-            terms = [*result.shape.before, *result.shape.after]
-            for letter in found:
-                if letter not in terms:
-                    raise Mistake(
-                        f"independent size '{letter}', which result '{result.name}' has not",
-                        "one that all results have",
-                        "leave it out: the result adds up what is computed for each",
-                    )
+        for result in outputs:
+            if (
+                not result.optional
+            ):  # where it is wanted, the sizes that it has not are not independent
+                _check_result(found, result)
     return found
+
+
+def _check_result(found: list[str], result: Param) -> None:
+    for letter in found:
+        if letter not in (*result.shape.before, *result.shape.after):
+            raise Mistake(
+                f"independent size '{letter}', which result '{result.name}' has not",
+                "one that all results have",
+                "leave it out: the result adds up what is computed for each",
+            )
 
 
 def _check_terms(letter: str, tensors: list[Param]) -> None:

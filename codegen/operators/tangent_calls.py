@@ -184,17 +184,10 @@ def _check_linear(
         linear = [param.name for param in called.inputs if param.name.startswith("grad_")]
         added = [name for name in fixed if name in linear]
     else:
-        tangent, result = called.tangent or {}, called.outputs[0].name
-        linear = [
-            name
-            for name in moving
-            if name in tangent and not names(tangent[name]) & {*moving, result}
-        ]
-        added = [
-            name
-            for name in fixed
-            if name in tangent and not names(tangent[name]) & {*moving, result}
-        ]
+        tangent, moved = called.tangent or {}, {*moving, called.outputs[0].name}
+        plain = {name for name, tree in tangent.items() if not names(tree) & moved}
+        linear = [name for name in moving if name in plain]
+        added = [name for name in fixed if name in plain]
     text, wanted = text_of_tree(call), f"a formula that is linear in {formula.tangent}"
     for name in moving:
         if name not in linear:

@@ -35,13 +35,20 @@ std::optional<Link> LinkOf(const std::string& given) {
   return IsPythonBackend(name) ? std::optional<Link>({RouteKind::kPython, name}) : std::nullopt;
 }
 
-std::vector<Link> ParseChain(const std::string& backends) {
-  std::vector<Link> chain;
+// "native, aten", as users write it.
+std::vector<std::string> Names(const std::string& backends) {
+  std::vector<std::string> names;
   std::istringstream words(backends);
   for (std::string word; std::getline(words, word, ',');) {
     const auto begin = word.find_first_not_of(' '), end = word.find_last_not_of(' ');
-    if (begin == std::string::npos) continue;
-    const std::string name = word.substr(begin, end - begin + 1);
+    if (begin != std::string::npos) names.push_back(word.substr(begin, end - begin + 1));
+  }
+  return names;
+}
+
+std::vector<Link> ParseChain(const std::string& backends) {
+  std::vector<Link> chain;
+  for (const std::string& name : Names(backends)) {
     const auto link = LinkOf(name);
     TORCH_CHECK_VALUE(link, "'", name,
                       "' is no backend of ATen's overloads, expected native, aten, "
@@ -78,9 +85,8 @@ OverloadRoute RuledRoute(const Overload& overload) {
   const int32_t status = AnyopAtenRoute(overload.name.c_str(), device, &routing);
   if (status != kAnyopOk || routing.is_default) return DefaultRoute(overload);
   OverloadRoute route{{}, routing.reason, false};
-  std::istringstream words(routing.backends);
-  for (std::string word; std::getline(words, word, ',');)
-    if (const auto link = LinkOf(word)) route.chain.push_back(*link);
+  for (const std::string& name : Names(routing.backends))
+    if (const auto link = LinkOf(name)) route.chain.push_back(*link);
   if (route.chain.empty()) route.chain = DefaultRoute(overload).chain;
   return route;
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from anyop._paths import include_dir
@@ -66,8 +67,20 @@ class Plan:
 
     def _plan(self) -> None:
         self._chain("host")
-        objects = []
         devices = self._devices()
+        link = self._link(self._objects(devices), devices)
+        made = [step.output for step in self.steps]
+        if self.choices.images:
+            steps, files = ahead_steps(
+                self.made.operators, self.choices.images, self.choices.static
+            )
+            self.made.files.update(files)
+            self.steps += steps
+        self.steps.append(Step(f"link {self.library}", link, f"entry/{self.library}", made))
+
+    def _objects(self, devices: Sequence[str]) -> list[str]:
+        """Of kernels, of tables, and what is linked as it is; plans their compiling."""
+        host, objects = [*self._command("host"), *CPU_FLAGS], []
         defines = [f"-D{DEVICE_GUARDS[backend]}=1" for backend in devices]
         for (role, path), kernel in self._kernel_files().items():
             plain = ["-std=c++17", *CPU_FLAGS, *defines]
@@ -79,18 +92,15 @@ class Plan:
             objects.append(self._compile(table, f"gen/{name}", os.path.basename(name)))
         if self.built_for:
             self.made.files["built_for.c"] = write_built_for(self.built_for)
-            objects.append(
-                self._compile(
-                    [*self._command("host"), *CPU_FLAGS, "-x", "c"],
-                    "gen/built_for.c",
-                    "built_for.c",
-                )
-            )
+            objects.append(self._compile([*host, "-x", "c"], "gen/built_for.c", "built_for.c"))
         if self.choices.static:
             path = self._linked(_OLDER_GLIBC)
             objects.append(self._compile(self._command("host"), path, os.path.basename(path)))
         ready = dict.fromkeys(str(path) for kernel in self._kernels() for path in kernel.linked)
-        objects += map(self._linked, ready)
+        return [*objects, *map(self._linked, ready)]
+
+    def _link(self, objects: Sequence[str], devices: Sequence[str]) -> list[str]:
+        """The linker's command."""
         link = [
             *self._command("host"),
             *_LINK,
@@ -102,15 +112,7 @@ class Plan:
             chain = self._chain(role)
             above = os.path.dirname(program_folder(self.commands[role]))
             link += [flag.replace("{folder}", above) for flag in chain.link]
-        link += [*self.choices.flags, "-ldl"]
-        made = [step.output for step in self.steps]
-        if self.choices.images:
-            steps, files = ahead_steps(
-                self.made.operators, self.choices.images, self.choices.static
-            )
-            self.made.files.update(files)
-            self.steps += steps
-        self.steps.append(Step(f"link {self.library}", link, f"entry/{self.library}", made))
+        return [*link, *self.choices.flags, "-ldl"]
 
     def _compile(self, command: list[str], source: str, what: str, heavy: bool = False) -> str:
         """Plan one object file; returns its name."""

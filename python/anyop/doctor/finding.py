@@ -32,22 +32,7 @@ def ask(command: list[str], seconds: float = 2.0, text: str = "") -> str:
     try:
         os.write(given, text.encode())
         os.lseek(given, 0, os.SEEK_SET)
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=given,
-                stdout=printed,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                cwd="/",  # compilers find their parts by PATH, which may have "." in it
-            )
-        except OSError as error:
-            raise RuntimeError(f"{command[0]} cannot be run: {error.strerror}") from None
-        try:
-            code = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise RuntimeError(f"{command[0]} did not end within {seconds:g} s") from None
+        code = _run(command, seconds, given, printed)
         os.lseek(printed, 0, os.SEEK_SET)
         output = os.read(printed, 1 << 20).decode("utf-8", "replace").strip()
     finally:
@@ -58,3 +43,23 @@ def ask(command: list[str], seconds: float = 2.0, text: str = "") -> str:
         said = next((line for line in lines if "error" in line), lines[0])
         raise RuntimeError(f"{command[0]} ended with {code}: {said}")
     return output
+
+
+def _run(command: list[str], seconds: float, given: int, printed: int) -> int:
+    """How it ended."""
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=given,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd="/",  # compilers find their parts by PATH, which may have "." in it
+        )
+    except OSError as error:
+        raise RuntimeError(f"{command[0]} cannot be run: {error.strerror}") from None
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise RuntimeError(f"{command[0]} did not end within {seconds:g} s") from None

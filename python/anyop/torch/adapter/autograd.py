@@ -100,24 +100,35 @@ def _register(
     op = getattr(operator.packet, overload or "default")
     forward_mode = ForwardMode(operator, gradients.operators)
     if own:
-
-        def run(args: tuple, kwargs: dict[str, Any]) -> Any:
-            return _start(operator, rule, op, args, kwargs)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            try:
-                if rule is not None and is_active():
-                    return forward_mode.call(run, args, kwargs)
-                return run(args, kwargs)
-            except BaseException as error:  # torch's C shim, above, would lose it
-                core.keep_torch_error(error)
-                raise
-
+        call = _own_overload(operator, rule, op, forward_mode)
         library.impl(own, call, "CompositeImplicitAutograd")
-        return
-    if rule is None:
-        return
+    elif rule is not None:
+        name = f"{operator.short}.{overload}" if overload else operator.short
+        kernel = _autograd_kernel(operator, rule, op, forward_mode)
+        library.impl(name, kernel, "Autograd", with_keyset=True)
 
+
+def _own_overload(
+    operator: Operator, rule: Rule | None, op: Any, forward_mode: ForwardMode
+) -> Callable[..., Any]:
+    def run(args: tuple, kwargs: dict[str, Any]) -> Any:
+        return _start(operator, rule, op, args, kwargs)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            if rule is not None and is_active():
+                return forward_mode.call(run, args, kwargs)
+            return run(args, kwargs)
+        except BaseException as error:  # torch's C shim, above, would lose it
+            core.keep_torch_error(error)
+            raise
+
+    return call
+
+
+def _autograd_kernel(
+    operator: Operator, rule: Rule, op: Any, forward_mode: ForwardMode
+) -> Callable[..., Any]:
     def kernel(keyset: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         below = keyset & torch._C._after_autograd_keyset
 
@@ -126,8 +137,7 @@ def _register(
 
         return forward_mode.call(run, args, kwargs) if is_active() else run(args, kwargs)
 
-    name = f"{operator.short}.{overload}" if overload else operator.short
-    library.impl(name, kernel, "Autograd", with_keyset=True)
+    return kernel
 
 
 def _bump_versions(operator: Operator, library: torch.library.Library) -> None:
