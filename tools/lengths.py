@@ -73,7 +73,8 @@ def distribution(root: Path) -> Iterator[str]:
     kinds = {".py": "Python", ".cu": "CUDA"}
     found: dict[str, list[int]] = {}
     for path in programs(root):
-        found.setdefault(kinds.get(path.suffix, "C and C++"), []).extend(n for _, n in functions(path))
+        kind = kinds.get(path.suffix, "C and C++")
+        found.setdefault(kind, []).extend(count for _, count in functions(path))
     found["all"] = [count for counts in found.values() for count in counts]
     for kind, counts in found.items():
         counts.sort()
