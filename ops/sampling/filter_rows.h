@@ -5,6 +5,7 @@
 #define ANYOP_OPS_SAMPLING_FILTER_ROWS_H_
 
 #include <algorithm>
+#include <functional>
 
 #include "../linear/lanes.h"
 #include "anyop/cpu/rows.h"
@@ -29,6 +30,23 @@ ANYOP_CPU_CLONES float FindMost(const float* x, int64_t V, float least) {
 ANYOP_CPU_CLONES void WeighRow(const float* x, int64_t V, Scale scale, float* w) {
 #pragma omp simd
   for (int64_t i = 0; i < V; ++i) w[i] = scale.Weight(x[i]);
+}
+// Nothing weighs anything that is below least, or from end on not above it.
+ANYOP_CPU_CLONES void CutBelow(const float* x, int64_t V, float least, int64_t end, float* w) {
+#pragma omp simd
+  for (int64_t i = 0; i < end; ++i) w[i] = x[i] >= least ? w[i] : 0;
+#pragma omp simd
+  for (int64_t i = end; i < V; ++i) w[i] = x[i] > least ? w[i] : 0;
+}
+constexpr int64_t kTopped = 64;  // elements whose greatest is looked at first
+ANYOP_CPU_CLONES void FindTops(const float* x, int64_t blocks, float* tops) {
+  for (int64_t block = 0; block < blocks; ++block) {
+    const float* from = x + block * kTopped;
+    float most = from[0];
+#pragma omp simd reduction(max : most)
+    for (int64_t i = 0; i < kTopped; ++i) most = from[i] > most ? from[i] : most;
+    tops[block] = most;
+  }
 }
 ANYOP_CPU_CLONES void DropLight(const float* x, int64_t V, float most, float min_p, float* w) {
 #pragma omp simd
@@ -78,27 +96,40 @@ inline int32_t DrawToken(const Request& request, const float* w, int64_t V) {
   return static_cast<int32_t>(token);
 }
 
+// The places from the first one to `from`; how many.
+inline int64_t ListFrom(const float* x, int64_t V, Place from, Place* list) {
+  const float least = ValueOf(from);
+  int64_t n = 0;
+  for (int64_t i = 0; i < V; ++i) {
+    if (x[i] < least) continue;
+    const Place place = PlaceOf(x[i], static_cast<uint32_t>(i));
+    if (place >= from) list[n++] = place;
+  }
+  return n;
+}
+
 // The place of the last token that is needed, from the first on, until measures add up to wanted;
 // all that comes behind `from` is left out. list: V places.
 template <typename Measure>
 Place FindLast(const float* x, int64_t V, Place from, uint64_t wanted, Place* list,
                const Measure& measure) {
   int64_t n = V;
+  if (from) n = ListFrom(x, V, from, list);
   for (int level = 0; level < kLevels; ++level) {
     uint64_t sums[kDigits] = {};
     const auto place_of = [&](int64_t i) {
-      return level ? list[i] : PlaceOf(x[i], static_cast<uint32_t>(i));
+      return level || from ? list[i] : PlaceOf(x[i], static_cast<uint32_t>(i));
     };
     for (int64_t i = 0; i < n; ++i) {
       const Place place = place_of(i);
-      if (place >= from) sums[DigitOf(place, level)] += measure(TokenOf(place));
+      sums[DigitOf(place, level)] += measure(TokenOf(place));
     }
     unsigned digit = kDigits - 1;
     while (digit > 0 && sums[digit] < wanted) wanted -= sums[digit--];
     int64_t found = 0;
     for (int64_t i = 0; i < n; ++i) {
       const Place place = place_of(i);
-      if (place >= from && DigitOf(place, level) == digit) list[found++] = place;
+      if (DigitOf(place, level) == digit) list[found++] = place;
     }
     n = found;
     if (n <= 1) break;
@@ -128,22 +159,47 @@ class Row {
 
   Place KeepFirst(int64_t k) {
     if (k == 1) return PlaceOf(most, static_cast<uint32_t>(std::find(x, x + V, most) - x));
+    if (const int64_t n = ListFirst(k)) {
+      std::nth_element(list_, list_ + k - 1, list_ + n, std::greater<>());
+      return list_[k - 1];
+    }
     return FindLast(x, V, 0, static_cast<uint64_t>(k), list_, [](uint32_t) { return 1; });
   }
   Place KeepShare(float p, Place from, uint64_t total) {
     return FindLast(x, V, from, ShareOf(p, total), list_,
                     [this](uint32_t token) { return MassOf(w[token]); });
   }
-  // Behind the last place nothing weighs anything.
+  // Behind the last place, if there is one, nothing weighs anything.
   void Cut(Place last) {
-    for (int64_t i = 0; i < V; ++i)
-      if (PlaceOf(x[i], static_cast<uint32_t>(i)) < last) w[i] = 0;
+    if (last) CutBelow(x, V, ValueOf(last), int64_t{TokenOf(last)} + 1, w);
   }
 
   float *x, *w, most = 0;
   const int64_t V;
 
  private:
+  // Lists k places at least, the first among them, and returns how many; 0: it would be too many.
+  // So many blocks have an element that is not below the k-th greatest of their tops.
+  int64_t ListFirst(int64_t k) {
+    const int64_t blocks = V / kTopped, room = V - blocks;
+    if (blocks < k) return 0;
+    auto* tops = reinterpret_cast<float*>(list_ + room);
+    auto* order = tops + blocks;
+    FindTops(x, blocks, tops);
+    std::copy_n(tops, blocks, order);
+    std::nth_element(order, order + k - 1, order + blocks, std::greater<>());
+    const float least = order[k - 1];
+    int64_t n = 0;
+    for (int64_t first = 0; first < V; first += kTopped) {
+      const int64_t block = first / kTopped, end = std::min(first + kTopped, V);
+      if (block < blocks && tops[block] < least) continue;
+      if (n + kTopped > room) return 0;
+      for (int64_t i = first; i < end; ++i)
+        if (x[i] >= least) list_[n++] = PlaceOf(x[i], static_cast<uint32_t>(i));
+    }
+    return n;
+  }
+
   Place* list_;
 };
 
