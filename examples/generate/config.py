@@ -17,7 +17,6 @@ from .families import DENSE, EXPERTS, FAMILIES, HEADS, LLAMA, PLAIN, REFUSED, SA
 ACTIVATIONS = {"silu": "silu", "gelu": "gelu"} | dict.fromkeys(
     ("gelu_pytorch_tanh", "gelu_new", "gelu_fast"), "gelu_tanh"
 )
-MIXTURE = ("num_experts", "moe_intermediate_size", "num_experts_per_tok")
 MOST = 4096  # layers, or experts of one
 
 
@@ -113,19 +112,19 @@ class Config:
         made = {}
         for own, text in weights.items():
             words = text.split()
-            each = [(before + name, how) for name, how in zip(words[::2], words[1::2])]
+            each = [
+                (before + name, tuple(sizes[x] for x in how if x in sizes), how[-1])
+                for name, how in zip(words[::2], words[1::2])
+            ]
             if "{e}" in text:
-                each = [(name.format(e=e), how) for e in range(self.E) for name, how in each]
-            shapes = [tuple(sizes[x] for x in how if x in sizes) for _, how in each]
+                each = [(name.format(e=e), *how) for e in range(self.E) for name, *how in each]
             made[own] = [
-                Tensor(f"{name}.weight", shape[::-1] if "'" in how else shape, how[-1])
-                for (name, how), shape in zip(each, shapes)
+                Tensor(f"{name}.weight", shape[::-1] if order == "'" else shape, order)
+                for name, shape, order in each
             ]
             if "+" in text or (self.bias and own in ("qkv", "out")):
-                made[f"{own}_bias"] = [
-                    Tensor(f"{name}.bias", shape[:1], how[-1])
-                    for (name, how), shape in zip(each, shapes)
-                ]
+                biases = [Tensor(f"{name}.bias", shape[:1], order) for name, shape, order in each]
+                made[f"{own}_bias"] = biases
         return made
 
     def tensors(self) -> Iterator[Tensor]:
@@ -214,11 +213,9 @@ def layers_of(raw: dict, made: dict) -> tuple[Layer, ...]:
     if len(kinds) != count or {*kinds} - windows.keys():
         expected = "full_attention, sliding_attention"
         raise InputError(f"layer_types {raw['layer_types']}, expected {count} of {expected}")
-    experts = [0] * count
-    if "router" in made["weights"]:
-        every, plain = raw.get("decoder_sparse_step", 1), raw.get("mlp_only_layers", [])
-        E, _, _ = (raw[name] for name in MIXTURE)  # all are there
-        experts = [E * (i not in plain and (i + 1) % every == 0) for i in range(count)]
+    every, plain = raw.get("decoder_sparse_step", 1), raw.get("mlp_only_layers", [])
+    has = [i not in plain and (i + 1) % every == 0 for i in range(count)]
+    experts = [made["E"] * one if "router" in made["weights"] else 0 for one in has]
     return tuple(map(Layer, kinds, [windows[kind] for kind in kinds], experts))
 
 

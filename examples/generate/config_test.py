@@ -111,6 +111,17 @@ def test_share_of_a_head_that_is_turned(tmp_path):
         assert columns(model_type=family, **newer) == 12
 
 
+def test_a_mixture_needs_all_its_sizes(tmp_path):
+    sizes = {"num_experts": 4, "moe_intermediate_size": 8, "num_experts_per_tok": 2}
+    found = read(tmp_path, model_type="qwen3_moe", **sizes, mlp_only_layers=[1])
+    assert [layer.experts for layer in found.layers] == [4, 0, 4, 4, 4, 4, 4]
+    assert [*found.layout()[1]][-3:] == ["router", "w2", "w13"]
+    assert [*found.layout()[2]][-4:] == ["gate_up", "down", "q_norm", "k_norm"]
+    for name in sizes:
+        with pytest.raises(InputError, match=f"has no {name}"):
+            read(tmp_path, model_type="qwen3_moe", **{**sizes, name: None})
+
+
 def test_tokens_that_stop(tmp_path):
     assert read(tmp_path, model_type="llama", eos_token_id=2).stops == {2}
     assert read(tmp_path, model_type="llama").stops == set()

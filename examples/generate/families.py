@@ -8,6 +8,7 @@ go by heads. Names that begin with a point are those of each layer, behind the n
 
 from __future__ import annotations
 
+from dataclasses import MISSING
 from typing import Any
 
 LLAMA = {
@@ -73,7 +74,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "phi3": {"weights": LLAMA | {"qkv": ".self_attn.qkv_proj XD", "gate_up": ".mlp.gate_up_proj YD"}},
     "qwen2": {"weights": LLAMA | BIASES, "usual": {"use_sliding_window": False}},
     "qwen3": {"weights": LLAMA | HEADS, "usual": {"use_sliding_window": False}},
-    "qwen3_moe": {"weights": LLAMA | HEADS | EXPERTS, "usual": {"use_sliding_window": False}},
+    "qwen3_moe": {
+        "weights": LLAMA | HEADS | EXPERTS, "usual": {"use_sliding_window": False},
+        **dict.fromkeys(("E", "FE", "chosen"), MISSING),  # config.json has to say it
+    },
 }  # fmt: skip
 # Layer i of those with windows sees all tokens; of other families none does.
 SEES_ALL = {
