@@ -7,6 +7,7 @@
 
 #include "anyop/cpu/lists.h"
 #include "step.h"
+#include "step_halves.h"
 
 namespace anyop::cpu {
 
@@ -26,13 +27,6 @@ struct StepLists {
 struct Span {
   int64_t tensor, begin, n;
 };
-
-// Calls use(s) with flags of s that the compiler knows: a loop over elements that tests them is not
-// vectorised. A step with flags has its own, found by its type.
-template <typename Step, typename Use>
-inline void WithKnownFlags(const Step& s, Use use) {
-  use(s);
-}
 
 template <typename Step, typename W, typename... States>
 inline void StepElements(const Step s, int64_t n, W* p, const W* g, States*... states) {
@@ -63,16 +57,40 @@ inline void StepBlock(const Step& s, W, const StepLists<kStates>& lists, const S
   }
 }
 
+template <size_t>
+using FloatFor = float&;
+// Of one tensor of each list, all of type T, of which there are no other copies. False: nothing is
+// done, as that is not so, or the step has a loop of its own.
+template <typename T, typename Op, typename Step, int kStates, size_t... I>
+inline bool StepHalves(const Step& s, const StepLists<kStates>& lists, const Span& span,
+                       std::index_sequence<I...> all) {
+  const auto of = [&](const AnyopTensorList& list) {
+    return static_cast<T*>(list.data[span.tensor].data) + span.begin;
+  };
+  const auto has = [&](const AnyopTensorList& list) {
+    return list.data && AnyopDtypeOf(&list.data[span.tensor]) == kDtype<T>;
+  };
+  if constexpr (std::is_invocable_v<Step, float&, float, FloatFor<I>...>) {
+    const bool is = !lists.master.data && !lists.copy.data && has(lists.p) && has(lists.g);
+    if (!(is && ... && has(lists.states[I]))) return false;
+    T* const states[] = {of(lists.states[I])..., nullptr};
+    return StepAll<Op>(s, span.n, of(lists.p), of(lists.g), states, all);
+  }
+  return false;
+}
+
 // In a function of ANYOP_CPU_CLONES.
 template <typename Op, int kStates>
 inline void StepSpan(const Op& op, const StepLists<kStates>& lists, bool is_wide,
                      const Span& span) {
   WithFloat(is_wide ? kAnyopFloat64 : kAnyopFloat32, [&](auto zero) {
     const auto step = op.At(zero, span.tensor);
+    constexpr auto kAll = std::make_index_sequence<kStates>();
+    if (StepHalves<bfloat16, Op>(step, lists, span, kAll)) return;
+    if (StepHalves<float16, Op>(step, lists, span, kAll)) return;
     for (int64_t done = 0; done < span.n; done += kBlock) {
       const int64_t n = span.n - done < kBlock ? span.n - done : kBlock;
-      StepBlock<Op>(step, zero, lists, {span.tensor, span.begin + done, n},
-                    std::make_index_sequence<kStates>());
+      StepBlock<Op>(step, zero, lists, {span.tensor, span.begin + done, n}, kAll);
     }
   });
 }

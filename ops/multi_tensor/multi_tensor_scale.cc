@@ -7,15 +7,30 @@
 namespace anyop::cpu {
 namespace {
 
-// bfloat16 to bfloat16, converted in registers. Whether all that was read is finite: an exponent of
-// which all bits are set is not.
-ANYOP_CPU_CLONES bool RunHalves(const bfloat16* from, bfloat16* to, float scale, int64_t n) {
+// 16 bits to 16 bits of the same type, converted in registers. Whether all that was read is finite:
+// an exponent of which all bits are set is not.
+template <typename T>
+inline bool ScaleHalves(const T* from, T* to, float scale, int64_t n) {
+  constexpr uint16_t kExponent = kDtype<T> == kAnyopFloat16 ? 0x7c00 : 0x7f80;
   const auto* bits = reinterpret_cast<const uint16_t*>(from);
   uint16_t found = 0;
+  for (int64_t size, at = 0; at < n; at += size) {
+    size = n - at < kBlock ? n - at : kBlock;
+    for (int64_t i = at + size; i < at + 2 * size; i += 32) __builtin_prefetch(from + i);
 #pragma omp simd reduction(| : found)
-  for (int64_t i = 0; i < n; ++i) found |= (bits[i] & 0x7f80) == 0x7f80;
-  Apply(n, [scale](const auto& x) { return x * scale; }, to, from);
+    for (int64_t i = at; i < at + size; ++i) found |= (bits[i] & kExponent) == kExponent;
+    Apply(size, [scale](const auto& x) { return x * scale; }, to + at, from + at);
+  }
   return !found;
+}
+ANYOP_CPU_CLONES bool RunHalves(const AnyopTensor& from, const AnyopTensor& to, double factor,
+                                int64_t begin, int64_t n) {
+  const auto run = [&](auto zero) {
+    using T = decltype(zero);
+    return ScaleHalves(static_cast<const T*>(from.data) + begin, static_cast<T*>(to.data) + begin,
+                       static_cast<float>(factor), n);
+  };
+  return AnyopDtypeOf(&from) == kAnyopFloat16 ? run(float16()) : run(bfloat16());
 }
 
 // Whether all that was read is finite.
@@ -51,12 +66,10 @@ extern "C" int32_t anyop_multi_tensor_scale_cpu(const MultiTensorScaleArgs* args
   Found found;
   chunks.ForEach(call, [&](int64_t, int64_t k, int64_t begin, int64_t n) {
     const AnyopTensor &x = args->x.data[k], &out = args->out.data[k];
-    const bool halves = wide == kAnyopFloat32 && AnyopDtypeOf(&x) == kAnyopBFloat16 &&
-                        AnyopDtypeOf(&out) == kAnyopBFloat16;
-    found.Note(
-        !(halves ? RunHalves(static_cast<const bfloat16*>(x.data) + begin,
-                             static_cast<bfloat16*>(out.data) + begin, static_cast<float>(scale), n)
-                 : Run(x, out, wide, scale, begin, n)));
+    const AnyopDtype dtype = AnyopDtypeOf(&x);
+    const bool halves = wide == kAnyopFloat32 && dtype == AnyopDtypeOf(&out) &&
+                        (dtype == kAnyopFloat16 || dtype == kAnyopBFloat16);
+    found.Note(!(halves ? RunHalves(x, out, scale, begin, n) : Run(x, out, wide, scale, begin, n)));
   });
   if (found.any()) SetFound(args->found_inf);
   return kAnyopOk;

@@ -171,6 +171,30 @@ def test_empty_lists(name):
     assert all(one["list"] or key in given for key, one in TENSORS[name].items() if one["mutated"])
 
 
+@pytest.mark.parametrize("name", [name for name in STEPS if "lamb" not in name])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_lists_that_are_all_of_16_bits(name, dtype):
+    """They are converted in registers: the step of float32 copies, rounded; whole vectors and rests, any numbers."""
+    sizes = [(n,) for n in (0, 1, 31, 32, 33, 65, 4129)]
+    kinds = {key: [dtype] for key in TENSORS[name]} | KINDS
+    given = arguments(name, sizes, without={*SKIPPING, "master", "copy", "average"}, kinds=kinds)
+    for key in ("p", "g"):
+        if key in given:
+            tiny = ml_dtypes.finfo(dtype).smallest_subnormal
+            given[key][3][:4] = 0, tiny, -tiny, np.inf
+            given[key][5][-33:-31] = np.nan, tiny
+    exact = {
+        key: [np.asarray(a.astype(np.float32)) for a in v] if isinstance(v, list) else v
+        for key, v in copied(given).items()
+    }
+    with np.errstate(all="ignore"):
+        getattr(anyop, name)(**given)
+        getattr(anyop, name)(**exact)
+        for key, one in TENSORS[name].items():
+            if one["mutated"] and one["list"] and key in given:
+                close(given[key], wide([np.asarray(a.astype(dtype)) for a in exact[key]]))
+
+
 @pytest.mark.parametrize("name", [name for name in STEPS if "master" in TENSORS[name]])
 def test_masters_and_copies(name):
     """A step is that of its masters, to which parameters and copies are rounded; gradients are halved."""

@@ -95,6 +95,9 @@ class Elements {
     if (!place_) {
       for (int64_t i = 0; i < n_; ++i) converted_[i] = 0;
     } else if (data_ == converted_) {
+      // The next elements, which the memory would be idle until then.
+      const int64_t bytes = n_ * (dtype_ == kAnyopFloat32 ? 4 : 2);
+      for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(place_ + bytes + i, 0, 2);
       Widen(Floats(), dtype_, place_, n_, converted_);
     }
     return data_;
