@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// batch_norm_apply and batch_norm_apply_channels_last on the CPU: block by block of memory, so that
-// a byte of the mask belongs to one thread.
+// batch_norm_apply and batch_norm_apply_channels_last on the CPU: rows, or parts of some pixels;
+// with a mask block by block of memory, so that a byte of it belongs to one thread.
 #include "anyop/ops/batch_norm_apply.h"
 
 #include "anyop/ops/batch_norm_apply_channels_last.h"
-#include "channel_runs.h"
+#include "channel_pixels.h"
 
 namespace anyop::cpu {
 namespace {
@@ -25,6 +25,28 @@ inline void WriteMask(int64_t n, const Wide* z, uint8_t* to) {
     for (int64_t j = 0; j < left; ++j) bits |= static_cast<unsigned>(!(z[i + j] <= 0)) << j;
     *to = static_cast<uint8_t>(bits);
   }
+}
+
+// Without a mask.
+template <typename E>
+inline void ApplyPiece(const Work& work, int64_t piece) {
+  using Wide = typename WideOf<E>::Type;
+  const Wide *means = reinterpret_cast<const Wide*>(work.numbers), *scales = means + work.runs.C,
+             *biases = scales + work.runs.C;
+  const Wide least = work.relu ? 0 : Bits<Wide>::kNaN;  // what is not above it becomes 0
+  RunReader<E> in(work.x), more(work.residual);
+  RunWriter<E> to(work.out);
+  ForPlaces(work.runs, piece, in, [&](const Place& place, auto pixels, auto channel) {
+    const auto normal = [=](int64_t i) {
+      const int64_t c = channel(i);
+      return [=, m = means[c], s = scales[c], b = biases[c]](Wide v, auto... residual) {
+        const Wide z = (((v - m) * s + b) + ... + residual);
+        return z <= least ? 0 : z;
+      };
+    };
+    if (!work.residual.data) return MapPixels(place, pixels, normal, to, in.Read(place));
+    MapPixels(place, pixels, normal, to, in.Read(place), more.Read(place));
+  });
 }
 
 template <typename Wide>
@@ -48,7 +70,7 @@ inline void ApplyBlock(const Work& work, int64_t block) {
     RowReader<Wide, kBlock> more(work.residual.dtype, work.residual.At(begin), n);
     Apply(n, [](Wide a, Wide b) { return a + b; }, z, z, more.Read(0, n));
   }
-  if (work.mask) WriteMask(n, z, work.mask + begin / 8);
+  WriteMask(n, z, work.mask + begin / 8);
   if (work.relu) Apply(n, [](Wide v) { return v <= 0 ? 0 : v; }, z, z);
   to.Write(0, n);
 }
@@ -56,6 +78,12 @@ inline void ApplyBlock(const Work& work, int64_t block) {
 ANYOP_CPU_CLONES void Blocks(const Work* work, int64_t begin, int64_t end) {
   ForUnits(work, begin, end,
            [&](auto wide, int64_t block) { ApplyBlock<decltype(wide)>(*work, block); });
+}
+
+ANYOP_CPU_CLONES void Pieces(const Work* work, int64_t begin, int64_t end) {
+  ForUnitsInPlace(work->x.dtype, false, begin, end, [&](auto element, int64_t piece) {
+    ApplyPiece<decltype(element)>(*work, piece);
+  });
 }
 
 template <typename Wide, typename Args>
@@ -83,7 +111,8 @@ int32_t RunApply(const Args& args, AnyopCall* call, bool last) {
   if (!work.numbers) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
   WithFloat(work.x.dtype,
             [&](auto wide) { PutNumbers(args, reinterpret_cast<decltype(wide)*>(work.numbers)); });
-  return RunRows(call, &work, work.runs.blocks(), kBlock, Blocks);
+  if (work.mask) return RunRows(call, &work, work.runs.blocks(), kBlock, Blocks);
+  return RunRows(call, &work, work.runs.pieces(), work.runs.of_piece(), Pieces);
 }
 
 }  // namespace

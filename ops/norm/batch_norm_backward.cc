@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// batch_norm_backward and batch_norm_backward_channels_last on the CPU, block by block of memory.
+// batch_norm_backward and batch_norm_backward_channels_last on the CPU: rows, or parts of some
+// pixels.
 #include "anyop/ops/batch_norm_backward.h"
 
 #include "anyop/ops/batch_norm_backward_channels_last.h"
-#include "channel_runs.h"
+#include "channel_pixels.h"
 
 namespace anyop::cpu {
 namespace {
@@ -15,40 +16,34 @@ struct Work {
   char* numbers;  // of each channel: mean, and a, b, e of grad_x = a * d - b - e * (x - mean)
 };
 
-template <typename Wide>
-inline void GradientOfBlock(const Work& work, int64_t block) {
-  const int64_t begin = block * kBlock, n = work.runs.SizeOf(block), C = work.runs.C;
-  const Wide *means = reinterpret_cast<const Wide*>(work.numbers), *a = means + C, *b = a + C,
-             *e = b + C;
-  MaskedReader<Wide> grad(work.grad_out, work.mask, begin, n);
-  const Wide* d = grad.Read(0, n);
-  if (work.grad_residual.data) {
-    RowWriter<Wide> to(work.grad_residual.dtype, work.grad_residual.At(begin));
-    Apply(n, [](Wide d) { return d; }, to.Target(0), d);
-    to.Write(0, n);
-  }
-  if (!work.grad_x.data) return;
-  RowReader<Wide, kBlock> in(work.x.dtype, work.x.At(begin), n);
-  RowWriter<Wide> to(work.grad_x.dtype, work.grad_x.At(begin));
-  const Wide* x = in.Read(0, n);
-  Wide* made = to.Target(0);
-  work.runs.Cut(block, [&](int64_t at, int64_t size, int64_t c) {
-    if (work.runs.last()) {
-      const auto gradient = [](Wide d, Wide v, Wide m, Wide a, Wide b, Wide e) {
-        return a * d - b - e * (v - m);
-      };
-      return Apply(size, gradient, made + at, d + at, x + at, means + c, a + c, b + c, e + c);
+template <typename E>
+inline void GradientOfPiece(const Work& work, int64_t piece) {
+  using Wide = typename WideOf<E>::Type;
+  const Wide *means = reinterpret_cast<const Wide*>(work.numbers), *a = means + work.runs.C,
+             *b = a + work.runs.C, *e = b + work.runs.C;
+  RunReader<E> grad(work.grad_out, work.mask), in(work.x);
+  RunWriter<E> to(work.grad_x), residual(work.grad_residual);
+  ForPlaces(work.runs, piece, grad, [&](const Place& place, auto pixels, auto channel) {
+    const Run<const E> d = grad.Read(place);
+    if (work.grad_residual.data) {
+      const auto same = [](int64_t) { return [](Wide d) { return d; }; };
+      MapPixels(place, pixels, same, residual, d);
     }
-    const Wide m = means[c], of_d = a[c], less = b[c], of_x = e[c];
-    const auto gradient = [=](Wide d, Wide v) { return of_d * d - less - of_x * (v - m); };
-    Apply(size, gradient, made + at, d + at, x + at);
+    if (!work.grad_x.data) return;
+    const auto gradient = [=](int64_t i) {
+      const int64_t c = channel(i);
+      return [m = means[c], of_d = a[c], less = b[c], of_x = e[c]](Wide d, Wide v) {
+        return of_d * d - less - of_x * (v - m);
+      };
+    };
+    MapPixels(place, pixels, gradient, to, d, in.Read(place));
   });
-  to.Write(0, n);
 }
 
-ANYOP_CPU_CLONES void Blocks(const Work* work, int64_t begin, int64_t end) {
-  ForUnits(work, begin, end,
-           [&](auto wide, int64_t block) { GradientOfBlock<decltype(wide)>(*work, block); });
+ANYOP_CPU_CLONES void Pieces(const Work* work, int64_t begin, int64_t end) {
+  ForUnitsInPlace(work->x.dtype, work->mask, begin, end, [&](auto element, int64_t piece) {
+    GradientOfPiece<decltype(element)>(*work, piece);
+  });
 }
 
 inline double Total(const AnyopTensor* count) {
@@ -88,7 +83,7 @@ int32_t RunBackward(const Args& args, AnyopCall* call, bool last) {
   if (!work.numbers) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
   WithFloat(work.x.dtype,
             [&](auto wide) { PutNumbers(args, reinterpret_cast<decltype(wide)*>(work.numbers)); });
-  return RunRows(call, &work, work.runs.blocks(), kBlock, Blocks);
+  return RunRows(call, &work, work.runs.pieces(), work.runs.of_piece(), Pieces);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include "anyop/ops/batch_norm_reduce.h"
 
 #include "anyop/ops/batch_norm_reduce_channels_last.h"
-#include "channel_runs.h"
+#include "channel_pixels.h"
 
 namespace anyop::cpu {
 namespace {
@@ -16,80 +16,78 @@ struct Work {
   double* sums;  // of each part: of d of all channels, then of d * (x - mean)
 };
 
-template <typename Wide>
+template <typename E>
 inline void SumsOfRow(const Work& work, int64_t unit) {
+  using Wide = typename WideOf<E>::Type;
   const ChannelRuns& runs = work.runs;
-  const int64_t begin = unit * runs.S, c = unit % runs.C;
+  const int64_t c = unit % runs.C;
   const Wide mean = reinterpret_cast<const Wide*>(work.mean.data)[c];
-  MaskedReader<Wide> grad(work.grad_out, work.mask, begin, runs.S);
-  RowReader<Wide, kBlock> in(work.x.dtype, work.x.At(begin), runs.S);
-  double sum = 0, product = 0;
-  ForBlocks(runs.S, [&](int64_t at, int64_t size) {
-    const Wide *d = grad.Read(at, size), *x = in.Read(at, size);
-    sum += SumBlock(size, [](Wide d) { return d; }, d);
-    product += SumBlock(size, [mean](Wide d, Wide v) { return d * (v - mean); }, d, x);
+  RunReader<E> grad(work.grad_out, work.mask), in(work.x);
+  double sums[2] = {};
+  ForRun(unit * runs.S, runs.S, [&](const Place& place) {
+    AddRun(
+        place.n, grad.Read(place).data, in.Read(place).data, [mean](Wide v) { return v - mean; },
+        [](Wide d, Wide) { return d; }, sums);
   });
   double* to = work.sums + unit / runs.C * 2 * runs.C + c;
-  to[0] = sum, to[runs.C] = product;
+  to[0] = sums[0], to[runs.C] = sums[1];
 }
-template <typename Wide>
-inline void AddPixel(int64_t n, const Wide* d, const Wide* x, const Wide* mean, Wide* sums,
-                     Wide* products) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) {
-    sums[i] += d[i];
-    products[i] += d[i] * (x[i] - mean[i]);
-  }
-}
-template <typename Wide>
+template <typename E>
 inline void SumsOfPixels(const Work& work, int64_t part) {
+  using Wide = typename WideOf<E>::Type;
   const ChannelRuns& runs = work.runs;
-  double* to = work.sums + part * 2 * runs.C;
-  ForBlocks(runs.C, [&](int64_t at, int64_t size) {
+  RunReader<E> grad(work.grad_out, work.mask), in(work.x);
+  ForChannels(runs.C, grad.in_place(), [&](int64_t at, int64_t size) {
     const Wide* mean = reinterpret_cast<const Wide*>(work.mean.data) + at;
-    Wide sums[kBlock], products[kBlock];
-    for (int64_t i = 0; i < size; ++i) sums[i] = products[i] = 0;
-    ForPixels(runs, part, at, [&](int64_t begin, int64_t pixels) {
-      const int64_t all = (pixels - 1) * runs.C + size;
-      MaskedReader<Wide> grad(work.grad_out, work.mask, begin, all);
-      RowReader<Wide, kBlock> in(work.x.dtype, work.x.At(begin), all);
-      const Wide *d = grad.Read(0, all), *x = in.Read(0, all);
-      for (int64_t at = 0; at < all; at += runs.C)
-        AddPixel(size, d + at, x + at, mean, sums, products);
-    });
-    for (int64_t i = 0; i < size; ++i) to[at + i] = sums[i], to[runs.C + at + i] = products[i];
+    const auto distance = [mean](int64_t c) { return [m = mean[c]](Wide v) { return v - m; }; };
+    const auto gradient = [](int64_t) { return [](Wide d, Wide) { return d; }; };
+    alignas(64) Wide sums[kBlock], products[kBlock];
+    for (int64_t c = 0; c < size; ++c) sums[c] = products[c] = 0;
+    ForPixelsAtOnce<kPixelsSummed>(part * runs.kPixels * runs.C + at, size, runs.InPart(part),
+                                   runs.C, [&](const Place& place, auto numbers) {
+                                     AddPixels(place, grad.Read(place), in.Read(place), numbers,
+                                               distance, gradient, sums, products);
+                                   });
+    double* to = work.sums + part * 2 * runs.C + at;
+    NarrowTo(sums, size, to);
+    NarrowTo(products, size, to + runs.C);
   });
 }
 
 template <typename Wide>
-inline void JoinChannel(const Work& work, int64_t c) {
-  double sum = 0, product = 0;
+inline void JoinChannels(const Work& work, int64_t first, int64_t n) {
+  double sums[kJoined] = {}, products[kJoined] = {};
   const int64_t parts = work.runs.count ? work.runs.parts() : 0;
   for (int64_t part = 0; part < parts; ++part) {
-    const double* from = work.sums + part * 2 * work.runs.C + c;
-    sum += from[0], product += from[work.runs.C];
+    const double *of_d = work.sums + part * 2 * work.runs.C + first, *more = of_d + work.runs.C;
+#pragma omp simd
+    for (int64_t c = 0; c < n; ++c) sums[c] += of_d[c], products[c] += more[c];
   }
-  const auto write = [&](const PlainRows& to, double value) {
+  const auto write = [&](const PlainRows& to, const double* values) {
     if (!to.data) return;
-    RowWriter<Wide> one(to.dtype, to.At(c));
-    *one.Target(0) = static_cast<Wide>(value);
-    one.Write(0, 1);
+    RowWriter<Wide> row(to.dtype, to.At(first));
+    NarrowTo(values, n, row.Target(0));
+    row.Write(0, n);
   };
-  write(work.sum_dy, sum);
-  write(work.sum_dy_xmu, product);
-  write(work.grad_bias, sum);
-  if (work.grad_weight.data)
-    write(work.grad_weight, product * reinterpret_cast<const Wide*>(work.rstd.data)[c]);
+  write(work.sum_dy, sums);
+  write(work.sum_dy_xmu, products);
+  write(work.grad_bias, sums);
+  for (int64_t c = 0; c < n; ++c)
+    products[c] *= reinterpret_cast<const Wide*>(work.rstd.data)[first + c];
+  write(work.grad_weight, products);
 }
 
 ANYOP_CPU_CLONES void Units(const Work* work, int64_t begin, int64_t end) {
-  ForUnits(work, begin, end, [&](auto wide, int64_t unit) {
-    using Wide = decltype(wide);
-    work->runs.last() ? SumsOfPixels<Wide>(*work, unit) : SumsOfRow<Wide>(*work, unit);
+  ForUnitsInPlace(work->x.dtype, work->mask, begin, end, [&](auto element, int64_t unit) {
+    using E = decltype(element);
+    work->runs.last() ? SumsOfPixels<E>(*work, unit) : SumsOfRow<E>(*work, unit);
   });
 }
 ANYOP_CPU_CLONES void Joins(const Work* work, int64_t begin, int64_t end) {
-  ForUnits(work, begin, end, [&](auto wide, int64_t c) { JoinChannel<decltype(wide)>(*work, c); });
+  ForUnits(work, begin, end, [&](auto wide, int64_t unit) {
+    work->runs.ForJoined(unit,
+                         [&](int64_t c, int64_t n) { JoinChannels<decltype(wide)>(*work, c, n); });
+  });
 }
 
 template <typename Args>
@@ -112,7 +110,7 @@ int32_t RunReduce(const Args& args, AnyopCall* call, bool last) {
     if (!work.sums) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
     RunRows(call, &work, runs.units(), runs.of_unit(), Units);
   }
-  return RunRows(call, &work, runs.C, runs.count ? 4 * runs.parts() : 1, Joins);
+  return RunRows(call, &work, runs.joins(), kJoined * (runs.count ? runs.parts() : 1), Joins);
 }
 
 }  // namespace

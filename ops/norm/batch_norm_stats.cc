@@ -5,7 +5,7 @@
 #include "anyop/ops/batch_norm_stats.h"
 
 #include "anyop/ops/batch_norm_stats_channels_last.h"
-#include "channel_runs.h"
+#include "channel_pixels.h"
 
 namespace anyop::cpu {
 namespace {
@@ -16,68 +16,65 @@ struct Work {
   double* moments;  // of each part: means of all channels, then squares
 };
 
-template <typename Wide>
-inline void MomentsOfRow(const Work& work, int64_t unit) {
+template <typename E>
+inline void MomentsOfUnit(const Work& work, int64_t unit) {
+  using Wide = typename WideOf<E>::Type;
   const ChannelRuns& runs = work.runs;
-  RowReader<Wide> in(work.x.dtype, work.x.At(unit * runs.S), runs.S);
-  const Moments found = MomentsOf(runs.S, in);
-  double* to = work.moments + unit / runs.C * 2 * runs.C + unit % runs.C;
-  to[0] = found.mean, to[runs.C] = found.squares;
-}
-template <typename Wide>
-inline void MomentsOfPixels(const Work& work, int64_t part) {
-  const ChannelRuns& runs = work.runs;
-  double* to = work.moments + part * 2 * runs.C;
-  const Wide inverse = 1 / static_cast<Wide>(runs.InPart(part));
-  ForBlocks(runs.C, [&](int64_t at, int64_t size) {
-    Wide mean[kBlock], squares[kBlock];
-    for (int64_t i = 0; i < size; ++i) mean[i] = squares[i] = 0;
-    const auto for_pixels = [&](auto use) {
-      ForPixels(runs, part, at, [&](int64_t begin, int64_t pixels) {
-        const int64_t all = (pixels - 1) * runs.C + size;
-        RowReader<Wide, kBlock> in(work.x.dtype, work.x.At(begin), all);
-        const Wide* x = in.Read(0, all);
-        for (int64_t pixel = 0; pixel < pixels; ++pixel) use(x + pixel * runs.C);
-      });
-    };
-    for_pixels([&](const Wide* x) {
-      Apply(size, [](Wide sum, Wide v) { return sum + v; }, mean, mean, x);
-    });
-    Apply(size, [inverse](Wide sum) { return sum * inverse; }, mean, mean);
-    for_pixels([&](const Wide* x) {
-      const auto add = [](Wide sum, Wide v, Wide m) { return sum + (v - m) * (v - m); };
-      Apply(size, add, squares, squares, x, mean);
-    });
-    for (int64_t i = 0; i < size; ++i) to[at + i] = mean[i], to[runs.C + at + i] = squares[i];
+  if (!runs.last()) {
+    const Moments found = MomentsOfRun<E>(work.x, unit * runs.S, runs.S);
+    double* to = work.moments + unit / runs.C * 2 * runs.C + unit % runs.C;
+    to[0] = found.mean, to[runs.C] = found.squares;
+    return;
+  }
+  double* to = work.moments + unit * 2 * runs.C;
+  RunReader<E> in(work.x);
+  ForChannels(runs.C, in.in_place(), [&](int64_t at, int64_t size) {
+    alignas(64) Wide mean[kBlock], squares[kBlock];
+    MomentsOfPixels(in, unit * runs.kPixels * runs.C + at, size, runs.InPart(unit), runs.C, mean,
+                    squares);
+    NarrowTo(mean, size, to + at);
+    NarrowTo(squares, size, to + runs.C + at);
   });
 }
 
 template <typename Wide>
-inline void JoinChannel(const Work& work, int64_t c) {
+inline void JoinChannels(const Work& work, int64_t first, int64_t n) {
   const ChannelRuns& runs = work.runs;
-  const int64_t parts = runs.count ? runs.parts() : 0, count = runs.count ? runs.count / runs.C : 1;
-  const double* from = work.moments + c;
-  double mean = 0, squares = 0;
-  for (int64_t part = 0; part < parts; ++part)
-    mean += static_cast<double>(runs.InPart(part)) * from[part * 2 * runs.C];
-  mean /= static_cast<double>(count);
-  for (int64_t part = 0; part < parts; ++part) {
-    const double far = from[part * 2 * runs.C] - mean;
-    squares += from[(part * 2 + 1) * runs.C] + static_cast<double>(runs.InPart(part)) * far * far;
+  const int64_t parts = runs.count ? runs.parts() : 0;
+  const double total = runs.count ? static_cast<double>(runs.count / runs.C) : 1;
+  double mean[kJoined] = {}, squares[kJoined] = {};
+  const auto for_parts = [&](auto use) {
+    for (int64_t part = 0; part < parts; ++part) {
+      const double* means = work.moments + part * 2 * runs.C + first;
+      use(static_cast<double>(runs.InPart(part)), means, means + runs.C);
+    }
+  };
+  for_parts([&](double count, const double* means, const double*) {
+#pragma omp simd
+    for (int64_t c = 0; c < n; ++c) mean[c] += count * means[c];
+  });
+  for (int64_t c = 0; c < n; ++c) mean[c] /= total;
+  for_parts([&](double count, const double* means, const double* more) {
+#pragma omp simd
+    for (int64_t c = 0; c < n; ++c)
+      squares[c] += more[c] + count * (means[c] - mean[c]) * (means[c] - mean[c]);
+  });
+  for (int64_t c = 0; c < n; ++c) {
+    reinterpret_cast<Wide*>(work.mean.data)[first + c] = static_cast<Wide>(mean[c]);
+    reinterpret_cast<Wide*>(work.var.data)[first + c] = static_cast<Wide>(squares[c] / total);
   }
-  reinterpret_cast<Wide*>(work.mean.data)[c] = static_cast<Wide>(mean);
-  reinterpret_cast<Wide*>(work.var.data)[c] =
-      static_cast<Wide>(squares / static_cast<double>(count));
 }
 
 ANYOP_CPU_CLONES void Units(const Work* work, int64_t begin, int64_t end) {
-  ForUnits(work, begin, end, [&](auto wide, int64_t unit) {
-    using Wide = decltype(wide);
-    work->runs.last() ? MomentsOfPixels<Wide>(*work, unit) : MomentsOfRow<Wide>(*work, unit);
+  ForUnitsInPlace(work->x.dtype, false, begin, end, [&](auto element, int64_t unit) {
+    MomentsOfUnit<decltype(element)>(*work, unit);
   });
 }
 ANYOP_CPU_CLONES void Joins(const Work* work, int64_t begin, int64_t end) {
-  ForUnits(work, begin, end, [&](auto wide, int64_t c) { JoinChannel<decltype(wide)>(*work, c); });
+  ForUnits(work, begin, end, [&](auto wide, int64_t unit) {
+    work->runs.ForJoined(unit,
+                         [&](int64_t c, int64_t n) { JoinChannels<decltype(wide)>(*work, c, n); });
+  });
 }
 
 template <typename Args>
@@ -94,7 +91,7 @@ int32_t RunStats(const Args& args, AnyopCall* call, bool last) {
     if (!work.moments) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
     RunRows(call, &work, runs.units(), runs.of_unit(), Units);
   }
-  return RunRows(call, &work, runs.C, runs.count ? 8 * runs.parts() : 1, Joins);
+  return RunRows(call, &work, runs.joins(), kJoined * (runs.count ? runs.parts() : 1), Joins);
 }
 
 }  // namespace

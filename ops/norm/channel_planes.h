@@ -21,6 +21,11 @@ struct ChannelPlanes {
   int64_t of_group() const { return C / G; }
   int64_t parts() const { return (S + kPixels - 1) / kPixels; }
   int64_t Behind(int64_t part) const { return (part + 1) * kPixels < S ? (part + 1) * kPixels : S; }
+  // Of a part of all: its pixels, and the number of its first element.
+  int64_t PixelsOf(int64_t unit) const { return Behind(unit % parts()) - unit % parts() * kPixels; }
+  int64_t FirstOf(int64_t unit) const {
+    return (unit / parts() * S + unit % parts() * kPixels) * C;
+  }
   // Groups and channels of a run of channels.
   int64_t GroupOf(int64_t n, int64_t c) const { return n * G + c / of_group(); }
 };
@@ -43,6 +48,14 @@ template <typename Wide>
 inline Wide OfChannel(const PlainRows& numbers, int64_t c, Wide absent) {
   if (!numbers.data) return absent;
   return *RowReader<Wide, kBlock>(numbers.dtype, numbers.At(c), 1).Read(0, 1);
+}
+
+// The numbers of n channels from c on, or `absent`.
+template <typename Wide>
+inline void ReadNumbers(const PlainRows& numbers, int64_t c, int64_t n, Wide absent, Wide* to) {
+  if (numbers.data)
+    return Widen(Types<float, double, float16, bfloat16>(), numbers.dtype, numbers.At(c), n, to);
+  for (int64_t i = 0; i < n; ++i) to[i] = absent;
 }
 
 // How many elements process p has.

@@ -8,6 +8,8 @@
 
 namespace anyop::cpu {
 
+constexpr int64_t kJoined = 64;  // channels whose parts one unit joins
+
 // Contiguous. S: elements of one channel that lie side by side; 1: the channels do. rows: such runs
 // of each channel.
 struct ChannelRuns {
@@ -41,8 +43,20 @@ struct ChannelRuns {
   int64_t Behind(int64_t part) const {
     return (part + 1) * kPixels < rows ? (part + 1) * kPixels : rows;
   }
+  // Maps: rows are cut, too.
+  static constexpr int64_t kCut = 16 * kBlock;
+  int64_t cuts() const { return (S + kCut - 1) / kCut; }
+  int64_t pieces() const { return last() ? parts() : rows * C * cuts(); }
+  int64_t of_piece() const { return last() || S < kCut ? of_unit() : kCut; }
   // Elements of each channel in a part.
   int64_t InPart(int64_t part) const { return last() ? Behind(part) - part * kPixels : S; }
+  // Channels whose parts are joined: join(first, n).
+  int64_t joins() const { return (C + kJoined - 1) / kJoined; }
+  template <typename Join>
+  void ForJoined(int64_t unit, Join join) const {
+    const int64_t c = unit * kJoined;
+    join(c, C - c < kJoined ? C - c : kJoined);
+  }
 };
 
 // Some channels of the pixels of a part, which are read in order: use(begin, n) for n pixels at

@@ -5,7 +5,7 @@
 #include "anyop/ops/group_norm.h"
 
 #include "anyop/ops/group_norm_channels_last.h"
-#include "channel_planes.h"
+#include "channel_pixels.h"
 
 namespace anyop::cpu {
 namespace {
@@ -15,6 +15,7 @@ struct Work {
   PlainRows x, weight, bias, out, mean, rstd;
   double eps;
   char* moments;  // of each n, part and channel: mean and squares, as Wide
+  char* numbers;  // of each n: mean, rstd * weight, bias of all channels, as Wide
 };
 
 template <typename Wide>
@@ -25,127 +26,125 @@ inline void WriteMoments(const Work& work, int64_t group, const Moments& moments
       static_cast<Wide>(1 / __builtin_sqrt(variance + work.eps));
 }
 
-template <typename Wide, bool kSilu>
+template <bool kSilu, typename Wide>
 inline Wide Normal(Wide v, Wide mean, Wide scale, Wide bias) {
   const Wide z = (v - mean) * scale + bias;
   return kSilu ? Silu(z) : z;
 }
 
 // Channels first: one group.
-template <typename Wide, bool kSilu>
+template <typename E, bool kSilu>
 inline void NormalizeGroup(const Work& work, int64_t group) {
+  using Wide = typename WideOf<E>::Type;
   const ChannelPlanes& p = work.planes;
-  const int64_t D = p.of_group() * p.S;
-  RowReader<Wide> in(work.x.dtype, work.x.At(group * D), D);
-  WriteMoments<Wide>(work, group, MomentsOf(D, in), D);
+  const int64_t D = p.of_group() * p.S, first = group % p.G * p.of_group();
+  WriteMoments<Wide>(work, group, MomentsOfRun<E>(work.x, group * D, D), D);
   const Wide mean = reinterpret_cast<Wide*>(work.mean.data)[group],
              rstd = reinterpret_cast<Wide*>(work.rstd.data)[group];
+  RunReader<E> in(work.x);
+  RunWriter<E> to(work.out);
+  Wide weight[kJoined], bias[kJoined];
   for (int64_t c = 0; c < p.of_group(); ++c) {
-    const int64_t channel = group % p.G * p.of_group() + c, at = group * D + c * p.S;
-    const Wide scale = rstd * OfChannel(work.weight, channel, Wide{1}),
-               bias = OfChannel(work.bias, channel, Wide{0});
-    RowReader<Wide> row(work.x.dtype, work.x.At(at), p.S);
-    RowWriter<Wide> to(work.out.dtype, work.out.At(at));
-    MapRow(p.S, [=](Wide v) { return Normal<Wide, kSilu>(v, mean, scale, bias); }, to, row);
+    const int64_t i = c % kJoined, left = p.of_group() - c;
+    if (i == 0) {
+      ReadNumbers(work.weight, first + c, left < kJoined ? left : kJoined, Wide{1}, weight);
+      ReadNumbers(work.bias, first + c, left < kJoined ? left : kJoined, Wide{0}, bias);
+    }
+    const auto normal = [mean, scale = rstd * weight[i], bias = bias[i]](int64_t) {
+      return [=](Wide v) { return Normal<kSilu>(v, mean, scale, bias); };
+    };
+    ForRun(group * D + c * p.S, p.S, [&](const Place& place) {
+      MapPixels(place, std::make_index_sequence<1>(), normal, to, in.Read(place));
+    });
   }
 }
 
 // Channels last: of each channel of a part, the mean and the squared distances from it.
-template <typename Wide>
+template <typename E>
 inline void MomentsOfPart(const Work& work, int64_t unit) {
   const ChannelPlanes& p = work.planes;
-  const int64_t n = unit / p.parts(), part = unit % p.parts(), first = part * p.kPixels;
-  Wide* means = reinterpret_cast<Wide*>(work.moments) + unit * 2 * p.C;
-  const Wide inverse = 1 / static_cast<Wide>(p.Behind(part) - first);
-  ForBlocks(p.C, [&](int64_t at, int64_t size) {
-    Wide *mean = means + at, *squares = means + p.C + at;
-    const auto for_pixels = [&](auto use) {
-      for (int64_t s = first; s < p.Behind(part); ++s) {
-        RowReader<Wide, kBlock> in(work.x.dtype, work.x.At((n * p.S + s) * p.C + at), size);
-        use(in.Read(0, size));
-      }
-    };
-    for (int64_t i = 0; i < size; ++i) mean[i] = squares[i] = 0;
-    for_pixels([&](const Wide* x) {
-      Apply(size, [](Wide sum, Wide v) { return sum + v; }, mean, mean, x);
-    });
-    Apply(size, [inverse](Wide sum) { return sum * inverse; }, mean, mean);
-    for_pixels([&](const Wide* x) {
-      const auto add = [](Wide sum, Wide v, Wide m) { return sum + (v - m) * (v - m); };
-      Apply(size, add, squares, squares, x, mean);
-    });
+  auto* means = reinterpret_cast<typename WideOf<E>::Type*>(work.moments) + unit * 2 * p.C;
+  RunReader<E> in(work.x);
+  ForChannels(p.C, in.in_place(), [&](int64_t at, int64_t size) {
+    MomentsOfPixels(in, p.FirstOf(unit) + at, size, p.PixelsOf(unit), p.C, means + at,
+                    means + p.C + at);
   });
 }
-// The groups of one n.
+// One group: its moments, and the numbers of its channels.
 template <typename Wide>
-inline void JoinMoments(const Work& work, int64_t n) {
+inline void JoinMoments(const Work& work, int64_t group) {
   const ChannelPlanes& p = work.planes;
-  for (int64_t g = 0; g < p.G; ++g) {
-    const int64_t count = p.of_group() * p.S;
-    const auto for_moments = [&](auto use) {
-      for (int64_t part = 0; part < p.parts(); ++part) {
-        const Wide* means =
-            reinterpret_cast<const Wide*>(work.moments) + (n * p.parts() + part) * 2 * p.C;
-        const auto pixels = static_cast<double>(p.Behind(part) - part * p.kPixels);
-        for (int64_t c = g * p.of_group(); c < (g + 1) * p.of_group(); ++c)
-          use(pixels, means[c], means[p.C + c]);
-      }
-    };
-    Moments all;
-    for_moments([&](double pixels, double mean, double) { all.mean += pixels * mean; });
-    all.mean /= static_cast<double>(count > 0 ? count : 1);
-    for_moments([&](double pixels, double mean, double squares) {
-      all.squares += squares + pixels * (mean - all.mean) * (mean - all.mean);
-    });
-    WriteMoments<Wide>(work, n * p.G + g, all, count);
+  const int64_t n = group / p.G, first = group % p.G * p.of_group(), count = p.of_group() * p.S;
+  const auto for_parts = [&](auto use) {
+    for (int64_t unit = n * p.parts(); unit < (n + 1) * p.parts(); ++unit) {
+      const Wide* means = reinterpret_cast<const Wide*>(work.moments) + unit * 2 * p.C + first;
+      use(static_cast<double>(p.PixelsOf(unit)), means, means + p.C);
+    }
+  };
+  double mean = 0, squares = 0;
+  for_parts([&](double pixels, const Wide* means, const Wide*) {
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < p.of_group(); ++c) sum += static_cast<double>(means[c]);
+    mean += pixels * sum;
+  });
+  mean /= static_cast<double>(count > 0 ? count : 1);
+  for_parts([&](double pixels, const Wide* means, const Wide* more) {
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < p.of_group(); ++c) {
+      const double far = static_cast<double>(means[c]) - mean;
+      sum += static_cast<double>(more[c]) + pixels * far * far;
+    }
+    squares += sum;
+  });
+  WriteMoments<Wide>(work, group, {mean, squares}, count);
+  Wide* numbers = reinterpret_cast<Wide*>(work.numbers) + n * 3 * p.C + first;
+  ReadNumbers(work.weight, first, p.of_group(), Wide{1}, numbers + p.C);
+  ReadNumbers(work.bias, first, p.of_group(), Wide{0}, numbers + 2 * p.C);
+  for (int64_t c = 0; c < p.of_group(); ++c) {
+    numbers[c] = reinterpret_cast<Wide*>(work.mean.data)[group];
+    numbers[p.C + c] *= reinterpret_cast<Wide*>(work.rstd.data)[group];
   }
 }
-template <typename Wide, bool kSilu>
+template <typename E, bool kSilu>
 inline void NormalizePart(const Work& work, int64_t unit) {
+  using Wide = typename WideOf<E>::Type;
   const ChannelPlanes& p = work.planes;
-  const int64_t n = unit / p.parts(), part = unit % p.parts();
-  ForBlocks(p.C, [&](int64_t at, int64_t size) {
-    Wide mean[kBlock], scale[kBlock], bias[kBlock];
-    for (int64_t i = 0; i < size; ++i) {
-      const int64_t group = p.GroupOf(n, at + i);
-      mean[i] = reinterpret_cast<Wide*>(work.mean.data)[group];
-      scale[i] =
-          reinterpret_cast<Wide*>(work.rstd.data)[group] * OfChannel(work.weight, at + i, Wide{1});
-      bias[i] = OfChannel(work.bias, at + i, Wide{0});
-    }
-    for (int64_t s = part * p.kPixels; s < p.Behind(part); ++s) {
-      const int64_t row = (n * p.S + s) * p.C + at;
-      RowReader<Wide, kBlock> in(work.x.dtype, work.x.At(row), size);
-      RowWriter<Wide> to(work.out.dtype, work.out.At(row));
-      const auto normal = [](Wide v, Wide m, Wide w, Wide b) {
-        return Normal<Wide, kSilu>(v, m, w, b);
+  const Wide *means = reinterpret_cast<Wide*>(work.numbers) + unit / p.parts() * 3 * p.C,
+             *scales = means + p.C, *biases = scales + p.C;
+  RunReader<E> in(work.x);
+  RunWriter<E> to(work.out);
+  ForPlaces<kPixelsMapped<E>>(p, unit, in, [&](const Place& place, auto pixels, int64_t at) {
+    const auto normal = [=](int64_t i) {
+      return [mean = means[at + i], scale = scales[at + i], bias = biases[at + i]](Wide v) {
+        return Normal<kSilu>(v, mean, scale, bias);
       };
-      Apply(size, normal, to.Target(0), in.Read(0, size), mean, scale, bias);
-      to.Write(0, size);
-    }
+    };
+    MapPixels(place, pixels, normal, to, in.Read(place));
   });
 }
 
 ANYOP_CPU_CLONES void Groups(const Work* work, int64_t begin, int64_t end) {
-  ForUnits(work, begin, end, [&](auto wide, int64_t unit) {
-    using Wide = decltype(wide);
-    work->planes.silu ? NormalizeGroup<Wide, true>(*work, unit)
-                      : NormalizeGroup<Wide, false>(*work, unit);
+  ForUnitsInPlace(work->x.dtype, work->planes.silu, begin, end, [&](auto element, int64_t unit) {
+    using E = decltype(element);
+    work->planes.silu ? NormalizeGroup<E, true>(*work, unit)
+                      : NormalizeGroup<E, false>(*work, unit);
   });
 }
 ANYOP_CPU_CLONES void PartMoments(const Work* work, int64_t begin, int64_t end) {
-  ForUnits(work, begin, end,
-           [&](auto wide, int64_t unit) { MomentsOfPart<decltype(wide)>(*work, unit); });
+  ForUnitsInPlace(work->x.dtype, false, begin, end, [&](auto element, int64_t unit) {
+    MomentsOfPart<decltype(element)>(*work, unit);
+  });
 }
 ANYOP_CPU_CLONES void Joins(const Work* work, int64_t begin, int64_t end) {
   ForUnits(work, begin, end,
-           [&](auto wide, int64_t unit) { JoinMoments<decltype(wide)>(*work, unit); });
+           [&](auto wide, int64_t group) { JoinMoments<decltype(wide)>(*work, group); });
 }
 ANYOP_CPU_CLONES void Parts(const Work* work, int64_t begin, int64_t end) {
-  ForUnits(work, begin, end, [&](auto wide, int64_t unit) {
-    using Wide = decltype(wide);
-    work->planes.silu ? NormalizePart<Wide, true>(*work, unit)
-                      : NormalizePart<Wide, false>(*work, unit);
+  ForUnitsInPlace(work->x.dtype, work->planes.silu, begin, end, [&](auto element, int64_t unit) {
+    using E = decltype(element);
+    work->planes.silu ? NormalizePart<E, true>(*work, unit) : NormalizePart<E, false>(*work, unit);
   });
 }
 
@@ -159,16 +158,20 @@ int32_t RunGroups(const Args& args, AnyopCall* call, bool last) {
                PlainRows(args.mean),
                PlainRows(args.rstd),
                args.eps,
+               nullptr,
                nullptr};
   const ChannelPlanes& p = work.planes;
   if (!last) return RunRows(call, &work, p.N * p.G, p.of_group() * p.S, Groups);
   const int64_t units = p.N * p.parts(), of_part = p.kPixels * p.C;
-  const int64_t bytes = units * 2 * p.C * (work.x.dtype == kAnyopFloat64 ? 8 : 4);
+  const int64_t item_bytes = work.x.dtype == kAnyopFloat64 ? 8 : 4,
+                moments_bytes = units * 2 * p.C * item_bytes,
+                bytes = moments_bytes + p.N * 3 * p.C * item_bytes;
   work.moments = static_cast<char*>(call->workspace(call, bytes));
   if (!work.moments && bytes)
     return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
+  work.numbers = work.moments + moments_bytes;
   RunRows(call, &work, units, of_part, PartMoments);
-  RunRows(call, &work, p.N, p.parts() * p.C * 8, Joins);
+  RunRows(call, &work, p.N * p.G, p.parts() * p.of_group() * 2, Joins);
   return RunRows(call, &work, units, of_part, Parts);
 }
 
