@@ -83,8 +83,9 @@ def spread(times_ns: list[float]) -> dict[str, float]:
 
 
 def beside_torch(
-    what: str, sizes: str, ours: Callable, theirs: Callable, limit: float, rounds: int
-) -> dict:
+    what: str, sizes: str, ours: Callable, theirs: Callable, limit: float, rounds: int,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> dict:  # fmt: skip
     """Two calls that give a tensor: their largest difference is at most `limit`, then they are timed in turns."""
     found = ours()
     dtype, found, expected = (
@@ -94,9 +95,8 @@ def beside_torch(
     )
     if not ((found - expected.double()).abs().max() <= limit):
         raise SystemExit(f"{what} {sizes} {dtype}: wrong, nothing was timed")
-    times = {
-        name: spread(t) for name, t in take_turns({"anyop": ours, "torch": theirs}, rounds).items()
-    }
+    turns = take_turns({"anyop": ours, "torch": theirs}, rounds, clock=clock)
+    times = {name: spread(t) for name, t in turns.items()}
     best_ns = times["anyop"]["min_ns"]
     ratio = times["torch"]["min_ns"] / best_ns
     note = "" if ratio >= 0.95 else "  slower"  # what noise is forgiven

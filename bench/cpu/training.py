@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times what trains on the CPU beside torch: batch norm, group norm, steps of optimizers, norms of gradients.
 
-    python bench/cpu/training.py [--only batch_norm,adam] [--dtypes float32] [--threads 2] [--rounds 15]
+    python bench/cpu/training.py [--only batch_norm,adam] [--dtypes float32] [--threads 2] [--rounds 15] [--cpu-time]
 
 Each result is compared with torch's first; then both take turns. torch's side of an optimizer is its fused one where it
 has that, else its foreach one. One line of JSON for each case goes to bench/results/training.jsonl.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -247,8 +248,15 @@ FAMILIES = {"batch_norm": batch_norms, "group_norm": group_norms, "lists": lists
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="of one thread: where others use the machine, too"
+    )
     options = beside_torch_options(parser)
     wanted, rows = [w for w in options.only.split(",") if w], []
+    if options.cpu_time and options.threads != "1":
+        parser.error("--cpu-time is that of --threads 1")
+    clock = time.thread_time_ns if options.cpu_time else time.perf_counter_ns
+    kind = {"clock": "cpu"} if options.cpu_time else {}
     with torch.no_grad():
         for threads in map(int, options.threads.split(",")):
             torch.set_num_threads(threads)
@@ -261,8 +269,8 @@ def main() -> None:
                         torch.manual_seed(0)
                         limit = TOLERANCE[dtype] * max(theirs().double().abs().max().item(), 1)
                         ours()  # as often as theirs: a step changes what it is given
-                        row = beside_torch(what, sizes, ours, theirs, limit, options.rounds)
-                        rows.append({"what": what, "threads": threads} | row)
+                        row = beside_torch(what, sizes, ours, theirs, limit, options.rounds, clock)
+                        rows.append({"what": what, "threads": threads} | kind | row)
     if not options.dry:
         print("written to", write("training", rows, environment(anyop, torch)).name)
 
