@@ -1,23 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear of few rows in OpenCL C, which reads weight once for each 8 or 4 rows. Sums in REAL, in one
-// order.
-#define REAL4 JOIN(REAL, 4)
-#define REAL8 JOIN(REAL, 8)
+// linear of few rows in OpenCL C, which reads weight once for each 5 or 4 rows. Sums in REAL, in
+// one order.
 #define COLUMNS 64
 
-#define FOUR(name, i) \
-  (REAL4)(LOAD(name, i), LOAD(name, (i) + 1), LOAD(name, (i) + 2), LOAD(name, (i) + 3))
-#define EIGHT(name, i) (REAL8)(FOUR(name, i), FOUR(name, (i) + 4))
+#if ON_CPU
+// A thread makes WIDE columns, and the others of its block do nothing: nothing is shared, and no
+// thread waits.
+#if defined(__AVX512F__)
+#define WIDE 4  // 20 sums of eight are held
+#else
+#define WIDE 2
+#endif
 
-inline REAL sum_of_eight(REAL8 v) {
-  const REAL4 four = v.lo + v.hi;
-  return (four.x + four.y) + (four.z + four.w);
-}
-
-#if defined(__x86_64__) || defined(__aarch64__)
-// On a CPU each of 64 threads makes a column, and the others of its block do nothing: nothing is
-// shared, and no thread waits.
-#define ROWS 8
+// The results of `count` rows, from m on.
+#define SOME_ROWS(count)                                                           \
+  {                                                                                \
+    REAL8 sums[count][WIDE], w[WIDE];                                              \
+    long k = 0;                                                                    \
+    for (int i = 0; i < count; ++i)                                                \
+      for (int j = 0; j < WIDE; ++j) sums[i][j] = 0;                               \
+    for (; k + 8 <= K; k += 8) {                                                   \
+      ALL for (int j = 0; j < WIDE; ++j) w[j] = EIGHT(weight, column[j] + k);      \
+      ALL for (int i = 0; i < count; ++i) {                                        \
+        const REAL8 row = EIGHT(x, (m + i) * K + k);                               \
+        ALL for (int j = 0; j < WIDE; ++j) sums[i][j] += row * w[j];               \
+      }                                                                            \
+    }                                                                              \
+    for (; k < K; ++k) {                                                           \
+      for (int i = 0; i < count; ++i)                                              \
+        for (int j = 0; j < WIDE; ++j)                                             \
+          sums[i][j].s0 += LOAD(x, (m + i) * K + k) * LOAD(weight, column[j] + k); \
+    }                                                                              \
+    for (int i = 0; i < count; ++i)                                                \
+      for (int j = 0; j < WIDE && n + j < N; ++j)                                  \
+        STORE(out, (m + i) * N + n + j,                                            \
+              sum_of_eight(sums[i][j]) + (HAS_bias ? LOAD(bias, n + j) : 0));      \
+    m += count;                                                                    \
+  }
+#define ALL _Pragma("unroll")
 
 __kernel void linear_few(TENSOR(x), TENSOR(weight), TENSOR(bias), TENSOR(out), const long M,
                          const long N, const long K) {
@@ -25,28 +45,14 @@ __kernel void linear_few(TENSOR(x), TENSOR(weight), TENSOR(bias), TENSOR(out), c
   BEGIN(weight);
   BEGIN(bias);
   BEGIN(out);
-  const long n = (long)get_group_id(0) * COLUMNS + (long)get_local_id(0);
-  if (get_local_id(0) >= COLUMNS || n >= N) return;
-  weight += n * K;
-  const REAL start = HAS_bias ? LOAD(bias, n) : 0;
-  for (long m0 = 0; m0 < M; m0 += ROWS) {  // rows behind the last are the last
-    REAL8 sums[ROWS];
-    long row[ROWS], k = 0;
-    for (int i = 0; i < ROWS; ++i) {
-      sums[i] = 0;
-      row[i] = min(m0 + i, M - 1) * K;
-    }
-    for (; k + 8 <= K; k += 8) {
-      const REAL8 w = EIGHT(weight, k);
-#pragma unroll
-      for (int i = 0; i < ROWS; ++i) sums[i] += EIGHT(x, row[i] + k) * w;
-    }
-    for (; k < K; ++k) {
-      for (int i = 0; i < ROWS; ++i) sums[i].s0 += LOAD(x, row[i] + k) * LOAD(weight, k);
-    }
-    for (int i = 0; i < ROWS; ++i)
-      if (m0 + i < M) STORE(out, (m0 + i) * N + n, sum_of_eight(sums[i]) + start);
-  }
+  const long n = (long)get_group_id(0) * COLUMNS + (long)get_local_id(0) * WIDE;
+  if (get_local_id(0) >= COLUMNS / WIDE || n >= N) return;
+  long column[WIDE], m = 0;
+  for (int j = 0; j < WIDE; ++j) column[j] = min(n + j, N - 1) * K;
+  while (m + 5 <= M) SOME_ROWS(5)
+  if (m + 3 <= M) SOME_ROWS(3)
+  if (m + 2 <= M) SOME_ROWS(2)
+  if (m < M) SOME_ROWS(1)
 }
 #else
 // Elsewhere a block of 256 threads makes 64 columns, 4 rows at a time; 8 threads share two columns, each

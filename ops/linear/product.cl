@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear and matmul in OpenCL C: a block of 256 threads makes 64 x 128 results, a thread 4 rows of two
 // times 4 columns. 16 of k at a time lie in local memory, k by k; sums in REAL.
-#define REAL4 JOIN(REAL, 4)
 #define ROWS 64
 #define COLUMNS 128
 #define DEPTH 16

@@ -6,6 +6,14 @@
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
 
+// A CPU runs the threads of a block one after another, those between two barriers in a loop: what
+// they share costs more than what one of them does alone.
+#if defined(__x86_64__) || defined(__aarch64__)
+#define ON_CPU 1
+#else
+#define ON_CPU 0
+#endif
+
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 
@@ -60,6 +68,17 @@ inline ushort to_bfloat16(float value) {
 #define LOAD(name, i) JOIN(load_, name##_t)(name, i)
 #define STORE(name, i, v) JOIN(store_, name##_t)(name, i, v)
 
+// Eight elements that lie side by side, and the sum of eight.
+#define REAL4 JOIN(REAL, 4)
+#define REAL8 JOIN(REAL, 8)
+#define FOUR(name, i) \
+  (REAL4)(LOAD(name, i), LOAD(name, (i) + 1), LOAD(name, (i) + 2), LOAD(name, (i) + 3))
+#define EIGHT(name, i) (REAL8)(FOUR(name, i), FOUR(name, (i) + 4))
+inline REAL sum_of_eight(REAL8 v) {
+  const REAL4 four = v.lo + v.hi;
+  return (four.x + four.y) + (four.z + four.w);
+}
+
 // AnyopLayout of anyop/forms/device_image.h.
 typedef struct {
   long ndim, numel;
@@ -77,8 +96,14 @@ inline long at_first(const Layout* layout, int place, long i, int n) {
   return n > 0 ? where + i * layout->strides[place][0] : 0;
 }
 inline long at(const Layout* layout, int place, long i) {
-  return at_first(layout, place, i, (int)layout->ndim);
+  const bool is_line = layout->ndim == 1;  // without the loop a compiler makes vectors of threads
+  return is_line ? i * layout->strides[place][0] : at_first(layout, place, i, (int)layout->ndim);
 }
+
+// Whether element i of the first two tensors lies at i. No function: PoCL makes vectors of threads
+// where this is plain to see.
+#define TWO_LIE_IN_LINE(layout) \
+  ((layout).ndim == 1 && (layout).strides[0][0] == 1 && (layout).strides[1][0] == 1)
 
 // Of matrices(...): where matrix i begins, and the strides of its rows and columns.
 inline long matrix_at(const Layout* layout, int place, long i) {
@@ -93,17 +118,27 @@ inline long column_step(const Layout* layout, int place) {
 
 // Sum and maximum over the 256 threads of a block, in the same order every time; part has 256.
 #define THREADS 256
-#define OVER_THREADS(name, join)                                \
-  inline REAL name(REAL value, __local REAL* part) {            \
-    const int t = (int)get_local_id(0);                         \
-    barrier(CLK_LOCAL_MEM_FENCE);                               \
-    part[t] = value;                                            \
-    for (int n = THREADS / 2; n > 0; n /= 2) {                  \
-      barrier(CLK_LOCAL_MEM_FENCE);                             \
-      if (t < n) part[t] = join(part[t], part[t + n]);          \
-    }                                                           \
-    barrier(CLK_LOCAL_MEM_FENCE);                               \
-    return part[0];                                             \
+#if ON_CPU  // by one thread: a wait of all costs more than its loop
+#define JOIN_HALVES(join)                                             \
+  barrier(CLK_LOCAL_MEM_FENCE);                                       \
+  for (int n = THREADS / 2; n > 0 && t == 0; n /= 2) {                \
+    for (int i = 0; i < n; ++i) part[i] = join(part[i], part[i + n]); \
+  }
+#else
+#define JOIN_HALVES(join)                            \
+  for (int n = THREADS / 2; n > 0; n /= 2) {         \
+    barrier(CLK_LOCAL_MEM_FENCE);                    \
+    if (t < n) part[t] = join(part[t], part[t + n]); \
+  }
+#endif
+#define OVER_THREADS(name, join)                     \
+  inline REAL name(REAL value, __local REAL* part) { \
+    const int t = (int)get_local_id(0);              \
+    barrier(CLK_LOCAL_MEM_FENCE);                    \
+    part[t] = value;                                 \
+    JOIN_HALVES(join)                                \
+    barrier(CLK_LOCAL_MEM_FENCE);                    \
+    return part[0];                                  \
   }
 #define PLUS(a, b) ((a) + (b))
 OVER_THREADS(sum_of_threads, PLUS)
