@@ -23,6 +23,7 @@ class Views(NamedTuple):
     x: np.ndarray  # (N, D): the vectors of all tokens, from layer to layer
     other: np.ndarray  # (N, D)
     qkv: np.ndarray  # (N, 3*D)
+    heads: tuple  # (B, H, T, D/H) of queries, keys and values, in qkv; of results, in other
     projected: np.ndarray  # (N, D), over qkv
     inner: np.ndarray  # (N, M), over qkv
 
@@ -80,7 +81,7 @@ class Encoder:
         """Vectors (B, D) float32 of ids (B, T) int64; mask (B, T) bool is True where text is."""
         B, T = ids.shape
         ops = self.ops
-        views = self._views(B * T)
+        views = self._views(B, T)
         x = views.x
         tokens = x.reshape(B, T, -1)
         ops.embedding(self.tensor(ids), self._words, out=tokens)
@@ -88,52 +89,53 @@ class Encoder:
         ops.layer_norm(x, *self._norm, self.config.eps, out=x)
         visible = None if mask.all() else self.tensor(mask[:, None, None, :])
         for layer in self._layers:
-            self._attend(layer, (B, T), visible, views)
+            self._attend(layer, visible, views)
             self._feed_forward(layer, views)
         kind = (B, self.config.D), np.float32
         chosen = self.tensor(pooled_tokens(self.config, mask))
         pooled = ops.masked_mean(tokens, chosen, **self.framework.out(kind))
         return self.framework.array(ops.l2_normalize(pooled, out=pooled))
 
-    def _attend(self, layer: Layer, shape, visible: np.ndarray | None, views: Views) -> None:
+    def _attend(self, layer: Layer, visible: np.ndarray | None, views: Views) -> None:
         """Turn x into norm(x + attention(x))."""
-        ops, config = self.ops, self.config
-        x, other, qkv, projected, _ = views
+        ops = self.ops
+        x, other, qkv, (*heads, attended), projected, _ = views
         ops.linear(x, *layer.qkv, out=qkv)
-        # (B, T, H, D/H) seen as (B, H, T, D/H): heads are views, nothing is copied.
-        q, k, v = qkv.reshape(*shape, 3, config.H, -1).transpose(2, 0, 3, 1, 4)
-        heads = other.reshape(*shape, config.H, -1).transpose(0, 2, 1, 3)
-        ops.attention(q, k, v, visible, out=heads)
+        ops.attention(*heads, visible, out=attended)
         ops.linear(other, *layer.attended, out=projected)
         ops.add(x, projected, out=x)
-        ops.layer_norm(x, *layer.attended_norm, config.eps, out=x)
+        ops.layer_norm(x, *layer.attended_norm, self.config.eps, out=x)
 
     def _feed_forward(self, layer: Layer, views: Views) -> None:
         """Turn x into norm(x + outer(activation(inner(x))))."""
         ops = self.ops
-        x, other, _, _, inner = views
+        x, other, inner = views.x, views.other, views.inner
         ops.linear(x, *layer.inner, out=inner)
         getattr(ops, self._activation)(inner, **self._activation_arguments, out=inner)
         ops.linear(inner, *layer.outer, out=other)
         ops.add(x, other, out=x)
         ops.layer_norm(x, *layer.outer_norm, self.config.eps, out=x)
 
-    def _views(self, N: int) -> Views:
-        D, M = self.config.D, self.config.M
+    def _views(self, B: int, T: int) -> Views:
+        D, H, M, N = self.config.D, self.config.H, self.config.M, B * T
         size = N * (2 * D + max(3 * D, M))
         if len(self._memory) < size:
             self._memory = self.framework.empty(size)
-        wide = self._memory[2 * N * D :]
 
-        def view(memory: np.ndarray, width: int) -> np.ndarray:
-            return memory[: N * width].reshape(N, width)
+        def view(begin: int, width: int) -> np.ndarray:
+            return self._memory[begin : begin + N * width].reshape(N, width)
 
+        other, qkv = view(N * D, D), view(2 * N * D, 3 * D)
+        # (B, T, H, D/H) seen as (B, H, T, D/H): heads are views, nothing is copied.
+        q, k, v = qkv.reshape(B, T, 3, H, -1).transpose(2, 0, 3, 1, 4)
+        attended = other.reshape(B, T, H, -1).transpose(0, 2, 1, 3)
         return Views(
-            x=view(self._memory, D),
-            other=view(self._memory[N * D :], D),
-            qkv=view(wide, 3 * D),
-            projected=view(wide, D),
-            inner=view(wide, M),
+            x=view(0, D),
+            other=other,
+            qkv=qkv,
+            heads=(q, k, v, attended),
+            projected=view(2 * N * D, D),
+            inner=view(2 * N * D, M),
         )
 
 

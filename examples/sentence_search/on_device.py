@@ -7,6 +7,7 @@ import ctypes
 import importlib
 import os
 import weakref
+from functools import cached_property
 
 import numpy as np
 from anyop.conformance.device_table import DEVICE_TO_HOST, HOST_TO_DEVICE, Device, Refused, use
@@ -25,10 +26,11 @@ class DeviceMemory:
         weakref.finalize(self, device.free, 0, self.address)
 
     def copy(self, array: np.ndarray, direction: int) -> None:
-        """From or to a contiguous array of this size; waits until that is done."""
-        sides = (self.address, array.ctypes.data)
-        to, given = sides if direction == HOST_TO_DEVICE else sides[::-1]
-        self.device.copy(0, to, given, self.size, direction)
+        """From or to a contiguous array of this size, which has been read or is there then."""
+        if direction == HOST_TO_DEVICE:  # on the stream that operators run on: none waits for it
+            self.device.copy_on(0, None, self.address, array.ctypes.data, self.size, direction)
+        else:
+            self.device.copy(0, array.ctypes.data, self.address, self.size, direction)
 
 
 class DeviceArray:
@@ -39,11 +41,16 @@ class DeviceArray:
 
     def __init__(self, places: np.ndarray, memory: DeviceMemory):
         self.places, self.memory = places, memory
-        self._shown = DlpackArray(places, device=(memory.device.table.device_type, 0))
-        self.__dlpack__, self.__dlpack_device__ = (
-            self._shown.__dlpack__,
-            self._shown.__dlpack_device__,
-        )
+
+    @cached_property
+    def _shown(self) -> DlpackArray:  # many views are never shown
+        return DlpackArray(self.places, device=(self.memory.device.table.device_type, 0))
+
+    def __dlpack__(self, **options):
+        return self._shown.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._shown.__dlpack_device__()
 
     def __len__(self) -> int:
         return len(self.places)

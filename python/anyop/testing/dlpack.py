@@ -58,6 +58,9 @@ def _count_deletion(_capsule: int) -> None:
     _deleted[0] += 1
 
 
+_DESTRUCTOR = ctypes.cast(_count_deletion, ctypes.c_void_p)
+
+
 def deletions() -> int:
     """How many capsules of this module are gone."""
     return _deleted[0]
@@ -100,6 +103,7 @@ class DlpackArray:
         self.data = array.ctypes.data if data == -1 else data
         self.flags, self.major = flags, major
         self.ndim = len(shape) if ndim is None else ndim
+        self._managed: Any = None  # what capsules point to, as long as the array lives
 
     def _fill(self, tensor: _Tensor) -> None:
         tensor.data, tensor.byte_offset, tensor.ndim = self.data, self.byte_offset, self.ndim
@@ -109,15 +113,15 @@ class DlpackArray:
         if self.strides is not None:
             tensor.strides = ctypes.cast(self.strides, ctypes.POINTER(ctypes.c_int64))
 
-    def _capsule(self, managed: ctypes.Structure, name: bytes) -> Any:
-        self._fill(managed.tensor)
-        self.managed = managed  # a capsule lives no longer than the call that borrows from it
-        destructor = ctypes.cast(_count_deletion, ctypes.c_void_p)
-        return _python.PyCapsule_New(ctypes.addressof(managed), name, destructor)
+    def _capsule(self, kind: type[ctypes.Structure], name: bytes, **fields: int) -> Any:
+        if self._managed is None:  # filled once: a view of a device's memory is shown in many calls
+            self._managed = kind(**fields)
+            self._fill(self._managed.tensor)
+        return _python.PyCapsule_New(ctypes.addressof(self._managed), name, _DESTRUCTOR)
 
     def __dlpack__(self, *, max_version: Any = None, stream: Any = None, **_: Any) -> Any:
         return self._capsule(
-            _Versioned(major=self.major, minor=0, flags=self.flags), b"dltensor_versioned"
+            _Versioned, b"dltensor_versioned", major=self.major, minor=0, flags=self.flags
         )
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -128,7 +132,7 @@ class OldDlpackArray(DlpackArray):
     """The same as before DLPack 1.0: without version and flags."""
 
     def __dlpack__(self, stream: Any = None) -> Any:  # type: ignore[override]
-        return self._capsule(_Managed(), b"dltensor")
+        return self._capsule(_Managed, b"dltensor")
 
 
 class NoCapsule(DlpackArray):
