@@ -298,10 +298,10 @@ __global__ __launch_bounds__((ThinShape<kType, kForm, kTokens>::kThreads),
 // ---- host ----
 
 // What stages take, in microseconds on an H100, fitted to 950 products of each choice
-// (bench/gpu/cuda_choices.py): a stage of the tiles and what a round of them costs beside its stages; a
-// thin stage of 16, 32, 64 tokens and a round of 1, 2, 4, 8 blocks a cluster; bytes per microsecond
-// that the tiles, thin tiles of the same weight and thin tiles of weight that is read once get; how
-// much later tiles, and clusters of more than one block, start.
+// (bench/gpu/cuda_choices.py): a stage of the tiles and what a round of them costs beside its
+// stages; a thin stage of 16, 32, 64 tokens and a round of 1, 2, 4, 8 blocks a cluster; bytes per
+// microsecond that the tiles, thin tiles of the same weight and thin tiles of weight that is read
+// once get; how much later tiles, and clusters of more than one block, start.
 struct StageTimes {
   double tile, tile_round, thin[3], thin_round[4];
   double tile_bytes, again_bytes, once_bytes, tile_start, cluster_start;
