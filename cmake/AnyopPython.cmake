@@ -28,10 +28,13 @@ if(NOT EXISTS "${ANYOP_TVM_FFI_INCLUDE}/tvm/ffi/c_api.h")
     "build needs: ${Python_EXECUTABLE} -m pip install apache-tvm-ffi")
 endif()
 
-# Python's package of it, or the system's (Debian: nlohmann-json3-dev).
-anyop_ask_python(json "import importlib.util as u; s = u.find_spec('nlohmann_json'); \
+# Of Python's package, or of the system's (Debian: nlohmann-json3-dev).
+anyop_ask_python(ANYOP_JSON_INCLUDE "import importlib.util as u; s = u.find_spec('nlohmann_json'); \
 print(s.submodule_search_locations[0] + '/include' if s and s.origin else '')")
-find_path(ANYOP_JSON_INCLUDE nlohmann/json.hpp HINTS "${json}" NO_CMAKE_FIND_ROOT_PATH)
+if(NOT EXISTS "${ANYOP_JSON_INCLUDE}/nlohmann/json.hpp")
+  find_path(ANYOP_SYSTEM_JSON nlohmann/json.hpp)
+  set(ANYOP_JSON_INCLUDE "${ANYOP_SYSTEM_JSON}")
+endif()
 if(NOT ANYOP_JSON_INCLUDE)
   message(FATAL_ERROR "there is no nlohmann/json.hpp, which the build needs: "
     "${Python_EXECUTABLE} -m pip install nlohmann-json")

@@ -6,17 +6,25 @@
 #include "call_plan.h"
 
 namespace anyop::ffi {
+namespace {
 
-bool ReadCallText(std::string_view json, CallText* text, std::string* error) {
+bool Read(std::string_view json, CallText* text) {
   try {
     const auto read = nlohmann::json::parse(json);
     text->call = read.value("call", "");
     text->module = read.value("module", "");
     text->library = read.value("library", "");
     text->needs = read.value("needs", std::vector<std::string>());
-    if (!text->call.empty()) return true;
-  } catch (const nlohmann::json::exception&) {  // no JSON, or of another kind
+    return !text->call.empty();
+  } catch (const nlohmann::json::exception&) {
+    return false;
   }
+}
+
+}  // namespace
+
+bool ReadCallText(std::string_view json, CallText* text, std::string* error) {
+  if (Read(json, text)) return true;
   *error = "its text is no JSON object with a call: '" + std::string(json.substr(0, 80)) + "'";
   return false;
 }
