@@ -158,14 +158,23 @@ def ceiling(rounds: int, flush: torch.Tensor) -> float:
     return 3 * 4 * numel / statistics.median(times)
 
 
-def measure(case: Case, options, flush, limit: float, idle_us: float) -> Iterator[dict]:
+def idle_time(rounds: int, flush: torch.Tensor) -> float:
+    """Microseconds of a kernel of one element."""
+    one = torch.zeros(1, device="cuda")
+    graph, _ = capture(lambda: one.add_(0))
+    return statistics.median(replay_in_turns({"": graph}, rounds, flush)[""])
+
+
+def measure(
+    case: Case, sides: dict[str, Callable], rounds: int, flush, limit: float, idle_us: float
+) -> Iterator[dict]:
     """One row for each side."""
     exact, graphs = exact_results(case), {}
     moved = case.bytes or sum(
         t.numel() * t.element_size()
         for t in (*case.tensors, *listed(case.call(*case.tensors)))  # whoever is measured
     )
-    for side, call in sides_of(case, options.sides.split(",")).items():
+    for side, call in sides.items():
         with left_out(side, case):
             graph, results = capture(call)
             for tensor in listed(results):
@@ -175,7 +184,7 @@ def measure(case: Case, options, flush, limit: float, idle_us: float) -> Iterato
             if check(case, side, results, exact) or side not in PEERS:
                 graphs[side] = graph
     del exact
-    for side, times in replay_in_turns(graphs, options.rounds, flush).items():
+    for side, times in replay_in_turns(graphs, rounds, flush).items():
         median = statistics.median(times)
         busy = median - idle_us if median < SHORT_US else median
         yield {
@@ -267,15 +276,13 @@ def main() -> str | None:
         if side in options.sides and missing(side):
             print(missing(side))
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-    limit = ceiling(options.rounds, flush)
-    one = torch.zeros(1, device="cuda")
-    idle = replay_in_turns({"": capture(lambda: one.add_(0))[0]}, options.rounds, flush)[""]
-    idle_us = statistics.median(idle)
+    limit, idle_us = ceiling(options.rounds, flush), idle_time(options.rounds, flush)
     print(f"ceiling {limit / 1e3:.0f} GB/s, a kernel of one element {idle_us:.2f} us")
     results = []
     with torch.no_grad():
         for family, case in chosen(options, shapes, "cuda"):
-            for row in measure(case, options, flush, limit, idle_us):
+            sides = sides_of(case, options.sides.split(","))
+            for row in measure(case, sides, options.rounds, flush, limit, idle_us):
                 show(row, family)
                 results.append(row | {"family": family, "ceiling_gb_per_s": round(limit / 1e3)})
     where = environment(anyop, torch) | device() | {"idle_us": round(idle_us, 2)}
