@@ -36,7 +36,7 @@ inline void ApplyPiece(const Work& work, int64_t piece) {
   const Wide least = work.relu ? 0 : Bits<Wide>::kNaN;  // what is not above it becomes 0
   RunReader<E> in(work.x), more(work.residual);
   RunWriter<E> to(work.out);
-  ForPlaces(work.runs, piece, in, [&](const Place& place, auto pixels, auto channel) {
+  ForPlaces<E>(work.runs, piece, [&](const Place& place, auto pixels, auto channel) {
     const auto normal = [=](int64_t i) {
       const int64_t c = channel(i);
       return [=, m = means[c], s = scales[c], b = biases[c]](Wide v, auto... residual) {

@@ -23,7 +23,7 @@ inline void GradientOfPiece(const Work& work, int64_t piece) {
              *b = a + work.runs.C, *e = b + work.runs.C;
   RunReader<E> grad(work.grad_out, work.mask), in(work.x);
   RunWriter<E> to(work.grad_x), residual(work.grad_residual);
-  ForPlaces(work.runs, piece, grad, [&](const Place& place, auto pixels, auto channel) {
+  ForPlaces<E>(work.runs, piece, [&](const Place& place, auto pixels, auto channel) {
     const Run<const E> d = grad.Read(place);
     if (work.grad_residual.data) {
       const auto same = [](int64_t) { return [](Wide d) { return d; }; };

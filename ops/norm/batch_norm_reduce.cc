@@ -37,7 +37,7 @@ inline void SumsOfPixels(const Work& work, int64_t part) {
   using Wide = typename WideOf<E>::Type;
   const ChannelRuns& runs = work.runs;
   RunReader<E> grad(work.grad_out, work.mask), in(work.x);
-  ForChannels(runs.C, grad.in_place(), [&](int64_t at, int64_t size) {
+  ForBlocks(runs.C, [&](int64_t at, int64_t size) {
     const Wide* mean = reinterpret_cast<const Wide*>(work.mean.data) + at;
     const auto distance = [mean](int64_t c) { return [m = mean[c]](Wide v) { return v - m; }; };
     const auto gradient = [](int64_t) { return [](Wide d, Wide) { return d; }; };

@@ -28,7 +28,7 @@ inline void MomentsOfUnit(const Work& work, int64_t unit) {
   }
   double* to = work.moments + unit * 2 * runs.C;
   RunReader<E> in(work.x);
-  ForChannels(runs.C, in.in_place(), [&](int64_t at, int64_t size) {
+  ForBlocks(runs.C, [&](int64_t at, int64_t size) {
     alignas(64) Wide mean[kBlock], squares[kBlock];
     MomentsOfPixels(in, unit * runs.kPixels * runs.C + at, size, runs.InPart(unit), runs.C, mean,
                     squares);

@@ -21,7 +21,6 @@ struct Place {
 constexpr int64_t kPixelsSummed = 8;
 template <typename E>
 constexpr int64_t kPixelsMapped = sizeof(E) == sizeof(bfloat16) ? 2 : 1;
-constexpr int64_t kCopied = kBlock / 4;  // most elements of a run where more than one is copied
 
 // each(E(), unit) for units from begin on. copies: the elements of 16 bits are masked, or so much
 // is done with them that a copy takes less time.
@@ -57,7 +56,6 @@ class RunReader {
   explicit RunReader(const PlainRows& rows, const uint8_t* mask = nullptr)
       : rows_(rows), mask_(mask), in_place_(rows.dtype == kDtype<E> && !mask) {}
 
-  bool in_place() const { return in_place_; }
   Run<const E> Read(const Place& place) {
     if (in_place_) {
       const E* data = reinterpret_cast<const E*>(rows_.At(place.first));
@@ -69,6 +67,10 @@ class RunReader {
       return {data, place.step};
     }
     if constexpr (sizeof(E) != sizeof(bfloat16)) {
+      if (place.n == place.step) {
+        Copy(place.first, place.pixels * place.n, buffer_);
+        return {buffer_, place.n};
+      }
       for (int64_t pixel = 0; pixel < place.pixels; ++pixel)
         Copy(place.first + pixel * place.step, place.n, buffer_ + pixel * place.n);
     }
@@ -87,7 +89,7 @@ class RunReader {
   const PlainRows& rows_;
   const uint8_t* mask_;
   const bool in_place_;
-  alignas(64) E buffer_[sizeof(E) == sizeof(bfloat16) ? 1 : kPixelsSummed * kCopied];
+  alignas(64) E buffer_[sizeof(E) == sizeof(bfloat16) ? 1 : kPixelsSummed * kBlock];
 };
 
 template <typename E>
@@ -127,15 +129,6 @@ inline void ForPixelsAtOnce(int64_t first, int64_t size, int64_t pixels, int64_t
     use(Place{first + p * C, size, kPixels, C}, std::make_index_sequence<kPixels>());
   for (; p < pixels; ++p) use(Place{first + p * C, size, 1, C}, std::make_index_sequence<1>());
 }
-// visit(begin, size) for channels, as many at once as readers can copy; in place a block, so that
-// memory is read in its order.
-template <typename Visit>
-inline void ForChannels(int64_t C, bool in_place, Visit visit) {
-  const int64_t most = in_place ? kBlock : kCopied;
-  for (int64_t begin = 0; begin < C; begin += most)
-    visit(begin, C - begin < most ? C - begin : most);
-}
-
 // Sum of f(x[i]) over a block.
 template <typename E, typename F>
 inline auto SumOfRun(int64_t n, F f, const E* x) {
@@ -260,7 +253,7 @@ struct ChannelAt {
 };
 // use(place, numbers of its pixels, channel at) for all places of one of runs.pieces().
 template <typename E, typename Use>
-inline void ForPlaces(const ChannelRuns& runs, int64_t piece, const RunReader<E>& in, Use use) {
+inline void ForPlaces(const ChannelRuns& runs, int64_t piece, Use use) {
   if (!runs.last()) {
     const int64_t cuts = runs.cuts(), row = piece / cuts, at = piece % cuts * runs.kCut;
     return ForRun(row * runs.S + at, runs.S - at < runs.kCut ? runs.S - at : runs.kCut,
@@ -268,7 +261,7 @@ inline void ForPlaces(const ChannelRuns& runs, int64_t piece, const RunReader<E>
                     use(place, std::make_index_sequence<1>(), ChannelAt<false>{row % runs.C});
                   });
   }
-  ForChannels(runs.C, in.in_place(), [&](int64_t at, int64_t size) {
+  ForBlocks(runs.C, [&](int64_t at, int64_t size) {
     ForPixelsAtOnce<kPixelsMapped<E>>(
         piece * runs.kPixels * runs.C + at, size, runs.InPart(piece), runs.C,
         [&](const Place& place, auto pixels) { use(place, pixels, ChannelAt<true>{at}); });
@@ -276,9 +269,9 @@ inline void ForPlaces(const ChannelRuns& runs, int64_t piece, const RunReader<E>
 }
 
 // use(place, numbers of its pixels, its first channel) for all places of a part, channels last.
-template <int64_t kPixels, typename E, typename Use>
-inline void ForPlaces(const ChannelPlanes& planes, int64_t unit, const RunReader<E>& in, Use use) {
-  ForChannels(planes.C, in.in_place(), [&](int64_t at, int64_t size) {
+template <int64_t kPixels, typename Use>
+inline void ForPlaces(const ChannelPlanes& planes, int64_t unit, Use use) {
+  ForBlocks(planes.C, [&](int64_t at, int64_t size) {
     ForPixelsAtOnce<kPixels>(planes.FirstOf(unit) + at, size, planes.PixelsOf(unit), planes.C,
                              [&](const Place& place, auto pixels) { use(place, pixels, at); });
   });

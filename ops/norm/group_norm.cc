@@ -65,7 +65,7 @@ inline void MomentsOfPart(const Work& work, int64_t unit) {
   const ChannelPlanes& p = work.planes;
   auto* means = reinterpret_cast<typename WideOf<E>::Type*>(work.moments) + unit * 2 * p.C;
   RunReader<E> in(work.x);
-  ForChannels(p.C, in.in_place(), [&](int64_t at, int64_t size) {
+  ForBlocks(p.C, [&](int64_t at, int64_t size) {
     MomentsOfPixels(in, p.FirstOf(unit) + at, size, p.PixelsOf(unit), p.C, means + at,
                     means + p.C + at);
   });
@@ -115,7 +115,7 @@ inline void NormalizePart(const Work& work, int64_t unit) {
              *scales = means + p.C, *biases = scales + p.C;
   RunReader<E> in(work.x);
   RunWriter<E> to(work.out);
-  ForPlaces<kPixelsMapped<E>>(p, unit, in, [&](const Place& place, auto pixels, int64_t at) {
+  ForPlaces<kPixelsMapped<E>>(p, unit, [&](const Place& place, auto pixels, int64_t at) {
     const auto normal = [=](int64_t i) {
       return [mean = means[at + i], scale = scales[at + i], bias = biases[at + i]](Wide v) {
         return Normal<kSilu>(v, mean, scale, bias);

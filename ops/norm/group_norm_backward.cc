@@ -96,7 +96,7 @@ inline void SumsOfPart(const Work& work, int64_t unit) {
   RunReader<E> g(work.grad_out), x(work.x);
   Wide* sums = reinterpret_cast<Wide*>(work.parts) + unit * 2 * p.C;
   for (int64_t i = 0; i < 2 * p.C; ++i) sums[i] = 0;
-  ForPlaces<kPixelsSummed>(p, unit, g, [&](const Place& place, auto pixels, int64_t at) {
+  ForPlaces<kPixelsSummed>(p, unit, [&](const Place& place, auto pixels, int64_t at) {
     const Numbers<Wide> numbers(work, unit / p.parts(), at);
     AddPixels(
         place, g.Read(place), x.Read(place), pixels, [=](int64_t c) { return numbers.ToH(c); },
@@ -108,7 +108,7 @@ inline void GradientOfPart(const Work& work, int64_t unit) {
   const ChannelPlanes& p = work.planes;
   RunReader<E> g(work.grad_out), x(work.x);
   RunWriter<E> to(work.grad_x);
-  ForPlaces<kPixelsMapped<E>>(p, unit, g, [&](const Place& place, auto pixels, int64_t at) {
+  ForPlaces<kPixelsMapped<E>>(p, unit, [&](const Place& place, auto pixels, int64_t at) {
     const Numbers<typename WideOf<E>::Type> numbers(work, unit / p.parts(), at);
     const auto gradient = [=](int64_t c) { return numbers.template ToGradient<kSilu>(c); };
     MapPixels(place, pixels, gradient, to, g.Read(place), x.Read(place));
