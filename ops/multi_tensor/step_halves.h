@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "anyop/cpu_lists.h"
+#include "anyop/cpu/lists.h"
 
 namespace anyop::cpu {
 
