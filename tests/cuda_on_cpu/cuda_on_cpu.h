@@ -78,6 +78,15 @@ T Exchange(T value, unsigned from) {
   std::memcpy(&value, slot, sizeof value);
   return value;
 }
+inline unsigned VotesOfWarp(int yes) {
+  const uint64_t vote = yes != 0;
+  std::memcpy(SlotOfWarp(Lane()), &vote, sizeof vote);
+  const uint64_t* slots = SlotOfWarp(0);
+  WaitForWarp();
+  unsigned bits = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) bits |= unsigned{slots[lane] != 0} << lane;
+  return bits;
+}
 
 }  // namespace cuda_on_cpu
 
@@ -94,8 +103,11 @@ inline int __syncthreads_or(int yes) {
   __syncthreads();
   return found;
 }
-inline void __syncwarp(unsigned = ~0u) { cuda_on_cpu::WaitForWarp(); }
 inline void __threadfence() {}
+#if ANYOP_WAVE_ON_CPU
+#include "wave_on_cpu.h"
+#else
+inline void __syncwarp(unsigned = ~0u) { cuda_on_cpu::WaitForWarp(); }
 template <typename T>
 T __shfl_xor_sync(unsigned, T v, int mask) {
   return cuda_on_cpu::Exchange(v, cuda_on_cpu::Lane() ^ mask);
@@ -114,16 +126,9 @@ T __shfl_down_sync(unsigned, T v, unsigned by) {
   const unsigned lane = cuda_on_cpu::Lane();
   return cuda_on_cpu::Exchange(v, lane + by > 31 ? lane : lane + by);
 }
-inline unsigned __ballot_sync(unsigned, int yes) {
-  const uint64_t vote = yes != 0;
-  std::memcpy(cuda_on_cpu::SlotOfWarp(cuda_on_cpu::Lane()), &vote, sizeof vote);
-  const uint64_t* slots = cuda_on_cpu::SlotOfWarp(0);
-  cuda_on_cpu::WaitForWarp();
-  unsigned bits = 0;
-  for (unsigned lane = 0; lane < 32; ++lane) bits |= unsigned{slots[lane] != 0} << lane;
-  return bits;
-}
+inline unsigned __ballot_sync(unsigned, int yes) { return cuda_on_cpu::VotesOfWarp(yes); }
 inline int __any_sync(unsigned mask, int yes) { return __ballot_sync(mask, yes) != 0; }
+#endif
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>(uint64_t{a} * b >> 32);

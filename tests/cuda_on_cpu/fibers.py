@@ -45,7 +45,7 @@ class Implementation(ctypes.Structure):
     )  # fmt: skip
 
 
-def compile_kernels(folder: Path, names: list[str], backend: str = "cuda") -> Path:
+def compile_kernels(folder: Path, names: list[str], backend: str = "cuda", *more: str) -> Path:
     """One library of the operators' kernels. For cuda_sm90 hopper/ has what Hopper's instructions do."""
     hopper = backend == "cuda_sm90"
     for name, text in generate([ROOT / "ops"], "anyop").files.items():
@@ -59,7 +59,7 @@ def compile_kernels(folder: Path, names: list[str], backend: str = "cuda") -> Pa
         made = folder / f"{file.name}.o"
         places = [*[HERE / "hopper"] * hopper, HERE, ROOT / "include", folder]
         flags = [*FLAGS, f"-DANYOP_HOPPER_ON_CPU={hopper:d}", *(f"-I{place}" for place in places)]
-        command = [COMPILER, "-x", "c++", *flags, "-c", str(file), "-o", str(made)]
+        command = [COMPILER, "-x", "c++", *flags, *more, "-c", str(file), "-o", str(made)]
         found = subprocess.run(command, capture_output=True, text=True)
         assert found.returncode == 0, found.stderr[:4000]
         return made
