@@ -41,7 +41,8 @@ template <typename Wide>
 inline void JoinChannels(const Work& work, int64_t first, int64_t n) {
   const ChannelRuns& runs = work.runs;
   const int64_t parts = runs.count ? runs.parts() : 0;
-  const double total = runs.count ? static_cast<double>(runs.count / runs.C) : 1;
+  const int64_t pixels = runs.count ? runs.count / runs.C : 1;
+  const auto total = static_cast<double>(pixels);
   double mean[kJoined] = {}, squares[kJoined] = {};
   const auto for_parts = [&](auto use) {
     for (int64_t part = 0; part < parts; ++part) {
