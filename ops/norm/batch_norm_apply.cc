@@ -88,11 +88,11 @@ ANYOP_CPU_CLONES void Pieces(const Work* work, int64_t begin, int64_t end) {
 
 template <typename Wide, typename Args>
 void PutNumbers(const Args& args, Wide* to) {
-  const PlainRows weight(args.weight), bias(args.bias);
+  ReadNumbers(PlainRows(args.weight), 0, args.C, Wide{1}, to + args.C);
+  ReadNumbers(PlainRows(args.bias), 0, args.C, Wide{0}, to + 2 * args.C);
   for (int64_t c = 0; c < args.C; ++c) {
     to[c] = static_cast<const Wide*>(args.mean->data)[c];
-    to[args.C + c] = static_cast<const Wide*>(args.rstd->data)[c] * OfChannel(weight, c, Wide{1});
-    to[2 * args.C + c] = OfChannel(bias, c, Wide{0});
+    to[args.C + c] *= static_cast<const Wide*>(args.rstd->data)[c];
   }
 }
 

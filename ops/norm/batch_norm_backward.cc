@@ -54,13 +54,13 @@ inline double Total(const AnyopTensor* count) {
 
 template <typename Wide, typename Args>
 void PutNumbers(const Args& args, Wide* to) {
-  const PlainRows weight(args.weight);
+  ReadNumbers(PlainRows(args.weight), 0, args.C, Wide{1}, to + args.C);
   const double total = Total(args.count), share = total > 0 ? 1 / total : 0;
   const auto of = [](const AnyopTensor* t, int64_t c) {
     return t ? static_cast<double>(static_cast<const Wide*>(t->data)[c]) : 0;
   };
   for (int64_t c = 0; c < args.C; ++c) {
-    const double rstd = of(args.rstd, c), a = rstd * OfChannel(weight, c, Wide{1});
+    const double rstd = of(args.rstd, c), a = rstd * to[args.C + c];
     to[c] = static_cast<Wide>(of(args.mean, c));
     to[args.C + c] = static_cast<Wide>(a);
     to[2 * args.C + c] = static_cast<Wide>(a * share * of(args.sum_dy, c));

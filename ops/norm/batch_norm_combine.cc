@@ -16,7 +16,8 @@ struct Work {
 template <typename Wide>
 inline void Update(const PlainRows& running, int64_t c, double momentum, double found) {
   if (!running.data) return;
-  const double old = OfChannel(running, c, Wide{0});
+  Wide old;
+  ReadNumbers(running, c, 1, Wide{0}, &old);
   RowWriter<Wide> to(running.dtype, running.At(c));
   *to.Target(0) = static_cast<Wide>((1 - momentum) * old + momentum * found);
   to.Write(0, 1);

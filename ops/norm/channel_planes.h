@@ -26,8 +26,6 @@ struct ChannelPlanes {
   int64_t FirstOf(int64_t unit) const {
     return (unit / parts() * S + unit % parts() * kPixels) * C;
   }
-  // Groups and channels of a run of channels.
-  int64_t GroupOf(int64_t n, int64_t c) const { return n * G + c / of_group(); }
 };
 
 // Rows of n elements that lie one behind the other.
@@ -42,13 +40,6 @@ struct PlainRows {
         item_bytes(tensor ? tensor->dtype_bits / 8 : 0) {}
   char* At(int64_t element) const { return data + element * item_bytes; }
 };
-
-// The number of channel c, or `absent`.
-template <typename Wide>
-inline Wide OfChannel(const PlainRows& numbers, int64_t c, Wide absent) {
-  if (!numbers.data) return absent;
-  return *RowReader<Wide, kBlock>(numbers.dtype, numbers.At(c), 1).Read(0, 1);
-}
 
 // The numbers of n channels from c on, or `absent`.
 template <typename Wide>

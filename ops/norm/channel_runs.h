@@ -59,17 +59,6 @@ struct ChannelRuns {
   }
 };
 
-// Some channels of the pixels of a part, which are read in order: use(begin, n) for n pixels at
-// once, whose elements, from number begin on, are at most a block.
-template <typename Use>
-inline void ForPixels(const ChannelRuns& runs, int64_t part, int64_t channel, Use use) {
-  const int64_t most = runs.C < kBlock ? kBlock / runs.C : 1, behind = runs.Behind(part);
-  for (int64_t n, pixel = part * ChannelRuns::kPixels; pixel < behind; pixel += n) {
-    n = behind - pixel < most ? behind - pixel : most;
-    use(pixel * runs.C + channel, n);
-  }
-}
-
 // The eight bits from number `at` on.
 inline unsigned BitsAt(const uint8_t* mask, int64_t at, bool more) {
   const unsigned low = mask[at >> 3] >> (at & 7);
@@ -89,26 +78,6 @@ inline void Masked(int64_t n, const Wide* from, const uint8_t* mask, int64_t fir
     }
   }
 }
-
-// Gradients, as far as they passed the ReLU.
-template <typename Wide>
-class MaskedReader {
- public:
-  MaskedReader(const PlainRows& grad, const uint8_t* mask, int64_t first, int64_t n)
-      : in_(grad.dtype, grad.At(first), n), mask_(mask), first_(first) {}
-  const Wide* Read(int64_t begin, int64_t n) {
-    const Wide* from = in_.Read(begin, n);
-    if (!mask_) return from;
-    Masked(n, from, mask_, first_ + begin, buffer_);
-    return buffer_;
-  }
-
- private:
-  RowReader<Wide, kBlock> in_;
-  const uint8_t* mask_;
-  int64_t first_;
-  alignas(64) Wide buffer_[kBlock];
-};
 
 inline uint8_t* MaskOf(const AnyopTensor* mask) {
   return mask ? static_cast<uint8_t*>(mask->data) : nullptr;
