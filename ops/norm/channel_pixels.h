@@ -189,12 +189,13 @@ inline void JoinPixels(const Place& place, int64_t before, Run<const E> x, Wide*
                        Wide* squares, std::index_sequence<k...>) {
   constexpr auto kPixels = static_cast<Wide>(sizeof...(k));
   const Wide share = kPixels / (static_cast<Wide>(before) + kPixels),
+             kept = static_cast<Wide>(before) / (static_cast<Wide>(before) + kPixels),
              weight = share * static_cast<Wide>(before);
 #pragma omp simd
   for (int64_t c = 0; c < place.n; ++c) {
     [&](auto... v) {
       const Wide found = (v + ...) / kPixels, far = found - mean[c];
-      mean[c] += far * share;
+      mean[c] = mean[c] * kept + found * share;  // of an infinity: itself
       squares[c] += (((v - found) * (v - found)) + ...) + far * weight * far;
     }(x.Get(c, k)...);
   }

@@ -243,7 +243,7 @@ def run(environment: dict[str, str], *words: str) -> tuple[int, str]:
     folders = (environment.get("LD_LIBRARY_PATH"), os.environ.get("LD_LIBRARY_PATH"))
     more["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, folders))
     done = subprocess.run(
-        [sys.executable, *words], env=more, timeout=300, text=True, stdout=subprocess.PIPE,
+        [sys.executable, "-u", *words], env=more, timeout=300, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, cwd=HERE.parents[1],
     )  # fmt: skip
     return done.returncode, done.stdout

@@ -256,9 +256,9 @@ struct Moments {
 
   // The next n elements, behind `before` others.
   void Join(int64_t before, int64_t n, double mean_of_n, double squares_of_n) {
-    const double distance = mean_of_n - mean,
-                 share = static_cast<double>(n) / static_cast<double>(before + n);
-    mean += distance * share;
+    const double distance = mean_of_n - mean, all = static_cast<double>(before + n),
+                 share = static_cast<double>(n) / all;
+    mean = mean * (static_cast<double>(before) / all) + mean_of_n * share;  // an infinity: itself
     squares += squares_of_n + distance * distance * share * static_cast<double>(before);
   }
 };
