@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the chosen runtime at its first use. What it says of an error is passed on as it is.
+// Opens the chosen_runtime runtime at its first use. What it says of an error is passed on as it
+// is.
 #include "runtime.h"
 
+#include <algorithm>
 #include <mutex>
-
-#include "fork.h"
 
 namespace anyop::cuda_like {
 namespace {
 
 std::mutex choosing;
-Runtime* chosen = nullptr;  // never destroyed: threads may outlive main
-std::once_flag opened;
 
 std::string Named(const Api& api, Code code) {
   const char* text = api.GetErrorString(code);
@@ -20,11 +18,11 @@ std::string Named(const Api& api, Code code) {
          std::to_string(code) + ")";
 }
 
-void Open(Runtime* runtime) {
+Runtime* Open(Runtime* runtime) {
   WatchForks();
   Library& library = runtime->library;
   runtime->problem = OpenLibrary(runtime->row, &library);
-  if (!runtime->problem.empty()) return;
+  if (!runtime->problem.empty()) return runtime;
   const Code code = library.api.GetDeviceCount(&runtime->count);
   if (code != 0) {
     runtime->count = 0;
@@ -35,26 +33,33 @@ void Open(Runtime* runtime) {
                          runtime->row.mend;
   }
   runtime->has_stream_memory = library.api.MallocAsync && library.api.FreeAsync;
+  if (runtime->problem.empty())
+    usable_devices.store(static_cast<uint32_t>(std::min(runtime->count, kMaxDevices)),
+                         std::memory_order_release);
+  return runtime;
 }
 
 }  // namespace
 
+Runtime* chosen_runtime = nullptr;
+std::atomic<uint32_t> usable_devices{0};
+
 Runtime* ChooseRuntime(const Row& row, const std::string& name) {
   const std::lock_guard<std::mutex> lock(choosing);
-  if (chosen) return nullptr;
-  chosen = new Runtime;
-  chosen->row = row;
-  chosen->name = name;
-  return chosen;
+  if (chosen_runtime) return nullptr;
+  chosen_runtime = new Runtime;
+  chosen_runtime->row = row;
+  chosen_runtime->name = name;
+  return chosen_runtime;
 }
 
-Runtime& TheRuntime() {
-  std::call_once(opened, [] { Open(chosen); });
-  return *chosen;
+Runtime& OpenRuntime() {
+  static Runtime* const runtime = Open(chosen_runtime);
+  return *runtime;
 }
 
-int32_t CheckDevice(int32_t device) {
-  const char* name = chosen->name.c_str();
+int32_t OpenOrRefuse(int32_t device) {
+  const char* name = chosen_runtime->name.c_str();
   if (Forked()) return RefuseOnDevice(kAnyopDeviceError, "%s: %s", name, kForkedText);
   const Runtime& runtime = TheRuntime();
   if (!runtime.problem.empty())
@@ -71,29 +76,16 @@ int32_t CheckDevice(int32_t device) {
 int32_t CheckBytes(int64_t bytes) {
   if (bytes >= 0) return kAnyopOk;
   return RefuseOnDevice(kAnyopValueError, "%s: a negative number of bytes, %lld",
-                        chosen->name.c_str(), static_cast<long long>(bytes));
+                        chosen_runtime->name.c_str(), static_cast<long long>(bytes));
 }
 
-int32_t Check(Code code, const char* doing) {
-  if (__builtin_expect(code == 0, 1)) return kAnyopOk;
+int32_t NoteFailure(Code code, const char* doing) {
   const Api& api = TheApi();
   const std::string said = Named(api, code);
   if (api.GetLastError) api.GetLastError();
   return RefuseOnDevice(code == kOutOfMemory ? kAnyopOutOfMemory : kAnyopDeviceError,
-                        "%s: %s says %s while %s", chosen->name.c_str(), chosen->row.vendor.c_str(),
-                        said.c_str(), doing);
-}
-
-int32_t Enter(int32_t device, AnyopDeviceScope* scope) {
-  *scope = {};
-  if (int32_t status = CheckDevice(device)) return status;
-  const Api& api = TheApi();
-  int now = -1;
-  if (int32_t status = Check(api.GetDevice(&now), "asking for the device")) return status;
-  if (__builtin_expect(now == device, 1)) return kAnyopOk;
-  if (int32_t status = Check(api.SetDevice(device), "setting the device")) return status;
-  *scope = {nullptr, 1, now};
-  return kAnyopOk;
+                        "%s: %s says %s while %s", chosen_runtime->name.c_str(),
+                        chosen_runtime->row.vendor.c_str(), said.c_str(), doing);
 }
 
 int32_t Leave(const AnyopDeviceScope* scope) {

@@ -20,16 +20,11 @@ Code Ready(Code code, int32_t* done) {
   return 0;
 }
 
-int32_t CheckEvent(int32_t device, const void* event) {
-  if (int32_t status = CheckDevice(device)) return status;
-  if (event) return kAnyopOk;
-  return RefuseOnDevice(kAnyopValueError, "%s: the event is NULL", TheRuntime().name.c_str());
-}
-
 template <typename Body>
 int32_t OnEvent(int32_t device, const void* event, const char* doing, const Body& body) {
-  if (int32_t status = CheckEvent(device, event)) return status;
-  return On(device, doing, body);
+  if (event) return On(device, doing, body);
+  if (int32_t status = CheckDevice(device)) return status;
+  return RefuseOnDevice(kAnyopValueError, "%s: the event is NULL", TheRuntime().name.c_str());
 }
 
 struct HostCall {
@@ -140,8 +135,7 @@ int32_t QueryEvent(int32_t device, void* event, int32_t* done) {
 }
 
 int32_t ElapsedMs(int32_t device, void* begin, void* end, float* milliseconds) {
-  if (int32_t status = CheckEvent(device, end)) return status;
-  return OnEvent(device, begin, "reading the time between events",
+  return OnEvent(device, begin && end ? begin : nullptr, "reading the time between events",
                  [&] { return TheApi().EventElapsedTime(milliseconds, begin, end); });
 }
 
