@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// add in OpenCL C: one element a thread; broadcast inputs have strides of 0.
+// add in OpenCL C: four elements a thread; broadcast inputs have strides of 0.
 __kernel void add(TENSOR(x), TENSOR(y), TENSOR(out), const REAL alpha, const Layout places) {
   BEGIN(x);
   BEGIN(y);
   BEGIN(out);
-  const long i = (long)get_global_id(0);
-  if (i >= places.numel) return;
-  const REAL a = LOAD(x, at(&places, 1, i));
-  const REAL b = LOAD(y, at(&places, 2, i));
-  STORE(out, at(&places, 0, i), a + alpha * b);
+  FOUR_EACH(out, places, i, LOAD(x, at(&places, 1, i)) + alpha * LOAD(y, at(&places, 2, i)))
 }

@@ -10,14 +10,27 @@
 #define b_t weight_t
 #endif
 
-// `count` rows of `tile` lie at row_step; what is outside is 0. Threads go along what is one in memory.
-#define FILL(tile, width, from, begin, rows, row_step, k_step)                       \
-  for (int i = t; i < width * DEPTH; i += THREADS) {                                 \
-    const int k = (k_step) == 1 ? i % DEPTH : i / width;                             \
-    const int r = (k_step) == 1 ? i / DEPTH : i % width;                             \
-    const bool inside = begin + r < rows && first + k < K;                           \
-    tile[k][r] = inside ? LOAD(from, (begin + r) * (row_step) + (first + k) * (k_step)) : 0; \
-  }
+// What a thread carries into a tile[k][row] of `width` rows, those from `begin` on of `rows`. Threads
+// go along what is one in memory. A GPU has the next ones on their way while it works on a tile.
+#define CARRY(name, width, begin, rows, row_step, k_step)                                   \
+  const bool name##_lies = (k_step) == 1;                                                   \
+  const int name##_row0 = name##_lies ? t / DEPTH : t % width;                               \
+  const int name##_k0 = name##_lies ? t % DEPTH : t / width;                                 \
+  const int name##_rows = name##_lies ? THREADS / DEPTH : 0;                                \
+  const int name##_ks = name##_lies ? 0 : THREADS / width;                                  \
+  const long name##_left = (rows) - (begin) - name##_row0;                                   \
+  const long name##_turn = name##_rows * (row_step) + name##_ks * (k_step);                 \
+  long name##_at = ((begin) + name##_row0) * (row_step) + name##_k0 * (k_step);               \
+  REAL name##_next[width * DEPTH / THREADS];
+#define READ(name, width, first, k_step)                                                    \
+  for (int i = 0; i < width * DEPTH / THREADS; ++i) {                                       \
+    const bool inside = i * name##_rows < name##_left && (first) + name##_k0 + i * name##_ks < K; \
+    name##_next[i] = inside ? LOAD(name, name##_at + i * name##_turn) : 0;                  \
+  }                                                                                         \
+  name##_at += DEPTH * (k_step);
+#define PUT(name, width)                                                                    \
+  for (int i = 0; i < width * DEPTH / THREADS; ++i)                                         \
+    name##_tile[name##_k0 + i * name##_ks][name##_row0 + i * name##_rows] = name##_next[i];
 
 // Element (m, k) of a lies at m * a_m + k * a_k, (k, n) of b at k * b_k + n * b_n.
 inline void product(__global const JOIN(type_, a_t) *a, long a_m, long a_k,
@@ -26,12 +39,26 @@ inline void product(__global const JOIN(type_, a_t) *a, long a_m, long a_k,
                     REAL4 (*sums)[2]) {
   const int t = (int)get_local_id(0), row = t / 16 * 4, column = t % 16 * 4;
   const long m = (long)get_group_id(0) * ROWS, n = (long)get_group_id(1) * COLUMNS;
+  CARRY(a, ROWS, m, M, a_m, a_k)
+  CARRY(b, COLUMNS, n, N, b_n, b_k)
   for (int i = 0; i < 4; ++i) sums[i][0] = sums[i][1] = 0;
+  if (!ON_CPU) {
+    READ(a, ROWS, 0, a_k)
+    READ(b, COLUMNS, 0, b_k)
+  }
   for (long first = 0; first < K; first += DEPTH) {
+    if (ON_CPU) {
+      READ(a, ROWS, first, a_k)
+      READ(b, COLUMNS, first, b_k)
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
-    FILL(a_tile, ROWS, a, m, M, a_m, a_k)
-    FILL(b_tile, COLUMNS, b, n, N, b_n, b_k)
+    PUT(a, ROWS)
+    PUT(b, COLUMNS)
     barrier(CLK_LOCAL_MEM_FENCE);
+    if (!ON_CPU && first + DEPTH < K) {
+      READ(a, ROWS, first + DEPTH, a_k)
+      READ(b, COLUMNS, first + DEPTH, b_k)
+    }
 #pragma unroll
     for (int k = 0; k < DEPTH; ++k) {
       const REAL4 four = *(__local const REAL4*)&a_tile[k][row];

@@ -1,11 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// softmax in OpenCL C: a block of 256 threads a row of dimension dim, read three times: maximum, sum,
-// result; sums in REAL.
+// softmax in OpenCL C: a block of 256 threads a row of dimension dim, held in registers or read
+// three times: maximum, sum, result; sums in REAL.
 __kernel void softmax(TENSOR(x), TENSOR(out), const Layout split) {
   __local REAL part[THREADS];
   BEGIN(x);
   BEGIN(out);
   const long N = split.shape[1], inner = split.shape[2], first = (long)get_local_id(0);
+  if (inner == 1 && CAN_HOLD(N)) {
+    for (long r = (long)get_group_id(0); r < split.shape[0]; r += (long)get_num_groups(0)) {
+      const long begin = r * N;
+      REAL8 held[TURNS];
+      REAL most = -INFINITY, sum = 0;
+      HOLD(held, x, begin, N, -INFINITY);
+      for (int j = 0; j < TURNS; ++j) most = fmax(most, max_of_eight(held[j]));
+      most = max_of_threads(most, part);
+      for (int j = 0; j < TURNS; ++j) sum += sum_of_eight(held[j] = EXP_FOR(out, held[j] - most));
+      const REAL scale = 1 / sum_of_threads(sum, part);
+#define WRITE(load, store) EACH_TURN(j, d) if (d < N) store(out, begin + d, held[j] * scale)
+      BY_ADDRESS(IS_AT_16(out, begin), WRITE)
+    }
+    return;
+  }
   for (long r = (long)get_group_id(0); r < split.shape[0] * inner; r += (long)get_num_groups(0)) {
     const long begin = r / inner * N * inner + r % inner;
     REAL most = -INFINITY, sum = 0;

@@ -92,6 +92,7 @@ enum : uint32_t {
   kDriverVersion = 0x102D,
   kDeviceVersion = 0x102F,
   kDeviceDoubleConfig = 0x1032,
+  kDeviceNvidiaMajor = 0x4000,  // cl_nv_device_attribute_query
   kProgramBinarySizes = 0x1165,
   kProgramBinaries = 0x1166,
   kProgramKernelNames = 0x1168,

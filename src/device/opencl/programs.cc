@@ -31,6 +31,7 @@ struct Kernel {
   size_t most_threads = 0;
   uint64_t local_bytes = 0;
   std::mutex mutex;
+  std::map<uint32_t, std::string> values;  // that arguments have by now; not those that are buffers
 };
 
 struct Programs {
@@ -121,29 +122,40 @@ std::string KernelNames(Handle program) {
 }
 
 // Under the kernel's lock.
-int32_t SetArguments(const Kernel& kernel, const AnyopDeviceLaunch& launch) {
+// A driver takes a microsecond for each.
+Code SetValue(Kernel* kernel, uint32_t at, const void* value, size_t bytes) {
+  std::string& last = kernel->values[at];
+  if (last.size() == bytes && !std::memcmp(last.data(), value, bytes)) return 0;
+  last.assign(static_cast<const char*>(value), bytes);
+  const Code code = TheRuntime().cl.SetKernelArg(kernel->handle, at, bytes, value);
+  if (code) last.clear();
+  return code;
+}
+
+int32_t SetArguments(Kernel* kernel, const AnyopDeviceLaunch& launch) {
   const Api& cl = TheRuntime().cl;
   uint32_t at = 0;
   for (uint32_t i = 0; i < launch.num_values; ++i) {
     Code code;
     if (launch.bytes[i]) {
-      code = cl.SetKernelArg(kernel.handle, at++, launch.bytes[i], launch.values[i]);
+      code = SetValue(kernel, at++, launch.values[i], launch.bytes[i]);
     } else {
       const void* memory = *static_cast<const void* const*>(launch.values[i]);
       Place place;
       if (memory) {
-        if (int32_t status = Resolve(kernel.device, memory, "a tensor", &place)) return status;
+        if (int32_t status = Resolve(kernel->device, memory, "a tensor", &place)) return status;
       }
-      code = cl.SetKernelArg(kernel.handle, at++, sizeof(Handle), memory ? &place.buffer : nullptr);
-      if (!code) code = cl.SetKernelArg(kernel.handle, at++, sizeof(uint64_t), &place.offset);
+      code =
+          cl.SetKernelArg(kernel->handle, at++, sizeof(Handle), memory ? &place.buffer : nullptr);
+      if (!code) code = SetValue(kernel, at++, &place.offset, sizeof place.offset);
     }
     if (code)
       return Check(code,
-                   ("setting argument " + std::to_string(i + 1) + " of " + kernel.entry).c_str());
+                   ("setting argument " + std::to_string(i + 1) + " of " + kernel->entry).c_str());
   }
   if (launch.shared_bytes == 0) return kAnyopOk;
   return Check(
-      cl.SetKernelArg(kernel.handle, at, static_cast<size_t>(launch.shared_bytes), nullptr),
+      cl.SetKernelArg(kernel->handle, at, static_cast<size_t>(launch.shared_bytes), nullptr),
       "asking for local memory");
 }
 
@@ -180,7 +192,8 @@ int32_t LoadImage(int32_t index, const AnyopDeviceImage* image, void** loaded) {
   if (!image || image->size < sizeof *image || !image->data || !image->name || image->bytes < 0)
     return RefuseOnDevice(kAnyopValueError, "opencl: the image has no name, text or size");
   const std::string options =
-      std::string("-cl-std=CL1.2 ") + (image->options ? image->options : "");
+      "-cl-std=CL1.2 -DNVIDIA_MAJOR=" + std::to_string(device->nvidia_major) + " " +
+      (image->options ? image->options : "");
   if (options.find("-DREAL_IS_DOUBLE=1") != std::string::npos && !device->has_double)
     return RefuseOnDevice(kAnyopNotImplemented, "opencl: %s has no float64", device->name.c_str());
   const std::string text =
@@ -246,7 +259,7 @@ int32_t LaunchKernel(int32_t index, void* handle, void* started, const AnyopDevi
     if (global[i] == 0) return kAnyopOk;
   }
   const std::lock_guard<std::mutex> lock(kernel->mutex);
-  if (int32_t status = SetArguments(*kernel, *launch)) return status;
+  if (int32_t status = SetArguments(kernel, *launch)) return status;
   return Check(Put(stream,
                    [&](Handle queue) {
                      return TheRuntime().cl.EnqueueNDRangeKernel(

@@ -162,6 +162,8 @@ void Fill(const Api& cl, Handle id, Device* device) {
   cl.GetDeviceInfo(id, kDeviceUnits, 4, &device->units, nullptr);
   cl.GetDeviceInfo(id, kDeviceDoubleConfig, 8, &config, nullptr);
   device->has_double = config != 0;
+  if (device->version.find("CUDA") != std::string::npos)
+    cl.GetDeviceInfo(id, kDeviceNvidiaMajor, 4, &device->nvidia_major, nullptr);
 }
 
 void Start(Runtime* made) {

@@ -23,6 +23,7 @@ struct Device {
   uint64_t total_bytes = 0, largest_bytes = 0, local_bytes = 0;
   uint32_t units = 0;
   bool has_double = false;
+  int32_t nvidia_major = 0;  // of the compute capability; 0: not NVIDIA's
   std::atomic<int64_t> used_bytes{0};
   std::mutex mutex;  // of what follows
   std::vector<std::unique_ptr<Stream>> streams;
