@@ -149,7 +149,7 @@ __device__ inline unsigned MaxOfTwo(__half, unsigned a, unsigned b) {
 }
 #else
 template <typename T>
-unsigned MaxOfTwo(T zero, unsigned a, unsigned b) {
+__device__ inline unsigned MaxOfTwo(T zero, unsigned a, unsigned b) {
   return NarrowTwo(zero, fmaxf(WidenLow(zero, a), WidenLow(zero, b)),
                    fmaxf(WidenHigh(zero, a), WidenHigh(zero, b)));
 }

@@ -32,7 +32,7 @@ __device__ inline uint32_t DynamicSharedAddress() {
 #endif
 }
 #if !ANYOP_PTX
-inline uint8_t* SharedAt(uint32_t address) {
+__device__ inline uint8_t* SharedAt(uint32_t address) {
   return reinterpret_cast<uint8_t*>(DynamicShared()) + address;
 }
 #endif
@@ -148,7 +148,7 @@ __device__ inline void LoadTransposed(uint32_t (&words)[4], uint32_t row) {
 #if !ANYOP_PTX
 // The sum of the products of a word's elements.
 template <Operand kType>
-typename SumOf<kType>::Type Dot(uint32_t a, uint32_t b) {
+__device__ typename SumOf<kType>::Type Dot(uint32_t a, uint32_t b) {
   if constexpr (kType == Operand::kInt8) {
     int sum = 0;
     for (int i = 0; i < 32; i += 8)
