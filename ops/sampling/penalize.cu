@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// penalize on CUDA: a thread takes elements side by side with its neighbours; blocks share a row.
-// 4 + 1 bytes are read for an element, and itself; what nothing changes is not written.
+// penalize on CUDA: a thread takes runs of four elements side by side with its neighbours'; blocks
+// share a row. 4 + 1 bytes are read for an element; itself only where something changes it.
 #include "anyop/cuda.h"
 #include "anyop/ops/penalize.h"
 #include "penalty.h"
@@ -8,7 +8,7 @@
 namespace anyop::cuda {
 namespace {
 
-constexpr int kThreads = 256, kEach = 8;
+constexpr int kThreads = 256, kRun = 4, kRuns = 4, kEach = kRun * kRuns;
 
 struct Penalized {
   void* logits;
@@ -18,20 +18,51 @@ struct Penalized {
   sampling::Penalties penalties;
 };
 
+// Of four tokens: how often the text has them, and a byte each that says whether the prompt does.
+struct Marks {
+  Vector<int32_t, kRun> counts;
+  uint32_t in_prompt;
+};
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads) Penalize(const __grid_constant__ Penalized p) {
   for (int64_t b = blockIdx.y; b < p.B; b += gridDim.y) {
     const sampling::Penalty penalty = p.penalties[b];
     T* const logits = static_cast<T*>(p.logits) + b * p.logits_step;
-    const int64_t first = int64_t{blockIdx.x} * kThreads * kEach + threadIdx.x;
+    const uint8_t* const in_prompt = p.in_prompt + b * p.prompt_step;
+    const int32_t* const counts = p.counts + b * p.counts_step;
+    const bool aligned = reinterpret_cast<uintptr_t>(in_prompt) % 4 == 0 &&
+                         reinterpret_cast<uintptr_t>(counts) % 16 == 0;
+    const int64_t first = (int64_t{blockIdx.x} * kThreads * kRuns + threadIdx.x) * kRun;
+    Marks marks[kRuns] = {};
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int64_t v = first + i * kThreads;
-      if (v >= p.V) break;
-      const bool in_prompt = p.in_prompt[b * p.prompt_step + v] != 0;
-      const int32_t count = p.counts[b * p.counts_step + v];
-      if (in_prompt || count > 0)
-        logits[v] = Narrow<T>(penalty(Widen(logits[v]), in_prompt, count));
+    for (int i = 0; i < kRuns; ++i) {
+      const int64_t v = first + i * kThreads * kRun;
+      if (aligned && v + kRun <= p.V) {
+        marks[i] = {*reinterpret_cast<const Vector<int32_t, kRun>*>(counts + v),
+                    *reinterpret_cast<const uint32_t*>(in_prompt + v)};
+        continue;
+      }
+#pragma unroll
+      for (int j = 0; j < kRun; ++j) {
+        if (v + j >= p.V) break;
+        marks[i].counts.at[j] = counts[v + j];
+        marks[i].in_prompt |= uint32_t{in_prompt[v + j]} << 8 * j;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) {
+      bool any = marks[i].in_prompt;
+#pragma unroll
+      for (int j = 0; j < kRun; ++j) any |= marks[i].counts.at[j] > 0;
+      if (!any) continue;
+#pragma unroll
+      for (int j = 0; j < kRun; ++j) {
+        const int32_t count = marks[i].counts.at[j];
+        const bool is_in = marks[i].in_prompt >> 8 * j & 0xff;
+        T& logit = logits[first + i * kThreads * kRun + j];
+        if (is_in || count > 0) logit = Narrow<T>(penalty(Widen(logit), is_in, count));
+      }
     }
   }
 }
