@@ -185,6 +185,9 @@ struct Requests {
     if (temperature.data) r.temperature = temperature[b];
     if (top_p.data) r.top_p = top_p[b];
     if (min_p.data) r.min_p = min_p[b];
+    return Checked(r);
+  }
+  ANYOP_DRAW_FUNCTION Request Checked(Request r) const {
     r.is_good =
         r.row >= 0 && r.row < N && r.temperature >= 0 && r.top_p == r.top_p && r.min_p == r.min_p;
     if (r.k <= 0 || r.k >= V) r.k = 0;

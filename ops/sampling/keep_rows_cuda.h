@@ -3,7 +3,7 @@
 #pragma once
 
 #define ANYOP_BLOCKS_MEET 1
-#include "read_rows_cuda.h"
+#include "share_rows_cuda.h"
 
 namespace anyop::cuda {
 namespace {
@@ -13,7 +13,7 @@ struct KeptRows {
   void* out;
   int64_t row_step, out_step, B;
   sampling::Keeps keeps;
-  int parts;
+  int parts, share;
   TeamMemory* memory;
   Place* lists;
 };
@@ -23,7 +23,7 @@ template <typename T>
 __device__ void WriteKept(const TeamRow<T>& row, Place last, float factor, float behind, T* out) {
   constexpr int kRun = TeamRow<T>::kRun;
   const bool aligned = reinterpret_cast<uintptr_t>(out + row.begin) % 16 == 0;
-  row.EachRun(row.runs(), 0, [&](int64_t v, const float (&x)[kRun]) {
+  row.template EachRun<2>(row.runs(), 0, [&](int v, const float (&x)[kRun]) {
     Unpacked<T> kept;
 #pragma unroll
     for (int j = 0; j < kRun; ++j)
@@ -44,10 +44,21 @@ __device__ void KeepRow(TeamRow<T>* row, const sampling::Keeps& keeps, int64_t b
   const float share = keeps.top_p.data ? keeps.top_p[b] : 1;
   const int64_t k = keeps.top_k.data ? keeps.top_k[b] : 0;
   const bool has_k = k > 0 && k < keeps.V;
-  const int threads = has_k       ? (k <= kMostNear ? static_cast<int>(k) : 0)
-                      : share < 1 ? ThreadsOfShare<T>(keeps.V)
-                                  : 0;
-  const Place most = threads ? FindNear(row, is_probs, threads) : FindMost(row, is_probs);
+  const bool few = has_k && k <= kMostNear;
+  Place most, last = 0;
+  unsigned least = 0;
+  Bins bins = {};
+  if (few) {
+    most = ListNear(row, is_probs, MostOfFirst(*row), static_cast<int>(k), &least) ? 0 : ~Place{0};
+    if (most == 0 && row->listed >= 0)
+      last = row->FindListedFirst(least, static_cast<int>(k), &most);
+    else if (most == 0)
+      most = FindMost(row, is_probs);
+  } else if (share < 1) {
+    most = CountBins(row, is_probs, 1, keeps.V, &bins);
+  } else {
+    most = FindMost(row, is_probs);
+  }
   const float value = ValueOf(most);
   const bool is_bad = most == 0 || most == ~Place{0};
   if (is_bad || (is_probs && (!sampling::HasWeights(value, true) || share != share)))
@@ -56,29 +67,35 @@ __device__ void KeepRow(TeamRow<T>* row, const sampling::Keeps& keeps, int64_t b
   const auto mass = [&](Place place) {
     return static_cast<Sum>(MassOf(scale.Weight(ValueOf(place))));
   };
-  Place last = 0;
-  if (has_k) last = row->FindLast(0, static_cast<Sum>(k), [](Place) { return Sum{1}; });
-  if (share < 1) last = row->FindShare(0, sampling::ShareOf(share, SumMasses(row, scale)), mass);
-  if (last == 0) row->listed = -1;
-  const float factor = is_probs ? sampling::FactorOf(scale, row->SumFrom(last, mass)) : 1.0f;
+  Sum kept = 0, total;
+  if (has_k && last == 0) last = row->FindCountedFirst(k);
+  if (share < 1) {
+    last = FindShare(row, scale, bins, share, &total, &kept);
+  } else if (is_probs) {
+    kept = row->listed >= 0 ? row->SumListed(last, mass) : row->SumFrom(last, mass);
+  }
+  const float factor = is_probs ? sampling::FactorOf(scale, kept) : 1.0f;
   WriteKept(*row, last, factor, is_probs ? 0.0f : static_cast<float>(-INFINITY), out);
 }
 
 template <typename T>
 __global__ void __launch_bounds__(kTeamThreads) KeepRows(const __grid_constant__ KeptRows p) {
-  TeamRow<T> row(p.parts, p.memory, p.lists);
-  for (int64_t b = row.team; b < p.B; b += gridDim.x / p.parts) {
-    row.Begin(static_cast<const T*>(p.x) + b * p.row_step, p.keeps.V);
+  TeamRow<T> row(p);
+  for (int64_t b = row.team(); b < p.B; b += gridDim.x / p.parts) {
+    const T* const x = static_cast<const T*>(p.x) + b * p.row_step;
+    row.PrefetchFirst(x, p.keeps.V);
+    row.Begin(x, p.keeps.V);
     KeepRow(&row, p.keeps, b, static_cast<T*>(p.out) + b * p.out_step);
     __syncthreads();
   }
+  row.Leave();
 }
 
 inline int32_t RunKeep(AnyopCall* call, const AnyopTensor* x, const sampling::Keeps& keeps,
                        int64_t B, const AnyopTensor* out) {
   if (B == 0 || keeps.V == 0) return kAnyopOk;
-  const KeptRows rows = {x->data, out->data, x->strides[0], out->strides[0], B,
-                         keeps,   1,         nullptr,       nullptr};
+  const KeptRows rows = {x->data, out->data, x->strides[0], out->strides[0], B, keeps,
+                         1,       0,         nullptr,       nullptr};
   return WithFloat32Sums(AnyopDtypeOf(x), [&](auto zero) {
     return RunTeams<KeepRows<decltype(zero)>>(call, B, keeps.V, rows);
   });

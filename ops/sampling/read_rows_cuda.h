@@ -8,78 +8,128 @@
 namespace anyop::cuda {
 namespace {
 
-// A thread's greatest element of those it reads. pick(v, x) sees each run too. ~0: one is NaN, or
-// a probability is below 0.
-template <typename T, typename Pick>
-__device__ Place ReadRow(const TeamRow<T>& row, bool is_probs, const Pick& pick) {
-  constexpr int kRun = TeamRow<T>::kRun;
+// The greatest element of the row. ~0: one is NaN, or a probability is below 0.
+template <typename T>
+__device__ Place FindMost(TeamRow<T>* row, bool is_probs) {
   const float least = is_probs ? 0.0f : -INFINITY;
   float most = -INFINITY;
-  int64_t at = row.begin + int64_t{threadIdx.x} * kRun;
-  const bool any = at < row.end;
+  int at = row->begin + static_cast<int>(threadIdx.x) * TeamRow<T>::kRun;
+  const bool any = at < row->end;
   bool bad = false;
-  row.EachRun(row.runs(), least, [&](int64_t v, const float (&x)[kRun]) {
+  row->EachRun(row->runs(), least, [&](int v, const float (&x)[TeamRow<T>::kRun]) {
 #pragma unroll
-    for (int j = 0; j < kRun; ++j) {
+    for (int j = 0; j < TeamRow<T>::kRun; ++j) {
       bad |= !(x[j] >= least);
       if (x[j] > most) most = x[j], at = v + j;
     }
-    pick(v, x);
   });
-  if (bad) return ~Place{0};
-  return any ? PlaceOf(most, static_cast<uint32_t>(at)) : 0;
-}
-template <typename T>
-__device__ Place FindMost(TeamRow<T>* row, bool is_probs) {
-  return row->Gather(ReadRow(*row, is_probs, [](int64_t, const auto&) {}));
+  row->listed = -1;
+  return row->MostOfTeam(bad ? ~Place{0} : any ? PlaceOf(most, static_cast<uint32_t>(at)) : 0);
 }
 
-// The same, and lists what is at least what so many of the block's threads reach by their first
-// elements: that many of the block are listed at least.
-template <typename T>
-__device__ Place FindNear(TeamRow<T>* row, bool is_probs, int threads) {
-  constexpr int kRun = TeamRow<T>::kRun;
-  const int64_t first = TeamRow<T>::kAhead * kTeamThreads, all = row->runs();
-  float most = -INFINITY;
-  bool any = false;
-  row->EachRun(first < all ? first : all, -INFINITY, [&](int64_t, const float (&x)[kRun]) {
-    any = true;
+// The greater, or NaN where one is.
+__device__ inline float GreaterOf(float a, float b) {
+#if ANYOP_PTX
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+  return a;
+#else
+  return a != a || b != b ? NAN : a > b ? a : b;
+#endif
+}
+template <int kCount>
+__device__ float MostOf(const float (&x)[kCount]) {
+  float most = x[0];
 #pragma unroll
-    for (int j = 0; j < kRun; ++j) most = x[j] > most ? x[j] : most;
-  });
-  const unsigned key = row->FindKey(any ? KeyOf(most) : 0, threads);
-  const float least = key <= KeyOf(-INFINITY) ? -INFINITY : FloatOfKey(key);
+  for (int j = 1; j < kCount; ++j) most = GreaterOf(most, x[j]);
+  return most;
+}
+// Of all that a thread has seen: the greatest, and whether a row is bad.
+struct Seen {
+  float most = -INFINITY, least = 0;
+  bool is_probs;
+
+  __device__ explicit Seen(bool is_probs) : is_probs(is_probs) {}
+  template <int kCount>
+  __device__ float See(const float (&x)[kCount]) {
+    const float of_run = MostOf(x);
+    most = GreaterOf(most, of_run);
+    if (is_probs) {
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) least = fminf(least, x[j]);
+    }
+    return of_run;
+  }
+  __device__ bool IsBad() const { return most != most || least < 0; }
+};
+
+// The key of the greatest of 32 elements of a thread: those that all threads read first.
+template <typename T>
+__device__ unsigned MostOfFirst(const TeamRow<T>& row) {
+  constexpr int kRun = TeamRow<T>::kRun, kEach = 32 / kRun;
+  const int all = row.runs(), first = kEach * kTeamThreads;
+  float most = -INFINITY;
+  row.template EachRun<TeamRow<T>::kAhead>(
+      first < all ? first : all, -INFINITY,
+      [&](int, const float (&x)[kRun]) { most = GreaterOf(most, MostOf(x)); });
+  return static_cast<int>(threadIdx.x) < all && most == most ? KeyOf(most) : 0;
+}
+// Lists what is at least what so many of the block's threads reach by their first elements: that
+// many of the block are listed at least, `threads` of them from the key `least` on. False: the row
+// is bad.
+template <typename T>
+__device__ bool ListNear(TeamRow<T>* row, bool is_probs, unsigned most_of_first, int threads,
+                         unsigned* least) {
+  constexpr int kRun = TeamRow<T>::kRun, kAhead = TeamRow<T>::kAhead;
+  const unsigned key = row->FindKey(most_of_first, threads);
+  const float from = key <= KeyOf(-INFINITY) ? -INFINITY : FloatOfKey(key);
+  *least = KeyOf(from);
   if (threadIdx.x == 0) row->shared->listed = 0;
   __syncthreads();
-  return row->Gather(ReadRow(*row, is_probs, [&](int64_t v, const float (&x)[kRun]) {
-#pragma unroll
-    for (int j = 0; j < kRun; ++j)
-      if (x[j] >= least) row->Push(x[j], v + j);
-  }));
+  Seen seen(is_probs);
+  row->template EachRun<kAhead>(row->runs(), is_probs ? 0.0f : -INFINITY,
+                                [&](int v, const float (&x)[kRun]) {
+                                  if (seen.See(x) >= from) row->ListRun(v);
+                                });
+  row->ListRuns(from);
+  return row->Gather(seen.IsBad());
 }
+
+// A sum of up to 2,048 masses (MassOf) of weights up to 1: two numbers of 20 bits each.
+struct Masses {
+  unsigned high = 0, low = 0;
+
+  __device__ Masses() {}
+  __device__ explicit Masses(float weight) {
+#if ANYOP_PTX
+    constexpr float kOne = 8388608.0f;  // 2^23: what is added to it is cut to an integer
+    const float units = weight * 0x1p20f, whole = __fadd_rz(units, kOne);
+    high = __float_as_uint(whole) - __float_as_uint(kOne);
+    low = __float_as_uint(__fmaf_rz(units - (whole - kOne), 0x1p20f, kOne)) - __float_as_uint(kOne);
+#else
+    const uint64_t mass = MassOf(weight);
+    high = static_cast<unsigned>(mass >> 20), low = static_cast<unsigned>(mass & 0xfffff);
+#endif
+  }
+  __device__ void operator+=(const Masses& more) { high += more.high, low += more.low; }
+  __device__ Sum total() const { return (Sum{high} << 20) + low; }
+};
+
 // The sum of all masses, by one more reading.
 template <typename T>
 __device__ Sum SumMasses(TeamRow<T>* row, const Scale& scale) {
   constexpr int kRun = TeamRow<T>::kRun;
   Sum total = 0;
-  row->EachRun(row->runs(), scale.is_probs ? 0.0f : -INFINITY,
-               [&](int64_t, const float (&x)[kRun]) {
+  row->template EachRun<2>(row->runs(), scale.is_probs ? 0.0f : -INFINITY,
+                           [&](int, const float (&x)[kRun]) {
+                             Masses masses;
 #pragma unroll
-                 for (int j = 0; j < kRun; ++j) total += MassOf(scale.Weight(x[j]));
-               });
+                             for (int j = 0; j < kRun; ++j) masses += Masses(scale.Weight(x[j]));
+                             total += masses.total();
+                           });
   return row->SumOfTeam(total);
 }
 
-// Of the threads, for k to be listed; for the list to hold much, but not more than it can, of a row
-// of V.
-constexpr int kMostNear = 384;
-template <typename T>
-__device__ int ThreadsOfShare(int64_t V) {
-  const float in_list = TeamRow<T>::kRun * TeamRow<T>::kAhead * (0.85f * kListed);
-  const int threads =
-      static_cast<int>(kTeamThreads * (1 - Exponential(-in_list / static_cast<float>(V))));
-  return threads > 0 ? threads : 1;
-}
+constexpr int kMostNear = 384;  // of the threads, for k to be listed
 
 }  // namespace
 }  // namespace anyop::cuda

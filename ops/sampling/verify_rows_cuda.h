@@ -14,7 +14,7 @@ template <typename Drafted>
 struct Verified {
   const void *target, *draft;
   Drafted drafted;
-  int parts;
+  int parts, share;
   TeamMemory* memory;
   Place* lists;
 };
@@ -50,12 +50,12 @@ __device__ Sum RaceRest(const TeamRow<T>& row, const Verified<Drafted>& p, int64
 template <typename T, typename Drafted>
 __global__ void __launch_bounds__(kTeamThreads)
     Verify(const __grid_constant__ Verified<Drafted> p) {
-  TeamRow<T> row(p.parts, p.memory, p.lists);
+  TeamRow<T> row(p);
   const auto* const target = static_cast<const T*>(p.target);
   const auto* const draft = static_cast<const T*>(p.draft);
   const int64_t V = p.drafted.V;
   const bool writes = row.part == 0 && threadIdx.x == 0;
-  for (int64_t b = row.team; b < p.drafted.B; b += gridDim.x / p.parts) {
+  for (int64_t b = row.team(); b < p.drafted.B; b += gridDim.x / p.parts) {
     const sampling::End end = p.drafted.Walk(
         b, writes, [=](int64_t r, int64_t token) { return Widen(target[r * V + token]); },
         [=](int64_t r, int64_t token) { return Widen(draft[r * V + token]); });
@@ -66,6 +66,7 @@ __global__ void __launch_bounds__(kTeamThreads)
     if (writes) *end.token = best == ~Place{0} ? -1 : static_cast<int32_t>(TokenOf(best));
     __syncthreads();
   }
+  row.Leave();
 }
 
 template <typename Drafted>
@@ -73,7 +74,7 @@ int32_t RunVerify(AnyopCall* call, const Drafted& drafted, const AnyopTensor* ta
                   const AnyopTensor* draft) {
   if (drafted.B == 0) return kAnyopOk;
   const Verified<Drafted> verified = {
-      target->data, draft ? draft->data : nullptr, drafted, 1, nullptr, nullptr};
+      target->data, draft ? draft->data : nullptr, drafted, 1, 0, nullptr, nullptr};
   return WithFloat32Sums(AnyopDtypeOf(target), [&](auto zero) {
     return RunTeams<Verify<decltype(zero), Drafted>>(call, drafted.B, drafted.V, verified);
   });
