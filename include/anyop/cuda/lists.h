@@ -23,10 +23,10 @@ constexpr int ChunkOf = kLists <= 2 ? 8192 : 4096;
 constexpr unsigned kMixedLists = ~0u;
 template <int kLists>
 constexpr unsigned kFloat32Lists = (1u << kLists) - 1;
-template <typename W, int kLists, unsigned kKinds>
-constexpr int FoursAhead = kLists > 6 && sizeof(W) == 8
-                               ? 1  // else registers would not do
-                               : (kLists <= 2 ? 4 : 2) * (kKinds == 0 ? 2 : 1);
+// So many fours of each list does a thread ask for before it looks at the first. Where three lists
+// or more are of float32 one is faster than two: the block begins to write sooner.
+template <int kLists, unsigned kKinds>
+constexpr int FoursAhead = kKinds == 0 ? (kLists <= 2 ? 8 : 4) : (kLists <= 2 ? 4 : 1);
 
 // Parameters of a kernel have 4,096 bytes; 32,764 from CUDA 12.1 on. Some are left for others.
 constexpr int kFewBytes = 3840;
@@ -166,7 +166,7 @@ __device__ void StoreFour(char* to, AnyopDtype dtype, int i, const Four<W>& four
 template <typename W, unsigned kKinds, int kLists, int kBytes, typename Body>
 __device__ void WalkChunk(const ListTable<kLists, kBytes>& table, const Chunk& chunk,
                           unsigned reads, unsigned writes, const Body& body) {
-  constexpr int kAhead = FoursAhead<W, kLists, kKinds>, kStep = kListThreads * 4;
+  constexpr int kAhead = FoursAhead<kLists, kKinds>, kStep = kListThreads * 4;
   char* data[kLists];
   AnyopDtype dtype[kLists];
   bool aligned = true;
