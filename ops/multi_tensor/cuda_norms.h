@@ -60,6 +60,7 @@ struct Parts {
 template <bool kMaximum, typename W, unsigned kKinds, int kBytes>
 __global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
     JoinChunks(const __grid_constant__ ListTable<1, kBytes> table, Single scale, Parts parts) {
+  LetNextStart();  // another one, or what joins the sums
   __shared__ W shared[kListThreads / 32];
   const Chunk chunk = FindChunk(table);
   const W factor = static_cast<W>(scale.Read(1));
@@ -85,6 +86,8 @@ constexpr int kTotalThreads = 1024;
 // write(norm): by one thread.
 template <bool kMaximum, typename Write>
 __global__ void __launch_bounds__(kTotalThreads) JoinAll(Parts parts, Write write) {
+  WaitForWork();
+  LetNextStart();
   __shared__ double shared[kTotalThreads / 32];
   double sum = 0;
 #pragma unroll 4
@@ -97,6 +100,8 @@ __global__ void __launch_bounds__(kTotalThreads) JoinAll(Parts parts, Write writ
 // write(n, norm): of tensor n, by one thread.
 template <bool kMaximum, typename Write>
 __global__ void __launch_bounds__(kListThreads) JoinEach(Parts parts, Write write) {
+  WaitForWork();
+  LetNextStart();
   const int64_t n = int64_t{blockIdx.x} * (kListThreads / 32) + threadIdx.x / 32;
   if (n >= parts.N) return;
   const int64_t end = n + 1 < parts.N ? parts.starts[n + 1] : parts.chunks;
@@ -116,24 +121,25 @@ int32_t StartChunks(AnyopCall* call, const AnyopTensorList& x, const Single& sca
   const Lists<1> lists = {{x}};
   if (!parts->Make(call, lists, each)) return kAnyopOutOfMemory;
   const auto start = [&](auto zero, auto kinds, const auto& table, unsigned n) {
-    const Launch launch{dim3(n), dim3(kListThreads)};
-    return launch.Run(call,
-                      JoinChunks<kMaximum, decltype(zero), kinds.value, BytesOf<decltype(table)>>,
-                      table, scale, *parts);
+    return LaunchOver(table, n).Run(
+        call, JoinChunks<kMaximum, decltype(zero), kinds.value, BytesOf<decltype(table)>>, table,
+        scale, *parts);
   };
   return StartLists(lists, true, start);
 }
 
 template <bool kMaximum, typename Write>
 int32_t StartAll(AnyopCall* call, const Parts& parts, const Write& write) {
-  return Launch{dim3(1), dim3(kTotalThreads)}.Run(call, JoinAll<kMaximum, Write>, parts, write);
+  return Launch{dim3(1), dim3(kTotalThreads), 0, true}.Run(call, JoinAll<kMaximum, Write>, parts,
+                                                           write);
 }
 
 template <bool kMaximum, typename Write>
 int32_t StartEach(AnyopCall* call, const Parts& parts, const Write& write) {
   if (!parts.N) return kAnyopOk;
   const dim3 blocks(static_cast<unsigned>(CeilDiv(parts.N, kListThreads / 32)));
-  return Launch{blocks, dim3(kListThreads)}.Run(call, JoinEach<kMaximum, Write>, parts, write);
+  return Launch{blocks, dim3(kListThreads), 0, true}.Run(call, JoinEach<kMaximum, Write>, parts,
+                                                         write);
 }
 
 // What writes float32 where it is asked for.

@@ -30,7 +30,7 @@ constexpr int BlocksOfStep =
 template <typename W, unsigned kKinds, bool kHasMore, typename Op, int kLists, int kBytes>
 __global__ void __launch_bounds__(kListThreads, BlocksOfStep<W, kKinds, kLists, kHasMore>)
     StepOfLists(const __grid_constant__ ListTable<kLists, kBytes> table, Op op) {
-  if (op.Skips()) return;
+  if (op.Skips()) return WaitForWork();
   constexpr int kStates = kLists - 2 - 2 * kHasMore;
   constexpr unsigned kOwn = (1u << (kStates + 2)) - 1, kMaster = 1u << (kLists - 2);
   constexpr unsigned kReads = Op::kReads & kOwn, kWrites = Op::kWrites & kOwn;
@@ -67,8 +67,7 @@ int32_t RunSteps(AnyopCall* call, const Op& op, const Lists<kLists>& lists) {
   constexpr unsigned kHalves = kFloat32Lists<kLists> & ~(3u | kCopy);
   const auto start = [&](auto zero, auto kinds, const auto& table, unsigned n) {
     constexpr unsigned kKinds = kHasMore && kinds.value != kHalves ? kMixedLists : kinds.value;
-    const Launch launch{dim3(n), dim3(kListThreads)};
-    return launch.Run(
+    return LaunchOver(table, n).Run(
         call, StepOfLists<decltype(zero), kKinds, kHasMore, Op, kLists, BytesOf<decltype(table)>>,
         table, op);
   };

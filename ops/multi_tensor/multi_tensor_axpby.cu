@@ -31,8 +31,8 @@ extern "C" int32_t anyop_multi_tensor_axpby_cuda(const MultiTensorAxpbyArgs* arg
   const Lists<3> lists = {{args->x, args->y, args->out}};
   const Single a(args->a), b(args->b), found_inf(args->found_inf);
   return StartLists(lists, false, [&](auto zero, auto kinds, const auto& table, unsigned n) {
-    const Launch launch{dim3(n), dim3(kListThreads)};
-    return launch.Run(call, AddLists<decltype(zero), kinds.value, BytesOf<decltype(table)>>, table,
-                      a, b, args->check, found_inf);
+    return LaunchOver(table, n).Run(call,
+                                    AddLists<decltype(zero), kinds.value, BytesOf<decltype(table)>>,
+                                    table, a, b, args->check, found_inf);
   });
 }

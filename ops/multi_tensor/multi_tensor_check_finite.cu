@@ -24,8 +24,7 @@ extern "C" int32_t anyop_multi_tensor_check_finite_cuda(const MultiTensorCheckFi
   const Lists<1> lists = {{args->x}};
   const Single found_inf(args->found_inf);
   return StartLists(lists, false, [&](auto zero, auto kinds, const auto& table, unsigned n) {
-    const Launch launch{dim3(n), dim3(kListThreads)};
-    return launch.Run(call, CheckLists<decltype(zero), kinds.value, BytesOf<decltype(table)>>,
-                      table, found_inf);
+    return LaunchOver(table, n).Run(
+        call, CheckLists<decltype(zero), kinds.value, BytesOf<decltype(table)>>, table, found_inf);
   });
 }

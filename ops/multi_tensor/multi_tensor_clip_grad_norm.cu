@@ -11,8 +11,9 @@ namespace {
 template <typename W, unsigned kKinds, int kBytes>
 __global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
     ClipLists(const __grid_constant__ ListTable<1, kBytes> table, Single max_norm, Single total) {
+  if (table.first_chunk == 0) WaitForWork();  // for the norm
   const W factor = static_cast<W>(ClipFactor(max_norm.Read(0), total.Read(0)));
-  if (factor == 1) return;
+  if (factor == 1) return WaitForWork();
   WalkChunk<W, kKinds>(table, FindChunk(table), 1, 1, [&](Four<W>(&v)[1]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) v[0].at[k] *= factor;
@@ -42,7 +43,8 @@ extern "C" int32_t anyop_multi_tensor_clip_grad_norm_cuda(const MultiTensorClipG
   const Lists<1> lists = {{args->g}};
   const Single max_norm(args->max_norm), total(args->total);
   return StartLists(lists, false, [&](auto zero, auto kinds, const auto& table, unsigned n) {
-    const Launch launch{dim3(n), dim3(kListThreads)};
+    Launch launch = LaunchOver(table, n);
+    launch.overlaps = true;
     return launch.Run(call, ClipLists<decltype(zero), kinds.value, BytesOf<decltype(table)>>, table,
                       max_norm, total);
   });

@@ -21,7 +21,10 @@ __global__ void __launch_bounds__(kListThreads)
     of_p.Write(table, chunk, static_cast<double>(p));
     of_update.Write(table, chunk, static_cast<double>(update));
   };
-  if (stage.Skips()) return write(0, 0);
+  if (stage.Skips()) {
+    write(0, 0);
+    return WaitForWork();
+  }
   __shared__ LambUpdate<W> shared;
   __shared__ W warps[2][kListThreads / 32];
   if (threadIdx.x == 0) shared = stage.At(W(), 0).update_of;
@@ -48,9 +51,9 @@ int32_t RunStage1AndNorms(AnyopCall* call, const LambStage1<Single>& stage, cons
   if (!of_p.Make(call, lists, true) || !of_update.Make(call, lists, true)) return kAnyopOutOfMemory;
   constexpr unsigned kHalves = 0b11100;
   const auto start = [&](auto zero, auto kinds, const auto& table, unsigned n) {
-    const Launch launch{dim3(n), dim3(kListThreads)};
-    return launch.Run(call, StepAndSum<decltype(zero), kinds.value, BytesOf<decltype(table)>>,
-                      table, stage, of_p, of_update);
+    return LaunchOver(table, n).Run(
+        call, StepAndSum<decltype(zero), kinds.value, BytesOf<decltype(table)>>, table, stage, of_p,
+        of_update);
   };
   if (int32_t status = StartLists<kHalves>(lists, true, start)) return status;
   if (int32_t status = StartEach<false>(call, of_p, WriteFloat{norms})) return status;

@@ -29,8 +29,8 @@ extern "C" int32_t anyop_multi_tensor_scale_cuda(const MultiTensorScaleArgs* arg
   const Lists<2> lists = {{args->x, args->out}};
   const Single scale(args->scale), found_inf(args->found_inf);
   return StartLists(lists, false, [&](auto zero, auto kinds, const auto& table, unsigned n) {
-    const Launch launch{dim3(n), dim3(kListThreads)};
-    return launch.Run(call, ScaleLists<decltype(zero), kinds.value, BytesOf<decltype(table)>>,
-                      table, scale, found_inf);
+    return LaunchOver(table, n).Run(
+        call, ScaleLists<decltype(zero), kinds.value, BytesOf<decltype(table)>>, table, scale,
+        found_inf);
   });
 }

@@ -8,8 +8,9 @@
 
 // A launch takes a block for each chunk of ChunkOf<kLists> elements of the tensors of its table, in
 // every list at once. The table travels in the kernel's parameters, so that a captured graph keeps
-// it and nothing is copied to the device; longer lists take several launches. The dtypes may differ
-// from tensor to tensor: a block branches on those of its own.
+// it and nothing is copied to the device; longer lists take several launches, of which each starts
+// where the one before it leaves room (Hopper). The dtypes may differ from tensor to tensor: a
+// block branches on those of its own.
 namespace anyop::cuda {
 
 constexpr int kListThreads = 256;
@@ -46,6 +47,7 @@ struct ListTable {
   int64_t first_chunk;       // of the launch, in the call
   unsigned first[kTensors];  // chunk of the launch with which a tensor begins
   int count;
+  bool goes_on;  // in another launch of the call
   uint8_t dtype[kLists][kTensors];
 };
 
@@ -162,10 +164,13 @@ __device__ void StoreFour(char* to, AnyopDtype dtype, int i, const Four<W>& four
 
 // Calls body(v) for the elements of a chunk, four of each list at a time: v[l] is read from the
 // lists of `reads` and written to those of `writes`, a bit each. Of a list that is not given, and
-// behind the end of a tensor, v is 0. body(v, n) is told how many are left of the chunk.
+// behind the end of a tensor, v is 0. body(v, n) is told how many are left of the chunk. Another
+// launch of the call may start meanwhile, and no block ends before the launch in front of its own
+// has: a kernel that walks over nothing calls WaitForWork itself.
 template <typename W, unsigned kKinds, int kLists, int kBytes, typename Body>
 __device__ void WalkChunk(const ListTable<kLists, kBytes>& table, const Chunk& chunk,
                           unsigned reads, unsigned writes, const Body& body) {
+  if (table.goes_on) LetNextStart();
   constexpr int kAhead = FoursAhead<kLists, kKinds>, kStep = kListThreads * 4;
   char* data[kLists];
   AnyopDtype dtype[kLists];
@@ -227,6 +232,7 @@ __device__ void WalkChunk(const ListTable<kLists, kBytes>& table, const Chunk& c
       }
     }
   }
+  WaitForWork();
 }
 
 __device__ inline bool IsFinite(float v) { return fabsf(v) < INFINITY; }
@@ -311,6 +317,13 @@ struct Lists {
   }
 };
 
+// Of a kernel that calls WalkChunk: tensors of one call have nothing to do with one another, so
+// that a launch waits for the one before it at its end alone.
+template <typename Table>
+Launch LaunchOver(const Table& table, unsigned blocks) {
+  return {dim3(blocks), dim3(kListThreads), 0, table.first_chunk > 0};
+}
+
 // Calls start(table, blocks) with tables of all tensors until one fails.
 template <int kBytes, int kLists, typename Start>
 int32_t StartTables(const Lists<kLists>& lists, bool keeps_empty, const Start& start) {
@@ -319,6 +332,7 @@ int32_t StartTables(const Lists<kLists>& lists, bool keeps_empty, const Start& s
   Table table;
   int64_t blocks = 0;
   table.count = 0;
+  table.goes_on = true;
   table.first_tensor = table.first_chunk = 0;
   for (int64_t i = 0; i < lists.count(); ++i) {
     const int64_t numel = ElementsOf(lists.list[0].data[i]);
@@ -340,6 +354,7 @@ int32_t StartTables(const Lists<kLists>& lists, bool keeps_empty, const Start& s
     table.first[table.count++] = static_cast<unsigned>(blocks);
     blocks += chunks;
   }
+  table.goes_on = false;
   return table.count ? start(table, static_cast<unsigned>(blocks)) : int32_t{kAnyopOk};
 }
 
