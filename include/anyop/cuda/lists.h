@@ -96,17 +96,37 @@ struct FourBits {
   uint4 at[sizeof(W) / 4];
 };
 
-template <typename W>
+// kOnce: of what this kernel does not write, past the first cache.
+template <bool kOnce, typename Bits>
+__device__ Bits LoadBits(const Bits* from) {
+#if ANYOP_PTX
+  if constexpr (kOnce) {
+    Bits bits;
+    if constexpr (sizeof bits == 16) {
+      asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+                   : "l"(from));
+    } else {
+      asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+                   : "=r"(bits.x), "=r"(bits.y)
+                   : "l"(from));
+    }
+    return bits;
+  }
+#endif
+  return *from;
+}
+template <typename W, bool kOnce>
 __device__ FourBits<W> LoadFour(const char* from, AnyopDtype dtype, int i) {
   FourBits<W> bits = {};
   if (dtype == kAnyopFloat32) {
-    bits.at[0] = reinterpret_cast<const uint4*>(from)[i / 4];
+    bits.at[0] = LoadBits<kOnce>(reinterpret_cast<const uint4*>(from) + i / 4);
   } else if (sizeof(W) == 8 && dtype == kAnyopFloat64) {
 #pragma unroll
     for (int half = 0; half < int{sizeof(W) / 4}; ++half)
-      bits.at[half] = reinterpret_cast<const uint4*>(from)[i / 2 + half];
+      bits.at[half] = LoadBits<kOnce>(reinterpret_cast<const uint4*>(from) + i / 2 + half);
   } else {
-    const uint2 two = reinterpret_cast<const uint2*>(from)[i / 4];
+    const uint2 two = LoadBits<kOnce>(reinterpret_cast<const uint2*>(from) + i / 4);
     bits.at[0].x = two.x, bits.at[0].y = two.y;
   }
   return bits;
@@ -194,7 +214,8 @@ __device__ void WalkChunk(const ListTable<kLists, kBytes>& table, const Chunk& c
 #pragma unroll
       for (int l = 0; l < kLists; ++l) {
         if (reads >> l & 1 && data[l])
-          bits[u][l] = LoadFour<W>(data[l], dtype[l], first + u * kStep);
+          bits[u][l] = writes ? LoadFour<W, false>(data[l], dtype[l], first + u * kStep)
+                              : LoadFour<W, true>(data[l], dtype[l], first + u * kStep);
       }
     }
 #pragma unroll
