@@ -22,7 +22,6 @@ template <typename W, unsigned kKinds, int kLists, bool kHasMore>
 constexpr int BlocksOfStep =
     sizeof(W) != 4 || kLists - 2 * kHasMore + (kHasMore && kKinds == kMixedLists) > 4 ? 1
     : kKinds == kMixedLists || kLists > 4 - (kKinds == 0)                             ? 2
-    : kKinds == 0                                                                     ? 3
                                                                                       : 4;
 
 // Lists: p, g, states; where kHasMore, then master, which is read instead of p, and copy, which is
