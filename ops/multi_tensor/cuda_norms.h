@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
     JoinChunks(const __grid_constant__ ListTable<1, kBytes> table, Single scale, Parts parts) {
   LetNextStart();  // another one, or what joins the sums
   __shared__ W shared[kListThreads / 32];
-  const Chunk chunk = FindChunk(table);
+  const Chunk chunk = FindChunk<kKinds>(table);
   const W factor = static_cast<W>(scale.Read(1));
   W sum[4] = {};
   WalkChunk<W, kKinds>(table, chunk, 1, 0, [&](Four<W>(&v)[1]) {

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kListThreads, BlocksOfStep<W, kKinds, kLists, 
   // Where the chunk is not asked for it is found later: it takes registers.
   Step s;
   if constexpr (!Op::kCountsTensors) s = share(0);
-  const Chunk chunk = FindChunk(table);
+  const Chunk chunk = FindChunk<kKinds>(table);
   if constexpr (Op::kCountsTensors) s = share(table.first_tensor + chunk.tensor);
   const bool has_master = kHasMore && table.data[kLists - 2][chunk.tensor];
   const unsigned reads = has_master ? (kReads & ~1u) | kMaster : kReads;

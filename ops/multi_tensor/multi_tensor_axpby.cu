@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// multi_tensor_axpby on CUDA: a block for each chunk of 4,096 elements; two reads and one write an
-// element.
+// multi_tensor_axpby on CUDA: a block for each chunk; two reads and one write an element.
 #include "anyop/cuda/lists.h"
 #include "anyop/ops/multi_tensor_axpby.h"
 
@@ -13,7 +12,7 @@ __global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
              int64_t check, Single found_inf) {
   const W a = static_cast<W>(a_of_x.Read(1)), b = static_cast<W>(b_of_y.Read(1));
   bool finite = true;
-  WalkChunk<W, kKinds>(table, FindChunk(table), 3, 4, [&](Four<W>(&v)[3]) {
+  WalkChunk<W, kKinds>(table, FindChunk<kKinds>(table), 3, 4, [&](Four<W>(&v)[3]) {
     if (check != 1) finite &= AreFinite(v[0]);
     if (check != 0) finite &= AreFinite(v[1]);
 #pragma unroll

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// multi_tensor_check_finite on CUDA: a block for each chunk of 4,096 elements; one read an element.
+// multi_tensor_check_finite on CUDA: a block for each chunk; one read an element.
 #include "anyop/cuda/lists.h"
 #include "anyop/ops/multi_tensor_check_finite.h"
 
@@ -10,7 +10,7 @@ template <typename W, unsigned kKinds, int kBytes>
 __global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
     CheckLists(const __grid_constant__ ListTable<1, kBytes> table, Single found_inf) {
   bool finite = true;
-  WalkChunk<W, kKinds>(table, FindChunk(table), 1, 0,
+  WalkChunk<W, kKinds>(table, FindChunk<kKinds>(table), 1, 0,
                        [&](Four<W>(&v)[1]) { finite &= AreFinite(v[0]); });
   if (!finite) found_inf.Set();
 }

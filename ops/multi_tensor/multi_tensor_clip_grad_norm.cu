@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
   if (table.first_chunk == 0) WaitForWork();  // for the norm
   const W factor = static_cast<W>(ClipFactor(max_norm.Read(0), total.Read(0)));
   if (factor == 1) return WaitForWork();
-  WalkChunk<W, kKinds>(table, FindChunk(table), 1, 1, [&](Four<W>(&v)[1]) {
+  WalkChunk<W, kKinds>(table, FindChunk<kKinds>(table), 1, 1, [&](Four<W>(&v)[1]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) v[0].at[k] *= factor;
   });

@@ -9,13 +9,13 @@
 namespace anyop::cuda {
 namespace {
 
-// A block for each chunk of 4,096 elements of the lists p, g, m, v, update: the sums of a chunk are
+// A block for each chunk of the lists p, g, m, v, update: the sums of a chunk are
 // in float32 (float64 where a tensor is of it), those of a tensor in float64.
 template <typename W, unsigned kKinds, int kBytes>
 __global__ void __launch_bounds__(kListThreads)
     StepAndSum(const __grid_constant__ ListTable<5, kBytes> table, LambStage1<Single> stage,
                Parts of_p, Parts of_update) {
-  const Chunk chunk = FindChunk(table);
+  const Chunk chunk = FindChunk<kKinds>(table);
   const auto write = [&](W p, W update) {
     if (threadIdx.x) return;
     of_p.Write(table, chunk, static_cast<double>(p));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// multi_tensor_scale on CUDA: a block for each chunk of 4,096 elements; one read and one write an
-// element.
+// multi_tensor_scale on CUDA: a block for each chunk; one read and one write an element.
 #include "anyop/cuda/lists.h"
 #include "anyop/ops/multi_tensor_scale.h"
 
@@ -12,7 +11,7 @@ __global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
     ScaleLists(const __grid_constant__ ListTable<2, kBytes> table, Single scale, Single found_inf) {
   const W factor = static_cast<W>(scale.Read(1));
   bool finite = true;
-  WalkChunk<W, kKinds>(table, FindChunk(table), 1, 2, [&](Four<W>(&v)[2]) {
+  WalkChunk<W, kKinds>(table, FindChunk<kKinds>(table), 1, 2, [&](Four<W>(&v)[2]) {
     finite &= AreFinite(v[0]);
 #pragma unroll
     for (int k = 0; k < 4; ++k) v[1].at[k] = v[0].at[k] * factor;

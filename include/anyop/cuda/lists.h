@@ -6,7 +6,7 @@
 
 #include "anyop/cuda/row_operands.h"
 
-// A launch takes a block for each chunk of ChunkOf<kLists> elements of the tensors of its table, in
+// A launch takes a block for each chunk of ChunkOf elements of the tensors of its table, in
 // every list at once. The table travels in the kernel's parameters, so that a captured graph keeps
 // it and nothing is copied to the device; longer lists take several launches, of which each starts
 // where the one before it leaves room (Hopper). The dtypes may differ from tensor to tensor: a
@@ -14,16 +14,16 @@
 namespace anyop::cuda {
 
 constexpr int kListThreads = 256;
-// Few lists have little to read: what a block costs by itself is shared by more elements, and more
-// of them are on their way at once.
-template <int kLists>
-constexpr int ChunkOf = kLists <= 2 ? 8192 : 4096;
-
 // What a kernel knows of the dtypes when it is compiled: kMixedLists nothing, else a bit for each
 // list whose tensors are all of float32; those of the others are all of bfloat16.
 constexpr unsigned kMixedLists = ~0u;
 template <int kLists>
 constexpr unsigned kFloat32Lists = (1u << kLists) - 1;
+// Few lists have little to read: what a block costs by itself is shared by more elements, and more
+// of them are on their way at once. A short block reads and then writes, once or twice.
+template <int kLists, unsigned kKinds>
+constexpr int ChunkOf = kLists == 1 ? 8192 : (kLists == 2 ? 4096 : 2048) * (kKinds == 0 ? 2 : 1);
+
 // So many fours of each list does a thread ask for before it looks at the first. Where three lists
 // or more are of float32 one is faster than two: the block begins to write sooner.
 template <int kLists, unsigned kKinds>
@@ -61,9 +61,9 @@ struct Chunk {
   int tensor, n;
   int64_t begin;
 };
-template <int kLists, int kBytes>
+template <unsigned kKinds, int kLists, int kBytes>
 __device__ Chunk FindChunk(const ListTable<kLists, kBytes>& table) {
-  constexpr int kChunk = ChunkOf<kLists>;
+  constexpr int kChunk = ChunkOf<kLists, kKinds>;
   const int last = table.count - 1;
   // Where all tensors have as many chunks, it is this one; loads of a search wait for one another.
   int low = static_cast<int>(uint64_t{blockIdx.x} * static_cast<unsigned>(table.count) / gridDim.x);
@@ -304,15 +304,6 @@ struct Lists {
   AnyopTensorList list[kLists];
 
   int64_t count() const { return list[0].count; }
-  // Empty tensors have one chunk, so that each tensor has a block.
-  int64_t CountChunks() const {
-    int64_t chunks = 0;
-    for (int64_t i = 0; i < count(); ++i) {
-      const int64_t numel = ElementsOf(list[0].data[i]);
-      chunks += numel ? CeilDiv(numel, ChunkOf<kLists>) : 1;
-    }
-    return chunks;
-  }
   struct Kinds {
     bool any_float64 = false;
     unsigned float32 = 0, bfloat16 = 0;  // a bit for each list that is all of it, or not given
@@ -336,6 +327,16 @@ struct Lists {
     }
     return kinds;
   }
+  // Empty tensors have one chunk, so that each tensor has a block.
+  int64_t CountChunks() const {
+    const int64_t of = FindKinds().Are(0) ? ChunkOf<kLists, 0> : ChunkOf<kLists, kMixedLists>;
+    int64_t chunks = 0;
+    for (int64_t i = 0; i < count(); ++i) {
+      const int64_t numel = ElementsOf(list[0].data[i]);
+      chunks += numel ? CeilDiv(numel, of) : 1;
+    }
+    return chunks;
+  }
 };
 
 // Of a kernel that calls WalkChunk: tensors of one call have nothing to do with one another, so
@@ -346,7 +347,7 @@ Launch LaunchOver(const Table& table, unsigned blocks) {
 }
 
 // Calls start(table, blocks) with tables of all tensors until one fails.
-template <int kBytes, int kLists, typename Start>
+template <int kBytes, int kChunk, int kLists, typename Start>
 int32_t StartTables(const Lists<kLists>& lists, bool keeps_empty, const Start& start) {
   using Table = ListTable<kLists, kBytes>;
   constexpr int64_t kMostBlocks = 0x7fffffff;
@@ -358,7 +359,7 @@ int32_t StartTables(const Lists<kLists>& lists, bool keeps_empty, const Start& s
   for (int64_t i = 0; i < lists.count(); ++i) {
     const int64_t numel = ElementsOf(lists.list[0].data[i]);
     if (numel == 0 && !keeps_empty) continue;
-    const int64_t chunks = numel ? CeilDiv(numel, ChunkOf<kLists>) : 1;
+    const int64_t chunks = numel ? CeilDiv(numel, kChunk) : 1;
     if (table.count == Table::kTensors || (table.count && blocks + chunks > kMostBlocks)) {
       if (int32_t status = start(table, static_cast<unsigned>(blocks))) return status;
       table.count = 0;
@@ -386,13 +387,14 @@ template <unsigned... kKinds, int kLists, typename Start>
 int32_t StartLists(const Lists<kLists>& lists, bool keeps_empty, const Start& start) {
   const bool many = lists.count() > ListTable<kLists, kFewBytes>::kTensors;
   const auto with = [&](auto zero, auto kinds) {
+    constexpr int kChunk = ChunkOf<kLists, kinds.value>;
     const auto run = [&](const auto& table, unsigned blocks) {
       return start(zero, kinds, table, blocks);
     };
     if constexpr (kManyBytes > kFewBytes && sizeof zero == 4) {
-      if (many) return StartTables<kManyBytes>(lists, keeps_empty, run);
+      if (many) return StartTables<kManyBytes, kChunk>(lists, keeps_empty, run);
     }
-    return StartTables<kFewBytes>(lists, keeps_empty, run);
+    return StartTables<kFewBytes, kChunk>(lists, keeps_empty, run);
   };
   const auto found = lists.FindKinds();
   if (found.any_float64) return with(double(), std::integral_constant<unsigned, kMixedLists>());
