@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention to pages on CUDA: which kernel.
 #include "attention_paged_cuda.h"
-#include "attention_paged_parts.h"
+#include "attention_paged_few.h"
 #include "attention_paged_plain.h"
 
 namespace anyop::cuda {
@@ -32,6 +32,12 @@ int32_t RunPages(const PagedView& p, int64_t split_size, AnyopCall* call) {
 
 template <typename T, typename C>
 int32_t RunFeatures(const PagedView& p, int64_t split_size, AnyopCall* call) {
+  // With a split_size the bits are those of a call with cu_seqlens_q.
+  if (FewView few; split_size == 0 && MakeFew(p, sizeof(C), &few)) {
+    Limits limits;
+    if (const int32_t status = ReadLimits(call, &limits)) return status;
+    return RunFew<T, C>(p, few, limits.multiprocessors, call);
+  }
   const int widest = std::max(p.D, p.E);
   if (widest <= 64) return RunPages<T, C, 64>(p, split_size, call);
   if (widest <= 128) return RunPages<T, C, 128>(p, split_size, call);

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "attention_paged_cuda.h"
-#include "attention_paged_parts.h"
+#include "attention_sm90_few.h"
 #include "attention_sm90_pages.h"
 
 namespace anyop::cuda {
@@ -204,6 +204,14 @@ inline int32_t AttendByDecoding(const AttentionPagedArgs& args, int64_t multipro
   if (!p.k_aligned || !p.v_aligned || args.E == 0) return DeclineSilently(call);
   const auto run = [&](auto type) {
     using T = decltype(type);
+    FewView view;
+    if (MakeFew(p, sizeof(T), &view)) {
+      constexpr int64_t kMostOfFew = 1 << 21;  // keys, beyond which the warp that loads is worth it
+      const int shift = ShiftOfCluster(p, multiprocessors);
+      if (shift >= 0) return RunInCluster<T>(p, view, shift, call);
+      if (p.places <= kMostOfFew / (int64_t{p.B} * p.G))
+        return RunFew<T, T>(p, view, multiprocessors, call);
+    }
     if (std::max(p.D, p.E) <= 64) return RunDecoding<T, 64>(args, p, multiprocessors, call);
     return RunDecoding<T, 128>(args, p, multiprocessors, call);
   };

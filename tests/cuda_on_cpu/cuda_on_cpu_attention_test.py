@@ -214,7 +214,56 @@ def pages_of_many_tiles():
             assert np.isnan(x[: starts[1]]).all() and same_bits(x[starts[1] :], y[starts[1] :])
 
 
+def pages_of_few_rows():
+    """As on the CPU, from the same numbers: decoding by warps of their own, in parts; what is behind an end is NaN."""
+    import ml_dtypes
+
+    random, there = np.random.default_rng(0), on_fibers(anyop.attention_paged)
+    lengths = np.array([700, 0, 65, 1], np.int32)
+    for G, group, D, P, dtype, cached, options in (
+        (2, 4, 128, 16, "bfloat16", "bfloat16", {"softcap": 2.0}),
+        (1, 8, 64, 64, "float16", "float16", {"window_left": 300}),
+        (2, 3, 128, 32, "bfloat16", ml_dtypes.float8_e4m3fn, {"window_left": 90}),
+        (3, 1, 128, 16, "float16", ml_dtypes.float8_e4m3fn, {}),
+    ):
+        N, M = 60, -(-700 // P)
+        caches = [random.standard_normal((N, G, P, D)).astype(cached).swapaxes(1, 2) for _ in "kv"]
+        table = random.permutation(max(N, M * 4)).astype(np.int32)[: 4 * M].reshape(4, M) % (N - 1)
+        table[:, 0] = [N - 1, 0, 1, 2]
+        table[2, 1 : -(-65 // P)] = 3
+        for cache in caches:  # behind the end of the third sequence, whose last page is its own
+            last = table[2, 64 // P]
+            table[[0, 1, 3]] = np.where(table[[0, 1, 3]] == last, 4, table[[0, 1, 3]])
+            cache[last, 65 % P :] = np.nan
+        q = (random.standard_normal((4, G * group, D)) * 3).astype(dtype)
+        scales = {}
+        if cached != dtype:
+            scales = {
+                "k_scale": np.full(1, 0.5, np.float32),
+                "v_scale": np.arange(1, G + 1, dtype=np.float32),
+            }
+        sinks = random.standard_normal(G * group).astype(np.float32)
+        for named in (scales, scales | options | {"sinks": sinks}):
+            wide = (x.astype(np.float32) for x in (q, *caches))
+            exact, found = (
+                anyop.attention_paged(*wide, table, lengths, **named),
+                there(q, *caches, table, lengths, **named),
+            )
+            assert same_bits(found, there(q, *caches, table, lengths, **named))
+            for a, b in zip(exact, found):
+                np.testing.assert_allclose(
+                    b.astype(float), a.astype(float), rtol=1.6e-2, atol=1.6e-2
+                )
+        wrong, lost = table.copy(), lengths.copy()
+        wrong[0, 1], lost[3] = N, 1000
+        found, (out, lse) = there(q, *caches, table, lengths), there(q, *caches, wrong, lost)
+        for b, same in enumerate((False, True, True, False)):
+            assert same_bits(out[b], found[0][b]) if same else np.isnan(out[b].astype(float)).all()
+            assert same_bits(lse[b], found[1][b]) if same else np.isnan(lse[b]).all()
+
+
 if "attention_paged" in DRAWN:
+    test_pages_of_few_rows = pages_of_few_rows
     test_pages_of_many_tiles = pages_of_many_tiles
 
 

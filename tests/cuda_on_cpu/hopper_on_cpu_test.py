@@ -132,6 +132,7 @@ def paged(lengths, P, *widths):
 # Queries of each, H, G, D, E, P: decoding, drafts, chunks.
 PAGED = [
     (1, 8, 1, 128, 128, 16, {}), (2, 8, 2, 64, 40, 24, {"window_left": 100, "sinks": True}),
+    (1, 6, 2, 64, 64, 32, {"window_left": 150, "sinks": True}), (1, 10, 5, 128, 128, 64, {"softcap": 1.5}),
     (1, 32, 8, 128, 96, 64, {"softcap": 1.5}), (70, 2, 1, 128, 128, 8, {}), (70, 4, 1, 64, 64, 16, {"window_left": 20}),
 ]  # fmt: skip
 

@@ -288,8 +288,8 @@ def test_which_calls_it_takes():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("features", [(128, 128), (64, 64), (96, 40)], ids=str)
-def test_decoding_has_the_bits_of_the_kernel_for_all_gpus(features, dtype):
-    """Lengths, pages, windows and caps; wrong pages and lengths, too."""
+def test_decoding_is_as_by_the_kernel_for_all_gpus(features, dtype):
+    """Bit for bit where tiles are the same; lengths, pages, windows and caps; wrong pages and lengths, too."""
     draw = random.Random(f"{features} {dtype}")
     for P, (H, G), each in itertools.product((8, 16, 24, 256), ((8, 1), (32, 8), (3, 3)), (1, 2)):
         lengths = [draw.choice([0, 1, 63, 64, 65, 700, 2300]) for _ in range(5)] + [9000]
@@ -312,5 +312,8 @@ def test_decoding_has_the_bits_of_the_kernel_for_all_gpus(features, dtype):
             for a, b in zip(found, right):
                 bits = torch.int16 if a.dtype == dtype else torch.int32
                 assert torch.equal(a.isnan(), b.isnan()), (wrong, what)
+                if each == 1 and features[0] == features[1]:  # divided among blocks of a cluster
+                    assert_near(a[~a.isnan()], b[~b.isnan()].double(), (wrong, what))
+                    continue
                 same = a.view(bits) == b.view(bits)
                 assert (same | a.isnan()).all(), (wrong, what)
