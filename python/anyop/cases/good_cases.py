@@ -298,8 +298,10 @@ class _Maker:
             if group in self.symbols["element_groups"]:
                 continue
             for shape in ((1031, 2), (517,), (5, 3, 100)):
-                point = self._grown(self.drawer.solve(groups={group: shape}, large=True))
-                if point:
+                point = self.drawer.solve(groups={group: shape}, large=True)
+                if point and self._largest(point) > 2 * LARGE_ELEMENTS:
+                    point = self.drawer.solve(groups={group: shape}) or point
+                if point := self._grown(point):
                     yield self._case(f"large *{group.strip('_')}={shape}", "large", point)
                     break
         yield from self._elements("large", (LARGE_ELEMENTS + 1,))
@@ -327,7 +329,9 @@ class _Maker:
         if not free and point and self.symbols["groups"]:
             groups = dict(point.sizes.groups)
             name = max(groups, key=lambda group: product(groups[group]))
-            groups[name] = (*groups[name][:-1], 257) if groups[name] else ()
+            if last := groups[name][-1:]:  # as long as it must be, and odd
+                least = last[0] * LARGE_ELEMENTS // max(self._largest(point), 1) + 1
+                groups[name] = (*groups[name][:-1], min(least | 1, 257))
             point = self.drawer.solve(groups=groups, large=True) or point
         return point
 
