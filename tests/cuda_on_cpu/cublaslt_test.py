@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fibers import BACKEND, compile_cublaslt, compile_kernels
 
+pytestmark = pytest.mark.drawn(2, together="cuBLASLt on the CPU")
 OPERATORS = ["linear", "matmul", "matmul_backward"]
 PROGRAM = f"""
 import os, sys, threading, anyop, numpy as np, ml_dtypes
@@ -38,8 +39,8 @@ def kernels(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    return compile_cublaslt(tmp_path_factory.mktemp("cublaslt"))
+def library():
+    return compile_cublaslt()
 
 
 def run(text: str, kernels: Path, cublaslt: str | Path | None) -> subprocess.CompletedProcess:
@@ -96,8 +97,8 @@ assert not wrong, wrong[:5]
         ),
     ],
 )
-def test_a_library_that_does_not_serve_is_an_error(kernels, tmp_path, flags, words):
-    other = compile_cublaslt(tmp_path, *flags)
+def test_a_library_that_does_not_serve_is_an_error(kernels, flags, words):
+    other = compile_cublaslt(*flags)
     text = """
 for _ in range(2):
     try:
@@ -156,10 +157,10 @@ for dtype in ("float32", "float64"):
         assert "Looked for" in line and "libcublasLt.so.13" in line and "libcublasLt.so.12" in line
 
 
-def test_one_that_is_found_and_too_old_is_named(kernels, tmp_path, monkeypatch):
+def test_one_that_is_found_and_too_old_is_named(kernels, monkeypatch):
     """Its name, its version and the one that is needed; the search goes on."""
-    old = tmp_path / "libcublasLt.so.12"
-    compile_cublaslt(tmp_path, "-DVERSION=120400", "-Wl,-soname,libcublasLt.so.12", name=old.name)
+    name = "libcublasLt.so.12"
+    old = compile_cublaslt("-DVERSION=120400", f"-Wl,-soname,{name}", name=name)
     monkeypatch.delenv("ANYOP_CUBLASLT", raising=False)
     monkeypatch.setenv("ANYOP_FALLBACK", "error")
     text = f"""

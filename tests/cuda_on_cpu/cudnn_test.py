@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fibers import BACKEND, compile_cudnn, compile_kernels
 
+pytestmark = pytest.mark.drawn(2, together="cuDNN on the CPU")
 OPERATORS = ["conv_bias_act", "conv_bias_act_backward"]
 PROGRAM = f"""
 import itertools, os, sys, threading, anyop, numpy as np, ml_dtypes
@@ -67,8 +68,8 @@ def kernels(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    return compile_cudnn(tmp_path_factory.mktemp("cudnn"))
+def library():
+    return compile_cudnn()
 
 
 def run(
@@ -86,9 +87,9 @@ def done(found: subprocess.CompletedProcess) -> str:
 
 @pytest.mark.parametrize("flags", [(), ("-DWITHOUT_FUSION",)], ids=["one graph", "in two"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_all_that_comes_behind_sums(kernels, tmp_path, dtype, flags):
+def test_all_that_comes_behind_sums(kernels, dtype, flags):
     """In one graph, by a second kernel; at any start, in all steps, with gradients in every combination."""
-    made = compile_cudnn(tmp_path, *flags)
+    made = compile_cudnn(*flags)
     assert int(done(run(EXACTLY, kernels, made, dtype))) == 96
 
 
@@ -106,7 +107,7 @@ print(*[float(f) == 1 + 2.0**-20 for f in found], *[float(f) == 1 for f in found
 
 
 @pytest.mark.parametrize("flags", [(), ("-DWITHOUT_FUSION",)], ids=["one graph", "in two"])
-def test_nan_and_infinities(kernels, tmp_path, flags):
+def test_nan_and_infinities(kernels, flags):
     """relu keeps NaN, and a mask makes 0 of what is not finite."""
     text = """
 for dtype in ("float32", "bfloat16"):
@@ -120,7 +121,7 @@ for dtype in ("float32", "bfloat16"):
     grad = run(backward, x, x * 0 + one, one, None, one + x * 0, mask=mask)[0].astype("float32").ravel()
     assert (grad == [0, 0, -np.inf, 0]).all(), grad
 """
-    done(run(text, kernels, compile_cudnn(tmp_path, *flags)))
+    done(run(text, kernels, compile_cudnn(*flags)))
 
 
 def test_threads_that_meet_and_more_kinds_than_are_kept(kernels, library):
@@ -157,8 +158,8 @@ assert (run(forward, image[:, :, :1], one, relu=False) == 1).all()  # one that i
         ),
     ],
 )
-def test_a_library_that_does_not_serve_is_an_error(kernels, tmp_path, flags, words):
-    other = compile_cudnn(tmp_path, *flags)
+def test_a_library_that_does_not_serve_is_an_error(kernels, flags, words):
+    other = compile_cudnn(*flags)
     text = """
 for _ in range(2):
     try:
@@ -184,7 +185,7 @@ with anyop.use("cuda_on_cpu, cpu"):
     found = run(text, kernels, "off")
     done(found)
     assert found.stderr.count("ANYOP_CUDNN is off; cpu runs instead") == 2
-    found = run(text, kernels, compile_cudnn(tmp_path, "-DWITHOUT_ENGINES"))
+    found = run(text, kernels, compile_cudnn("-DWITHOUT_ENGINES"))
     done(found)
     words = "cuDNN has no engine for this convolution: the last"
     assert found.stderr.count(f"{words}; cpu runs instead") == 2

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 
 import anyop
@@ -45,26 +48,42 @@ class Implementation(ctypes.Structure):
     )  # fmt: skip
 
 
-def compile_kernels(folder: Path, names: list[str], backend: str = "cuda", *more: str) -> Path:
-    """One library of the operators' kernels. For cuda_sm90 hopper/ has what Hopper's instructions do."""
-    hopper = backend == "cuda_sm90"
+@cache
+def made() -> Path:
+    """A folder of this process, for what is made once: headers, objects, the libraries of functions."""
+    folder = tempfile.mkdtemp(prefix="anyop_fibers_")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+@cache
+def headers() -> Path:
+    """The folder of the headers that are generated from all operators."""
     for name, text in generate([ROOT / "ops"], "anyop").files.items():
         if name.endswith(".h"):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
+            (made() / name).parent.mkdir(parents=True, exist_ok=True)
+            (made() / name).write_text(text)
+    return made()
+
+
+@cache
+def _compile_one(file: Path, hopper: bool, more: tuple[str, ...]) -> Path:
+    places = [*[HERE / "hopper"] * hopper, HERE, ROOT / "include", headers()]
+    flags = [*FLAGS, f"-DANYOP_HOPPER_ON_CPU={hopper:d}", *(f"-I{place}" for place in places)]
+    folder = Path(tempfile.mkdtemp(dir=made()))
+    command = [COMPILER, "-x", "c++", *flags, *more, "-c", str(file), "-o", str(folder / "made.o")]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr[:4000]
+    return folder / "made.o"
+
+
+def compile_kernels(folder: Path, names: list[str], backend: str = "cuda", *more: str) -> Path:
+    """One library of the operators' kernels. For cuda_sm90 hopper/ has what Hopper's instructions do."""
     files = {file for name in names for file in sources(OPERATORS[name], backend)}
     files.add(HERE / "cuda_on_cpu.cc")
-
-    def compile_one(file: Path) -> Path:
-        made = folder / f"{file.name}.o"
-        places = [*[HERE / "hopper"] * hopper, HERE, ROOT / "include", folder]
-        flags = [*FLAGS, f"-DANYOP_HOPPER_ON_CPU={hopper:d}", *(f"-I{place}" for place in places)]
-        command = [COMPILER, "-x", "c++", *flags, *more, "-c", str(file), "-o", str(made)]
-        found = subprocess.run(command, capture_output=True, text=True)
-        assert found.returncode == 0, found.stderr[:4000]
-        return made
-
+    headers()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compile_one = partial(_compile_one, hopper=backend == "cuda_sm90", more=more)
         objects = list(pool.map(compile_one, sorted(files)))
     library = folder / "libcuda_on_cpu.so"
     command = [COMPILER, "-shared", "-Wl,-Bsymbolic", "-o", str(library), *map(str, objects)]
@@ -72,20 +91,31 @@ def compile_kernels(folder: Path, names: list[str], backend: str = "cuda", *more
     return library
 
 
-def compile_cublaslt(folder: Path, *flags: str, name: str = "libcublasLt.so") -> Path:
+@cache
+def compile_cublaslt(*flags: str, name: str = "libcublasLt.so") -> Path:
     """The functions of cuBLASLt in memory of the CPU, for ANYOP_CUBLASLT, which C reads at the first product."""
-    return _compile_library(folder / name, "cublaslt_on_cpu.cc", *flags)
+    return _compile_library(name, "cublaslt_on_cpu.cc", *flags)
 
 
-def compile_cudnn(folder: Path, *flags: str, name: str = "libcudnn.so.9") -> Path:
+@cache
+def compile_cudnn(*flags: str, name: str = "libcudnn.so.9") -> Path:
     """The functions of cuDNN, for ANYOP_CUDNN, likewise."""
-    return _compile_library(folder / name, "cudnn_on_cpu.cc", *flags)
+    return _compile_library(name, "cudnn_on_cpu.cc", *flags)
 
 
-def _compile_library(library: Path, source: str, *flags: str) -> Path:
+def _compile_library(name: str, source: str, *flags: str) -> Path:
+    library = Path(tempfile.mkdtemp(dir=made())) / name
     include = [f"-I{HERE}", f"-I{ROOT / 'include'}"]
-    source = str(HERE / source)
-    command = [COMPILER, *FLAGS, *include, *flags, "-shared", "-o", str(library), source]
+    command = [
+        COMPILER,
+        *FLAGS,
+        *include,
+        *flags,
+        "-shared",
+        "-o",
+        str(library),
+        str(HERE / source),
+    ]
     subprocess.run(command, check=True)
     return library
 
@@ -122,8 +152,8 @@ def the_core() -> ctypes.CDLL:
 @contextmanager
 def running(folder: Path, names: list[str], backend: str = "cuda") -> Iterator[None]:
     """The operators' kernels are there, and cuBLASLt's and cuDNN's functions on the CPU."""
-    os.environ["ANYOP_CUBLASLT"] = str(compile_cublaslt(folder))
-    os.environ["ANYOP_CUDNN"] = str(compile_cudnn(folder))
+    os.environ["ANYOP_CUBLASLT"] = str(compile_cublaslt())
+    os.environ["ANYOP_CUDNN"] = str(compile_cudnn())
     register(compile_kernels(folder, names, backend), names, backend)
     yield
     remove(names)

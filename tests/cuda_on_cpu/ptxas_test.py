@@ -11,12 +11,15 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from anyop.codegen.generate import generate
 from anyop.codegen.operators.operator_file import read_operator
+
+sys.path.insert(0, str(Path(__file__).parent))
 from drawn import few
+from fibers import headers
 
 ROOT = Path(__file__).parents[2]
 NVCC = shutil.which(os.environ.get("CUDACXX", "nvcc"))
@@ -38,11 +41,7 @@ NOTES = re.compile(r"C75(?:0[48]|1[0-8]|20)|serializ|setmaxnreg ignored")
 
 def compiled(file: Path, arch: str, folder: Path) -> str:
     """What nvcc and ptxas print."""
-    for name, text in generate([ROOT / "ops"], "anyop").files.items():
-        if name.endswith(".h"):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
-    include = [f"-I{place}" for place in (ROOT / "include", folder, file.parent)]
+    include = [f"-I{place}" for place in (ROOT / "include", headers(), file.parent)]
     target = f"-gencode=arch=compute_{ONCE.get(file, arch)},code=sm_{arch}"  # as it is built
     command = [str(NVCC), *FLAGS, str(folder / "made.cubin"), target, *include, str(file)]
     found = subprocess.run(command, capture_output=True, text=True)
