@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from anyop import command
 from anyop._routes import fitting_preset
-from anyop.command._probe import about, ask, compared
+from anyop.command._probe import about, ask, calls, compared
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_show_tells_calls_of_one_operator_apart(routes, capsys):
 
 def test_what_is_shown_is_what_runs(routes):
     anyop.load_routes(routes("*norm = aten\n[when dtype=float32 D>=128]\nrms_norm = cpu\n"))
-    answers = ask(["rms_norm"], ["cpu"], compared(about("*")["rules"]))
+    answers = ask(calls(["rms_norm"], ["cpu"], compared(about("*")["rules"])))
     for D in (127, 128, 129):
         x = np.ones((2, 3, D), np.float32)
         (answer,) = [
@@ -77,7 +77,7 @@ def test_what_is_shown_is_what_runs(routes):
 
 
 def test_every_operator_has_an_answer():
-    answers = ask(anyop.list_ops("anyop"), ["cpu"], [])
+    answers = ask(calls(anyop.list_ops("anyop"), ["cpu"], []))
     assert {call.operator for call in answers} == set(anyop.list_ops("anyop"))
     assert all(answer.chosen for answer in answers.values())
 

@@ -47,14 +47,19 @@ def compared(rules: list[dict[str, Any]]) -> set[tuple[str, int]]:
 Numbers = Collection[tuple[str, int]]
 
 
-def ask(operators: list[str], devices: list[str], numbers: Numbers) -> dict[Call, Answer]:
-    """The answers for all dtypes, at base sizes, those of [bench] and those around these numbers."""
-    found = {}
-    for operator in operators:
-        for device in devices:
-            for call, kind in _kinds(operator, device, numbers):
-                found[call] = _explain(kind)
-    return found
+def calls(operators: list[str], devices: list[str], numbers: Numbers) -> dict[Call, dict[str, Any]]:
+    """The arguments for all dtypes, at base sizes, those of [bench] and those around these numbers."""
+    return {
+        call: arguments(kind)
+        for operator in operators
+        for device in devices
+        for call, kind in _kinds(operator, device, numbers)
+    }
+
+
+def ask(calls: dict[Call, dict[str, Any]]) -> dict[Call, Answer]:
+    """The answers to these calls, by the rules in force."""
+    return {call: _explain(call.operator, given) for call, given in calls.items()}
 
 
 def _kinds(operator: str, device: str, numbers: Numbers) -> Iterator[tuple[Call, Kind]]:
@@ -107,9 +112,9 @@ def arguments(kind: Kind) -> dict[str, Any]:
     return {name: tensor(value) for name, value in kind.inputs.items() if value is not None}
 
 
-def _explain(kind: Kind) -> Answer:
+def _explain(operator: str, given: dict[str, Any]) -> Answer:
     try:
-        explained = anyop.explain(kind.operator, **arguments(kind))
+        explained = anyop.explain(operator, **given)
     except (NotImplementedError, ValueError, TypeError) as error:
         return Answer(None, str(error))
     return Answer(explained.chosen, explained.reason)

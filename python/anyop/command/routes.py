@@ -103,7 +103,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _show_operators(about: dict[str, Any], devices: list[str]) -> None:
-    from anyop.command._probe import ask, compared
+    from anyop.command._probe import ask, calls, compared
 
     found = about["rules"]
     print(
@@ -111,7 +111,7 @@ def _show_operators(about: dict[str, Any], devices: list[str]) -> None:
     )
     _print_rules(found)
     print("\nwhat runs, of all that there is")
-    _print_columns(_runs(ask(about["operators"], devices, compared(found))))
+    _print_columns(_runs(ask(calls(about["operators"], devices, compared(found)))))
 
 
 def _show_aten(options: argparse.Namespace) -> None:
@@ -272,22 +272,23 @@ def _aten_changes(options: argparse.Namespace) -> list[tuple[str, ...]]:
 
 
 def _operator_changes(options: argparse.Namespace) -> list[tuple[str, ...]]:
-    from anyop.command._probe import ask, compared
+    from anyop.command._probe import ask, calls, compared
 
     operators, devices = _about(options.op)["operators"], _devices(options)
     numbers: set[tuple[str, int]] = set()
     for path in (options.a, options.b):
         _load(path)
         numbers |= compared(_about(options.op)["rules"])
-    after = ask(operators, devices, numbers)
+    given = calls(operators, devices, numbers)
+    after = ask(given)
     _load(options.a)
-    before = ask(operators, devices, numbers)
+    before = ask(given)
     changes: dict[tuple[str, ...], list[Any]] = {}
     for call, answer in before.items():
         if answer.chosen != after[call].chosen:
             change = f"{answer.chosen or 'nothing'} -> {after[call].chosen or 'nothing'}"
             changes.setdefault((call.operator, call.device, change), []).append(call)
     return [
-        (*change, _calls(calls, [c for c in before if (c.operator, c.device) == change[:2]]))
-        for change, calls in changes.items()
+        (*change, _calls(those, [c for c in before if (c.operator, c.device) == change[:2]]))
+        for change, those in changes.items()
     ]

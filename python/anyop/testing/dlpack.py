@@ -25,8 +25,8 @@ class _Tensor(ctypes.Structure):
         ("code", ctypes.c_uint8),
         ("bits", ctypes.c_uint8),
         ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
         ("byte_offset", ctypes.c_uint64),
     ]
 
@@ -109,9 +109,10 @@ class DlpackArray:
         tensor.data, tensor.byte_offset, tensor.ndim = self.data, self.byte_offset, self.ndim
         tensor.device_type, tensor.device_id = self.device
         tensor.code, tensor.bits, tensor.lanes = self.dtype
-        tensor.shape = ctypes.cast(self.shape, ctypes.POINTER(ctypes.c_int64))
+        if self.shape is not None:
+            tensor.shape = ctypes.addressof(self.shape)
         if self.strides is not None:
-            tensor.strides = ctypes.cast(self.strides, ctypes.POINTER(ctypes.c_int64))
+            tensor.strides = ctypes.addressof(self.strides)
 
     def _capsule(self, kind: type[ctypes.Structure], name: bytes, **fields: int) -> Any:
         if self._managed is None:  # filled once: a view of a device's memory is shown in many calls
