@@ -18,11 +18,11 @@ failing.FailingDisarm.restype = ctypes.c_long
 ONCE, FROM_THEN_ON = 0, 1
 MOST = 20000
 
-# How many k are tried: all, or the first 20 and every fifteenth, from one on that is drawn by the commit.
+# How many k are tried: all, or the first 20 and every thirtieth, from one on that is drawn by the commit.
 sys.path.append(os.path.join(os.path.dirname(__file__), "..", "shared"))
 from drawn import FULL, part  # noqa: E402
 
-FIRST, STEP = (40, 1) if FULL else (20, 15)
+FIRST, STEP = (40, 1) if FULL else (20, 30)
 
 # As a child each: what an import leaves behind cannot be taken back. What runs when the libraries are loaded is the
 # CUDA runtime's, which cannot do without memory.

@@ -30,7 +30,7 @@ def library(tmp_path_factory):
 @pytest.mark.parametrize(
     "what", ["import", "numpy", "numpy torch", "tvm_ffi", "jax", "paddle", "c_abi"]
 )
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(4)
 def test_every_allocation_fails_once(library, what):
     framework = what.split()[-1]
     if (
