@@ -70,7 +70,7 @@ def test_the_page_shows_the_files():
         assert block in (root / path).read_text(), path
 
 
-@pytest.mark.drawn(3, together="examples/porting")
+@pytest.mark.drawn(6, together="examples/porting")
 def test_the_ported_operator(tmp_path):
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     if not shutil.which("cmake", path=environment["PATH"]):

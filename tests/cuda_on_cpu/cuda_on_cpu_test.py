@@ -2,7 +2,7 @@
 """The CUDA kernels of operators, compiled by the host compiler and run by fibers: the standard tests without a GPU.
 
 What tests/cuda_on_cpu/cuda_on_cpu.h says it is not, only a GPU shows (`make test-gpu`): races, Hopper's kernels, speed.
-Six operators, drawn by the commit, or those of attention (cuda_on_cpu_attention_test.py); all with ANYOP_TEST_FULL=1.
+Four operators, drawn by the commit, or those of attention (cuda_on_cpu_attention_test.py); all with ANYOP_TEST_FULL=1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fibers import OPERATORS, arrays, on_fibers, placed, running, same_bits
 from row_points import grouped_cases, is_grouped
 
 pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
-DRAWN = few(list(OPERATORS), 6, "cuda_on_cpu")
+DRAWN = few(list(OPERATORS), 4, "cuda_on_cpu")
 pytestmark = pytest.mark.drawn(2, together="operators on fibers")
 SUBJECTS = {
     s.name: s for s in testing.find_subjects(Path(__file__).parents[2] / "ops") if s.name in DRAWN

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tree's CUDA kernels that are not Hopper's own, compiled for AMD's GPUs by the headers of anyop/hip.
 
-To assembly: neither device libraries nor a device are needed, and nothing is run. Two files, drawn by the commit; all
-with ANYOP_TEST_FULL=1.
+To assembly: neither device libraries nor a device are needed, and nothing is run. Two files, drawn by the commit, each
+for one GPU; all for both with ANYOP_TEST_FULL=1.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def compile_hip(source: Path, *flags: str) -> str:
     return done.stdout
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
 @pytest.mark.parametrize("source", few(list(PORTABLE), 2, "hip"), ids=lambda path: path.stem)
 def test_a_kernel_is_compiled(source, arch):

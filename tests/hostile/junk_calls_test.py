@@ -223,6 +223,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("broken", BROKEN)
 def test_the_judge_sees_faults(broken):
     """An operator that is broken on purpose is found out."""
@@ -255,6 +256,7 @@ def test_huge_terms_may_cancel_in_all_of_a_result():
     assert far, "nothing cancels in these rows"
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "what", ["os.abort()", "os.kill(os.getpid(), 9)", "time.sleep(100)", "while True: pass"]
 )

@@ -162,6 +162,7 @@ def test_narrow_weights_equal_transformers(tmp_path, dtype):
     assert_equal(found, reference(str(path), texts, limit=64))
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_torch_tensors_give_the_same_vectors(tmp_path, compiled, pooling):

@@ -138,6 +138,7 @@ def test_a_transformer_trains_as_torchs(optimizer):
     assert torch.equal(ours.tokens.weight[0], torch.zeros(D))  # padding is not trained
 
 
+@pytest.mark.drawn(2, together="a compiled transformer")
 def test_a_compiled_transformer_trains_as_torchs():
     theirs, ours = twins()
     expected = losses(theirs, "SGD")

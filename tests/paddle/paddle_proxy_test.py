@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import prepared
 import pytest
@@ -115,83 +115,50 @@ import torch
 import anyop
 result = type(anyop.rms_norm(torch.ones([4, 8]), torch.ones([8]))).__module__
 """
+NO_MODULES = "ImportError: anyop.torch.nn is for PyTorch, and torch is Paddle here"
+EACH = {
+    "paddle": "paddle", "named torch": "paddle", "torch": "torch", "torch out": "1",
+    "mixed": "TypeError: rms_norm: weight is a torch.Tensor, expected a paddle.Tensor",
+}  # fmt: skip
+# What each answer begins with. What was imported before the proxy stays PyTorch's; after it, it is Paddle's unless
+# forced. dir() is no error.
 ORDERS = {
-    "anyop,paddle,proxy": {},
-    "paddle,proxy,anyop.torch": {},
-    "torch,anyop.torch,paddle,proxy": {},
-    "paddle,scope,anyop.torch": {},
-    "paddle,proxy,anyop.torch,forced": {"ANYOP_FRAMEWORK": "torch"},
-    "no torch,paddle,proxy,anyop.torch": {},
-    "paddle,anyop.torch,wrong": {"ANYOP_FRAMEWORK": "tensorflow"},
-}
-PADDLE_HAS_NONE = "ImportError: anyop.torch.nn is for PyTorch, and torch is Paddle here"
+    "anyop,paddle,proxy": EACH | {"modules": NO_MODULES},
+    "paddle,proxy,anyop.torch": EACH | {"modules": NO_MODULES, "listed": "[]"},
+    "torch,anyop.torch,paddle,proxy": EACH | {"modules": "torch.nn", "later": "torch.nn"},
+    "paddle,proxy,anyop.torch,forced": EACH | {"modules": "torch.nn", "later": "torch.nn"},
+    "paddle,scope,anyop.torch": {
+        "scoped": "paddle", "named torch": "torch", "torch": "torch", "modules": "torch.nn"
+    },
+    "no torch,paddle,proxy,anyop.torch": {
+        "paddle": "paddle", "named torch": "paddle", "modules": NO_MODULES
+    },
+}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("scoped")
-    (folder / "scoped_package.py").write_text(PACKAGE)
-
-    def run(item):
-        order, extra = item
-        steps = ",".join(s for s in order.split(",") if s not in ("forced", "wrong"))
-        path = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        first, command = steps.split(",")[0], [sys.executable, "-c", PROGRAM, steps]
-        ready = functools.partial(prepared.run, first)
-        return order, (ready if first in ("paddle", "torch") else subprocess.run)(
-            command,
-            env=os.environ | {"PYTHONPATH": path} | extra,
-            capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
-
-    with ThreadPoolExecutor(2) as pool:
-        return dict(pool.map(run, ORDERS.items()))
+def run(order: str, folder: Path, **extra: str) -> subprocess.CompletedProcess:
+    steps = ",".join(step for step in order.split(",") if step != "forced")
+    first, command = steps.split(",")[0], [sys.executable, "-c", PROGRAM, steps]
+    ready = partial(prepared.run, first) if first in ("paddle", "torch") else subprocess.run
+    path = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    environment = os.environ | {"PYTHONPATH": path} | extra
+    return ready(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def answered(answers, order):
-    done = answers[order]
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize("order", ORDERS)
+def test_each_tensor_stays_what_it_is(order, tmp_path):
+    (tmp_path / "scoped_package.py").write_text(PACKAGE)
+    done = run(order, tmp_path, **({"ANYOP_FRAMEWORK": "torch"} if "forced" in order else {}))
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
+    for what, begin in ORDERS[order].items():
+        assert found[what].startswith(begin), (what, found[what])
+    assert ("torch" in found) == ("no torch" not in order)
+    assert "nn" in found["listed"] or "forced" not in order
 
 
-@pytest.mark.parametrize("order", [o for o in ORDERS if "proxy" in o and "no torch" not in o])
-def test_each_tensor_stays_what_it_is(answers, order):
-    found = answered(answers, order)
-    assert found["paddle"] == "paddle" and found["named torch"] == "paddle"
-    assert found["torch"] == "torch" and found["torch out"] == "1"
-    expected = "TypeError: rms_norm: weight is a torch.Tensor, expected a paddle.Tensor"
-    assert found["mixed"].startswith(expected)
-
-
-def test_what_anyop_torch_means(answers):
-    """What was imported before the proxy stays PyTorch's; after it, it is Paddle's unless forced."""
-    modules = {order: answered(answers, order)["modules"] for order in list(ORDERS)[:6]}
-    assert modules["anyop,paddle,proxy"].startswith(PADDLE_HAS_NONE)
-    assert modules["paddle,proxy,anyop.torch"].startswith(PADDLE_HAS_NONE)
-    assert modules["no torch,paddle,proxy,anyop.torch"].startswith(PADDLE_HAS_NONE)
-    for order in ("torch,anyop.torch,paddle,proxy", "paddle,proxy,anyop.torch,forced"):
-        assert modules[order].startswith("torch.nn"), order
-        assert answered(answers, order)["later"].startswith("torch.nn"), order
-
-
-def test_dir_is_no_error(answers):
-    assert answered(answers, "paddle,proxy,anyop.torch")["listed"] == "[]"
-    assert "nn" in answered(answers, "paddle,proxy,anyop.torch,forced")["listed"]
-
-
-def test_a_proxy_for_one_package(answers):
-    found = answered(answers, "paddle,scope,anyop.torch")
-    assert found["scoped"] == "paddle" and found["named torch"] == "torch"
-    assert found["torch"] == "torch" and found["modules"].startswith("torch.nn")
-
-
-def test_without_torch(answers):
-    found = answered(answers, "no torch,paddle,proxy,anyop.torch")
-    assert found["paddle"] == "paddle" and found["named torch"] == "paddle"
-    assert "torch" not in found
-
-
-def test_a_wrong_value_is_said(answers):
-    done = answers["paddle,anyop.torch,wrong"]
+def test_a_wrong_value_is_said(tmp_path):
+    done = run("paddle,anyop.torch", tmp_path, ANYOP_FRAMEWORK="tensorflow")
     assert done.returncode == 1
     assert "ImportError: ANYOP_FRAMEWORK is 'tensorflow', expected torch or paddle" in done.stderr

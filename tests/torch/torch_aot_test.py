@@ -29,7 +29,7 @@ class Model(torch.nn.Module):
         return anyop.gelu(values, approximate="tanh"), indices
 
 
-@pytest.mark.drawn(3, together="AOTInductor")
+@pytest.mark.drawn(6, together="AOTInductor")
 def test_package_of_aot_inductor(tmp_path):
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if version < (2, 13):

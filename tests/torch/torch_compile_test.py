@@ -72,6 +72,7 @@ def test_every_operator_in_one_graph(subject):
             assert torch.equal(a.nan_to_num(), b.nan_to_num()), label
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_inductor_forward_and_backward(dynamic):
     args = [tensor.requires_grad_() for tensor in tensors(*BLOCK)]

@@ -29,7 +29,7 @@ from examples.sentence_search.tiny_bert import write_tiny_bert  # noqa: E402
 from examples.sentence_search.tokens import Tokenizer  # noqa: E402
 from examples.sentence_search.weights import read_config, read_weights  # noqa: E402
 
-pytestmark = pytest.mark.drawn(3, together="embeddings in C++")
+pytestmark = pytest.mark.drawn(6, together="embeddings in C++")
 # Of numbers below 1: float32 rounds by 6e-8, and what differs are batches and memory only.
 TOLERANCE = 1e-6
 # Errors of memory and arithmetic end the program with a status that no test expects.

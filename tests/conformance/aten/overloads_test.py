@@ -29,7 +29,7 @@ if oracle.version() < (2, 10):
 FULL = bool(os.environ.get("ANYOP_TEST_FULL"))
 GROUPS = 100
 # One overload in so many, drawn by the commit; in full runs each.
-STEPS = {"NumPy": 2, "JAX": 8, "torch": 10, "Paddle": 10}
+STEPS = {"NumPy": 4, "JAX": 8, "torch": 10, "Paddle": 10}
 MODULES = {"NumPy": "numpy", "JAX": "jax", "torch": "torch", "Paddle": "paddle"}
 INSTALLED = [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
 NAMES = [*oracle.overloads()]
