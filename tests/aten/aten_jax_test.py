@@ -131,7 +131,7 @@ def traced(name, args, kwargs):
         positional, named = jax.tree_util.tree_unflatten(tree, values)
         return aten.call(name, *positional, **named)
 
-    return function, [jnp.asarray(flat[at]) for at in places]
+    return function, [jax.device_put(flat[at].copy()) for at in places]
 
 
 @pytest.fixture

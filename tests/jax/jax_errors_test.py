@@ -37,7 +37,7 @@ def wide():
 def as_jax(value):
     if isinstance(value, list):
         return [as_jax(item) for item in value]
-    return jnp.array(value) if isinstance(value, np.ndarray) else value
+    return jax.device_put(value.copy()) if isinstance(value, np.ndarray) else value
 
 
 def traced(function, positional, arguments):

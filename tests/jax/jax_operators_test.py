@@ -12,7 +12,6 @@ from anyop import testing
 from anyop.cases.values import reference_arguments
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
-import jax.numpy as jnp  # noqa: E402
 
 # What returns nothing is for the test beside it, and for third_party_test.py.
 SUBJECTS = {  # what writes to its arguments gives more results in a program than elsewhere
@@ -36,7 +35,7 @@ def as_jax(value):
     """NumPy's arrays, also in lists, as JAX's; all else as it is."""
     if isinstance(value, list):
         return [as_jax(item) for item in value]
-    return jnp.array(value) if isinstance(value, np.ndarray) else value
+    return jax.device_put(value.copy()) if isinstance(value, np.ndarray) else value
 
 
 def as_jax_all(arrays):

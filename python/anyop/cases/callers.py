@@ -208,8 +208,8 @@ class JaxCaller(Caller):
         return hasattr(self.framework.numpy, name)
 
     def tensor(self, array: np.ndarray) -> Any:
-        """A copy."""
-        return self.framework.numpy.array(array)
+        """A copy. jax.numpy.array would compile a program for every shape."""
+        return self.framework.device_put(np.array(array))
 
     def array(self, tensor: Any) -> np.ndarray:
         """A copy."""

@@ -56,9 +56,9 @@ class Jax(Numpy):
     shares = False
 
     def put(self, array: np.ndarray):
-        import jax.numpy as jnp
+        import jax
 
-        return jnp.array(array)
+        return jax.device_put(array.copy())  # compiles nothing
 
     def get(self, value):
         return np.asarray(value)
