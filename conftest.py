@@ -31,8 +31,9 @@ from drawn import FULL, drawn, part
 from order import long_first
 
 LEAST_OPERATORS = 10  # that a function of tests has, from which on it is drawn
-PARTS = 8
-MOST_CASES = 80  # of such a function, however many operators there are
+PARTS = 8  # of which one is tried, of such a function;
+MOST_OPERATORS = 16  # or so of more than 128, however many there are,
+MOST_CASES = 80  # with a part of their dtypes
 BUDGET_S = 2  # of CPU time, for an operator through all frameworks; printed, never asserted
 # What the processes of tests would build one after the other, and wait for.
 FIRST_BUILD = "import torch; from anyop.native.glues import aten_glue; aten_glue.load()"
@@ -182,12 +183,13 @@ def operators_left(items: list[pytest.Item]) -> set[pytest.Item]:
     for (function, operator), group in itertools.groupby(
         sorted(named, key=named.__getitem__), named.get
     ):
-        own, few = list(group), len(operators[function]) < LEAST_OPERATORS
-        if few or "cuda_" in function:
+        own, there = list(group), len(operators[function])
+        parts = max(PARTS, -(-there // MOST_OPERATORS))
+        if there < LEAST_OPERATORS or "cuda_" in function:
             kept[""] += own
         elif len(own) > 1:  # its dtypes: at least one
-            kept[function] += drawn(own, PARTS, function + operator)
-        elif part(PARTS, function + operator) == 0:
+            kept[function] += drawn(own, parts, function + operator)
+        elif part(parts, function + operator) == 0:
             kept[function] += own
     chosen = set(kept.pop("", []))
     for function, own in kept.items():

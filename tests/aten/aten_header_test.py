@@ -21,7 +21,7 @@ from anyop.codegen.aten.cpp_header import cpp_functions
 HERE = Path(__file__).resolve().parent
 PACKAGE = Path(anyop.__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "aten_cpp"
-pytestmark = pytest.mark.drawn(3, together="ATen's header")
+pytestmark = pytest.mark.drawn(5, together="ATen's header")
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 COMPILERS = [("g++", 17), ("g++", 20), ("clang++", 17)]
 

@@ -76,6 +76,16 @@ def by_seed(monkeypatch):
     draw.seed.cache_clear()
 
 
+@pytest.mark.parametrize(("there", "least", "most"), [(9, 9, 9), (40, 4, 6), (400, 14, 18)])
+def test_an_eighth_of_the_operators_runs_or_sixteen(there, least, most, conftest, by_seed):
+    """On the average: each is drawn for itself."""
+    items = [Item(f"a.py::test[{number}]") for number in range(there)]
+    conftest.operator_of = lambda item: item.nodeid
+    left = [by_seed(seed, lambda: conftest.operators_left(items)) for seed in range(100)]
+    assert least <= there - sum(map(len, left)) / 100 <= most
+    assert there == 400 or not set.intersection(*left)
+
+
 @pytest.mark.parametrize(("size", "parts"), [(1, 4), (3, 4), (21, 4), (100, 7)])
 def test_commits_together_try_all(size, parts, by_seed):
     cases = list(range(size))
