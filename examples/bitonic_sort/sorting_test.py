@@ -16,7 +16,7 @@ pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is an ml_dtypes array
 HERE = Path(__file__).parent
 
 
-@pytest.mark.drawn(3, together="examples/bitonic_sort")
+@pytest.mark.drawn(5, together="examples/bitonic_sort")
 def test_the_operator(tmp_path):
     try:
         library = anyop.build(HERE / "ops", out=tmp_path, name="sorting", backends=["cpu"])

@@ -20,7 +20,7 @@ PYTHON = ["numpy", "cupy", "torch", "jax", "paddle"]
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
-SAME_PROGRAM = pytest.mark.drawn(3, together="examples/frameworks")
+SAME_PROGRAM = pytest.mark.drawn(5, together="examples/frameworks")
 
 
 def run(*command: object) -> str:

@@ -68,7 +68,7 @@ for wrong in ((x, bias[1:]), (x.double(), bias), (x, bias.double()), (x, bias[No
 """
 
 
-FROM_PYBIND11 = pytest.mark.drawn(3, together="examples/from_pybind11")
+FROM_PYBIND11 = pytest.mark.drawn(5, together="examples/from_pybind11")
 
 
 @pytest.fixture(scope="module")

@@ -72,6 +72,7 @@ def without_progress(printed: str) -> str:
     )
 
 
+@pytest.mark.drawn(2, group="the tutorial")
 def test_the_page_does_what_it_says(shell):
     commands = files = excerpts = 0
     for name, language, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
@@ -96,11 +97,17 @@ def test_what_is_compared():
     assert session("$ a\nx\ny\n$ b\n") == [("a", "x\ny\n"), ("b", "")]
 
 
-def test_the_notebook_is_the_page_and_does_the_same(shell):
-    """Its cells in one Python, as a kernel runs them; lines with ! by the shell."""
+def test_the_notebook_is_the_page():
     page = PAGE.read_text(encoding="utf-8")
     text = PAGE.with_suffix(".ipynb").read_text(encoding="utf-8")
     assert text == notebook.notebook(page), "python tools/notebook.py writes it anew"
+
+
+@pytest.mark.drawn(2, group="the tutorial")
+def test_the_notebook_does_what_the_page_says(shell):
+    """Its cells in one Python, as a kernel runs them; lines with ! by the shell."""
+    page = PAGE.read_text(encoding="utf-8")
+    text = PAGE.with_suffix(".ipynb").read_text(encoding="utf-8")
     cells = ["".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
     program = "import subprocess\n" + "\n".join(
         f"subprocess.run({cell[1:]!r}, shell=True)" if cell.startswith("!") else cell

@@ -25,7 +25,7 @@ PARTS = [
     "bindings",
     "python",
 ]
-pytestmark = pytest.mark.drawn(3, together="a tree that is built anew")
+pytestmark = pytest.mark.drawn(5, together="a tree that is built anew")
 # Those of one kernel each; mul is in formulas of tangents.
 OPERATORS = [
     "norm/l2_normalize*",

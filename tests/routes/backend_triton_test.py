@@ -66,6 +66,7 @@ def test_there_are_kernels():
 
 
 @needs_triton
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", KERNELS)
 def test_standard_cases(interpreted, name):
     """All of float32, float16 and bfloat16 that the condition admits run in Triton, and fit the reference."""

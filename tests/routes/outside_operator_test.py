@@ -196,6 +196,7 @@ def test_one_folder_is_all_it_takes(project):
     assert [line.split()[-1] for line in symbols.splitlines()] == ["AnyopLibraryEntry"]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
