@@ -63,15 +63,15 @@ def run(
     return dict(total)
 
 
-def run_piece(job: partial, tasks: list[Task]) -> dict[str, Count]:
+def run_piece(job: partial, how: str, tasks: list[Task]) -> dict[str, Count]:
     """In a process of its own; where it dies, its tasks are halved until the one at fault is alone."""
     try:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(1, mp_context=get_context(how)) as pool:
             return pool.submit(job, tasks).result()
     except BrokenProcessPool:
         if len(tasks) == 1:
             return {tasks[0][0]: Count.of_death(tasks[0][1], SECONDS)}
-    return merged(run_piece(job, half) for half in (tasks[::2], tasks[1::2]))
+    return merged(run_piece(job, how, half) for half in (tasks[::2], tasks[1::2]))
 
 
 def merged(found) -> dict[str, Count]:
@@ -84,8 +84,10 @@ def merged(found) -> dict[str, Count]:
 
 def run_apart(job: partial, tasks: list[Task], jobs: int) -> dict[str, Count]:
     pieces = [tasks[i::jobs] for i in range(min(jobs, len(tasks)))]
+    # A copy need not import torch's list of operators, four seconds long; of several threads none may make copies.
+    how = "fork" if jobs == 1 else "spawn"
     with ThreadPoolExecutor(jobs) as threads:
-        return merged(threads.map(partial(run_piece, job), pieces))
+        return merged(threads.map(partial(run_piece, job, how), pieces))
 
 
 def run_all(job: partial, tasks: list[Task], jobs: int) -> tuple[dict, dict]:
