@@ -85,8 +85,12 @@ def compile_kernels(folder: Path, names: list[str], backend: str = "cuda", *more
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         compile_one = partial(_compile_one, hopper=backend == "cuda_sm90", more=more)
         objects = list(pool.map(compile_one, sorted(files)))
-    library = folder / "libcuda_on_cpu.so"
-    command = [COMPILER, "-shared", "-Wl,-Bsymbolic", "-o", str(library), *map(str, objects)]
+    library, shown = folder / "libcuda_on_cpu.so", made() / "shown"
+    shown.write_text(
+        "{ global: anyop_*; local: *; };"
+    )  # else inline functions' state is all libraries'
+    flags = ["-shared", "-Wl,-Bsymbolic", f"-Wl,--version-script={shown}", "-o", str(library)]
+    command = [COMPILER, *flags, *map(str, objects)]
     subprocess.run(command, check=True)
     return library
 
