@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from functools import cache
 from itertools import dropwhile
 from pathlib import Path
 from types import ModuleType
@@ -105,6 +106,7 @@ def _vendors(root: Path) -> dict[str, str]:
     return found
 
 
+@cache  # of all operators, a second
 def _tested_on_gpu(root: Path) -> str:
     """Where the operators with CUDA kernels that are as they were ran; empty where none is."""
     record = root / "bench" / "results" / "cuda_tests.jsonl"

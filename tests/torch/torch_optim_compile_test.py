@@ -11,6 +11,7 @@ from anyop.torch.optim import FusedAdam, FusedAdamW  # noqa: E402
 from optimizer_pairs import NAMES, give, made_of, make  # noqa: E402
 
 
+@pytest.mark.drawn(2)
 @NAMES
 def test_torch_compile_makes_one_graph_for_every_rate(name):
     """Beside that of the first step, which makes the states."""
@@ -50,6 +51,7 @@ def test_programs_and_plain_steps_take_turns(first):
         assert all(map(torch.equal, ours, plain))
 
 
+@pytest.mark.drawn(2)
 @NAMES
 def test_groups_are_held(name, monkeypatch):
     """One program for both from the second step on; without torch.compile nothing is made anew after the first."""
