@@ -62,16 +62,15 @@ __device__ Place CountBins(TeamRow<T>* row, bool is_probs, float factor, int64_t
   const Sum key = row->OfBlock(KeyOf(most), Greater());
   *bins = {FloatOfKey(static_cast<uint32_t>(key)), factor * Bins::kPer, is_probs};
   bool bad = false;
-  row->template EachRun<2>(
-      row->runs(), lowest, [&](int v, const float (&x)[kRun]) {
-        most = fmaxf(most, MostOf(x));
+  row->template EachRun<2>(row->runs(), lowest, [&](int v, const float (&x)[kRun]) {
+    most = fmaxf(most, MostOf(x));
 #pragma unroll
-        for (int j = 0; j < kRun; ++j) {
-          bad |= !(x[j] >= lowest);
-          if (v + j < row->end)
-            atomicAdd(reinterpret_cast<unsigned*>(row->shared->sums + (*bins)(x[j])), 1u);
-        }
-      });
+    for (int j = 0; j < kRun; ++j) {
+      bad |= !(x[j] >= lowest);
+      if (v + j < row->end)
+        atomicAdd(reinterpret_cast<unsigned*>(row->shared->sums + (*bins)(x[j])), 1u);
+    }
+  });
   return row->MostOfTeam(bad ? ~Place{0} : PlaceOf(most, 0));
 }
 
