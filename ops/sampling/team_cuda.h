@@ -62,6 +62,8 @@ struct alignas(16) TeamShared {
   unsigned limit;  // of a race, as a key
   bool are_kept[kTeamThreads];
   sampling::Request request;
+  TeamMemory* memory;                      // of this team
+  Place* lists;                            // of its blocks
   alignas(16) unsigned words_of_draw[24];  // DrawnWords
 };
 
@@ -132,8 +134,6 @@ struct Or {
 };
 struct Team {
   TeamShared* shared;
-  TeamMemory* memories;    // of all teams
-  Place* lists;            // of all blocks
   int part, parts, share;  // of its elements each, the last one fewer
   unsigned turns = 0, words = 0, told = 0, meetings = 0;
   bool begun = false;
@@ -141,19 +141,22 @@ struct Team {
   template <typename Problem>
   __device__ explicit Team(const Problem& p)
       : shared(reinterpret_cast<TeamShared*>(DynamicShared())),
-        memories(p.memory),
-        lists(p.lists),
         part(static_cast<int>(blockIdx.x) % p.parts),
         parts(p.parts),
         share(p.share) {
 #if __CUDA_ARCH__ >= 900
     if (parts > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#else
+    if (threadIdx.x == 0) {  // not in registers, where many copies would be kept
+      shared->memory = p.memory + team();
+      shared->lists = p.lists + int64_t{team()} * parts * kListed;
+    }
 #endif
   }
 
   __device__ int team() const { return static_cast<int>(blockIdx.x) / parts; }
-  __device__ TeamMemory* memory() const { return memories + team(); }
-  __device__ Place* ListFor(int of) const { return lists + int64_t{team() * parts + of} * kListed; }
+  __device__ TeamMemory* memory() const { return shared->memory; }
+  __device__ Place* ListFor(int of) const { return shared->lists + int64_t{of} * kListed; }
 
   // Waits until all blocks of the row are here, and sees what they have written. All run at once.
   __device__ void Meet() {
