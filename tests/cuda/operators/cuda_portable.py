@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 if not torch.cuda.is_available():
     pytest.skip("there is no CUDA device that torch can use", allow_module_level=True)
 
+sys.path.insert(0, str(Path(__file__).parent))
 from cuda_operators import fits_torch, on_cuda  # noqa: E402  needs a device
 
 OPS = Path(__file__).parents[3] / "ops"
