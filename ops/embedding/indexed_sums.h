@@ -2,7 +2,7 @@
 // Sums of rows by index: each row of a result is the sum of the rows that have its index, in their
 // order, or of their products with rows of the same place. The places of the indices are sorted by
 // counting; then each thread writes a range of rows and reads every row once. Sums are float32,
-// every 64 additions moved to float64 (float64 for float64).
+// every 8 additions moved to float64 (float64 for float64).
 #ifndef ANYOP_OPS_EMBEDDING_INDEXED_SUMS_H_
 #define ANYOP_OPS_EMBEDDING_INDEXED_SUMS_H_
 
@@ -47,7 +47,7 @@ void SortPlaces(const IndexedSums& args, int64_t* starts, int64_t* places) {
 // Features [first, first + n) of row v.
 template <bool kFactors, typename Wide>
 inline void SumPlaces(const Work& work, int64_t v, int64_t first, int64_t n) {
-  constexpr int64_t kFlush = 64;
+  constexpr int64_t kFlush = 8;
   const IndexedSums& args = work.args;
   const AnyopDtype dtype = AnyopDtypeOf(args.terms);
   const int64_t item_bytes = args.terms->dtype_bits / 8;
