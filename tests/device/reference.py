@@ -88,7 +88,7 @@ def main(log: str) -> None:
     import pytest
 
     answers = os.fdopen(os.dup(1), "w")
-    with open(log, "wb", 0) as said:
+    with open(log, "ab", 0) as said:  # so that what is written behind a cut begins the file
         for stream in (1, 2):
             os.dup2(said.fileno(), stream)
     for line in sys.stdin:
@@ -96,6 +96,8 @@ def main(log: str) -> None:
         os.environ[RESULTS] = file
         os.truncate(log, 0)
         pytest.main([test, "-q", "-p", "no:cacheprovider", "-p", "no:xdist"])
+        sys.stdout.flush()
+        sys.stderr.flush()
         print("done", file=answers, flush=True)
 
 
