@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels in OpenCL C under oclgrind: no data race, no foreign memory; a planted race is found.
-
-A third of the operators, drawn by the commit; all with ANYOP_TEST_FULL=1.
+"""Every kernel in OpenCL C under oclgrind: no data race, no foreign memory; a planted race is found.
 
 oclgrind 21.10 may abort when its process ends, so its log counts and not its exit status. Its compiler must not
 optimise: of matmul's vectors of four it then gives the last two elements for the first two (columns 64 and 65 of N=66),

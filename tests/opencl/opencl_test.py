@@ -37,7 +37,6 @@ def run(tmp_path):
     return run
 
 
-@pytest.mark.drawn(2)
 @pytest.mark.parametrize("devices", ["pthread", "pthread pthread"], ids=["one", "two"])
 def test_the_devices_checks(run, devices):
     code, text = run("-m", "anyop", "device-check", "opencl", POCL_DEVICES=devices)

@@ -59,7 +59,6 @@ def test_an_error_of_every_function_is_told_with_acls_own_text(function, ascend)
     assert code == 0 and told != (function in quiet), text
 
 
-@pytest.mark.drawn(5)
 @pytest.mark.parametrize("function", ACL)
 def test_a_name_that_is_missing(function, tmp_path):
     runtime = make("ascend", tmp_path, lacks=[function])

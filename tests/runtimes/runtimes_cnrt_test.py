@@ -39,7 +39,6 @@ def test_an_error_of_every_function_is_told_with_cnrts_own_text(function, mlu):
     assert code == 0 and 'says "a false error" (cnrtErrorUnknown, 999991)' in text, text
 
 
-@pytest.mark.drawn(5)
 @pytest.mark.parametrize("function", CNRT)
 def test_a_name_that_is_missing(function, tmp_path):
     runtime = make("mlu", tmp_path, lacks=[function])

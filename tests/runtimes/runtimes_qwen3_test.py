@@ -30,7 +30,6 @@ VERSIONS = {"torch": "2.13.0", "transformers": "5.24.0"}
 POCL = Path("/etc/OpenCL/vendors/pocl.icd")
 
 
-@pytest.mark.drawn(2)
 @pytest.mark.parametrize("platform", ["ascend", "opencl"])
 def test_qwen3(platform, tmp_path):
     for name in VERSIONS:

@@ -19,7 +19,6 @@ from false_runtimes import CAN_FAIL, ONCE, OPEN, ROWS, check, device_name, make,
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
 
 
-@pytest.mark.drawn(3)  # each waits for five seconds
 @pytest.mark.parametrize("row", ROWS)
 def test_the_devices_checks(row, tmp_path):
     name = device_name(row)
@@ -82,7 +81,6 @@ def test_an_error_of_every_function_is_told_with_the_runtimes_own_text(function,
 # ---- what is seen at opening ----
 
 
-@pytest.mark.drawn(5)
 @pytest.mark.parametrize(
     "function", [f for f in false_runtimes.FUNCTIONS if f not in ROWS["hip"]["missing"]]
 )

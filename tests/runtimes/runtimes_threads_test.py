@@ -66,7 +66,6 @@ def program(tmp_path_factory) -> Path:
     return folder / "threads"
 
 
-@pytest.mark.drawn(2, together="threads of runtimes")
 @pytest.mark.parametrize("row", ["hip", "musa", "ascend", "mlu"])
 def test_no_data_race(row, program, tmp_path, monkeypatch):
     """Rows with, and without memory in the order of a stream; streams are ended while they work."""

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the chosen_runtime runtime at its first use. What it says of an error is passed on as it
-// is.
+// Opens the chosen runtime at its first use. What it says of an error is passed on as it is.
 #include "runtime.h"
 
 #include <algorithm>

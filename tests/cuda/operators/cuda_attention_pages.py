@@ -312,7 +312,8 @@ def test_decoding_is_as_by_the_kernel_for_all_gpus(features, dtype):
             for a, b in zip(found, right):
                 bits = torch.int16 if a.dtype == dtype else torch.int32
                 assert torch.equal(a.isnan(), b.isnan()), (wrong, what)
-                if each == 1 and features[0] == features[1]:  # divided among blocks of a cluster
+                # Divided among blocks of a cluster.
+                if each == 1 and features[0] == features[1] and P in (16, 256):
                     assert_near(a[~a.isnan()], b[~b.isnan()].double(), (wrong, what))
                     continue
                 same = a.view(bits) == b.view(bits)
