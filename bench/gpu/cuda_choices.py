@@ -2,9 +2,11 @@
 """Times what anyop's own product kernels choose by default against the best of their choices, on drawn shapes.
 
     python bench/gpu/cuda_choices.py [--shapes 200] [--seed 0] [--only linear_w8a8,linear_gated,...] [--rounds 12]
+    python bench/gpu/cuda_choices.py --shapes 60 --only fused_moe
 
 M is drawn from 1 to 8,192 and N and K from 256 to 28,672, all by their logarithms; N and K are multiples of 16, of
-128 with scales of blocks. The default is `cuda_sm90` by itself; its choices are the tiles and clusters of 1, 2, 4, 8
+128 with scales of blocks. Of `fused_moe` as many tokens are drawn, 8 to 256 experts, 1 to 8 of a token, H of 512 to
+8,192 and I of 256 to 4,096. The default is `cuda_sm90` by itself; its choices are the tiles and clusters of 1, 2, 4, 8
 blocks for few rows (docs/products.md). Each side is a CUDA graph, its result compared with the default's; all sides
 take turns as in cuda_rows.py. One line of JSON for each shape goes to bench/results/cuda_choices.jsonl.
 """
@@ -34,7 +36,7 @@ except ImportError:
 
 OPERATORS = ("linear_w8a8", "linear_gated", "linear_fp8_block")
 CHOICES = 5
-MOST_FLOPS = 2e12
+MOST_FLOPS, MOST_BYTES = 2e12, 8e9
 FIGURES = {"median": 0.01, "worst": 0.05}  # that the default may be behind
 
 
@@ -51,6 +53,16 @@ def draw(random_: random.Random, multiple: int) -> tuple[int, int, int]:
             return m, n, k
 
 
+def draw_experts(random_: random.Random) -> tuple[int, int, int, int, int]:
+    """Tokens, experts, of a token, H, I."""
+    while True:
+        T = round(math.exp(random_.uniform(0, math.log(8192))))
+        E, k = random_.choice([8, 16, 32, 60, 64, 128, 256]), random_.randint(1, 8)
+        H, inner = 16 * random_.randint(32, 512), 16 * random_.randint(16, 256)
+        if 6 * T * k * H * inner <= MOST_FLOPS and 6 * E * H * inner <= MOST_BYTES:
+            return T, E, k, H, inner
+
+
 def call_of(operator: str, maker: Maker, m: int, n: int, k: int) -> Callable:
     anyop = maker.anyop
     if operator == "linear_gated":
@@ -61,6 +73,12 @@ def call_of(operator: str, maker: Maker, m: int, n: int, k: int) -> Callable:
         return partial(anyop.linear_w8a8, x, w, maker.scales(m), maker.scales(n))
     scales = maker.scales(k // 128, m).t(), maker.scales(n // 128, k // 128)
     return partial(anyop.linear_fp8_block, x, w, *scales)
+
+
+def experts_call(maker: Maker, T: int, E: int, k: int, H: int, inner: int) -> Callable:
+    w13, w2 = maker.normal(E, 2 * inner, H) * 0.03, maker.normal(E, H, inner) * 0.03
+    weights, ids = maker.anyop.moe_route(maker.normal(T, E), top_k=k)
+    return partial(maker.anyop.fused_moe, maker.normal(T, H), w13, w2, weights, ids)
 
 
 def measure(call: Callable, anyop: Any, rounds: int, flush: Any) -> dict[str, float]:
@@ -101,13 +119,18 @@ def main() -> None:
     operators = options.only.split(",")
     for i in range(options.shapes):
         operator = operators[i % len(operators)]
-        m, n, k = draw(random_, 128 if operator == "linear_fp8_block" else 16)
-        times = measure(call_of(operator, maker, m, n, k), anyop, options.rounds, flush)
+        if operator == "fused_moe":
+            sizes = draw_experts(random_)
+            call = experts_call(maker, *sizes)
+        else:
+            sizes = draw(random_, 128 if operator == "linear_fp8_block" else 16)
+            call = call_of(operator, maker, *sizes)
+        times = measure(call, anyop, options.rounds, flush)
         default = times.pop("cuda_sm90")
         best = min(times, key=lambda side: times[side])
         behind = max(0, default / times[best] - 1)
         rows.append({
-            "case": operator, "shape": f"{m}x{n}x{k}", "default_us": round(default, 2), "best": best,
+            "case": operator, "shape": "x".join(map(str, sizes)), "default_us": round(default, 2), "best": best,
             "best_us": round(times[best], 2), "behind": round(behind, 4),
             "choices_us": {side: round(time, 2) for side, time in times.items()},
         })  # fmt: skip

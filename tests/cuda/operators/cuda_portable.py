@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other vendors' compilers make of the CUDA kernels, on this GPU: without asm, 32 lanes. Their standard tests.
+"""What other vendors' compilers make of the CUDA kernels, on this GPU: without asm. Their standard tests.
 
 Copies of operators' folders with nothing but the kernel for every GPU are built as a library of their own, for
-capability 8.0 (newer ones take its PTX) and with -DANYOP_PTX=0, which includes a device that says it has no more.
+capability 8.0 (newer ones take its PTX) and with -DANYOP_PTX=0, which includes a device that says it has no more. Once
+with warps of 32 lanes, and once as halves of a wavefront of 64 that exchange through shared memory (wave_on_gpu.h).
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ static inline cudaError_t AtMostEight(int* value, cudaDeviceAttr attribute, int 
 }
 #define cudaDeviceGetAttribute AtMostEight
 """
+WAVE = Path(__file__).with_name("wave_on_gpu.h")
 DROPPED = ("backward", "tangent", "bench", "launch.triton", "launch.triton.constants")
 
 
-def portable(schema: str) -> str:
+def portable(schema: str, library: str) -> str:
     """An operator's file with its kernel for every GPU alone."""
     kept, section = [], ""
     schema = re.sub(r"^aten_overloads = (\[\n.*?^\]|[^\n]*)$", "", schema, flags=re.M | re.S)
@@ -59,7 +61,7 @@ def portable(schema: str) -> str:
         if section == "kernels" and not line.startswith(("[", "cuda = ")):
             continue
         kept.append(line)
-    return "\n".join(kept).replace('schema = "', 'schema = "portable::', 1) + "\n"
+    return "\n".join(kept).replace('schema = "', f'schema = "{library}::', 1) + "\n"
 
 
 def with_included(names: tuple[str, ...]) -> set[str]:
@@ -90,10 +92,11 @@ def with_included(names: tuple[str, ...]) -> set[str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def subjects(tmp_path_factory) -> dict[str, testing.Subject]:
+@pytest.fixture(scope="module", params=[32, 64], ids="{} lanes".format)
+def subjects(request, tmp_path_factory) -> dict[str, testing.Subject]:
     """By name, of the library that is built here."""
-    place = tmp_path_factory.mktemp("portable")
+    library = f"portable{request.param}"
+    place = tmp_path_factory.mktemp(library)
     names = with_included(OPERATORS)
     for family in {Path(name).parent for name in names}:
         (place / family).mkdir()
@@ -101,16 +104,19 @@ def subjects(tmp_path_factory) -> dict[str, testing.Subject]:
             if file.suffix in (".cu", ".h", ".cc", ".py"):
                 shutil.copy(file, place / family)
     for name in names:
-        (place / f"{name}.toml").write_text(portable((OPS / f"{name}.toml").read_text()))
+        (place / f"{name}.toml").write_text(portable((OPS / f"{name}.toml").read_text(), library))
     for file in [*place.rglob("*.cu"), *place.rglob("*.h")]:
-        text = re.sub(r"\banyop_(\w+_cuda)\b", r"portable_\1", file.read_text())
-        file.write_text(text.replace('"anyop/ops/', '"portable/ops/'))
+        text = re.sub(r"\banyop_(\w+_cuda)\b", rf"{library}_\1", file.read_text())
+        file.write_text(text.replace('"anyop/ops/', f'"{library}/ops/'))
     header = tmp_path_factory.mktemp("eight") / "eight.h"
     header.write_text(EIGHT)
+    flags = f"-DANYOP_PTX=0 -include {header}"
+    if request.param == 64:
+        flags += f" -include {WAVE}"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NVCC_APPEND_FLAGS", f"-DANYOP_PTX=0 -include {header}")
+        patch.setenv("NVCC_APPEND_FLAGS", flags)
         try:
-            anyop.load(anyop.build(place, name="portable", arch="80"))
+            anyop.load(anyop.build(place, name=library, arch="80"))
         except anyop.MissingToolError as error:
             pytest.skip(str(error))
     return {subject.name: subject for subject in testing.find_subjects(place)}
