@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import shutil
 import subprocess
 import sys
@@ -96,3 +97,18 @@ def test_an_image_runs(runtime, tmp_path):
     subprocess.run(words, cwd=tmp_path, check=True)
     code, text = run(environment, "-c", LAUNCH, name, str(tmp_path / "fill.cubin"))
     assert code == 0 and "looking for the kernel other in fill.cubin" in text, text
+
+
+def test_a_tiny_qwen3_is_near_the_cpus(runtime, tmp_path, report):
+    """By torch's device; which overloads ran on the CPU is said, as their names differ by version."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    name, environment = runtime
+    (tmp_path / "routes.txt").write_text("aten.* = native, cpu_fallback\n")
+    own = {"ANYOP_DEVICE_PLATFORM": name, "ANYOP_ROUTES": str(tmp_path / "routes.txt")}
+    code, text = run(environment | own, "tests/runtimes/qwen3.py")
+    assert code == 0, text
+    found = json.loads(text.rsplit("report ", 1)[1])
+    ran = {backend: len(ops) for backend, ops in found["used"].items()}
+    report.append(f"{name}: a tiny Qwen3 off by {found['off']:.1e}, overloads {ran}")
+    assert found["off"] < 1e-5 and found["same"], text

@@ -45,6 +45,7 @@ static inline cudaError_t AtMostEight(int* value, cudaDeviceAttr attribute, int 
 }
 #define cudaDeviceGetAttribute AtMostEight
 """
+FULL = "experts/moe_sort"  # its shared memory leaves no room for that of wave_on_gpu.h
 WAVE = Path(__file__).with_name("wave_on_gpu.h")
 DROPPED = ("backward", "tangent", "bench", "launch.triton", "launch.triton.constants")
 
@@ -97,7 +98,8 @@ def subjects(request, tmp_path_factory) -> dict[str, testing.Subject]:
     """By name, of the library that is built here."""
     library = f"portable{request.param}"
     place = tmp_path_factory.mktemp(library)
-    names = with_included(OPERATORS)
+    operators = [name for name in OPERATORS if request.param == 32 or name != FULL]
+    names = with_included(operators)
     for family in {Path(name).parent for name in names}:
         (place / family).mkdir()
         for file in (OPS / family).glob("*"):
@@ -119,11 +121,13 @@ def subjects(request, tmp_path_factory) -> dict[str, testing.Subject]:
             anyop.load(anyop.build(place, name=library, arch="80"))
         except anyop.MissingToolError as error:
             pytest.skip(str(error))
-    return {subject.name: subject for subject in testing.find_subjects(place)}
+    return {subject.name.split("::")[-1]: subject for subject in testing.find_subjects(place)}
 
 
 @pytest.mark.parametrize("name", [Path(name).name for name in OPERATORS])
 def test_standard_cases(subjects, name):
+    if name not in subjects and name == Path(FULL).name:
+        pytest.skip("its shared memory leaves no room for what 64 lanes exchange")
     subject = subjects[name]
     there, failures, count = replace(subject, function=on_cuda(subject.function)), [], 0
     for choice in testing.dtype_choices(subject.metadata):
