@@ -18,28 +18,29 @@ __device__ inline int Thread() {
   return static_cast<int>(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
 }
 __device__ inline int Lane() { return Thread() % kWave; }
-// A word for each thread of the block.
-__device__ inline volatile unsigned long long* Words() {
-  __shared__ unsigned long long words[kMostThreads];
+// A word for each thread of the block: kernels need most of the shared memory themselves.
+__device__ inline volatile unsigned* Words() {
+  __shared__ unsigned words[kMostThreads];
   return words;
 }
 // The value of a lane of the wavefront; bits that are set of one that is not in this half.
 template <typename T>
 __device__ T Exchange(T value, int from) {
   static_assert(std::is_arithmetic<T>::value && sizeof(T) >= 4, "HIP has no such function");
+  constexpr int kCount = sizeof(T) / 4;
   union {
-    unsigned long long word;
     T value;
-  } mine{}, theirs;
-  mine.value = value, theirs.word = ~0ull;
-  const int first = Thread() - Lane();
-  Words()[Thread()] = mine.word;
-  Meet();
-  if (from >= 0 && from < kWave && from / kHalf == Lane() / kHalf) {
-    theirs.word = Words()[first + from];
+    unsigned words[kCount];
+  } given;
+  given.value = value;
+  const bool is_here = from >= 0 && from < kWave && from / kHalf == Lane() / kHalf;
+  for (int i = 0; i < kCount; ++i) {
+    Words()[Thread()] = given.words[i];
+    Meet();
+    given.words[i] = is_here ? Words()[Thread() - Lane() + from] : ~0u;
+    Meet();
   }
-  Meet();
-  return theirs.value;
+  return given.value;
 }
 __device__ inline unsigned LaneId() { return static_cast<unsigned>(Lane()); }
 template <typename T>
