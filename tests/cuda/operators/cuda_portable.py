@@ -121,7 +121,7 @@ def subjects(request, tmp_path_factory) -> dict[str, testing.Subject]:
             anyop.load(anyop.build(place, name=library, arch="80"))
         except anyop.MissingToolError as error:
             pytest.skip(str(error))
-    return {subject.name.split("::")[-1]: subject for subject in testing.find_subjects(place)}
+    return {subject.name.split(".")[-1]: subject for subject in testing.find_subjects(place)}
 
 
 @pytest.mark.parametrize("name", [Path(name).name for name in OPERATORS])
