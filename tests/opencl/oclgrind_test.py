@@ -39,7 +39,7 @@ def run(tmp_path):
             "PYTHONSAFEPATH": "1",
         }
         done = subprocess.run(
-            [sys.executable, *words], env=os.environ | own | environment, cwd=ROOT, timeout=300,
+            [sys.executable, *words], env=os.environ | own | environment, cwd=ROOT, timeout=900,
             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         return done.stdout, log.read_text() if log.exists() else ""
