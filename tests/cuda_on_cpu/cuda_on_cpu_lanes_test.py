@@ -27,7 +27,7 @@ KINDS = {
     "cuda": [
         "layer_norm", "rms_norm", "l2_normalize", "softmax", "log_softmax", "softmax_backward",
         "layer_norm_backward", "masked_mean", "add", "gelu", "silu_and_mul", "topk", "sort",
-        "grouped_linear", "attention",
+        "grouped_linear", "attention", "group_norm",
     ],
     "cuda_tiles": ["linear"],
 }  # fmt: skip
