@@ -41,6 +41,7 @@ EIGHT = """
 static inline cudaError_t AtMostEight(int* value, cudaDeviceAttr attribute, int device) {
   const cudaError_t error = cudaDeviceGetAttribute(value, attribute, device);
   if (attribute == cudaDevAttrComputeCapabilityMajor && *value > 8) *value = 8;
+  if (attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin) *value -= %d;
   return error;
 }
 #define cudaDeviceGetAttribute AtMostEight
@@ -111,7 +112,7 @@ def subjects(request, tmp_path_factory) -> dict[str, testing.Subject]:
         text = re.sub(r"\banyop_(\w+_cuda)\b", rf"{library}_\1", file.read_text())
         file.write_text(text.replace('"anyop/ops/', f'"{library}/ops/'))
     header = tmp_path_factory.mktemp("eight") / "eight.h"
-    header.write_text(EIGHT)
+    header.write_text(EIGHT % (4096 if request.param == 64 else 0))
     flags = f"-DANYOP_PTX=0 -include {header}"
     if request.param == 64:
         flags += f" -include {WAVE}"

@@ -64,10 +64,13 @@ __device__ T ShuffleDown(T v, unsigned by, int width = kWave) {
 }
 __device__ inline unsigned long long Ballot(int yes) {
   unsigned long long votes = ~0ull;
-  const int half = Lane() / kHalf * kHalf;
+  const int half = Lane() / kHalf * kHalf, first = Thread() - Lane();
+  Words()[Thread()] = yes != 0;
+  Meet();
   for (int i = half; i < half + kHalf; ++i) {
-    if (!Exchange(yes, i)) votes &= ~(1ull << i);
+    if (!Words()[first + i]) votes &= ~(1ull << i);
   }
+  Meet();
   return votes;
 }
 }  // namespace wave_on_gpu
