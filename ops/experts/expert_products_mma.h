@@ -116,6 +116,8 @@ struct Products {
     }
   }
 
+  // Whether MultiplyGated takes the rows of p.order itself.
+  static bool Gathers(AnyopCall*, const TileProblem&) { return false; }
   // p as TileProblem has it.
   static int32_t MultiplyGated(AnyopCall* call, const TileProblem& p) {
     return RunByMma<kOperandOf<T>, TileForm::kGated>(call, p);

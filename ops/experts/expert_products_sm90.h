@@ -27,11 +27,16 @@ struct HopperProducts {
   static int32_t Multiply(AnyopCall* call, const TileProblem& p) {
     if constexpr (kForm == WeightForm::kRows)
       return RunOnHopper<kType, TileForm::kSegments, TileForm::kPlain, true>(call, p);
+    else if constexpr (kForm == WeightForm::kColumns)
+      return RunGradientOfRows<kType, true>(call, p);
     else
-      return RunGradient<kType, kForm == WeightForm::kGradient, kForm == WeightForm::kColumns>(call,
-                                                                                               p);
+      return RunGradient<kType, true>(call, p);
   }
 
+  // Whether MultiplyGated takes the rows of p.order itself.
+  static bool Gathers(AnyopCall* call, const TileProblem& p) {
+    return GathersOnHopper<kType>(call, p);
+  }
   static int32_t MultiplyGated(AnyopCall* call, const TileProblem& p) {
     return RunOnHopper<kType, TileForm::kGatedSegments, TileForm::kGated>(call, p);
   }

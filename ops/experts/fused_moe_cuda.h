@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // fused_moe and native_fused_moe on CUDA: the sort (sort_cuda.h), the tokens in the order of
-// experts, a product of segments (weight_form.h), the activation, another product, and the sums of
-// tokens (token_rows_cuda.h). All in the call's workspace; the host waits for nothing.
+// experts (where the first product does not take them where they lie), a product of segments
+// (weight_form.h), the activation, another product, and the sums of tokens (token_rows_cuda.h). All
+// in the call's workspace; the host waits for nothing.
 //
 // A plain gate ('silu', 'gelu', 'gelu_tanh') of 16-bit weights in rows ends in the first product's
 // tile; else its sums are float32 in memory, and a thread takes an element of the hidden features.
@@ -81,9 +82,6 @@ class Experts {
     if (int32_t status = Allocate()) return status;
     if (int32_t status = SortSlotsOf(call_, a_, order_, inverse_, offsets_)) return status;
     if (slots_ > 0) {
-      if (int32_t status = GatherTokens(call_, a_.x->data, order_, slots_, slots_,
-                                        static_cast<int>(a_.K), a_.H * int64_t{sizeof(T)}, tokens_))
-        return status;
       if (int32_t status = in_tile_ ? Gated() : Activated()) return status;
       TileProblem second = Problem(hidden_.to, a_.w2, a_.bias2, results_, a_.H, I);
       if (!std::is_same_v<Result, float>) second.result = AnyopDtypeOf(a_.x);
@@ -121,6 +119,12 @@ class Experts {
     return kAnyopOk;
   }
 
+  // The tokens of slots, in the order of experts.
+  int32_t Gather() {
+    return GatherTokens(call_, a_.x->data, order_, slots_, slots_, static_cast<int>(a_.K),
+                        a_.H * int64_t{sizeof(T)}, tokens_);
+  }
+
   // float32 results.
   TileProblem Problem(const void* x, const AnyopTensor* weight, const AnyopTensor* bias, void* out,
                       int64_t N, int64_t K) const {
@@ -143,6 +147,11 @@ class Experts {
       p.activation = gates.kind == Gate::kSilu   ? Activation::kSilu
                      : gates.kind == Gate::kGelu ? Activation::kGelu
                                                  : Activation::kGeluTanh;
+      p.x = a_.x->data, p.order = order_, p.top_k = static_cast<int>(a_.K);
+      if (!Products::Gathers(call_, p)) {
+        p.x = tokens_, p.order = nullptr;
+        if (int32_t status = Gather()) return status;
+      }
       if (int32_t status = Products::MultiplyGated(call_, p)) return status;
     }
     if (!kept_.hidden) return kAnyopOk;
@@ -153,6 +162,7 @@ class Experts {
 
   int32_t Activated() {
     const Gates& gates = hidden_.gates;
+    if (int32_t status = Gather()) return status;
     auto* sums = const_cast<float*>(hidden_.sums);
     const TileProblem p = Problem(tokens_, a_.w13, a_.bias13, sums, gates.width, a_.H);
     if (int32_t status = MultiplyRows<Products>(call_, p, a_.transposed)) return status;

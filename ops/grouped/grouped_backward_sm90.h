@@ -9,7 +9,7 @@
 // same columns and share x. No sum is split.
 #pragma once
 
-#include "../linear/tile_sm90.h"
+#include "../linear/product_sm90.h"
 
 namespace anyop::cuda {
 namespace {
@@ -278,6 +278,14 @@ int32_t RunGradient(AnyopCall* call, const TileProblem& p) {
   const Launch launch{dim3(static_cast<unsigned>(2 * clusters)), dim3(384), Tile::kSharedBytes,
                       true, 2};
   return launch.Run(call, kernel, a, b, out, p, by_tma);
+}
+
+// grad_x: segments that are not short have tiles of their own height (segment_sm90.h).
+template <Operand kType, bool kFloats = false>
+int32_t RunGradientOfRows(AnyopCall* call, const TileProblem& p) {
+  return SegmentRows(p) > kShortSegment
+             ? RunSegments<kType, SegmentForm::kTransposed, false, kFloats>(call, p)
+             : RunGradient<kType, false, kFloats>(call, p);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ using namespace anyop::cuda;
 template <Operand kType, typename T>
 int32_t Run(const GroupedLinearBackwardArgs* args, AnyopCall* call) {
   return RunGradients<T>(
-      args, call, [&](const TileProblem& p) { return RunGradient<kType, false>(call, p); },
+      args, call, [&](const TileProblem& p) { return RunGradientOfRows<kType>(call, p); },
       [&](const TileProblem& p) { return RunGradient<kType, true>(call, p); });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the tile kernels of products are told, where tiles lie among segments of rows, and how a sum
-// becomes a result: one for Hopper (tile_sm90.h, thin_sm90.h) and every other GPU (tile_mma.h).
+// becomes a result: one for Hopper (tile_sm90.h, segment_sm90.h, thin_sm90.h) and every other GPU
+// (tile_mma.h).
 #pragma once
 
 #include "activation_cuda.h"
@@ -46,6 +47,9 @@ struct TileProblem {
   int64_t weight_scale_expert, weight_scale_row, weight_scale_k;
 
   FourBits four_bits;  // in place of weight
+
+  const int32_t* order;  // row r of x is that of token order[r] / top_k; NULL: row r
+  int top_k;
 };
 
 inline int32_t ZeroAll(AnyopCall* call, const TileProblem& p) {
@@ -156,9 +160,10 @@ struct TilePlace {
 class TileWalk {
  public:
   // Tiles of so many rows; columns of them in a row; group: rows of tiles that are walked together,
-  // so that what runs at once is nearly square.
-  __device__ TileWalk(const TileProblem& p, int tile_rows, int columns, int group)
-      : p_(p), tile_rows_(tile_rows), columns_(columns), group_(group) {
+  // so that what runs at once is nearly square. unit: 0, or the tiles of a segment have equally
+  // many rows, a multiple of unit, and end where the next begins.
+  __device__ TileWalk(const TileProblem& p, int tile_rows, int columns, int group, int unit = 0)
+      : p_(p), tile_rows_(tile_rows), columns_(columns), group_(group), unit_(unit) {
     if (p.offsets) first_row_ = covered_ = Clamped(Index(p.offsets, 0), 0, p.rows);
     Read();
   }
@@ -175,8 +180,10 @@ class TileWalk {
         const int in_group = at % a_group, height = Lesser(group_, down - top);
         place->expert = first_ + lane;
         place->column = in_group / height;
-        place->row = begin + (top + in_group % height) * tile_rows_;
-        place->end = end;
+        const int rows =
+            unit_ ? (end - begin + down * unit_ - 1) / (down * unit_) * unit_ : tile_rows_;
+        place->row = begin + (top + in_group % height) * rows;
+        place->end = unit_ ? Lesser(end, place->row + rows) : end;
         return true;
       }
       before_ = __shfl_sync(~0u, tiles_up_to_, 31);
@@ -257,7 +264,7 @@ class TileWalk {
   }
 
   const TileProblem& p_;
-  const int tile_rows_, columns_, group_;
+  const int tile_rows_, columns_, group_, unit_;
   int first_ = 0, before_ = 0, first_row_ = 0, covered_ = 0;
   int begin_ = 0, end_ = 0, tiles_up_to_ = 0;
 };

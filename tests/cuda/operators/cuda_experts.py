@@ -13,10 +13,11 @@ from on_cuda import DEVICE, same_bits, torch
 IS_HOPPER = torch.cuda.get_device_capability() == (9, 0)
 # The choices of cuda_sm90: its own, tiles of many rows, and of few with 1 to 8 blocks a cluster.
 KERNELS = ["cuda", *["cuda_sm90", *[f"cuda_sm90:{i}" for i in range(5)]] * IS_HOPPER]
-# T, E, k, H, I: one token, more experts than tokens, more than a tile of an expert, long sums, odd multiples of 8.
+# T, E, k, H, I: one token, more experts than tokens, more than a tile of an expert, long sums, odd multiples of 8; on
+# Hopper (700, 5, ...) goes by segment_sm90.h.
 SHAPES = [
     (1, 8, 2, 256, 128), (2, 60, 4, 512, 192), (63, 128, 8, 2048, 768), (65, 384, 8, 256, 264), (700, 3, 2, 136, 72),
-    (1000, 1, 1, 264, 520), (8192, 8, 2, 512, 256), (300, 128, 6, 1032, 200),
+    (700, 5, 2, 328, 200), (1000, 1, 1, 264, 520), (8192, 8, 2, 512, 256), (300, 128, 6, 1032, 200),
 ]  # fmt: skip
 FORMS = {
     "silu": {}, "gelu_tanh": {"activation": "gelu_tanh"}, "relu2": {"activation": "relu2"},
