@@ -10,6 +10,8 @@
 // depend on its own keys alone.
 #pragma once
 
+#include <type_traits>
+
 #include "attention_sm90_load.h"
 #include "attention_sm90_rows.h"
 
@@ -27,14 +29,17 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
   __shared__ BarriersOf<Tile> barriers;
   __shared__ HopperItem told[Tile::kQueries + 1];
   __shared__ bool is_bad, is_empty[Tile::kRows];  // is_bad: CleanTile took something away
-  const uint32_t queries = SharedAddress(shared);
+  // Once: at each use the compiler would ask anew where shared memory begins.
+  const uint32_t queries = ComputedHere(SharedAddress(shared));
   const uint32_t keys = queries + Tile::kQueries * Tile::kQueryBytes;
   const uint32_t values = keys + Tile::kStages * Tile::kKeyBytes;
-  const uint32_t q_full = SharedAddress(barriers.q_full);
-  const uint32_t q_empty = SharedAddress(barriers.q_empty);
-  const uint32_t k_full = SharedAddress(barriers.k_full), v_full = SharedAddress(barriers.v_full);
-  const uint32_t k_empty = SharedAddress(barriers.k_empty);
-  const uint32_t v_empty = SharedAddress(barriers.v_empty);
+  using Barriers = BarriersOf<Tile>;
+  const uint32_t q_full = ComputedHere(SharedAddress(&barriers));
+  const uint32_t q_empty = q_full + offsetof(Barriers, q_empty);
+  const uint32_t k_full = q_full + offsetof(Barriers, k_full);
+  const uint32_t k_empty = q_full + offsetof(Barriers, k_empty);
+  const uint32_t v_full = q_full + offsetof(Barriers, v_full);
+  const uint32_t v_empty = q_full + offsetof(Barriers, v_empty);
   if (p.cu_q && (!AreInOrder<Tile::kThreads>(p.cu_q, p.sequences, p.S) ||
                  (p.cu_k && !AreInOrder<Tile::kThreads>(p.cu_k, p.sequences, p.T)))) {
     for (int64_t item = blockIdx.x; item < p.items; item += gridDim.x)
@@ -54,17 +59,20 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
     PrefetchMap(&q_map), PrefetchMap(&k_map), PrefetchMap(&v_map);
   }
   __syncthreads();
-  const int group = static_cast<int>(threadIdx.x) / 128 - 1;
+  // By shuffles the compiler knows that all lanes have one number, so that wgmma's operands are
+  // computed in uniform registers.
+  const auto same = [](auto number) { return __shfl_sync(~0u, number, 0); };
+  const int group = same(static_cast<int>(threadIdx.x) / 128) - 1;
   if (group < 0) {
     GiveRegisters<Tile::kLoading>();
     const HopperMaps maps = {&q_map, &k_map, &v_map};
-    const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+    const int warp = same(static_cast<int>(threadIdx.x) / 32);
     if (!p.table) {
-      if (threadIdx.x == 0) LoadRows<Tile>(p, maps, queries, barriers, told, ahead);
+      if (threadIdx.x == 0) LoadRows<Tile>(p, maps, SharedAddress(shared), barriers, told, ahead);
     } else if (warp == 0) {
-      LoadPages<Tile, false>(p, maps, queries, barriers, told, ahead);
+      LoadPages<Tile, false>(p, maps, SharedAddress(shared), barriers, told, ahead);
     } else if (warp == 1) {
-      LoadPages<Tile, true>(p, maps, queries, barriers, told, ahead);
+      LoadPages<Tile, true>(p, maps, SharedAddress(shared), barriers, told, ahead);
     }
   } else {
     TakeRegisters<Tile::kMultiplying>();
@@ -92,8 +100,7 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
       }
       const int whole_first = item.whole_first, whole_end = item.whole_end;
       const auto is_cut = [&](int j) { return j < whole_first || j >= whole_end; };
-      const auto set_scores = [&](int j) {
-        if constexpr (kCapped) rows.Cap(by);
+      const auto hide = [&](int j) {
         if (!is_cut(j)) return;
         const int s = item.top + row;
         rows.Hide(j * Tile::kKeys + lane % 4 * 2, {item.First(s), item.First(s + 8)},
@@ -117,9 +124,10 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
         arrive(v_empty + 8 * at.stage);
         at.Next();
       };
+      const int my_first = item.firsts[group];
       int j = item.first + item.count - 1;
       for (; j > item.lasts[group]; --j) pass();
-      if (j >= item.firsts[group]) {
+      if (j >= my_first) {
         WaitAt(k_full + 8 * at.stage, at.parity);
         MeetAt(mine, 256);
         rows.Multiply(q, keys + at.stage * Tile::kKeyBytes);
@@ -127,25 +135,36 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
         WaitForProducts<0>();
         Pin(rows.scores);
         arrive(k_empty + 8 * at.stage);
-        set_scores(j);
+        if constexpr (kCapped) rows.Cap(by);
+        hide(j);
         rows.template Weigh<true>(scale);
         rows.Narrow();
         RingPlace<Tile::kStages> before = at;
         at.Next();
-        bool is_first = true;
-        for (; j > item.firsts[group]; is_first = false) {
-          clean(j, before);
+        // Of the next round; asked for beside other work, so that they are there when needed.
+        bool is_first = true, has_keys = false, has_values = false;
+        uint32_t k = same(keys + at.stage * Tile::kKeyBytes);
+        uint32_t v = same(values + before.stage * Tile::kValueBytes);
+        // may_be_cut: the tile before, or this. Where most rounds are, nothing is jumped over.
+        const auto round = [&](auto may_be_cut) {
+          if constexpr (may_be_cut.value) clean(j, before);
           --j;
-          WaitAt(k_full + 8 * at.stage, at.parity);
+          if (!has_keys) WaitAt(k_full + 8 * at.stage, at.parity);
+          if (!has_values) WaitAt(v_full + 8 * before.stage, before.parity);
           MeetAt(mine, 256);
-          rows.Multiply(q, keys + at.stage * Tile::kKeyBytes);
-          WaitAt(v_full + 8 * before.stage, before.parity);
-          rows.AddValues(values + before.stage * Tile::kValueBytes, is_first);
+          rows.Multiply(q, k);
+          rows.AddValues(v, is_first);
           ArriveAtMeeting(next, 256);
           WaitForProducts<1>();
           Pin(rows.scores);
           arrive(k_empty + 8 * at.stage);
-          set_scores(j);
+          if constexpr (kCapped) rows.Cap(by);
+          if constexpr (may_be_cut.value) hide(j);
+          const RingPlace<Tile::kStages> behind = at.Behind();
+          has_keys = HasEnded(k_full + 8 * behind.stage, behind.parity);
+          has_values = HasEnded(v_full + 8 * at.stage, at.parity);
+          k = same(keys + behind.stage * Tile::kKeyBytes);
+          v = same(values + at.stage * Tile::kValueBytes);
           const bool grows = rows.template Weigh<false>(scale);
           WaitForProducts<0>();
           Pin(rows.out);
@@ -154,6 +173,12 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
           if (grows) rows.Grow();
           before = at;
           at.Next();
+          is_first = false;
+        };
+        const int whole_last = max(my_first, whole_first);
+        while (j > my_first) {
+          if (j >= whole_end || j <= whole_first) round(std::true_type());
+          while (j > whole_last && j < whole_end) round(std::false_type());
         }
         if (!Tile::kKeepsQueries) arrive(q_empty + 8 * q_at.stage);
         clean(j, before);
@@ -170,6 +195,8 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
         rows.sum[0] = rows.sum[1] = 0;
       }
       for (; j >= item.first; --j) pass();
+      const int to = item.q + row, left = item.S - item.top - row;
+      T* out = static_cast<T*>(p.out) + p.out_steps.At(item.b, item.h, to);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float total = rows.sum[half];
@@ -178,13 +205,12 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
         const float wrong = item.is_wrong ? NAN : 0;
         total += wrong;
         const RowEnd<float> done = EndRow(p, item.h, rows.max[half] * scale + wrong, total);
-        const bool is_there = item.top + row + 8 * half < item.S;
-        const int to = item.q + row + 8 * half;
+        const bool is_there = 8 * half < left;
         if (lane % 4 == 0) is_empty[row + 8 * half] = total == 0;
         if (p.lse && lane % 4 == 0 && is_there)
-          p.lse[p.lse_steps.At(item.b, item.h, to)] = LogOf(done);
-        T* out = static_cast<T*>(p.out) + (is_there ? p.out_steps.At(item.b, item.h, to) : 0);
+          p.lse[p.lse_steps.At(item.b, item.h, to + 8 * half)] = LogOf(done);
         rows.Write(is_there ? out : nullptr, half, total == 0 ? 0 : done.share, p.E);
+        out += 8 * p.out_steps.row;
       }
       MeetAt(alone, 128);
       if (is_bad) {

@@ -64,15 +64,16 @@ struct HopperRows {
 
   // Scores of 64 queries, rows of panels of Tile::kRows, with a tile of keys.
   __device__ void Multiply(uint32_t q, uint32_t k) {
+    const uint64_t all_queries = TileOf(q), all_keys = TileOf(k);
     FenceProducts();
 #pragma unroll
     for (int i = 0; i < Tile::kD / 16; ++i) {
-      const uint64_t k_tile = TileOf(k + i / 4 * Tile::kKeyPanel) + 2 * (i % 4);
+      const uint64_t k_tile = MovedBy(all_keys, i / 4 * Tile::kKeyPanel / 16 + 2 * (i % 4));
       if constexpr (Tile::kKeepsQueries)
         Product<Tile::kKeys>::template AddRegisters<kType, 0>(scores, kept + 4 * i, k_tile, i);
       else
         Product<Tile::kKeys>::template Add<kType>(
-            scores, TileOf(q + i / 4 * Tile::kQueryPanel) + 2 * (i % 4), k_tile, i);
+            scores, MovedBy(all_queries, i / 4 * Tile::kQueryPanel / 16 + 2 * (i % 4)), k_tile, i);
     }
     CommitProducts();
   }
@@ -87,11 +88,12 @@ struct HopperRows {
     }
   }
   __device__ void AddValues(uint32_t v, bool is_first) {
+    const uint64_t all_values = PanelsOf(v, Tile::kKeyPanel);
     FenceProducts();
 #pragma unroll
     for (int i = 0; i < Tile::kKeys / 16; ++i)
       Product<Tile::kE>::template AddRegisters<kType, 1>(
-          out, weights + 4 * i, PanelsOf(v + i * 2048, Tile::kKeyPanel), i > 0 || !is_first);
+          out, weights + 4 * i, MovedBy(all_values, 128 * i), i > 0 || !is_first);
     CommitProducts();
   }
   // Products to scores as multiples of ln 2.
@@ -110,33 +112,36 @@ struct HopperRows {
       if (!is_seen) scores[i] = -INFINITY;
     }
   }
+  // The greatest score of a row in this thread, by four chains that do not wait for one another.
+  __device__ float Most(int r) const {
+    float most[4];
+#pragma unroll
+    for (int i = 0; i < Tile::kKeys / 4; ++i) {
+      const float score = scores[i / 2 * 4 + 2 * r + i % 2];
+      most[i % 4] = i < 4 ? score : fmaxf(most[i % 4], score);
+    }
+    return fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
+  }
   // Scores to weights, which are 2^(scale (score - max)); whether what was summed before is to be
   // multiplied by factor.
   template <bool kFirst>
   __device__ bool Weigh(float scale) {
-    float most[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      most[r] = scores[2 * r];
-#pragma unroll
-      for (int i = 0; i < Tile::kKeys / 2; i += 4)
-        most[r] = fmaxf(most[r], fmaxf(scores[i + 2 * r], scores[i + 2 * r + 1]));
-      most[r] = fmaxf(most[r], __shfl_xor_sync(~0u, most[r], 1));
-      most[r] = fmaxf(most[r], __shfl_xor_sync(~0u, most[r], 2));
-    }
-    bool grow[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      grow[r] = !kFirst && (most[r] - max[r]) * scale > 8;
-      if (kFirst) max[r] = most[r], sum[r] = 0;
-    }
-    const bool grows = __any_sync(~0u, grow[0] || grow[1]);
-    if (grows) {
+    float most[2] = {Most(0), Most(1)};
+    const auto grow = [&](int r) { return (most[r] - max[r]) * scale > 8; };
+    const bool grows = !kFirst && __any_sync(~0u, grow(0) || grow(1));
+    if (kFirst || grows) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        factor[r] = grow[r] ? PowerOfTwo((max[r] - most[r]) * scale) : 1;
-        max[r] = grow[r] ? most[r] : max[r];
-        sum[r] *= factor[r];
+        most[r] = fmaxf(most[r], __shfl_xor_sync(~0u, most[r], 1));
+        most[r] = fmaxf(most[r], __shfl_xor_sync(~0u, most[r], 2));
+        if (kFirst) {
+          max[r] = most[r], sum[r] = 0;
+        } else {
+          const bool mine = grow(r);
+          factor[r] = mine ? PowerOfTwo((max[r] - most[r]) * scale) : 1;
+          max[r] = mine ? most[r] : max[r];
+          sum[r] *= factor[r];
+        }
       }
     }
     float base[2];

@@ -158,6 +158,17 @@ __device__ inline void WaitAt(uint32_t barrier, uint32_t parity) {
         : "r"(barrier), "r"(parity)
         : "memory");
 }
+// Whether it has ended; what came with it is seen then.
+__device__ inline bool HasEnded(uint32_t barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{.reg .pred p;\n\tmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\t"
+      "selp.u32 %0, 1, 0, p;}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done;
+}
 // The same, of what threads of other blocks of the cluster wrote.
 __device__ inline void WaitForCluster(uint32_t barrier, uint32_t parity) {
   uint32_t done = 0;
@@ -183,6 +194,11 @@ struct RingPlace {
   uint32_t stage = 0, parity = 0;
   __device__ void Next() {
     if (++stage == kStages) stage = 0, parity ^= 1;
+  }
+  __device__ RingPlace Behind() const {
+    RingPlace behind = *this;
+    behind.Next();
+    return behind;
   }
 };
 
@@ -329,6 +345,10 @@ __device__ inline uint64_t TileOf(uint32_t address) {
 __device__ inline uint64_t PanelsOf(uint32_t address, uint32_t panel_bytes) {
   return (address & 0x3ffff) >> 4 | uint64_t{panel_bytes >> 4} << 16 | uint64_t{1024 >> 4} << 32 |
          uint64_t{1} << 62;
+}
+// A tile further on by so many times 16 bytes of shared memory.
+__device__ inline uint64_t MovedBy(uint64_t tile, uint32_t sixteens) {
+  return tile >> 32 << 32 | (static_cast<uint32_t>(tile) + sixteens);
 }
 __device__ inline void FenceProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void CommitProducts() {

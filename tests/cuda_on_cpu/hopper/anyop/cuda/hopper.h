@@ -112,8 +112,9 @@ inline void ArriveForBytes(uint32_t at, uint32_t bytes) {
 }
 inline void Arrive(uint32_t at) { ArriveForBytes(at, 0); }
 inline void ArriveWhenCopied(uint32_t at) { Arrive(at); }
+inline bool HasEnded(uint32_t at, uint32_t parity) { return BarrierAt(at).parity != (parity & 1); }
 inline void WaitAt(uint32_t at, uint32_t parity) {
-  while (BarrierAt(at).parity == (parity & 1)) {
+  while (!HasEnded(at, parity)) {
     auto& boxes = StateOfBlock().boxes;
     if (!boxes.empty() && std::rand() % 8 == 0) {
       const auto one = boxes.begin() + std::rand() % static_cast<int>(boxes.size());
@@ -129,6 +130,11 @@ struct RingPlace {
   uint32_t stage = 0, parity = 0;
   void Next() {
     if (++stage == kStages) stage = 0, parity ^= 1;
+  }
+  RingPlace Behind() const {
+    RingPlace behind = *this;
+    behind.Next();
+    return behind;
   }
 };
 
@@ -189,6 +195,7 @@ inline uint64_t PanelsOf(uint32_t address, uint32_t panel_bytes) {
          uint64_t{1} << 62;
 }
 inline uint64_t TileOf(uint32_t address) { return PanelsOf(address, 16); }
+inline uint64_t MovedBy(uint64_t tile, uint32_t sixteens) { return tile + sixteens; }
 inline void FenceProducts() {}
 inline void CommitProducts() {}
 template <int kGroups>
