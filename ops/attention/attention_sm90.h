@@ -213,11 +213,13 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
         out += 8 * p.out_steps.row;
       }
       MeetAt(alone, 128);
+      // The other queries may just find values that are not finite: then not all threads are here,
+      // and these have nothing to add.
       if (is_bad) {
         const int left = item.S - item.top - 64 * group;
         AddBadValuesOf<T>(p, item, 64 * group, min(left, 64), thread, is_empty);
-        MeetAt(alone, 128);
       }
+      MeetAt(alone, 128);
       q_at.Next(), told_at.Next();
     }
   }
