@@ -62,15 +62,19 @@ __global__ void __launch_bounds__(kListThreads, BlocksOfStep<W, kKinds, kLists, 
 // p, g and copy are of bfloat16 in most training of 16 bits, all else of float32.
 template <bool kHasMore, typename Op, int kLists>
 int32_t RunSteps(AnyopCall* call, const Op& op, const Lists<kLists>& lists) {
-  constexpr unsigned kCopy = kHasMore ? 1u << (kLists - 1) : 0;
-  constexpr unsigned kHalves = kFloat32Lists<kLists> & ~(3u | kCopy);
+  constexpr unsigned kCopy = kHasMore ? 1u << (kLists - 1) : 0, kAll = kFloat32Lists<kLists>;
+  constexpr unsigned kHalves = kAll & ~(3u | kCopy);
   const auto start = [&](auto zero, auto kinds, const auto& table, unsigned n) {
-    constexpr unsigned kKinds = kHasMore && kinds.value != kHalves ? kMixedLists : kinds.value;
     return LaunchOver(table, n).Run(
-        call, StepOfLists<decltype(zero), kKinds, kHasMore, Op, kLists, BytesOf<decltype(table)>>,
+        call,
+        StepOfLists<decltype(zero), kinds.value, kHasMore, Op, kLists, BytesOf<decltype(table)>>,
         table, op);
   };
-  return StartLists<kHalves>(lists, Op::kCountsTensors, start);
+  if constexpr (kHasMore) {
+    return StartLists<kHalves>(lists, Op::kCountsTensors, start);
+  } else {
+    return StartLists<kHalves, kAll, 0u>(lists, Op::kCountsTensors, start);
+  }
 }
 
 // The kernel without masters and copies takes more tensors in a launch.

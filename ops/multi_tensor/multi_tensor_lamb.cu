@@ -55,7 +55,7 @@ int32_t RunStage1AndNorms(AnyopCall* call, const LambStage1<Single>& stage, cons
         call, StepAndSum<decltype(zero), kinds.value, BytesOf<decltype(table)>>, table, stage, of_p,
         of_update);
   };
-  if (int32_t status = StartLists<kHalves>(lists, true, start)) return status;
+  if (int32_t status = StartLists<kHalves, kFloat32Lists<5>, 0u>(lists, true, start)) return status;
   if (int32_t status = StartEach<false>(call, of_p, WriteFloat{norms})) return status;
   return StartEach<false>(call, of_update, WriteFloat{update_norms});
 }

@@ -298,38 +298,42 @@ inline int64_t ElementsOf(const AnyopTensor& t) {
   return numel;
 }
 
+// Which lists are all of one dtype, or not given: a bit each.
+template <int kLists>
+struct Kinds {
+  bool any_float64 = false;
+  unsigned float32 = 0, bfloat16 = 0;
+
+  explicit Kinds(const AnyopTensorList (&list)[kLists]) {
+    for (int l = 0; l < kLists; ++l) {
+      bool all_float32 = true, all_bfloat16 = true;
+      for (int64_t i = 0; list[l].data && i < list[l].count; ++i) {
+        const AnyopDtype dtype = AnyopDtypeOf(&list[l].data[i]);
+        any_float64 |= dtype == kAnyopFloat64;
+        all_float32 &= dtype == kAnyopFloat32;
+        all_bfloat16 &= dtype == kAnyopBFloat16;
+      }
+      float32 |= unsigned{all_float32} << l;
+      bfloat16 |= unsigned{all_bfloat16} << l;
+    }
+  }
+  bool Are(unsigned kinds) const {
+    const unsigned known = kinds & kFloat32Lists<kLists>;
+    return (known & ~float32) == 0 && (kFloat32Lists<kLists> & ~known & ~bfloat16) == 0;
+  }
+};
+
 // Lists of one length that are walked together; those with data NULL are not given, the first is.
 template <int kLists>
 struct Lists {
   AnyopTensorList list[kLists];
+  Kinds<kLists> kinds = Kinds<kLists>(list);
 
   int64_t count() const { return list[0].count; }
-  struct Kinds {
-    bool any_float64 = false;
-    unsigned float32 = 0, bfloat16 = 0;  // a bit for each list that is all of it, or not given
-    bool Are(unsigned kinds) const {
-      const unsigned known = kinds & kFloat32Lists<kLists>;
-      return (known & ~float32) == 0 && (kFloat32Lists<kLists> & ~known & ~bfloat16) == 0;
-    }
-  };
-  Kinds FindKinds() const {
-    Kinds kinds;
-    for (int l = 0; l < kLists; ++l) {
-      bool float32 = true, bfloat16 = true;
-      for (int64_t i = 0; list[l].data && i < list[l].count; ++i) {
-        const AnyopDtype dtype = AnyopDtypeOf(&list[l].data[i]);
-        kinds.any_float64 |= dtype == kAnyopFloat64;
-        float32 &= dtype == kAnyopFloat32;
-        bfloat16 &= dtype == kAnyopBFloat16;
-      }
-      kinds.float32 |= unsigned{float32} << l;
-      kinds.bfloat16 |= unsigned{bfloat16} << l;
-    }
-    return kinds;
-  }
-  // Empty tensors have one chunk, so that each tensor has a block.
+  // Of StartLists, where it is told that all may be of bfloat16. Empty tensors have one, so that
+  // each tensor has a block.
   int64_t CountChunks() const {
-    const int64_t of = FindKinds().Are(0) ? ChunkOf<kLists, 0> : ChunkOf<kLists, kMixedLists>;
+    const int64_t of = kinds.Are(0) ? ChunkOf<kLists, 0> : ChunkOf<kLists, kMixedLists>;
     int64_t chunks = 0;
     for (int64_t i = 0; i < count(); ++i) {
       const int64_t numel = ElementsOf(list[0].data[i]);
@@ -381,33 +385,35 @@ int32_t StartTables(const Lists<kLists>& lists, bool keeps_empty, const Start& s
 }
 
 // Calls start(W(), kinds, table, blocks), where W is what the elements are computed in and kinds a
-// constant: the first of kKinds that the lists are of, all of float32, all of bfloat16, or
-// kMixedLists.
+// constant: the first of kKinds that the lists are of, or kMixedLists. Without kKinds they are: all
+// of float32, all of bfloat16. The kernel must find its chunks by these kinds.
 template <unsigned... kKinds, int kLists, typename Start>
 int32_t StartLists(const Lists<kLists>& lists, bool keeps_empty, const Start& start) {
-  const bool many = lists.count() > ListTable<kLists, kFewBytes>::kTensors;
-  const auto with = [&](auto zero, auto kinds) {
-    constexpr int kChunk = ChunkOf<kLists, kinds.value>;
-    const auto run = [&](const auto& table, unsigned blocks) {
-      return start(zero, kinds, table, blocks);
+  if constexpr (sizeof...(kKinds) == 0) {
+    return StartLists<kFloat32Lists<kLists>, 0u>(lists, keeps_empty, start);
+  } else {
+    const bool many = lists.count() > ListTable<kLists, kFewBytes>::kTensors;
+    const auto with = [&](auto zero, auto kinds) {
+      constexpr int kChunk = ChunkOf<kLists, kinds.value>;
+      const auto run = [&](const auto& table, unsigned blocks) {
+        return start(zero, kinds, table, blocks);
+      };
+      if constexpr (kManyBytes > kFewBytes && sizeof zero == 4) {
+        if (many) return StartTables<kManyBytes, kChunk>(lists, keeps_empty, run);
+      }
+      return StartTables<kFewBytes, kChunk>(lists, keeps_empty, run);
     };
-    if constexpr (kManyBytes > kFewBytes && sizeof zero == 4) {
-      if (many) return StartTables<kManyBytes, kChunk>(lists, keeps_empty, run);
-    }
-    return StartTables<kFewBytes, kChunk>(lists, keeps_empty, run);
-  };
-  const auto found = lists.FindKinds();
-  if (found.any_float64) return with(double(), std::integral_constant<unsigned, kMixedLists>());
-  int32_t status = kAnyopOk;
-  const auto are = [&](auto kinds) {
-    if (!found.Are(kinds)) return false;
-    status = with(float(), kinds);
-    return true;
-  };
-  if ((are(std::integral_constant<unsigned, kKinds>()) || ...)) return status;
-  if (are(std::integral_constant<unsigned, kFloat32Lists<kLists>>())) return status;
-  if (are(std::integral_constant<unsigned, 0u>())) return status;
-  return with(float(), std::integral_constant<unsigned, kMixedLists>());
+    constexpr std::integral_constant<unsigned, kMixedLists> mixed;
+    if (lists.kinds.any_float64) return with(double(), mixed);
+    int32_t status = kAnyopOk;
+    const auto are = [&](auto kinds) {
+      const bool found = lists.kinds.Are(kinds);
+      if (found) status = with(float(), kinds);
+      return found;
+    };
+    if ((are(std::integral_constant<unsigned, kKinds>()) || ...)) return status;
+    return with(float(), mixed);
+  }
 }
 
 }  // namespace anyop::cuda
