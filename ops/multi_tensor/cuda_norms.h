@@ -36,24 +36,25 @@ __device__ W JoinBlock(W v, W* shared) {
   return v;
 }
 
-// Of chunks, one behind the other. starts: of each tensor its first one; NULL where not asked for.
+// Sums of chunks, one behind the other; where a chunk has several, set by set. starts: of each
+// tensor its first chunk; NULL where not asked for.
 struct Parts {
   double* sums = nullptr;
   int64_t *starts = nullptr, chunks = 0, N = 0;
 
   template <int kLists>
-  bool Make(AnyopCall* call, const Lists<kLists>& lists, bool each) {
+  bool Make(AnyopCall* call, const Lists<kLists>& lists, bool each, int sets = 1) {
     chunks = lists.CountChunks(), N = lists.count();
-    sums = static_cast<double*>(call->workspace(call, (chunks + (each ? N : 0) + 1) * 8));
-    if (sums && each) starts = reinterpret_cast<int64_t*>(sums + chunks);
+    sums = static_cast<double*>(call->workspace(call, (sets * chunks + (each ? N : 0) + 1) * 8));
+    if (sums && each) starts = reinterpret_cast<int64_t*>(sums + sets * chunks);
     return sums;
   }
-  // By one thread of a block.
-  template <typename Table>
-  __device__ void Write(const Table& table, const Chunk& chunk, double sum) const {
-    const int64_t at = table.first_chunk + blockIdx.x;
-    sums[at] = sum;
+  // By one thread of a block: one of each set.
+  template <typename Table, typename... Sums>
+  __device__ void Write(const Table& table, const Chunk& chunk, Sums... of_sets) const {
+    int64_t at = table.first_chunk + blockIdx.x;
     if (starts && chunk.begin == 0) starts[table.first_tensor + chunk.tensor] = at;
+    ((sums[at] = static_cast<double>(of_sets), at += chunks), ...);
   }
 };
 
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
   });
   const W two = Join<kMaximum>(sum[0], sum[1]), others = Join<kMaximum>(sum[2], sum[3]);
   const W total = JoinBlock<kMaximum>(Join<kMaximum>(two, others), shared);
-  if (threadIdx.x == 0) parts.Write(table, chunk, static_cast<double>(total));
+  if (threadIdx.x == 0) parts.Write(table, chunk, total);
 }
 
 constexpr int kTotalThreads = 1024;
@@ -97,19 +98,21 @@ __global__ void __launch_bounds__(kTotalThreads) JoinAll(Parts parts, Write writ
   if (threadIdx.x == 0) write(kMaximum ? sum : sqrt(sum));
 }
 
-// write(n, norm): of tensor n, by one thread.
+// write(n, norm): of tensor n of the first set, n - N of the next, by one thread.
 template <bool kMaximum, typename Write>
-__global__ void __launch_bounds__(kListThreads) JoinEach(Parts parts, Write write) {
+__global__ void __launch_bounds__(kListThreads) JoinEach(Parts parts, int64_t count, Write write) {
   WaitForWork();
   LetNextStart();
-  const int64_t n = int64_t{blockIdx.x} * (kListThreads / 32) + threadIdx.x / 32;
-  if (n >= parts.N) return;
-  const int64_t end = n + 1 < parts.N ? parts.starts[n + 1] : parts.chunks;
+  const int64_t at = int64_t{blockIdx.x} * (kListThreads / 32) + threadIdx.x / 32;
+  if (at >= count) return;
+  const int64_t set = at / parts.N, n = at % parts.N,
+                end = n + 1 < parts.N ? parts.starts[n + 1] : parts.chunks;
+  const double* sums = parts.sums + set * parts.chunks;
   double sum = 0;
   for (int64_t i = parts.starts[n] + threadIdx.x % 32; i < end; i += 32)
-    sum = Join<kMaximum>(sum, parts.sums[i]);
+    sum = Join<kMaximum>(sum, sums[i]);
   sum = JoinWarp<kMaximum>(sum);
-  if (threadIdx.x % 32 == 0) write(n, kMaximum ? sum : sqrt(sum));
+  if (threadIdx.x % 32 == 0) write(at, kMaximum ? sum : sqrt(sum));
 }
 
 // ---- host ----
@@ -135,11 +138,12 @@ int32_t StartAll(AnyopCall* call, const Parts& parts, const Write& write) {
 }
 
 template <bool kMaximum, typename Write>
-int32_t StartEach(AnyopCall* call, const Parts& parts, const Write& write) {
+int32_t StartEach(AnyopCall* call, const Parts& parts, const Write& write, int sets = 1) {
   if (!parts.N) return kAnyopOk;
-  const dim3 blocks(static_cast<unsigned>(CeilDiv(parts.N, kListThreads / 32)));
+  const int64_t count = sets * parts.N;
+  const dim3 blocks(static_cast<unsigned>(CeilDiv(count, kListThreads / 32)));
   return Launch{blocks, dim3(kListThreads), 0, true}.Run(call, JoinEach<kMaximum, Write>, parts,
-                                                         write);
+                                                         count, write);
 }
 
 // What writes float32 where it is asked for.

@@ -14,15 +14,10 @@ namespace {
 template <typename W, unsigned kKinds, int kBytes>
 __global__ void __launch_bounds__(kListThreads)
     StepAndSum(const __grid_constant__ ListTable<5, kBytes> table, LambStage1<Single> stage,
-               Parts of_p, Parts of_update) {
+               Parts parts) {
   const Chunk chunk = FindChunk<kKinds>(table);
-  const auto write = [&](W p, W update) {
-    if (threadIdx.x) return;
-    of_p.Write(table, chunk, static_cast<double>(p));
-    of_update.Write(table, chunk, static_cast<double>(update));
-  };
   if (stage.Skips()) {
-    write(0, 0);
+    if (threadIdx.x == 0) parts.Write(table, chunk, 0, 0);
     return WaitForWork();
   }
   __shared__ LambUpdate<W> shared;
@@ -41,23 +36,23 @@ __global__ void __launch_bounds__(kListThreads)
     }
   };
   WalkChunk<W, kKinds>(table, chunk, stage.kReads, stage.kWrites, body);
-  p = JoinBlock<false>(p, warps[0]);
-  write(p, JoinBlock<false>(update, warps[1]));
+  p = JoinBlock<false>(p, warps[0]), update = JoinBlock<false>(update, warps[1]);
+  if (threadIdx.x == 0) parts.Write(table, chunk, p, update);
 }
 
+// norms: of the parameters, then of the updates.
 int32_t RunStage1AndNorms(AnyopCall* call, const LambStage1<Single>& stage, const Lists<5>& lists,
-                          float* norms, float* update_norms) {
-  Parts of_p, of_update;
-  if (!of_p.Make(call, lists, true) || !of_update.Make(call, lists, true)) return kAnyopOutOfMemory;
+                          float* norms) {
+  Parts parts;
+  if (!parts.Make(call, lists, true, 2)) return kAnyopOutOfMemory;
   constexpr unsigned kHalves = 0b11100;
   const auto start = [&](auto zero, auto kinds, const auto& table, unsigned n) {
     return LaunchOver(table, n).Run(
-        call, StepAndSum<decltype(zero), kinds.value, BytesOf<decltype(table)>>, table, stage, of_p,
-        of_update);
+        call, StepAndSum<decltype(zero), kinds.value, BytesOf<decltype(table)>>, table, stage,
+        parts);
   };
   if (int32_t status = StartLists<kHalves, kFloat32Lists<5>, 0u>(lists, true, start)) return status;
-  if (int32_t status = StartEach<false>(call, of_p, WriteFloat{norms})) return status;
-  return StartEach<false>(call, of_update, WriteFloat{update_norms});
+  return StartEach<false>(call, parts, WriteFloat{norms}, 2);
 }
 
 }  // namespace
@@ -68,14 +63,12 @@ extern "C" int32_t anyop_multi_tensor_lamb_cuda(const MultiTensorLambArgs* args,
   auto* norms =
       static_cast<float*>(call->workspace(call, (2 * args->N + 1) * int64_t{sizeof(float)}));
   if (!norms) return kAnyopOutOfMemory;
-  float* update_norms = norms + args->N;
   const anyop::LambStage1<Single> update(*args);
-  const anyop::LambStage2<Single> change(*args, norms, update_norms);
+  const anyop::LambStage2<Single> change(*args, norms, norms + args->N);
   const AnyopTensorList& old = args->master.data ? args->master : args->p;
   const int32_t status =
       change.adapts
-          ? RunStage1AndNorms(call, update, {{old, args->g, args->m, args->v, args->update}}, norms,
-                              update_norms)
+          ? RunStage1AndNorms(call, update, {{old, args->g, args->m, args->v, args->update}}, norms)
           : RunSteps(call, update, {}, {}, old, args->g, args->m, args->v, args->update);
   if (status) return status;
   return RunSteps(call, change, args->master, args->copy, args->p, args->update);
