@@ -3,7 +3,7 @@
 //
 // A block adds the squares of a chunk of elements, in float32 (float64 where a tensor is of it),
 // and writes the sum beside those of all chunks. One block adds these in float64 to the norm of
-// all, a warp for each tensor those of its own. The order is the same in every run. Of maxima
+// all, a block for each tensor those of its own. The order is the same in every run. Of maxima
 // likewise; NaN is above everything.
 #ifndef ANYOP_OPS_MULTI_TENSOR_CUDA_NORMS_H_
 #define ANYOP_OPS_MULTI_TENSOR_CUDA_NORMS_H_
@@ -84,35 +84,43 @@ __global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
 
 constexpr int kTotalThreads = 1024;
 
+// Of sums from begin to end, for the first warp: a thread has several on their way at once.
+template <bool kMaximum>
+__device__ double JoinSums(const double* sums, int64_t begin, int64_t end) {
+  constexpr int kAhead = 8;
+  __shared__ double shared[kTotalThreads / 32];
+  double sum = 0;
+  for (int64_t first = begin + threadIdx.x; first < end; first += kAhead * blockDim.x) {
+    double ahead[kAhead];
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      const int64_t at = first + u * blockDim.x;
+      ahead[u] = at < end ? sums[at] : 0;
+    }
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) sum = Join<kMaximum>(sum, ahead[u]);
+  }
+  return JoinBlock<kMaximum>(sum, shared);
+}
+
 // write(norm): by one thread.
 template <bool kMaximum, typename Write>
 __global__ void __launch_bounds__(kTotalThreads) JoinAll(Parts parts, Write write) {
   WaitForWork();
   LetNextStart();
-  __shared__ double shared[kTotalThreads / 32];
-  double sum = 0;
-#pragma unroll 4
-  for (int64_t i = threadIdx.x; i < parts.chunks; i += blockDim.x)
-    sum = Join<kMaximum>(sum, parts.sums[i]);
-  sum = JoinBlock<kMaximum>(sum, shared);
+  const double sum = JoinSums<kMaximum>(parts.sums, 0, parts.chunks);
   if (threadIdx.x == 0) write(kMaximum ? sum : sqrt(sum));
 }
 
-// write(n, norm): of tensor n of the first set, n - N of the next, by one thread.
+// write(n, norm): of tensor n of the first set, n - N of the next, by one thread of its block.
 template <bool kMaximum, typename Write>
-__global__ void __launch_bounds__(kListThreads) JoinEach(Parts parts, int64_t count, Write write) {
+__global__ void __launch_bounds__(kTotalThreads) JoinEach(Parts parts, Write write) {
   WaitForWork();
   LetNextStart();
-  const int64_t at = int64_t{blockIdx.x} * (kListThreads / 32) + threadIdx.x / 32;
-  if (at >= count) return;
-  const int64_t set = at / parts.N, n = at % parts.N,
+  const int64_t set = blockIdx.x / parts.N, n = blockIdx.x % parts.N,
                 end = n + 1 < parts.N ? parts.starts[n + 1] : parts.chunks;
-  const double* sums = parts.sums + set * parts.chunks;
-  double sum = 0;
-  for (int64_t i = parts.starts[n] + threadIdx.x % 32; i < end; i += 32)
-    sum = Join<kMaximum>(sum, sums[i]);
-  sum = JoinWarp<kMaximum>(sum);
-  if (threadIdx.x % 32 == 0) write(at, kMaximum ? sum : sqrt(sum));
+  const double sum = JoinSums<kMaximum>(parts.sums + set * parts.chunks, parts.starts[n], end);
+  if (threadIdx.x == 0) write(int64_t{blockIdx.x}, kMaximum ? sum : sqrt(sum));
 }
 
 // ---- host ----
@@ -140,10 +148,9 @@ int32_t StartAll(AnyopCall* call, const Parts& parts, const Write& write) {
 template <bool kMaximum, typename Write>
 int32_t StartEach(AnyopCall* call, const Parts& parts, const Write& write, int sets = 1) {
   if (!parts.N) return kAnyopOk;
-  const int64_t count = sets * parts.N;
-  const dim3 blocks(static_cast<unsigned>(CeilDiv(count, kListThreads / 32)));
-  return Launch{blocks, dim3(kListThreads), 0, true}.Run(call, JoinEach<kMaximum, Write>, parts,
-                                                         count, write);
+  const dim3 blocks(static_cast<unsigned>(sets * parts.N)),
+      threads(parts.chunks / parts.N < 64 ? 32 : 256);
+  return Launch{blocks, threads, 0, true}.Run(call, JoinEach<kMaximum, Write>, parts, write);
 }
 
 // What writes float32 where it is asked for.

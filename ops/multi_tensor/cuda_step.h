@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kListThreads, BlocksOfStep<W, kKinds, kLists, 
   if constexpr (!Op::kCountsTensors) s = share(0);
   const Chunk chunk = FindChunk<kKinds>(table);
   if constexpr (Op::kCountsTensors) s = share(table.first_tensor + chunk.tensor);
-  const bool has_master = kHasMore && table.data[kLists - 2][chunk.tensor];
+  const bool has_master = kHasMore && table.tensor[chunk.tensor].data[kLists - 2];
   const unsigned reads = has_master ? (kReads & ~1u) | kMaster : kReads;
   WalkChunk<W, kKinds>(table, chunk, reads, kHasMore ? kWrites | 3 * kMaster : kWrites,
                        [&](Four<W>(&v)[kLists]) {

@@ -40,7 +40,7 @@ extern "C" int32_t anyop_multi_tensor_clip_grad_norm_cuda(const MultiTensorClipG
                                                           AnyopCall* call) {
   using namespace anyop::cuda;
   if (int32_t status = FindTotal(call, *args)) return status;
-  const Lists<1> lists = {{args->g}};
+  const Lists<1> lists = {{args->g}, true};  // the norm has left its last tensors in the cache
   const Single max_norm(args->max_norm), total(args->total);
   return StartLists(lists, false, [&](auto zero, auto kinds, const auto& table, unsigned n) {
     Launch launch = LaunchOver(table, n);

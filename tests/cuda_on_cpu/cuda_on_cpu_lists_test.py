@@ -28,7 +28,7 @@ STEPS = {
 OTHERS = [f"multi_tensor_{name}" for name in ("scale", "l2norm", "max_norm", "clip_grad_norm")]
 SIZES = {
     "several chunks": [0, 30_000, 1, 1023, 1024, 1025, 4096, 0, 8192, 15_001, 8193, 20_000],
-    "several launches": [3, 1, 0, 7] * 450,
+    "several launches": [3, 1, 0, 7] * 550,
 }
 pytestmark = pytest.mark.drawn(2, together="lists on fibers")
 KINDS = {

@@ -37,18 +37,24 @@ constexpr int kManyBytes = 32256;
 constexpr int kManyBytes = kFewBytes;
 #endif
 
+// What a block asks for lies side by side: parameters are read in lines.
+template <int kLists>
+struct ListedTensor {
+  char* data[kLists];  // NULL: the list is not given
+  unsigned first;      // chunk of the launch with which it begins
+  uint16_t rest;       // elements of its last chunk
+  uint8_t dtype[kLists];
+};
 template <int kLists, int kTableBytes>
 struct ListTable {
   static constexpr int kBytes = kTableBytes;
-  static constexpr int kTensors = (kBytes - 24) / (9 * kLists + 12);
-  char* data[kLists][kTensors];  // NULL: the list is not given
-  int64_t numel[kTensors];
+  static constexpr int kTensors = (kBytes - 32) / int{sizeof(ListedTensor<kLists>)} - 1;
   int64_t first_tensor;      // of the launch, in the lists
   int64_t first_chunk;       // of the launch, in the call
-  unsigned first[kTensors];  // chunk of the launch with which a tensor begins
+  unsigned tensors_of_2p31;  // in 2^31 blocks, the mean
   int count;
-  bool goes_on;  // in another launch of the call
-  uint8_t dtype[kLists][kTensors];
+  bool goes_on;                               // in another launch of the call
+  ListedTensor<kLists> tensor[kTensors + 1];  // of the one behind the last: first
 };
 
 template <typename Table>
@@ -64,25 +70,26 @@ struct Chunk {
 template <unsigned kKinds, int kLists, int kBytes>
 __device__ Chunk FindChunk(const ListTable<kLists, kBytes>& table) {
   constexpr int kChunk = ChunkOf<kLists, kKinds>;
-  const int last = table.count - 1;
+  const unsigned own = blockIdx.x;
   // Where all tensors have as many chunks, it is this one; loads of a search wait for one another.
-  int low = static_cast<int>(uint64_t{blockIdx.x} * static_cast<unsigned>(table.count) / gridDim.x);
-  const bool begins = table.first[low] <= blockIdx.x;
-  if (!begins || (low < last && table.first[low + 1] <= blockIdx.x)) {
-    int high = begins ? last : low - 1;
-    low = begins ? low + 1 : 0;
+  const int last = table.count - 1,
+            mean = static_cast<int>(uint64_t{own} * table.tensors_of_2p31 >> 31);
+  int low = mean < last ? mean : last;
+  unsigned first = table.tensor[low].first, next = table.tensor[low + 1].first;
+  if (own < first || own >= next) {
+    int high = own < first ? low - 1 : last;
+    low = own < first ? 0 : low + 1;
     while (low < high) {
       const int middle = (low + high + 1) / 2;
-      if (table.first[middle] <= blockIdx.x) {
+      if (table.tensor[middle].first <= own) {
         low = middle;
       } else {
         high = middle - 1;
       }
     }
+    first = table.tensor[low].first, next = table.tensor[low + 1].first;
   }
-  const int64_t begin = int64_t{blockIdx.x - table.first[low]} * kChunk;
-  const int64_t rest = table.numel[low] - begin;
-  return {low, static_cast<int>(rest < kChunk ? rest : kChunk), begin};
+  return {low, own + 1 < next ? kChunk : table.tensor[low].rest, int64_t{own - first} * kChunk};
 }
 
 // Four elements, widened; and as they lie in memory, so that several are on their way before the
@@ -192,16 +199,17 @@ __device__ void WalkChunk(const ListTable<kLists, kBytes>& table, const Chunk& c
                           unsigned reads, unsigned writes, const Body& body) {
   if (table.goes_on) LetNextStart();
   constexpr int kAhead = FoursAhead<kLists, kKinds>, kStep = kListThreads * 4;
+  const ListedTensor<kLists>& tensor = table.tensor[chunk.tensor];
   char* data[kLists];
   AnyopDtype dtype[kLists];
   bool aligned = true;
 #pragma unroll
   for (int l = 0; l < kLists; ++l) {
-    dtype[l] = kKinds == kMixedLists ? static_cast<AnyopDtype>(table.dtype[l][chunk.tensor])
+    dtype[l] = kKinds == kMixedLists ? static_cast<AnyopDtype>(tensor.dtype[l])
                : kKinds >> l & 1     ? kAnyopFloat32
                                      : kAnyopBFloat16;
     const int item = dtype[l] == kAnyopFloat32 ? 4 : dtype[l] == kAnyopFloat64 ? 8 : 2;
-    data[l] = table.data[l][chunk.tensor];
+    data[l] = tensor.data[l];
     if (data[l]) data[l] += chunk.begin * item;
     aligned &= reinterpret_cast<uintptr_t>(data[l]) % (item == 2 ? 8 : 16) == 0;
   }
@@ -327,6 +335,7 @@ struct Kinds {
 template <int kLists>
 struct Lists {
   AnyopTensorList list[kLists];
+  bool backwards = false;  // from the last tensor on; a kernel cannot tell which it is
   Kinds<kLists> kinds = Kinds<kLists>(list);
 
   int64_t count() const { return list[0].count; }
@@ -356,32 +365,38 @@ int32_t StartTables(const Lists<kLists>& lists, bool keeps_empty, const Start& s
   using Table = ListTable<kLists, kBytes>;
   constexpr int64_t kMostBlocks = 0x7fffffff;
   Table table;
-  int64_t blocks = 0;
-  table.count = 0;
-  table.goes_on = true;
-  table.first_tensor = table.first_chunk = 0;
-  for (int64_t i = 0; i < lists.count(); ++i) {
+  table.first_tensor = table.first_chunk = table.count = 0;
+  table.tensor[0].first = 0;
+  const auto start_table = [&](bool goes_on) {
+    const unsigned blocks = table.tensor[table.count].first;
+    table.tensors_of_2p31 =
+        static_cast<unsigned>(CeilDiv(int64_t{table.count} << 31, int64_t{blocks}));
+    table.goes_on = goes_on;
+    const int32_t status = start(table, blocks);
+    table.first_chunk += blocks;
+    table.count = 0;
+    return status;
+  };
+  for (int64_t turn = 0; turn < lists.count(); ++turn) {
+    const int64_t i = lists.backwards ? lists.count() - 1 - turn : turn;
     const int64_t numel = ElementsOf(lists.list[0].data[i]);
     if (numel == 0 && !keeps_empty) continue;
     const int64_t chunks = numel ? CeilDiv(numel, kChunk) : 1;
-    if (table.count == Table::kTensors || (table.count && blocks + chunks > kMostBlocks)) {
-      if (int32_t status = start(table, static_cast<unsigned>(blocks))) return status;
-      table.count = 0;
-      table.first_tensor = i;
-      table.first_chunk += blocks;
-      blocks = 0;
+    if (table.count == Table::kTensors ||
+        (table.count && table.tensor[table.count].first + chunks > kMostBlocks)) {
+      if (int32_t status = start_table(true)) return status;
     }
+    if (table.count == 0) table.first_tensor = i;
+    auto& tensor = table.tensor[table.count++];
     for (int l = 0; l < kLists; ++l) {
       const AnyopTensor* t = lists.list[l].data ? &lists.list[l].data[i] : nullptr;
-      table.data[l][table.count] = t ? static_cast<char*>(t->data) : nullptr;
-      table.dtype[l][table.count] = static_cast<uint8_t>(t ? AnyopDtypeOf(t) : kAnyopFloat32);
+      tensor.data[l] = t ? static_cast<char*>(t->data) : nullptr;
+      tensor.dtype[l] = static_cast<uint8_t>(t ? AnyopDtypeOf(t) : kAnyopFloat32);
     }
-    table.numel[table.count] = numel;
-    table.first[table.count++] = static_cast<unsigned>(blocks);
-    blocks += chunks;
+    tensor.rest = static_cast<uint16_t>(numel - (chunks - 1) * kChunk);
+    table.tensor[table.count].first = tensor.first + static_cast<unsigned>(chunks);
   }
-  table.goes_on = false;
-  return table.count ? start(table, static_cast<unsigned>(blocks)) : int32_t{kAnyopOk};
+  return table.count ? start_table(false) : int32_t{kAnyopOk};
 }
 
 // Calls start(W(), kinds, table, blocks), where W is what the elements are computed in and kinds a
