@@ -58,15 +58,20 @@ struct Parts {
   }
 };
 
+// Of float32 alone all of a chunk is on its way at once, two fours of each thread.
+template <unsigned kKinds>
+constexpr int ThreadsOfNorm = kKinds == kFloat32Lists<1> ? 1024 : kListThreads;
+
 template <bool kMaximum, typename W, unsigned kKinds, int kBytes>
-__global__ void __launch_bounds__(kListThreads, sizeof(W) == 4 ? 4 : 2)
+__global__ void __launch_bounds__(ThreadsOfNorm<kKinds>,
+                                  sizeof(W) == 4 && kKinds != kFloat32Lists<1> ? 4 : 2)
     JoinChunks(const __grid_constant__ ListTable<1, kBytes> table, Single scale, Parts parts) {
   LetNextStart();  // another one, or what joins the sums
-  __shared__ W shared[kListThreads / 32];
+  __shared__ W shared[ThreadsOfNorm<kKinds> / 32];
   const Chunk chunk = FindChunk<kKinds>(table);
   const W factor = static_cast<W>(scale.Read(1));
   W sum[4] = {};
-  WalkChunk<W, kKinds>(table, chunk, 1, 0, [&](Four<W>(&v)[1]) {
+  WalkChunk<W, kKinds, ThreadsOfNorm<kKinds>>(table, chunk, 1, 0, [&](Four<W>(&v)[1]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const W scaled = v[0].at[k] * factor;
@@ -132,9 +137,11 @@ int32_t StartChunks(AnyopCall* call, const AnyopTensorList& x, const Single& sca
   const Lists<1> lists = {{x}};
   if (!parts->Make(call, lists, each)) return kAnyopOutOfMemory;
   const auto start = [&](auto zero, auto kinds, const auto& table, unsigned n) {
-    return LaunchOver(table, n).Run(
-        call, JoinChunks<kMaximum, decltype(zero), kinds.value, BytesOf<decltype(table)>>, table,
-        scale, *parts);
+    Launch launch = LaunchOver(table, n);
+    launch.block = dim3(ThreadsOfNorm<kinds.value>);
+    return launch.Run(call,
+                      JoinChunks<kMaximum, decltype(zero), kinds.value, BytesOf<decltype(table)>>,
+                      table, scale, *parts);
   };
   return StartLists(lists, true, start);
 }

@@ -194,11 +194,13 @@ __device__ void StoreFour(char* to, AnyopDtype dtype, int i, const Four<W>& four
 // behind the end of a tensor, v is 0. body(v, n) is told how many are left of the chunk. Another
 // launch of the call may start meanwhile, and no block ends before the launch in front of its own
 // has: a kernel that walks over nothing calls WaitForWork itself.
-template <typename W, unsigned kKinds, int kLists, int kBytes, typename Body>
+template <typename W, unsigned kKinds, int kThreads = kListThreads, int kLists, int kBytes,
+          typename Body>
 __device__ void WalkChunk(const ListTable<kLists, kBytes>& table, const Chunk& chunk,
                           unsigned reads, unsigned writes, const Body& body) {
   if (table.goes_on) LetNextStart();
-  constexpr int kAhead = FoursAhead<kLists, kKinds>, kStep = kListThreads * 4;
+  constexpr int kStep = kThreads * 4;
+  constexpr int kAhead = kThreads > kListThreads ? 2 : FoursAhead<kLists, kKinds>;
   const ListedTensor<kLists>& tensor = table.tensor[chunk.tensor];
   char* data[kLists];
   AnyopDtype dtype[kLists];
