@@ -79,7 +79,9 @@ def test_good_inputs(subject, choice):
         pytest.skip(f"CUDA takes none of these {left_out} calls")
     # Lists have tensors of all sizes in one case.
     least = 20 if subject.metadata["symbols"]["element_groups"] else 40
-    assert kinds.total() >= (least if choice.is_uniform else least // 4) or subject.name in FEW_SIZES
+    assert (
+        kinds.total() >= (least if choice.is_uniform else least // 4) or subject.name in FEW_SIZES
+    )
     assert left_out < kinds.total() or subject.name in FEW_SIZES
 
 

@@ -115,7 +115,7 @@ def subjects(request, tmp_path_factory) -> dict[str, testing.Subject]:
     header.write_text(EIGHT % (4096 if request.param == 64 else 0))
     flags = f"-DANYOP_PTX=0 -include {header}"
     if request.param == 64:
-        flags += f" -include {WAVE}"
+        flags += f" -include cuda_fp16.h -include cuda_bf16.h -include {WAVE}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NVCC_APPEND_FLAGS", flags)
         try:

@@ -2,12 +2,8 @@
 /* HIP's functions of a wavefront of 64 lanes on a GPU with 32, and CUDA's by anyop/hip/lanes.h. */
 // Lanes are numbered in the wavefront and exchange through shared memory. What a lane of the other
 // half has cannot be known, for that half may be elsewhere: it reads as NaN, and its votes as set.
-// Included before all else, so that CUDA's own headers keep CUDA's functions.
+// Included before all else but cuda_fp16.h and cuda_bf16.h, which keep CUDA's functions.
 #pragma once
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
 
 #include <type_traits>
 
