@@ -267,17 +267,11 @@ int32_t RunGradient(AnyopCall* call, const TileProblem& p) {
   out = a;
   const int64_t out_rows = kOfWeight ? int64_t{p.experts} * p.capacity : p.rows;
   if (by_tma && !EncodeRows(&out, kType, p.out, out_rows, p.N, 64)) return DeclineTma(call);
-  constexpr auto kernel = MultiplyForGradients<kType, kOfWeight, kFloats, kAdds>;
-  if (int32_t status = AllowShared<kernel>(call, Tile::kSharedBytes)) return status;
-  Limits limits;
-  if (int32_t status = ReadLimits(call, &limits)) return status;
   const int64_t down = kOfWeight ? p.experts * CeilDiv(p.capacity, int64_t{Tile::kClusterRows})
                                  : CeilDiv(p.rows, int64_t{Tile::kClusterRows}) + p.experts;
   const int64_t tiles = down * CeilDiv(p.N, int64_t{Tile::kClusterColumns});
-  const int64_t clusters = tiles < limits.multiprocessors / 2 ? tiles : limits.multiprocessors / 2;
-  const Launch launch{dim3(static_cast<unsigned>(2 * clusters)), dim3(384), Tile::kSharedBytes,
-                      true, 2};
-  return launch.Run(call, kernel, a, b, out, p, by_tma);
+  return RunInPairs<MultiplyForGradients<kType, kOfWeight, kFloats, kAdds>>(
+      call, tiles, Tile::kSharedBytes, a, b, out, p, by_tma);
 }
 
 // grad_x: segments that are not short have tiles of their own height (segment_sm90.h).

@@ -85,7 +85,7 @@ class PieceWriter {
     if (to.by_tma && to.rows_left >= 32 && to.columns_left >= 64) {
       if (thread_ == 0) StoreBox(to.map, buffer, to.column, to.row);
     } else {
-      Copy(buffer, to);
+      CopyPiece<32>(buffer, to, thread_);
     }
     if (thread_ == 0) CommitStores();  // an empty group counts too
   }
@@ -106,29 +106,6 @@ class PieceWriter {
   __device__ static uint32_t Narrowed(float low, float high) {
     return kType == Operand::kFloat16 ? NarrowTwo(__half(), low, high)
                                       : NarrowTwo(__nv_bfloat16(), low, high);
-  }
-  // What is not a whole box of an aligned matrix.
-  __device__ void Copy(uint32_t buffer, const ResultPlace& to) const {
-#pragma unroll 1
-    for (int i = 0; i < 2; ++i) {
-      const int row = (thread_ >> 3) + 16 * i, piece = thread_ & 7;
-      const int left = to.columns_left - 8 * piece;
-      if (row >= to.rows_left || left <= 0) continue;
-      uint32_t words[4];
-      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                   : "r"(buffer + Swizzled(row, piece))
-                   : "memory");
-      auto* out =
-          static_cast<uint16_t*>(to.out) + (to.row + row) * to.pitch + to.column + 8 * piece;
-      if (to.by_tma && left >= 8) {
-        *reinterpret_cast<uint4*>(out) = make_uint4(words[0], words[1], words[2], words[3]);
-      } else {
-#pragma unroll
-        for (int k = 0; k < 8; ++k)
-          if (k < left) out[k] = static_cast<uint16_t>(words[k / 2] >> 16 * (k % 2));
-      }
-    }
   }
 
   const uint32_t buffers_;
@@ -411,16 +388,10 @@ int32_t RunSegments(AnyopCall* call, const TileProblem& p) {
   if (by_tma && (!EncodeRows(&out, kType, p.out, p.rows, p.N, 32) ||
                  (p.pre && !EncodeRows(&pre, kType, p.pre, p.rows, 2 * int64_t{p.N}, 32))))
     return DeclineTma(call);
-  constexpr auto kernel = MultiplySegments<kType, kForm, kGathers, kFloats>;
-  if (int32_t status = AllowShared<kernel>(call, Shape::kSharedBytes)) return status;
-  Limits limits;
-  if (int32_t status = ReadLimits(call, &limits)) return status;
   const int64_t tiles = (CeilDiv(p.rows, int64_t{2} * Shape::kTokens) + p.experts) *
                         CeilDiv(p.N, int64_t{Shape::kColumns});
-  const int64_t clusters = std::min<int64_t>(tiles, limits.multiprocessors / 2);
-  const Launch launch{dim3(static_cast<unsigned>(2 * clusters)), dim3(384), Shape::kSharedBytes,
-                      true, 2};
-  return launch.Run(call, kernel, x, weight, out, pre, p, by_tma);
+  return RunInPairs<MultiplySegments<kType, kForm, kGathers, kFloats>>(
+      call, tiles, Shape::kSharedBytes, x, weight, out, pre, p, by_tma);
 }
 
 }  // namespace

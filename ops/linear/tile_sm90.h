@@ -45,6 +45,31 @@ struct ResultPlace {
   bool by_tma;  // out is aligned
 };
 
+// kRows rows by 64 results of 16 bits that are not a whole box of an aligned matrix, by 128
+// threads. In loops: what a block runs once, it fetches from memory, 16 bytes an instruction.
+template <int kRows>
+__device__ void CopyPiece(uint32_t buffer, const ResultPlace& to, int thread) {
+#pragma unroll 1
+  for (int i = 0; i < kRows / 16; ++i) {
+    const int row = (thread >> 3) + 16 * i, piece = thread & 7;
+    const int left = to.columns_left - 8 * piece;
+    if (row >= to.rows_left || left <= 0) continue;
+    uint32_t words[4];
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(buffer + Swizzled(row, piece))
+                 : "memory");
+    auto* out = static_cast<uint16_t*>(to.out) + (to.row + row) * to.pitch + to.column + 8 * piece;
+    if (to.by_tma && left >= 8) {
+      *reinterpret_cast<uint4*>(out) = make_uint4(words[0], words[1], words[2], words[3]);
+    } else {
+#pragma unroll
+      for (int k = 0; k < 8; ++k)
+        if (k < left) out[k] = static_cast<uint16_t>(words[k / 2] >> 16 * (k % 2));
+    }
+  }
+}
+
 // A warpgroup's way out of its registers; piece by piece over two buffers. kFloats: results may be
 // float32, which go straight to memory.
 template <Operand kType, bool kFloats = kType == Operand::kInt8>
@@ -74,7 +99,7 @@ class ResultWriter {
     if (whole) {
       if (thread_ == 0) StoreBox(to.map, buffer, to.column, to.row);
     } else {
-      Copy(buffer, to);
+      CopyPiece<64>(buffer, to, thread_);
     }
     if (thread_ == 0) CommitStores();  // an empty group counts too
   }
@@ -99,30 +124,6 @@ class ResultWriter {
     return kType == Operand::kFloat16    ? NarrowTwo(__half(), low, high)
            : kType == Operand::kBFloat16 ? NarrowTwo(__nv_bfloat16(), low, high)
                                          : NarrowTwoAs(result_, low, high);
-  }
-  // What is not a whole box of an aligned matrix. In loops: what a block runs once, it fetches from
-  // memory, 16 bytes an instruction.
-  __device__ void Copy(uint32_t buffer, const ResultPlace& to) const {
-#pragma unroll 1
-    for (int i = 0; i < 4; ++i) {
-      const int row = (thread_ >> 3) + 16 * i, piece = thread_ & 7;
-      const int left = to.columns_left - 8 * piece;
-      if (row >= to.rows_left || left <= 0) continue;
-      uint32_t words[4];
-      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                   : "r"(buffer + Swizzled(row, piece))
-                   : "memory");
-      auto* out =
-          static_cast<uint16_t*>(to.out) + (to.row + row) * to.pitch + to.column + 8 * piece;
-      if (to.by_tma && left >= 8) {
-        *reinterpret_cast<uint4*>(out) = make_uint4(words[0], words[1], words[2], words[3]);
-      } else {
-#pragma unroll
-        for (int k = 0; k < 8; ++k)
-          if (k < left) out[k] = static_cast<uint16_t>(words[k / 2] >> 16 * (k % 2));
-      }
-    }
   }
 
   const uint32_t buffers_;
@@ -422,6 +423,17 @@ inline int32_t DeclineTma(AnyopCall* call) {
                     "tensor maps");
 }
 
+// Persistent blocks of 384 threads in clusters of two, no more clusters than tiles.
+template <auto kKernel, typename... Arguments>
+int32_t RunInPairs(AnyopCall* call, int64_t tiles, uint32_t shared_bytes, Arguments... arguments) {
+  if (int32_t status = AllowShared<kKernel>(call, static_cast<int>(shared_bytes))) return status;
+  Limits limits;
+  if (int32_t status = ReadLimits(call, &limits)) return status;
+  const int64_t most = limits.multiprocessors / 2, clusters = tiles < most ? tiles : most;
+  const Launch launch{dim3(static_cast<unsigned>(2 * clusters)), dim3(384), shared_bytes, true, 2};
+  return launch.Run(call, kKernel, arguments...);
+}
+
 template <Operand kType, TileForm kForm, bool kFloats = kType == Operand::kInt8>
 int32_t RunTiles(AnyopCall* call, const TileProblem& p) {
   using Shape = TileShape<kType, kForm>;
@@ -439,18 +451,12 @@ int32_t RunTiles(AnyopCall* call, const TileProblem& p) {
   if (by_tma && (!EncodeRows(&out, narrow, p.out, p.rows, p.N, 64) ||
                  (p.pre && !EncodeRows(&pre, narrow, p.pre, p.rows, 2 * int64_t{p.N}, 64))))
     return DeclineTma(call);
-  constexpr auto kernel = MultiplyTiles<kType, kForm, kFloats>;
-  if (int32_t status = AllowShared<kernel>(call, Shape::kSharedBytes)) return status;
-  Limits limits;
-  if (int32_t status = ReadLimits(call, &limits)) return status;
   const bool segments = p.offsets || p.counts;
   const int64_t tiles = (CeilDiv(p.rows, Shape::kClusterRows) + (segments ? p.experts : 0)) *
                         CeilDiv(p.N, Shape::kClusterColumns);
-  const int64_t clusters = tiles < limits.multiprocessors / 2 ? tiles : limits.multiprocessors / 2;
-  const Launch launch{dim3(static_cast<unsigned>(2 * clusters)), dim3(384), Shape::kSharedBytes,
-                      true, 2};
   const int group = 2048 / Shape::kClusterRows;
-  return launch.Run(call, kernel, x, weight, out, pre, p, group, by_tma);
+  return RunInPairs<MultiplyTiles<kType, kForm, kFloats>>(call, tiles, Shape::kSharedBytes, x,
+                                                          weight, out, pre, p, group, by_tma);
 }
 
 }  // namespace
