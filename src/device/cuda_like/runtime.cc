@@ -31,6 +31,7 @@ Runtime* Open(Runtime* runtime) {
                          Named(library.api, code) + " when asked for its devices; " +
                          runtime->row.mend;
   }
+  runtime->handles_know_device = runtime->row.shape == "cuda";
   runtime->has_stream_memory = library.api.MallocAsync && library.api.FreeAsync;
   if (runtime->problem.empty())
     usable_devices.store(static_cast<uint32_t>(std::min(runtime->count, kMaxDevices)),

@@ -19,6 +19,7 @@ struct Runtime {
   Library library;
   std::string problem;                         // why it cannot be used; empty: it can
   int count = 0;                               // devices
+  bool handles_know_device = false;            // of streams and events: none need be current
   std::atomic<bool> has_stream_memory{false};  // allocation in the order of a stream
 };
 

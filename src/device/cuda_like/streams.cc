@@ -20,11 +20,18 @@ Code Ready(Code code, int32_t* done) {
   return 0;
 }
 
+// Whether a handle is an object of the runtime's, not a number for a stream that each device has.
+bool IsMade(const void* handle) { return reinterpret_cast<uintptr_t>(handle) > 2; }
+
+// `where` is the stream, or the event, that the runtime takes the device from, if it can.
 template <typename Body>
-int32_t OnEvent(int32_t device, const void* event, const char* doing, const Body& body) {
-  if (event) return On(device, doing, body);
+int32_t OnEvent(int32_t device, const void* event, const void* where, const char* doing,
+                const Body& body) {
   if (int32_t status = CheckDevice(device)) return status;
-  return RefuseOnDevice(kAnyopValueError, "%s: the event is NULL", TheRuntime().name.c_str());
+  if (!event)
+    return RefuseOnDevice(kAnyopValueError, "%s: the event is NULL", TheRuntime().name.c_str());
+  if (TheRuntime().handles_know_device && IsMade(where)) return Check(body(), doing);
+  return On(device, doing, body);
 }
 
 struct HostCall {
@@ -114,28 +121,28 @@ int32_t DestroyEvent(int32_t device, void* event) {
 }
 
 int32_t RecordEvent(int32_t device, void* event, void* stream) {
-  return OnEvent(device, event, "recording an event",
+  return OnEvent(device, event, stream, "recording an event",
                  [&] { return TheApi().EventRecord(event, stream); });
 }
 
 int32_t WaitEvent(int32_t device, void* stream, void* event) {
-  return OnEvent(device, event, "letting a stream wait",
+  return OnEvent(device, event, stream, "letting a stream wait",
                  [&] { return TheApi().StreamWaitEvent(stream, event, 0); });
 }
 
 int32_t SynchronizeEvent(int32_t device, void* event) {
-  return OnEvent(device, event, "waiting for an event",
+  return OnEvent(device, event, event, "waiting for an event",
                  [&] { return TheApi().EventSynchronize(event); });
 }
 
 int32_t QueryEvent(int32_t device, void* event, int32_t* done) {
   *done = 0;
-  return OnEvent(device, event, "asking an event",
+  return OnEvent(device, event, event, "asking an event",
                  [&] { return Ready(TheApi().EventQuery(event), done); });
 }
 
 int32_t ElapsedMs(int32_t device, void* begin, void* end, float* milliseconds) {
-  return OnEvent(device, begin && end ? begin : nullptr, "reading the time between events",
+  return OnEvent(device, begin && end ? begin : nullptr, begin, "reading the time between events",
                  [&] { return TheApi().EventElapsedTime(milliseconds, begin, end); });
 }
 
