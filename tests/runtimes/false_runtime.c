@@ -37,6 +37,20 @@ static int Of(int32_t status) {
   return Note(status == kAnyopOutOfMemory ? (int)Word("oom", kMemory) : kInvalid);
 }
 
+// The device that a stream or an event was made on, which CUDA's know themselves; the current one
+// for what stands for its own streams.
+typedef int32_t Asking(int32_t device, void* handle, int32_t* done);
+static int MadeOn(Asking* ask, void* handle) {
+  int32_t count = 0, done;
+  if ((uintptr_t)handle <= 2) return current;
+  host->count(&count);
+  for (int32_t device = 0; device < count; ++device)
+    if (ask(device, handle, &done) == kAnyopOk) return device;
+  return current;
+}
+static int OfStream(void* stream) { return MadeOn(host->query_stream, stream); }
+static int OfEvent(void* event) { return MadeOn(host->query_event, event); }
+
 #define BEGIN(function) \
   if (Fails(#function)) return Note(kUnknown)
 
@@ -208,12 +222,12 @@ EXPORT int NAME(DeviceGetStreamPriorityRange)(int* least, int* greatest) {
 }
 EXPORT int NAME(StreamDestroy)(void* stream) {
   BEGIN(StreamDestroy);
-  return Of(host->destroy_stream(current, stream));
+  return Of(host->destroy_stream(OfStream(stream), stream));
 }
 EXPORT int NAME(StreamSynchronize)(void* stream) {
   BEGIN(StreamSynchronize);
   if (Word("nowait", 0)) return 0;  // nowait=1: comes back at once
-  return Of(host->synchronize_stream(current, stream));
+  return Of(host->synchronize_stream(OfStream(stream), stream));
 }
 static int Query(int32_t status, int32_t done) {
   if (status) return Of(status);
@@ -222,13 +236,13 @@ static int Query(int32_t status, int32_t done) {
 EXPORT int NAME(StreamQuery)(void* stream) {
   BEGIN(StreamQuery);
   int32_t done = 0;
-  const int32_t status = host->query_stream(current, stream, &done);
+  const int32_t status = host->query_stream(OfStream(stream), stream, &done);
   return Query(status, done);
 }
 EXPORT int NAME(StreamWaitEvent)(void* stream, void* event, unsigned flags) {
   BEGIN(StreamWaitEvent);
   if (flags) return Note(kInvalid);
-  return Word("nowaitevent", 0) ? 0 : Of(host->wait_event(current, stream, event));
+  return Word("nowaitevent", 0) ? 0 : Of(host->wait_event(OfStream(stream), stream, event));
 }
 EXPORT int NAME(LaunchHostFunc)(void* stream, void (*function)(void*), void* context) {
   BEGIN(LaunchHostFunc);
@@ -264,26 +278,26 @@ EXPORT int NAME(EventCreateWithFlags)(void** event, unsigned flags) {
 }
 EXPORT int NAME(EventDestroy)(void* event) {
   BEGIN(EventDestroy);
-  return Of(host->destroy_event(current, event));
+  return Of(host->destroy_event(OfEvent(event), event));
 }
 EXPORT int NAME(EventRecord)(void* event, void* stream) {
   BEGIN(EventRecord);
   if (HAS_GetLastError && last) return last;  // which nobody took away
-  return Of(host->record_event(current, event, stream));
+  return Of(host->record_event(OfStream(stream), event, stream));
 }
 EXPORT int NAME(EventQuery)(void* event) {
   BEGIN(EventQuery);
   int32_t done = 0;
-  const int32_t status = host->query_event(current, event, &done);
+  const int32_t status = host->query_event(OfEvent(event), event, &done);
   return Query(status, done);
 }
 EXPORT int NAME(EventSynchronize)(void* event) {
   BEGIN(EventSynchronize);
-  return Of(host->synchronize_event(current, event));
+  return Of(host->synchronize_event(OfEvent(event), event));
 }
 EXPORT int NAME(EventElapsedTime)(float* milliseconds, void* begin, void* end) {
   BEGIN(EventElapsedTime);
-  const int code = Of(host->elapsed_ms(current, begin, end, milliseconds));
+  const int code = Of(host->elapsed_ms(OfEvent(begin), begin, end, milliseconds));
   *milliseconds *= (float)Word("faster", 1);  // faster=1000: microseconds
   return code;
 }
