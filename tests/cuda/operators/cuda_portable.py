@@ -3,7 +3,8 @@
 
 Copies of operators' folders with nothing but the kernel for every GPU are built as a library of their own, for
 capability 8.0 (newer ones take its PTX) and with -DANYOP_PTX=0, which includes a device that says it has no more. Once
-with warps of 32 lanes, and once as halves of a wavefront of 64 that exchange through shared memory (wave_on_gpu.h).
+with warps of 32 lanes, and once as halves of a wavefront of 64 that exchange through shared memory (wave_on_gpu.h). The cases are those of the operators themselves: a
+library of another name would draw others.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +26,7 @@ if not torch.cuda.is_available():
     pytest.skip("there is no CUDA device that torch can use", allow_module_level=True)
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cuda_operators import fits_torch, on_cuda  # noqa: E402  needs a device
+from cuda_operators import SUBJECTS, fits_torch, on_cuda  # noqa: E402  needs a device
 
 OPS = Path(__file__).parents[3] / "ops"
 # One of each way to work: rows, sums of columns, lists, searches, tables. Those of tiles take nvcc minutes each.
@@ -95,7 +97,7 @@ def with_included(names: tuple[str, ...]) -> set[str]:
 
 
 @pytest.fixture(scope="module", params=[32, 64], ids="{} lanes".format)
-def subjects(request, tmp_path_factory) -> dict[str, testing.Subject]:
+def functions(request, tmp_path_factory) -> dict[str, Callable]:
     """By name, of the library that is built here."""
     library = f"portable{request.param}"
     place = tmp_path_factory.mktemp(library)
@@ -122,15 +124,15 @@ def subjects(request, tmp_path_factory) -> dict[str, testing.Subject]:
             anyop.load(anyop.build(place, name=library, arch="80"))
         except anyop.MissingToolError as error:
             pytest.skip(str(error))
-    return {subject.name.split(".")[-1]: subject for subject in testing.find_subjects(place)}
+    return {subject.name.split(".")[-1]: subject.function for subject in testing.find_subjects(place)}
 
 
 @pytest.mark.parametrize("name", [Path(name).name for name in OPERATORS])
-def test_standard_cases(subjects, name):
-    if name not in subjects and name == Path(FULL).name:
+def test_standard_cases(functions, name):
+    if name not in functions and name == Path(FULL).name:
         pytest.skip("its shared memory leaves no room for what 64 lanes exchange")
-    subject = subjects[name]
-    there, failures, count = replace(subject, function=on_cuda(subject.function)), [], 0
+    subject = SUBJECTS[name]
+    there, failures, count = replace(subject, function=on_cuda(functions[name])), [], 0
     for choice in testing.dtype_choices(subject.metadata):
         for case in filter(fits_torch, testing.standard_cases(subject, choice)):
             try:
