@@ -227,8 +227,8 @@ __global__ __launch_bounds__(HopperTile<kD, kE, kCapped>::kThreads, 1) void Atte
 
 // ---- host ----
 
-// Whether TMA can read x, (B, H, S, D), in boxes of so many rows.
-inline bool EncodeHeads(CUtensorMap* map, const AnyopTensor& x, int box_rows) {
+// Whether TMA can read x, (B, H, S, D), in boxes of so many rows of so many heads.
+inline bool EncodeHeads(CUtensorMap* map, const AnyopTensor& x, int box_rows, int box_heads = 1) {
   const auto step = [&](int d) { return x.shape[d] > 1 ? 2 * x.strides[d] : 16; };
   for (int d = 0; d < 3; ++d)
     if (step(d) <= 0) return false;
@@ -236,7 +236,7 @@ inline bool EncodeHeads(CUtensorMap* map, const AnyopTensor& x, int box_rows) {
                                        ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                        : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   return EncodeMap(map, {x.data, x.shape[2], x.shape[3], step(2), type, 2, box_rows, 4, x.shape[1],
-                         step(1), x.shape[0], step(0)});
+                         step(1), x.shape[0], step(0), box_heads});
 }
 
 inline int32_t DeclineHopper(AnyopCall* call) {

@@ -32,6 +32,7 @@ struct MatrixOfMap {
   int dimensions = 2;                   // or 4: of matrices, count of them for each of groups
   int64_t count = 1, count_bytes = 16;  // as the heads of a sequence
   int64_t groups = 1, group_bytes = 16;
+  int box_count = 1;  // matrices of a box, one behind the other
 };
 using EncodeTiledFunction = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
                                          const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
@@ -60,7 +61,8 @@ inline bool EncodeMap(CUtensorMap* map, const MatrixOfMap& m) {
   const cuuint64_t sizes[] = {size(m.columns), size(m.rows), size(m.count), size(m.groups)};
   const cuuint64_t pitch[] = {size(m.row_bytes), size(m.count_bytes), size(m.group_bytes)};
   const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / m.element_bytes),
-                            static_cast<cuuint32_t>(m.box_rows), 1, 1};
+                            static_cast<cuuint32_t>(m.box_rows),
+                            static_cast<cuuint32_t>(m.box_count), 1};
   const cuuint32_t steps[] = {1, 1, 1, 1};
   return encode(map, m.type, static_cast<cuuint32_t>(m.dimensions), const_cast<void*>(m.data),
                 sizes, pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
@@ -272,6 +274,14 @@ __device__ inline void StoreBox(const CUtensorMap* map, uint32_t from, int x, in
   asm volatile(
       "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
       "r"(from), "r"(x), "r"(y)
+      : "memory");
+}
+__device__ inline void StoreBox(const CUtensorMap* map, uint32_t from, int x, int y, int which,
+                                int group) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
+          map),
+      "r"(from), "r"(x), "r"(y), "r"(which), "r"(group)
       : "memory");
 }
 __device__ inline void CommitStores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }

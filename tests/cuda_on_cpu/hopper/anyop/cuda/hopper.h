@@ -41,6 +41,7 @@ struct MatrixOfMap {
   int element_bytes, box_rows;
   int dimensions = 2;
   int64_t count = 1, count_bytes = 16, groups = 1, group_bytes = 16;
+  int box_count = 1;
 };
 
 // ---- threads, shared memory ----
@@ -60,19 +61,19 @@ inline uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(at - reinterpret_cast<intptr_t>(&origin)) + 0x80000000u;
 }
 
-// What a block has besides: meetings, and boxes that have not come.
+// What a block has besides: meetings, and boxes that have not come, or not gone.
 struct BlockState {
   uint64_t block = 0;
   struct {
     int here;
     uint64_t ended;
   } meetings[16] = {};
-  std::deque<std::function<void()>> boxes;
+  std::deque<std::function<void()>> boxes, stores;
 };
 inline BlockState& StateOfBlock() {
   static BlockState state;
   if (state.block != cuda_on_cpu::BlocksBegun()) {
-    Expect(state.boxes.empty(), "a box comes behind the end of its block");
+    Expect(state.boxes.empty() && state.stores.empty(), "a box moves behind the end of its block");
     state = BlockState{cuda_on_cpu::BlocksBegun()};
   }
   return state;
@@ -113,15 +114,18 @@ inline void ArriveForBytes(uint32_t at, uint32_t bytes) {
 inline void Arrive(uint32_t at) { ArriveForBytes(at, 0); }
 inline void ArriveWhenCopied(uint32_t at) { Arrive(at); }
 inline bool HasEnded(uint32_t at, uint32_t parity) { return BarrierAt(at).parity != (parity & 1); }
+// One of them moves, now and then.
+inline void MoveOne(std::deque<std::function<void()>>& boxes) {
+  if (boxes.empty() || std::rand() % 8 != 0) return;
+  const auto one = boxes.begin() + std::rand() % static_cast<int>(boxes.size());
+  const auto move = std::move(*one);
+  boxes.erase(one);
+  move();
+}
 inline void WaitAt(uint32_t at, uint32_t parity) {
   while (!HasEnded(at, parity)) {
-    auto& boxes = StateOfBlock().boxes;
-    if (!boxes.empty() && std::rand() % 8 == 0) {
-      const auto one = boxes.begin() + std::rand() % static_cast<int>(boxes.size());
-      const auto come = std::move(*one);
-      boxes.erase(one);
-      come();
-    }
+    MoveOne(StateOfBlock().boxes);
+    MoveOne(StateOfBlock().stores);
     cuda_on_cpu::Poll();
   }
 }
@@ -155,29 +159,51 @@ inline bool EncodeMap(CUtensorMap* map, const MatrixOfMap& m) {
 inline void PrefetchMap(const CUtensorMap*) {}
 // Where a byte lies in rows of 128 bytes from a multiple of 1,024 on.
 inline uint32_t InSwizzle(uint32_t address) { return address ^ (address >> 7 & 7) << 4; }
+// visit(where a number of a box lies in shared memory, where in the matrices, or NULL).
+template <typename Visit>
+void ForBox(const MatrixOfMap& m, uint32_t box, int x, int y, int which, int group,
+            const Visit& visit) {
+  for (int64_t i = 0; i < int64_t{m.box_count} * m.box_rows; ++i)
+    for (int64_t c = 0; c < 128 / m.element_bytes; ++c) {
+      const int64_t matrix = which + i / m.box_rows, row = y + i % m.box_rows, column = x + c;
+      const bool is_in = matrix >= 0 && matrix < m.count && group >= 0 && group < m.groups &&
+                         row >= 0 && row < m.rows && column >= 0 && column < m.columns;
+      const int64_t at = matrix * m.count_bytes + group * m.group_bytes + row * m.row_bytes +
+                         column * m.element_bytes;
+      char* data = static_cast<char*>(const_cast<void*>(m.data));
+      visit(SharedAt(InSwizzle(box + static_cast<uint32_t>(i * 128 + c * m.element_bytes))),
+            is_in ? data + at : nullptr);
+    }
+}
 inline void LoadBox(uint32_t to, const CUtensorMap* map, uint32_t barrier, int x, int y, int which,
                     int group) {
   const MatrixOfMap m = map->matrix;
   Expect(to % 128 == 0, "a box lies beside its rows");
   StateOfBlock().boxes.push_back([=] {
-    const bool is_there = which >= 0 && which < m.count && group >= 0 && group < m.groups;
-    const auto* from =
-        static_cast<const uint8_t*>(m.data) + which * m.count_bytes + group * m.group_bytes;
-    for (int64_t r = 0; r < m.box_rows; ++r)
-      for (int64_t c = 0; c < 128 / m.element_bytes; ++c) {
-        const int64_t row = y + r, column = x + c;
-        const bool is_in =
-            is_there && row >= 0 && row < m.rows && column >= 0 && column < m.columns;
-        uint8_t* byte =
-            SharedAt(InSwizzle(to + static_cast<uint32_t>(r * 128 + c * m.element_bytes)));
-        std::memset(byte, 0, m.element_bytes);
-        if (is_in)
-          std::memcpy(byte, from + row * m.row_bytes + column * m.element_bytes, m.element_bytes);
-      }
+    ForBox(m, to, x, y, which, group, [&](uint8_t* shared, const char* from) {
+      std::memset(shared, 0, m.element_bytes);
+      if (from) std::memcpy(shared, from, m.element_bytes);
+    });
     MemoryBarrier& at = BarrierAt(barrier);
-    at.bytes -= m.box_rows * 128;
+    at.bytes -= m.box_count * m.box_rows * 128;
     EndPhase(at);
   });
+}
+inline void StoreBox(const CUtensorMap* map, uint32_t from, int x, int y, int which, int group) {
+  const MatrixOfMap m = map->matrix;
+  Expect(from % 128 == 0, "a box lies beside its rows");
+  StateOfBlock().stores.push_back([=] {
+    ForBox(m, from, x, y, which, group, [&](const uint8_t* shared, char* to) {
+      if (to) std::memcpy(to, shared, m.element_bytes);
+    });
+  });
+}
+inline void CommitStores() {}
+// All threads' stores: those of one are not told apart.
+template <int kGroups>
+void WaitForStores() {
+  auto& stores = StateOfBlock().stores;
+  for (; !stores.empty(); stores.pop_front()) stores.front()();
 }
 inline void StoreMatrices(uint32_t row, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   const uint32_t words[4] = {a, b, c, d};
