@@ -7,9 +7,10 @@
 // once. It is worked off in units of 16 queries of four heads: a warp has the queries of one head,
 // whose band lies in the same 144 keys, so that little is multiplied in vain and nothing has to be
 // rescaled. The warpgroups take units in turn, each for itself: one's exponentials run beside the
-// others' products, loads and stores. Queries come sixteen units ahead, keys and values one item;
-// what is not finite in values is taken away once for the item. A row's bits depend on its own keys
-// alone.
+// others' products, loads and stores. Queries come eight units ahead, keys and values two items, by
+// a warp each, so that neither waits for room for the other; what is not finite in values is taken
+// away once for the item. Results go by TMA from where a unit's queries were. A row's bits depend
+// on its own keys alone.
 #pragma once
 
 #include "attention_sm90.h"
@@ -24,17 +25,23 @@ struct HopperBand {
   static constexpr int kWidest = kKeys - kQueriesOfUnit + 1;  // keys that a query may see
   static constexpr int kGroups = 4, kThreads = 128 * (kGroups + 1);
   static constexpr int kLoading = 32, kMultiplying = 112;  // registers: five times 96
-  static constexpr int kCleaners = 3;                      // warps, asked one by one below
+  static constexpr int kCleaners = 2;                      // warps, asked one by one below
   static constexpr bool kKeepsQueries = false;
   static constexpr uint32_t kQueryPanel = 64 * 128, kKeyPanel = kBand * 128;
-  static constexpr int kStages = 2, kQueriesOfGroup = 4, kQueries = kQueriesOfGroup * kGroups;
+  static constexpr int kStages = 3, kQueriesOfGroup = 2, kQueries = kQueriesOfGroup * kGroups;
   static constexpr uint32_t kSharedBytes = kQueries * kQueryPanel + 2 * kStages * kKeyPanel;
 };
 
+// 16 queries of four heads, told by the thread that loads them.
+struct BandPlace {
+  int sub, h;     // the first query of the item; the first head
+  bool is_plain;  // no query's keys are cut short by where keys begin or end
+};
 struct BandState {
   uint64_t q_full[HopperBand::kQueries], q_empty[HopperBand::kQueries];
   uint64_t k_full[HopperBand::kStages], v_full[HopperBand::kStages];
   uint64_t v_clean[HopperBand::kStages], empty[HopperBand::kStages];
+  BandPlace places[HopperBand::kQueries];
   HopperItem told[HopperBand::kStages];  // h: the first head, first: the first key, count: units
   bool is_bad[HopperBand::kStages][HopperBand::kCleaners];
   bool is_empty[HopperBand::kGroups][64];
@@ -70,13 +77,12 @@ __device__ inline bool FindBand(const AttentionView& p, int number, HopperItem* 
   return true;
 }
 
-// By one thread.
+// Keys and values, by one thread.
 __device__ inline void LoadBands(const AttentionView& p, const HopperMaps& maps, BandState& state,
                                  const BandTiles& tiles) {
   using Tile = HopperBand;
-  const int quads = p.group / Tile::kHeadsOfUnit, items = static_cast<int>(p.items) / p.group;
+  const int items = static_cast<int>(p.items) / p.group;
   RingPlace<Tile::kStages> at;
-  RingPlace<Tile::kQueries> q_at;
   for (int number = blockIdx.x;; number += gridDim.x) {
     HopperItem item = {};
     const bool is_last = number >= items;
@@ -95,26 +101,38 @@ __device__ inline void LoadBands(const AttentionView& p, const HopperMaps& maps,
     LoadBox(tiles.Keys(at.stage), maps.k, k_full, 0, row, item.g, item.b);
     LoadBox(tiles.Values(at.stage), maps.v, v_full, 0, row, item.g, item.b);
     at.Next();
-    int q = item.q, h = item.h;
-    for (int left = item.count, quad = 0; left > 0; --left, q_at.Next()) {
-      const uint32_t full = SharedAddress(&state.q_full[q_at.stage]);
-      WaitAt(SharedAddress(&state.q_empty[q_at.stage]), q_at.parity ^ 1);
+  }
+}
+
+// Queries, by one thread.
+__device__ inline void LoadUnits(const AttentionView& p, const HopperMaps& maps, BandState& state,
+                                 const BandTiles& tiles) {
+  using Tile = HopperBand;
+  const int items = static_cast<int>(p.items) / p.group;
+  RingPlace<Tile::kQueries> at;
+  for (int number = blockIdx.x; number < items; number += gridDim.x) {
+    HopperItem item = {};
+    if (!FindBand(p, number, &item)) continue;
+    BandPlace unit = {0, item.h, false};
+    for (int left = item.count; left > 0; --left, at.Next()) {
+      const int first = item.first + unit.sub, last = item.top + unit.sub + Tile::kQueriesOfUnit;
+      unit.is_plain = first >= 0 && last + item.offset + item.right <= item.T;
+      const uint32_t full = SharedAddress(&state.q_full[at.stage]);
+      WaitAt(SharedAddress(&state.q_empty[at.stage]), at.parity ^ 1);
+      state.places[at.stage] = unit;
       ArriveForBytes(full, Tile::kQueryPanel);
-#pragma unroll
-      for (int i = 0; i < Tile::kHeadsOfUnit; ++i)
-        LoadBox(tiles.Queries(q_at.stage) + i * Tile::kQueriesOfUnit * 128, maps.q, full, 0, q,
-                h + i, item.b);
-      h += Tile::kHeadsOfUnit;
-      if (++quad == quads) quad = 0, h = item.h, q += Tile::kQueriesOfUnit;
+      LoadBox(tiles.Queries(at.stage), maps.q, full, 0, item.q + unit.sub, unit.h, item.b);
+      unit.h += Tile::kHeadsOfUnit;
+      if (unit.h == item.h + p.group) unit.h = item.h, unit.sub += Tile::kQueriesOfUnit;
     }
   }
 }
 
-// By kCleaners warps, behind that which loads.
+// By kCleaners warps, behind those that load.
 template <typename T>
 __device__ void CleanBands(BandState& state, const BandTiles& tiles) {
   using Tile = HopperBand;
-  const int thread = static_cast<int>(threadIdx.x) - 32, warp = thread / 32, lane = thread % 32;
+  const int thread = static_cast<int>(threadIdx.x) - 64, warp = thread / 32, lane = thread % 32;
   for (RingPlace<Tile::kStages> at;; at.Next()) {
     WaitAt(SharedAddress(&state.v_full[at.stage]), at.parity);
     if (state.told[at.stage].h < 0) return;
@@ -133,132 +151,202 @@ __device__ void CleanBands(BandState& state, const BandTiles& tiles) {
 template <typename T>
 struct BandUnit {
   using Tile = HopperBand;
-  static constexpr Operand kType = kOperandOf<T>;
   HopperRows<T, Tile> rows;
   int sub, h;  // the unit's first query of the item; the warp's head
 
+  // By two products a step: one of all keys would need more registers than a thread begins with.
   // Zeroes end the lives of what was in these registers.
   __device__ void Multiply(uint32_t q, uint32_t k) {
+    constexpr int kHalf = Tile::kKeys / 2;
+    const uint64_t queries = TileOf(q), keys = TileOf(k);
 #pragma unroll
     for (float& score : rows.scores) score = 0;
     FenceProducts();
 #pragma unroll
-    for (int i = 0; i < Tile::kD / 16; ++i) {
-      const uint64_t q_tile = TileOf(q) + 2 * i;
-      Product<128>::template Add<kType>(reinterpret_cast<float (&)[64]>(rows.scores[0]), q_tile,
-                                        TileOf(k) + 2 * i, i);
-      Product<16>::template Add<kType>(reinterpret_cast<float (&)[8]>(rows.scores[64]), q_tile,
-                                       TileOf(k + 128 * 128) + 2 * i, i);
-    }
+    for (int i = 0; i < Tile::kD / 16; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        Product<kHalf>::template Add<kOperandOf<T>>(
+            reinterpret_cast<float (&)[kHalf / 2]>(rows.scores[kHalf / 2 * half]),
+            MovedBy(queries, 2 * i), MovedBy(keys, 8 * kHalf * half + 2 * i), i);
     CommitProducts();
   }
-  // Most keys are seen by all queries.
-  __device__ void Hide(const HopperItem& item) {
-    const int lane = ComputedHere(threadIdx.x) % 32, k = item.first + sub, top = item.top + sub;
-    const int s = top + lane / 4, t = k + lane % 4 * 2;
-    const int2 first = {item.First(s) - t, item.First(s + 8) - t};
-    const int2 end = {item.End(s) - t, item.End(s + 8) - t};
-    const int all_first = item.First(top + Tile::kQueriesOfUnit - 1) - k;
-    const int all_end = item.End(top) - k;
+  // In a plain unit, row r sees keys r to r + left + right: but for the first and the last of them,
+  // all rows see all keys.
+  __device__ void Hide(const HopperItem& item, bool is_plain) {
+    const int lane = ComputedHere(threadIdx.x) % 32, row = lane / 4, key = lane % 4 * 2;
+    if (!is_plain) {
+      const int s = item.top + sub + row;
+      return rows.Hide(item.first + sub + key, {item.First(s), item.First(s + 8)},
+                       {item.End(s), item.End(s + 8)});
+    }
+    const int width = item.left + item.right + 1, first = row - key, end = first + width;
 #pragma unroll
     for (int n = 0; n < Tile::kKeys; n += 16) {
-      if (n >= all_first && n + 16 <= all_end) continue;
+      if (n > 0 && n + 16 <= width) continue;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        const int key = n + i / 4 * 8 + i % 2;
-        const bool is_seen =
-            i / 2 % 2 ? key >= first.y && key < end.y : key >= first.x && key < end.x;
-        if (!is_seen) rows.scores[n / 2 + i] = -INFINITY;
+        const int t = n + i / 4 * 8 + i % 2 - i / 2 % 2 * 8;
+        if ((n == 0 && t < first) || t >= end) rows.scores[n / 2 + i] = -INFINITY;
       }
     }
   }
-  __device__ void Write(const AttentionView& p, const HopperItem& item, float scale) {
-    const int lane = ComputedHere(threadIdx.x) % 32;
-    const int s = item.top + sub + lane / 4, to = item.q + sub + lane / 4;
-    T* out = static_cast<T*>(p.out) + p.out_steps.At(item.b, h, to);
+  // Scores to weights, which are 2^(scale (score - max)), and their sums, by two chains a row.
+  __device__ void Weigh(float scale) {
+    float base[2], sum[4] = {0, 0, 0, 0};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float total = rows.sum[half];
+    for (int r = 0; r < 2; ++r) {
+      float most = rows.Most(r);
+      most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+      rows.max[r] = most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+      base[r] = most == -INFINITY ? 0 : most * scale;
+    }
+#pragma unroll
+    for (int i = 0; i < Tile::kKeys / 2; ++i)
+      rows.scores[i] = PowerOfTwo(MulAdd(rows.scores[i], scale, -base[i / 2 % 2]));
+#pragma unroll
+    for (int i = 0; i < Tile::kKeys / 2; ++i) sum[i % 4] += rows.scores[i];
+    rows.sum[0] = sum[0] + sum[1], rows.sum[1] = sum[2] + sum[3];
+  }
+  // What the sums of both rows are multiplied by.
+  __device__ float2 End(const AttentionView& p, const HopperItem& item, float scale,
+                        float sink_of_head) {
+    // Not before, as the load takes as long as the exponentials.
+    const float sink =
+        __uint_as_float(ComputedHere(__float_as_uint(sink_of_head))) * 1.44269504088896340736f;
+    const int lane = ComputedHere(threadIdx.x) % 32, half = lane % 4;
+    RowEnd<float> end[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float total = rows.sum[r];
       total += __shfl_xor_sync(~0u, total, 1);
       total += __shfl_xor_sync(~0u, total, 2);
-      const RowEnd<float> done = EndRow(p, h, rows.max[half] * scale, total);
-      const bool is_there = s + 8 * half < item.S;
-      if (p.lse && lane % 4 == 0 && is_there)
-        p.lse[p.lse_steps.At(item.b, h, to + 8 * half)] = LogOf(done);
-      rows.Write(is_there ? out : nullptr, half, total == 0 ? 0 : done.share, p.E);
-      out += 8 * p.out_steps.row;
+      const float max = rows.max[r] * scale, most = sink <= max ? max : sink;  // NaN: a sink's
+      const float base = most == -INFINITY ? 0 : most, share = PowerOfTwo(max - base);
+      const float sum = total * share + PowerOfTwo(sink - base);
+      end[r] = {most, sum, total == 0 ? 0 : share * Reciprocal(sum)};
     }
+    const int s = sub + lane / 4 + 8 * half;
+    if (p.lse && half < 2 && item.top + s < item.S)
+      p.lse[p.lse_steps.At(item.b, h, item.q + s)] = LogOf(half ? end[1] : end[0]);
+    return {end[0].share, end[1].share};
+  }
+  // From `at`, where the warp's queries were: by TMA, or row by row.
+  __device__ void Write(const AttentionView& p, const CUtensorMap* map, const HopperItem& item,
+                        uint32_t at, float2 share, bool by_box) {
+    const int lane = ComputedHere(threadIdx.x) % 32;
+#pragma unroll
+    for (int j = 0; j < Tile::kE / 16; ++j) {
+      uint32_t w[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* two = rows.out + 8 * j + 2 * i;
+        const float by = i % 2 ? share.y : share.x;
+        w[i] = NarrowTwo(T(), two[0] * by, two[1] * by);
+      }
+      StoreMatrices(at + Swizzled(lane % 16, 2 * j + lane / 16), w[0], w[1], w[2], w[3]);
+    }
+    FenceForTma();
+    __syncwarp();
+    if (!by_box) return WriteRows(p, item, at);
+    if (lane > 0) return;
+    StoreBox(map, at, 0, item.q + sub, h, item.b);
+    CommitStores();
+  }
+
+ private:
+  __device__ void WriteRows(const AttentionView& p, const HopperItem& item, uint32_t at) {
+    const int lane = threadIdx.x % 32, piece = lane % 8;
+    const int count = min(item.S - item.top - sub, Tile::kQueriesOfUnit);
+#pragma unroll 1
+    for (int row = lane / 8; row < count && 8 * piece < p.E; row += 4) {
+      uint32_t w[4];
+      LoadShared(w, at + Swizzled(row, piece));
+      T* to = static_cast<T*>(p.out) + p.out_steps.At(item.b, h, item.q + sub + row) + 8 * piece;
+      *reinterpret_cast<uint4*>(to) = make_uint4(w[0], w[1], w[2], w[3]);
+    }
+    __syncwarp();
   }
 };
 
+// Values that are not finite, added to a unit's results, which its threads have written.
+template <typename T>
+__device__ void AddBadValuesOf(const AttentionView& p, const BandUnit<T>& unit, HopperItem item,
+                               int thread, int group, bool* is_empty) {
+  using Tile = HopperBand;
+  const int warp = thread / 32;
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    if (thread % 4 == 0)
+      is_empty[warp * 16 + thread % 32 / 4 + 8 * half] = unit.rows.max[half] == -INFINITY;
+  MeetAt(1 + group, 128);
+  item.top += unit.sub, item.q += unit.sub, item.h = unit.h - warp;
+  const int rows = min(Tile::kQueriesOfUnit, item.S - item.top);
+#pragma unroll 1
+  for (int i = 0; i < Tile::kHeadsOfUnit; ++i, ++item.h)
+    AddBadValuesOf<T>(p, item, 0, rows, thread, is_empty + Tile::kQueriesOfUnit * i);
+  MeetAt(1 + group, 128);
+}
+
 // By a warpgroup.
 template <typename T>
-__device__ void AttendToBands(const AttentionView& p, BandState& state, const BandTiles& tiles,
-                              float scale, int group) {
+__device__ void AttendToBands(const AttentionView& p, const CUtensorMap* out_map, BandState& state,
+                              const BandTiles& tiles, float scale, int group) {
   using Tile = HopperBand;
-  const int thread = threadIdx.x % 128, warp = thread / 32;
-  const int quads = p.group / Tile::kHeadsOfUnit;
+  const int thread = threadIdx.x % 128, warp = __shfl_sync(~0u, thread / 32, 0);
+  const auto place_of = [&](uint32_t turn) {
+    return group + turn % Tile::kQueriesOfGroup * Tile::kGroups;
+  };
   int unit = group;
   uint32_t turn = 0;  // units that this warpgroup has had
   for (uint32_t n = 0;; ++n) {
     const uint32_t stage = n % Tile::kStages, parity = n / Tile::kStages & 1;
     WaitAt(SharedAddress(&state.k_full[stage]), parity);
     const HopperItem& item = state.told[stage];
-    if (item.h < 0) return;
+    if (item.h < 0) break;
     const int count = item.count;
-    for (; unit < count; unit += Tile::kGroups) {
-      const int sixteen = unit / quads;
+    for (; unit < count; unit += Tile::kGroups, ++turn) {
+      const uint32_t place = place_of(turn), q = tiles.Queries(place);
+      WaitAt(SharedAddress(&state.q_full[place]), turn / Tile::kQueriesOfGroup & 1);
       BandUnit<T> mine;  // here, so that none of it is kept from one unit to the next
-      mine.sub = sixteen * Tile::kQueriesOfUnit;
-      mine.h = item.h + (unit - sixteen * quads) * Tile::kHeadsOfUnit + warp;
-      const uint32_t q_stage = group + turn % Tile::kQueriesOfGroup * Tile::kGroups;
-      WaitAt(SharedAddress(&state.q_full[q_stage]), turn / Tile::kQueriesOfGroup & 1);
-      ++turn;
-      mine.Multiply(tiles.Queries(q_stage), tiles.Keys(stage) + mine.sub * 128);
+      mine.sub = state.places[place].sub, mine.h = state.places[place].h + warp;
+      mine.Multiply(q, tiles.Keys(stage) + mine.sub * 128);
+      const float sink = p.sinks ? p.sinks[mine.h] : -INFINITY;
+      if (turn > 0 && thread % 32 == 0) {  // the results before have left their place
+        WaitForStores<0>();
+        Arrive(SharedAddress(&state.q_empty[place_of(turn - 1)]));
+      }
       WaitForProducts<0>();
       Pin(mine.rows.scores);
-      if (thread == 0) Arrive(SharedAddress(&state.q_empty[q_stage]));
-      mine.Hide(item);
-      mine.rows.template Weigh<true>(scale);
-      mine.rows.Narrow();
+      // Not behind the exponentials, which ptxas mixes with what is made of them up to a jump.
       WaitAt(SharedAddress(&state.v_clean[stage]), parity);
+      mine.Hide(item, state.places[place].is_plain);
+      mine.Weigh(scale);
+      mine.rows.Narrow();
 #pragma unroll
       for (float& value : mine.rows.out) value = 0;
       mine.rows.AddValues(tiles.Values(stage) + mine.sub * 128, true);
+      const float2 share = mine.End(p, item, scale, sink);
+      const bool is_bad = state.is_bad[stage][0] || state.is_bad[stage][1];
+      const bool is_whole = item.top + mine.sub + Tile::kQueriesOfUnit <= item.S;
       WaitForProducts<0>();
       Pin(mine.rows.out);
-      mine.Write(p, item, scale);
-      const bool* is_bad = state.is_bad[stage];
-      if (is_bad[0] || is_bad[1] || is_bad[2]) {
-        bool* is_empty = state.is_empty[group];
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          if (thread % 4 == 0)
-            is_empty[thread / 32 * 16 + thread % 32 / 4 + 8 * half] =
-                mine.rows.max[half] == -INFINITY;
-        MeetAt(1 + group, 128);
-        HopperItem of_head = item;
-        of_head.top += mine.sub, of_head.q += mine.sub, of_head.h = mine.h - warp;
-        const int rows = min(Tile::kQueriesOfUnit, of_head.S - of_head.top);
-#pragma unroll 1
-        for (int i = 0; i < Tile::kHeadsOfUnit; ++i, ++of_head.h)
-          AddBadValuesOf<T>(p, of_head, 0, rows, thread, is_empty + Tile::kQueriesOfUnit * i);
-        MeetAt(1 + group, 128);
-      }
+      mine.Write(p, out_map, item, q + warp * Tile::kQueriesOfUnit * 128, share,
+                 is_whole && !is_bad);
+      if (is_bad) AddBadValuesOf<T>(p, mine, item, thread, group, state.is_empty[group]);
     }
     unit -= count;
     __syncwarp();
     if (thread % 32 == 0) Arrive(SharedAddress(&state.empty[stage]));
   }
+  if (thread % 32 == 0) WaitForStores<0>();
 }
 
 template <typename T>
-__global__ __launch_bounds__(HopperBand::kThreads,
-                             1) void AttendInBand(const __grid_constant__ CUtensorMap q_map,
-                                                  const __grid_constant__ CUtensorMap k_map,
-                                                  const __grid_constant__ CUtensorMap v_map,
-                                                  const __grid_constant__ AttentionView p,
-                                                  const float scale) {
+__global__ __launch_bounds__(HopperBand::kThreads, 1) void AttendInBand(
+    const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
+    const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap out_map,
+    const __grid_constant__ AttentionView p, const float scale) {
   using Tile = HopperBand;
   uint8_t* const shared = SharedTiles();
   __shared__ BandState state;
@@ -275,7 +363,7 @@ __global__ __launch_bounds__(HopperBand::kThreads,
   if (threadIdx.x == 0) {
     for (int i = 0; i < Tile::kQueries; ++i)
       InitBarrier(SharedAddress(&state.q_full[i]), 1),
-          InitBarrier(SharedAddress(&state.q_empty[i]), 1);
+          InitBarrier(SharedAddress(&state.q_empty[i]), 4);
     for (int i = 0; i < Tile::kStages; ++i) {
       InitBarrier(SharedAddress(&state.k_full[i]), 1);
       InitBarrier(SharedAddress(&state.v_full[i]), 1);
@@ -283,7 +371,7 @@ __global__ __launch_bounds__(HopperBand::kThreads,
       InitBarrier(SharedAddress(&state.empty[i]), 4 * Tile::kGroups);
     }
     FenceBarriers();
-    PrefetchMap(&q_map), PrefetchMap(&k_map), PrefetchMap(&v_map);
+    PrefetchMap(&q_map), PrefetchMap(&k_map), PrefetchMap(&v_map), PrefetchMap(&out_map);
   }
   __syncthreads();
   // By the shuffle the compiler knows that it is one number: addresses need no vector registers.
@@ -293,12 +381,14 @@ __global__ __launch_bounds__(HopperBand::kThreads,
     const HopperMaps maps = {&q_map, &k_map, &v_map};
     if (threadIdx.x == 0) {
       LoadBands(p, maps, state, tiles);
-    } else if (threadIdx.x >= 32) {
+    } else if (threadIdx.x == 32) {
+      LoadUnits(p, maps, state, tiles);
+    } else if (threadIdx.x >= 64) {
       CleanBands<T>(state, tiles);
     }
   } else {
     TakeRegisters<Tile::kMultiplying>();
-    AttendToBands<T>(p, state, tiles, scale, group);
+    AttendToBands<T>(p, &out_map, state, tiles, scale, group);
   }
 }
 
@@ -314,8 +404,10 @@ template <typename T>
 int32_t RunInBand(const AttentionProblem& problem, const AttentionView& p, AnyopCall* call) {
   using Tile = HopperBand;
   constexpr auto kernel = AttendInBand<T>;
-  CUtensorMap q, k, v;
-  if (p.items > INT32_MAX / 2 || !EncodeHeads(&q, *problem.q, Tile::kQueriesOfUnit) ||
+  CUtensorMap q, k, v, out;
+  if (p.items > INT32_MAX / 2 ||
+      !EncodeHeads(&q, *problem.q, Tile::kQueriesOfUnit, Tile::kHeadsOfUnit) ||
+      !EncodeHeads(&out, *problem.out, Tile::kQueriesOfUnit) ||
       !EncodeHeads(&k, *problem.k, Tile::kBand) || !EncodeHeads(&v, *problem.v, Tile::kBand))
     return DeclineHopper(call);
   if (const int32_t status = AllowShared<kernel>(call, Tile::kSharedBytes)) return status;
@@ -324,7 +416,7 @@ int32_t RunInBand(const AttentionProblem& problem, const AttentionView& p, Anyop
   const int64_t blocks = std::min<int64_t>(p.items / p.group, limits.multiprocessors);
   const Launch launch = {dim3(static_cast<unsigned>(blocks)), dim3(Tile::kThreads),
                          Tile::kSharedBytes};
-  return launch.Run(call, kernel, q, k, v, p, FactorsOf(p).scale);
+  return launch.Run(call, kernel, q, k, v, out, p, FactorsOf(p).scale);
 }
 
 }  // namespace

@@ -69,6 +69,7 @@ DENSE = [
     (1, 8, 1, 70, 200, 64, 64, {"causal": True, "window_left": 127, "offset": 130}),
     (2, 4, 1, 130, 131, 64, 40, {"window_left": 60, "window_right": 68, "sinks": True}),
     (1, 4, 1, 10, 10, 48, 64, {"causal": True, "window_left": 3, "offset": 5000}),
+    (1, 8, 2, 70, 72, 64, 64, {"causal": True, "window_left": 20, "sinks": True}),
     (1, 2, 1, 200, 260, 64, 64, {"causal": True, "offset": 60}),
     (1, 2, 2, 130, 140, 128, 128, {"window_left": 100, "sinks": True}),
     (1, 1, 1, 65, 129, 192, 128, {"softcap": 2.0}),
