@@ -17,21 +17,24 @@ struct TeamRow : TeamList {
   static constexpr int kRun = kPerVector<T>;
   static constexpr int kAhead = sizeof(T) == 4 ? 4 : 2;  // runs of a thread on their way
 
-  const T* x = nullptr;
-  int begin = 0, end = 0;  // of this block
+  const T* own = nullptr;  // elements of this block: from `begin` to `end` of the row
+  int begin = 0, end = 0;
+
+  __device__ float At(int v) const { return Widen(own[v - begin]); }
 
   __device__ void Begin(const T* row, int64_t V) {
-    x = row;
     begin = part * share;
+    own = row + begin;
     end = V - begin < share ? static_cast<int>(V) : begin + share;
     listed = -1;
     if (threadIdx.x == 0)
-      shared->listed = kListed + 1, shared->limit = 0, shared->count = shared->bad = 0;
+      shared->listed = kListed + 1, shared->limit = shared->most = 0,
+      shared->count = shared->bad = 0;
     __syncthreads();
   }
 
-  // Lets the first elements of this block come to the second cache.
-  __device__ void PrefetchFirst(const T* row, int64_t V) const {
+  // Lets elements of this block, the first ones of many, come to the second cache.
+  __device__ void Prefetch(const T* row, int64_t V) const {
 #if __CUDA_ARCH__ >= 900
     constexpr int64_t kMost = 128 << 10;
     const int64_t first = int64_t{part} * share, n = V - first < share ? V - first : share;
@@ -49,40 +52,59 @@ struct TeamRow : TeamList {
   // of a long one.
   template <int kCopies = 1, typename Body>
   __device__ void EachRun(int runs, float behind, const Body& body) const {
+    const T* const rows[] = {own};
+    EachRunOf<kCopies>(rows, runs, behind,
+                       [&](int v, const Unpacked<T>(&of)[1]) { body(v, of[0].at); });
+  }
+  // The same of several rows side by side, each from `begin` on: body(v, x of each).
+  template <int kCopies, int kRows, typename Body>
+  __device__ void EachRunOf(const T* const (&rows)[kRows], int runs, float behind,
+                            const Body& body) const {
 #if __CUDA_ARCH__ >= 900
     constexpr int kDeep = kCopies;
 #else
     constexpr int kDeep = (kCopies + 1) / 2;  // other GPUs keep more of the rest in registers
 #endif
     constexpr int kTrip = kDeep * kTeamThreads;
-    const auto* const from = reinterpret_cast<const uint4*>(x + begin);
-    const bool aligned = reinterpret_cast<uintptr_t>(from) % 16 == 0;
+    bool aligned = true;
+    for (const T* row : rows) aligned &= reinterpret_cast<uintptr_t>(row) % 16 == 0;
     int whole = aligned ? (end - begin) / kRun : 0;
     if (whole > runs) whole = runs;
-    uint4 bits[kDeep];
+    uint4 bits[kDeep][kRows];
     // Behind the last run it is read once more: a register that keeps its value would wait for it.
-    const auto load = [&](int run) { return from[run < whole ? run : whole - 1]; };
+    const auto load = [&](int run, int r) {
+      return reinterpret_cast<const uint4*>(rows[r])[run < whole ? run : whole - 1];
+    };
     if (static_cast<int>(threadIdx.x) < whole) {
 #pragma unroll
-      for (int u = 0; u < kDeep; ++u) bits[u] = load(threadIdx.x + u * kTeamThreads);
+      for (int u = 0; u < kDeep; ++u)
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) bits[u][r] = load(threadIdx.x + u * kTeamThreads, r);
     }
 #pragma unroll 1
     for (int first = threadIdx.x; first < whole; first += kTrip) {
 #pragma unroll
       for (int u = 0; u < kDeep; ++u) {
         const int run = first + u * kTeamThreads;
-        const Unpacked<T> wide = Unpack<T>(bits[u]);
-        bits[u] = load(run + kTrip);
-        if (run < whole) body(begin + run * kRun, wide.at);
+        Unpacked<T> wide[kRows];
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          wide[r] = Unpack<T>(bits[u][r]);
+          bits[u][r] = load(run + kTrip, r);
+        }
+        if (run < whole) body(begin + run * kRun, wide);
       }
     }
 #pragma unroll 1
     for (int run = whole + static_cast<int>(threadIdx.x); run < runs; run += kTeamThreads) {
       const int v = begin + run * kRun;
-      Unpacked<T> wide;
+      Unpacked<T> wide[kRows];
 #pragma unroll
-      for (int j = 0; j < kRun; ++j) wide.at[j] = v + j < end ? Widen(x[v + j]) : behind;
-      body(v, wide.at);
+      for (int j = 0; j < kRun; ++j)
+#pragma unroll
+        for (int r = 0; r < kRows; ++r)
+          wide[r].at[j] = v + j < end ? Widen(rows[r][v - begin + j]) : behind;
+      body(v, wide);
     }
   }
   __device__ int runs() const { return (end - begin + kRun - 1) / kRun; }
@@ -113,16 +135,16 @@ struct TeamRow : TeamList {
 #pragma unroll 1
     for (int i = threadIdx.x; i < runs && runs <= kListedRuns; i += kTeamThreads) {
       const int first = shared->runs[i];
-      float own[kRun];
+      float its[kRun];
 #pragma unroll
-      for (int j = 0; j < kRun; ++j) own[j] = first + j < end ? Widen(x[first + j]) : NAN;
+      for (int j = 0; j < kRun; ++j) its[j] = first + j < end ? At(first + j) : NAN;
       int n = 0;
 #pragma unroll
-      for (int j = 0; j < kRun; ++j) n += own[j] >= least;
+      for (int j = 0; j < kRun; ++j) n += its[j] >= least;
       n = atomicAdd(&shared->listed, n);
 #pragma unroll
       for (int j = 0; j < kRun; ++j)
-        if (own[j] >= least) Push(n++, own[j], first + j);
+        if (its[j] >= least) Push(n++, its[j], first + j);
     }
     __syncthreads();
     if (threadIdx.x == 0) shared->count = 0;

@@ -49,11 +49,9 @@ __device__ void KeepRow(TeamRow<T>* row, const sampling::Keeps& keeps, int64_t b
   unsigned least = 0;
   Bins bins = {};
   if (few) {
-    most = ListNear(row, is_probs, MostOfFirst(*row), static_cast<int>(k), &least) ? 0 : ~Place{0};
-    if (most == 0 && row->listed >= 0)
-      last = row->FindListedFirst(least, static_cast<int>(k), &most);
-    else if (most == 0)
-      most = FindMost(row, is_probs);
+    const bool good = ListNear(row, is_probs, MostOfFirst(*row), static_cast<int>(k), &least);
+    most = good && row->listed < 0 ? FindMost(row, is_probs) : row->MostOf(good);
+    if (good && row->listed >= 0) last = row->FindFirst(least, static_cast<int>(k));
   } else if (share < 1) {
     most = CountBins(row, is_probs, 1, keeps.V, &bins);
   } else {
@@ -83,7 +81,7 @@ __global__ void __launch_bounds__(kTeamThreads) KeepRows(const __grid_constant__
   TeamRow<T> row(p);
   for (int64_t b = row.team(); b < p.B; b += gridDim.x / p.parts) {
     const T* const x = static_cast<const T*>(p.x) + b * p.row_step;
-    row.PrefetchFirst(x, p.keeps.V);
+    row.Prefetch(x, p.keeps.V);
     row.Begin(x, p.keeps.V);
     KeepRow(&row, p.keeps, b, static_cast<T*>(p.out) + b * p.out_step);
     __syncthreads();

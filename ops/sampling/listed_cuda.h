@@ -11,7 +11,8 @@ namespace {
 struct TeamList : Team {
   using Team::Team;
 
-  int listed = -1;  // so many of the row are in the list, and no others matter
+  int listed = -1;    // so many of the row are in the list, and no others matter
+  unsigned most = 0;  // of Gather
 
   // body(place) of what is listed.
   template <typename Body>
@@ -26,140 +27,156 @@ struct TeamList : Team {
     return OfBlock(own, Add());
   }
 
-  // A bound that `least` to `most` of what is counted reach; as few more than least as ties allow,
-  // where there is none. low: one that at least so many reach; high: one that fewer do.
-  template <typename Count>
-  __device__ Sum Bisect(Sum low, Sum high, int least, int most, const Count& count) {
+  // A key from low to top that at least `least` keys reach, and if there is one at most `most`;
+  // low where there are fewer. each(body): body(key) of a thread's keys. Keys are counted in bins,
+  // and those of one bin again; a lane of each warp has some of them.
+  template <typename Each>
+  __device__ unsigned FindBound(unsigned low, unsigned top, int least, int most, int* reached,
+                                const Each& each) {
+    constexpr int kOfLane = kCounts / 32;
+    const int lane = threadIdx.x % 32;
+    int above = 0;
 #pragma unroll 1
-    while (high - low > 1) {
-      const Sum middle = low + (high - low) / 2;
-      const int n = count(middle);
-      if (n < least) {
-        high = middle;
-      } else {
-        low = middle;
-        if (n <= most) break;
+    while (true) {
+      const int bits = 32 - __clz(static_cast<int>(top - low)), shift = bits > 8 ? bits - 8 : 0;
+      if (threadIdx.x < kCounts) shared->counts[threadIdx.x] = 0;
+      __syncthreads();
+      each([&](unsigned key) {
+        const unsigned bin = (key - low) >> shift;
+        if (key >= low && key <= top)
+          atomicAdd(&shared->counts[bin % kOfLane * 32 + bin / kOfLane], 1u);
+      });
+      __syncthreads();
+      int n[kOfLane], own = 0;
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i)
+        own += n[i] = static_cast<int>(shared->counts[i * 32 + lane]);
+      int from = own;  // from this lane's bins on
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const int other = __shfl_down_sync(~0u, from, step);
+        if (lane + step < 32) from += other;
       }
+      int upto = above + from - own, of_bin = 0, bin = 0;
+      const unsigned found = __ballot_sync(~0u, upto < least && upto + own >= least);
+      if (!found) {
+        *reached = above + __shfl_sync(~0u, from, 0);
+        return low;
+      }
+#pragma unroll
+      for (int i = kOfLane - 1; i >= 0; --i)
+        if (upto < least) upto += of_bin = n[i], bin = lane * kOfLane + i;
+      const int its = __ffs(static_cast<int>(found)) - 1;
+      low += static_cast<unsigned>(__shfl_sync(~0u, bin, its)) << shift;
+      *reached = __shfl_sync(~0u, upto, its);
+      if (*reached <= most || shift == 0) return low;
+      above = *reached - __shfl_sync(~0u, of_bin, its);
+      const unsigned last = low + ((1u << shift) - 1);
+      top = last < top ? last : top;
+      __syncthreads();
     }
-    return low;
-  }
-  // The same by one warp, of up to 1,023 keys that its lanes hold; three bounds are tried at a
-  // time.
-  template <int kHeld>
-  __device__ static unsigned BisectHeld(const unsigned (&keys)[kHeld], unsigned low, unsigned high,
-                                        int least, int most, int* reached) {
-    *reached = 0;
-    unsigned between;
-#pragma unroll 1
-    do {
-      between = high - low;
-      const unsigned tries[] = {low + between / 4, low + between / 2,
-                                low + between / 2 + between / 4};
-      unsigned own = 0;
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) {
-#pragma unroll
-        for (int j = 0; j < 3; ++j) own += keys[i] >= tries[j] ? 1u << 10 * j : 0;
-      }
-      own = SumOfWarp(own);
-#pragma unroll
-      for (int j = 0; j < 3; ++j) {  // from the least on
-        const int n = static_cast<int>(own >> 10 * j & 1023);
-        if (n >= least) {
-          low = tries[j];
-          *reached = n;
-        } else if (tries[j] < high) {
-          high = tries[j];
-        }
-      }
-    } while (!(*reached && *reached <= most) && between > 1);
-    return low;
   }
   // A key that at least so many threads reach with theirs, and few more; 0 where fewer have one.
   __device__ unsigned FindKey(unsigned own, int threads) {
-    shared->keys[threadIdx.x] = own;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-      unsigned keys[kTeamThreads / 32], most = 0, none = 0, some = 0;
-#pragma unroll
-      for (int i = 0; i < kTeamThreads / 32; ++i) {
-        keys[i] = shared->keys[threadIdx.x + 32 * i];
-        most = keys[i] > most ? keys[i] : most;
-        none = keys[i] && ~keys[i] > none ? ~keys[i] : none;
-        some += keys[i] > 0;
-      }
-      const bool enough = static_cast<int>(SumOfWarp(some)) >= threads;
-      int reached;
-      const unsigned key =
-          BisectHeld(keys, enough ? ~MostOfWarp(none) : 0, enough ? MostOfWarp(most) + 1 : 1,
-                     threads, threads + (threads < 128 ? threads / 4 : 0), &reached);
-      if (threadIdx.x == 0) shared->key = key;
-    }
-    __syncthreads();
-    return shared->key;
+    const Sum ends = OfBlock(own ? Sum{own} << 32 | ~own : 0, GreaterHalves());
+    int reached;
+    const unsigned key = FindBound(~static_cast<unsigned>(ends), static_cast<unsigned>(ends >> 32),
+                                   threads, threads + threads / 4, &reached, [&](const auto& body) {
+                                     if (own) body(own);
+                                   });
+    return reached >= threads ? key : 0;
   }
-  // Of what is listed, more than k: what exactly k reach, and the greatest, not its token. least: a
-  // key that at least k reach.
-  __device__ Place FindListedFirst(unsigned least, int k, Place* most) {
-    if (listed <= kHeldByWarp) {
-      if (threadIdx.x < 32) {
-        unsigned keys[kHeldByWarp / 32], top = 0;
-#pragma unroll
-        for (int i = 0; i < kHeldByWarp / 32; ++i) {
-          const int at = static_cast<int>(threadIdx.x) + 32 * i;
-          keys[i] = at < listed ? static_cast<unsigned>(shared->list[at] >> 32) : 0;
-          top = keys[i] > top ? keys[i] : top;
-        }
-        top = MostOfWarp(top);
-        int reached;
-        const unsigned key = BisectHeld(keys, least, top + 1, k, k, &reached);
-        if (threadIdx.x == 0) {
-          shared->found[0] = reached == k ? Place{key} << 32 : 0;
-          shared->found[1] = Place{top} << 32;
-        }
-      }
+  // Puts the first k of what is listed to shared->kept, and some more where keys are near; how
+  // many, up to a thread each. least: a key that at least k reach.
+  template <typename Mass>
+  __device__ int KeepFew(unsigned least, int k, const Mass& mass) {
+    int reached;
+    Place from = Place{FindBound(least, most, k, k + kTeamThreads / 4, &reached,
+                                 [&](const auto& body) {
+                                   EachListed(listed, [&](Place place) {
+                                     body(static_cast<unsigned>(place >> 32));
+                                   });
+                                 })}
+                 << 32;
+    if (reached > kTeamThreads) {
+      from = FindListed(static_cast<Sum>(k), [](Place) { return Sum{1}; });
       __syncthreads();
-      *most = shared->found[1];
-      if (shared->found[0]) return shared->found[0];
+      if (threadIdx.x == 0) shared->count = 0;
+      __syncthreads();
     }
-    *most = MostListed();
-    return Bisect(Place{least} << 32, *most + 1, k, k, [&](Place place) {
-      int n = 0;
-#pragma unroll 1
-      for (int i = threadIdx.x, first = 0; first < listed; i += kTeamThreads, first += kTeamThreads)
-        n += CountThreads(i < listed && shared->list[i] >= place);
-      return n;
+    EachListed(listed, [&](Place place) {
+      if (place >= from) shared->kept[atomicAdd(&shared->count, 1)] = {place, mass(place)};
     });
+    __syncthreads();
+    return shared->count;
+  }
+  // One of n kept places of a thread, the first of some lanes, and what comes before it.
+  struct Ranked {
+    Place place;
+    Sum mass, before;
+    int rank;  // n: of no place
+  };
+  __device__ Ranked RankKept(int n) const {
+    const int bits = __clz(n - 1) - 23, shift = bits < 5 ? bits : 5, lanes = 1 << shift;
+    static_assert(kTeamThreads == 1 << (32 - 23), "lanes of all places are no more threads");
+    const int i = static_cast<int>(threadIdx.x) >> shift, lane = threadIdx.x & (lanes - 1);
+    const Kept own = i < n ? shared->kept[i] : Kept{~Place{0}, 0};
+    Ranked ranked = {own.place, own.mass, 0, 0};
+#pragma unroll 4
+    for (int j = lane; j < n; j += lanes) {
+      const Kept its = shared->kept[j];
+      if (its.place > own.place) ranked.before += its.mass, ++ranked.rank;
+    }
+#pragma unroll 1
+    for (int step = lanes / 2; step; step /= 2) {
+      ranked.before += __shfl_xor_sync(~0u, ranked.before, step);
+      ranked.rank += __shfl_xor_sync(~0u, ranked.rank, step);
+    }
+    if (i >= n || lane) ranked.rank = n;
+    return ranked;
+  }
+
+  // The place of the k-th of what is listed.
+  __device__ Place FindFirst(unsigned least, int k) {
+    const Ranked own = RankKept(KeepFew(least, k, [](Place) { return Sum{0}; }));
+    if (own.rank == k - 1) shared->found[0] = own.place;
+    __syncthreads();
+    return shared->found[0];
   }
 
   __device__ void Push(int at, float x, int v) {
     if (at < kListed) shared->list[at] = PlaceOf(x, static_cast<uint32_t>(v));
   }
 
-  // What blocks listed is in each one's list behind its own, if that holds it. False: some have
-  // found that the row is bad.
-  __device__ bool Gather(bool bad) {
+  // What blocks listed is in each one's list behind its own, if that holds it; most: the greatest
+  // of their keys. False: some have found that the row is bad.
+  __device__ bool Gather(bool bad, unsigned key = 0) {
     constexpr unsigned kBad = 1u << 24;
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    key = MostOfWarp(key);
+    if (lane == 0) atomicMax(&shared->most, key);
     if (bad) shared->bad = 1;
     __syncthreads();
     const int mine = shared->listed;
     const unsigned word = shared->bad ? kBad : mine <= kListed ? mine : kListed + 1;
     listed = word <= kListed ? mine : -1;
+    most = shared->most;
     if (parts == 1) return word != kBad;
 #if __CUDA_ARCH__ < 900
 #pragma unroll 1
     for (int i = threadIdx.x; i < listed; i += kTeamThreads) ListFor(part)[i] = shared->list[i];
 #endif
-    Tell(word);
+    Tell(Sum{most} << 32 | word);
     Meet();
     // Each warp takes what another block has listed.
     constexpr int kWarps = kTeamThreads / 32;
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const int of = warp % parts, step = 32 * ((kWarps - 1 - of) / parts + 1);
-    const unsigned its = lane < parts ? static_cast<unsigned>(Told(lane)) : 0;
+    const Sum told = lane < parts ? Told(lane) : 0;
+    const unsigned its = static_cast<unsigned>(told);
     const unsigned all = SumOfWarp(its);
     const int to = mine + static_cast<int>(SumOfWarp(lane < of && lane != part ? its : 0));
     const int n = __shfl_sync(~0u, static_cast<int>(its), of);
+    most = MostOfWarp(static_cast<unsigned>(told >> 32));
     listed = all <= kListed ? static_cast<int>(all) : -1;
 #pragma unroll 1
     for (int i = warp / parts * 32 + lane; listed >= 0 && of != part && i < n; i += step)
@@ -167,6 +184,8 @@ struct TeamList : Team {
     __syncthreads();
     return all < kBad;
   }
+  // The greatest element, not its token; ~0: the row is bad.
+  __device__ Place MostOf(bool good) const { return good ? Place{most} << 32 : ~Place{0}; }
   __device__ Place ListedBy(int of, int i) const {
 #if __CUDA_ARCH__ >= 900
     return SeeOther(shared->list + i, of);
@@ -174,12 +193,6 @@ struct TeamList : Team {
     return static_cast<const volatile Place*>(ListFor(of))[i];
 #endif
   }
-  __device__ Place MostListed() {
-    Sum own = 0;
-    EachListed(listed, [&](Place place) { own = place > own ? place : own; });
-    return OfBlock(own, Greater());
-  }
-
   // What shared->sums of the digits above a thread's, of its own, and of all add up to.
   struct Digits {
     Sum before, own, all;
@@ -222,56 +235,19 @@ struct TeamList : Team {
     return ~OfBlock(own, Greater());
   }
 
-  // Of what is listed: a bound from which on masses reach wanted, with but one element that is
-  // needed for it. By one warp, where it can hold the list; 0: it cannot, or keys are equal there.
-  template <typename Mass>
-  __device__ Place FindFewListed(Sum wanted, const Mass& mass) {
-    constexpr int kHeld = 10;
-    if (listed > 32 * kHeld) return 0;
-    if (threadIdx.x < 32) {
-      unsigned keys[kHeld], high[kHeld], low[kHeld], most = 0, none = 0;
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) {
-        const int at = static_cast<int>(threadIdx.x) + 32 * i;
-        const Place place = at < listed ? shared->list[at] : 0;
-        const Sum own = at < listed ? mass(place) : 0;
-        keys[i] = static_cast<unsigned>(place >> 32);
-        high[i] = static_cast<unsigned>(own >> 20), low[i] = own & 0xfffff;
-        most = keys[i] > most ? keys[i] : most;
-        none = at < listed && ~keys[i] > none ? ~keys[i] : none;
-      }
-      unsigned least = ~MostOfWarp(none), above = MostOfWarp(most) + 1;
-#pragma unroll 1
-      while (above - least > 1) {
-        const unsigned middle = least + (above - least) / 2;
-        unsigned highs = 0, lows = 0;
-#pragma unroll
-        for (int i = 0; i < kHeld; ++i)
-          if (keys[i] >= middle) highs += high[i], lows += low[i];
-        const bool reaches = (Sum{SumOfWarp(highs)} << 20) + SumOfWarp(lows) >= wanted;
-        least = reaches ? middle : least;
-        above = reaches ? above : middle;
-      }
-      unsigned equal = 0;
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) equal += keys[i] == least;
-      equal = SumOfWarp(equal);
-      if (threadIdx.x == 0) shared->found[0] = equal == 1 ? Place{least} << 32 : 0;
-    }
-    __syncthreads();
-    return shared->found[0];
-  }
-
-  // The same of what is listed, by each block for itself. Digits begin where places differ; the
-  // last few are compared with one another.
+  // Of what is listed: the place of the last element that is needed, from the greatest on, until
+  // measures reach wanted. By each block for itself. Digits begin where places differ; the last few
+  // are compared with one another.
   template <typename Measure>
   __device__ Place FindListed(Sum wanted, const Measure& measure) {
     const Place any = listed ? shared->list[0] : 0;
     Sum differ = 0;
     EachListed(listed, [&](Place place) { differ |= place ^ any; });
     differ = OfBlock(differ, Or());
-    int shift = 0;
-    while (differ >> shift >= kDigits) ++shift;
+    const unsigned high = static_cast<unsigned>(differ >> 32);
+    const int bits = high ? 64 - __clz(static_cast<int>(high))
+                          : 32 - __clz(static_cast<int>(static_cast<unsigned>(differ)));
+    int shift = bits > 11 ? bits - 11 : 0;
     Place mask = ~((Place{kDigits} << shift) - 1), prefix = any & mask;
 #pragma unroll 1
     while (true) {
@@ -310,7 +286,7 @@ struct TeamList : Team {
       const Sum own = place ? measure(place) : 0;
       Sum reached = 0;
 #pragma unroll 1
-      for (int other = 0; other < 32; ++other) {
+      for (int other = 0; other < shared->count; ++other) {
         const Place its = __shfl_sync(~0u, place, other);
         const Sum more = __shfl_sync(~0u, own, other);
         if (its >= place) reached += more;

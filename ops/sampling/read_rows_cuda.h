@@ -91,7 +91,7 @@ __device__ bool ListNear(TeamRow<T>* row, bool is_probs, unsigned most_of_first,
                                   if (seen.See(x) >= from) row->ListRun(v);
                                 });
   row->ListRuns(from);
-  return row->Gather(seen.IsBad());
+  return row->Gather(seen.IsBad(), KeyOf(seen.most));
 }
 
 // A sum of up to 2,048 masses (MassOf) of weights up to 1: two numbers of 20 bits each.

@@ -216,58 +216,29 @@ __device__ bool ListRacers(TeamRow<T>* row, const Request& request, const NearRa
     }
     __syncthreads();
   }
-  return row->Gather(seen->IsBad());
+  return row->Gather(seen->IsBad(), KeyOf(seen->most));
 }
 
-// Of the listed from `last` on, of which there are k: the best entry. A thread has a token each; a
-// warp sums what comes before some of them.
+// The best entry of the first k of what is listed. least: a key that so many reach.
 template <typename T>
 __device__ Sum RaceFew(TeamRow<T>* row, const Requests& requests, const Request& request,
-                       const Scale& scale, Place last, Sum total) {
-  TeamShared* const shared = row->shared;
-  const int k = static_cast<int>(request.k), i = threadIdx.x;
-  row->EachListed(row->listed, [&](Place place) {
-    if (place >= last) shared->kept[atomicAdd(&shared->count, 1)].place = place;
+                       const Scale& scale, unsigned least, Sum total) {
+  const int k = static_cast<int>(request.k);
+  const int n = row->KeepFew(least, k, [&](Place place) {
+    return static_cast<Sum>(MassOf(scale.Weight(ValueOf(place))));
   });
-  __syncthreads();
-  const Place place = i < k ? shared->kept[i].place : 0;
-  const float x = ValueOf(place), weight = i < k ? scale.Weight(x) : 0.0f;
+  const TeamList::Ranked own = row->RankKept(n);
+  const float x = ValueOf(own.place), weight = own.rank < k ? scale.Weight(x) : 0.0f;
   Sum best = 0;
   if (weight > 0 && (weight >= request.min_p || x == scale.most))
-    best = Entry(weight, WordOf(request, TokenOf(place)), TokenOf(place));
+    best = Entry(weight, WordOf(request, TokenOf(own.place)), TokenOf(own.place));
   if (request.HasTopP()) {
-    if (i < k) shared->kept[i].mass = MassOf(weight);
-    __syncthreads();
-    constexpr int kEach = 4, kWarps = kTeamThreads / 32;
-    const int lane = i % 32;
-#pragma unroll 1
-    for (int first = i / 32; first < k; first += kEach * kWarps) {
-      Place from[kEach + 1] = {};  // the last one: of all
-      unsigned high[kEach + 1] = {}, low[kEach + 1] = {};
-#pragma unroll
-      for (int e = 0; e < kEach; ++e)
-        from[e] = first + e * kWarps < k ? shared->kept[first + e * kWarps].place : 0;
-#pragma unroll 1
-      for (int at = lane; at < k; at += 32) {
-        const Kept its = shared->kept[at];
-#pragma unroll
-        for (int e = 0; e <= kEach; ++e) {
-          if (its.place <= from[e]) continue;
-          high[e] += static_cast<unsigned>(its.mass >> 20), low[e] += its.mass & 0xfffff;
-        }
-      }
-      Sum sums[kEach + 1];
-#pragma unroll
-      for (int e = 0; e <= kEach; ++e)
-        sums[e] = (Sum{SumOfWarp(high[e])} << 20) + SumOfWarp(low[e]);
-      const Sum wanted =
-          sampling::ShareOf(request.top_p, requests.top_k_first ? sums[kEach] : total);
-#pragma unroll
-      for (int e = 0; e < kEach; ++e)
-        if (lane == 0 && from[e]) shared->are_kept[first + e * kWarps] = sums[e] < wanted;
+    if (requests.top_k_first) {
+      if (own.rank == k - 1) row->shared->found[0] = own.before + own.mass;
+      __syncthreads();
+      total = row->shared->found[0];
     }
-    __syncthreads();
-    if (i < k && !shared->are_kept[i]) best = 0;
+    if (own.before >= sampling::ShareOf(request.top_p, total)) best = 0;
   }
   return row->OfBlock(best, Greater());
 }
@@ -308,16 +279,11 @@ __device__ void DrawRow(TeamRow<T>* row, const Draws& p, int64_t b, unsigned mos
   unsigned least = 0;
   Place most, last = 0;
   if (few) {
-    most =
-        ListNear(row, is_probs, most_of_first, static_cast<int>(request.k), &least) ? 0 : ~Place{0};
-    if (most == 0 && row->listed < 0) {
-      most = FindMost(row, is_probs);
-    } else if (most == 0) {
-      last = row->FindListedFirst(least, static_cast<int>(request.k), &most);
-    }
+    const int k = static_cast<int>(request.k);
+    const bool good = ListNear(row, is_probs, most_of_first, k, &least);
+    most = good && row->listed < 0 ? FindMost(row, is_probs) : row->MostOf(good);
   } else if (all_race) {
-    const bool good = ListRacers(row, request, race, &seen, 0, [](float) { return true; });
-    most = row->MostOfTeam(good ? PlaceOf(seen.most, 0) : ~Place{0});
+    most = row->MostOf(ListRacers(row, request, race, &seen, 0, [](float) { return true; }));
   } else if (request.k == 0 && has_p) {
     most = CountBins(row, is_probs, race.factor, requests.V, &bins);
   } else {
@@ -331,7 +297,7 @@ __device__ void DrawRow(TeamRow<T>* row, const Draws& p, int64_t b, unsigned mos
   Sum total = p.logprob || joint ? SumMasses(row, scale) : 0;
   uint32_t token = TokenOf(most);
   if (request.k > 1 && row->listed >= 0) {
-    token = TokenOf(RaceFew(row, requests, request, scale, last, total));
+    token = TokenOf(RaceFew(row, requests, request, scale, least, total));
   } else if (request.k != 1) {
     if (!all_race) {
       last = Filter(row, requests, request, scale, bins, &total);
@@ -345,8 +311,9 @@ __device__ void DrawRow(TeamRow<T>* row, const Draws& p, int64_t b, unsigned mos
   }
   if (!writes) return;
   p.tokens[b] = static_cast<int32_t>(token);
-  if (p.logprob)
-    p.logprob[b] = sampling::LogShare(scale, Widen(row->x[token]), request.temperature, total);
+  if (!p.logprob) return;
+  const float x = Widen(static_cast<const T*>(p.x)[request.row * p.row_step + token]);
+  p.logprob[b] = sampling::LogShare(scale, x, request.temperature, total);
 }
 
 template <typename T>
@@ -355,7 +322,7 @@ __global__ void __launch_bounds__(kTeamThreads) DrawRows(const __grid_constant__
   const Requests& requests = p.requests;
   const auto* const x = static_cast<const T*>(p.x);
   for (int64_t b = row.team(); b < p.B; b += gridDim.x / p.parts) {
-    if (!requests.rows.data) row.PrefetchFirst(x + b * p.row_step, requests.V);
+    if (!requests.rows.data) row.Prefetch(x + b * p.row_step, requests.V);
     const RequestWords words(requests, b);
     const int64_t r = requests.rows.data ? words.rows.Or(0) : b;
     const bool is_row = r >= 0 && r < requests.N;

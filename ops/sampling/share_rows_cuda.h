@@ -46,7 +46,7 @@ struct Bins {
   }
 };
 
-// The greatest value of the row, counted into shared->sums of the block.
+// The greatest value of the row, counted into shared->bins of the block.
 template <typename T>
 __device__ Place CountBins(TeamRow<T>* row, bool is_probs, float factor, int64_t V, Bins* bins) {
   constexpr int kRun = TeamRow<T>::kRun, kGuessed = 4;
@@ -55,10 +55,10 @@ __device__ Place CountBins(TeamRow<T>* row, bool is_probs, float factor, int64_t
 #pragma unroll
   for (int i = 0; i < kGuessed; ++i) {
     const int v = static_cast<int>(threadIdx.x) + i * kTeamThreads;
-    if (v < V) most = fmaxf(most, Widen(row->x[v]));
+    if (v < V) most = fmaxf(most, row->At(v));
   }
 #pragma unroll 1
-  for (int i = threadIdx.x; i < kDigits; i += kTeamThreads) row->shared->sums[i] = 0;
+  for (int i = threadIdx.x; i < kDigits; i += kTeamThreads) row->shared->bins[i] = 0;
   const Sum key = row->OfBlock(KeyOf(most), Greater());
   *bins = {FloatOfKey(static_cast<uint32_t>(key)), factor * Bins::kPer, is_probs};
   bool bad = false;
@@ -67,8 +67,7 @@ __device__ Place CountBins(TeamRow<T>* row, bool is_probs, float factor, int64_t
 #pragma unroll
     for (int j = 0; j < kRun; ++j) {
       bad |= !(x[j] >= lowest);
-      if (v + j < row->end)
-        atomicAdd(reinterpret_cast<unsigned*>(row->shared->sums + (*bins)(x[j])), 1u);
+      if (v + j < row->end) atomicAdd(row->shared->bins + (*bins)(x[j]), 1u);
     }
   });
   return row->MostOfTeam(bad ? ~Place{0} : PlaceOf(most, 0));
@@ -111,9 +110,13 @@ __device__ void ListShare(TeamRow<T>* row, const Scale& scale, const Bins& bins,
                              *all += of_all.total();
                              *above += of_above.total();
                            });
+  *all = row->OfBlock(*all, Add());
+  *above = row->OfBlock(*above, Add());
+  if (row->parts > 1) row->Tell(*all), row->Tell(*above);
   row->Gather(false);
-  *all = row->SumOfTeam(*all);
-  *above = row->SumOfTeam(*above);
+  if (row->parts == 1) return;
+  *all = row->JoinTold(Add(), 2);
+  *above = row->JoinTold(Add(), 1);
 }
 
 // Of a row with its bins: the place of the last token that the share p keeps; the mass of all, and
@@ -124,11 +127,12 @@ __device__ Place FindShare(TeamRow<T>* row, const Scale& scale, const Bins& bins
   const auto mass = [&](Place place) {
     return static_cast<Sum>(MassOf(scale.Weight(ValueOf(place))));
   };
-  row->JoinSums();
+  const Team::Bins4 counts = row->JoinBins();
   Sum spread = 0;
-#pragma unroll 1
-  for (int bin = threadIdx.x; bin < kDigits; bin += kTeamThreads) {
-    const Sum n = row->shared->sums[bin], of_bin = n * bins.MassOfBin(bin);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int bin = 4 * static_cast<int>(threadIdx.x) + i;
+    const Sum n = counts.at[i], of_bin = n * bins.MassOfBin(bin);
     row->shared->sums[bin] = of_bin;
     if (n) spread += static_cast<Sum>(static_cast<float>(of_bin) * rsqrtf(static_cast<float>(n)));
   }
@@ -144,8 +148,7 @@ __device__ Place FindShare(TeamRow<T>* row, const Scale& scale, const Bins& bins
     ListShare(row, scale, bins, digits, p, margin, total, &above);
     wanted = sampling::ShareOf(p, *total);
     if (row->listed >= 0 && above < wanted && row->SumListed(0, mass) >= wanted - above) {
-      Place last = row->FindFewListed(wanted - above, mass);
-      if (last == 0) last = row->FindListed(wanted - above, mass);
+      const Place last = row->FindListed(wanted - above, mass);
       *kept = above + row->SumListed(last, mass);
       row->listed = -1;
       return last;

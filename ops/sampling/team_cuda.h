@@ -26,7 +26,8 @@ using sampling::ValueOf;
 using Sum = unsigned long long;
 
 constexpr int kTeamThreads = 512, kListed = 8192, kListedRuns = 4096;
-constexpr int kHeldByWarp = 24 * 32;  // of what is listed
+constexpr int kTold = 8;      // words that are told in turn
+constexpr int kCounts = 256;  // bins of a search for a key
 #if ANYOP_PTX || defined(ANYOP_WAIT_FOR_GRID)
 constexpr int kMostParts = 16;
 #else
@@ -38,8 +39,8 @@ constexpr int kClusterParts = 8;
 // next one are cleared while this one's are added.
 struct TeamMemory {
   Sum sums[3][kDigits];
-  Sum told[2][kMostParts];    // on Hopper in TeamShared
-  unsigned here, unused[31];  // blocks that have come to a meeting; 0 at first
+  Sum told[kTold][kMostParts];  // on Hopper in TeamShared
+  unsigned here, unused[31];    // blocks that have come to a meeting; 0 at first
 };
 struct Kept {
   Place place;
@@ -50,17 +51,17 @@ struct alignas(16) TeamShared {
     Sum sums[kDigits];
     Kept kept[kTeamThreads];
     int runs[kListedRuns];
-    unsigned keys[kTeamThreads];
   };
   Place list[kListed];
   Place near[32];
   Sum words[2][32];
-  Sum told[2][kMostParts];
+  Sum told[kTold][kMostParts];
   Sum found[8];
+  alignas(16) unsigned bins[kDigits];
+  unsigned counts[kCounts];
   int listed, count, bad;
-  unsigned key;
+  unsigned most;   // the key of the greatest element
   unsigned limit;  // of a race, as a key
-  bool are_kept[kTeamThreads];
   sampling::Request request;
   TeamMemory* memory;                      // of this team
   Place* lists;                            // of its blocks
@@ -126,6 +127,13 @@ struct Add {
            (Sum{SumOfWarp(static_cast<unsigned>(v >> 54))} << 54);
   }
 };
+// Of each half for itself.
+struct GreaterHalves {
+  __device__ static Sum OfWarp(Sum v) {
+    return Sum{MostOfWarp(static_cast<unsigned>(v >> 32))} << 32 |
+           MostOfWarp(static_cast<unsigned>(v));
+  }
+};
 struct Or {
   __device__ static Sum OfWarp(Sum v) {
     for (int step = 16; step; step /= 2) v |= __shfl_xor_sync(~0u, v, step);
@@ -136,7 +144,6 @@ struct Team {
   TeamShared* shared;
   int part, parts, share;  // of its elements each, the last one fewer
   unsigned turns = 0, words = 0, told = 0, meetings = 0;
-  bool begun = false;
 
   template <typename Problem>
   __device__ explicit Team(const Problem& p)
@@ -194,11 +201,11 @@ struct Team {
     __syncthreads();
     return Join::OfWarp(lane < kTeamThreads / 32 ? turn[lane] : 0);
   }
-  // Tells all blocks of the team a word, alike in all threads; Told is theirs behind Meet, until
-  // they tell the next but one.
+  // Tells all blocks of the team a word, alike in all threads; Told is theirs behind Meet: the last
+  // one, or one before it. Up to kTold / 2 may be told between two meetings.
   __device__ void Tell(Sum word) {
-    WaitForStart();
-    const int turn = told++ % 2;
+    if (told == 0) WaitForStart();
+    const int turn = told++ % kTold;
 #if __CUDA_ARCH__ >= 900
     if (static_cast<int>(threadIdx.x) < parts)
       asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(
@@ -209,18 +216,17 @@ struct Team {
     if (threadIdx.x == 0) static_cast<volatile Sum*>(memory()->told[turn])[part] = word;
 #endif
   }
-  // Until all blocks of the cluster have begun.
-  __device__ void WaitForStart() {
+  // Until all blocks of the cluster have begun: before the first word that is told.
+  __device__ void WaitForStart() const {
 #if __CUDA_ARCH__ >= 900
-    if (parts > 1 && !begun) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-    begun = true;
+    if (parts > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
   }
-  __device__ Sum Told(int of) const {
+  __device__ Sum Told(int of, int before = 0) const {
 #if __CUDA_ARCH__ >= 900
-    return shared->told[(told - 1) % 2][of];
+    return shared->told[(told - 1 - before) % kTold][of];
 #else
-    return static_cast<volatile Sum*>(memory()->told[(told - 1) % 2])[of];
+    return static_cast<volatile Sum*>(memory()->told[(told - 1 - before) % kTold])[of];
 #endif
   }
 #if __CUDA_ARCH__ >= 900
@@ -235,6 +241,13 @@ struct Team {
     asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(its) : "r"(SharedOf(own, part)));
     return its;
   }
+  __device__ static uint4 SeeFourOfOther(const void* own, int part) {
+    uint4 its;
+    asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(its.x), "=r"(its.y), "=r"(its.z), "=r"(its.w)
+                 : "r"(SharedOf(own, part)));
+    return its;
+  }
 #endif
   // Of all blocks.
   template <typename Join>
@@ -243,38 +256,35 @@ struct Team {
     if (parts > 1) {
       Tell(own);
       Meet();
-      own = Told(0);
-#pragma unroll 1
-      for (int p = 1; p < parts; ++p) own = join(own, Told(p));
+      own = JoinTold(join);
     }
     return own;
+  }
+  // A word of all blocks, told before the last ones.
+  template <typename Join>
+  __device__ Sum JoinTold(const Join& join, int before = 0) const {
+    Sum all = Told(0, before);
+#pragma unroll 1
+    for (int p = 1; p < parts; ++p) all = join(all, Told(p, before));
+    return all;
   }
   __device__ Sum MostOfTeam(Sum own) { return OfTeam(own, Greater()); }
   __device__ Sum SumOfTeam(Sum own) { return OfTeam(own, Add()); }
 
-  __device__ int CountThreads(bool yes) {
-#if ANYOP_PTX
-    return __syncthreads_count(yes);
-#else
-    return static_cast<int>(OfBlock(yes, Add()));
-#endif
-  }
-
   // Behind the last row: no block of a cluster ends before the others have read what it showed.
   __device__ void Leave() {
 #if __CUDA_ARCH__ >= 900
-    WaitForStart();
+    if (told == 0) WaitForStart();
     if (parts > 1)
       asm volatile("barrier.cluster.arrive.relaxed.aligned;\n\tbarrier.cluster.wait.aligned;" ::
                        : "memory");
 #endif
   }
 
-  // shared->sums of all blocks.
+  // shared->sums of all blocks, which have told one another something before.
   __device__ void JoinSums() {
     __syncthreads();
     if (parts == 1) return;
-    WaitForStart();
 #if __CUDA_ARCH__ >= 900
     constexpr int kPer = kDigits / kTeamThreads;
     Sum sums[kPer] = {};
@@ -309,7 +319,35 @@ struct Team {
 #endif
     __syncthreads();
   }
+  // shared->bins of all blocks, which have met since they counted: a thread has four of them, from
+  // the first one on.
+  struct Bins4 {
+    unsigned at[4];
+  };
+  __device__ Bins4 JoinBins() {
+    const unsigned* const bins = shared->bins + 4 * threadIdx.x;
+    Bins4 all = {{bins[0], bins[1], bins[2], bins[3]}};
+#if __CUDA_ARCH__ >= 900
+#pragma unroll
+    for (int p = 0; p < kClusterParts; ++p) {
+      if (p == part || p >= parts) continue;
+      const uint4 its = SeeFourOfOther(bins, p);
+      all.at[0] += its.x, all.at[1] += its.y, all.at[2] += its.z, all.at[3] += its.w;
+    }
+#else
+    if (parts > 1) {
+      Sum* const sums = shared->sums + 4 * threadIdx.x;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[i] = all.at[i];
+      JoinSums();
+#pragma unroll
+      for (int i = 0; i < 4; ++i) all.at[i] = static_cast<unsigned>(sums[i]);
+    }
+#endif
+    return all;
+  }
 };
+static_assert(kDigits == 4 * kTeamThreads, "a thread has four bins");
 
 }  // namespace
 }  // namespace anyop::cuda

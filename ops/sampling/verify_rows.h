@@ -24,6 +24,13 @@ struct End {
   int32_t* token;
 };
 
+// Who walks: one thread, or lanes that have a drafted token each (verify_rows_cuda.h).
+struct OneLane {
+  static constexpr int kCount = 1;
+  ANYOP_DRAW_FUNCTION int lane() const { return 0; }
+  ANYOP_DRAW_FUNCTION unsigned Votes(bool yes) const { return yes; }
+};
+
 template <typename Int>
 struct Chains {
   const Int* drafted;
@@ -32,35 +39,41 @@ struct Chains {
   int64_t B, N, V;
 
   // target_at(row, token), draft_at(row, token): a probability as float32.
-  template <typename TargetAt, typename DraftAt>
-  ANYOP_DRAW_FUNCTION End Walk(int64_t b, bool writes, const TargetAt& target_at,
-                               const DraftAt& draft_at) const {
+  template <typename Lanes, typename TargetAt, typename DraftAt>
+  ANYOP_DRAW_FUNCTION End Walk(int64_t b, const Lanes& lanes, bool writes,
+                               const TargetAt& target_at, const DraftAt& draft_at) const {
     int64_t taken = N, good = 0;
     bool is_token = true;  // the one that ended the chain
-    for (int64_t i = 0; i < N; ++i) {
-      const int64_t token = drafted[b * N + i];
-      bool accepts = false;
-      const bool inside = token >= 0 && token < V;
-      if (inside) {
-        const float target = target_at(b * (N + 1) + i, token), draft = draft_at(b * N + i, token);
-        const float coin = CoinOf(static_cast<uint64_t>(seed[b]), static_cast<uint64_t>(offset[b]),
-                                  static_cast<uint32_t>(i));
-        accepts = IsProb(target) && IsProb(draft) && coin * draft < target;
+    for (int64_t first = 0; first < N; first += Lanes::kCount) {
+      const int64_t i = first + lanes.lane();
+      const int64_t token = i < N ? drafted[b * N + i] : -1;
+      const bool inside = token >= 0 && token < V,
+                 accepts = inside && Accepts(b, i, token, target_at, draft_at);
+      const unsigned kept = lanes.Votes(accepts), rejected = lanes.Votes(i < N && !accepts);
+      const unsigned tokens_inside = lanes.Votes(inside);
+      for (unsigned rest = kept; rest; rest &= rest - 1) ++good;
+      if (rejected && taken == N) {
+        const unsigned least = rejected & -rejected;
+        for (taken = first; least >> (taken - first) > 1;) ++taken;
+        is_token = tokens_inside & least;
       }
-      good += accepts;
-      if (!accepts && taken == N) {
-        taken = i;
-        is_token = inside;
-      }
-      if (writes) tokens[b * (N + 1) + i] = taken > i ? static_cast<int32_t>(token) : -1;
+      if (writes && i < N) tokens[b * (N + 1) + i] = taken > i ? static_cast<int32_t>(token) : -1;
     }
-    if (writes) {
+    if (writes && lanes.lane() == 0) {
       tokens[b * (N + 1) + N] = -1;
       accepted[b] = static_cast<int32_t>(good);
       emitted[b] = static_cast<int32_t>(taken);
     }
     const bool rejects = taken < N && is_token;
     return {b * (N + 1) + taken, rejects ? b * N + taken : -1, -1, tokens + b * (N + 1) + taken};
+  }
+  template <typename TargetAt, typename DraftAt>
+  ANYOP_DRAW_FUNCTION bool Accepts(int64_t b, int64_t i, int64_t token, const TargetAt& target_at,
+                                   const DraftAt& draft_at) const {
+    const float target = target_at(b * (N + 1) + i, token), draft = draft_at(b * N + i, token);
+    const float coin = CoinOf(static_cast<uint64_t>(seed[b]), static_cast<uint64_t>(offset[b]),
+                              static_cast<uint32_t>(i));
+    return IsProb(target) && IsProb(draft) && coin * draft < target;
   }
   ANYOP_DRAW_FUNCTION bool IsRejected(int64_t, const End&, int64_t) const { return false; }
 };
@@ -75,9 +88,10 @@ struct Trees {
   int64_t B, D, V;
 
   // Nodes are not trusted: a list may run in circles.
-  template <typename TargetAt, typename DraftAt>
-  ANYOP_DRAW_FUNCTION End Walk(int64_t b, bool writes, const TargetAt& target_at,
-                               const DraftAt&) const {
+  template <typename Lanes, typename TargetAt, typename DraftAt>
+  ANYOP_DRAW_FUNCTION End Walk(int64_t b, const Lanes& lanes, bool writes,
+                               const TargetAt& target_at, const DraftAt&) const {
+    writes &= lanes.lane() == 0;
     const int64_t row = b * D;
     int64_t node = 0, taken = 0, looks = 0;
     bool rejects = false;

@@ -35,7 +35,7 @@ int32_t RunVerify(AnyopCall* call, const Drafted& drafted, const AnyopTensor* ta
   };
   return ForRows(call, drafted.B, V, [&](Row& row, int64_t b) {
     const End end = drafted.Walk(
-        b, true, [&](int64_t r, int64_t token) { return at(target, r, token); },
+        b, OneLane(), true, [&](int64_t r, int64_t token) { return at(target, r, token); },
         [&](int64_t r, int64_t token) { return at(draft, r, token); });
     if (!end.token) return;
     const Request request = {static_cast<uint64_t>(drafted.seed[b]),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chains and trees of drafted tokens on CUDA: a team of filter_rows_cuda.h has one. All its threads
-// walk it; then each draws from its part of one row of target and one of draft, read once.
+// Chains and trees of drafted tokens on CUDA: a team of filter_rows_cuda.h has one. All its warps
+// walk it; then each thread draws from its part of one row of target and one of draft, read once.
 #pragma once
 
 #define ANYOP_BLOCKS_MEET 1
@@ -19,32 +19,53 @@ struct Verified {
   Place* lists;
 };
 
+// The lanes of a warp, whose loads do not wait for one another's.
+struct LanesOfWarp {
+  static constexpr int kCount = 32;
+  __device__ int lane() const { return static_cast<int>(threadIdx.x) % 32; }
+  __device__ unsigned Votes(bool yes) const { return __ballot_sync(~0u, yes); }
+};
+
 // The best entry of a thread's elements; all bits where one is no probability. less: what draft
-// has, and rejected tokens, are left out.
+// has, and rejected tokens, are left out. shared->limit: the best quotient of all threads so far.
 template <typename T, typename Drafted>
 __device__ Sum RaceRest(const TeamRow<T>& row, const Verified<Drafted>& p, int64_t b,
                         const sampling::End& end, bool less) {
+  constexpr int kRun = TeamRow<T>::kRun;
   const auto seed = static_cast<uint64_t>(p.drafted.seed[b]);
   const auto offset = static_cast<uint64_t>(p.drafted.offset[b]);
+  const bool has_draft = less && end.draft >= 0;
   const T* const draft =
-      less && end.draft >= 0 ? static_cast<const T*>(p.draft) + end.draft * p.drafted.V : nullptr;
+      has_draft ? static_cast<const T*>(p.draft) + end.draft * p.drafted.V + row.begin : row.own;
+  const T* const rows[] = {row.own, draft};
+  unsigned* const limit_of_all = &row.shared->limit;
   Sum best = 0;
-  for (int64_t v = row.begin + 4 * threadIdx.x; v < row.end; v += 4 * blockDim.x) {
-    const PhiloxWords words = sampling::WordsOfFour(seed, offset, static_cast<uint64_t>(v / 4));
+  bool bad = false;
+  row.template EachRunOf<2>(rows, row.runs(), 0, [&](int v, const Unpacked<T>(&x)[2]) {
+    const float limit = __uint_as_float(*static_cast<volatile unsigned*>(limit_of_all));
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      if (v + j >= row.end) continue;
-      const float most = Widen(row.x[v + j]), drawn = draft ? Widen(draft[v + j]) : 0.0f;
-      if (!sampling::IsProb(most) || !sampling::IsProb(drawn)) return ~Sum{0};
-      const float rest = sampling::RestOf(most, drawn);
-      if (!(rest > 0)) continue;
-      const Sum entry = static_cast<Sum>(__float_as_uint(sampling::RaceOf(rest, words.at[j])))
-                            << 32 |
-                        static_cast<uint32_t>(~(v + j));
-      if (entry > best && !(less && p.drafted.IsRejected(b, end, v + j))) best = entry;
+    for (int k = 0; k < kRun; k += 4) {
+      const PhiloxWords words =
+          sampling::WordsOfFour(seed, offset, static_cast<uint64_t>(v + k) / 4);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float target = x[0][k + j], drawn = has_draft ? x[1][k + j] : 0.0f;
+        const float rest = target - drawn;
+        bad |= !sampling::IsProb(target) || !sampling::IsProb(drawn);
+        // An exponential is not below its uniform variable, but for roundings.
+        const float uniform = __uint_as_float(words.at[j] >> 9 | 0x3f800000u) - 1.0f;
+        if (rest * 1.0001f < limit * uniform) continue;
+        const int token = v + k + j;
+        if (!(sampling::RestOf(target, drawn) > 0) || token >= row.end) continue;
+        const unsigned quotient = __float_as_uint(sampling::RaceOf(rest, words.at[j]));
+        const Sum entry = Sum{quotient} << 32 | static_cast<uint32_t>(~token);
+        if (entry <= best || (less && p.drafted.IsRejected(b, end, token))) continue;
+        best = entry;
+        atomicMax(limit_of_all, quotient);
+      }
     }
-  }
-  return best;
+  });
+  return bad ? ~Sum{0} : best;
 }
 
 template <typename T, typename Drafted>
@@ -54,16 +75,20 @@ __global__ void __launch_bounds__(kTeamThreads)
   const auto* const target = static_cast<const T*>(p.target);
   const auto* const draft = static_cast<const T*>(p.draft);
   const int64_t V = p.drafted.V;
-  const bool writes = row.part == 0 && threadIdx.x == 0;
+  const bool writes = row.part == 0 && threadIdx.x < 32;
   for (int64_t b = row.team(); b < p.drafted.B; b += gridDim.x / p.parts) {
     const sampling::End end = p.drafted.Walk(
-        b, writes, [=](int64_t r, int64_t token) { return Widen(target[r * V + token]); },
+        b, LanesOfWarp(), writes,
+        [=](int64_t r, int64_t token) { return Widen(target[r * V + token]); },
         [=](int64_t r, int64_t token) { return Widen(draft[r * V + token]); });
     if (!end.token) continue;
+    row.Prefetch(target + end.target * V, V);
+    if (end.draft >= 0) row.Prefetch(draft + end.draft * V, V);
     row.Begin(target + end.target * V, V);
     Place best = row.MostOfTeam(RaceRest(row, p, b, end, true));
     if (best == 0) best = row.MostOfTeam(RaceRest(row, p, b, end, false));
-    if (writes) *end.token = best == ~Place{0} ? -1 : static_cast<int32_t>(TokenOf(best));
+    if (writes && threadIdx.x == 0)
+      *end.token = best == ~Place{0} ? -1 : static_cast<int32_t>(TokenOf(best));
     __syncthreads();
   }
   row.Leave();
