@@ -69,7 +69,7 @@ __device__ Sum RaceRest(const TeamRow<T>& row, const Verified<Drafted>& p, int64
 }
 
 template <typename T, typename Drafted>
-__global__ void __launch_bounds__(kTeamThreads)
+__global__ void __launch_bounds__(kTeamThreads, 1)
     Verify(const __grid_constant__ Verified<Drafted> p) {
   TeamRow<T> row(p);
   const auto* const target = static_cast<const T*>(p.target);
