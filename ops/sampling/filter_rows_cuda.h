@@ -11,15 +11,21 @@
 namespace anyop::cuda {
 namespace {
 
+constexpr int kRun = 4;  // elements that a thread takes at a time
+
 template <typename T>
 struct TeamRow : TeamList {
   using TeamList::TeamList;
-  static constexpr int kRun = kPerVector<T>;
-  static constexpr int kAhead = sizeof(T) == 4 ? 4 : 2;  // runs of a thread on their way
+  using Run = std::conditional_t<sizeof(T) == 4, uint4, uint2>;
 
   const T* own = nullptr;  // elements of this block: from `begin` to `end` of the row
   int begin = 0, end = 0;
 
+  __device__ static Unpacked<float> FloatsOf(const uint4& run) { return Unpack<float>(run); }
+  __device__ static Unpacked<float> FloatsOf(const uint2& run) {
+    return {
+        {WidenLow(T(), run.x), WidenHigh(T(), run.x), WidenLow(T(), run.y), WidenHigh(T(), run.y)}};
+  }
   __device__ float At(int v) const { return Widen(own[v - begin]); }
 
   __device__ void Begin(const T* row, int64_t V) {
@@ -33,16 +39,16 @@ struct TeamRow : TeamList {
     __syncthreads();
   }
 
-  // Lets elements of this block, the first ones of many, come to the second cache.
+  // Lets elements of this block come to the second cache: all of a few blocks', the first of many.
   __device__ void Prefetch(const T* row, int64_t V) const {
 #if __CUDA_ARCH__ >= 900
-    constexpr int64_t kMost = 128 << 10;
+    const int most = gridDim.x > 128 ? 32 << 10 : 128 << 10;
     const int64_t first = int64_t{part} * share, n = V - first < share ? V - first : share;
     const int64_t bytes = n * int64_t{sizeof(T)} / 16 * 16;
     const T* const from = row + first;
     if (threadIdx.x == 0 && bytes > 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0)
       asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from),
-                   "r"(static_cast<unsigned>(bytes < kMost ? bytes : kMost))
+                   "r"(static_cast<unsigned>(bytes < most ? bytes : most))
                    : "memory");
 #endif
   }
@@ -54,12 +60,19 @@ struct TeamRow : TeamList {
   __device__ void EachRun(int runs, float behind, const Body& body) const {
     const T* const rows[] = {own};
     EachRunOf<kCopies>(rows, runs, behind,
-                       [&](int v, const Unpacked<T>(&of)[1]) { body(v, of[0].at); });
+                       [&](int v, const Unpacked<float>(&of)[1]) { body(v, of[0].at); });
   }
   // The same of several rows side by side, each from `begin` on: body(v, x of each).
   template <int kCopies, int kRows, typename Body>
-  __device__ void EachRunOf(const T* const (&rows)[kRows], int runs, float behind,
+  __device__ void EachRunOf(const T* const (&of)[kRows], int runs, float behind,
                             const Body& body) const {
+    const T* rows[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      rows[r] = of[r];
+#if ANYOP_PTX
+      asm volatile("" : "+l"(rows[r]));  // else a thread's place in it is kept from loop to loop
+#endif
+    }
 #if __CUDA_ARCH__ >= 900
     constexpr int kDeep = kCopies;
 #else
@@ -67,13 +80,13 @@ struct TeamRow : TeamList {
 #endif
     constexpr int kTrip = kDeep * kTeamThreads;
     bool aligned = true;
-    for (const T* row : rows) aligned &= reinterpret_cast<uintptr_t>(row) % 16 == 0;
+    for (const T* row : rows) aligned &= reinterpret_cast<uintptr_t>(row) % sizeof(Run) == 0;
     int whole = aligned ? (end - begin) / kRun : 0;
     if (whole > runs) whole = runs;
-    uint4 bits[kDeep][kRows];
+    Run bits[kDeep][kRows];
     // Behind the last run it is read once more: a register that keeps its value would wait for it.
     const auto load = [&](int run, int r) {
-      return reinterpret_cast<const uint4*>(rows[r])[run < whole ? run : whole - 1];
+      return reinterpret_cast<const Run*>(rows[r])[run < whole ? run : whole - 1];
     };
     if (static_cast<int>(threadIdx.x) < whole) {
 #pragma unroll
@@ -86,10 +99,10 @@ struct TeamRow : TeamList {
 #pragma unroll
       for (int u = 0; u < kDeep; ++u) {
         const int run = first + u * kTeamThreads;
-        Unpacked<T> wide[kRows];
+        Unpacked<float> wide[kRows];
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
-          wide[r] = Unpack<T>(bits[u][r]);
+          wide[r] = FloatsOf(bits[u][r]);
           bits[u][r] = load(run + kTrip, r);
         }
         if (run < whole) body(begin + run * kRun, wide);
@@ -98,7 +111,7 @@ struct TeamRow : TeamList {
 #pragma unroll 1
     for (int run = whole + static_cast<int>(threadIdx.x); run < runs; run += kTeamThreads) {
       const int v = begin + run * kRun;
-      Unpacked<T> wide[kRows];
+      Unpacked<float> wide[kRows];
 #pragma unroll
       for (int j = 0; j < kRun; ++j)
 #pragma unroll
@@ -127,32 +140,15 @@ struct TeamRow : TeamList {
     return SumOfTeam(own);
   }
 
-  // Lists the elements of listed runs that reach `least`.
-  __device__ void ListRuns(float least) {
-    __syncthreads();
-    const int runs = shared->count;
-    if (runs > kListedRuns && threadIdx.x == 0) shared->listed = kListed + 1;
-#pragma unroll 1
-    for (int i = threadIdx.x; i < runs && runs <= kListedRuns; i += kTeamThreads) {
-      const int first = shared->runs[i];
-      float its[kRun];
+  // Lists the elements of a run from v on that reach `least`.
+  __device__ void ListRun(int v, const float (&x)[kRun], float least) {
+    int n = 0;
 #pragma unroll
-      for (int j = 0; j < kRun; ++j) its[j] = first + j < end ? At(first + j) : NAN;
-      int n = 0;
+    for (int j = 0; j < kRun; ++j) n += x[j] >= least && v + j < end;
+    n = atomicAdd(&shared->listed, n);
 #pragma unroll
-      for (int j = 0; j < kRun; ++j) n += its[j] >= least;
-      n = atomicAdd(&shared->listed, n);
-#pragma unroll
-      for (int j = 0; j < kRun; ++j)
-        if (its[j] >= least) Push(n++, its[j], first + j);
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) shared->count = 0;
-  }
-  // Lists a run.
-  __device__ void ListRun(int v) {
-    const int at = atomicAdd(&shared->count, 1);
-    if (at < kListedRuns) shared->runs[at] = v;
+    for (int j = 0; j < kRun; ++j)
+      if (x[j] >= least && v + j < end) Push(n++, x[j], v + j);
   }
 
   // The place of the last element that is needed, from the greatest on, until measures reach
@@ -191,9 +187,20 @@ struct TeamRow : TeamList {
   }
 };
 
-// A team's kernel. Few rows get teams of several blocks,
-// which run at once or not at all; then, and of many rows, each is a block's.
-template <auto kKernel, typename Problem>
+// How many blocks share a row: as many as run at once with those of the other rows. slots: blocks
+// that the device runs at once.
+inline int PartsOf(int64_t B, int64_t V, int64_t slots, bool clusters) {
+  const int64_t need = V / 4096, fit = slots / B < need ? slots / B : need;
+  if (!clusters) return static_cast<int>(fit < 1 ? 1 : fit < kMostParts ? fit : kMostParts);
+  // A group's multiprocessors may be too few for one more cluster: an eighth is left out.
+  for (int parts : {kClusterParts, kClusterParts / 2})
+    if (parts <= need && parts <= slots / 8 * 7 / B) return parts;
+  return fit >= 2 ? 2 : 1;
+}
+
+// A team's kernel, of which a multiprocessor has kBlocks blocks. Few rows get teams of several
+// blocks, which run at once or not at all; then, and of many rows, each is a block's.
+template <auto kKernel, int kBlocks, typename Problem>
 int32_t RunTeams(AnyopCall* call, int64_t B, int64_t V, Problem problem) {
   Limits limits;
   if (int32_t status = ReadLimits(call, &limits)) return status;
@@ -202,24 +209,24 @@ int32_t RunTeams(AnyopCall* call, int64_t B, int64_t V, Problem problem) {
   if (V > kMostV)
     return call->fail(call, kAnyopValueError,
                       "rows of more than 2147418112 elements; expected fewer");
-  const bool clusters = ANYOP_PTX && limits.major >= 9;
-  const int fit = static_cast<int>(limits.multiprocessors / B);
-  const int need = static_cast<int>(V / 4096);
-  const int most = clusters && kMostParts > kClusterParts ? kClusterParts : kMostParts;
-  problem.parts = fit < need ? fit : need;
-  if (problem.parts > most) problem.parts = most;
+  const bool clusters = ANYOP_PTX && limits.major >= 9 && kMostParts > 1;
+  constexpr int kTaken = sizeof(TeamShared) + 1024;  // of a multiprocessor's shared memory
+  const int blocks_of_one = clusters && limits.shared_bytes >= kBlocks * kTaken ? kBlocks : 1;
+  const int64_t slots = int64_t{limits.multiprocessors} * blocks_of_one;
+  problem.parts = PartsOf(B, V, slots, clusters);
   if (problem.parts > 1) {
     problem.share = static_cast<int>(CeilDiv(CeilDiv(V, problem.parts), 8) * 8);
-    const int64_t blocks = B * problem.parts, bytes = B * int64_t{sizeof(TeamMemory)};
-    const int64_t lists = clusters ? 0 : blocks * kListed * int64_t{sizeof(Place)};
-    auto* memory = static_cast<char*>(call->workspace(call, bytes + lists));
-    if (!memory) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
-    problem.memory = reinterpret_cast<TeamMemory*>(memory);
-    problem.lists = reinterpret_cast<Place*>(memory + bytes);
+    const int64_t blocks = B * problem.parts;
     Launch launch{dim3(static_cast<unsigned>(blocks)), dim3(kTeamThreads), sizeof(TeamShared)};
     launch.cooperative = !clusters;
     launch.cluster = clusters ? problem.parts : 1;
     if (!clusters) {
+      const int64_t bytes = B * int64_t{sizeof(TeamMemory)};
+      const int64_t lists = blocks * kListed * int64_t{sizeof(Place)};
+      auto* memory = static_cast<char*>(call->workspace(call, bytes + lists));
+      if (!memory) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
+      problem.memory = reinterpret_cast<TeamMemory*>(memory);
+      problem.lists = reinterpret_cast<Place*>(memory + bytes);
       if (int32_t status = Check(call, cudaMemsetAsync(memory, 0, bytes, StreamOf(call)),
                                  "clearing its workspace"))
         return status;

@@ -21,19 +21,21 @@ struct KeptRows {
 // factor * the element down to `last`, `behind` elsewhere.
 template <typename T>
 __device__ void WriteKept(const TeamRow<T>& row, Place last, float factor, float behind, T* out) {
-  constexpr int kRun = TeamRow<T>::kRun;
-  const bool aligned = reinterpret_cast<uintptr_t>(out + row.begin) % 16 == 0;
+  using Few = Vector<T, kRun>;
+  const bool aligned = reinterpret_cast<uintptr_t>(out + row.begin) % sizeof(Few) == 0;
   row.template EachRun<2>(row.runs(), 0, [&](int v, const float (&x)[kRun]) {
-    Unpacked<T> kept;
+    Few kept;
 #pragma unroll
-    for (int j = 0; j < kRun; ++j)
-      kept.at[j] = PlaceOf(x[j], static_cast<uint32_t>(v + j)) < last ? behind : x[j] * factor;
+    for (int j = 0; j < kRun; ++j) {
+      const bool is_kept = PlaceOf(x[j], static_cast<uint32_t>(v + j)) >= last;
+      kept.at[j] = Narrow<T>(is_kept ? x[j] * factor : behind);
+    }
     if (aligned && v + kRun <= row.end) {
-      *reinterpret_cast<uint4*>(out + v) = Pack<T>(kept);
+      *reinterpret_cast<Few*>(out + v) = kept;
     } else {
 #pragma unroll
       for (int j = 0; j < kRun; ++j)
-        if (v + j < row.end) out[v + j] = Narrow<T>(kept.at[j]);
+        if (v + j < row.end) out[v + j] = kept.at[j];
     }
   });
 }
@@ -77,7 +79,8 @@ __device__ void KeepRow(TeamRow<T>* row, const sampling::Keeps& keeps, int64_t b
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kTeamThreads) KeepRows(const __grid_constant__ KeptRows p) {
+__global__ void __launch_bounds__(kTeamThreads, kTeamBlocks)
+    KeepRows(const __grid_constant__ KeptRows p) {
   TeamRow<T> row(p);
   for (int64_t b = row.team(); b < p.B; b += gridDim.x / p.parts) {
     const T* const x = static_cast<const T*>(p.x) + b * p.row_step;
@@ -95,7 +98,7 @@ inline int32_t RunKeep(AnyopCall* call, const AnyopTensor* x, const sampling::Ke
   const KeptRows rows = {x->data, out->data, x->strides[0], out->strides[0], B, keeps,
                          1,       0,         nullptr,       nullptr};
   return WithFloat32Sums(AnyopDtypeOf(x), [&](auto zero) {
-    return RunTeams<KeepRows<decltype(zero)>>(call, B, keeps.V, rows);
+    return RunTeams<KeepRows<decltype(zero)>, 2>(call, B, keeps.V, rows);
   });
 }
 

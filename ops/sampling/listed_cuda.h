@@ -200,7 +200,11 @@ struct TeamList : Team {
   static constexpr int kPer = kDigits / kTeamThreads;  // of a thread, from TopDigit down
   __device__ static int TopDigit() { return kDigits - 1 - kPer * static_cast<int>(threadIdx.x); }
   __device__ Digits SumDigits() {
-    const int top = TopDigit(), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int top = TopDigit();
+#if ANYOP_PTX
+    asm volatile("" : "+r"(top));  // else addresses are kept in registers from row to row
+#endif
     Sum own = 0;
     for (int i = 0; i < kPer; ++i) own += shared->sums[top - i];
     Sum before = own;

@@ -13,12 +13,12 @@ template <typename T>
 __device__ Place FindMost(TeamRow<T>* row, bool is_probs) {
   const float least = is_probs ? 0.0f : -INFINITY;
   float most = -INFINITY;
-  int at = row->begin + static_cast<int>(threadIdx.x) * TeamRow<T>::kRun;
+  int at = row->begin + static_cast<int>(threadIdx.x) * kRun;
   const bool any = at < row->end;
   bool bad = false;
-  row->EachRun(row->runs(), least, [&](int v, const float (&x)[TeamRow<T>::kRun]) {
+  row->EachRun(row->runs(), least, [&](int v, const float (&x)[kRun]) {
 #pragma unroll
-    for (int j = 0; j < TeamRow<T>::kRun; ++j) {
+    for (int j = 0; j < kRun; ++j) {
       bad |= !(x[j] >= least);
       if (x[j] > most) most = x[j], at = v + j;
     }
@@ -27,20 +27,11 @@ __device__ Place FindMost(TeamRow<T>* row, bool is_probs) {
   return row->MostOfTeam(bad ? ~Place{0} : any ? PlaceOf(most, static_cast<uint32_t>(at)) : 0);
 }
 
-// The greater, or NaN where one is.
-__device__ inline float GreaterOf(float a, float b) {
-#if ANYOP_PTX
-  asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
-  return a;
-#else
-  return a != a || b != b ? NAN : a > b ? a : b;
-#endif
-}
 template <int kCount>
 __device__ float MostOf(const float (&x)[kCount]) {
   float most = x[0];
 #pragma unroll
-  for (int j = 1; j < kCount; ++j) most = GreaterOf(most, x[j]);
+  for (int j = 1; j < kCount; ++j) most = AtLeast(most, x[j]);
   return most;
 }
 // Of all that a thread has seen: the greatest, and whether a row is bad.
@@ -52,7 +43,7 @@ struct Seen {
   template <int kCount>
   __device__ float See(const float (&x)[kCount]) {
     const float of_run = MostOf(x);
-    most = GreaterOf(most, of_run);
+    most = AtLeast(most, of_run);
     if (is_probs) {
 #pragma unroll
       for (int j = 0; j < kCount; ++j) least = fminf(least, x[j]);
@@ -62,35 +53,36 @@ struct Seen {
   __device__ bool IsBad() const { return most != most || least < 0; }
 };
 
-// The key of the greatest of 32 elements of a thread: those that all threads read first.
+// The key of the greatest of so many elements of a thread: those that all threads read first.
 template <typename T>
-__device__ unsigned MostOfFirst(const TeamRow<T>& row) {
-  constexpr int kRun = TeamRow<T>::kRun, kEach = 32 / kRun;
-  const int all = row.runs(), first = kEach * kTeamThreads;
+__device__ unsigned MostOfFirst(const TeamRow<T>& row, int each = 16) {
+  const int all = row.runs(), first = each / kRun * kTeamThreads;
   float most = -INFINITY;
-  row.template EachRun<TeamRow<T>::kAhead>(
-      first < all ? first : all, -INFINITY,
-      [&](int, const float (&x)[kRun]) { most = GreaterOf(most, MostOf(x)); });
+  row.template EachRun<2>(first < all ? first : all, -INFINITY,
+                          [&](int, const float (&x)[kRun]) { most = AtLeast(most, MostOf(x)); });
   return static_cast<int>(threadIdx.x) < all && most == most ? KeyOf(most) : 0;
 }
+
+constexpr int kMostNear = 384;  // of the threads, for k to be listed
+constexpr int kFewNear = 96;    // for them to look at few elements first
+
 // Lists what is at least what so many of the block's threads reach by their first elements: that
 // many of the block are listed at least, `threads` of them from the key `least` on. False: the row
 // is bad.
 template <typename T>
 __device__ bool ListNear(TeamRow<T>* row, bool is_probs, unsigned most_of_first, int threads,
                          unsigned* least) {
-  constexpr int kRun = TeamRow<T>::kRun, kAhead = TeamRow<T>::kAhead;
+  if (threads > kFewNear) most_of_first = MostOfFirst(*row, 32);
   const unsigned key = row->FindKey(most_of_first, threads);
   const float from = key <= KeyOf(-INFINITY) ? -INFINITY : FloatOfKey(key);
   *least = KeyOf(from);
   if (threadIdx.x == 0) row->shared->listed = 0;
   __syncthreads();
   Seen seen(is_probs);
-  row->template EachRun<kAhead>(row->runs(), is_probs ? 0.0f : -INFINITY,
-                                [&](int v, const float (&x)[kRun]) {
-                                  if (seen.See(x) >= from) row->ListRun(v);
-                                });
-  row->ListRuns(from);
+  row->template EachRun<2>(row->runs(), is_probs ? 0.0f : -INFINITY,
+                           [&](int v, const float (&x)[kRun]) {
+                             if (seen.See(x) >= from) row->ListRun(v, x, from);
+                           });
   return row->Gather(seen.IsBad(), KeyOf(seen.most));
 }
 
@@ -117,7 +109,6 @@ struct Masses {
 // The sum of all masses, by one more reading.
 template <typename T>
 __device__ Sum SumMasses(TeamRow<T>* row, const Scale& scale) {
-  constexpr int kRun = TeamRow<T>::kRun;
   Sum total = 0;
   row->template EachRun<2>(row->runs(), scale.is_probs ? 0.0f : -INFINITY,
                            [&](int, const float (&x)[kRun]) {
@@ -128,8 +119,6 @@ __device__ Sum SumMasses(TeamRow<T>* row, const Scale& scale) {
                            });
   return row->SumOfTeam(total);
 }
-
-constexpr int kMostNear = 384;  // of the threads, for k to be listed
 
 }  // namespace
 }  // namespace anyop::cuda

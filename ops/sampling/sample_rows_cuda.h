@@ -155,18 +155,28 @@ struct NearRace {
   // Words above this do not bring x to the limit: an exponential is not below its uniform variable.
   __device__ uint32_t MostWord(float x, float limit) const {
     const float bits = Weight(x) - limit + 32;
-    return bits < 32 ? static_cast<uint32_t>(Exp2(bits)) : ~0u;
+    return bits < 32 ? static_cast<uint32_t>(PowerOfTwo(bits)) : ~0u;
   }
   // What is below may be left out where this score is seen: far more than roundings are.
   __device__ static float Limit(float score) { return score - 0.01f - 1e-5f * fabsf(score); }
 };
 
-// Lists who may win the race of tokens down to `last`, as far as the list holds them: kept(x).
+// A value below which no token is kept: `last` is the last one's place, or 0; min_p is not below
+// it.
+__device__ inline float LeastKept(const Scale& scale, float min_p, Place last) {
+  const float least = last ? ValueOf(last) : -INFINITY;
+  if (!(min_p > 0)) return least;
+  const float of_most = scale.is_probs ? scale.most * (min_p * 0.999f)
+                                       : scale.most + (Log2(min_p) - 0.01f) / scale.factor;
+  return fmaxf(least, fminf(of_most, scale.most));
+}
+
+// Lists who may win the race of tokens down to `last`, as far as the list holds them: kept(x), none
+// below `least`.
 // seen: of all elements.
 template <typename T, typename Kept>
 __device__ bool ListRacers(TeamRow<T>* row, const Request& request, const NearRace& race,
-                           Seen* seen, Place last, const Kept& kept) {
-  constexpr int kRun = TeamRow<T>::kRun;
+                           Seen* seen, Place last, float least, const Kept& kept) {
   TeamShared* const shared = row->shared;
   const int all = row->runs();
   float best = -INFINITY;
@@ -180,29 +190,28 @@ __device__ bool ListRacers(TeamRow<T>* row, const Request& request, const NearRa
     const auto see = [&](int v, const float (&x)[kRun]) {
       const float limit = FloatOfKey(*static_cast<volatile unsigned*>(&shared->limit));
       const float greatest = seen->See(x);
+      if (greatest < least) return;
       const uint32_t most_word = turn ? race.MostWord(greatest, limit) : ~0u;
+      const PhiloxWords words = words_of(static_cast<uint32_t>(v) / 4);
+      uint32_t least_word = words.at[0];
 #pragma unroll
-      for (int four = 0; four < kRun; four += 4) {
-        const PhiloxWords words = words_of(static_cast<uint32_t>(v + four) / 4);
-        uint32_t least = words.at[0];
+      for (int j = 1; j < kRun; ++j)
+        least_word = words.at[j] < least_word ? words.at[j] : least_word;
+      if (least_word > most_word) return;
 #pragma unroll
-        for (int j = 1; j < 4; ++j) least = words.at[j] < least ? words.at[j] : least;
-        if (least > most_word) continue;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const float own = x[four + j];
-          const int token = v + four + j;
-          if (words.at[j] > most_word || token >= row->end) continue;
-          if (PlaceOf(own, static_cast<uint32_t>(token)) < last || !kept(own)) continue;
-          const float score = race.Score(own, words.at[j]);
-          best = fmaxf(best, score);
-          if (turn == 0 || !(score >= limit && score > -INFINITY)) continue;
-          row->Push(atomicAdd(&shared->listed, 1), own, token);
-          if (!(score < INFINITY)) {
-            shared->listed = kListed + 1;
-          } else if (NearRace::Limit(score) > limit) {
-            atomicMax(&shared->limit, KeyOf(NearRace::Limit(score)));
-          }
+      for (int j = 0; j < kRun; ++j) {
+        const float own = x[j];
+        const int token = v + j;
+        if (words.at[j] > most_word || token >= row->end) continue;
+        if (PlaceOf(own, static_cast<uint32_t>(token)) < last || !kept(own)) continue;
+        const float score = race.Score(own, words.at[j]);
+        best = fmaxf(best, score);
+        if (turn == 0 || !(score >= limit && score > -INFINITY)) continue;
+        row->Push(atomicAdd(&shared->listed, 1), own, token);
+        if (!(score < INFINITY)) {
+          shared->listed = kListed + 1;
+        } else if (NearRace::Limit(score) > limit) {
+          atomicMax(&shared->limit, KeyOf(NearRace::Limit(score)));
         }
       }
     };
@@ -283,7 +292,8 @@ __device__ void DrawRow(TeamRow<T>* row, const Draws& p, int64_t b, unsigned mos
     const bool good = ListNear(row, is_probs, most_of_first, k, &least);
     most = good && row->listed < 0 ? FindMost(row, is_probs) : row->MostOf(good);
   } else if (all_race) {
-    most = row->MostOf(ListRacers(row, request, race, &seen, 0, [](float) { return true; }));
+    most = row->MostOf(
+        ListRacers(row, request, race, &seen, 0, -INFINITY, [](float) { return true; }));
   } else if (request.k == 0 && has_p) {
     most = CountBins(row, is_probs, race.factor, requests.V, &bins);
   } else {
@@ -301,7 +311,8 @@ __device__ void DrawRow(TeamRow<T>* row, const Draws& p, int64_t b, unsigned mos
   } else if (request.k != 1) {
     if (!all_race) {
       last = Filter(row, requests, request, scale, bins, &total);
-      ListRacers(row, request, race, &seen, last, [&](float x) {
+      const float least_kept = LeastKept(scale, request.min_p, last);
+      ListRacers(row, request, race, &seen, last, least_kept, [&](float x) {
         return !(request.min_p > 0) || scale.Weight(x) >= request.min_p || x == scale.most;
       });
     }
@@ -317,7 +328,8 @@ __device__ void DrawRow(TeamRow<T>* row, const Draws& p, int64_t b, unsigned mos
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kTeamThreads) DrawRows(const __grid_constant__ Draws p) {
+__global__ void __launch_bounds__(kTeamThreads, kTeamBlocks)
+    DrawRows(const __grid_constant__ Draws p) {
   TeamRow<T> row(p);
   const Requests& requests = p.requests;
   const auto* const x = static_cast<const T*>(p.x);
@@ -345,7 +357,7 @@ inline int32_t RunDraws(AnyopCall* call, const AnyopTensor* x, const Requests& r
   const Draws draws = {x->data, x->strides[0], B,       requests, 1,
                        0,       nullptr,       nullptr, tokens,   logprob};
   return WithFloat32Sums(AnyopDtypeOf(x), [&](auto zero) {
-    return RunTeams<DrawRows<decltype(zero)>>(call, B, requests.V, draws);
+    return RunTeams<DrawRows<decltype(zero)>, 2>(call, B, requests.V, draws);
   });
 }
 

@@ -40,16 +40,17 @@ struct Bins {
       const unsigned bits = BitsOfProb(guess) + static_cast<unsigned>(bin - kGuess);
       weight = __uint_as_float(bits << 17 | 1u << 16) / guess;
     } else {
-      weight = Exp2(static_cast<float>(bin - kGuess) / kPer);
+      weight = PowerOfTwo(static_cast<float>(bin - kGuess) / kPer);
     }
     return static_cast<Sum>(weight * 0x1p36f);
   }
 };
 
-// The greatest value of the row, counted into shared->bins of the block.
+// The greatest value of the row, counted into shared->bins of the block; again, where it is far
+// above the guess and would share the last bin with others.
 template <typename T>
 __device__ Place CountBins(TeamRow<T>* row, bool is_probs, float factor, int64_t V, Bins* bins) {
-  constexpr int kRun = TeamRow<T>::kRun, kGuessed = 4;
+  constexpr int kGuessed = 4;
   const float lowest = is_probs ? 0.0f : -INFINITY;
   float most = -INFINITY;
 #pragma unroll
@@ -57,20 +58,26 @@ __device__ Place CountBins(TeamRow<T>* row, bool is_probs, float factor, int64_t
     const int v = static_cast<int>(threadIdx.x) + i * kTeamThreads;
     if (v < V) most = fmaxf(most, row->At(v));
   }
+  float guess = FloatOfKey(static_cast<uint32_t>(row->OfBlock(KeyOf(most), Greater())));
 #pragma unroll 1
-  for (int i = threadIdx.x; i < kDigits; i += kTeamThreads) row->shared->bins[i] = 0;
-  const Sum key = row->OfBlock(KeyOf(most), Greater());
-  *bins = {FloatOfKey(static_cast<uint32_t>(key)), factor * Bins::kPer, is_probs};
-  bool bad = false;
-  row->template EachRun<2>(row->runs(), lowest, [&](int v, const float (&x)[kRun]) {
-    most = fmaxf(most, MostOf(x));
+  for (bool again = false;; again = true) {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kDigits; i += kTeamThreads) row->shared->bins[i] = 0;
+    __syncthreads();
+    *bins = {guess, factor * Bins::kPer, is_probs};
+    bool bad = false;
+    row->template EachRun<2>(row->runs(), lowest, [&](int v, const float (&x)[kRun]) {
+      most = fmaxf(most, MostOf(x));
 #pragma unroll
-    for (int j = 0; j < kRun; ++j) {
-      bad |= !(x[j] >= lowest);
-      if (v + j < row->end) atomicAdd(row->shared->bins + (*bins)(x[j]), 1u);
-    }
-  });
-  return row->MostOfTeam(bad ? ~Place{0} : PlaceOf(most, 0));
+      for (int j = 0; j < kRun; ++j) {
+        bad |= !(x[j] >= lowest);
+        if (v + j < row->end) atomicAdd(row->shared->bins + (*bins)(x[j]), 1u);
+      }
+    });
+    const Place place = row->MostOfTeam(bad ? ~Place{0} : PlaceOf(most, 0));
+    guess = ValueOf(place);
+    if (again || (*bins)(guess) < kDigits - 1) return place;
+  }
 }
 
 // Lists what may be the last element to keep of the share p, if bins are off by less than the share
@@ -79,7 +86,6 @@ template <typename T>
 __device__ void ListShare(TeamRow<T>* row, const Scale& scale, const Bins& bins,
                           const TeamList::Digits& digits, float p, float margin, Sum* all,
                           Sum* above) {
-  constexpr int kRun = TeamRow<T>::kRun;
   TeamShared* const shared = row->shared;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -93,23 +99,25 @@ __device__ void ListShare(TeamRow<T>* row, const Scale& scale, const Bins& bins,
   const float most = first + 1 < kDigits ? bins.BeginOf(first + 1) : INFINITY;
   const float least = p + margin < 1 && last > 0 ? bins.BeginOf(last) : -INFINITY;
   *all = *above = 0;
-  row->template EachRun<2>(row->runs(), scale.is_probs ? 0.0f : -INFINITY,
-                           [&](int v, const float (&x)[kRun]) {
-                             Masses of_all, of_above;
+  row->template EachRun<2>(
+      row->runs(), scale.is_probs ? 0.0f : -INFINITY, [&](int v, const float (&x)[kRun]) {
+        Masses of_all, of_above;
+        bool any = false;
 #pragma unroll
-                             for (int j = 0; j < kRun; ++j) {
-                               const float weight = scale.Weight(x[j]);
-                               const Masses mass(weight);
-                               of_all += mass;
-                               if (x[j] >= most) {
-                                 of_above += mass;
-                               } else if (x[j] >= least && weight > 0 && v + j < row->end) {
-                                 row->Push(atomicAdd(&shared->listed, 1), x[j], v + j);
-                               }
-                             }
-                             *all += of_all.total();
-                             *above += of_above.total();
-                           });
+        for (int j = 0; j < kRun; ++j) {
+          const Masses mass(scale.Weight(x[j]));
+          of_all += mass;
+          of_above += x[j] >= most ? mass : Masses();
+          any |= x[j] >= least && x[j] < most;
+        }
+        *all += of_all.total();
+        *above += of_above.total();
+        if (!any) return;
+#pragma unroll
+        for (int j = 0; j < kRun; ++j)
+          if (x[j] >= least && x[j] < most && v + j < row->end && scale.Weight(x[j]) > 0)
+            row->Push(atomicAdd(&shared->listed, 1), x[j], v + j);
+      });
   *all = row->OfBlock(*all, Add());
   *above = row->OfBlock(*above, Add());
   if (row->parts > 1) row->Tell(*all), row->Tell(*above);

@@ -25,7 +25,7 @@ using sampling::TokenOf;
 using sampling::ValueOf;
 using Sum = unsigned long long;
 
-constexpr int kTeamThreads = 512, kListed = 8192, kListedRuns = 4096;
+constexpr int kTeamThreads = 512, kListed = 8192;
 constexpr int kTold = 8;      // words that are told in turn
 constexpr int kCounts = 256;  // bins of a search for a key
 #if ANYOP_PTX || defined(ANYOP_WAIT_FOR_GRID)
@@ -34,6 +34,12 @@ constexpr int kMostParts = 16;
 constexpr int kMostParts = 1;  // blocks have no way to wait for one another
 #endif
 constexpr int kClusterParts = 8;
+// Blocks of a multiprocessor. Before Hopper its shared memory does not hold two.
+#if __CUDA_ARCH__ >= 900
+constexpr int kTeamBlocks = 2;
+#else
+constexpr int kTeamBlocks = 1;
+#endif
 
 // What the blocks of a row show one another, in global memory. Sums take three turns: those of the
 // next one are cleared while this one's are added.
@@ -50,7 +56,6 @@ struct alignas(16) TeamShared {
   union {
     Sum sums[kDigits];
     Kept kept[kTeamThreads];
-    int runs[kListedRuns];
   };
   Place list[kListed];
   Place near[32];
@@ -77,16 +82,6 @@ __device__ inline float Log2(float v) {
   return log;
 #else
   return log2f(v);
-#endif
-}
-
-__device__ inline float Exp2(float v) {
-#if ANYOP_PTX
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(v));
-  return power;
-#else
-  return exp2f(v);
 #endif
 }
 

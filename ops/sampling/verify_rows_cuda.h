@@ -31,7 +31,6 @@ struct LanesOfWarp {
 template <typename T, typename Drafted>
 __device__ Sum RaceRest(const TeamRow<T>& row, const Verified<Drafted>& p, int64_t b,
                         const sampling::End& end, bool less) {
-  constexpr int kRun = TeamRow<T>::kRun;
   const auto seed = static_cast<uint64_t>(p.drafted.seed[b]);
   const auto offset = static_cast<uint64_t>(p.drafted.offset[b]);
   const bool has_draft = less && end.draft >= 0;
@@ -41,28 +40,23 @@ __device__ Sum RaceRest(const TeamRow<T>& row, const Verified<Drafted>& p, int64
   unsigned* const limit_of_all = &row.shared->limit;
   Sum best = 0;
   bool bad = false;
-  row.template EachRunOf<2>(rows, row.runs(), 0, [&](int v, const Unpacked<T>(&x)[2]) {
+  row.template EachRunOf<2>(rows, row.runs(), 0, [&](int v, const Unpacked<float>(&x)[2]) {
     const float limit = __uint_as_float(*static_cast<volatile unsigned*>(limit_of_all));
+    const PhiloxWords words = sampling::WordsOfFour(seed, offset, static_cast<uint64_t>(v) / 4);
 #pragma unroll
-    for (int k = 0; k < kRun; k += 4) {
-      const PhiloxWords words =
-          sampling::WordsOfFour(seed, offset, static_cast<uint64_t>(v + k) / 4);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float target = x[0][k + j], drawn = has_draft ? x[1][k + j] : 0.0f;
-        const float rest = target - drawn;
-        bad |= !sampling::IsProb(target) || !sampling::IsProb(drawn);
-        // An exponential is not below its uniform variable, but for roundings.
-        const float uniform = __uint_as_float(words.at[j] >> 9 | 0x3f800000u) - 1.0f;
-        if (rest * 1.0001f < limit * uniform) continue;
-        const int token = v + k + j;
-        if (!(sampling::RestOf(target, drawn) > 0) || token >= row.end) continue;
-        const unsigned quotient = __float_as_uint(sampling::RaceOf(rest, words.at[j]));
-        const Sum entry = Sum{quotient} << 32 | static_cast<uint32_t>(~token);
-        if (entry <= best || (less && p.drafted.IsRejected(b, end, token))) continue;
-        best = entry;
-        atomicMax(limit_of_all, quotient);
-      }
+    for (int j = 0; j < kRun; ++j) {
+      const float target = x[0][j], drawn = has_draft ? x[1][j] : 0.0f, rest = target - drawn;
+      bad |= !sampling::IsProb(target) || !sampling::IsProb(drawn);
+      // An exponential is not below its uniform variable, but for roundings.
+      const float uniform = __uint_as_float(words.at[j] >> 9 | 0x3f800000u) - 1.0f;
+      if (rest * 1.0001f < limit * uniform) continue;
+      const int token = v + j;
+      if (!(sampling::RestOf(target, drawn) > 0) || token >= row.end) continue;
+      const unsigned quotient = __float_as_uint(sampling::RaceOf(rest, words.at[j]));
+      const Sum entry = Sum{quotient} << 32 | static_cast<uint32_t>(~token);
+      if (entry <= best || (less && p.drafted.IsRejected(b, end, token))) continue;
+      best = entry;
+      atomicMax(limit_of_all, quotient);
     }
   });
   return bad ? ~Sum{0} : best;
@@ -101,7 +95,7 @@ int32_t RunVerify(AnyopCall* call, const Drafted& drafted, const AnyopTensor* ta
   const Verified<Drafted> verified = {
       target->data, draft ? draft->data : nullptr, drafted, 1, 0, nullptr, nullptr};
   return WithFloat32Sums(AnyopDtypeOf(target), [&](auto zero) {
-    return RunTeams<Verify<decltype(zero), Drafted>>(call, drafted.B, drafted.V, verified);
+    return RunTeams<Verify<decltype(zero), Drafted>, 1>(call, drafted.B, drafted.V, verified);
   });
 }
 
