@@ -354,7 +354,8 @@ int32_t RunQuantized(AnyopCall* call, RowShape shape, RowsFit fit, const Quantiz
   const bool finds = !to.given.rows.data;
   bool fits = fit.vectors && fit.one_stride && (to.groups == 1 || to.group % kPer == 0);
   const auto run = [&](auto* kernel, const RowThreads& threads, const auto& op) {
-    return threads.LaunchFor(shape.rows).Run(call, kernel, op, shape.rows, shape.D, threads.lanes);
+    return OverlappingLaunch(threads, shape.rows)
+        .Run(call, kernel, op, shape.rows, shape.D, threads.lanes);
   };
   const RowThreads held(vectors, of_thread, 1024);
   if (finds && to.groups > 1)  // of a power of two of pieces, which lanes of a warp share
