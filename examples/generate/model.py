@@ -7,7 +7,7 @@ values, HD features of a head, V words; N pages of P places hold keys and values
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyop
 
@@ -18,6 +18,18 @@ PAGE = 64  # P
 MOST_ROWS = 8  # sequences of a step whose layers are one operator each
 
 Array = Any  # of the framework
+
+
+class Bytes(NamedTuple):
+    """Rows in 8 bits with a scale for each, as a product with such weights takes them."""
+
+    values: Array
+    scales: Array
+    dtype: str  # of what they were, and of what products give
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
 
 
 def decode(xp, config: Config, how: list, weights: dict, caches: list, state: dict):
@@ -76,14 +88,14 @@ def forward(config: Config, weights: dict, caches: list, step: dict):
         if whole:
             x, delta, cache = at_once(config, own, rope, cache, x, delta, step)
         else:
-            x, h = added(config, own, "attention_norm", x, delta)
+            x, h = added(config, own, "attention_norm", x, delta, own["qkv"])
             delta, cache = attend(config, layer.window, own, rope, cache, h, step)
             if config.parallel:
                 h = normed(config, own, "ffn_norm", x) if "ffn_norm" in own else h
                 delta = anyop.add(delta, feed_forward(config, own, h))
             else:
                 delta = finished(config, own, "attention_after", delta)
-                x, h = added(config, own, "ffn_norm", x, delta)
+                x, h = added(config, own, "ffn_norm", x, delta, own.get("gate_up"))
                 delta = finished(config, own, "ffn_after", feed_forward(config, own, h))
         written.append(cache)
     return written, added(config, weights, "norm", x, delta)[1]
@@ -100,21 +112,28 @@ def at_once(config: Config, own: dict, rope: tuple, cache: tuple, x: Array, delt
     return x, delta, tuple(made) or cache
 
 
-def normed(config: Config, own: dict, name: str, *x: Array):
-    """The norm of x; of two, their sum is normalised, and comes too."""
-    operator = getattr(anyop, "fused_add_" * (len(x) == 2) + config.norm)
+def normed(config: Config, own: dict, name: str, *x: Array, to: Any = None):
+    """The norm of x, in 8 bits as the weight `to` that reads it; of two, their sum is normalised, and comes too."""
+    operator, norm = "fused_add_" * (len(x) == 2) + config.norm, own[name]
+    more = {"weight_offset": config.norm_offset}
+    if isinstance(to, dict) and "fp8" in to and config.norm == "rms_norm":
+        values, *total, scales = getattr(anyop, f"{operator}_quant")(
+            *x, norm, None, config.eps, **more
+        )
+        h = Bytes(values, scales, dtype_of(x[0]))
+        return (h, *total) if total else h
     bias = (own.get(f"{name}_bias"),) * (config.norm == "layer_norm")
-    return operator(*x, own[name], *bias, config.eps, weight_offset=config.norm_offset)
+    return getattr(anyop, operator)(*x, norm, *bias, config.eps, **more)
 
 
-def added(config: Config, own: dict, name: str, x: Array, delta: Array | None):
+def added(config: Config, own: dict, name: str, x: Array, delta: Array | None, to: Any = None):
     """The sum of both, and what a block reads: that normalised, or itself where the family norms behind blocks."""
     if name not in own:
         x = x if delta is None else anyop.add(x, delta)
         return x, x
     if delta is None:
-        return x, normed(config, own, name, x)
-    h, x = normed(config, own, name, delta, x)
+        return x, normed(config, own, name, x, to=to)
+    h, x = normed(config, own, name, delta, x, to=to)
     return x, h
 
 
@@ -162,8 +181,11 @@ def feed_forward(config: Config, own: dict, h: Array) -> Array:
     if isinstance(own[name], dict):
         operator, _, kind = activation.partition("_")
         more = {"approximate": kind or "none"} if operator == "gelu" else {}
-        operator += "_and_mul" * (name == "gate_up")
-        h = getattr(anyop, operator)(product(h, own, name), **more)
+        operator, h = operator + "_and_mul" * (name == "gate_up"), product(h, own, name)
+        if operator == "silu_and_mul" and "fp8" in own["down"]:
+            h = Bytes(*anyop.silu_and_mul_quant(h), dtype_of(h))
+        else:
+            h = getattr(anyop, operator)(h, **more)
     elif name == "gate_up":
         h = anyop.linear_gated(h, own[name], activation)
     else:
@@ -184,16 +206,16 @@ def experts(config: Config, own: dict, h: Array) -> Array:
     )  # fmt: skip
 
 
-def product(x: Array, own: dict, name: str) -> Array:
+def product(x: Array | Bytes, own: dict, name: str) -> Array:
     """A row of x by each row of a weight, which may be in 8 or 4 bits (checkpoint.py), and its bias."""
     weight, bias = own[name], own.get(f"{name}_bias")
     if not isinstance(weight, dict):
         return anyop.linear(x, weight, bias)
     if "w4" in weight:
         return anyop.linear_w4(x, weight["w4"], weight["scale"], None, bias, GROUP)
-    values, scale = anyop.quant_fp8(x)  # a scale for each token
-    scales = scale.reshape(-1), weight["scale"]
-    return anyop.linear_w8a8(values, weight["fp8"], *scales, bias, out_dtype=dtype_of(x))
+    x = x if isinstance(x, Bytes) else Bytes(*anyop.quant_fp8(x), dtype_of(x))
+    scales = x.scales.reshape(-1), weight["scale"]
+    return anyop.linear_w8a8(x.values, weight["fp8"], *scales, bias, out_dtype=x.dtype)
 
 
 def dtype_of(x: Array) -> str:
