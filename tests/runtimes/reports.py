@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the reports of false runtimes in bench/results/devices anew; tools/device_labels.py makes the table of them.
 
-    python tests/runtimes/reports.py                            # every row over the device host
-    python tests/runtimes/reports.py --cudart libcudart.so.13   # row.cuda itself, and hip, maca, musa over it: a GPU
+    python tests/runtimes/reports.py [--cudart libcudart.so.13]
+
+Without one every row runs over the device host; over the cudart of a GPU row.cuda itself, and hip, maca and musa.
 """
 
 from __future__ import annotations

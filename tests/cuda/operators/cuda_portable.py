@@ -2,9 +2,9 @@
 """What other vendors' compilers make of the CUDA kernels, on this GPU: without asm. Their standard tests.
 
 Copies of operators' folders with nothing but the kernel for every GPU are built as a library of their own, for
-capability 8.0 (newer ones take its PTX) and with -DANYOP_PTX=0, which includes a device that says it has no more. Once
-with warps of 32 lanes, and once as halves of a wavefront of 64 that exchange through shared memory (wave_on_gpu.h). The cases are those of the operators themselves: a
-library of another name would draw others.
+capability 8.0 (newer ones take its PTX) and with -DANYOP_PTX=0, which includes a device that says it has no more.
+Once with warps of 32 lanes, and once as halves of a wavefront of 64 that exchange through shared memory
+(wave_on_gpu.h). Cases are the operators' own: a library of another name draws others.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ def functions(request, tmp_path_factory) -> dict[str, Callable]:
             anyop.load(anyop.build(place, name=library, arch="80"))
         except anyop.MissingToolError as error:
             pytest.skip(str(error))
-    return {subject.name.split(".")[-1]: subject.function for subject in testing.find_subjects(place)}
+    return {
+        subject.name.split(".")[-1]: subject.function for subject in testing.find_subjects(place)
+    }
 
 
 @pytest.mark.parametrize("name", [Path(name).name for name in OPERATORS])
