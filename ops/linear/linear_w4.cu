@@ -91,12 +91,7 @@ extern "C" int32_t anyop_linear_w4_cuda(const LinearW4Args* args, AnyopCall* cal
   const int64_t M = args->rows, N = args->N, K = 2 * args->J;
   if (int32_t status = CheckCounts(call, M, N, K)) return status;
   if (M == 0 || N == 0) return kAnyopOk;
-  const ThinProblem p = {FourBitsOf(args->weight, args->scale, args->zero, args->group_size, N, K),
-                         args->x->data,
-                         args->bias ? args->bias->data : nullptr,
-                         args->out->data,
-                         AnyopDtypeOf(args->x),
-                         static_cast<int>(M)};
+  const ThinProblem p = ThinProblemOf(*args);
   if (p.type == kAnyopFloat32) return RunFloat(call, p);
   return p.type == kAnyopFloat16 ? Run<__half>(call, args, p) : Run<__nv_bfloat16>(call, args, p);
 }

@@ -24,6 +24,17 @@ struct ThinProblem {
   int rows;
 };
 
+// Of linear_w4's arguments, whose sizes were checked.
+template <typename Args>
+ThinProblem ThinProblemOf(const Args& args) {
+  return {FourBitsOf(args.weight, args.scale, args.zero, args.group_size, args.N, 2 * args.J),
+          args.x->data,
+          args.bias ? args.bias->data : nullptr,
+          args.out->data,
+          AnyopDtypeOf(args.x),
+          static_cast<int>(args.rows)};
+}
+
 constexpr int kThinWarps = 8, kThinColumns = 16;
 
 template <typename T>
