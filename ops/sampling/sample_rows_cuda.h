@@ -4,6 +4,7 @@
 #pragma once
 
 #define ANYOP_BLOCKS_MEET 1
+#include "anyop/cuda.h"  // with HIP, before draw.h: its memcpy is a device's too
 #include "requests.h"
 #include "share_rows_cuda.h"
 
