@@ -4,7 +4,8 @@
 python tests/conformance/aten/search.py [--only NAME ...] [--tries 700]      some minutes
 
 Each overload is tried in a process of its own, since some of ATen's inner operators check nothing: arguments
-that end it are not taken. A call is kept when its results are the same whatever freed memory is filled with.
+that end it are not taken. A call is kept when its results are the same whatever freed memory is filled with,
+and the memory around its arguments.
 """
 
 from __future__ import annotations
@@ -171,8 +172,25 @@ def find(names: list[str], tries: int) -> list[str]:
     return lines
 
 
-def hashes(file: str) -> None:
+def surround(tensor: torch.Tensor, filling: int) -> torch.Tensor:
+    """A copy in the middle of memory full of a byte."""
+    data = tensor.reshape(-1).view(torch.uint8)
+    if not len(data):
+        return tensor
+    between = torch.full((len(data) + 8192,), filling, dtype=torch.uint8)
+    inner = between[4096 : 4096 + len(data)]
+    return inner.copy_(data).view(tensor.dtype).view(tensor.shape)
+
+
+def hashes(file: str, filling: int) -> None:
     """Prints for each call of a file what its results are, as a hash."""
+    plain = oracle.to_torch
+
+    def surrounded(value):
+        made = plain(value)
+        return surround(made, filling) if isinstance(made, torch.Tensor) else made
+
+    oracle.to_torch = surrounded
     out = os.fdopen(os.dup(1), "w", buffering=1)
     for stream in (1, 2):  # operators that print
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
@@ -191,13 +209,13 @@ def hashes(file: str) -> None:
 
 
 def steady(lines: list[str]) -> list[str]:
-    """The calls with the same results whatever freed memory holds: the others read what nobody wrote."""
+    """The calls with the same results whatever other memory holds: the others read what nobody wrote."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(lines))
         file.flush()
         told = []
         for filling in ("85", "171"):
-            command = [sys.executable, __file__, "--hashes", file.name]
+            command = [sys.executable, __file__, "--hashes", file.name, "--filling", filling]
             environment = {**os.environ, "MALLOC_PERTURB_": filling}
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
             if done.returncode:
@@ -217,11 +235,12 @@ def main() -> None:
     parser.add_argument("--tries", type=int, default=700)
     parser.add_argument("--by-hand", action="store_true", help="check by_hand.txt alone")
     parser.add_argument("--hashes", help=argparse.SUPPRESS)
+    parser.add_argument("--filling", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     if options.hashes:
-        return hashes(options.hashes)
+        return hashes(options.hashes, options.filling)
     if options.by_hand:
         sys.exit(bool(check_by_hand()))
     if options.only:
