@@ -13,11 +13,13 @@
 #include "anyop/library_file.h"
 #include "operator/registry.h"
 #include "signature.h"
+#include "threads/pool.h"
 #include "trampolines.h"
 
 namespace anyop::torch {
 namespace {
 
+constexpr char kLibrary[] = "libtorch_cpu.so";  // whose OpenMP runtime is torch's
 constexpr const char* kKeys[] = {"CPU", "CUDA", "PrivateUse1", "Autograd"};
 constexpr int kNumDevices = 3;
 constexpr int kNumKeys = 4;
@@ -140,6 +142,7 @@ const char* AnyopRegisterTorch(const AnyopTorchGlue* glue, AnyopTorchRaise raise
   const char* why = nullptr;
   runtime.shim = LoadShim(&why);
   if (!runtime.shim) return why;
+  anyop::UseTeamOf(kLibrary);
   try {
     anyop::ObserveOperators(Observe);
   } catch (const std::bad_alloc&) {
@@ -164,6 +167,7 @@ const AnyopTorchGlue* AnyopOpenTorchGlue(const char* path, const char* torch_ver
     std::snprintf(problem, sizeof problem, "%s is for torch %s, and torch %s is loaded", path,
                   glue->torch_version, torch_version);
   } else {
+    anyop::UseTeamOf(anyop::torch::kLibrary);
     return glue;
   }
   return nullptr;

@@ -85,6 +85,33 @@ def test_data_loader_workers(how):
         torch.testing.assert_close(torch.cat(batch), wanted, rtol=0, atol=0)
 
 
+TEAM = """
+import os
+import anyop, torch
+
+def workers():
+    names = [open(f"/proc/self/task/{thread}/comm").read() for thread in os.listdir("/proc/self/task")]
+    return sum(name.startswith("anyop-") for name in names)
+
+x, w = torch.randn(2000, 2000), torch.randn(2000)
+anyop.set_num_threads(1)
+expected = anyop.rms_norm(x, w)
+anyop.set_num_threads(2)
+for threads in (2, 1):
+    torch.set_num_threads(threads)
+    assert torch.equal(anyop.rms_norm(torch.relu(x) * 0 + x, w), expected)
+    print(workers())
+"""
+
+
+@pytest.mark.parametrize(("policy", "workers"), [("active", "0 1"), ("passive", "1 1")])
+def test_torchs_own_threads_do_the_work(policy, workers):
+    """Where they wait busily for it and are as many as were asked for; else the pool has threads of its own."""
+    command = [sys.executable, "-c", TEAM]
+    done = prepared.run("torch", command, env={**os.environ, "OMP_WAIT_POLICY": policy})
+    assert done.stdout.split() == workers.split(), done.stderr
+
+
 DAEMONS = """
 import threading, time
 import torch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one thread pool of the process: sleeping workers, one job at a time, pieces taken from an
-// atomic counter.
+// atomic counter. Another library's threads may stand in for the workers.
 //
 // Nothing here is ever destroyed: workers may outlive every static destructor, so the pool is
 // leaked, and a forked child, which has none of its parent's workers, leaks the parent's copy and
@@ -24,9 +24,13 @@
 #include <new>
 #include <utility>
 
+#include "threads/team.h"
+
 namespace anyop {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using Time = Clock::time_point;
 using Word = std::atomic<uint32_t>;  // what a futex waits on
 static_assert(sizeof(Word) == 4);
 
@@ -49,13 +53,13 @@ void Pause() {
 // much. Short, so that other libraries' threads get the CPU. True when the word changed.
 bool SpinWhile(const Word& word, uint32_t value) {
   constexpr std::chrono::microseconds kSpin(20);
-  const auto end = std::chrono::steady_clock::now() + kSpin;
+  const Time end = Clock::now() + kSpin;
   do {
     for (int i = 0; i < 32; ++i) {
       if (word.load(std::memory_order_acquire) != value) return true;
       Pause();
     }
-  } while (std::chrono::steady_clock::now() < end);
+  } while (Clock::now() < end);
   return false;
 }
 
@@ -86,6 +90,12 @@ struct Pool {
   int unwoken = 0;                      // jobs since one was woken for
   std::atomic<int> cpu{-1};             // the owner's, when the job began
   std::atomic<bool> was_helped{false};  // by a worker on another
+  std::atomic<const Team*> team{nullptr};
+  std::atomic<int> places{0};  // for threads of the team, in its job
+  Time left_work;              // when the owner had nothing more to do in it
+  // The team returns when its last thread has had a turn, milliseconds later where other programs
+  // have the CPUs. Then some jobs go to workers, and more of them each time.
+  int without_team = 0, pause = 0;
   alignas(64) std::atomic<int64_t> next{0};  // piece
   std::atomic<bool> has_thrown{false};
   std::exception_ptr thrown;
@@ -96,14 +106,15 @@ std::atomic<int> g_threads{0};  // 0: not yet known
 
 struct Setting {
   int threads;
+  bool is_chosen;
   char error[160];
 };
 
 const Setting& Default() {
   static const Setting setting = [] {
-    Setting s = {UsableCpus(), ""};
     const char* text = std::getenv("ANYOP_NUM_THREADS");
-    if (text && *text && !ParseThreads(text, &s.threads)) {
+    Setting s = {UsableCpus(), text && *text, ""};
+    if (s.is_chosen && !ParseThreads(text, &s.threads)) {
       std::snprintf(s.error, sizeof s.error,
                     "ANYOP_NUM_THREADS is '%.40s', expected a whole number from 1 to %d", text,
                     kMaxThreads);
@@ -240,24 +251,68 @@ bool WakesAtOnce(Pool* pool) {
 // True where the job turned out to be worth a wake-up.
 bool WorkThenWake(Pool* pool, int helpers) {
   constexpr std::chrono::microseconds kWorthIt(50);
-  const auto begin = std::chrono::steady_clock::now();
+  const Time begin = Clock::now();
   WorkOnce(pool);
-  const auto took = std::chrono::steady_clock::now() - begin;
+  const auto took = Clock::now() - begin;
   if (took * (pool->pieces - 1) < kWorthIt) return false;
   Wake(&pool->epoch, helpers);
   return true;
 }
 
-void RunJob(Pool* pool, int threads, int64_t count, int64_t grain, AnyopBody body, void* context) {
+struct Job {
+  int64_t count, grain;
+  AnyopBody body;
+  void* context;
+};
+
+// Of so many threads at most; how many it can do with.
+int Begin(Pool* pool, const Job& job, int threads) {
   constexpr int64_t kPiecesPerThread = 4;  // evens out what differs in cost or in luck with the CPU
-  const int64_t grains = count / grain;
-  const int helpers = static_cast<int>(std::min<int64_t>({threads - 1, pool->workers, grains - 1}));
-  pool->body = body;
-  pool->context = context;
-  pool->count = count;
-  pool->grain = grain;
-  pool->pieces = std::min(grains, (helpers + 1) * kPiecesPerThread);
+  const int64_t grains = job.count / job.grain;
+  threads = static_cast<int>(std::min<int64_t>(threads, grains));
+  pool->body = job.body;
+  pool->context = job.context;
+  pool->count = job.count;
+  pool->grain = job.grain;
+  pool->pieces = std::min(grains, threads * kPiecesPerThread);
   pool->next.store(0, std::memory_order_relaxed);
+  return threads;
+}
+
+// The team that does a job of the calling thread's, if any.
+const Team* TeamFor(Pool* pool, int threads) {
+  const Team* team = pool->team.load(std::memory_order_acquire);
+  const int size = team ? team->Size() : 0;
+  const bool is_chosen = g_threads.load(std::memory_order_relaxed) || Default().is_chosen;
+  if (size <= 1 || (size < threads && is_chosen)) return nullptr;
+  if (pool->without_team == 0) return team;
+  --pool->without_team;
+  return nullptr;
+}
+
+void WorkInTeam(void* argument) {
+  auto* pool = static_cast<Pool*>(argument);
+  if (pool->places.fetch_sub(1, std::memory_order_relaxed) > 0) Work(pool);
+  if (pool->team.load(std::memory_order_relaxed)->Size()) pool->left_work = Clock::now();
+}
+
+// Those of the team that come first; the others have nothing to do, but a team begins and ends as a
+// whole: another size would have the runtime end threads, and start new ones for its next loop.
+void RunOnTeam(Pool* pool, const Team& team, const Job& job, int threads) {
+  constexpr std::chrono::microseconds kPatience(100);
+  constexpr int kLeast = 4, kMost = 4096;
+  pool->places.store(Begin(pool, job, threads), std::memory_order_relaxed);
+  const Time begin = Clock::now();
+  team.parallel(WorkInTeam, pool, 0, 0);
+  const auto worked = pool->left_work - begin, waited = Clock::now() - pool->left_work;
+  const bool was_late = waited > kPatience + worked / 2;
+  pool->pause = was_late ? std::clamp(2 * pool->pause, kLeast, kMost) : pool->pause / 2;
+  pool->without_team = was_late ? pool->pause : 0;
+}
+
+void RunOnWorkers(Pool* pool, const Job& job, int threads) {
+  StartWorkers(pool, threads - 1);
+  const int helpers = Begin(pool, job, std::min(threads, pool->workers + 1)) - 1;
   pool->was_helped.store(false, std::memory_order_relaxed);
   pool->cpu.store(sched_getcpu(), std::memory_order_relaxed);
   pool->state.store(kOpen | static_cast<uint32_t>(helpers) << kLimitShift,
@@ -292,6 +347,12 @@ void SetNumThreads(int n) {
   g_threads.store(std::clamp(n, 1, kMaxThreads), std::memory_order_relaxed);
 }
 
+void UseTeamOf(const char* library) {
+  Pool* pool = GetPool();
+  if (!pool || pool->team.load(std::memory_order_relaxed)) return;
+  pool->team.store(TeamOf(library), std::memory_order_release);
+}
+
 const char* PoolError() {
   const Setting& setting = Default();
   return setting.error[0] ? setting.error : nullptr;
@@ -304,8 +365,9 @@ void Parallel(int64_t count, int64_t grain, AnyopBody body, void* context) {
   if (threads > 1 && count / grain > 1) {
     Pool* pool = GetPool();
     if (pool && !pool->busy.exchange(true, std::memory_order_acquire)) {
-      StartWorkers(pool, threads - 1);
-      RunJob(pool, threads, count, grain, body, context);
+      const Job job = {count, grain, body, context};
+      const Team* team = TeamFor(pool, threads);
+      team ? RunOnTeam(pool, *team, job, threads) : RunOnWorkers(pool, job, threads);
       std::exception_ptr thrown;
       if (__builtin_expect(pool->has_thrown.exchange(false), 0)) std::swap(thrown, pool->thrown);
       pool->busy.store(false, std::memory_order_release);

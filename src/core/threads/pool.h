@@ -16,6 +16,11 @@ int NumThreads();
 // keep their number.
 void SetNumThreads(int n);
 
+// From now on jobs of the calling thread run on the OpenMP threads of a library (threads/team.h),
+// where these are more than one, and as many as were asked for by ANYOP_NUM_THREADS or
+// SetNumThreads. A forked child has workers of its own again.
+void UseTeamOf(const char* library);
+
 // What is wrong with ANYOP_NUM_THREADS, nullptr when nothing is.
 const char* PoolError();
 
