@@ -208,6 +208,9 @@ def test_full_cache_ends_the_longest_sequence(capsys, whole):
     assert "2: ended by length, 90 tokens" in said or "2: ended by stop token" in said
     assert command.main(["--model", str(whole), "--cache", "64", "--prompt", "c" * 64]) == 2
     assert "prompt 1 has 65 tokens; the cache has room for 64" in capsys.readouterr().err
+    words = ["--perplexity", str(whole / "config.json"), "--cache", "64"]
+    assert command.main(["--model", str(whole), *words]) == 2
+    assert "tokens; the cache has room for 64" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [MemoryError, RuntimeError])  # NumPy's; torch's and XLA's

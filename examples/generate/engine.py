@@ -56,7 +56,7 @@ class Engine:
         own = framework.xp, config, [framework.array(np.array(x, dtype)) for x, dtype in numbers]
         self.advance = framework.compiled(partial(advance, *own))
         sizes = sorted({self.size(n) for n in range(1, rows + 1)}, reverse=True)
-        made = partial(framework.decoding, partial(decode, *own), weights, self.caches)
+        made = partial(framework.compiled, partial(decode, *own), weights, self.caches)
         self.steps = {size: made(self.arrays(self.state([], size))) for size in sizes}
 
     def arrays(self, step: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -79,6 +79,23 @@ class Engine:
             "table": table,
             "seed": padded(draws, size),
             "rows": np.arange(size, dtype=np.int32),
+        }
+
+    def piece(self, new: list[Sequence], places: list[tuple[int, int]]) -> dict[str, np.ndarray]:
+        """What a step reads for tokens of prompts, each given by its row and place, as model.advance has it."""
+        size, T = len(new), len(places)
+        if self.framework.few_pieces:
+            size, T = self.rows, max(T, min(self.chunk, max(32, power_of_two(T))))
+        slots = [new[row].pages[at // PAGE] * PAGE + at % PAGE for row, at in places]
+        starts = np.searchsorted([row for row, _ in places], np.arange(size + 1))
+        behind = {row: at + 1 for row, at in places}  # its last; of other rows nothing is asked
+        return self.state(new, size) | {
+            "tokens": padded([new[row].tokens[at] for row, at in places], T),
+            "positions": padded([at for _, at in places], T),
+            "slots": padded(slots, T, -1),
+            "lengths": padded([behind.get(row, 0) for row in range(size)], size),
+            "starts": starts.astype(np.int32),
+            "last": np.maximum(starts[1:] - 1, 0).astype(np.int32),
         }
 
     def write(self, sequences: list[Sequence]) -> Written:
@@ -117,38 +134,22 @@ class Engine:
             return
         if token < 0:
             one.end = "logits that are no numbers"
-            yield one, None
-            return
-        one.tokens.append(token)
-        if token in self.config.stops:
-            one.end = "stop token"
-        elif len(one.tokens) >= one.limit:
-            one.end = "length"
-        yield one, token
+        else:
+            one.tokens.append(token)
+            if token in self.config.stops:
+                one.end = "stop token"
+            elif len(one.tokens) >= one.limit:
+                one.end = "length"
+        yield one, token if token >= 0 else None
 
     def read_prompts(self, new: list[Sequence]) -> Written:
         """In pieces of at most `chunk` tokens, of as many sequences as fit into each."""
         todo = [(row, at) for row, one in enumerate(new) for at in range(one.prompt)]
-        few = self.framework.few_pieces
-        size = self.rows if few else len(new)
-        lengths = np.zeros(size, np.int32)
         for begin in range(0, len(todo), self.chunk):
-            piece = todo[begin : begin + self.chunk]
-            counts = np.bincount([row for row, _ in piece], minlength=size).astype(np.int32)
-            lengths += counts
-            ends = np.cumsum(counts, dtype=np.int32)
-            T = min(self.chunk, max(32, power_of_two(len(piece)))) if few else len(piece)
-            slots = [new[row].pages[at // PAGE] * PAGE + at % PAGE for row, at in piece]
-            step = self.state(new, size) | {
-                "tokens": padded([new[row].tokens[at] for row, at in piece], T),
-                "positions": padded([at for _, at in piece], T),
-                "slots": padded(slots, T, -1),
-                "lengths": lengths * (counts > 0),  # of others nothing is asked
-                "starts": np.append(np.int32(0), ends),
-                "last": np.maximum(ends - 1, 0),
-            }
-            self.caches, tokens = self.advance(self.weights, self.caches, self.arrays(step))
-            done = [row for row, at in piece if at + 1 == new[row].prompt]
+            places = todo[begin : begin + self.chunk]
+            step = self.arrays(self.piece(new, places))
+            self.caches, tokens = self.advance(self.weights, self.caches, step)
+            done = [row for row, at in places if at + 1 == new[row].prompt]
             found = self.framework.fetched(tokens)() if done else []
             for row in done:
                 yield from self.add(new[row], found[row])
@@ -178,16 +179,14 @@ class Engine:
 
     def perplexity(self, tokens: list[int]) -> float:
         """Of a text's tokens, each behind those before it; one sequence has room for them."""
-        T = len(tokens) - 1
-        places = np.arange(T, dtype=np.int32)
-        step = {
-            "tokens": padded(tokens[:-1], T), "positions": places, "slots": places,
-            "table": np.arange(self.M, dtype=np.int32)[None], "lengths": padded([T], 1),
-            "starts": padded([0, T], 2), "targets": padded(tokens[1:], T),
-        }  # fmt: skip
+        one = Sequence(0, tokens[:-1], len(tokens))
+        if not self.take(one):
+            raise InputError(f"a text of {len(tokens)} tokens; the cache has room for {self.room}")
+        step = self.piece([one], [(0, at) for at in range(one.prompt)])
+        step["targets"] = padded(tokens[1:], len(step["tokens"]))
         run = self.framework.compiled(partial(scored, self.config))
         self.caches, losses = run(self.weights, self.caches, self.arrays(step))
-        return math.exp(sum(losses.tolist()) / T)
+        return math.exp(sum(losses.tolist()[: one.prompt]) / one.prompt)
 
 
 def power_of_two(count: int) -> int:

@@ -15,14 +15,14 @@ from . import InputError
 class NumPy:
     """Arrays of NumPy; also the ground of the others. Everything is in float32 here."""
 
-    name, xp = "numpy", np  # xp: the module with tanh
+    xp = np  # the module with tanh
     ahead = 0  # steps that are begun before the tokens of the one before are read
     few_sizes = False  # steps for powers of two of sequences, instead of for each number
     few_pieces = False  # of prompts: their sizes are powers of two
 
-    def __init__(self, device: str = "cpu", dtype: str = "float32"):
+    def __init__(self, device: str, dtype: str):
         if (device, dtype) != ("cpu", "float32"):
-            raise InputError(f"{self.name} runs on the CPU and in float32 here")
+            raise InputError(f"{type(self).__name__} runs on the CPU and in float32 here")
         self.dtype = dtype
 
     def array(self, array: np.ndarray) -> Any:
@@ -39,21 +39,15 @@ class NumPy:
         """Gives them to the host, to which they are on their way."""
         return tokens.tolist
 
-    def compiled(self, step: Callable) -> Callable:
-        """step(weights, caches, arrays)"""
+    def compiled(self, step: Callable, *example: Any) -> Callable:
+        """step(weights, caches, arrays); with an example of these it has their sizes each time."""
         return step
-
-    def decoding(self, decode: Callable, weights: dict, caches: list, state: dict) -> Callable:
-        """decode(weights, caches, state) for one number of sequences, that of state."""
-        return self.compiled(decode)
 
 
 class Torch(NumPy):
     """Eager on the CPU. On CUDA each step of decoding is a graph, captured before the first prompt."""
 
-    name = "torch"
-
-    def __init__(self, device="cpu", dtype="float32"):
+    def __init__(self, device, dtype):
         import torch
 
         self.xp, self.device, self.dtype, self.kind = torch, device, dtype, getattr(torch, dtype)
@@ -86,23 +80,23 @@ class Torch(NumPy):
         copied.record()
         return lambda: copied.synchronize() or host.tolist()
 
-    def decoding(self, decode, weights, caches, state):
-        """Its state stays where it is, so that the graph can be replayed for other sequences."""
-        if self.device == "cpu":
-            return decode
-        cuda = self.xp.cuda
+    def compiled(self, step, *example):
+        """A graph reads its arrays where those of the example are, so that it can be replayed for other sequences."""
+        if self.device == "cpu" or not example:
+            return step
+        cuda, state = self.xp.cuda, example[-1]
         stream = cuda.Stream()
         stream.wait_stream(cuda.current_stream())
         with cuda.stream(stream):  # kernels and libraries are loaded by their first call
-            decode(weights, caches, state)
+            step(*example)
         cuda.current_stream().wait_stream(stream)
         graph = cuda.CUDAGraph()
         with cuda.graph(graph, pool=self.pool):
-            _, after = decode(weights, caches, state)
+            _, after = step(*example)
             for name in ("tokens", "lengths"):
                 state[name].copy_(after[name])
 
-        def replay(weights: dict, caches: list, given: dict) -> tuple[list, dict]:
+        def replay(weights, caches, given):
             for name, array in given.items():
                 if array is not state[name]:
                     state[name].copy_(array)
@@ -115,10 +109,9 @@ class Torch(NumPy):
 class Jax(NumPy):
     """Both kinds of steps are jitted, so they have few sizes; the caches are given away, and come back written."""
 
-    name = "jax"
     few_sizes, few_pieces = True, True
 
-    def __init__(self, device="cpu", dtype="float32"):
+    def __init__(self, device, dtype):
         import jax
 
         self.jax, self.xp, self.dtype, self.ahead = jax, jax.numpy, dtype, int(device != "cpu")
@@ -130,16 +123,14 @@ class Jax(NumPy):
     def array(self, array):
         return self.jax.device_put(array, self.place)
 
-    def compiled(self, step):
+    def compiled(self, step, *example):
         return self.jax.jit(step, donate_argnums=1)
 
 
 class Paddle(NumPy):
     """Paddle's tensors, eagerly."""
 
-    name = "paddle"
-
-    def __init__(self, device="cpu", dtype="float32"):
+    def __init__(self, device, dtype):
         import paddle
 
         super().__init__(device, dtype)
@@ -147,4 +138,4 @@ class Paddle(NumPy):
         self.xp, self.array = paddle, paddle.to_tensor
 
 
-KINDS = {kind.name: kind for kind in (NumPy, Torch, Jax, Paddle)}
+KINDS = {"numpy": NumPy, "torch": Torch, "jax": Jax, "paddle": Paddle}

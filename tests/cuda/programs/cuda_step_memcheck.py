@@ -55,7 +55,7 @@ def write(folder: Path, way: str, eager: bool, device: str) -> int:
     from examples.generate.frameworks import NumPy, Torch
 
     if eager:
-        Torch.decoding = NumPy.decoding
+        Torch.compiled = NumPy.compiled
     model = folder / ("experts" if way == "experts" else "dense")
     words = ["--model", str(model), "--framework", "torch", "--device", device, "--tokens", "6"]
     words += ["--dtype", "bfloat16", "--chunk", "48", *WAYS[way]]
