@@ -8,7 +8,6 @@ import math
 import os
 import sys
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,11 +15,11 @@ from typing import Any
 import anyop
 
 from . import InputError
-from .checkpoint import BITS, read_weights, weight
-from .config import Config, Tensor, read_config
+from .checkpoint import BITS, Tensor, layout, read_weights, weight
+from .config import Config, read_config
 from .engine import Engine, Sequence
 from .frameworks import KINDS
-from .model import PAGE
+from .model import PAGE, has_plain_layers
 from .text import read_tokenizer, stream
 
 SMALL = Path(__file__).parent / "small"
@@ -104,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
             for number, ids in enumerate(prompts)
         ]
         engine = made(framework, config, found, sequences, options)
-        parameters = sum(math.prod(part.shape) for part in config.tensors())
+        parameters = sum(math.prod(tensor.get_shape()) for tensor in found.values())
         say(f"{config.family}, {parameters:,} parameters, {options.framework} on "
             f"{options.device}, {dtype}: ready in {perf_counter() - begin:.1f} s")  # fmt: skip
         write(engine, sequences, tokenizer, texts)
@@ -121,28 +120,27 @@ def encoded(tokenizer, text: str, config: Config) -> list[int]:
 def made(framework, config: Config, found: dict, sequences: list[Sequence], options) -> Engine:
     """Weights as the options ask for, on the device, and room for the sequences."""
     cuda, rows, bits = options.device == "cuda", min(options.rows, len(sequences)), options.quantize
-    if options.fixed and cuda:
-        config = replace(config, split_size=SPLIT)
-    elif options.fixed:
-        rows = 1
-    if options.layer_kernel:
-        if not config.has_plain_layers or bits or options.fixed:
-            own = f"{config.family} layers of this kind"
-            raise InputError(f"--layer-kernel: not for {own}, --quantize and --fixed")
-        config = replace(config, whole_layers=True)
+    if options.layer_kernel and (bits or options.fixed or not has_plain_layers(config)):
+        own = f"{config.family} layers of this kind"
+        raise InputError(f"--layer-kernel: not for {own}, --quantize and --fixed")
     if bits == "w4" and any(layer.experts for layer in config.layers):
         raise InputError("--quantize w4: experts have no kernel of 4 bits; fp8 has one")
+    rows = 1 if options.fixed and not cuda else rows
+    config = Config(
+        **vars(config), whole_layers=options.layer_kernel,
+        split_size=SPLIT if options.fixed and cuda else 0,
+    )  # fmt: skip
     length = max(one.limit for one in sequences)
     how = options.temperature, options.top_k, options.top_p, options.min_p
 
     def loaded(own: str, parts: list[Tensor]) -> Any:
-        arrays = [part.in_order(found[part.name].read(), config.H) for part in parts]
+        arrays = [part.in_order(found[part.name][:], config.H) for part in parts]
         return weight(framework, config, own, arrays, bits)
 
     try:
         outer, *layers = (
             {own: loaded(own, parts) for own, parts in weights.items()}
-            for weights in config.layout()
+            for weights in layout(config)
         )
         return Engine(
             framework, config, {"head": outer["embed"], **outer, "layers": layers}, how, options.seed,

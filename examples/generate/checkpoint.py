@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +15,9 @@ from safetensors import SafetensorError, safe_open
 
 from . import InputError
 from .config import Config, read_json
+from .families import DENSE, EXPERTS
 
 DTYPES = ("F32", "F16", "BF16")
-PIECE = 1 << 16  # elements that are looked at at once, so that all of it happens in the cache
 IGNORED = (".inv_freq", ".attn.bias", ".attention.bias", ".masked_bias")  # tables, no weights
 BITS = ("fp8", "w4")
 MATRICES = ("qkv", "out", "gate_up", "up", "down", "w13", "w2")  # in fewer bits; all else stays
@@ -24,18 +25,84 @@ GROUP = 128  # columns of a 4-bit weight that share a scale
 ROWS = 64  # of a matrix that a thread makes at once, so that they stay in its cache
 
 
-class Stored(NamedTuple):
-    path: Path
-    file: Any  # open, its tensors are read when they are used
-    name: str  # in the file
+class Tensor(NamedTuple):
+    """What config.json asks for."""
 
-    def read(self) -> np.ndarray:
-        return self.file.get_tensor(self.name)
+    name: str
+    shape: tuple[int, ...]
+    order: str  # ' and % as families.py has them
+
+    def in_order(self, array: np.ndarray, heads: int) -> np.ndarray:
+        """A row for each result; where they go by heads, those of all queries first, then of keys and of values."""
+        if self.order == "%":
+            apart = array.reshape(heads, 3, -1, *array.shape[1:])
+            return apart.swapaxes(0, 1).reshape(array.shape)
+        return np.ascontiguousarray(array.T) if self.order == "'" else array
 
 
-def read_weights(folder: Path, config: Config) -> dict[str, Stored]:
-    """All tensors by name, with the shapes that config asks for and finite numbers."""
-    found: dict[str, Stored] = {}
+def layout(config: Config) -> list[dict[str, list[Tensor]]]:
+    """The tensors of each weight: of the outer ones first, then of each layer."""
+    inner = {own: text for own, text in config.weights.items() if text.startswith(".")}
+    left = {"layers", "head"} if config.tied else {"layers"}
+    outer = {own: config.weights[own] for own in config.weights if own not in inner.keys() | left}
+    made = [tensors_of(config, outer, "")]
+    for number, layer in enumerate(config.layers):
+        others = DENSE if layer.experts else EXPERTS
+        own = {name: text for name, text in inner.items() if name not in others}
+        made.append(tensors_of(config, own, f"{config.weights['layers']}.{number}"))
+    return made
+
+
+def tensors_of(config: Config, weights: dict[str, str], before: str) -> dict[str, list[Tensor]]:
+    Q, K = config.H * config.HD, config.G * config.HD
+    sizes = {"V": config.V, "D": config.D, "F": config.F, "Y": 2 * config.F, "P": config.limit, "E": config.E,
+             "M": config.FE, "A": config.HD, "Q": Q, "K": K, "X": Q + 2 * K}  # fmt: skip
+    made = {}
+    for own, text in weights.items():
+        words = text.split()
+        each = [
+            (before + name.format(e=e), tuple(sizes[x] for x in how if x in sizes), how[-1])
+            for e in range(config.E if "{e}" in text else 1)
+            for name, how in zip(words[::2], words[1::2])
+        ]
+        made[own] = [
+            Tensor(f"{name}.weight", shape[::-1] if order == "'" else shape, order)
+            for name, shape, order in each
+        ]
+        if "+" in text or (config.bias and own in ("qkv", "out")):
+            made[f"{own}_bias"] = [
+                Tensor(f"{name}.bias", shape[:1], how) for name, shape, how in each
+            ]
+    return made
+
+
+def read_weights(folder: Path, config: Config) -> dict[str, Any]:
+    """All tensors by name, not read yet; they have the shapes that config asks for and finite numbers."""
+    found, parts = stored_in(folder), chain(*(chain(*own.values()) for own in layout(config)))
+    wanted = {part.name: part.shape for part in parts}
+    for name in wanted:
+        if name not in found:
+            raise InputError(f"{folder}: no file has the tensor {name}")
+    for usual, (path, name, tensor) in found.items():
+        dtype, shape, asked = tensor.get_dtype(), tuple(tensor.get_shape()), wanted.get(usual)
+        spare = usual.endswith(IGNORED) or (config.tied and usual == "lm_head.weight")
+        if not asked and not spare:
+            raise InputError(f"{path}: {name} has no place in a {config.family} model")
+        if asked and dtype not in DTYPES:
+            raise InputError(f"{path}: {name} is {dtype}, expected one of {', '.join(DTYPES)}")
+        if asked and shape != asked:
+            raise InputError(f"{path}: {name} has shape {shape}, config.json asks for {asked}")
+    for path, name, tensor in map(found.get, wanted):
+        broken = np.zeros(1, np.int32)
+        anyop.multi_tensor_check_finite([tensor[:]], broken)
+        if broken[0]:
+            raise InputError(f"{path}: {name} holds a NaN or an infinite number")
+    return {usual: found[usual][2] for usual in wanted}
+
+
+def stored_in(folder: Path) -> dict[str, tuple[Path, str, Any]]:
+    """File, name in it and tensor, by the names that families.py has."""
+    found = {}
     for path in files_of(folder):
         try:
             file = safe_open(path, framework="numpy")
@@ -43,28 +110,7 @@ def read_weights(folder: Path, config: Config) -> dict[str, Stored]:
             raise InputError(f"{path} is no whole safetensors file ({error})") from None
         for name in file.keys():  # noqa: SIM118
             usual = name.removeprefix("transformer.").replace("embed_out", "lm_head")
-            found[usual] = Stored(path, file, name)
-    wanted = {part.name: part.shape for part in config.tensors()}
-    for name in wanted:
-        if name not in found:
-            raise InputError(f"{folder}: no file has the tensor {name}")
-    for usual, (path, file, name) in found.items():
-        if usual in wanted:
-            entry, asked = file.get_slice(name), wanted[usual]
-            dtype, shape = entry.get_dtype(), tuple(entry.get_shape())
-            if dtype not in DTYPES:
-                raise InputError(f"{path}: {name} is {dtype}, expected one of {', '.join(DTYPES)}")
-            if shape != asked:
-                raise InputError(f"{path}: {name} has shape {shape}, config.json asks for {asked}")
-        elif not usual.endswith(IGNORED) and not (config.tied and usual == "lm_head.weight"):
-            raise InputError(f"{path}: {name} has no place in a {config.family} model")
-    found = {name: found[name] for name in wanted}
-    for stored in found.values():
-        array = stored.read().reshape(-1)
-        bits, infinite = (x.view(f"u{x.itemsize}") for x in (array, np.array(np.inf, array.dtype)))
-        for begin in range(0, len(bits), PIECE):
-            if (bits[begin : begin + PIECE] & infinite == infinite).any():
-                raise InputError(f"{stored.path}: {stored.name} holds a NaN or an infinite number")
+            found[usual] = path, name, file.get_slice(name)
     return found
 
 

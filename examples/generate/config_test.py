@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from examples.generate import InputError
+from examples.generate.checkpoint import layout
 from examples.generate.config import Layer, read_config, rope_table
 
 SIZES = {
@@ -36,11 +37,11 @@ def test_positions_of_llama_3(tmp_path, key):
     older = {"rope_theta": 5e5, "rope_scaling": {key: "llama3", **LLAMA_3}}
     newer = {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA_3}}
     found = [
-        rope_table(read(tmp_path, model_type="llama", **settings), "full", 300)
+        rope_table(read(tmp_path, model_type="llama", **settings).rope["full"], 300)
         for settings in (older, newer)
     ]
     np.testing.assert_array_equal(*found)
-    plain = rope_table(read(tmp_path, model_type="llama", rope_theta=5e5), "full", 300)
+    plain = rope_table(read(tmp_path, model_type="llama", rope_theta=5e5).rope["full"], 300)
     assert np.abs(plain[0] - found[0][0]).max() > 0.1
 
 
@@ -57,7 +58,7 @@ def test_two_kinds_of_positions_of_gemma_3(tmp_path):
     newer = read(tmp_path, **common, rope_parameters=both, layer_types=kinds)
     assert older.layers == newer.layers == (WINDOW,) * 5 + (FULL, WINDOW)
     for kind in ("full", "sliding"):
-        tables = [rope_table(config, kind, 300) for config in (older, newer)]
+        tables = [rope_table(config.rope[kind], 300) for config in (older, newer)]
         np.testing.assert_array_equal(*tables)
     assert older.tied
 
@@ -102,7 +103,7 @@ def test_settings_of_gpt_2_have_names_of_their_own(tmp_path):
 
 def test_share_of_a_head_that_is_turned(tmp_path):
     def columns(**settings):
-        return rope_table(read(tmp_path, **settings), "full", 3)[0].shape[1]
+        return rope_table(read(tmp_path, **settings).rope["full"], 3)[0].shape[1]
 
     newer = {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.75}}
     for family, usual, name in (("gpt_neox", 4, "rotary_pct"), ("phi", 8, "partial_rotary_factor")):
@@ -115,8 +116,8 @@ def test_a_mixture_needs_all_its_sizes(tmp_path):
     sizes = {"num_experts": 4, "moe_intermediate_size": 8, "num_experts_per_tok": 2}
     found = read(tmp_path, model_type="qwen3_moe", **sizes, mlp_only_layers=[1])
     assert [layer.experts for layer in found.layers] == [4, 0, 4, 4, 4, 4, 4]
-    assert [*found.layout()[1]][-3:] == ["router", "w2", "w13"]
-    assert [*found.layout()[2]][-4:] == ["gate_up", "down", "q_norm", "k_norm"]
+    assert [*layout(found)[1]][-3:] == ["router", "w2", "w13"]
+    assert [*layout(found)[2]][-4:] == ["gate_up", "down", "q_norm", "k_norm"]
     for name in sizes:
         with pytest.raises(InputError, match=f"has no {name}"):
             read(tmp_path, model_type="qwen3_moe", **{**sizes, name: None})

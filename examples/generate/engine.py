@@ -48,7 +48,7 @@ class Engine:
         self.M = -(-length // PAGE)
         self.free = list(range(-(-cache // PAGE)))[::-1]
         self.room = len(self.free) * PAGE
-        rope = {kind: rope_table(config, kind, self.M * PAGE) for kind in config.rope}
+        rope = {k: rope_table(x, self.M * PAGE) for k, x in config.rope.items()}
         weights["rope"] = {k: tuple(map(framework.array, pair)) for k, pair in rope.items()}
         shape = (len(self.free), PAGE, config.G, config.HD)
         self.caches = [(framework.zeros(shape), framework.zeros(shape)) for _ in config.layers]

@@ -2,13 +2,12 @@
 """Decoders of fourteen families as data: the weights of each, and the numbers that it has by itself.
 
 A weight is made of tensors of the folder, one below the other. Each is given by its name and its rows and columns in
-letters, those of Config.parts. Behind these + says that it has a bias, ' that it is stored transposed, % that its rows
+letters, those of checkpoint.py. Behind these + says that it has a bias, ' that it is stored transposed, % that its rows
 go by heads. Names that begin with a point are those of each layer, behind the name for "layers". A norm may be without.
 """
 
 from __future__ import annotations
 
-from dataclasses import MISSING
 from typing import Any
 
 LLAMA = {
@@ -30,11 +29,11 @@ EXPERTS = {"router": ".mlp.gate ED", "w2": ".mlp.experts.{e}.down_proj DM",
            "w13": ".mlp.experts.{e}.gate_proj MD .mlp.experts.{e}.up_proj MD"}  # fmt: skip
 DENSE = ("gate_up", "down")  # what experts stand in place of
 GEMMA = {
-    "weights": LLAMA | BEHIND | {"ffn_norm": ".pre_feedforward_layernorm D"}, "norm_offset": 1.0, "embed_scale": 0,
-    "usual": {"hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True},
+    "weights": LLAMA | BEHIND | {"ffn_norm": ".pre_feedforward_layernorm D"}, "norm_offset": 1.0,
+    "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True, "embedding_multiplier": 0,
 }  # fmt: skip
 LAYER_NORM = {"norm": "layer_norm"}
-# Weights and numbers of a family, and what its config.json means where it says nothing; what it says comes before that.
+# Weights and norms of a family, and what its config.json means where it says nothing.
 FAMILIES: dict[str, dict[str, Any]] = {
     "gemma2": GEMMA,
     "gemma3_text": GEMMA | {"weights": GEMMA["weights"] | HEADS},
@@ -44,7 +43,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
             "attention_norm": ".ln_1 D+", "qkv": ".attn.c_attn XD+'", "out": ".attn.c_proj DQ+'",
             "ffn_norm": ".ln_2 D+", "up": ".mlp.c_fc FD+'", "down": ".mlp.c_proj DF+'",
         },
-        "F": 0, "usual": {"hidden_act": "gelu_new", "tie_word_embeddings": True},
+        "hidden_act": "gelu_new", "tie_word_embeddings": True, "intermediate_size": 0,
     },
     "gpt_neox": LAYER_NORM | {
         "weights": {
@@ -54,12 +53,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
             "ffn_norm": ".post_attention_layernorm D+",
             "up": ".mlp.dense_h_to_4h FD+", "down": ".mlp.dense_4h_to_h DF+",
         },
-        "usual": {"hidden_act": "gelu", "attention_bias": True, "use_parallel_residual": True, "rotary_pct": 0.25},
+        "hidden_act": "gelu", "attention_bias": True, "use_parallel_residual": True, "rotary_pct": 0.25,
     },
-    "granite": {"scale": 1.0},
+    "granite": {"attention_multiplier": 1.0},
     "llama": {},
     "mistral": {},
-    "olmo": LAYER_NORM | {"weights": LLAMA | {"norm": "", "attention_norm": ".", "ffn_norm": "."}, "eps": 1e-5},
+    "olmo": LAYER_NORM | {
+        "weights": LLAMA | {"norm": "", "attention_norm": ".", "ffn_norm": "."}, "rms_norm_eps": 1e-5,
+    },
     "olmo2": {
         "weights": EMBED | {own: LLAMA[own] for own in ("qkv", "out", *DENSE)} | BEHIND
         | {"q_norm": ".self_attn.q_norm Q", "k_norm": ".self_attn.k_norm K"},
@@ -69,14 +70,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
             "norm": "model.final_layernorm D+", "head": "lm_head VD+", "attention_norm": ".input_layernorm D+",
             "out": ".self_attn.dense DQ+", "up": ".mlp.fc1 FD+", "down": ".mlp.fc2 DF+",
         },
-        "usual": {"hidden_act": "gelu_new", "use_parallel_residual": True, "rotary_pct": 0.5},
+        "hidden_act": "gelu_new", "use_parallel_residual": True, "rotary_pct": 0.5,
     },
     "phi3": {"weights": LLAMA | {"qkv": ".self_attn.qkv_proj XD", "gate_up": ".mlp.gate_up_proj YD"}},
-    "qwen2": {"weights": LLAMA | BIASES, "usual": {"use_sliding_window": False}},
-    "qwen3": {"weights": LLAMA | HEADS, "usual": {"use_sliding_window": False}},
+    "qwen2": {"weights": LLAMA | BIASES, "use_sliding_window": False},
+    "qwen3": {"weights": LLAMA | HEADS, "use_sliding_window": False},
     "qwen3_moe": {
-        "weights": LLAMA | HEADS | EXPERTS, "usual": {"use_sliding_window": False},
-        **dict.fromkeys(("E", "FE", "chosen"), MISSING),  # config.json has to say it
+        "weights": LLAMA | HEADS | EXPERTS, "use_sliding_window": False,
+        "num_experts": int, "moe_intermediate_size": int, "num_experts_per_tok": int,
     },
 }  # fmt: skip
 # Layer i of those with windows sees all tokens; of other families none does.
@@ -85,6 +86,35 @@ SEES_ALL = {
     "gemma3_text": lambda i, raw: (i + 1) % raw.get("sliding_window_pattern", 6) == 0,
     "qwen2": lambda i, raw: i < raw["max_window_layers"],
     "qwen3": lambda i, raw: i < raw["max_window_layers"],
+}
+# Of each setting of config.json its name here, and what it is where neither that file nor the family's row says it: a
+# type where one of them has to.
+SETTINGS: dict[str, tuple[str, Any]] = {
+    "vocab_size": ("V", int),
+    "hidden_size": ("D", int),
+    "intermediate_size": ("F", int),  # 0: 4 D
+    "num_hidden_layers": ("L", int),
+    "num_attention_heads": ("H", int),  # of queries
+    "num_key_value_heads": ("G", 0),  # 0: H
+    "head_dim": ("HD", 0),  # 0: D / H
+    "max_position_embeddings": ("limit", int),  # tokens that the model was made for
+    "sliding_window": ("window", 0),
+    "num_experts": ("E", 0),
+    "moe_intermediate_size": ("FE", 0),  # features inside an expert
+    "num_experts_per_tok": ("chosen", 0),
+    "norm_topk_prob": ("renormalize", False),  # weights of a token's experts sum to 1
+    "hidden_act": ("activation", "silu"),
+    "rms_norm_eps": ("eps", float),
+    "query_pre_attn_scalar": ("query_scalar", 0.0),  # 0: HD
+    "attention_multiplier": ("scale", 0.0),  # of scores; 0: query_scalar to the power of -1/2
+    "attn_logit_softcapping": ("softcap", 0.0),  # of scores; 0: none
+    "final_logit_softcapping": ("logit_cap", 0.0),  # 0: none
+    "embedding_multiplier": ("embed_scale", 1.0),  # 0: D to the power of 1/2
+    "residual_multiplier": ("residual_scale", 1.0),
+    "logits_scaling": ("logit_divisor", 1.0),
+    "attention_bias": ("bias", False),  # of the products of attention
+    "use_parallel_residual": ("parallel", False),  # both blocks of a layer read the same sum
+    "tie_word_embeddings": ("tied", False),  # the head is the embedding
 }
 SAME = {  # settings by another name, which comes first
     "activation_function": "hidden_act", "hidden_activation": "hidden_act", "layer_norm_eps": "rms_norm_eps",

@@ -13,6 +13,7 @@ import anyop
 
 from .checkpoint import GROUP
 from .config import Config
+from .families import HEADS, PLAIN
 
 PAGE = 64  # P
 MOST_ROWS = 8  # sequences of a step whose layers are one operator each
@@ -99,6 +100,19 @@ def forward(config: Config, weights: dict, caches: list, step: dict):
                 delta = finished(config, own, "ffn_after", feed_forward(config, own, h))
         written.append(cache)
     return written, added(config, weights, "norm", x, delta)[1]
+
+
+def has_plain_layers(config: Config) -> bool:
+    """Whether at_once computes what the layers do."""
+    own = {name for name, text in config.weights.items() if text.startswith(".")}
+    return (
+        PLAIN <= own <= PLAIN | HEADS.keys()
+        and (config.norm, config.activation, config.norm_offset) == ("rms_norm", "silu", 0)
+        and (config.softcap, config.residual_scale) == (0, 1)
+        and not config.bias
+        and all(2 * len(rope) == config.HD for rope in config.rope.values())
+        and not any(layer.window for layer in config.layers)
+    )
 
 
 def at_once(config: Config, own: dict, rope: tuple, cache: tuple, x: Array, delta, step: dict):
