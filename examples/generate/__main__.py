@@ -10,16 +10,15 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import anyop
 
 from . import InputError
-from .checkpoint import BITS, Tensor, layout, read_weights, weight
+from .checkpoint import BITS, load, read_weights
 from .config import Config, read_config
 from .engine import Engine, Sequence
 from .frameworks import KINDS
-from .model import PAGE, has_plain_layers
+from .model import has_plain_layers
 from .text import read_tokenizer, stream
 
 SMALL = Path(__file__).parent / "small"
@@ -79,6 +78,10 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     if not (options.temperature >= 0 and 0 <= options.top_k < 1 << 31 and 0 < options.top_p <= 1
             and 0 <= options.min_p <= 1 and options.seed >= 0):  # fmt: skip
         parser.error("--temperature, --top-k and --seed are 0 or more, --top-p and --min-p shares")
+    cuda = options.device == "cuda"
+    options.dtype = options.dtype or ("bfloat16" if cuda else "float32")
+    options.chunk = options.chunk or (2048 if cuda else 512)
+    options.rows = 1 if options.fixed and not cuda else options.rows
     return options
 
 
@@ -86,11 +89,10 @@ def run(options: argparse.Namespace) -> int:
     begin = perf_counter()
     config, tokenizer = read_config(options.model), read_tokenizer(options.model)
     found = read_weights(options.model, config)
-    dtype = options.dtype or ("bfloat16" if options.device == "cuda" else "float32")
-    framework = KINDS[options.framework](options.device, dtype)
+    framework = KINDS[options.framework](options.device, options.dtype)
     anyop.log_dispatch(int(options.explain))
     one_tile = options.fixed and options.device == "cuda"
-    if one_tile and dtype == "float32":
+    if one_tile and options.dtype == "float32":
         raise InputError("--fixed: cuda has products by one tile in bfloat16 alone")
     with anyop.use(FIXED, ops=["linear"]) if one_tile else nullcontext():
         if options.perplexity:
@@ -105,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
         engine = made(framework, config, found, sequences, options)
         parameters = sum(math.prod(tensor.get_shape()) for tensor in found.values())
         say(f"{config.family}, {parameters:,} parameters, {options.framework} on "
-            f"{options.device}, {dtype}: ready in {perf_counter() - begin:.1f} s")  # fmt: skip
+            f"{options.device}, {options.dtype}: ready in {perf_counter() - begin:.1f} s")  # fmt: skip
         write(engine, sequences, tokenizer, texts)
     return 0
 
@@ -119,34 +121,20 @@ def encoded(tokenizer, text: str, config: Config) -> list[int]:
 
 def made(framework, config: Config, found: dict, sequences: list[Sequence], options) -> Engine:
     """Weights as the options ask for, on the device, and room for the sequences."""
-    cuda, rows, bits = options.device == "cuda", min(options.rows, len(sequences)), options.quantize
-    if options.layer_kernel and (bits or options.fixed or not has_plain_layers(config)):
+    bits, fixed = options.quantize, options.fixed
+    if options.layer_kernel and (bits or fixed or not has_plain_layers(config)):
         own = f"{config.family} layers of this kind"
         raise InputError(f"--layer-kernel: not for {own}, --quantize and --fixed")
     if bits == "w4" and any(layer.experts for layer in config.layers):
         raise InputError("--quantize w4: experts have no kernel of 4 bits; fp8 has one")
-    rows = 1 if options.fixed and not cuda else rows
     config = Config(
-        **vars(config), whole_layers=options.layer_kernel,
-        split_size=SPLIT if options.fixed and cuda else 0,
+        **vars(config), dtype=options.dtype, bits=bits, whole_layers=options.layer_kernel,
+        split_size=SPLIT if fixed and options.device == "cuda" else 0,
     )  # fmt: skip
-    length = max(one.limit for one in sequences)
-    how = options.temperature, options.top_k, options.top_p, options.min_p
-
-    def loaded(own: str, parts: list[Tensor]) -> Any:
-        arrays = [part.in_order(found[part.name][:], config.H) for part in parts]
-        return weight(framework, config, own, arrays, bits)
-
     try:
-        outer, *layers = (
-            {own: loaded(own, parts) for own, parts in weights.items()}
-            for weights in layout(config)
-        )
-        return Engine(
-            framework, config, {"head": outer["embed"], **outer, "layers": layers}, how, options.seed,
-            rows=rows, length=length, cache=options.cache or rows * (length + PAGE),
-            chunk=options.chunk or (2048 if cuda else 512),
-        )  # fmt: skip
+        weights = load(framework, config, found)
+        rows, length = min(options.rows, len(sequences)), max(one.limit for one in sequences)
+        return Engine(framework, config, weights, options, rows, length)
     except (MemoryError, RuntimeError) as error:  # NumPy's, and those of torch and XLA
         line, _, _ = str(error).partition("\n")
         raise InputError(f"weights and caches have no room: {line}") from None

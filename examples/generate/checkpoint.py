@@ -131,25 +131,35 @@ def files_of(folder: Path) -> list[Path]:
     return paths
 
 
-def weight(framework, config: Config, own: str, arrays: list[np.ndarray], bits: str | None) -> Any:
-    """What the model calls own, on the device: an array (None without parts), or a dict of those in fewer bits."""
-    if not arrays:
-        return None
-    if own not in MATRICES or not bits:
-        made = {"": framework.weight(arrays)}
-    elif bits == "fp8":
-        values, scale = anyop.quant_fp8(framework.weight(arrays))  # a scale for each row
-        made = {"fp8": values, "scale": scale.reshape(-1)}
-    else:
-        rows = [a[n : n + ROWS].astype(np.float32) for a in arrays for n in range(0, len(a), ROWS)]
-        with ThreadPoolExecutor() as pool:
-            numbers, scales = zip(*pool.map(four_bits, rows))
-        packed, _ = anyop.w4_pack(framework.array(np.concatenate(numbers)), None, "plain")
-        made = {"w4": packed, "scale": framework.array(np.concatenate(scales, 1))}
-    if own in ("w13", "w2"):  # rows of all experts, one below the other, as one matrix of each
-        E = config.E
-        made = {name: x.reshape(E, x.shape[0] // E, *x.shape[1:]) for name, x in made.items()}
-    return made.get("", made)
+def load(framework, config: Config, found: dict[str, Any]) -> dict[str, Any]:
+    """The model's weights on the device; "layers" has those of each layer."""
+
+    def loaded(own: str, parts: list[Tensor]) -> Any:
+        """An array, None without tensors; in fewer bits values and scales."""
+        arrays = [part.in_order(found[part.name][:], config.H) for part in parts]
+        if own not in MATRICES or not config.bits:
+            made = [framework.weight(arrays) if arrays else None]
+        elif config.bits == "w4":
+            made = w4(framework, arrays)
+        else:
+            values, scales = anyop.quant_fp8(framework.weight(arrays))  # a scale for each row
+            made = [values, scales.reshape(-1)]
+        if own in ("w13", "w2"):  # rows of all experts, one below the other
+            made = [x.reshape(config.E, -1, *x.shape[1:]) for x in made]
+        return made if len(made) == 2 else made[0]
+
+    outer, *layers = (
+        {own: loaded(own, parts) for own, parts in weights.items()} for weights in layout(config)
+    )
+    return {"head": outer["embed"], **outer, "layers": layers}
+
+
+def w4(framework, arrays: list[np.ndarray]) -> list[Any]:
+    rows = [a[n : n + ROWS].astype(np.float32) for a in arrays for n in range(0, len(a), ROWS)]
+    with ThreadPoolExecutor() as pool:
+        numbers, scales = zip(*pool.map(four_bits, rows))
+    packed, _ = anyop.w4_pack(framework.array(np.concatenate(numbers)), None, "plain")
+    return [packed, framework.array(np.concatenate(scales, 1))]
 
 
 def four_bits(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -32,7 +32,8 @@ class Config(SimpleNamespace):
     layers: a Layer for each
     rope:   frequencies of positions by kind of layer; none where places are learned
     stops:  tokens
-    and what the program is asked for:
+    and what the program is asked for: dtype, and
+    bits:         of matrices of layers, one of checkpoint.BITS or None
     split_size:   keys of a part of a long sequence on CUDA; 0: what the batch suggests
     whole_layers: a layer of a decoding step is one operator
     """

@@ -14,7 +14,6 @@ import numpy as np
 
 from . import InputError
 from .config import Config, rope_table
-from .frameworks import NumPy
 from .model import PAGE, advance, decode, scored
 
 
@@ -35,23 +34,20 @@ Written = Iterator[tuple[Sequence, int | None]]  # a token, or None where one en
 
 
 class Engine:
-    """Weights and caches on a device.
+    """Weights and caches on a device; options of the command line, for as many sequences of as many tokens."""
 
-    how: temperature, top-k, top-p and min-p of anyop.sample; rows: sequences at once; cache: tokens that it has room
-    for, all together; chunk: tokens of prompts in one step.
-    """
-
-    def __init__(self, framework: NumPy, config: Config, weights: dict, how: tuple, seed: int = 0,
-                 *, rows: int, length: int, cache: int, chunk: int = 512):  # fmt: skip
+    def __init__(self, framework, config: Config, weights: dict, options, rows: int, length: int):
         self.framework, self.config, self.weights = framework, config, weights
-        self.rows, self.chunk, self.seed = rows, chunk, seed
+        self.rows, self.chunk, self.seed = rows, options.chunk, options.seed
         self.M = -(-length // PAGE)
+        cache = options.cache or rows * (length + PAGE)
         self.free = list(range(-(-cache // PAGE)))[::-1]
         self.room = len(self.free) * PAGE
         rope = {k: rope_table(x, self.M * PAGE) for k, x in config.rope.items()}
         weights["rope"] = {k: tuple(map(framework.array, pair)) for k, pair in rope.items()}
         shape = (len(self.free), PAGE, config.G, config.HD)
         self.caches = [(framework.zeros(shape), framework.zeros(shape)) for _ in config.layers]
+        how = options.temperature, options.top_k, options.top_p, options.min_p
         numbers = zip(how, ("float32", "int32", "float32", "float32"))
         own = framework.xp, config, [framework.array(np.array(x, dtype)) for x, dtype in numbers]
         self.advance = framework.compiled(partial(advance, *own))

@@ -7,7 +7,7 @@ values, HD features of a head, V words; N pages of P places hold keys and values
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import anyop
 
@@ -19,18 +19,6 @@ PAGE = 64  # P
 MOST_ROWS = 8  # sequences of a step whose layers are one operator each
 
 Array = Any  # of the framework
-
-
-class Bytes(NamedTuple):
-    """Rows in 8 bits with a scale for each, as a product with such weights takes them."""
-
-    values: Array
-    scales: Array
-    dtype: str  # of what they were, and of what products give
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.values.shape
 
 
 def decode(xp, config: Config, how: list, weights: dict, caches: list, state: dict):
@@ -89,14 +77,14 @@ def forward(config: Config, weights: dict, caches: list, step: dict):
         if whole:
             x, delta, cache = at_once(config, own, rope, cache, x, delta, step)
         else:
-            x, h = added(config, own, "attention_norm", x, delta, own["qkv"])
+            x, h = added(config, own, "attention_norm", x, delta, to="qkv")
             delta, cache = attend(config, layer.window, own, rope, cache, h, step)
             if config.parallel:
                 h = normed(config, own, "ffn_norm", x) if "ffn_norm" in own else h
                 delta = anyop.add(delta, feed_forward(config, own, h))
             else:
                 delta = finished(config, own, "attention_after", delta)
-                x, h = added(config, own, "ffn_norm", x, delta, own.get("gate_up"))
+                x, h = added(config, own, "ffn_norm", x, delta, to="gate_up")
                 delta = finished(config, own, "ffn_after", feed_forward(config, own, h))
         written.append(cache)
     return written, added(config, weights, "norm", x, delta)[1]
@@ -119,28 +107,26 @@ def at_once(config: Config, own: dict, rope: tuple, cache: tuple, x: Array, delt
     """A layer of one token of each sequence by one operator: x, what is to be added to it, and the cache."""
     x, delta, *made = anyop.decoder_layer(
         *cache, x, delta, own["attention_norm"], own["qkv"], own["out"], own["ffn_norm"],
-        own["gate_up"], own["down"], *rope, step["table"], step["lengths"], heads=config.H,
-        q_norm=own.get("q_norm"), k_norm=own.get("k_norm"), qkv_bias=own.get("qkv_bias"),
-        eps=config.eps, scale=config.scale,
+        own["gate_up"], own["down"], *rope, step["table"], step["lengths"],
+        heads=config.H, q_norm=own.get("q_norm"), k_norm=own.get("k_norm"),
+        qkv_bias=own.get("qkv_bias"), eps=config.eps, scale=config.scale,
     )  # fmt: skip
     return x, delta, tuple(made) or cache
 
 
-def normed(config: Config, own: dict, name: str, *x: Array, to: Any = None):
-    """The norm of x, in 8 bits as the weight `to` that reads it; of two, their sum is normalised, and comes too."""
+def normed(config: Config, own: dict, name: str, *x: Array, to: str = ""):
+    """The norm of x, in fp8 where the weight `to` that reads it is; of two, their sum is normalised, and comes too."""
     operator, norm = "fused_add_" * (len(x) == 2) + config.norm, own[name]
-    more = {"weight_offset": config.norm_offset}
-    if isinstance(to, dict) and "fp8" in to and config.norm == "rms_norm":
-        values, *total, scales = getattr(anyop, f"{operator}_quant")(
-            *x, norm, None, config.eps, **more
-        )
-        h = Bytes(values, scales, dtype_of(x[0]))
-        return (h, *total) if total else h
-    bias = (own.get(f"{name}_bias"),) * (config.norm == "layer_norm")
-    return getattr(anyop, operator)(*x, norm, *bias, config.eps, **more)
+    eps, more = config.eps, {"weight_offset": config.norm_offset}
+    if config.norm == "layer_norm":
+        return getattr(anyop, operator)(*x, norm, own.get(f"{name}_bias"), eps, **more)
+    if config.bits != "fp8" or to not in own:
+        return getattr(anyop, operator)(*x, norm, eps, **more)
+    values, *total, scales = getattr(anyop, f"{operator}_quant")(*x, norm, None, eps, **more)
+    return ((values, scales), *total) if total else (values, scales)
 
 
-def added(config: Config, own: dict, name: str, x: Array, delta: Array | None, to: Any = None):
+def added(config: Config, own: dict, name: str, x: Array, delta: Array | None, to: str = ""):
     """The sum of both, and what a block reads: that normalised, or itself where the family norms behind blocks."""
     if name not in own:
         x = x if delta is None else anyop.add(x, delta)
@@ -163,8 +149,9 @@ def scaled(x: Array, by: float) -> Array:
 
 def attend(config: Config, window: int, own: dict, rope: tuple, cache: tuple, h: Array, step: dict):
     """What the tokens read of each other and of the cache, once their keys and values are in it; and the cache."""
-    H, G, HD, T = config.H, config.G, config.HD, h.shape[0]
-    qkv = product(h, own, "qkv").reshape(T, H + 2 * G, HD)
+    H, G, HD = config.H, config.G, config.HD
+    T = step["positions"].shape[0]
+    qkv = product(config, own, "qkv", h).reshape(T, H + 2 * G, HD)
     q, k, v = qkv[:, :H], qkv[:, H : H + G], qkv[:, H + G :]
     if "q_norm" in own and own["q_norm"].shape[0] == HD:  # of each head
         q, k = anyop.qk_norm_rope(
@@ -184,7 +171,7 @@ def attend(config: Config, window: int, own: dict, rope: tuple, cache: tuple, h:
         scale=config.scale, window_left=window - 1, softcap=config.softcap,
         split_size=config.split_size,
     )  # fmt: skip
-    return product(out.reshape(T, H * HD), own, "out"), cache
+    return product(config, own, "out", out.reshape(T, H * HD)), cache
 
 
 def feed_forward(config: Config, own: dict, h: Array) -> Array:
@@ -192,45 +179,42 @@ def feed_forward(config: Config, own: dict, h: Array) -> Array:
     if "router" in own:
         return experts(config, own, h)
     name, activation = "gate_up" if "gate_up" in own else "up", config.activation
-    if isinstance(own[name], dict):
+    if config.bits:
         operator, _, kind = activation.partition("_")
         more = {"approximate": kind or "none"} if operator == "gelu" else {}
-        operator, h = operator + "_and_mul" * (name == "gate_up"), product(h, own, name)
-        if operator == "silu_and_mul" and "fp8" in own["down"]:
-            h = Bytes(*anyop.silu_and_mul_quant(h), dtype_of(h))
+        operator, h = operator + "_and_mul" * (name == "gate_up"), product(config, own, name, h)
+        if operator == "silu_and_mul" and config.bits == "fp8":
+            h = anyop.silu_and_mul_quant(h)
         else:
             h = getattr(anyop, operator)(h, **more)
     elif name == "gate_up":
         h = anyop.linear_gated(h, own[name], activation)
     else:
         h = anyop.linear_act(h, own[name], own.get("up_bias"), activation=activation)
-    return product(h, own, "down")
+    return product(config, own, "down", h)
 
 
 def experts(config: Config, own: dict, h: Array) -> Array:
     """A mixture of experts: of each token the weighted sum of what its best ones give."""
-    logits = anyop.linear(h, own["router"])
-    weights, ids = anyop.moe_route(logits, top_k=config.chosen, renormalize=config.renormalize)
-    w13, w2, activation = own["w13"], own["w2"], config.activation
-    if not isinstance(w13, dict):
-        return anyop.fused_moe(h, w13, w2, weights, ids, activation=activation)
+    logits, w13, w2 = anyop.linear(h, own["router"]), own["w13"], own["w2"]
+    chosen = anyop.moe_route(logits, top_k=config.chosen, renormalize=config.renormalize)
+    if not config.bits:
+        return anyop.fused_moe(h, w13, w2, *chosen, activation=config.activation)
+    (w13, w13_scales), (w2, w2_scales) = w13, w2
     return anyop.fused_moe_w8a8(
-        h, w13["fp8"], w2["fp8"], w13["scale"], w2["scale"], weights, ids,
-        activation=activation, out_dtype=dtype_of(h),
+        h, w13, w2, w13_scales, w2_scales, *chosen,
+        activation=config.activation, out_dtype=config.dtype,
     )  # fmt: skip
 
 
-def product(x: Array | Bytes, own: dict, name: str) -> Array:
-    """A row of x by each row of a weight, which may be in 8 or 4 bits (checkpoint.py), and its bias."""
+def product(config: Config, own: dict, name: str, x: Array | tuple[Array, Array]) -> Array:
+    """A row of x by each row of a weight, and its bias. Of fp8 x may be values and scales already."""
     weight, bias = own[name], own.get(f"{name}_bias")
-    if not isinstance(weight, dict):
+    if not config.bits:
         return anyop.linear(x, weight, bias)
-    if "w4" in weight:
-        return anyop.linear_w4(x, weight["w4"], weight["scale"], None, bias, GROUP)
-    x = x if isinstance(x, Bytes) else Bytes(*anyop.quant_fp8(x), dtype_of(x))
-    scales = x.scales.reshape(-1), weight["scale"]
-    return anyop.linear_w8a8(x.values, weight["fp8"], *scales, bias, out_dtype=x.dtype)
-
-
-def dtype_of(x: Array) -> str:
-    return str(x.dtype).rpartition(".")[2]
+    if config.bits == "w4":
+        return anyop.linear_w4(x, *weight, None, bias, GROUP)
+    (weight, weight_scales), (x, scales) = weight, x if isinstance(x, tuple) else anyop.quant_fp8(x)
+    return anyop.linear_w8a8(
+        x, weight, scales.reshape(-1), weight_scales, bias, out_dtype=config.dtype
+    )
