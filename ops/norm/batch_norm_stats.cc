@@ -17,15 +17,16 @@ struct Work {
 };
 
 template <typename E>
-inline void MomentsOfUnit(const Work& work, int64_t unit) {
+inline void MomentsOfRow(const Work& work, int64_t unit) {
+  const ChannelRuns& runs = work.runs;
+  const Moments found = MomentsOfRun<E>(work.x, unit * runs.S, runs.S);
+  double* to = work.moments + unit / runs.C * 2 * runs.C + unit % runs.C;
+  to[0] = found.mean, to[runs.C] = found.squares;
+}
+template <typename E>
+inline void MomentsOfPart(const Work& work, int64_t unit) {
   using Wide = typename WideOf<E>::Type;
   const ChannelRuns& runs = work.runs;
-  if (!runs.last()) {
-    const Moments found = MomentsOfRun<E>(work.x, unit * runs.S, runs.S);
-    double* to = work.moments + unit / runs.C * 2 * runs.C + unit % runs.C;
-    to[0] = found.mean, to[runs.C] = found.squares;
-    return;
-  }
   double* to = work.moments + unit * 2 * runs.C;
   RunReader<E> in(work.x);
   ForBlocks(runs.C, [&](int64_t at, int64_t size) {
@@ -67,8 +68,12 @@ inline void JoinChannels(const Work& work, int64_t first, int64_t n) {
 }
 
 ANYOP_CPU_CLONES void Units(const Work* work, int64_t begin, int64_t end) {
+  const auto rows = [&](auto element, int64_t unit) {
+    MomentsOfRow<decltype(element)>(*work, unit);
+  };
+  if (!work->runs.last() && ForHalfUnits(work->x.dtype, begin, end, rows)) return;
   ForUnitsInPlace(work->x.dtype, false, begin, end, [&](auto element, int64_t unit) {
-    MomentsOfUnit<decltype(element)>(*work, unit);
+    work->runs.last() ? MomentsOfPart<decltype(element)>(*work, unit) : rows(element, unit);
   });
 }
 ANYOP_CPU_CLONES void Joins(const Work* work, int64_t begin, int64_t end) {

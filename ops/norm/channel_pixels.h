@@ -34,6 +34,18 @@ inline void ForUnitsInPlace(AnyopDtype dtype, bool copies, int64_t begin, int64_
   units(float());
 }
 
+// The same for runs of one channel whose elements have 16 bits, where registers convert them: each
+// is called with float16() or bfloat16(). False where they are converted otherwise.
+template <typename Each>
+inline bool ForHalfUnits(AnyopDtype dtype, int64_t begin, int64_t end, Each each) {
+  const auto units = [&](auto element) {
+    for (int64_t unit = begin; unit < end; ++unit) each(element, unit);
+    return true;
+  };
+  if (dtype == kAnyopBFloat16) return units(bfloat16());
+  return dtype == kAnyopFloat16 && AddsHalves<float16>() && units(float16());
+}
+
 // Elements of a place.
 template <typename E>
 struct Run {
@@ -132,7 +144,7 @@ inline void ForPixelsAtOnce(int64_t first, int64_t size, int64_t pixels, int64_t
 // Sum of f(x[i]) over a block.
 template <typename E, typename F>
 inline auto SumOfRun(int64_t n, F f, const E* x) {
-  if constexpr (kDtype<E> == kAnyopBFloat16) {
+  if constexpr (sizeof(E) == sizeof(bfloat16)) {
     return SumHalves(n, f, x);
   } else {
     return SumBlock(n, f, x);
@@ -252,15 +264,21 @@ struct ChannelAt {
   int64_t first;
   int64_t operator()(int64_t i) const { return kLast ? first + i : first; }
 };
+// use(first, n, c): the elements of one of runs.pieces() where channels come first.
+template <typename Use>
+inline void WithPiece(const ChannelRuns& runs, int64_t piece, Use use) {
+  const int64_t cuts = runs.cuts(), row = piece / cuts, at = piece % cuts * runs.kCut;
+  use(row * runs.S + at, runs.S - at < runs.kCut ? runs.S - at : runs.kCut, row % runs.C);
+}
 // use(place, numbers of its pixels, channel at) for all places of one of runs.pieces().
 template <typename E, typename Use>
 inline void ForPlaces(const ChannelRuns& runs, int64_t piece, Use use) {
   if (!runs.last()) {
-    const int64_t cuts = runs.cuts(), row = piece / cuts, at = piece % cuts * runs.kCut;
-    return ForRun(row * runs.S + at, runs.S - at < runs.kCut ? runs.S - at : runs.kCut,
-                  [&](const Place& place) {
-                    use(place, std::make_index_sequence<1>(), ChannelAt<false>{row % runs.C});
-                  });
+    return WithPiece(runs, piece, [&](int64_t first, int64_t n, int64_t c) {
+      ForRun(first, n, [&](const Place& place) {
+        use(place, std::make_index_sequence<1>(), ChannelAt<false>{c});
+      });
+    });
   }
   ForBlocks(runs.C, [&](int64_t at, int64_t size) {
     ForPixelsAtOnce<kPixelsMapped<E>>(
