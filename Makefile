@@ -37,12 +37,12 @@ demo: $(VENV)/.anyop $(VENV)/.demo $(patsubst %,$(VENV)/.demo-%,$(filter-out num
 generate: $(VENV)/.anyop $(VENV)/.generate $(patsubst %,$(VENV)/.demo-%,$(filter-out numpy,$(FRAMEWORKS))) ## a small language model writes; FRAMEWORKS="numpy torch jax paddle", ARGS="--prompt '...'"
 	@for framework in $(or $(FRAMEWORKS),numpy); do $(PY) -m examples.generate --framework $$framework $(ARGS) || exit 1; done
 
-# Those of the device wait for each other's processes; its workers take a gigabyte, so there is one more of them.
+# Tests wait for processes of theirs, so there is one worker more.
 test: $(VENV)/.dev $(VENV)/.anyop debian ## all tests that need no accelerator
 	@$(STEP) "build the C++ tests" sh -c \
 	  'cmake -DANYOP_BUILD_TESTS=ON build/package && cmake --build build/package -j$(JOBS)'
 	@$(STEP) --show "C++ tests" ctest --test-dir build/package --output-on-failure
-	@$(STEP) --show "Python tests" $(PY) -m pytest -n $(JOBS) --dist loadfile --max-worker-restart 1 --ignore tests/device $(ARGS)
+	@$(STEP) --show "Python tests" $(PY) -m pytest -n $$(($(JOBS) + 1)) --dist loadfile --max-worker-restart 1 --ignore tests/device $(ARGS)
 	@$(STEP) --show "tests of the PyTorch device" $(PY) -m pytest -n $$(($(JOBS) + 1)) --dist loadfile --max-worker-restart 1 tests/device
 
 # The tests that need a CUDA device; they say what they skip and why, and write what passed into bench/results. On a machine where anyop is
