@@ -91,7 +91,7 @@ struct Pool {
   std::atomic<int> cpu{-1};             // the owner's, when the job began
   std::atomic<bool> was_helped{false};  // by a worker on another
   std::atomic<const Team*> team{nullptr};
-  std::atomic<int> places{0};  // for threads of the team, in its job
+  std::atomic<int> places{0};  // for threads of the team beside the owner, in its job
   Time left_work;              // when the owner had nothing more to do in it
   // The team returns when its last thread has had a turn, milliseconds later where other programs
   // have the CPUs. Then some jobs go to workers, and more of them each time.
@@ -292,16 +292,18 @@ const Team* TeamFor(Pool* pool, int threads) {
 
 void WorkInTeam(void* argument) {
   auto* pool = static_cast<Pool*>(argument);
-  if (pool->places.fetch_sub(1, std::memory_order_relaxed) > 0) Work(pool);
-  if (pool->team.load(std::memory_order_relaxed)->Size()) pool->left_work = Clock::now();
+  const bool is_owner = pool->team.load(std::memory_order_relaxed)->Size() > 0;
+  if (is_owner || pool->places.fetch_sub(1, std::memory_order_relaxed) > 0) Work(pool);
+  if (is_owner) pool->left_work = Clock::now();
 }
 
-// Those of the team that come first; the others have nothing to do, but a team begins and ends as a
-// whole: another size would have the runtime end threads, and start new ones for its next loop.
+// The owner, and those of the team that come first; the others have nothing to do, but a team
+// begins and ends as a whole: another size would have the runtime end threads, and start new ones
+// for its next loop.
 void RunOnTeam(Pool* pool, const Team& team, const Job& job, int threads) {
   constexpr std::chrono::microseconds kPatience(100);
   constexpr int kLeast = 4, kMost = 4096;
-  pool->places.store(Begin(pool, job, threads), std::memory_order_relaxed);
+  pool->places.store(Begin(pool, job, threads) - 1, std::memory_order_relaxed);
   const Time begin = Clock::now();
   team.parallel(WorkInTeam, pool, 0, 0);
   const auto worked = pool->left_work - begin, waited = Clock::now() - pool->left_work;
