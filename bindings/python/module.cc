@@ -6,25 +6,15 @@
 
 #include "anyop/anyop.h"
 #include "anyop/library_file.h"
-#include "aten/aten_function.h"
-#include "aten/aten_tensor.h"
 #include "call/call.h"
-#include "frameworks/torch.h"
 #include "gil.h"
 #include "guarded.h"
+#include "module_part.h"
 #include "operator/registry.h"
 #include "operators/function.h"
-#include "operators/observe.h"
-#include "operators/routing.h"
-#include "operators/thread_scope.h"
-#include "operators/tvm_ffi_backend.h"
-#include "operators/view.h"
 #include "python.h"
 #include "tensors/dtype.h"
 #include "threads/pool.h"
-#include "torch_entry.h"
-#include "torch_error.h"
-#include "tvm_ffi_entry.h"
 
 namespace anyop {
 namespace {
@@ -90,49 +80,6 @@ PyObject* CheckLibrary(PyObject*, PyObject* path) {
   return nullptr;
 }
 
-PyObject* RegisterTvmFfi(PyObject*, PyObject* path) {
-  const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
-  if (!text) return nullptr;
-  return Py_BuildValue("z", AnyopRegisterTvmFfi(text));  // None: nothing is wrong
-}
-
-PyObject* NoteTvmFfi(PyObject*, PyObject* path) {
-  static std::string kept;  // the first
-  const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
-  if (!text) return nullptr;
-  if (kept.empty()) kept = text;
-  if (!kept.empty()) AnyopNoteTvmFfi(kept.c_str());
-  Py_RETURN_NONE;
-}
-
-PyObject* define_recorder = nullptr;  // a function of Python; it keeps its own error
-
-int32_t DefineRecorder(const char* operator_name, int32_t destination) {
-  const WithGil locked;
-  if (!locked) return -1;
-  const Ref defined(PyObject_CallFunction(define_recorder, "si", operator_name, destination));
-  if (!defined) PyErr_Clear();
-  return defined.get() == Py_True ? 0 : -1;
-}
-
-// Operators into torch.ops; None, or the reason why not. define(operator, whether results are
-// given) gives an overload that records its kernel, and says whether it could.
-PyObject* RegisterTorch(PyObject*, PyObject* define) {
-  if (!define_recorder) {
-    Py_INCREF(define);
-    define_recorder = define;
-  }
-  return Py_BuildValue("z", AnyopRegisterTorch(LoadTorchGlue(), RaiseThroughTorch,
-                                               DefineRecorder));  // None: nothing is wrong
-}
-
-// Why the operator of that name is not in torch.ops; None when it is.
-PyObject* TorchProblem(PyObject*, PyObject* name) {
-  const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
-  if (!text) return nullptr;
-  return Py_BuildValue("z", AnyopTorchProblem(text));  // None: nothing is wrong
-}
-
 // promote(name, name): torch's promotion of two dtypes; None where there is none.
 PyObject* PromoteDtypes(PyObject*, PyObject* args) {
   const char *a, *b;
@@ -161,23 +108,12 @@ PyMethodDef methods[] = {
     {"functions", Guarded<Functions>, METH_NOARGS, nullptr},
     {"schema", Guarded<Schema>, METH_O, nullptr},
     {"metadata", Guarded<Metadata>, METH_O, nullptr},
-    {"explain", Guarded<Explain>, METH_VARARGS, nullptr},
-    {"hold", Guarded<NewHeldFunction>, METH_O, nullptr},
-    {"observe", Guarded<Observe>, METH_O, nullptr},
-    {"kernel_calls", Guarded<KernelCalls>, METH_O, nullptr},
     {"load_library", Guarded<LoadLibrary>, METH_O, nullptr},
     {"check_library", Guarded<CheckLibrary>, METH_O, nullptr},
-    {"register_tvm_ffi", Guarded<RegisterTvmFfi>, METH_O, nullptr},
-    {"note_tvm_ffi", Guarded<NoteTvmFfi>, METH_O, nullptr},
-    {"register_tvm_ffi_call", Guarded<RegisterTvmFfiCall>, METH_VARARGS, nullptr},
-    {"register_torch", Guarded<RegisterTorch>, METH_O, nullptr},
-    {"call_below_dispatcher", Guarded<CallBelowDispatcher>, METH_VARARGS, nullptr},
-    {"keep_torch_error", Guarded<KeepTorchError>, METH_O, nullptr},
-    {"torch_problem", Guarded<TorchProblem>, METH_O, nullptr},
     {"promote", Guarded<PromoteDtypes>, METH_VARARGS, nullptr},
     {"get_num_threads", Guarded<GetNumThreads>, METH_NOARGS, nullptr},
     {"set_num_threads", Guarded<SetNumThreads>, METH_O, nullptr},
-    {nullptr, nullptr, 0, nullptr},
+    {},
 };
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
@@ -216,27 +152,24 @@ PyObject* MakeModule() {
                    "Raised by a kernel in Python that leaves a call to the next of the "
                    "route and has written nothing; the text says why.");
   if (!internal_error || !device_error || !declined_error) return nullptr;
-  bool added = true;
-  EachFramework([&](const Framework& row) {
-    if (row.methods && PyModule_AddFunctions(module.get(), row.methods)) added = false;
-  });
-  if (!added || PyModule_AddFunctions(module.get(), routing_methods)) return nullptr;
-  if (PyModule_AddFunctions(module.get(), aten_routing_methods)) return nullptr;
-  if (!MakeOwnerType()) return nullptr;
-  PyObject* view = MakeViewType();
-  if (!view || PyModule_AddObjectRef(module.get(), "View", view)) return nullptr;
-  PyObject* scope = MakeThreadScopeType();
-  if (!scope || PyModule_AddObjectRef(module.get(), "ThreadScope", scope)) return nullptr;
-  if (PyModule_AddFunctions(module.get(), aten_methods)) return nullptr;
-  PyObject *aten = MakeAtenTensorType(), *function = MakeAtenFunctionType();
-  if (!aten || !function || PyModule_AddObjectRef(module.get(), "AtenTensor", aten)) return nullptr;
-  InitRouting();
+  if (!ModulePart::AddAll(module.get())) return nullptr;
   KeepEndedThreads();
   if (PyModule_AddStringConstant(module.get(), "version", AnyopVersion())) return nullptr;
   return module.Release();
 }
 
 }  // namespace
+
+bool ModulePart::AddAll(PyObject* module) {
+  for (const ModulePart* part = first_; part; part = part->next_) {
+    if (part->methods_ && PyModule_AddFunctions(module, part->methods_)) return false;
+    if (!part->spec_) continue;
+    *part->type_ = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(part->spec_));
+    if (!*part->type_ || PyModule_AddType(module, *part->type_)) return false;
+  }
+  return true;
+}
+
 }  // namespace anyop
 
 PyMODINIT_FUNC PyInit__anyop() { return anyop::Guarded<anyop::MakeModule>(); }

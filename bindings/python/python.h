@@ -5,6 +5,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 
 #ifdef Py_GIL_DISABLED
 #error "anyop has no build for free-threaded Python yet: use a Python with the GIL"

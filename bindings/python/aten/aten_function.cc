@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Callables of a type of their own: called by vectorcall, as built-in functions are, and with their
-// overloads as attributes.
-#include "aten/aten_function.h"
-
-#include <structmember.h>
-
+// ATen's operators as Python callables. They have a type of their own: called by vectorcall, as
+// built-in functions are, and with their overloads as attributes.
 #include <cstring>
 #include <map>
 #include <string>
@@ -13,6 +9,7 @@
 #include "aten/aten_call.h"
 #include "aten/aten_match.h"
 #include "guarded.h"
+#include "module_part.h"
 #include "objects.h"
 #include "operators/function.h"
 #include "router/read/route_file.h"
@@ -138,15 +135,14 @@ void Delete(PyObject* self) {
 PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Function, call), READONLY, nullptr},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Function, weak), READONLY, nullptr},
-    {nullptr, 0, 0, 0, nullptr}};
+    {}};
 
 PyGetSetDef attributes[] = {{"__name__", Guarded<GetName>, nullptr, nullptr, nullptr},
                             {"__qualname__", Guarded<GetName>, nullptr, nullptr, nullptr},
                             {"__doc__", Guarded<GetDoc>, nullptr, nullptr, nullptr},
                             {}};
 
-PyMethodDef methods[] = {{"__reduce__", Guarded<Reduce>, METH_NOARGS, nullptr},
-                         {nullptr, nullptr, 0, nullptr}};
+PyMethodDef methods[] = {{"__reduce__", Guarded<Reduce>, METH_NOARGS, nullptr}, {}};
 
 PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(Delete)},
                        {Py_tp_call, reinterpret_cast<void*>(Guarded<CallWithTuple>)},
@@ -194,18 +190,11 @@ PyObject* Resolve(PyObject*, PyObject* args) {
   return ResolveAten(*packet, row.values.data(), row.count, row.keywords.get());
 }
 
+PyMethodDef functions[] = {{"aten_open", Guarded<Open>, METH_VARARGS, nullptr},
+                           {"aten_function", Guarded<Find>, METH_O, nullptr},
+                           {"aten_resolve", Guarded<Resolve>, METH_VARARGS, nullptr},
+                           {}};
+const ModulePart type_part(&spec, &function_type), part(functions);
+
 }  // namespace
-
-PyMethodDef aten_methods[] = {{"aten_open", Guarded<Open>, METH_VARARGS, nullptr},
-                              {"aten_function", Guarded<Find>, METH_O, nullptr},
-                              {"aten_resolve", Guarded<Resolve>, METH_VARARGS, nullptr},
-                              {"aten_on_stream", Guarded<AtenOnStream>, METH_VARARGS, nullptr},
-                              {nullptr, nullptr, 0, nullptr}};
-
-PyObject* MakeAtenFunctionType() {
-  PyObject* type = PyType_FromSpec(&spec);
-  function_type = reinterpret_cast<PyTypeObject*>(type);
-  return type;
-}
-
 }  // namespace anyop

@@ -5,18 +5,34 @@
 #include <utility>
 
 #include "gil.h"
+#include "guarded.h"
+#include "module_part.h"
 
 namespace anyop {
 namespace {
 
 constexpr int kCpu = 1, kCuda = 2;  // DLDeviceType
 
-// Of aten_on_stream.
 struct SaidStream {
   int device_id = -1;
   void* stream = nullptr;
 };
 thread_local SaidStream said;
+
+// aten_on_stream(device_id, stream): where this thread's calls on views and AtenTensors run until
+// the next word; device_id -1: where torch says. Returns what was said before.
+PyObject* SayStream(PyObject*, PyObject* args) {
+  SaidStream wanted;
+  unsigned long long stream;
+  if (!PyArg_ParseTuple(args, "iK", &wanted.device_id, &stream)) return nullptr;
+  wanted.stream = reinterpret_cast<void*>(static_cast<uintptr_t>(stream));
+  std::swap(said, wanted);
+  return Py_BuildValue("(iK)", wanted.device_id,
+                       static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(wanted.stream)));
+}
+
+PyMethodDef methods[] = {{"aten_on_stream", Guarded<SayStream>, METH_VARARGS, nullptr}, {}};
+const ModulePart part(methods);
 
 // Sizes without elements or of one have no direction; without elements there are no strides either,
 // as NumPy's are 0 there and torch's row-major.
@@ -153,16 +169,6 @@ bool AtenLoans::SetStream(AnyopAtenOptions* options) const {
     return PyErr_Occurred() ? false : Raise(PyExc_RuntimeError, "names no current stream");
   options->flags |= kAnyopAtenHasStream;
   return true;
-}
-
-PyObject* AtenOnStream(PyObject*, PyObject* args) {
-  SaidStream wanted;
-  unsigned long long stream;
-  if (!PyArg_ParseTuple(args, "iK", &wanted.device_id, &stream)) return nullptr;
-  wanted.stream = reinterpret_cast<void*>(static_cast<uintptr_t>(stream));
-  std::swap(said, wanted);
-  return Py_BuildValue("(iK)", wanted.device_id,
-                       static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(wanted.stream)));
 }
 
 }  // namespace anyop

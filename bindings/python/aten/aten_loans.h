@@ -41,10 +41,6 @@ inline AtenLoan* LoanOf(const AnyopAtenValue& value) {
 // The home of results that are nobody's: _anyop.AtenTensor.
 extern const Framework aten_home;
 
-// aten_on_stream(device_id, stream): where this thread's calls on views and AtenTensors run until
-// the next word; device_id -1: where torch says. Returns what was said before.
-PyObject* AtenOnStream(PyObject*, PyObject* args);
-
 class AtenLoans : public Loans {
  public:
   explicit AtenLoans(const char* name) : Loans(&own_arena_), name_(name) {

@@ -6,8 +6,8 @@
 #include "anyop/aten_route.h"
 #include "gil.h"
 #include "guarded.h"
+#include "module_part.h"
 #include "operators/function.h"
-#include "operators/routing.h"
 #include "router/router.h"
 
 namespace anyop {
@@ -65,14 +65,14 @@ PyObject* RulesAbout(PyObject*, PyObject* args) {
   return PyUnicode_FromStringAndSize(json.data(), static_cast<Py_ssize_t>(json.size()));
 }
 
-}  // namespace
-
-PyMethodDef aten_routing_methods[] = {
+PyMethodDef methods[] = {
     {"set_aten_overloads", Guarded<SetOverloads>, METH_O, nullptr},
     {"add_aten_backend", Guarded<AddBackend>, METH_O, nullptr},
     {"aten_route", Guarded<GetRoute>, METH_VARARGS, nullptr},
     {"rules_about", Guarded<RulesAbout>, METH_VARARGS, nullptr},
-    {nullptr, nullptr, 0, nullptr},
+    {},
 };
+const ModulePart part(methods);
 
+}  // namespace
 }  // namespace anyop

@@ -8,6 +8,7 @@
 #include "aten/aten_names.h"
 #include "gil.h"
 #include "guarded.h"
+#include "module_part.h"
 #include "objects.h"
 #include "operators/function.h"
 #include "tensors/dtype.h"
@@ -202,7 +203,7 @@ PyMethodDef methods[] = {
     {"__dlpack__", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Guarded<Dlpack>)),
      METH_VARARGS | METH_KEYWORDS, nullptr},
     {"__dlpack_device__", Guarded<DlpackDevice>, METH_NOARGS, nullptr},
-    {nullptr, nullptr, 0, nullptr}};
+    {}};
 
 PyType_Slot slots[] = {
     {Py_tp_doc, const_cast<char*>("A tensor of torch's that no framework has taken yet.")},
@@ -215,13 +216,9 @@ PyType_Slot slots[] = {
 PyType_Spec spec = {"anyop._anyop.AtenTensor", sizeof(Tensor), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
-}  // namespace
+const ModulePart part(&spec, &tensor_type);
 
-PyObject* MakeAtenTensorType() {
-  PyObject* type = PyType_FromSpec(&spec);
-  tensor_type = reinterpret_cast<PyTypeObject*>(type);
-  return type;
-}
+}  // namespace
 
 bool IsAtenTensor(PyObject* object) { return Py_TYPE(object) == tensor_type; }
 

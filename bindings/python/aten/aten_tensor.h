@@ -9,9 +9,6 @@
 
 namespace anyop {
 
-// The type; nullptr with an error set.
-PyObject* MakeAtenTensorType();
-
 bool IsAtenTensor(PyObject* object);
 
 // The cell of an AtenTensor.

@@ -7,6 +7,8 @@
 #include "frameworks/buffer.h"
 #include "frameworks/dlpack.h"
 #include "frameworks/type_table.h"
+#include "guarded.h"
+#include "module_part.h"
 #include "operator/operator.h"
 
 namespace anyop {
@@ -46,6 +48,21 @@ const Source* Classify(PyObject* object, std::string* why) {
   return nullptr;
 }
 
+// call_below_dispatcher(function, args, kwargs): of a Python kernel.
+PyObject* CallBelowDispatcher(PyObject*, PyObject* args) {
+  PyObject *function, *positional, *named;
+  if (!PyArg_ParseTuple(args, "OOO", &function, &positional, &named)) return nullptr;
+  const bool before = below_dispatcher;
+  below_dispatcher = true;
+  PyObject* result = PyObject_Call(function, positional, named);
+  below_dispatcher = before;
+  return result;
+}
+
+PyMethodDef methods[] = {
+    {"call_below_dispatcher", Guarded<CallBelowDispatcher>, METH_VARARGS, nullptr}, {}};
+const ModulePart part(methods);
+
 }  // namespace
 
 const Framework* FrameworkOf(PyObject* name) {
@@ -83,16 +100,6 @@ void* LoadGlue(const char* name) {
   void* glue = address && address.get() != Py_None ? PyLong_AsVoidPtr(address.get()) : nullptr;
   PyErr_Clear();
   return glue;
-}
-
-PyObject* CallBelowDispatcher(PyObject*, PyObject* args) {
-  PyObject *function, *positional, *named;
-  if (!PyArg_ParseTuple(args, "OOO", &function, &positional, &named)) return nullptr;
-  const bool before = below_dispatcher;
-  below_dispatcher = true;
-  PyObject* result = PyObject_Call(function, positional, named);
-  below_dispatcher = before;
-  return result;
 }
 
 bool ClearOrdinary() {

@@ -107,7 +107,6 @@ struct Framework {
   const Source* (*import)() = nullptr;
 
   // Of the process.
-  PyMethodDef* methods = nullptr;  // functions of the module _anyop
   // What a thread needs before its calls are plain. nullptr: nothing.
   void (*wake_thread)() = nullptr;
   const char* tracer = nullptr;  // the module whose set_eval_frame has a hook for Python's frames
@@ -153,11 +152,8 @@ inline const Framework* HomeOf(const Source& source) {
   return source.framework->home ? source.framework->home : source.framework;
 }
 
-// call_below_dispatcher(function, args, kwargs): for Python kernels, which a framework's dispatcher
-// has called. Modes, profilers and gradients have had their say, so calls inside look at tensors
-// alone.
-PyObject* CallBelowDispatcher(PyObject*, PyObject* args);
-// Inside of such a call, in this thread.
+// Inside of a Python kernel that a framework's dispatcher has called, in this thread. Modes,
+// profilers and gradients have had their say, so calls inside look at tensors alone.
 extern thread_local bool below_dispatcher;
 
 // For rows: the table of a framework's glue, built or found once; nullptr: there is none.

@@ -3,6 +3,7 @@
 #include "frameworks/dlpack.h"
 #include "frameworks/loans.h"
 #include "guarded.h"
+#include "module_part.h"
 #include "xla_entry.h"
 
 namespace anyop {
@@ -47,7 +48,8 @@ PyObject* Waits(PyObject*, PyObject*) { return PyBool_FromLong(AnyopXlaWaits());
 
 PyMethodDef methods[] = {{"jax_handlers", Guarded<Handlers>, METH_NOARGS, nullptr},
                          {"xla_waits", Guarded<Waits>, METH_NOARGS, nullptr},
-                         {nullptr, nullptr, 0, nullptr}};
+                         {}};
+const ModulePart part(methods);
 
 const Framework row = [] {
   Framework f;
@@ -61,7 +63,6 @@ const Framework row = [] {
   f.is_immutable = true;
   f.is_traced = IsTraced;
   f.traced = "anyop.jax.aten";
-  f.methods = methods;
   f.renamed = {"jaxlib._jax.ArrayImpl", "jax.Array"};
   return f;
 }();

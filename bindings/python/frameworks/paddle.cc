@@ -15,6 +15,7 @@
 #include "frameworks/loans.h"
 #include "frameworks/query.h"
 #include "guarded.h"
+#include "module_part.h"
 #include "objects.h"
 
 namespace anyop {
@@ -158,8 +159,8 @@ PyObject* OpenGlue(PyObject*, PyObject* args) {
   return nullptr;
 }
 
-PyMethodDef methods[] = {{"open_paddle_glue", Guarded<OpenGlue>, METH_VARARGS, nullptr},
-                         {nullptr, nullptr, 0, nullptr}};
+PyMethodDef methods[] = {{"open_paddle_glue", Guarded<OpenGlue>, METH_VARARGS, nullptr}, {}};
+const ModulePart part(methods);
 
 const Access& TheAccess() { return *access.load(std::memory_order_acquire); }
 
@@ -263,7 +264,6 @@ const Framework row = [] {
       "records no gradients for Paddle, and an argument wants one (stop_gradient=False); use "
       "paddle.no_grad() or .detach()";
   f.import = Import;
-  f.methods = methods;
   f.wake_thread = WakeThread;
   f.tracer = "paddle.base.core";
   f.proxy = "paddle.compat.proxy";

@@ -10,6 +10,7 @@
 #include "frameworks/loans.h"
 #include "frameworks/query.h"
 #include "guarded.h"
+#include "module_part.h"
 #include "torch_entry.h"
 
 namespace anyop {
@@ -256,8 +257,8 @@ PyObject* OpenGlue(PyObject*, PyObject* args) {
   return nullptr;
 }
 
-PyMethodDef methods[] = {{"open_torch_glue", Guarded<OpenGlue>, METH_VARARGS, nullptr},
-                         {nullptr, nullptr, 0, nullptr}};
+PyMethodDef methods[] = {{"open_torch_glue", Guarded<OpenGlue>, METH_VARARGS, nullptr}, {}};
+const ModulePart part(methods);
 
 }  // namespace
 
@@ -295,7 +296,6 @@ const Framework torch_framework = [] {
   f.mark_written = MarkWritten;
   f.allocate = Allocate;
   f.stream = StreamByExchange;
-  f.methods = methods;
   f.tracer = "torch._C._dynamo.eval_frame";
   return f;
 }();

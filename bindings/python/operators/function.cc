@@ -10,6 +10,7 @@
 #include "call/call.h"
 #include "call/held.h"
 #include "guarded.h"
+#include "module_part.h"
 #include "objects.h"
 #include "operators/operator_loans.h"
 #include "operators/python_kernel.h"
@@ -59,8 +60,7 @@ void DeleteOwner(PyObject* self) {
   FreeObject(self);
 }
 
-PyMethodDef owner_methods[] = {{"__reduce__", Guarded<ReduceOwner>, METH_NOARGS, nullptr},
-                               {nullptr, nullptr, 0, nullptr}};
+PyMethodDef owner_methods[] = {{"__reduce__", Guarded<ReduceOwner>, METH_NOARGS, nullptr}, {}};
 PyType_Slot owner_slots[] = {{Py_tp_methods, owner_methods},
                              {Py_tp_dealloc, reinterpret_cast<void*>(DeleteOwner)},
                              {0, nullptr}};
@@ -335,6 +335,50 @@ PyObject* Call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject
   return RunAgain(e, args, given, keywords, nullptr, held);
 }
 
+// explain(function, positional, keywords): what the call would run, as JSON; nothing runs.
+PyObject* Explain(PyObject*, PyObject* args) {
+  PyObject *function, *positional, *named;
+  if (!PyArg_ParseTuple(args, "OO!O!", &function, &PyTuple_Type, &positional, &PyDict_Type, &named))
+    return nullptr;
+  Entry* e = EntryOf(function);
+  if (!e) {
+    PyErr_SetString(PyExc_TypeError, "explain: expected a function of an operator");
+    return nullptr;
+  }
+  const Ref own(PyDict_Copy(named));  // holds the values, whatever happens to named meanwhile
+  const Row row(positional, own.get());
+  if (PyErr_Occurred()) return nullptr;
+  EachFramework([](const Framework& row) {
+    if (row.wake_thread) row.wake_thread();
+  });
+  std::string text;
+  PyObject* const* values = row.values.data();
+  Ref done(Run(*e, values, row.count, row.keywords.get(), &text, nullptr));
+  if (!done && PyErr_ExceptionMatches(PyExc_TypeError))
+    done = Ref(RunAgain(*e, values, row.count, row.keywords.get(), &text, nullptr));
+  return done ? PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()))
+              : nullptr;
+}
+
+// hold(function): the same with a handle of its own.
+PyObject* NewHeldFunction(PyObject*, PyObject* function) {
+  Entry* e = EntryOf(function);
+  if (!e || !e->op->has_lists) {
+    PyErr_SetString(PyExc_TypeError, "hold: expected a function of an operator that takes lists");
+    return nullptr;
+  }
+  AnyopHeld* held;
+  if (AnyopNewHeld(reinterpret_cast<const AnyopOperator*>(e->op), &held)) return PyErr_NoMemory();
+  PyObject* made = BindFunction(e, reinterpret_cast<Held*>(held));
+  if (!made) AnyopDeleteHeld(held);
+  return made;
+}
+
+PyMethodDef methods[] = {{"explain", Guarded<Explain>, METH_VARARGS, nullptr},
+                         {"hold", Guarded<NewHeldFunction>, METH_O, nullptr},
+                         {}};
+const ModulePart owner_part(&owner_spec, &owner_type), part(methods);
+
 }  // namespace
 
 Operator* FindByName(PyObject* name) {
@@ -376,35 +420,6 @@ void RaiseStatus(int32_t status, const char* message) {
   }
 }
 
-PyObject* Explain(PyObject*, PyObject* args) {
-  PyObject *function, *positional, *named;
-  if (!PyArg_ParseTuple(args, "OO!O!", &function, &PyTuple_Type, &positional, &PyDict_Type, &named))
-    return nullptr;
-  Entry* e = EntryOf(function);
-  if (!e) {
-    PyErr_SetString(PyExc_TypeError, "explain: expected a function of an operator");
-    return nullptr;
-  }
-  const Ref own(PyDict_Copy(named));  // holds the values, whatever happens to named meanwhile
-  const Row row(positional, own.get());
-  if (PyErr_Occurred()) return nullptr;
-  EachFramework([](const Framework& row) {
-    if (row.wake_thread) row.wake_thread();
-  });
-  std::string text;
-  PyObject* const* values = row.values.data();
-  Ref done(Run(*e, values, row.count, row.keywords.get(), &text, nullptr));
-  if (!done && PyErr_ExceptionMatches(PyExc_TypeError))
-    done = Ref(RunAgain(*e, values, row.count, row.keywords.get(), &text, nullptr));
-  return done ? PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()))
-              : nullptr;
-}
-
-bool MakeOwnerType() {
-  owner_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&owner_spec));
-  return owner_type;
-}
-
 PyObject* NewFunction(const Operator* op) {
   auto* e = new Entry{};
   e->op = op;
@@ -419,19 +434,6 @@ PyObject* NewFunction(const Operator* op) {
                reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Guarded<Call>)),
                METH_FASTCALL | METH_KEYWORDS, op->table->doc};
   return BindFunction(e, nullptr);
-}
-
-PyObject* NewHeldFunction(PyObject*, PyObject* function) {
-  Entry* e = EntryOf(function);
-  if (!e || !e->op->has_lists) {
-    PyErr_SetString(PyExc_TypeError, "hold: expected a function of an operator that takes lists");
-    return nullptr;
-  }
-  AnyopHeld* held;
-  if (AnyopNewHeld(reinterpret_cast<const AnyopOperator*>(e->op), &held)) return PyErr_NoMemory();
-  PyObject* made = BindFunction(e, reinterpret_cast<Held*>(held));
-  if (!made) AnyopDeleteHeld(held);
-  return made;
 }
 
 }  // namespace anyop

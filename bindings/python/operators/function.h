@@ -10,17 +10,8 @@ namespace anyop {
 // The operator of that name; nullptr with an error raised.
 Operator* FindByName(PyObject* name);
 
-// Once, before the first function.
-bool MakeOwnerType();
-
 // A new built-in function that calls op; nullptr with an error raised.
 PyObject* NewFunction(const Operator* op);
-
-// hold(function): the same with a handle of its own.
-PyObject* NewHeldFunction(PyObject*, PyObject* function);
-
-// explain(function, positional, keywords): what the call would run, as JSON; nothing runs.
-PyObject* Explain(PyObject*, PyObject* args);
 
 // anyop.InternalError, anyop.DeviceError and anyop.DeclinedError; made once by the module.
 extern PyObject* internal_error;

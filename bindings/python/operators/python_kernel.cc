@@ -13,6 +13,7 @@
 #include "objects.h"
 #include "operators/function.h"
 #include "operators/kernel_values.h"
+#include "router/router.h"
 #include "stack.h"
 
 namespace anyop {
@@ -239,6 +240,40 @@ bool Take(const Implementation& implementation, Ref answer, AnyopKernel* run, vo
   return true;
 }
 
+// Asks anyop.backend.triton_image.make(operator's name, text, kind).
+bool MakeTritonImage(const std::string& op, const std::string& text, const char* kind,
+                     std::string* answer) {
+  const WithGil gil;
+  if (!gil) return *answer = kEnded, false;
+  const PlainFrames frames;
+  const Ref found =
+      CallImported("anyop.backend.triton_image", "make", "sss", op.c_str(), text.c_str(), kind);
+  const char* said = found ? PyUnicode_AsUTF8AndSize(found.get(), nullptr) : nullptr;
+  *answer = said ? said : TakeError();
+  return said && *said == '/';
+}
+
+// Resolve of a table's entries: asks anyop.backend.<form>.provide(operator's name, text).
+bool ResolveForm(const Implementation& implementation, AnyopKernel* run, void** context,
+                 std::string* why) {
+  const WithGil gil;
+  if (!gil) return *why = kEnded, false;
+  const PlainFrames frames;
+  const std::string name = "anyop.backend." + implementation.form;
+  return Take(implementation,
+              CallImported(name.c_str(), "provide", "ss", implementation.op->name.c_str(),
+                           implementation.text.c_str()),
+              run, context, why);
+}
+
+// The router asks Python from now on.
+const bool installed = [] {
+  for (const char* form : {"aten", "python", "flaggems", "flaggems_c"})
+    SetProvider(form, ResolveForm);
+  SetImageMaker(MakeTritonImage);
+  return true;
+}();
+
 }  // namespace
 
 bool RaiseKernelError(const char* message) {
@@ -272,30 +307,6 @@ bool ResolveCallable(const Implementation& implementation, AnyopKernel* run, voi
   const PlainFrames frames;
   auto* resolver = static_cast<PyObject*>(implementation.resolve_context);
   return Take(implementation, Ref(PyObject_CallObject(resolver, nullptr)), run, context, why);
-}
-
-bool MakeTritonImage(const std::string& op, const std::string& text, const char* kind,
-                     std::string* answer) {
-  const WithGil gil;
-  if (!gil) return *answer = kEnded, false;
-  const PlainFrames frames;
-  const Ref found =
-      CallImported("anyop.backend.triton_image", "make", "sss", op.c_str(), text.c_str(), kind);
-  const char* said = found ? PyUnicode_AsUTF8AndSize(found.get(), nullptr) : nullptr;
-  *answer = said ? said : TakeError();
-  return said && *said == '/';
-}
-
-bool ResolveForm(const Implementation& implementation, AnyopKernel* run, void** context,
-                 std::string* why) {
-  const WithGil gil;
-  if (!gil) return *why = kEnded, false;
-  const PlainFrames frames;
-  const std::string name = "anyop.backend." + implementation.form;
-  return Take(implementation,
-              CallImported(name.c_str(), "provide", "ss", implementation.op->name.c_str(),
-                           implementation.text.c_str()),
-              run, context, why);
 }
 
 }  // namespace anyop

@@ -19,12 +19,4 @@ bool RaiseKernelError(const char* message);
 // Lets go of what ResolveCallable made, and of the callable that it asked; each may be nullptr.
 void ForgetCallable(void* resolver, void* context);
 
-// MakeImage: asks anyop.backend.triton_image.make(operator's name, text, kind).
-bool MakeTritonImage(const std::string& op, const std::string& text, const char* kind,
-                     std::string* answer);
-
-// Resolve of a table's entries: asks anyop.backend.<form>.provide(operator's name, text).
-bool ResolveForm(const Implementation& implementation, AnyopKernel* run, void** context,
-                 std::string* why);
-
 }  // namespace anyop

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of _anyop for routes: thin, the router's errors as ValueError.
-#include "operators/routing.h"
+#include <dlfcn.h>
 
 #include <cstring>
 #include <memory>
@@ -8,6 +8,7 @@
 
 #include "gil.h"
 #include "guarded.h"
+#include "module_part.h"
 #include "operators/function.h"
 #include "operators/python_kernel.h"
 #include "router/choose/device_below.h"
@@ -217,9 +218,46 @@ PyObject* Record(PyObject*, PyObject* path) {
   return Try([&](std::string* why) { return SetRecord(text, why); });
 }
 
-}  // namespace
+// ---- kernels that ran ----
 
-PyMethodDef routing_methods[] = {
+// The row of one kernel.
+PyObject* Describe(const Implementation& i, bool is_watched) {
+  const auto address = reinterpret_cast<uintptr_t>(i.run);
+  Dl_info found = {};
+  if (!dladdr(reinterpret_cast<void*>(address), &found)) found = {};
+  const uintptr_t offset = address - reinterpret_cast<uintptr_t>(found.dli_fbase);
+  const Ref calls(is_watched ? PyLong_FromLongLong(i.calls.load()) : Py_NewRef(Py_None));
+  if (!calls) return nullptr;
+  return Py_BuildValue("(sOKzK)", i.name.c_str(), calls.get(),
+                       static_cast<unsigned long long>(address), found.dli_fname,
+                       static_cast<unsigned long long>(offset));
+}
+
+// observe(name): from now on the router counts the calls that arrive at this operator's kernels,
+// whichever framework they come from. Other operators pay nothing.
+PyObject* Observe(PyObject*, PyObject* name) {
+  Operator* op = FindByName(name);
+  if (!op) return nullptr;
+  WatchOperator(op);
+  Py_RETURN_NONE;
+}
+
+// kernel_calls(name): [(implementation, calls, address, library, offset)] of those that are ready;
+// calls is None where the operator is not observed.
+PyObject* KernelCalls(PyObject*, PyObject* name) {
+  const Operator* op = FindByName(name);
+  Ref list(op ? PyList_New(0) : nullptr);
+  if (!list) return nullptr;
+  const Reading reading;
+  for (const Implementation* i : ListImplementations(op)) {
+    if (i->readiness.load(std::memory_order_acquire) != Readiness::kReady) continue;
+    const Ref row(Describe(*i, IsWatched(op)));
+    if (!row || PyList_Append(list.get(), row.get())) return nullptr;
+  }
+  return list.Release();
+}
+
+PyMethodDef methods[] = {
     {"register_python", Guarded<RegisterPython>, METH_VARARGS, nullptr},
     {"unregister", Guarded<Unregister>, METH_VARARGS, nullptr},
     {"load_routes", Guarded<Load>, METH_O, nullptr},
@@ -234,13 +272,11 @@ PyMethodDef routing_methods[] = {
     {"set_log", Guarded<Log>, METH_VARARGS, nullptr},
     {"set_record", Guarded<Record>, METH_O, nullptr},
     {"pause_record", Guarded<Pause>, METH_O, nullptr},
-    {nullptr, nullptr, 0, nullptr},
+    {"observe", Guarded<Observe>, METH_O, nullptr},
+    {"kernel_calls", Guarded<KernelCalls>, METH_O, nullptr},
+    {},
 };
+const ModulePart part(methods);
 
-void InitRouting() {
-  for (const char* form : {"aten", "python", "flaggems", "flaggems_c"})
-    SetProvider(form, ResolveForm);
-  SetImageMaker(MakeTritonImage);
-}
-
+}  // namespace
 }  // namespace anyop

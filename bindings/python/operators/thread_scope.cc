@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ThreadScope(get): `text` is what get() returns. Dynamo refuses a ContextVar, but reads an
+// The scope of the calling thread or task as an attribute, which torch.compile can read and guard:
+// of ThreadScope(get), `text` is what get() returns. Dynamo refuses a ContextVar, but reads an
 // attribute with a getter in C, and reads it again in the guard of what it has compiled, in the
 // calling thread.
-#include "operators/thread_scope.h"
-
 #include "guarded.h"
+#include "module_part.h"
 #include "objects.h"
 
 namespace anyop {
@@ -53,8 +53,8 @@ PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(Guarded<New>)},
 
 PyType_Spec spec = {"anyop._anyop.ThreadScope", sizeof(ThreadScope), 0, Py_TPFLAGS_DEFAULT, slots};
 
+PyTypeObject* scope_type = nullptr;
+const ModulePart part(&spec, &scope_type);
+
 }  // namespace
-
-PyObject* MakeThreadScopeType() { return PyType_FromSpec(&spec); }
-
 }  // namespace anyop

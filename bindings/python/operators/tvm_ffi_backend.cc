@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes functions of tvm-ffi from Python: those given, and those that a module of Python makes.
-#include "operators/tvm_ffi_backend.h"
-
+// Functions of tvm-ffi as implementations, from Python: those given, and those that a module of
+// Python makes.
 #include <string>
 
 #include "gil.h"
+#include "guarded.h"
+#include "module_part.h"
 #include "objects.h"
 #include "operators/function.h"
 #include "operators/python_kernel.h"
@@ -51,9 +52,9 @@ bool Raise(const char* message) {
   return gil && RaiseKernelError(message);
 }
 
-}  // namespace
-
-PyObject* RegisterTvmFfiCall(PyObject*, PyObject* args) {
+// register_tvm_ffi_call(op, backend, name, source, when, device_type, priority, deterministic,
+// text, function): function is a tvm_ffi.Function, or None where the text says how it is found.
+PyObject* RegisterCall(PyObject*, PyObject* args) {
   const char *name, *text;
   PyObject* function;
   AnyopImplementation described = {};
@@ -72,7 +73,29 @@ PyObject* RegisterTvmFfiCall(PyObject*, PyObject* args) {
                         : int32_t{kAnyopValueError});
 }
 
+PyObject* Register(PyObject*, PyObject* path) {
+  const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
+  if (!text) return nullptr;
+  return Py_BuildValue("z", AnyopRegisterTvmFfi(text));  // None: nothing is wrong
+}
+
+PyObject* NoteLibrary(PyObject*, PyObject* path) {
+  static std::string kept;  // the first
+  const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
+  if (!text) return nullptr;
+  if (kept.empty()) kept = text;
+  if (!kept.empty()) AnyopNoteTvmFfi(kept.c_str());
+  Py_RETURN_NONE;
+}
+
+PyMethodDef methods[] = {{"register_tvm_ffi", Guarded<Register>, METH_O, nullptr},
+                         {"note_tvm_ffi", Guarded<NoteLibrary>, METH_O, nullptr},
+                         {"register_tvm_ffi_call", Guarded<RegisterCall>, METH_VARARGS, nullptr},
+                         {}};
+const ModulePart part(methods);
 // Nothing is imported before a function is looked for.
 const bool installed = (AnyopSetFindInPython(Find), AnyopSetRaiseInPython(Raise), true);
+
+}  // namespace
 
 }  // namespace anyop

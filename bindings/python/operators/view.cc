@@ -10,13 +10,14 @@
 
 #include "gil.h"
 #include "guarded.h"
+#include "module_part.h"
 #include "objects.h"
 #include "tensors/dtype.h"
 
 namespace anyop {
 namespace {
 
-PyObject* view_type = nullptr;
+PyTypeObject* view_type = nullptr;
 
 struct View {
   PyObject_HEAD AnyopTensor tensor;
@@ -102,7 +103,7 @@ PyMethodDef methods[] = {
     {"__dlpack__", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(Guarded<Dlpack>)),
      METH_VARARGS | METH_KEYWORDS, nullptr},
     {"__dlpack_device__", Guarded<DlpackDevice>, METH_NOARGS, nullptr},
-    {nullptr, nullptr, 0, nullptr}};
+    {}};
 
 PyType_Slot slots[] = {
     {Py_tp_doc, const_cast<char*>("A tensor of a call, for backends written in Python.")},
@@ -114,16 +115,12 @@ PyType_Slot slots[] = {
 PyType_Spec spec = {"anyop._anyop.View", sizeof(View), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
+const ModulePart part(&spec, &view_type);
+
 }  // namespace
 
-PyObject* MakeViewType() {
-  view_type = PyType_FromSpec(&spec);
-  return view_type;
-}
-
 PyObject* NewView(const AnyopTensor& tensor) {
-  auto* view =
-      reinterpret_cast<View*>(PyType_GenericAlloc(reinterpret_cast<PyTypeObject*>(view_type), 0));
+  auto* view = reinterpret_cast<View*>(PyType_GenericAlloc(view_type, 0));
   if (!view) return nullptr;
   view->tensor = tensor;
   view->tensor.shape = view->sizes;
@@ -136,7 +133,7 @@ PyObject* NewView(const AnyopTensor& tensor) {
 }
 
 const AnyopTensor* TensorOfView(PyObject* object) {
-  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == view_type ? &TensorOf(object) : nullptr;
+  return Py_TYPE(object) == view_type ? &TensorOf(object) : nullptr;
 }
 
 bool IsKept(PyObject* view) { return Py_REFCNT(view) > 1; }

@@ -8,9 +8,6 @@
 
 namespace anyop {
 
-// The type _anyop.View; nullptr with an error set.
-PyObject* MakeViewType();
-
 // A view of what the call owns: good only until the call ends. nullptr with an error set.
 PyObject* NewView(const AnyopTensor& tensor);
 
