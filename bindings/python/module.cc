@@ -10,6 +10,7 @@
 #include "gil.h"
 #include "guarded.h"
 #include "module_part.h"
+#include "objects.h"
 #include "operator/registry.h"
 #include "operators/function.h"
 #include "python.h"
@@ -26,20 +27,14 @@ const AnyopOp* Table(PyObject* name) {
 
 // [(namespace, name, function)] of every operator from index first on, in the order of full names.
 PyObject* Functions(PyObject*, PyObject*) {
-  Ref list(PyList_New(0));
   const int32_t count = AnyopListOperators(nullptr, 0);
   if (count < 0) return PyErr_NoMemory();
   std::vector<const AnyopOperator*> operators(static_cast<size_t>(count));
   AnyopListOperators(operators.data(), count);
-  for (const AnyopOperator* handle : operators) {
-    const auto* op = reinterpret_cast<const Operator*>(handle);
-    const Ref function(NewFunction(op));
-    const Ref row(
-        function ? Py_BuildValue("(ssO)", op->table->name_space, op->table->name, function.get())
-                 : nullptr);
-    if (!list || !row || PyList_Append(list.get(), row.get())) return nullptr;
-  }
-  return list.Release();
+  return NewList(count, [&](Py_ssize_t i) {
+    const auto* op = reinterpret_cast<const Operator*>(operators[static_cast<size_t>(i)]);
+    return Py_BuildValue("(ssN)", op->table->name_space, op->table->name, NewFunction(op));
+  });
 }
 
 PyObject* Schema(PyObject*, PyObject* name) {
@@ -62,12 +57,9 @@ PyObject* LoadLibrary(PyObject*, PyObject* path) {
   const auto entry = reinterpret_cast<AnyopLibraryFunction>(dlsym(library, "AnyopLibraryEntry"));
   const AnyopLibrary* loaded = entry();
   dlclose(library);  // it stays: AnyopLoadLibrary has it open
-  Ref list(PyList_New(0));
-  for (uint32_t i = 0; list && i < loaded->num_ops; ++i) {
-    const Ref row(Py_BuildValue("(ss)", loaded->ops[i]->name_space, loaded->ops[i]->name));
-    if (!row || PyList_Append(list.get(), row.get())) return nullptr;
-  }
-  return list.Release();
+  return NewList(loaded->num_ops, [&](Py_ssize_t i) {
+    return Py_BuildValue("(ss)", loaded->ops[i]->name_space, loaded->ops[i]->name);
+  });
 }
 
 // Raises ValueError for a library whose file is not whole, of what Python itself opens.
@@ -76,8 +68,7 @@ PyObject* CheckLibrary(PyObject*, PyObject* path) {
   char problem[1024];
   if (!text) return nullptr;
   if (AnyopLibraryFileIsWhole(text, problem, sizeof problem)) Py_RETURN_NONE;
-  PyErr_SetString(PyExc_ValueError, problem);
-  return nullptr;
+  return Raise(PyExc_ValueError, problem);
 }
 
 // promote(name, name): torch's promotion of two dtypes; None where there is none.
@@ -96,11 +87,9 @@ PyObject* GetNumThreads(PyObject*, PyObject*) { return PyLong_FromLong(AnyopGetN
 PyObject* SetNumThreads(PyObject*, PyObject* count) {
   const long value = PyLong_Check(count) ? PyLong_AsLong(count) : -1;
   if (value == -1 && PyErr_Occurred()) PyErr_Clear();
-  if (value < 1 || value > 1024) {
-    PyErr_Format(PyExc_ValueError, "set_num_threads: got %R, expected an int from 1 to 1024",
+  if (value < 1 || value > 1024)
+    return Raise(PyExc_ValueError, "set_num_threads: got %R, expected an int from 1 to 1024",
                  count);
-    return nullptr;
-  }
   return NoneOrError(AnyopSetNumThreads(static_cast<int32_t>(value)));
 }
 
@@ -133,14 +122,8 @@ PyObject* AddException(PyObject* module, const char* name, PyObject* base, const
 }
 
 PyObject* MakeModule() {
-  if (const char* problem = PoolError()) {
-    PyErr_SetString(PyExc_ValueError, problem);
-    return nullptr;
-  }
-  if (!RouteError().empty()) {
-    PyErr_SetString(PyExc_ValueError, RouteError().c_str());
-    return nullptr;
-  }
+  if (const char* problem = PoolError()) return Raise(PyExc_ValueError, problem);
+  if (!RouteError().empty()) return Raise(PyExc_ValueError, RouteError());
   Ref module(PyModule_Create(&definition));
   if (!module) return nullptr;
   internal_error = AddException(module.get(), "InternalError", PyExc_RuntimeError,

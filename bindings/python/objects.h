@@ -11,15 +11,29 @@
 
 namespace anyop {
 
-// A tuple of count values, each times factor; nullptr with an error set.
-inline PyObject* NewSizes(const int64_t* values, int count, int64_t factor = 1) {
-  Ref tuple(PyTuple_New(count));
-  for (int i = 0; tuple && i < count; ++i) {
-    PyObject* value = PyLong_FromLongLong(values[i] * factor);
+// Fills a new tuple or list with what item(i) makes: a new reference, or nullptr with an error set.
+template <int (*set)(PyObject*, Py_ssize_t, PyObject*), typename Item>
+PyObject* Filled(PyObject* made, Py_ssize_t count, const Item& item) {
+  Ref holder(made);
+  for (Py_ssize_t i = 0; made && i < count; ++i) {
+    PyObject* value = item(i);
     if (!value) return nullptr;
-    PyTuple_SetItem(tuple.get(), i, value);
+    set(made, i, value);
   }
-  return tuple.Release();
+  return holder.Release();
+}
+template <typename Item>
+PyObject* NewTuple(Py_ssize_t count, const Item& item) {
+  return Filled<PyTuple_SetItem>(PyTuple_New(count), count, item);
+}
+template <typename Item>
+PyObject* NewList(Py_ssize_t count, const Item& item) {
+  return Filled<PyList_SetItem>(PyList_New(count), count, item);
+}
+
+// A tuple of count values, each times factor.
+inline PyObject* NewSizes(const int64_t* values, int count, int64_t factor = 1) {
+  return NewTuple(count, [&](Py_ssize_t i) { return PyLong_FromLongLong(values[i] * factor); });
 }
 
 // The end of Py_tp_dealloc, of the module's own types: PyType_GenericAlloc makes their objects,
@@ -89,6 +103,12 @@ class TakenError {
  private:
   PyObject *kind_, *value_, *trace_;
 };
+
+// Raises an exception again, which it takes over, with its traceback.
+inline void SetException(PyObject* exception) {
+  PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exception))), exception,
+                PyException_GetTraceback(exception));
+}
 
 // Within its life the error that was set is not; then it is again.
 class WithoutError {

@@ -7,6 +7,8 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include <string>
+
 #ifdef Py_GIL_DISABLED
 #error "anyop has no build for free-threaded Python yet: use a Python with the GIL"
 #endif
@@ -37,6 +39,40 @@ class Ref {
  private:
   PyObject* object_;
 };
+
+// What a function returns behind an error that is set: false, or no object.
+struct ErrorSet {
+  operator bool() const { return false; }
+  template <typename T>
+  operator T*() const {
+    return nullptr;
+  }
+};
+
+[[gnu::cold]] inline ErrorSet Raise(PyObject* kind, const std::string& text) {
+  PyErr_SetString(kind, text.c_str());
+  return {};
+}
+
+// The format is PyErr_Format's.
+template <typename First, typename... Args>
+[[gnu::cold]] ErrorSet Raise(PyObject* kind, const char* format, First first, Args... args) {
+  PyErr_Format(kind, format, first, args...);
+  return {};
+}
+
+// The text of a str; `otherwise`, without an error set, where there is none.
+inline std::string TextOf(PyObject* str, const char* otherwise = "") {
+  Py_ssize_t size = 0;
+  const char* text = str ? PyUnicode_AsUTF8AndSize(str, &size) : nullptr;
+  if (text) return std::string(text, static_cast<size_t>(size));
+  PyErr_Clear();
+  return otherwise;
+}
+
+inline PyObject* NewText(const std::string& text) {
+  return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+}
 
 // An attribute, or an empty Ref without an error set.
 inline Ref Attribute(PyObject* object, const char* name) {

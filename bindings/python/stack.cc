@@ -44,10 +44,9 @@ uintptr_t FindLowest() {
 bool HasStack() {
   static thread_local const uintptr_t lowest = FindLowest();
   if (reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) > lowest) return true;
-  PyErr_SetString(PyExc_RecursionError,
-                  "an operator's arguments or kernels call operators too deeply for the stack of "
-                  "this thread");
-  return false;
+  return Raise(PyExc_RecursionError,
+               "an operator's arguments or kernels call operators too deeply for the stack of "
+               "this thread");
 }
 
 }  // namespace anyop

@@ -7,6 +7,7 @@
 #include "aten/aten_result.h"
 #include "frameworks/torch.h"
 #include "gil.h"
+#include "objects.h"
 #include "operators/function.h"
 #include "stack.h"
 
@@ -22,11 +23,9 @@ bool IsLike(PyObject* name) {
 bool Gather(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_positional,
             PyObject* keywords, AtenLoans* loans, AtenGiven* given, PyObject** like) {
   const Py_ssize_t num_keywords = keywords ? PyTuple_Size(keywords) : 0;
-  if (num_positional + num_keywords > kMaxAtenArguments) {
-    PyErr_Format(PyExc_TypeError, "%s: got %zd arguments, and no operator of ATen has more than %d",
+  if (num_positional + num_keywords > kMaxAtenArguments)
+    return Raise(PyExc_TypeError, "%s: got %zd arguments, and no operator of ATen has more than %d",
                  packet.name.c_str(), num_positional + num_keywords, kMaxAtenArguments);
-    return false;
-  }
   given->num_positional = static_cast<uint32_t>(num_positional);
   for (Py_ssize_t i = 0; i < num_positional; ++i) {
     if (!loans->Look(args[i], &given->values[i])) return false;
@@ -47,11 +46,10 @@ bool Gather(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_posi
 
 // The positional arguments, and the keywords without like, as a tuple and a dict.
 bool Pack(const AtenGiven& given, Ref* positional, Ref* named) {
-  *positional = Ref(PyTuple_New(given.num_positional));
+  *positional = Ref(NewTuple(given.num_positional,
+                             [&](Py_ssize_t i) { return Py_NewRef(given.values[i].object); }));
   *named = Ref(PyDict_New());
   if (!*positional || !*named) return false;
-  for (uint32_t i = 0; i < given.num_positional; ++i)
-    PyTuple_SetItem(positional->get(), i, Py_NewRef(given.values[i].object));
   for (uint32_t k = given.num_positional; k < given.count; ++k) {
     if (PyDict_SetItem(named->get(), given.names[k], given.values[k].object)) return false;
   }
@@ -81,12 +79,8 @@ PyObject* TorchArgument(const AtenMatch& match, uint32_t i) {
     return made ? PyObject_CallMethod(made.get(), "manual_seed", "L", value.as.i) : nullptr;
   }
   PyObject* object = match.objects[i];
-  if (p.IsList() && value.tag == kAnyopAtenList && PyLong_Check(object)) {
-    Ref list(PyList_New(value.more.count));
-    for (int64_t k = 0; list && k < value.more.count; ++k)
-      PyList_SetItem(list.get(), k, Py_NewRef(object));
-    return list.Release();
-  }
+  if (p.IsList() && value.tag == kAnyopAtenList && PyLong_Check(object))
+    return NewList(value.more.count, [&](Py_ssize_t) { return Py_NewRef(object); });
   return Py_NewRef(object);
 }
 
@@ -149,15 +143,14 @@ bool EachLoan(const AtenMatch& match, const Visit& visit) {
 // Memory with negative strides is copied where nobody can tell.
 bool StraightenAll(const AtenMatch& match, AtenLoans* loans) {
   const aten::Op& op = *match.overload->op;
-  return EachLoan(match, [&](uint32_t i, AtenLoan* loan) {
+  return EachLoan(match, [&](uint32_t i, AtenLoan* loan) -> bool {
     if (!loan->is_turned) return true;
     const bool writes = IsWritten(op, i);
     if (!writes && !IsViewed(op, i)) return loans->Straighten(loan);
-    PyErr_Format(PyExc_ValueError,
+    return Raise(PyExc_ValueError,
                  "%s: %s has negative strides, which torch has not; a copy would %s",
                  op.full_name.c_str(), op.params[i].name.c_str(),
                  writes ? "be written in its place" : "not share its memory with the result");
-    return false;
   });
 }
 
@@ -171,12 +164,11 @@ void MarkAllWritten(const AtenMatch& match, const Framework& home) {
 // torch's C shim turns gradients off, but what else a thread's state does to a call is out of its
 // reach.
 bool RefuseMode(const aten::Op& op) {
-  PyErr_Format(
+  return Raise(
       PyExc_RuntimeError,
       "%s: without the ATen glue a call cannot be kept from this thread's autocast, modes, "
       "transforms and profilers: leave them first; `anyop doctor` says how to get the glue",
       op.full_name.c_str());
-  return false;
 }
 
 PyObject* Run(const AtenMatch& match, AtenLoans* loans, AtenReceiver receiver) {
@@ -205,14 +197,12 @@ PyObject* Run(const AtenMatch& match, AtenLoans* loans, AtenReceiver receiver) {
     return nullptr;
   }
   if (__builtin_expect(status == kAnyopOk, 1)) return AtenResults(match, receiver, results);
-  RaiseStatus(status, AnyopLastError());
-  return nullptr;
+  return RaiseStatus(status, AnyopLastError());
 }
 
 PyObject* RefuseGradient(const AtenMatch& match, const Framework& home) {
-  PyErr_Format(PyExc_NotImplementedError, "%s: %s", match.overload->op->full_name.c_str(),
+  return Raise(PyExc_NotImplementedError, "%s: %s", match.overload->op->full_name.c_str(),
                home.no_gradients);
-  return nullptr;
 }
 
 }  // namespace

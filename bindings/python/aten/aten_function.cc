@@ -70,11 +70,10 @@ const AtenPacket* FindPacket(PyObject* name) {
       made.overloads.push_back(NewOverload(op));
   }
   if (!made.overloads.empty()) return &packets->emplace(key, std::move(made)).first->second;
-  PyErr_SetString(
+  return Raise(
       PyExc_AttributeError,
       all ? ("no overload " + key + " of ATen, but " + known + DidYouMean(key, names)).c_str()
           : AnyopLastError());
-  return nullptr;
 }
 
 PyObject* Call(PyObject* self, PyObject* const* args, size_t flags, PyObject* keywords) {
@@ -162,10 +161,7 @@ PyObject* Open(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "sz", &table, &glue)) return nullptr;
   const Ref torch = CallImported("anyop._frameworks", "real_torch", nullptr);
   if (!torch) return nullptr;
-  if (torch.get() == Py_None) {
-    PyErr_SetString(PyExc_RuntimeError, "aten_open: import torch first");
-    return nullptr;
-  }
+  if (torch.get() == Py_None) return Raise(PyExc_RuntimeError, "aten_open: import torch first");
   if (!InitTorchObjects(torch.get())) return nullptr;
   const int32_t status = AnyopAtenOpen(table, glue);
   torch_objects.has_glue = status == kAnyopOk && glue;

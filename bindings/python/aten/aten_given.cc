@@ -41,9 +41,8 @@ bool SetText(PyObject* object, Given* given) {
 
 }  // namespace
 
-bool AtenLoans::Raise(PyObject* kind, const std::string& text) const {
-  PyErr_SetString(kind, (std::string(name_) + ": an argument " + text).c_str());
-  return false;
+bool AtenLoans::Refuse(PyObject* kind, const std::string& text) const {
+  return Raise(kind, std::string(name_) + ": an argument " + text);
 }
 
 bool AtenLoans::Look(PyObject* object, Given* given) {
@@ -82,7 +81,7 @@ bool AtenLoans::LookMore(PyObject* object, Given* given) {
   std::string text;
   if (const Source* from = FindSource(object, &text)) return LookTensor(from, object, given);
   if (PyErr_Occurred()) return false;
-  if (text.find(", expected a tensor") == std::string::npos) return Raise(PyExc_TypeError, text);
+  if (text.find(", expected a tensor") == std::string::npos) return Refuse(PyExc_TypeError, text);
   plain_types.Add(Py_TYPE(object), &plain_types, false);
   return true;
 }
@@ -112,7 +111,7 @@ bool AtenLoans::LookScalar(PyObject* object, Given* given) {
 
 bool AtenLoans::Join(const Source* from, PyObject* object) {
   if (__builtin_expect(source != nullptr, 1))
-    return __builtin_expect(Fits(*from), 1) || Raise(PyExc_TypeError, MixedText(object));
+    return __builtin_expect(Fits(*from), 1) || Refuse(PyExc_TypeError, MixedText(object));
   home = HomeOf(*from);
   first = object;
   type = Py_TYPE(object);
@@ -143,11 +142,9 @@ bool AtenLoans::LookTorch(const Source* from, PyObject* object, Given* given) {
 // What only its framework's adapter may read, or what has no value yet.
 bool AtenLoans::LookAdapters(const Source* from, PyObject* object, Given* given) {
   const Framework& row = *from->framework;
-  if (!row.is_traced) {
-    PyErr_Format(PyExc_NotImplementedError, "%s: an argument is a %s, which has no memory yet: %s",
+  if (!row.is_traced)
+    return Raise(PyExc_NotImplementedError, "%s: an argument is a %s, which has no memory yet: %s",
                  name_, TypeText(Py_TYPE(object)).c_str(), row.no_graphs);
-    return false;
-  }
   if (!Join(from, object)) return false;
   if (!row.is_traced(object)) return Take(from, object, given);
   has_tracers = true;

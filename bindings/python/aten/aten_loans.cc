@@ -100,15 +100,15 @@ bool AtenLoans::View(const Source* from, PyObject* object, AtenLoan* loan) {
   if (__builtin_expect(way == Way::kRefused, 0)) {
     if (why.empty()) return false;
     PyErr_Clear();
-    return Raise(why_kind, why);
+    return Refuse(why_kind, why);
   }
   wants_gradient |= way == Way::kGradient;
   loan->memory.owner = owner;
   loan->memory.flags = row.is_read_only && row.is_read_only(owner) ? kAnyopAtenReadOnly : 0;
   if (__builtin_expect(static_cast<uint32_t>(tensor->ndim) > 64 || (tensor->ndim && !tensor->shape),
                        0))
-    return Raise(PyExc_ValueError, "has " + std::to_string(tensor->ndim) + " dimensions" +
-                                       (tensor->shape ? "" : " and no sizes"));
+    return Refuse(PyExc_ValueError, "has " + std::to_string(tensor->ndim) + " dimensions" +
+                                        (tensor->shape ? "" : " and no sizes"));
   loan->is_turned = FindTurned(arena, tensor);
   has_turned |= loan->is_turned;
   if (__builtin_expect(tensor->device_type != kCpu && !on_device_, 0)) on_device_ = tensor;
@@ -143,7 +143,7 @@ bool AtenLoans::Straighten(AtenLoan* loan) {
   const bool is_there =
       tensor.device_type == kCpu || (home->stream && tensor.device_id == device_id);
   return (is_its && !loan->is_turned && is_there) ||
-         Raise(PyExc_ValueError, "has negative strides, which torch has not");
+         Refuse(PyExc_ValueError, "has negative strides, which torch has not");
 }
 
 // Such a framework knows nothing of torch's stream: what is let go of it gives to its own kernels
@@ -166,7 +166,7 @@ bool AtenLoans::SetStream(AnyopAtenOptions* options) const {
   if (on_device_->device_type != kCuda || !home->stream) return true;
   options->device_id = on_device_->device_id;
   if (!home->stream(source, kCuda, options->device_id, &options->stream))
-    return PyErr_Occurred() ? false : Raise(PyExc_RuntimeError, "names no current stream");
+    return PyErr_Occurred() ? false : Refuse(PyExc_RuntimeError, "names no current stream");
   options->flags |= kAnyopAtenHasStream;
   return true;
 }

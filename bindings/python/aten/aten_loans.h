@@ -69,7 +69,7 @@ class AtenLoans : public Loans {
   bool has_held = false;  // an AtenTensor, which may lie in anybody's memory
 
  private:
-  bool Raise(PyObject* kind, const std::string& text) const;
+  bool Refuse(PyObject* kind, const std::string& text) const;
   bool LookMore(PyObject* object, Given* given);
   bool LookScalar(PyObject* object, Given* given);
   bool LookView(const AnyopTensor& tensor, PyObject* object, Given* given);

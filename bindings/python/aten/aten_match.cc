@@ -62,12 +62,6 @@ Misfit Try(const AtenOverload& o, AtenLoans* loans, const AtenGiven& given, bool
   return {spoils ? Misfit::kSpoilt : Misfit::kNone, 0};
 }
 
-std::string NameText(PyObject* name) {
-  const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
-  if (!text) PyErr_Clear();
-  return text ? text : "?";
-}
-
 std::string Reason(const AtenOverload& o, const AtenGiven& given, const AtenMatch& match,
                    const Misfit& misfit) {
   const auto& params = o.op->params;
@@ -77,7 +71,7 @@ std::string Reason(const AtenOverload& o, const AtenGiven& given, const AtenMatc
              std::to_string(given.count) + ", expected at most " +
              std::to_string(o.op->num_positional);
     case Misfit::kUnknown:
-      return "there is no argument '" + NameText(given.names[misfit.at]) +
+      return "there is no argument '" + TextOf(given.names[misfit.at], "?") +
              "', or it is given twice";
     case Misfit::kMissing:
       return params[misfit.at].name + " is missing";
@@ -89,11 +83,10 @@ std::string Reason(const AtenOverload& o, const AtenGiven& given, const AtenMatc
 
 // No other overload steps in where torch would spoil a value.
 bool RaiseSpoilt(const aten::Op& op) {
-  PyErr_Format(PyExc_TypeError,
+  return Raise(PyExc_TypeError,
                "%s: an argument has a fraction where an integer is expected, or is no code of a "
                "dtype, layout or memory format: %s",
                op.full_name.c_str(), op.schema.c_str());
-  return false;
 }
 
 bool RaiseMisfits(const AtenPacket& packet, AtenLoans* loans, const AtenGiven& given,
@@ -112,8 +105,7 @@ bool RaiseMisfits(const AtenPacket& packet, AtenLoans* loans, const AtenGiven& g
     text +=
         "\n  an array that JAX traces can be a tensor here, but no number: numbers are part of the "
         "program (jax.jit's static_argnames)";
-  PyErr_SetString(PyExc_TypeError, text.c_str());
-  return false;
+  return Raise(PyExc_TypeError, text);
 }
 
 }  // namespace

@@ -40,10 +40,7 @@ bool IsTorchs(AnyopAtenKind kind, PyObject* object) {
 
 // "torch.float32", "FLOAT32" and "float32" alike; "bool_" is bool.
 std::string Plain(PyObject* text) {
-  Py_ssize_t size = 0;
-  const char* s = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &size) : nullptr;
-  if (!s) PyErr_Clear();
-  std::string plain = s ? std::string(s, size) : "";  // a NUL inside is no name's
+  std::string plain = TextOf(text);  // a NUL inside is no name's
   plain.erase(0, plain.rfind('.') + 1);
   if (!plain.empty() && plain.back() == '_') plain.pop_back();
   for (char& c : plain) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -75,25 +72,19 @@ bool LookDtype(PyObject* object, AnyopAtenValue* value) {
   for (const char* attribute : {"name", "__name__"}) {
     if (Look(kAnyopAtenKindDtype, Plain(Attribute(object, attribute).get()), value)) return true;
   }
-  const Ref text(PyObject_Str(object));
-  if (!text) PyErr_Clear();
-  return text && Look(kAnyopAtenKindDtype, Plain(text.get()), value);
+  return Look(kAnyopAtenKindDtype, Plain(Ref(PyObject_Str(object)).get()), value);
 }
 
 bool LookObject(AnyopAtenKind kind, PyObject* object, AnyopAtenValue* value) {
   if (kind == kAnyopAtenKindDtype) return LookDtype(object, value);
   const Ref text(PyObject_Str(object));
-  const char* s = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
-  if (!s) PyErr_Clear();
-  return s && Look(kind, kind == kAnyopAtenKindDevice ? s : Plain(text.get()), value);
+  const bool is_device = kind == kAnyopAtenKindDevice;
+  return Look(kind, is_device ? TextOf(text.get()) : Plain(text.get()), value);
 }
 
 bool FromText(AnyopAtenKind kind, PyObject* text, bool strict, AnyopAtenValue* value) {
-  if (kind != kAnyopAtenKindDevice) return !strict && (Look(kind, Plain(text), value));
-  Py_ssize_t size;
-  const char* s = PyUnicode_AsUTF8AndSize(text, &size);
-  if (!s) PyErr_Clear();
-  return s && Look(kind, std::string(s, size), value);
+  if (kind == kAnyopAtenKindDevice) return Look(kind, TextOf(text), value);
+  return !strict && Look(kind, Plain(text), value);
 }
 
 }  // namespace
@@ -108,11 +99,9 @@ bool InitTorchObjects(PyObject* torch) {
   }
   found.wrap = FindWrapTensor();
   found.tensor_offset = FindTensorOffset(torch);
-  if (!found.wrap || !found.tensor_offset) {
-    PyErr_SetString(PyExc_NotImplementedError,
-                    "aten: this torch keeps its tensors in another way than torch 1.9 to 2.13");
-    return false;
-  }
+  if (!found.wrap || !found.tensor_offset)
+    return Raise(PyExc_NotImplementedError,
+                 "aten: this torch keeps its tensors in another way than torch 1.9 to 2.13");
   found.torch = Py_NewRef(torch);
   torch_objects = found;
   return true;

@@ -8,6 +8,7 @@
 #include "aten/aten_tensor.h"
 #include "frameworks/numpy.h"
 #include "frameworks/torch.h"
+#include "objects.h"
 #include "operators/function.h"
 #include "tensors/memory.h"
 
@@ -51,8 +52,7 @@ struct Returning {
   PyObject* ByFunction(Owned* owned, const AnyopTensor& view) const;
   PyObject* Array(Owned* owned, const AnyopTensor& view, uint32_t flags) const;
   PyObject* Fail(PyObject* kind, const std::string& why) const {
-    PyErr_SetString(kind, (match.overload->op->full_name + ": " + why).c_str());
-    return nullptr;
+    return Raise(kind, match.overload->op->full_name + ": " + why);
   }
 };
 
@@ -106,7 +106,7 @@ bool MakeDense(AnyopAtenTensor** tensor) {
   const AnyopAtenOp* clone = AnyopAtenFind("clone");
   const int32_t status =
       clone ? AnyopAtenCall(clone, arguments, 2, &result, nullptr) : int32_t{kAnyopInternalError};
-  if (status) return RaiseStatus(status, AnyopLastError()), false;
+  if (status) return RaiseStatus(status, AnyopLastError());
   AnyopAtenRelease(*tensor);
   *tensor = result.as.tensor;
   return true;
@@ -137,7 +137,7 @@ PyObject* Returning::Memory(const aten::Param& p, AnyopAtenTensor* tensor) const
   AnyopTensor view;
   uint32_t flags = 0;
   if (const int32_t status = AnyopAtenView(owned.address(), &view, &flags)) {
-    if (status != kAnyopTypeError) return RaiseStatus(status, AnyopLastError()), nullptr;
+    if (status != kAnyopTypeError) return RaiseStatus(status, AnyopLastError());
     return Fail(PyExc_TypeError,
                 std::string("a result has no memory to take: ") + AnyopLastError() + kCure);
   }
@@ -212,15 +212,8 @@ PyObject* Returning::Value(const aten::Param& p, AnyopAtenValue* value) const {
                        receiver.home == &torch_framework);
     case kAnyopAtenDevice:
       return FromNamed(kAnyopAtenKindDevice, *value, receiver.home == &torch_framework);
-    case kAnyopAtenList: {
-      Ref list(PyList_New(value->more.count));
-      for (int64_t i = 0; list && i < value->more.count; ++i) {
-        PyObject* item = Value(p, &value->as.list[i]);
-        if (!item) return nullptr;
-        PyList_SetItem(list.get(), i, item);
-      }
-      return list.Release();
-    }
+    case kAnyopAtenList:
+      return NewList(value->more.count, [&](Py_ssize_t i) { return Value(p, &value->as.list[i]); });
     default:
       Py_RETURN_NONE;
   }
@@ -255,8 +248,7 @@ bool FindReceiver(AtenLoans* loans, PyObject* like, AtenReceiver* receiver) {
   if (!receiver->home) receiver->home = &numpy_framework;
   std::string why;
   if (receiver->home != &numpy_framework || ImportNumpy(&why)) return true;
-  PyErr_SetString(PyExc_TypeError, ("aten: the result " + why).c_str());
-  return false;
+  return Raise(PyExc_TypeError, "aten: the result " + why);
 }
 
 PyObject* AtenResults(const AtenMatch& match, const AtenReceiver& receiver,
@@ -267,16 +259,12 @@ PyObject* AtenResults(const AtenMatch& match, const AtenReceiver& receiver,
   if (__builtin_expect(count == 1 && results[0].tag == kAnyopAtenTorch, 1))
     return returning.Value(op.results[0], &results[0]);
   if (count == 0) Py_RETURN_NONE;
-  Ref tuple(count > 1 ? PyTuple_New(count) : nullptr);
-  PyObject* made = nullptr;
-  for (int32_t i = 0; i < count && (tuple || count == 1); ++i) {
-    made = returning.Value(op.results[static_cast<size_t>(i)], &results[i]);
-    if (!made) break;
-    if (tuple) PyTuple_SetItem(tuple.get(), i, made);
-  }
+  const auto value = [&](Py_ssize_t i) {
+    return returning.Value(op.results[static_cast<size_t>(i)], &results[i]);
+  };
+  PyObject* made = count == 1 ? value(0) : NewTuple(count, value);
   AnyopAtenDrop(results, count);  // what was not taken over
-  if (!tuple || !made) return made;
-  return tuple.Release();
+  return made;
 }
 
 }  // namespace anyop

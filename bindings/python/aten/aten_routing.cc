@@ -15,10 +15,7 @@ namespace {
 
 // False with an error set.
 bool TakeTexts(PyObject* given, std::vector<std::string>* texts) {
-  if (!PyList_Check(given)) {
-    PyErr_Format(PyExc_TypeError, "expected a list, got %R", given);
-    return false;
-  }
+  if (!PyList_Check(given)) return Raise(PyExc_TypeError, "expected a list, got %R", given);
   for (Py_ssize_t i = 0; i < PyList_Size(given); ++i) {
     const char* text = PyUnicode_AsUTF8AndSize(PyList_GetItem(given, i), nullptr);
     if (!text) return false;
@@ -61,8 +58,7 @@ PyObject* RulesAbout(PyObject*, PyObject* args) {
   std::vector<std::string> overloads;
   if (!PyArg_ParseTuple(args, "sO", &pattern, &given) || !TakeTexts(given, &overloads))
     return nullptr;
-  const std::string json = Unlocked([&] { return RulesAboutJson(pattern, overloads); });
-  return PyUnicode_FromStringAndSize(json.data(), static_cast<Py_ssize_t>(json.size()));
+  return NewText(Unlocked([&] { return RulesAboutJson(pattern, overloads); }));
 }
 
 PyMethodDef methods[] = {

@@ -137,11 +137,9 @@ bool Order(const AnyopTensor& view, PyObject* stream) {
 
 // In the form before DLPack 1.0, which cannot say that memory is read-only.
 PyObject* OldCapsule(PyObject* self, const AnyopTensor& view, uint32_t flags) {
-  if ((flags & kAnyopAtenReadOnly) && !In(self)->for_reader) {
-    PyErr_SetString(PyExc_BufferError,
-                    "AtenTensor: the memory is read-only, which DLPack before 1.0 cannot say");
-    return nullptr;
-  }
+  if ((flags & kAnyopAtenReadOnly) && !In(self)->for_reader)
+    return Raise(PyExc_BufferError,
+                 "AtenTensor: the memory is read-only, which DLPack before 1.0 cannot say");
   auto* managed = NewManagedOf<DLManagedTensor>(view, self, DeleteWithObject);
   if (!managed) return nullptr;
   Py_INCREF(self);
@@ -156,10 +154,7 @@ PyObject* Dlpack(PyObject* self, PyObject* args, PyObject* keywords) {
     return nullptr;
   int major = 0, minor = 0;
   if (version != Py_None && !PyArg_ParseTuple(version, "ii", &major, &minor)) return nullptr;
-  if (copy == Py_True) {
-    PyErr_SetString(PyExc_BufferError, "AtenTensor: gives its memory, not a copy");
-    return nullptr;
-  }
+  if (copy == Py_True) return Raise(PyExc_BufferError, "AtenTensor: gives its memory, not a copy");
   AnyopTensor view;
   uint32_t flags;
   if (!ViewAtenTensor(self, &view, &flags) || !Order(view, stream)) return nullptr;

@@ -115,16 +115,9 @@ bool IsSubtype(PyTypeObject* type, const Ref& base) {
 
 std::string TypeText(PyTypeObject* type) {
   auto* object = reinterpret_cast<PyObject*>(type);
-  const Ref module = Attribute(object, "__module__"), name = Attribute(object, "__qualname__");
-  auto text = [](const Ref& value) {
-    const char* s = value && PyUnicode_Check(value.get())
-                        ? PyUnicode_AsUTF8AndSize(value.get(), nullptr)
-                        : nullptr;
-    if (!s) PyErr_Clear();
-    return std::string(s ? s : "");
-  };
-  const std::string prefix = text(module);
-  std::string full = (prefix.empty() || prefix == "builtins" ? "" : prefix + ".") + text(name);
+  const std::string prefix = TextOf(Attribute(object, "__module__").get());
+  std::string full = prefix.empty() || prefix == "builtins" ? "" : prefix + ".";
+  full += TextOf(Attribute(object, "__qualname__").get());
   EachFramework([&](const Framework& row) {
     if (row.renamed.from && full == row.renamed.from) full = row.renamed.to;
   });

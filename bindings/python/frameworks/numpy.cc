@@ -132,9 +132,7 @@ int TypeNumber(DlpackType type) {
 
 std::string DescrText(Descr* descr) {
   const Ref text(PyObject_Str(reinterpret_cast<PyObject*>(descr)));
-  const char* s = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
-  if (!s) PyErr_Clear();
-  return s ? s : "an unknown dtype";
+  return TextOf(text.get(), "an unknown dtype");
 }
 
 // Reads NumPy's function table; once. False with *why set when this NumPy is not understood.

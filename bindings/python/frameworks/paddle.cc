@@ -155,8 +155,7 @@ PyObject* OpenGlue(PyObject*, PyObject* args) {
   std::string why;
   const AnyopPaddleGlue* glue = OpenLibrary(path, version, &why);
   if (glue) return PyLong_FromVoidPtr(const_cast<AnyopPaddleGlue*>(glue));
-  PyErr_SetString(PyExc_ValueError, why.c_str());
-  return nullptr;
+  return Raise(PyExc_ValueError, why);
 }
 
 PyMethodDef methods[] = {{"open_paddle_glue", Guarded<OpenGlue>, METH_VARARGS, nullptr}, {}};

@@ -253,8 +253,7 @@ PyObject* OpenGlue(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "ss", &path, &version)) return nullptr;
   const AnyopTorchGlue* glue = AnyopOpenTorchGlue(path, version, &why);
   if (glue) return PyLong_FromVoidPtr(const_cast<AnyopTorchGlue*>(glue));
-  PyErr_SetString(PyExc_ValueError, why);
-  return nullptr;
+  return Raise(PyExc_ValueError, why);
 }
 
 PyMethodDef methods[] = {{"open_torch_glue", Guarded<OpenGlue>, METH_VARARGS, nullptr}, {}};

@@ -74,39 +74,32 @@ Entry* EntryOf(PyObject* function) {
 }
 
 bool TooMany(const Entry& e, Py_ssize_t given) {
-  PyErr_Format(PyExc_TypeError, "%s: got %zd positional arguments, expected at most %u: %s",
+  return Raise(PyExc_TypeError, "%s: got %zd positional arguments, expected at most %u: %s",
                e.op->name.c_str(), given, e.num_positional, e.op->table->schema);
-  return false;
 }
 
 // out=(a, b) for an operator with several results.
 bool SpreadOut(const Entry& e, PyObject* value, PyObject** arguments) {
   const Operator& op = *e.op;
   if (value == Py_None) return true;
-  if (!PyTuple_Check(value) || PyTuple_Size(value) != op.num_outputs) {
-    PyErr_Format(PyExc_TypeError, "%s: out must be a tuple of its %u results", op.name.c_str(),
+  if (!PyTuple_Check(value) || PyTuple_Size(value) != op.num_outputs)
+    return Raise(PyExc_TypeError, "%s: out must be a tuple of its %u results", op.name.c_str(),
                  op.num_outputs);
-    return false;
-  }
   for (uint32_t o = 0; o < op.num_outputs; ++o) {
     PyObject** slot = &arguments[op.num_inputs + o];
-    if (*slot) {
-      PyErr_Format(PyExc_TypeError, "%s: %s is given twice", op.name.c_str(),
+    if (*slot)
+      return Raise(PyExc_TypeError, "%s: %s is given twice", op.name.c_str(),
                    op.params[op.num_inputs + o].name);
-      return false;
-    }
     *slot = PyTuple_GetItem(value, o);
   }
   return true;
 }
 
-void RaiseUnknown(const Operator& op, PyObject* name) {
+bool Unknown(const Operator& op, PyObject* name) {
   std::vector<std::string> known;
   for (const Param& p : op.params) known.emplace_back(p.name);
-  const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
-  if (!text) PyErr_Clear();
-  PyErr_Format(PyExc_TypeError, "%s: there is no argument '%U' in %s%s", op.name.c_str(), name,
-               op.table->schema, DidYouMean(text ? text : "", known).c_str());
+  return Raise(PyExc_TypeError, "%s: there is no argument '%U' in %s%s", op.name.c_str(), name,
+               op.table->schema, DidYouMean(TextOf(name), known).c_str());
 }
 
 bool TakeKeyword(const Entry& e, PyObject* name, PyObject* value, PyObject** arguments) {
@@ -114,13 +107,10 @@ bool TakeKeyword(const Entry& e, PyObject* name, PyObject* value, PyObject** arg
   if (p == e.num_params) {
     if (e.op->num_outputs > 1 && PyUnicode_CompareWithASCIIString(name, "out") == 0)
       return SpreadOut(e, value, arguments);
-    RaiseUnknown(*e.op, name);
-    return false;
+    return Unknown(*e.op, name);
   }
-  if (arguments[p]) {
-    PyErr_Format(PyExc_TypeError, "%s: %U is given twice", e.op->name.c_str(), name);
-    return false;
-  }
+  if (arguments[p])
+    return Raise(PyExc_TypeError, "%s: %U is given twice", e.op->name.c_str(), name);
   arguments[p] = value;
   return true;
 }
@@ -141,9 +131,8 @@ bool TakeKeyword(const Entry& e, PyObject* name, PyObject* value, PyObject** arg
 }
 
 bool Missing(const Operator& op, const Param& p) {
-  PyErr_Format(PyExc_TypeError, "%s: %s is missing in %s", op.name.c_str(), p.name,
+  return Raise(PyExc_TypeError, "%s: %s is missing in %s", op.name.c_str(), p.name,
                op.table->schema);
-  return false;
 }
 
 [[gnu::always_inline]] inline bool FillResult(Frame* frame, OperatorLoans* loans, uint32_t i,
@@ -179,20 +168,15 @@ bool Missing(const Operator& op, const Param& p) {
 [[gnu::always_inline]] inline PyObject* Results(const Entry& e, PyObject** arguments, Frame* frame,
                                                 OperatorLoans* loans) {
   const Operator& op = *e.op;
-  auto result = [&](uint32_t o) {
-    PyObject* object = loans->ReleaseResult(o);
-    if (object) return object;
+  auto result = [&](Py_ssize_t output) {
+    const auto o = static_cast<uint32_t>(output);
+    if (PyObject* object = loans->ReleaseResult(o)) return object;
     const uint32_t p = op.num_inputs + o;
-    object = frame->given >> p & 1 ? arguments[p] : Py_None;
-    Py_INCREF(object);
-    return object;
+    return Py_NewRef(frame->given >> p & 1 ? arguments[p] : Py_None);
   };
   if (op.num_outputs == 1) return result(0);
   if (op.num_outputs == 0) Py_RETURN_NONE;
-  PyObject* results = PyTuple_New(op.num_outputs);
-  if (!results) return nullptr;
-  for (uint32_t o = 0; o < op.num_outputs; ++o) PyTuple_SetItem(results, o, result(o));
-  return results;
+  return NewTuple(op.num_outputs, result);
 }
 
 // slow_call of an adapter's module; a borrowed reference, nullptr with an error set.
@@ -223,12 +207,9 @@ PyObject* CallThroughAdapter(Entry* e, const OperatorLoans& loans, PyObject* con
                              Py_ssize_t given, PyObject* keywords) {
   PyObject* slow = HasStack() ? SlowCall(e, loans.source->framework->adapter) : nullptr;
   if (!slow) return nullptr;
-  const Ref positional(PyTuple_New(given)), named(PyDict_New());
+  const Ref positional(NewTuple(given, [&](Py_ssize_t i) { return Py_NewRef(args[i]); }));
+  const Ref named(PyDict_New());
   if (!positional || !named) return nullptr;
-  for (Py_ssize_t i = 0; i < given; ++i) {
-    Py_INCREF(args[i]);
-    PyTuple_SetItem(positional.get(), i, args[i]);
-  }
   const Py_ssize_t count = keywords ? PyTuple_Size(keywords) : 0;
   for (Py_ssize_t k = 0; k < count; ++k) {
     if (PyDict_SetItem(named.get(), PyTuple_GetItem(keywords, k), args[given + k])) return nullptr;
@@ -258,16 +239,14 @@ PyObject* CallThroughAdapter(Entry* e, const OperatorLoans& loans, PyObject* con
   if (__builtin_expect(loans.way() != Way::kPlain, 0) &&
       !(explanation && loans.way() == Way::kGradient)) {
     if (!explanation) return CallThroughAdapter(&e, loans, args, given, keywords);
-    PyErr_Format(PyExc_TypeError, "%s: only plain tensors can be explained, with memory and values",
+    return Raise(PyExc_TypeError, "%s: only plain tensors can be explained, with memory and values",
                  e.op->name.c_str());
-    return nullptr;
   }
   if (!loans.SetStream(&frame)) return nullptr;
   const int32_t status = AnyopRunFrame(&frame);
   if (explanation && !explanation->empty()) Py_RETURN_NONE;
   if (__builtin_expect(status != kAnyopOk, 0)) {
-    RaiseStatus(status, frame.error);
-    return nullptr;
+    return RaiseStatus(status, frame.error);
   }
   loans.MarkWritten();
   if (!loans.WrapMade()) return nullptr;
@@ -278,13 +257,11 @@ PyObject* CallThroughAdapter(Entry* e, const OperatorLoans& loans, PyObject* con
 // a list by parameter; nullptr without an error where it has nothing to put.
 Ref Replaced(const Entry& e, PyObject* const* arguments) {
   const Ref replace = Imported("anyop.adapter.constants", "replaced");
-  const Ref values(replace ? PyList_New(e.op->num_inputs) : nullptr);
+  if (!replace) return Ref();
+  const Ref values(NewList(e.op->num_inputs, [&](Py_ssize_t i) {
+    return Py_NewRef(arguments[i] ? arguments[i] : Py_None);
+  }));
   if (!values) return Ref();
-  for (uint32_t i = 0; i < e.op->num_inputs; ++i) {
-    PyObject* value = arguments[i] ? arguments[i] : Py_None;
-    Py_INCREF(value);
-    PyList_SetItem(values.get(), i, value);
-  }
   Ref found(PyObject_CallFunctionObjArgs(replace.get(), e.name, values.get(), nullptr));
   return found.get() == Py_None ? Ref() : std::move(found);
 }
@@ -341,10 +318,7 @@ PyObject* Explain(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OO!O!", &function, &PyTuple_Type, &positional, &PyDict_Type, &named))
     return nullptr;
   Entry* e = EntryOf(function);
-  if (!e) {
-    PyErr_SetString(PyExc_TypeError, "explain: expected a function of an operator");
-    return nullptr;
-  }
+  if (!e) return Raise(PyExc_TypeError, "explain: expected a function of an operator");
   const Ref own(PyDict_Copy(named));  // holds the values, whatever happens to named meanwhile
   const Row row(positional, own.get());
   if (PyErr_Occurred()) return nullptr;
@@ -356,17 +330,14 @@ PyObject* Explain(PyObject*, PyObject* args) {
   Ref done(Run(*e, values, row.count, row.keywords.get(), &text, nullptr));
   if (!done && PyErr_ExceptionMatches(PyExc_TypeError))
     done = Ref(RunAgain(*e, values, row.count, row.keywords.get(), &text, nullptr));
-  return done ? PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()))
-              : nullptr;
+  return done ? NewText(text) : nullptr;
 }
 
 // hold(function): the same with a handle of its own.
 PyObject* NewHeldFunction(PyObject*, PyObject* function) {
   Entry* e = EntryOf(function);
-  if (!e || !e->op->has_lists) {
-    PyErr_SetString(PyExc_TypeError, "hold: expected a function of an operator that takes lists");
-    return nullptr;
-  }
+  if (!e || !e->op->has_lists)
+    return Raise(PyExc_TypeError, "hold: expected a function of an operator that takes lists");
   AnyopHeld* held;
   if (AnyopNewHeld(reinterpret_cast<const AnyopOperator*>(e->op), &held)) return PyErr_NoMemory();
   PyObject* made = BindFunction(e, reinterpret_cast<Held*>(held));
@@ -392,32 +363,27 @@ Operator* FindByName(PyObject* name) {
   return const_cast<Operator*>(reinterpret_cast<const Operator*>(op));
 }
 
-PyObject* NoneOrError(int32_t status) {
-  if (status == kAnyopOk) Py_RETURN_NONE;
-  RaiseStatus(status, AnyopLastError());
-  return nullptr;
+ErrorSet RaiseStatus(int32_t status, const char* message) {
+  if (status == kAnyopPending || RaiseKernelError(message)) return {};
+  const struct {
+    int32_t status;
+    PyObject* kind;
+  } kinds[] = {{kAnyopValueError, PyExc_ValueError},
+               {kAnyopTypeError, PyExc_TypeError},
+               {kAnyopNotImplemented, PyExc_NotImplementedError},
+               {kAnyopOutOfMemory, PyExc_MemoryError},
+               {kAnyopDeviceError, device_error},
+               {kAnyopIndexError, PyExc_IndexError},
+               {kAnyopRuntimeError, PyExc_RuntimeError}};
+  for (const auto& one : kinds) {
+    if (one.status == status) return Raise(one.kind, message);
+  }
+  return Raise(internal_error, message);
 }
 
-void RaiseStatus(int32_t status, const char* message) {
-  if (status == kAnyopPending || RaiseKernelError(message)) return;
-  switch (status) {
-    case kAnyopValueError:
-      return PyErr_SetString(PyExc_ValueError, message);
-    case kAnyopTypeError:
-      return PyErr_SetString(PyExc_TypeError, message);
-    case kAnyopNotImplemented:
-      return PyErr_SetString(PyExc_NotImplementedError, message);
-    case kAnyopOutOfMemory:
-      return PyErr_SetString(PyExc_MemoryError, message);
-    case kAnyopDeviceError:
-      return PyErr_SetString(device_error, message);
-    case kAnyopIndexError:
-      return PyErr_SetString(PyExc_IndexError, message);
-    case kAnyopRuntimeError:
-      return PyErr_SetString(PyExc_RuntimeError, message);
-    default:
-      return PyErr_SetString(internal_error, message);
-  }
+PyObject* NoneOrError(int32_t status) {
+  if (status == kAnyopOk) Py_RETURN_NONE;
+  return RaiseStatus(status, AnyopLastError());
 }
 
 PyObject* NewFunction(const Operator* op) {

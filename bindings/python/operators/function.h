@@ -22,6 +22,6 @@ extern PyObject* declined_error;
 PyObject* NoneOrError(int32_t status);
 
 // Raises the exception that stands for an AnyopStatus.
-void RaiseStatus(int32_t status, const char* message);
+ErrorSet RaiseStatus(int32_t status, const char* message);
 
 }  // namespace anyop

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gil.h"
+#include "objects.h"
 #include "operators/view.h"
 #include "tensors/dtype.h"
 
@@ -56,13 +57,8 @@ KernelValues::~KernelValues() {
 }
 
 PyObject* KernelValues::Make() {
-  Ref tuple(PyTuple_New(static_cast<Py_ssize_t>(op_.params.size())));
-  for (size_t i = 0; tuple && i < op_.params.size(); ++i) {
-    PyObject* value = One(op_.params[i]);
-    if (!value) return nullptr;
-    PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), value);
-  }
-  return tuple.Release();
+  const auto count = static_cast<Py_ssize_t>(op_.params.size());
+  return NewTuple(count, [&](Py_ssize_t i) { return One(op_.params[static_cast<size_t>(i)]); });
 }
 
 bool KernelValues::Make(const std::vector<Ref>& names, Ref* positional, Ref* named) {
@@ -127,13 +123,7 @@ PyObject* KernelValues::One(const Param& p) {
 PyObject* KernelValues::List(const Param& p) {
   const auto& list = Field<AnyopIntList>(p);
   if (!list.data) return Py_NewRef(Py_None);
-  Ref made(PyList_New(static_cast<Py_ssize_t>(list.count)));
-  for (int64_t i = 0; made && i < list.count; ++i) {
-    PyObject* item = Item(p, i);
-    if (!item) return nullptr;
-    PyList_SetItem(made.get(), static_cast<Py_ssize_t>(i), item);
-  }
-  return made.Release();
+  return NewList(list.count, [&](Py_ssize_t i) { return Item(p, i); });
 }
 
 PyObject* KernelValues::Item(const Param& p, int64_t i) {

@@ -79,10 +79,8 @@ Ref TakeException(int32_t* status, std::string* words) {
   std::string said;
   error.Text(&said);
   auto* type = exception ? reinterpret_cast<PyObject*>(Py_TYPE(exception.get())) : nullptr;
-  const Ref name = Attribute(type, "__name__");
-  const char* kind = name ? PyUnicode_AsUTF8AndSize(name.get(), nullptr) : nullptr;
-  PyErr_Clear();
-  *words = *status == kAnyopDeclined ? said : std::string(kind ? kind : "error") + ": " + said;
+  const std::string kind = TextOf(Attribute(type, "__name__").get(), "error");
+  *words = *status == kAnyopDeclined ? said : kind + ": " + said;
   return exception;
 }
 
@@ -282,11 +280,7 @@ bool RaiseKernelError(const char* message) {
   const char* text = std::strstr(message, ": ");  // behind the operator's name; may be cut off
   // NOLINTNEXTLINE(bugprone-not-null-terminated-result): as much as there is
   const bool fits = text && std::strncmp(text + 2, mine->text.c_str(), std::strlen(text + 2)) == 0;
-  if (fits) {
-    PyObject* exception = mine->exception.Release();
-    PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exception))), exception,
-                  PyException_GetTraceback(exception));
-  }
+  if (fits) SetException(mine->exception.Release());
   delete mine;
   return fits;
 }

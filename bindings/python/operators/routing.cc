@@ -31,12 +31,7 @@ PyObject* Try(const Body& body) {
   const bool good = Unlocked([&] { return body(&error); });
   ReleaseLate();  // of what was registered until now
   if (good) Py_RETURN_NONE;
-  PyErr_SetString(PyExc_ValueError, error.c_str());
-  return nullptr;
-}
-
-PyObject* Text(const std::string& text) {
-  return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+  return Raise(PyExc_ValueError, error);
 }
 
 // (operator, backend, name, source, when, device_type, priority, deterministic, resolver)
@@ -78,10 +73,8 @@ bool TakePath(PyObject* path, const char* none, const char** text) {
   if (path == Py_None) return true;
   Py_ssize_t size;
   *text = PyUnicode_AsUTF8AndSize(path, &size);
-  if (*text && std::strlen(*text) != static_cast<size_t>(size)) {
-    PyErr_SetString(PyExc_ValueError, "the path holds a NUL character");
-    return false;
-  }
+  if (*text && std::strlen(*text) != static_cast<size_t>(size))
+    return Raise(PyExc_ValueError, "the path holds a NUL character");
   return *text;
 }
 
@@ -93,7 +86,7 @@ PyObject* Load(PyObject*, PyObject* path) {
 }
 
 PyObject* Routes(PyObject*, PyObject*) {
-  return Text(Unlocked([] { return RoutesJson(); }));
+  return NewText(Unlocked([] { return RoutesJson(); }));
 }
 
 const char* ReadinessText(const Implementation& i) {
@@ -126,7 +119,7 @@ PyObject* Implementations(PyObject*, PyObject* name) {
     json.Key("form").Text(i->form).Key("text").Text(i->text);
     json.Key("state").Text(readiness).Key("why").Text(readiness[0] == 'm' ? i->why : "").Close('}');
   }
-  return Text(json.Close(']').text());
+  return NewText(json.Close(']').text());
 }
 
 PyObject* SetDeterminism(PyObject*, PyObject* on) {

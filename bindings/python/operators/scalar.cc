@@ -218,8 +218,7 @@ bool SetList(Frame* frame, const Param& p, PyObject* object) {
 }  // namespace
 
 bool Refuse(const Operator& op, const Param& p, PyObject* kind, const std::string& why) {
-  PyErr_Format(kind, "%s: %s %s", op.name.c_str(), p.name, why.c_str());
-  return false;
+  return Raise(kind, "%s: %s %s", op.name.c_str(), p.name, why.c_str());
 }
 
 bool SetScalar(Frame* frame, const Param& p, PyObject* object) {

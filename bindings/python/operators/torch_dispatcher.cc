@@ -8,6 +8,7 @@
 #include "gil.h"
 #include "guarded.h"
 #include "module_part.h"
+#include "objects.h"
 #include "operators/function.h"
 #include "torch_entry.h"
 
@@ -31,13 +32,12 @@ class Error final : public pybind11::builtin_exception {
   Error(int32_t status, const char* message) : builtin_exception(message), status_(status) {}
 
   void set_error() const override {
-    if (status_ != kAnyopPending) return RaiseStatus(status_, what());
-    PyObject* exception = kept;
-    kept = nullptr;
-    if (!exception) return PyErr_SetString(PyExc_RuntimeError, what());
-    auto* type = reinterpret_cast<PyObject*>(Py_TYPE(exception));
-    Py_INCREF(type);
-    PyErr_Restore(type, exception, PyException_GetTraceback(exception));
+    if (status_ != kAnyopPending)
+      RaiseStatus(status_, what());
+    else if (kept)
+      SetException(std::exchange(kept, nullptr));
+    else
+      PyErr_SetString(PyExc_RuntimeError, what());
   }
 
  private:

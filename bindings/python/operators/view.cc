@@ -49,10 +49,8 @@ std::string TypeText(const AnyopTensor& t) {
 
 PyObject* ArrayInterface(PyObject* self, void*) {
   const AnyopTensor& t = TensorOf(self);
-  if (t.device_type != 1) {
-    PyErr_SetString(PyExc_AttributeError, "__array_interface__: the memory is not the CPU's");
-    return nullptr;
-  }
+  if (t.device_type != 1)
+    return Raise(PyExc_AttributeError, "__array_interface__: the memory is not the CPU's");
   const Ref shape(Shape(self, nullptr)), strides(NewSizes(t.strides, t.ndim, t.dtype_bits / 8));
   if (!shape || !strides) return nullptr;
   static char nothing[64];  // NumPy takes no NULL, not for an empty array either
