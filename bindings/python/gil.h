@@ -18,11 +18,9 @@ bool IsEnding();
 void KeepEndedThreads();
 
 // Within its life other Python threads run.
-class WithoutGil {
+class WithoutGil : NoCopy {
  public:
   WithoutGil() : thread_(PyEval_SaveThread()) {}
-  WithoutGil(const WithoutGil&) = delete;
-  WithoutGil& operator=(const WithoutGil&) = delete;
   ~WithoutGil() { PyEval_RestoreThread(thread_); }
 
  private:
@@ -39,11 +37,9 @@ auto Unlocked(const Body& body) {
 
 // Within its life this thread has Python's lock, whether it had it before or not. False, and
 // without it, where the interpreter has ended or is about to.
-class WithGil {
+class WithGil : NoCopy {
  public:
   WithGil();
-  WithGil(const WithGil&) = delete;
-  WithGil& operator=(const WithGil&) = delete;
   ~WithGil() {
     if (taken_) PyGILState_Release(state_);
   }

@@ -35,4 +35,18 @@ struct Guard<function> {
 template <auto function>
 constexpr auto Guarded = Guard<function>::Call;
 
+// A function of the module that takes a str alone: its text.
+template <PyObject* (*function)(const char* text)>
+PyObject* OfText(PyObject*, PyObject* str) {
+  const char* text = PyUnicode_AsUTF8AndSize(str, nullptr);
+  return text ? function(text) : nullptr;
+}
+
+// One that takes an operator's name alone.
+template <PyObject* (*function)(Operator* op)>
+PyObject* OfOperator(PyObject*, PyObject* name) {
+  Operator* op = FindByName(name);
+  return op ? function(op) : nullptr;
+}
+
 }  // namespace anyop

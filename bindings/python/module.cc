@@ -20,11 +20,6 @@
 namespace anyop {
 namespace {
 
-const AnyopOp* Table(PyObject* name) {
-  const Operator* op = FindByName(name);
-  return op ? op->table : nullptr;
-}
-
 // [(namespace, name, function)] of every operator from index first on, in the order of full names.
 PyObject* Functions(PyObject*, PyObject*) {
   const int32_t count = AnyopListOperators(nullptr, 0);
@@ -37,23 +32,14 @@ PyObject* Functions(PyObject*, PyObject*) {
   });
 }
 
-PyObject* Schema(PyObject*, PyObject* name) {
-  const AnyopOp* table = Table(name);
-  return table ? PyUnicode_FromString(table->schema) : nullptr;
-}
-
-PyObject* Metadata(PyObject*, PyObject* name) {
-  const AnyopOp* table = Table(name);
-  return table ? PyUnicode_FromString(table->metadata) : nullptr;
-}
+PyObject* Schema(Operator* op) { return PyUnicode_FromString(op->table->schema); }
+PyObject* Metadata(Operator* op) { return PyUnicode_FromString(op->table->metadata); }
 
 // load_library(path): [(namespace, name)] of its operators, those that were there already among
 // them.
-PyObject* LoadLibrary(PyObject*, PyObject* path) {
-  const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
-  if (!text) return nullptr;
-  if (const int32_t status = AnyopLoadLibrary(text)) return NoneOrError(status);
-  void* library = dlopen(text, RTLD_NOW | RTLD_NOLOAD);
+PyObject* LoadLibrary(const char* path) {
+  if (const int32_t status = AnyopLoadLibrary(path)) return NoneOrError(status);
+  void* library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
   const auto entry = reinterpret_cast<AnyopLibraryFunction>(dlsym(library, "AnyopLibraryEntry"));
   const AnyopLibrary* loaded = entry();
   dlclose(library);  // it stays: AnyopLoadLibrary has it open
@@ -63,11 +49,9 @@ PyObject* LoadLibrary(PyObject*, PyObject* path) {
 }
 
 // Raises ValueError for a library whose file is not whole, of what Python itself opens.
-PyObject* CheckLibrary(PyObject*, PyObject* path) {
-  const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
+PyObject* CheckLibrary(const char* path) {
   char problem[1024];
-  if (!text) return nullptr;
-  if (AnyopLibraryFileIsWhole(text, problem, sizeof problem)) Py_RETURN_NONE;
+  if (AnyopLibraryFileIsWhole(path, problem, sizeof problem)) Py_RETURN_NONE;
   return Raise(PyExc_ValueError, problem);
 }
 
@@ -95,10 +79,10 @@ PyObject* SetNumThreads(PyObject*, PyObject* count) {
 
 PyMethodDef methods[] = {
     {"functions", Guarded<Functions>, METH_NOARGS, nullptr},
-    {"schema", Guarded<Schema>, METH_O, nullptr},
-    {"metadata", Guarded<Metadata>, METH_O, nullptr},
-    {"load_library", Guarded<LoadLibrary>, METH_O, nullptr},
-    {"check_library", Guarded<CheckLibrary>, METH_O, nullptr},
+    {"schema", Guarded<OfOperator<Schema>>, METH_O, nullptr},
+    {"metadata", Guarded<OfOperator<Metadata>>, METH_O, nullptr},
+    {"load_library", Guarded<OfText<LoadLibrary>>, METH_O, nullptr},
+    {"check_library", Guarded<OfText<CheckLibrary>>, METH_O, nullptr},
     {"promote", Guarded<PromoteDtypes>, METH_VARARGS, nullptr},
     {"get_num_threads", Guarded<GetNumThreads>, METH_NOARGS, nullptr},
     {"set_num_threads", Guarded<SetNumThreads>, METH_O, nullptr},

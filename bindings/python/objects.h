@@ -69,14 +69,12 @@ inline uint32_t FindKeyword(PyObject* const* names, uint32_t count, PyObject* na
 }
 
 // The error that was set, or none, taken from Python; let go of unless it is set again.
-class TakenError {
+class TakenError : NoCopy {
  public:
   TakenError() { PyErr_Fetch(&kind_, &value_, &trace_); }
   ~TakenError() {
     for (PyObject* part : {kind_, value_, trace_}) Py_XDECREF(part);
   }
-  TakenError(const TakenError&) = delete;
-  TakenError& operator=(const TakenError&) = delete;
 
   void SetAgain() {
     PyErr_Restore(kind_, value_, trace_);

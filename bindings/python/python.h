@@ -15,11 +15,16 @@
 
 namespace anyop {
 
+// A base of what holds something for as long as it lives.
+struct NoCopy {
+  NoCopy() = default;
+  NoCopy(const NoCopy&) = delete;
+  NoCopy& operator=(const NoCopy&) = delete;
+};
+
 class Ref {
  public:
   explicit Ref(PyObject* object = nullptr) : object_(object) {}
-  Ref(const Ref&) = delete;
-  Ref& operator=(const Ref&) = delete;
   Ref(Ref&& other) noexcept : object_(other.Release()) {}
   Ref& operator=(Ref&& other) noexcept {
     Py_XDECREF(object_);

@@ -4,7 +4,6 @@
 // is handed on to torch.ops or to the framework that traces.
 #include "aten/aten_call.h"
 
-#include "aten/aten_result.h"
 #include "frameworks/torch.h"
 #include "gil.h"
 #include "objects.h"
@@ -20,8 +19,9 @@ bool IsLike(PyObject* name) {
   return name == like || PyUnicode_Compare(name, like) == 0;
 }
 
+// Looks at the arguments.
 bool Gather(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_positional,
-            PyObject* keywords, AtenLoans* loans, AtenGiven* given, PyObject** like) {
+            PyObject* keywords, AtenLoans* loans, AtenGiven* given) {
   const Py_ssize_t num_keywords = keywords ? PyTuple_Size(keywords) : 0;
   if (num_positional + num_keywords > kMaxAtenArguments)
     return Raise(PyExc_TypeError, "%s: got %zd arguments, and no operator of ATen has more than %d",
@@ -35,7 +35,7 @@ bool Gather(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_posi
     PyObject* name = PyTuple_GetItem(keywords, k);
     PyObject* value = args[num_positional + k];
     if (__builtin_expect(IsLike(name), 0)) {
-      *like = value;
+      given->like = value;
       continue;
     }
     if (!loans->Look(value, &given->values[given->count])) return false;
@@ -44,26 +44,17 @@ bool Gather(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_posi
   return true;
 }
 
-// The positional arguments, and the keywords without like, as a tuple and a dict.
-bool Pack(const AtenGiven& given, Ref* positional, Ref* named) {
-  *positional = Ref(NewTuple(given.num_positional,
-                             [&](Py_ssize_t i) { return Py_NewRef(given.values[i].object); }));
-  *named = Ref(PyDict_New());
-  if (!*positional || !*named) return false;
-  for (uint32_t k = given.num_positional; k < given.count; ++k) {
-    if (PyDict_SetItem(named->get(), given.names[k], given.values[k].object)) return false;
-  }
-  return true;
-}
-
 // By what records the call in the framework's own program.
 PyObject* CallTraced(const AtenMatch& match, const AtenGiven& given, const Framework& home) {
-  const Ref call = Imported(home.traced, "call");
-  Ref positional, named;
-  if (!call || !Pack(given, &positional, &named)) return nullptr;
-  const Ref args(
-      Py_BuildValue("(sOO)", match.overload->op->full_name.c_str(), positional.get(), named.get()));
-  return args ? PyObject_CallObject(call.get(), args.get()) : nullptr;
+  const Ref call = Imported(home.traced, "call"), named(PyDict_New());
+  const Ref positional(NewTuple(given.num_positional,
+                                [&](Py_ssize_t i) { return Py_NewRef(given.values[i].object); }));
+  if (!call || !named || !positional) return nullptr;
+  for (uint32_t k = given.num_positional; k < given.count; ++k) {
+    if (PyDict_SetItem(named.get(), given.names[k], given.values[k].object)) return nullptr;
+  }
+  return PyObject_CallFunction(call.get(), "sOO", match.overload->op->full_name.c_str(),
+                               positional.get(), named.get());
 }
 
 // The arguments as torch.ops takes them: names of dtypes and the like as torch's objects.
@@ -93,11 +84,9 @@ PyObject* CallTorch(const AtenMatch& match) {
                          ? PyObject_GetAttrString(
                                packet.get(), op.overload.empty() ? "default" : op.overload.c_str())
                          : nullptr);
-  const Ref positional(PyTuple_New(0)), named(PyDict_New());
-  if (!function || !positional || !named) return nullptr;
-  std::vector<PyObject*> leading;
-  Ref list(PyList_New(0));
-  for (uint32_t i = 0; list && i < match.count; ++i) {
+  const Ref list(PyList_New(0)), named(PyDict_New());
+  if (!function || !list || !named) return nullptr;
+  for (uint32_t i = 0; i < match.count; ++i) {
     if (!match.objects[i]) continue;
     const Ref value(TorchArgument(match, i));
     if (!value) return nullptr;
@@ -107,7 +96,7 @@ PyObject* CallTorch(const AtenMatch& match) {
               : PyDict_SetItem(named.get(), match.overload->names[i], value.get()))
       return nullptr;
   }
-  const Ref args(list ? PyList_AsTuple(list.get()) : nullptr);
+  const Ref args(PyList_AsTuple(list.get()));
   return args ? PyObject_Call(function.get(), args.get(), named.get()) : nullptr;
 }
 
@@ -161,16 +150,6 @@ void MarkAllWritten(const AtenMatch& match, const Framework& home) {
   });
 }
 
-// torch's C shim turns gradients off, but what else a thread's state does to a call is out of its
-// reach.
-bool RefuseMode(const aten::Op& op) {
-  return Raise(
-      PyExc_RuntimeError,
-      "%s: without the ATen glue a call cannot be kept from this thread's autocast, modes, "
-      "transforms and profilers: leave them first; `anyop doctor` says how to get the glue",
-      op.full_name.c_str());
-}
-
 PyObject* Run(const AtenMatch& match, AtenLoans* loans, AtenReceiver receiver) {
   const aten::Op& op = *match.overload->op;
   if (!loans->Settle()) return nullptr;
@@ -179,8 +158,13 @@ PyObject* Run(const AtenMatch& match, AtenLoans* loans, AtenReceiver receiver) {
   const bool is_torchs = !loans->home || loans->home == &torch_framework;
   if (receiver.home == &torch_framework && is_torchs) options.flags = kAnyopAtenAsTorch;
   const bool is_kept = torch_objects.has_glue || options.flags & kAnyopAtenAsTorch;
-  if (__builtin_expect(!is_kept, 0) && IsTorchInMode(torch_objects.torch) && !RefuseMode(op))
-    return nullptr;
+  // torch's C shim turns gradients off, but what else a thread's state does is out of its reach.
+  if (__builtin_expect(!is_kept, 0) && IsTorchInMode(torch_objects.torch))
+    return Raise(
+        PyExc_RuntimeError,
+        "%s: without the ATen glue a call cannot be kept from this thread's autocast, modes, "
+        "transforms and profilers: leave them first; `anyop doctor` says how to get the glue",
+        op.full_name.c_str());
   if (!loans->SetStream(&options)) return nullptr;
   TakeRetained();
   AnyopAtenValue results[kMaxAtenArguments];
@@ -200,11 +184,6 @@ PyObject* Run(const AtenMatch& match, AtenLoans* loans, AtenReceiver receiver) {
   return RaiseStatus(status, AnyopLastError());
 }
 
-PyObject* RefuseGradient(const AtenMatch& match, const Framework& home) {
-  return Raise(PyExc_NotImplementedError, "%s: %s", match.overload->op->full_name.c_str(),
-               home.no_gradients);
-}
-
 }  // namespace
 
 PyObject* CallAten(const AtenPacket& packet, PyObject* const* args, Py_ssize_t num_positional,
@@ -215,13 +194,14 @@ PyObject* CallAten(const AtenPacket& packet, PyObject* const* args, Py_ssize_t n
   AtenGiven given;
   AtenMatch match;
   AtenReceiver receiver;
-  PyObject* like = nullptr;
-  if (!Gather(packet, args, num_positional, keywords, &loans, &given, &like) ||
+  if (!Gather(packet, args, num_positional, keywords, &loans, &given) ||
       !Match(packet, &loans, given, &match))
     return nullptr;
   if (__builtin_expect(loans.has_tracers, 0)) return CallTraced(match, given, *loans.home);
-  if (__builtin_expect(loans.wants_gradient, 0)) return RefuseGradient(match, *loans.home);
-  if (!FindReceiver(&loans, like, &receiver)) return nullptr;
+  if (__builtin_expect(loans.wants_gradient, 0))
+    return Raise(PyExc_NotImplementedError, "%s: %s", match.overload->op->full_name.c_str(),
+                 loans.home->no_gradients);
+  if (!FindReceiver(&loans, given.like, &receiver)) return nullptr;
   if (!loans.home && receiver.home == &torch_framework)
     loans.needs_torch = IsTorchInMode(torch_objects.torch);
   if (__builtin_expect(loans.needs_torch, 0) && receiver.home == &torch_framework)
@@ -234,8 +214,7 @@ PyObject* ResolveAten(const AtenPacket& packet, PyObject* const* args, Py_ssize_
   AtenLoans loans(packet.name.c_str());
   AtenGiven given;
   AtenMatch match;
-  PyObject* like = nullptr;
-  if (!Gather(packet, args, num_positional, keywords, &loans, &given, &like) ||
+  if (!Gather(packet, args, num_positional, keywords, &loans, &given) ||
       !Match(packet, &loans, given, &match))
     return nullptr;
   return PyUnicode_FromString(match.overload->op->full_name.c_str());

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch's rules are those of torch.ops (pybind11's conversions by schema), not those of torch.add:
 // an int is a bool, a tensor of one element is a number, None is a tensor.
-#include "aten/aten_convert.h"
-
+#include "aten/aten_call.h"
 #include "frameworks/torch.h"
 
 namespace anyop {

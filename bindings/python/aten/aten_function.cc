@@ -7,7 +7,6 @@
 
 #include "anyop/anyop.h"
 #include "aten/aten_call.h"
-#include "aten/aten_match.h"
 #include "guarded.h"
 #include "module_part.h"
 #include "objects.h"

@@ -11,8 +11,6 @@
 namespace anyop {
 namespace {
 
-constexpr int kCpu = 1, kCuda = 2;  // DLDeviceType
-
 struct SaidStream {
   int device_id = -1;
   void* stream = nullptr;
@@ -111,7 +109,7 @@ bool AtenLoans::View(const Source* from, PyObject* object, AtenLoan* loan) {
                                         (tensor->shape ? "" : " and no sizes"));
   loan->is_turned = FindTurned(arena, tensor);
   has_turned |= loan->is_turned;
-  if (__builtin_expect(tensor->device_type != kCpu && !on_device_, 0)) on_device_ = tensor;
+  if (__builtin_expect(tensor->device_type != kDLCPU && !on_device_, 0)) on_device_ = tensor;
   return true;
 }
 
@@ -141,7 +139,7 @@ bool AtenLoans::Straighten(AtenLoan* loan) {
   if (is_its && !View(from, copy, loan)) return false;
   // CuPy copies to the current device; without a stream to order it a copy may be let go too early.
   const bool is_there =
-      tensor.device_type == kCpu || (home->stream && tensor.device_id == device_id);
+      tensor.device_type == kDLCPU || (home->stream && tensor.device_id == device_id);
   return (is_its && !loan->is_turned && is_there) ||
          Refuse(PyExc_ValueError, "has negative strides, which torch has not");
 }
@@ -150,8 +148,7 @@ bool AtenLoans::Straighten(AtenLoan* loan) {
 // at once.
 bool AtenLoans::Finish() const {
   if (__builtin_expect(!on_device_ || home->stream || !home->is_immutable, 1)) return true;
-  const Ref cuda = Attribute(torch_objects.torch, "cuda");
-  const Ref stream(PyObject_CallMethod(cuda.get(), "current_stream", "i", on_device_->device_id));
+  const Ref stream = TorchStream(on_device_->device_id);
   return stream && Ref(PyObject_CallMethod(stream.get(), "synchronize", nullptr));
 }
 
@@ -163,9 +160,9 @@ bool AtenLoans::SetStream(AnyopAtenOptions* options) const {
     return true;
   }
   if (__builtin_expect(!on_device_, 1)) return true;
-  if (on_device_->device_type != kCuda || !home->stream) return true;
+  if (on_device_->device_type != kDLCUDA || !home->stream) return true;
   options->device_id = on_device_->device_id;
-  if (!home->stream(source, kCuda, options->device_id, &options->stream))
+  if (!home->stream(source, kDLCUDA, options->device_id, &options->stream))
     return PyErr_Occurred() ? false : Refuse(PyExc_RuntimeError, "names no current stream");
   options->flags |= kAnyopAtenHasStream;
   return true;

@@ -45,7 +45,7 @@ class AtenLoans : public Loans {
  public:
   explicit AtenLoans(const char* name) : Loans(&own_arena_), name_(name) {
     all_types = true;
-    stream_of = TorchStream;
+    stream_of = TorchStreamAddress;
   }
 
   // False with an error raised.

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Twice over the overloads: by torch's rules, then by anyop's, so that what anyop takes beside
 // never changes what torch would choose.
-#include "aten/aten_match.h"
-
-#include "aten/aten_convert.h"
+#include "aten/aten_call.h"
 #include "objects.h"
 
 namespace anyop {
@@ -65,20 +63,16 @@ Misfit Try(const AtenOverload& o, AtenLoans* loans, const AtenGiven& given, bool
 std::string Reason(const AtenOverload& o, const AtenGiven& given, const AtenMatch& match,
                    const Misfit& misfit) {
   const auto& params = o.op->params;
-  switch (misfit.kind) {
-    case Misfit::kTooMany:
-      return "got " + std::to_string(given.num_positional) + " positional arguments of " +
-             std::to_string(given.count) + ", expected at most " +
-             std::to_string(o.op->num_positional);
-    case Misfit::kUnknown:
-      return "there is no argument '" + TextOf(given.names[misfit.at], "?") +
-             "', or it is given twice";
-    case Misfit::kMissing:
-      return params[misfit.at].name + " is missing";
-    default:
-      return params[misfit.at].name + " is " + ObjectText(Py_TYPE(match.objects[misfit.at])) +
-             ", expected " + params[misfit.at].type_text;
-  }
+  if (misfit.kind == Misfit::kTooMany)
+    return "got " + std::to_string(given.num_positional) + " positional arguments of " +
+           std::to_string(given.count) + ", expected at most " +
+           std::to_string(o.op->num_positional);
+  if (misfit.kind == Misfit::kUnknown)
+    return "there is no argument '" + TextOf(given.names[misfit.at], "?") +
+           "', or it is given twice";
+  if (misfit.kind == Misfit::kMissing) return params[misfit.at].name + " is missing";
+  return params[misfit.at].name + " is " + ObjectText(Py_TYPE(match.objects[misfit.at])) +
+         ", expected " + params[misfit.at].type_text;
 }
 
 // No other overload steps in where torch would spoil a value.

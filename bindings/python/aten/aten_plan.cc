@@ -3,6 +3,7 @@
 // values there are, and where the way into the results begins.
 #include "aten/aten_plan.h"
 
+#include "aten/aten_loans.h"
 #include "op.h"
 
 namespace anyop {
@@ -10,32 +11,18 @@ namespace {
 
 // False: it is none that a plan can have. A tuple of one holds the name of a dtype.
 bool TakeConstant(PyObject* from, AnyopAtenValue* to) {
-  Py_ssize_t bytes = 0;
+  if (!PyTuple_Check(from)) {
+    Given given = {};
+    if (!AtenLoans("plan").Look(from, &given)) return false;
+    *to = given.value;
+    return given.kind != GivenKind::kOther && given.kind != GivenKind::kTensor &&
+           given.kind != GivenKind::kComplex;
+  }
+  const char* name = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(from, 0), nullptr);
   *to = {};
-  if (from == Py_None) return true;
-  if (PyTuple_Check(from)) {
-    const char* name = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(from, 0), nullptr);
-    to->tag = kAnyopAtenInt;
-    to->as.i = name ? aten::CodeOf(kAnyopAtenKindDtype, name) : -1;
-    return to->as.i >= 0;
-  }
-  if (PyBool_Check(from)) {
-    to->tag = kAnyopAtenBool;
-    to->as.i = from == Py_True;
-  } else if (PyLong_Check(from)) {
-    to->tag = kAnyopAtenInt;
-    to->as.i = PyLong_AsLongLong(from);
-  } else if (PyFloat_Check(from)) {
-    to->tag = kAnyopAtenFloat;
-    to->as.f = PyFloat_AsDouble(from);
-  } else if (PyUnicode_Check(from)) {
-    to->tag = kAnyopAtenStr;
-    to->as.s = PyUnicode_AsUTF8AndSize(from, &bytes);
-    to->more.count = bytes;
-  } else {
-    return false;
-  }
-  return !PyErr_Occurred();
+  to->tag = kAnyopAtenInt;
+  to->as.i = name ? aten::CodeOf(kAnyopAtenKindDtype, name) : -1;
+  return to->as.i >= 0;
 }
 
 bool Take(PyObject* plan, aten::PlanText* text) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch wraps its tensors itself, NumPy gets an array over the memory, others take it by DLPack.
-#include "aten/aten_result.h"
-
 #include <cstring>
 #include <map>
+#include <memory>
 
+#include "aten/aten_call.h"
 #include "aten/aten_tensor.h"
 #include "frameworks/numpy.h"
 #include "frameworks/torch.h"
@@ -15,29 +15,13 @@
 namespace anyop {
 namespace {
 
-constexpr int kCpu = 1;  // DLDeviceType
 constexpr char kCure[] = "; like=\"torch\" or like=\"aten\" takes it";
 
 // A tensor that is let go of unless it is given on.
-class Owned {
- public:
-  explicit Owned(AnyopAtenTensor* tensor) : tensor_(tensor) {}
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  ~Owned() {
-    if (tensor_) AnyopAtenRelease(tensor_);
-  }
-  AnyopAtenTensor** address() { return &tensor_; }
-  AnyopAtenTensor* get() const { return tensor_; }
-  AnyopAtenTensor* Release() {
-    AnyopAtenTensor* tensor = tensor_;
-    tensor_ = nullptr;
-    return tensor;
-  }
-
- private:
-  AnyopAtenTensor* tensor_;
+struct LetGo {
+  void operator()(AnyopAtenTensor* tensor) const { AnyopAtenRelease(tensor); }
 };
+using Owned = std::unique_ptr<AnyopAtenTensor, LetGo>;
 
 struct Returning {
   const AtenMatch& match;
@@ -96,10 +80,10 @@ bool LiesDensely(const AnyopTensor& t) {
 }
 
 // Replaces the tensor by a row-major copy. False with an error raised.
-bool MakeDense(AnyopAtenTensor** tensor) {
+bool MakeDense(Owned* tensor) {
   AnyopAtenValue arguments[2] = {}, result = {};
   arguments[0].tag = kAnyopAtenTorch;
-  arguments[0].as.tensor = *tensor;
+  arguments[0].as.tensor = tensor->get();
   arguments[1].tag = kAnyopAtenStr;
   arguments[1].as.s = "contiguous_format";
   arguments[1].more.count = static_cast<int64_t>(std::strlen(arguments[1].as.s));
@@ -107,8 +91,7 @@ bool MakeDense(AnyopAtenTensor** tensor) {
   const int32_t status =
       clone ? AnyopAtenCall(clone, arguments, 2, &result, nullptr) : int32_t{kAnyopInternalError};
   if (status) return RaiseStatus(status, AnyopLastError());
-  AnyopAtenRelease(*tensor);
-  *tensor = result.as.tensor;
+  tensor->reset(result.as.tensor);
   return true;
 }
 
@@ -133,10 +116,11 @@ PyObject* Returning::Tensor(const aten::Param& p, AnyopAtenTensor* tensor) const
 
 // For others than torch.
 PyObject* Returning::Memory(const aten::Param& p, AnyopAtenTensor* tensor) const {
-  Owned owned(tensor);
   AnyopTensor view;
   uint32_t flags = 0;
-  if (const int32_t status = AnyopAtenView(owned.address(), &view, &flags)) {
+  const int32_t status = AnyopAtenView(&tensor, &view, &flags);
+  Owned owned(tensor);
+  if (status) {
     if (status != kAnyopTypeError) return RaiseStatus(status, AnyopLastError());
     return Fail(PyExc_TypeError,
                 std::string("a result has no memory to take: ") + AnyopLastError() + kCure);
@@ -159,7 +143,7 @@ PyObject* Returning::Memory(const aten::Param& p, AnyopAtenTensor* tensor) const
 // Late where it lends: a framework may free tensors under a lock of its own, inside of which no
 // other one may be freed.
 PyObject* Returning::ByExchange(Owned* owned, const AnyopTensor& view, uint32_t flags) const {
-  DLManagedTensorVersioned* managed = NewManaged(owned->Release(), view, flags, receiver.lends);
+  DLManagedTensorVersioned* managed = NewManaged(owned->release(), view, flags, receiver.lends);
   void* made = nullptr;
   if (!managed || receiver.source->api->managed_tensor_to_py_object_no_sync(managed, &made))
     return nullptr;
@@ -169,7 +153,7 @@ PyObject* Returning::ByExchange(Owned* owned, const AnyopTensor& view, uint32_t 
 // By a function that takes what has __dlpack__.
 PyObject* Returning::ByFunction(Owned* owned, const AnyopTensor& view) const {
   const Framework& home = *receiver.home;
-  if (home.is_immutable && !LiesDensely(view) && !MakeDense(owned->address())) return nullptr;
+  if (home.is_immutable && !LiesDensely(view) && !MakeDense(owned)) return nullptr;
   static auto* functions = new std::map<const Framework*, PyObject*>;
   PyObject*& function = (*functions)[&home];
   if (!function) {
@@ -177,15 +161,15 @@ PyObject* Returning::ByFunction(Owned* owned, const AnyopTensor& view) const {
     if (!found) return nullptr;
     function = found.Release();
   }
-  const Ref holder(NewAtenTensor(owned->Release(), /*for_reader=*/home.is_immutable));
+  const Ref holder(NewAtenTensor(owned->release(), /*for_reader=*/home.is_immutable));
   return holder ? PyObject_CallFunctionObjArgs(function, holder.get(), nullptr) : nullptr;
 }
 
 PyObject* Returning::Array(Owned* owned, const AnyopTensor& view, uint32_t flags) const {
-  if (view.device_type != kCpu)
+  if (view.device_type != kDLCPU)
     return Fail(PyExc_TypeError,
                 "a result is not in host memory, where NumPy's arrays are; like= takes it");
-  const Ref holder(NewAtenTensor(owned->Release()));
+  const Ref holder(NewAtenTensor(owned->release()));
   std::string why;
   PyObject* array =
       holder ? NewArrayOver(view, holder.get(), !(flags & kAnyopAtenReadOnly), &why) : nullptr;

@@ -34,9 +34,8 @@ PyObject* SetOverloads(PyObject*, PyObject* given) {
       [&] { return AnyopSetAtenOverloads(names.data(), static_cast<int64_t>(names.size())); }));
 }
 
-PyObject* AddBackend(PyObject*, PyObject* name) {
-  const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
-  return text ? NoneOrError(Unlocked([&] { return AnyopAddAtenBackend(text); })) : nullptr;
+PyObject* AddBackend(const char* name) {
+  return NoneOrError(Unlocked([&] { return AnyopAddAtenBackend(name); }));
 }
 
 // aten_route(overload, device): (backends, disabled, reason); empty and "default" where nobody says
@@ -63,7 +62,7 @@ PyObject* RulesAbout(PyObject*, PyObject* args) {
 
 PyMethodDef methods[] = {
     {"set_aten_overloads", Guarded<SetOverloads>, METH_O, nullptr},
-    {"add_aten_backend", Guarded<AddBackend>, METH_O, nullptr},
+    {"add_aten_backend", Guarded<OfText<AddBackend>>, METH_O, nullptr},
     {"aten_route", Guarded<GetRoute>, METH_VARARGS, nullptr},
     {"rules_about", Guarded<RulesAbout>, METH_VARARGS, nullptr},
     {},

@@ -2,10 +2,8 @@
 // Its view is made anew each time: operators that work in place may change it.
 #include "aten/aten_tensor.h"
 
-#include <cstdlib>
-#include <cstring>
-
 #include "aten/aten_names.h"
+#include "frameworks/dlpack.h"
 #include "gil.h"
 #include "guarded.h"
 #include "module_part.h"
@@ -17,8 +15,6 @@ namespace anyop {
 namespace {
 
 PyTypeObject* tensor_type = nullptr;
-constexpr int kCpu = 1, kCuda = 2;  // DLDeviceType
-
 struct Tensor {
   PyObject_HEAD AnyopAtenTensor* cell;
   bool for_reader;
@@ -31,15 +27,15 @@ bool View(PyObject* self, AnyopTensor* view) {
   return ViewAtenTensor(self, view, &flags);
 }
 
-PyObject* Shape(PyObject* self, void*) {
+// An attribute that the view says.
+template <PyObject* (*function)(const AnyopTensor& view)>
+PyObject* Of(PyObject* self, void*) {
   AnyopTensor view;
-  return View(self, &view) ? NewSizes(view.shape, view.ndim) : nullptr;
+  return View(self, &view) ? function(view) : nullptr;
 }
 
-PyObject* Strides(PyObject* self, void*) {
-  AnyopTensor view;
-  return View(self, &view) ? NewSizes(view.strides, view.ndim) : nullptr;
-}
+PyObject* Shape(const AnyopTensor& view) { return NewSizes(view.shape, view.ndim); }
+PyObject* Strides(const AnyopTensor& view) { return NewSizes(view.strides, view.ndim); }
 
 // Of torch's dtypes that no operator of anyop has, too.
 const char* DtypeText(const AnyopTensor& view) {
@@ -58,39 +54,12 @@ const char* DtypeText(const AnyopTensor& view) {
   return "opaque";
 }
 
-PyObject* Dtype(PyObject* self, void*) {
-  AnyopTensor view;
-  return View(self, &view) ? PyUnicode_FromString(DtypeText(view)) : nullptr;
-}
+PyObject* Dtype(const AnyopTensor& view) { return PyUnicode_FromString(DtypeText(view)); }
 
-PyObject* DeviceText(const AnyopTensor& view) {
-  if (view.device_type == kCpu) return PyUnicode_FromString("cpu");
-  const char* name = view.device_type == kCuda ? "cuda" : "device";
+PyObject* Device(const AnyopTensor& view) {
+  if (view.device_type == kDLCPU) return PyUnicode_FromString("cpu");
+  const char* name = view.device_type == kDLCUDA ? "cuda" : "device";
   return PyUnicode_FromFormat("%s:%d", name, view.device_id);
-}
-
-PyObject* Device(PyObject* self, void*) {
-  AnyopTensor view;
-  return View(self, &view) ? DeviceText(view) : nullptr;
-}
-
-// A managed tensor with sizes of its own behind it; freed by std::free.
-template <typename Managed>
-Managed* NewManagedOf(const AnyopTensor& view, void* context, void (*deleter)(Managed*)) {
-  const auto sizes_bytes = static_cast<size_t>(view.ndim) * sizeof(int64_t);
-  auto* managed = static_cast<Managed*>(std::malloc(sizeof(Managed) + 2 * sizes_bytes));
-  if (!managed) return PyErr_NoMemory(), nullptr;
-  *managed = {};
-  std::memcpy(&managed->dl_tensor, &view, sizeof view);
-  managed->dl_tensor.shape = reinterpret_cast<int64_t*>(managed + 1);
-  managed->dl_tensor.strides = managed->dl_tensor.shape + view.ndim;
-  if (view.ndim) {
-    std::memcpy(managed->dl_tensor.shape, view.shape, sizes_bytes);
-    std::memcpy(managed->dl_tensor.strides, view.strides, sizes_bytes);
-  }
-  managed->manager_ctx = context;
-  managed->deleter = deleter;
-  return managed;
 }
 
 void SetVersion(DLManagedTensorVersioned* managed, uint32_t flags) {
@@ -104,35 +73,23 @@ void DeleteWithObject(Managed* managed) {
   std::free(managed);
 }
 
-template <typename Managed>
-PyObject* NewCapsuleOf(Managed* managed, const char* name) {
-  PyObject* capsule = PyCapsule_New(managed, name, [](PyObject* capsule) {
-    const char* now = PyCapsule_GetName(capsule);
-    if (!now || std::strncmp(now, "dltensor", 8) != 0) return;  // taken over
-    auto* held = static_cast<Managed*>(PyCapsule_GetPointer(capsule, now));
-    held->deleter(held);
-  });
-  if (!capsule) managed->deleter(managed);
-  return capsule;
-}
-
 // Lets the consumer's stream wait for torch's.
 bool Order(const AnyopTensor& view, PyObject* stream) {
-  if (view.device_type != kCuda || !stream || stream == Py_None) return true;
+  if (view.device_type != kDLCUDA || !stream || stream == Py_None) return true;
   const long long address = PyLong_AsLongLong(stream);
   if (address == -1) return !PyErr_Occurred();
-  const Ref ours = TorchStream(view.device_id);
+  const Ref ours = TorchStreamAddress(view.device_id);
   if (!ours) return false;
   if (PyLong_AsLongLong(ours.get()) == address) return true;
   const Ref cuda = Attribute(torch_objects.torch, "cuda");
-  const Ref current(PyObject_CallMethod(cuda.get(), "current_stream", "i", view.device_id));
+  const Ref current = TorchStream(view.device_id);
   const Ref theirs(
       address <= 2
           ? PyObject_CallMethod(cuda.get(), "default_stream", "i", view.device_id)
           : PyObject_CallMethod(cuda.get(), "ExternalStream", "Li", address, view.device_id));
   if (!current || !theirs) return false;
-  return static_cast<bool>(
-      Ref(PyObject_CallMethod(theirs.get(), "wait_stream", "O", current.get())));
+  const Ref done(PyObject_CallMethod(theirs.get(), "wait_stream", "O", current.get()));
+  return static_cast<bool>(done);
 }
 
 // In the form before DLPack 1.0, which cannot say that memory is read-only.
@@ -177,7 +134,7 @@ PyObject* Text(PyObject* self) {
     PyErr_Clear();
     return PyUnicode_FromString("<AtenTensor without plain memory>");
   }
-  const Ref shape(NewSizes(view.shape, view.ndim)), device(DeviceText(view));
+  const Ref shape(NewSizes(view.shape, view.ndim)), device(Device(view));
   if (!shape || !device) return nullptr;
   return PyUnicode_FromFormat("<AtenTensor %s %R on %U>", DtypeText(view), shape.get(),
                               device.get());
@@ -188,10 +145,10 @@ void Delete(PyObject* self) {
   FreeObject(self);
 }
 
-PyGetSetDef attributes[] = {{"shape", Guarded<Shape>, nullptr, nullptr, nullptr},
-                            {"strides", Guarded<Strides>, nullptr, "in elements", nullptr},
-                            {"dtype", Guarded<Dtype>, nullptr, nullptr, nullptr},
-                            {"device", Guarded<Device>, nullptr, nullptr, nullptr},
+PyGetSetDef attributes[] = {{"shape", Guarded<Of<Shape>>, nullptr, nullptr, nullptr},
+                            {"strides", Guarded<Of<Strides>>, nullptr, "in elements", nullptr},
+                            {"dtype", Guarded<Of<Dtype>>, nullptr, nullptr, nullptr},
+                            {"device", Guarded<Of<Device>>, nullptr, nullptr, nullptr},
                             {}};
 
 PyMethodDef methods[] = {
@@ -255,7 +212,11 @@ DLManagedTensorVersioned* NewManaged(AnyopAtenTensor* tensor, const AnyopTensor&
 
 Ref TorchStream(int index) {
   const Ref cuda = Attribute(torch_objects.torch, "cuda");
-  const Ref stream(cuda ? PyObject_CallMethod(cuda.get(), "current_stream", "i", index) : nullptr);
+  return Ref(PyObject_CallMethod(cuda.get(), "current_stream", "i", index));
+}
+
+Ref TorchStreamAddress(int index) {
+  const Ref stream = TorchStream(index);
   Ref address(stream ? PyObject_GetAttrString(stream.get(), "cuda_stream") : nullptr);
   if (address && PyObject_Not(address.get()))
     address = Ref(PyLong_FromLong(1));  // DLPack's default

@@ -27,7 +27,8 @@ bool ViewAtenTensor(PyObject* object, AnyopTensor* view, uint32_t* flags);
 DLManagedTensorVersioned* NewManaged(AnyopAtenTensor* tensor, const AnyopTensor& view,
                                      uint32_t flags, bool late);
 
-// torch's current stream of a CUDA device, as __dlpack__ wants it. Empty with an error set.
+// torch's current stream of a CUDA device; as __dlpack__ wants it. Empty with an error set.
 Ref TorchStream(int index);
+Ref TorchStreamAddress(int index);
 
 }  // namespace anyop

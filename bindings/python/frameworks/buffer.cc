@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A memoryview holds the buffer until the call ends, and whoever keeps the memory behind it.
-#include "frameworks/buffer.h"
-
+// What has nothing but Python's buffer protocol: bytearray, memoryview, array.array, ctypes. A
+// memoryview holds the buffer until the call ends, and whoever keeps the memory behind it.
 #include <dlfcn.h>
 
 #include <cstring>
 
-#include "frameworks/dlpack.h"
 #include "frameworks/loans.h"
 #include "frameworks/numpy.h"
 #include "tensors/dtype.h"
@@ -36,7 +34,7 @@ Function PythonFunction(const char* name) {
 }
 
 // A view's buffer, which ends before the view does.
-class ReadBuffer {
+class ReadBuffer : NoCopy {
  public:
   explicit ReadBuffer(PyObject* view) {
     static const auto get = PythonFunction<int (*)(PyObject*, Buffer*, int)>("PyObject_GetBuffer");
@@ -46,8 +44,6 @@ class ReadBuffer {
     static const auto release = PythonFunction<void (*)(Buffer*)>("PyBuffer_Release");
     if (is_good_) release(&buffer_);
   }
-  ReadBuffer(const ReadBuffer&) = delete;
-  ReadBuffer& operator=(const ReadBuffer&) = delete;
   explicit operator bool() const { return is_good_; }
   const Buffer* operator->() const { return &buffer_; }
 
@@ -56,34 +52,18 @@ class ReadBuffer {
   bool is_good_;
 };
 
-// The dtype of one character of the struct module, in native order.
-int DtypeOf(const char* format, Py_ssize_t item_bytes) {
-  if (!format) return kAnyopUInt8;
+// DLPack's code of one character of the struct module, in native order; -1: it has none.
+int CodeOf(const char* format) {
+  if (!format) return kDLUInt;
   if (*format == '@' || *format == '=' || *format == '<') ++format;
-  const bool is_complex = format[0] == 'Z';  // NumPy's and ctypes'
+  const bool is_complex = *format == 'Z';  // NumPy's and ctypes'
   if (is_complex) ++format;
-  if (!format[0] || format[1]) return kAnyopNoDtype;
-  if (is_complex)
-    return format[0] == 'f' ? kAnyopComplex64 : format[0] == 'd' ? kAnyopComplex128 : kAnyopNoDtype;
-  if (format[0] == '?') return kAnyopBool;
-  if (format[0] == 'e') return kAnyopFloat16;
-  if (format[0] == 'f') return kAnyopFloat32;
-  if (format[0] == 'd') return kAnyopFloat64;
-  const bool is_signed = std::strchr("bhilqn", format[0]),
-             is_unsigned = std::strchr("BHILQN", format[0]);
-  if (!is_signed && !is_unsigned) return kAnyopNoDtype;
-  switch (item_bytes) {
-    case 1:
-      return is_signed ? kAnyopInt8 : kAnyopUInt8;
-    case 2:
-      return is_signed ? kAnyopInt16 : kAnyopUInt16;
-    case 4:
-      return is_signed ? kAnyopInt32 : kAnyopUInt32;
-    case 8:
-      return is_signed ? kAnyopInt64 : kAnyopUInt64;
-    default:
-      return kAnyopNoDtype;
-  }
+  if (!format[0] || format[1]) return -1;
+  if (is_complex) return std::strchr("fd", *format) ? kDLComplex : -1;
+  if (*format == '?') return kDLBool;
+  if (std::strchr("efd", *format)) return kDLFloat;
+  if (std::strchr("bhilqn", *format)) return kDLInt;
+  return std::strchr("BHILQN", *format) ? kDLUInt : -1;
 }
 
 Way View(Loans* loans, const Source*, PyObject* object, bool writes, AnyopTensor* tensor) {
@@ -93,13 +73,17 @@ Way View(Loans* loans, const Source*, PyObject* object, bool writes, AnyopTensor
   loans->owner = view;
   const ReadBuffer buffer(view);
   if (!buffer) return Way::kRefused;
-  const int dtype = DtypeOf(buffer->format, buffer->item_bytes);
-  if (dtype == kAnyopNoDtype || DlpackTypeOf(dtype).bits / 8 != buffer->item_bytes)
+  const int code = CodeOf(buffer->format);
+  const auto bits = static_cast<uint8_t>(
+      static_cast<size_t>(buffer->item_bytes) <= 16 ? buffer->item_bytes * 8 : 0);
+  const int ndim = buffer->ndim;
+  *tensor = {buffer->data, kDLCPU, 0,       ndim,    static_cast<uint8_t>(code),
+             bits,         1,      nullptr, nullptr, 0};
+  if (code < 0 || AnyopDtypeOf(tensor) == kAnyopNoDtype)
     return loans->Reject(PyExc_TypeError, std::string("has the buffer format ") +
                                               (buffer->format ? buffer->format : "B") +
                                               ", which no operator takes");
   if (writes && buffer->readonly) return loans->Reject(PyExc_ValueError, kReadOnly);
-  const int ndim = buffer->ndim;
   auto* shape = loans->arena->Take<int64_t>(int64_t{2} * ndim);
   for (int d = 0; d < ndim; ++d) {
     shape[d] = buffer->shape[d];
@@ -107,8 +91,8 @@ Way View(Loans* loans, const Source*, PyObject* object, bool writes, AnyopTensor
       return loans->Reject(PyExc_ValueError, "has strides that are no multiples of its elements");
     shape[ndim + d] = buffer->strides[d] / buffer->item_bytes;
   }
-  const DlpackType type = DlpackTypeOf(dtype);
-  *tensor = {buffer->data, 1, 0, ndim, type.code, type.bits, 1, shape, shape + ndim, 0};
+  tensor->shape = shape;
+  tensor->strides = shape + ndim;
   return Way::kPlain;
 }
 

@@ -32,12 +32,21 @@ PyObject* NewCapsule(PyObject* object, PyObject* stream) {
   return PyObject_Call(method.get(), none.get(), keywords.get());
 }
 
+// What a capsule holds; nullptr where it is of another form.
+template <typename Managed>
+Managed* In(PyObject* capsule, const char* name) {
+  return PyCapsule_IsValid(capsule, name)
+             ? static_cast<Managed*>(PyCapsule_GetPointer(capsule, name))
+             : nullptr;
+}
+
+DLManagedTensorVersioned* VersionedIn(PyObject* capsule) {
+  return In<DLManagedTensorVersioned>(capsule, "dltensor_versioned");
+}
+
 // Reads a capsule of either form.
 Way ReadCapsule(Loans* loans, PyObject* capsule, bool writes, AnyopTensor* tensor) {
-  if (auto* versioned = static_cast<DLManagedTensorVersioned*>(
-          PyCapsule_IsValid(capsule, "dltensor_versioned")
-              ? PyCapsule_GetPointer(capsule, "dltensor_versioned")
-              : nullptr)) {
+  if (const auto* versioned = VersionedIn(capsule)) {
     if (versioned->version.major != DLPACK_MAJOR_VERSION)
       return loans->Reject(
           PyExc_TypeError,
@@ -47,16 +56,15 @@ Way ReadCapsule(Loans* loans, PyObject* capsule, bool writes, AnyopTensor* tenso
     std::memcpy(tensor, &versioned->dl_tensor, sizeof *tensor);
     return Way::kPlain;
   }
-  if (!PyCapsule_IsValid(capsule, "dltensor"))
+  const auto* managed = In<DLManagedTensor>(capsule, "dltensor");
+  if (!managed)
     return loans->Reject(PyExc_TypeError, "has a __dlpack__ that returned no DLPack capsule");
   if (writes)  // the old form cannot say whether the memory is immutable, as JAX's arrays are
     return loans->Reject(
         PyExc_ValueError,
         "is read-only as far as it says (DLPack before 1.0, as of JAX's immutable arrays), and the "
         "operator would write it");
-  std::memcpy(tensor,
-              &static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"))->dl_tensor,
-              sizeof *tensor);
+  std::memcpy(tensor, &managed->dl_tensor, sizeof *tensor);
   return Way::kPlain;
 }
 
@@ -132,18 +140,15 @@ Way ViewCapsule(Loans* loans, PyObject* object, PyObject* stream, bool writes,
   PyObject* capsule = loans->Keep(NewCapsule(object, stream));
   if (!capsule) return Way::kRefused;
   const Way way = ReadCapsule(loans, capsule, writes, tensor);
-  constexpr int kCuda = 2, kCudaManaged = 13;  // DLDeviceType
-  if (way == Way::kPlain && tensor->device_type == kCudaManaged)
-    tensor->device_type = kCuda;  // kernels read it as any other
+  if (way == Way::kPlain && tensor->device_type == kDLCUDAManaged)
+    tensor->device_type = kDLCUDA;  // kernels read it as any other
   loans->owner = capsule;
   return way;
 }
 
 bool IsReadOnlyCapsule(PyObject* capsule) {
-  if (!PyCapsule_IsValid(capsule, "dltensor_versioned")) return true;
-  auto* managed =
-      static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
-  return managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY;
+  const auto* managed = VersionedIn(capsule);
+  return !managed || managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY;
 }
 
 const Framework dlpack_framework = [] {

@@ -2,15 +2,15 @@
 // DLPack: what has a capsule for its memory, and what its type's exchange functions say.
 #pragma once
 
+#include <cstdlib>
+#include <cstring>
+
 #include "frameworks/framework.h"
 
 namespace anyop {
 
 // Objects with __dlpack__, and types with exchange functions that no other row knows.
 extern const Framework dlpack_framework, exchange_framework;
-
-// Of an object that no framework's row knows.
-Found FindDlpack(PyObject* object);
 
 // The exchange functions of a type; nullptr where it has none.
 const DLPackExchangeAPI* ExchangeApi(PyTypeObject* type);
@@ -30,5 +30,38 @@ Way ViewCapsule(Loans* loans, PyObject* object, PyObject* stream, bool writes, A
 
 // Whether the memory must not be written, as far as the capsule says. The old form cannot say it.
 bool IsReadOnlyCapsule(PyObject* capsule);
+
+// Memory given on: a managed tensor with sizes of its own behind it, which its deleter frees by
+// std::free. nullptr with an error set.
+template <typename Managed>
+Managed* NewManagedOf(const AnyopTensor& view, void* context, void (*deleter)(Managed*)) {
+  const auto sizes_bytes = static_cast<size_t>(view.ndim) * sizeof(int64_t);
+  auto* managed = static_cast<Managed*>(std::malloc(sizeof(Managed) + 2 * sizes_bytes));
+  if (!managed) return PyErr_NoMemory(), nullptr;
+  *managed = {};
+  std::memcpy(&managed->dl_tensor, &view, sizeof view);
+  managed->dl_tensor.shape = reinterpret_cast<int64_t*>(managed + 1);
+  managed->dl_tensor.strides = managed->dl_tensor.shape + view.ndim;
+  if (view.ndim) {
+    std::memcpy(managed->dl_tensor.shape, view.shape, sizes_bytes);
+    std::memcpy(managed->dl_tensor.strides, view.strides, sizes_bytes);
+  }
+  managed->manager_ctx = context;
+  managed->deleter = deleter;
+  return managed;
+}
+
+// The capsule that owns it.
+template <typename Managed>
+PyObject* NewCapsuleOf(Managed* managed, const char* name) {
+  PyObject* capsule = PyCapsule_New(managed, name, [](PyObject* capsule) {
+    const char* now = PyCapsule_GetName(capsule);
+    if (!now || std::strncmp(now, "dltensor", 8) != 0) return;  // taken over
+    auto* held = static_cast<Managed*>(PyCapsule_GetPointer(capsule, now));
+    held->deleter(held);
+  });
+  if (!capsule) managed->deleter(managed);
+  return capsule;
+}
 
 }  // namespace anyop

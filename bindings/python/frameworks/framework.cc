@@ -2,10 +2,9 @@
 // Classifies types once, by the rows. Python's lock is held.
 #include "frameworks/framework.h"
 
+#include <list>
 #include <set>
 
-#include "frameworks/buffer.h"
-#include "frameworks/dlpack.h"
 #include "frameworks/type_table.h"
 #include "guarded.h"
 #include "module_part.h"
@@ -22,18 +21,12 @@ TypeTable known;
 
 // The one source like that: a handful for each framework.
 const Source* TheSource(const Source& like) {
-  struct Node {
-    Source source;
-    const Node* next;
-  };
-  static const Node* first = nullptr;
-  for (const Node* n = first; n; n = n->next) {
-    const Source& s = n->source;
+  static auto* all = new std::list<Source>;
+  for (const Source& s : *all) {
     if (s.framework == like.framework && s.api == like.api && s.is_plain == like.is_plain)
       return &s;
   }
-  first = new Node{like, first};
-  return &first->source;
+  return &all->emplace_back(like);
 }
 
 const Source* Classify(PyObject* object, std::string* why) {

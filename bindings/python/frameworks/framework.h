@@ -145,6 +145,11 @@ const Source* FindSource(PyObject* object, std::string* why);
 // no code of the object's.
 const Source* FindOwnSource(PyTypeObject* type);
 
+// Of an object that no row knows: by __dlpack__ or its type's exchange functions, by Python's
+// buffer protocol.
+Found FindDlpack(PyObject* object);
+Found FindBuffer(PyObject* object);
+
 // For rows: notes what is known of a type. is_its: the framework's own, no subclass of a user's.
 Found Remember(PyTypeObject* type, bool is_its, const Source& like);
 

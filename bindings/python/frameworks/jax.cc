@@ -24,7 +24,6 @@ bool IsTraced(PyObject* object) { return IsSubtype(Py_TYPE(object), Tracer()); }
 
 // __dlpack__ waits for the value on the host, and lets the reader's stream wait for it on a device.
 Way View(Loans* loans, const Source*, PyObject* object, bool writes, AnyopTensor* tensor) {
-  constexpr int kCpu = 1;  // DLDeviceType
   const Ref ask = Attribute(object, "__dlpack_device__");
   if (!ask)
     return loans->Reject(PyExc_TypeError,
@@ -33,7 +32,7 @@ Way View(Loans* loans, const Source*, PyObject* object, bool writes, AnyopTensor
   int kind, index;
   if (!device || !PyArg_ParseTuple(device.get(), "ii", &kind, &index)) return Way::kRefused;
   Ref stream;
-  if (kind != kCpu && !(stream = loans->stream_of(index))) return Way::kRefused;
+  if (kind != kDLCPU && !(stream = loans->stream_of(index))) return Way::kRefused;
   return ViewCapsule(loans, object, stream.get(), writes, tensor);
 }
 

@@ -11,11 +11,9 @@
 
 namespace anyop {
 
-class Loans {
+class Loans : NoCopy {
  public:
   explicit Loans(Arena* arena) : arena(arena) {}
-  Loans(const Loans&) = delete;
-  Loans& operator=(const Loans&) = delete;
   ~Loans() {
     if (__builtin_expect(!kept_.empty(), 0)) LetGo();
   }

@@ -296,8 +296,6 @@ const Framework numpy_framework = [] {
   return f;
 }();
 
-namespace {
 const Listed listed(&numpy_framework);
-}
 
 }  // namespace anyop

@@ -126,36 +126,23 @@ bool Init(PyObject* paddle, std::string* why) {
   return true;
 }
 
-// Opens a glue library and checks that it is for this Paddle and this anyop. It is never closed.
-// nullptr with *why set.
-const AnyopPaddleGlue* OpenLibrary(const char* path, const char* version, std::string* why) {
-  char problem[1024];
-  void* library =
-      AnyopOpenLibraryFile(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE, problem, sizeof problem);
-  if (!library) {
-    *why = problem;
-    return nullptr;
-  }
-  auto entry = reinterpret_cast<AnyopPaddleGlueFunction>(dlsym(library, "AnyopPaddleGlueEntry"));
-  const AnyopPaddleGlue* glue = entry ? entry() : nullptr;
-  if (!glue || glue->version != ANYOP_PADDLE_GLUE_VERSION || glue->size < sizeof *glue) {
-    *why = std::string(path) + " is no glue of this version of anyop";
-    return nullptr;
-  }
-  if (std::strcmp(glue->paddle_version, version) == 0) return glue;
-  *why = std::string(path) + " is for Paddle " + glue->paddle_version + ", and Paddle " + version +
-         " is loaded";
-  return nullptr;
-}
-
-// open_paddle_glue(path, Paddle's version): the address of the glue.
+// open_paddle_glue(path, Paddle's version): the address of the glue, which is for this Paddle and
+// this anyop. It is never closed.
 PyObject* OpenGlue(PyObject*, PyObject* args) {
   const char *path, *version;
   if (!PyArg_ParseTuple(args, "ss", &path, &version)) return nullptr;
-  std::string why;
-  const AnyopPaddleGlue* glue = OpenLibrary(path, version, &why);
-  if (glue) return PyLong_FromVoidPtr(const_cast<AnyopPaddleGlue*>(glue));
-  return Raise(PyExc_ValueError, why);
+  char problem[1024];
+  void* library =
+      AnyopOpenLibraryFile(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE, problem, sizeof problem);
+  if (!library) return Raise(PyExc_ValueError, problem);
+  auto entry = reinterpret_cast<AnyopPaddleGlueFunction>(dlsym(library, "AnyopPaddleGlueEntry"));
+  const AnyopPaddleGlue* glue = entry ? entry() : nullptr;
+  if (!glue || glue->version != ANYOP_PADDLE_GLUE_VERSION || glue->size < sizeof *glue)
+    return Raise(PyExc_ValueError, "%s is no glue of this version of anyop", path);
+  if (std::strcmp(glue->paddle_version, version) == 0)
+    return PyLong_FromVoidPtr(const_cast<AnyopPaddleGlue*>(glue));
+  return Raise(PyExc_ValueError, "%s is for Paddle %s, and Paddle %s is loaded", path,
+               glue->paddle_version, version);
 }
 
 PyMethodDef methods[] = {{"open_paddle_glue", Guarded<OpenGlue>, METH_VARARGS, nullptr}, {}};

@@ -109,10 +109,9 @@ Way ReadModeByAttributes(const Access& g, Mode* mode) {
 Way ViewByAttributes(const Access& g, const Source* source, PyObject* object, bool writes,
                      const Mode& mode, AnyopTensor* tensor) {
   if (!source->api || !ViewByExchange(source, object, tensor)) return Way::kDispatch;
-  constexpr int kComplexCode = 5;
   const bool records = mode.flags & kAnyopTorchRecords;
   const int negative = g.is_neg.AskTruth(object);
-  const int conjugate = tensor->dtype_code == kComplexCode ? g.is_conj.AskTruth(object) : 0;
+  const int conjugate = tensor->dtype_code == kDLComplex ? g.is_conj.AskTruth(object) : 0;
   const int inference = writes ? g.is_inference.AskTruth(object) : 0;
   if (negative || conjugate || inference) return Way::kDispatch;
   const int needs_gradient = records ? g.requires_grad.AskTruth(object) : 0;
@@ -252,8 +251,8 @@ PyObject* OpenGlue(PyObject*, PyObject* args) {
   const char *path, *version, *why;
   if (!PyArg_ParseTuple(args, "ss", &path, &version)) return nullptr;
   const AnyopTorchGlue* glue = AnyopOpenTorchGlue(path, version, &why);
-  if (glue) return PyLong_FromVoidPtr(const_cast<AnyopTorchGlue*>(glue));
-  return Raise(PyExc_ValueError, why);
+  if (!glue) return Raise(PyExc_ValueError, why);
+  return PyLong_FromVoidPtr(const_cast<AnyopTorchGlue*>(glue));
 }
 
 PyMethodDef methods[] = {{"open_torch_glue", Guarded<OpenGlue>, METH_VARARGS, nullptr}, {}};
@@ -299,8 +298,6 @@ const Framework torch_framework = [] {
   return f;
 }();
 
-namespace {
 const Listed listed(&torch_framework);
-}
 
 }  // namespace anyop

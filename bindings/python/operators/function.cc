@@ -4,6 +4,8 @@
 #include "operators/function.h"
 
 #include <cstring>
+#include <map>
+#include <string_view>
 
 #include "anyop/anyop.h"
 #include "anyop/held.h"
@@ -34,10 +36,6 @@ struct Entry {
   PyObject* name;               // the operator's
   PyObject* names[kMaxParams];  // interned
   PyMethodDef method;
-  struct {
-    const char* adapter;
-    PyObject* slow_call;
-  } slow[8];  // for calls that are not plain, of each adapter that was needed; then nullptr
 };
 
 // What a function is bound to. It tells where pickle finds the function again.
@@ -71,11 +69,6 @@ PyType_Spec owner_spec = {"anyop._anyop.Operator", sizeof(Owner), 0,
 Entry* EntryOf(PyObject* function) {
   PyObject* self = PyCFunction_Check(function) ? PyCFunction_GetSelf(function) : nullptr;
   return self && Py_TYPE(self) == owner_type ? reinterpret_cast<Owner*>(self)->entry : nullptr;
-}
-
-bool TooMany(const Entry& e, Py_ssize_t given) {
-  return Raise(PyExc_TypeError, "%s: got %zd positional arguments, expected at most %u: %s",
-               e.op->name.c_str(), given, e.num_positional, e.op->table->schema);
 }
 
 // out=(a, b) for an operator with several results.
@@ -119,7 +112,9 @@ bool TakeKeyword(const Entry& e, PyObject* name, PyObject* value, PyObject** arg
 [[gnu::always_inline]] inline bool SortArguments(const Entry& e, PyObject* const* args,
                                                  Py_ssize_t given, PyObject* keywords,
                                                  PyObject** arguments) {
-  if (given > static_cast<Py_ssize_t>(e.num_positional)) return TooMany(e, given);
+  if (given > static_cast<Py_ssize_t>(e.num_positional))
+    return Raise(PyExc_TypeError, "%s: got %zd positional arguments, expected at most %u: %s",
+                 e.op->name.c_str(), given, e.num_positional, e.op->table->schema);
   Py_ssize_t i = 0;
   for (; i < given; ++i) arguments[i] = args[i];
   for (; i < static_cast<Py_ssize_t>(e.num_params); ++i) arguments[i] = nullptr;
@@ -179,33 +174,27 @@ bool Missing(const Operator& op, const Param& p) {
   return NewTuple(op.num_outputs, result);
 }
 
-// slow_call of an adapter's module; a borrowed reference, nullptr with an error set.
-PyObject* SlowCall(Entry* e, const char* adapter) {
-  auto find = [&] {
-    auto* slow = e->slow;
-    while (slow->adapter && slow->adapter != adapter) ++slow;
-    return slow;
-  };
-  if (auto* slow = find(); slow->adapter) return slow->slow_call;
+// slow_call of an adapter's module, for calls that are not plain; a borrowed reference, nullptr
+// with an error set.
+PyObject* SlowCall(const char* adapter) {
+  static auto* known = new std::map<std::string_view, PyObject*>;  // with Python's lock held
+  if (const auto found = known->find(adapter); found != known->end()) return found->second;
   // Its packages first, the outer before the inner: where another thread imports one, the entries
   // are there at its end.
   for (const char* dot = adapter; (dot = std::strchr(dot, '.')); ++dot) {
     if (!Ref(PyImport_ImportModule(std::string(adapter, dot).c_str()))) return nullptr;
   }
-  Ref made(Imported(adapter, "slow_call"));
+  const Ref made = Imported(adapter, "slow_call");
   if (!made) return nullptr;
-  auto* slow = find();  // once more: another thread may have filled places meanwhile
-  if (!slow->adapter) {
-    slow->slow_call = made.Release();
-    slow->adapter = adapter;
-  }
-  return slow->slow_call;
+  const auto kept = known->emplace(adapter, made.get());  // or another thread's
+  if (kept.second) Py_INCREF(made.get());
+  return kept.first->second;
 }
 
 // The arguments as they came, to the framework's adapter.
-PyObject* CallThroughAdapter(Entry* e, const OperatorLoans& loans, PyObject* const* args,
+PyObject* CallThroughAdapter(const Entry& e, const OperatorLoans& loans, PyObject* const* args,
                              Py_ssize_t given, PyObject* keywords) {
-  PyObject* slow = HasStack() ? SlowCall(e, loans.source->framework->adapter) : nullptr;
+  PyObject* slow = HasStack() ? SlowCall(loans.source->framework->adapter) : nullptr;
   if (!slow) return nullptr;
   const Ref positional(NewTuple(given, [&](Py_ssize_t i) { return Py_NewRef(args[i]); }));
   const Ref named(PyDict_New());
@@ -217,7 +206,7 @@ PyObject* CallThroughAdapter(Entry* e, const OperatorLoans& loans, PyObject* con
   static PyObject* const gradient = PyUnicode_InternFromString("gradient");
   static PyObject* const dispatch = PyUnicode_InternFromString("dispatch");
   return PyObject_CallFunctionObjArgs(slow, loans.way() == Way::kGradient ? gradient : dispatch,
-                                      e->name, positional.get(), named.get(), nullptr);
+                                      e.name, positional.get(), named.get(), nullptr);
 }
 
 // Runs a call, or only explains it where explanation is set. Inline with its steps, as a compiler
@@ -238,7 +227,7 @@ PyObject* CallThroughAdapter(Entry* e, const OperatorLoans& loans, PyObject* con
   if (!filled && (loans.way() != Way::kDispatch || PyErr_Occurred())) return nullptr;
   if (__builtin_expect(loans.way() != Way::kPlain, 0) &&
       !(explanation && loans.way() == Way::kGradient)) {
-    if (!explanation) return CallThroughAdapter(&e, loans, args, given, keywords);
+    if (!explanation) return CallThroughAdapter(e, loans, args, given, keywords);
     return Raise(PyExc_TypeError, "%s: only plain tensors can be explained, with memory and values",
                  e.op->name.c_str());
   }

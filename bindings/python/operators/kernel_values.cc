@@ -81,8 +81,9 @@ bool KernelValues::Make(const std::vector<Ref>& names, Ref* positional, Ref* nam
 }
 
 const char* KernelValues::Kept() const {
+  // Who holds a view's memory holds the view.
   for (const Held& held : held_) {
-    if (held.view ? IsKept(held.view) : lender_->glue->is_kept(held.lent)) return held.name;
+    if (held.view ? Py_REFCNT(held.view) > 1 : lender_->glue->is_kept(held.lent)) return held.name;
   }
   return nullptr;
 }
@@ -114,23 +115,26 @@ PyObject* KernelValues::Number(const Param& p, int64_t i) const {
 PyObject* KernelValues::One(const Param& p) {
   if (p.IsList()) return List(p);
   if (p.IsTensor()) return Tensor(p, Field<const AnyopTensor*>(p));
-  if (p.kind == kAnyopStr) return Text(Field<AnyopString>(p));
-  if (p.Is(kAnyopOptional) && !Field<AnyopOptionalInt>(p).has) return Py_NewRef(Py_None);
-  if (p.kind == kAnyopFloat) return PyFloat_FromDouble(Field<double>(p));
-  return Number(p, Field<int64_t>(p));
+  const bool may_lack = p.Is(kAnyopOptional) && p.kind != kAnyopStr;
+  if (may_lack && !Field<AnyopOptionalInt>(p).has) return Py_NewRef(Py_None);
+  return Value(p, args_ + p.offset);
+}
+
+PyObject* KernelValues::Value(const Param& p, const void* at) const {
+  if (p.kind == kAnyopStr) return Text(*static_cast<const AnyopString*>(at));
+  if (p.kind == kAnyopFloat) return PyFloat_FromDouble(*static_cast<const double*>(at));
+  return Number(p, *static_cast<const int64_t*>(at));
 }
 
 PyObject* KernelValues::List(const Param& p) {
   const auto& list = Field<AnyopIntList>(p);
   if (!list.data) return Py_NewRef(Py_None);
-  return NewList(list.count, [&](Py_ssize_t i) { return Item(p, i); });
-}
-
-PyObject* KernelValues::Item(const Param& p, int64_t i) {
-  if (p.IsTensor()) return Tensor(p, &Field<AnyopTensorList>(p).data[i]);
-  if (p.kind == kAnyopStr) return Text(Field<AnyopStringList>(p).data[i]);
-  if (p.kind == kAnyopFloat) return PyFloat_FromDouble(Field<AnyopFloatList>(p).data[i]);
-  return Number(p, Field<AnyopIntList>(p).data[i]);
+  const auto* items = reinterpret_cast<const char*>(list.data);
+  const int64_t bytes = p.kind == kAnyopStr ? sizeof(AnyopString) : 8;
+  return NewList(list.count, [&](Py_ssize_t i) {
+    return p.IsTensor() ? Tensor(p, reinterpret_cast<const AnyopTensor*>(items) + i)
+                        : Value(p, items + i * bytes);
+  });
 }
 
 }  // namespace anyop

@@ -34,7 +34,7 @@ std::unique_ptr<TorchWay> TakeTorchWay(PyObject* run);
 void ForgetTorchWay(std::unique_ptr<TorchWay> way);
 
 // Torch's state of this thread for one call; false: torch has no such device.
-class TorchState {
+class TorchState : NoCopy {
  public:
   TorchState(const TorchWay& way, const AnyopCall& call)
       : glue_(*way.lender.glue),
@@ -42,8 +42,6 @@ class TorchState {
   ~TorchState() {
     if (entered_) glue_.leave(entered_);
   }
-  TorchState(const TorchState&) = delete;
-  TorchState& operator=(const TorchState&) = delete;
   explicit operator bool() const { return entered_; }
 
  private:
@@ -52,14 +50,12 @@ class TorchState {
 };
 
 // The values of one call. They are let go of before it is.
-class KernelValues {
+class KernelValues : NoCopy {
  public:
   // way: tensors are torch's; nullptr: views.
   KernelValues(const Operator& op, const char* args, const TorchWay* way)
       : op_(op), args_(args), lender_(way ? &way->lender : nullptr) {}
   ~KernelValues();
-  KernelValues(const KernelValues&) = delete;
-  KernelValues& operator=(const KernelValues&) = delete;
 
   // A tuple of all; nullptr with an error set.
   PyObject* Make();
@@ -77,8 +73,8 @@ class KernelValues {
   PyObject* One(const Param& p);
   PyObject* Tensor(const Param& p, const AnyopTensor* t);
   PyObject* Number(const Param& p, int64_t i) const;
+  PyObject* Value(const Param& p, const void* at) const;
   PyObject* List(const Param& p);
-  PyObject* Item(const Param& p, int64_t i);
 
   struct Held {
     PyObject* view;  // or

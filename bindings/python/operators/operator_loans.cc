@@ -43,7 +43,9 @@ bool OperatorLoans::SetFirst(Frame* frame, PyObject* object, const Source* found
   else if (row.read_mode)
     way_ = row.read_mode(&mode);
   if (mode.impls && !below_dispatcher) {
-    frame->torch_input = TorchInput;
+    frame->torch_input = [](Frame* of, uint32_t param) {
+      return Of(of).mode.impls->of(Of(of).arguments_[param]);
+    };
     frame->take_result = TakeResult;
   }
   if (way_ != Way::kDispatch) return true;
@@ -158,7 +160,7 @@ void OperatorLoans::HoldImpls(Frame* frame) {
 
 void OperatorLoans::Hold(Frame* frame) {
   frame->hold = nullptr;
-  auto* self = static_cast<OperatorLoans*>(frame->binding);
+  auto* self = &Of(frame);
   const WithoutError without;  // of a kernel that asks for more
   if (self->mode.impls) {
     self->HoldImpls(frame);
@@ -184,29 +186,10 @@ bool OperatorLoans::AskStream(Frame* frame) const {
   return false;
 }
 
-void OperatorLoans::ReleaseGil(Frame* frame) {
-  static_cast<OperatorLoans*>(frame->binding)->thread_ = PyEval_SaveThread();
-}
-
-void OperatorLoans::TakeGil(Frame* frame) {
-  PyEval_RestoreThread(static_cast<OperatorLoans*>(frame->binding)->thread_);
-}
-
-void* OperatorLoans::TorchInput(Frame* frame, uint32_t param) {
-  auto* self = static_cast<OperatorLoans*>(frame->binding);
-  return self->mode.impls->of(self->arguments_[param]);
-}
-
-void* OperatorLoans::TorchResult(Frame* frame, uint32_t output) {
-  auto* self = static_cast<OperatorLoans*>(frame->binding);
-  return self->mode.impls->of(self->results_[output]);
-}
-
 // Python's lock may be another thread's: objects are made later.
 void OperatorLoans::TakeResult(Frame* frame, uint32_t output, void* impl) {
-  auto* self = static_cast<OperatorLoans*>(frame->binding);
-  self->results_[output] = static_cast<PyObject*>(impl);
-  self->made_ |= uint64_t{1} << output;
+  Of(frame).results_[output] = static_cast<PyObject*>(impl);
+  Of(frame).made_ |= uint64_t{1} << output;
 }
 
 bool OperatorLoans::WrapAllMade() {
@@ -231,8 +214,11 @@ int32_t OperatorLoans::Refused(Frame* frame, uint32_t output, const AnyopTensor&
 }
 
 int32_t OperatorLoans::Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor) {
-  auto* self = static_cast<OperatorLoans*>(frame->binding);
-  if (self->mode.impls) frame->torch_result = TorchResult;
+  auto* self = &Of(frame);
+  if (self->mode.impls)
+    frame->torch_result = [](Frame* of, uint32_t at) {
+      return Of(of).mode.impls->of(Of(of).results_[at]);
+    };
   const int32_t status = self->source->framework->allocate(self, tensor, &self->results_[output]);
   if (__builtin_expect(status == kAnyopOk, 1)) return status;
   if (status == kAnyopPending) return Refused(frame, output, *tensor);

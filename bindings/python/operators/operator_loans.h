@@ -20,8 +20,9 @@ class OperatorLoans : public Loans {
     frame->binding = this;
     frame->allocate = Allocate;
     frame->hold = Hold;
-    frame->before_kernel = ReleaseGil;
-    frame->after_kernel = TakeGil;
+    // While a long kernel runs, other Python threads do.
+    frame->before_kernel = [](Frame* of) { Of(of).thread_ = PyEval_SaveThread(); };
+    frame->after_kernel = [](Frame* of) { PyEval_RestoreThread(Of(of).thread_); };
   }
   ~OperatorLoans() {
     if (__builtin_expect(made_ != 0, 0)) ReleaseMade();
@@ -63,14 +64,10 @@ class OperatorLoans : public Loans {
  private:
   // AnyopFrame's: a result in the framework of the first tensor; torch's tensors as they are.
   static int32_t Allocate(Frame* frame, uint32_t output, AnyopTensor* tensor);
-  static void* TorchInput(Frame* frame, uint32_t param);
-  static void* TorchResult(Frame* frame, uint32_t output);
   static void TakeResult(Frame* frame, uint32_t output, void* impl);
   // What was taken keeps its memory, whatever other threads do to the tensors.
   static void Hold(Frame* frame);
-  // While a long kernel runs, other Python threads do.
-  static void ReleaseGil(Frame* frame);
-  static void TakeGil(Frame* frame);
+  static OperatorLoans& Of(Frame* frame) { return *static_cast<OperatorLoans*>(frame->binding); }
 
   const Source* Find(const Operator& op, const Param& p, PyObject* object);
   bool SetFirst(Frame* frame, PyObject* object, const Source* found);

@@ -34,7 +34,7 @@ constexpr const char* kEnded = "its kernel is written in Python, which has ended
 // While a framework traces a function it translates every Python
 // frame of the thread, and keeps what is in them. A kernel's are none of its business: the hooks
 // are taken out for a while.
-class PlainFrames {
+class PlainFrames : NoCopy {
  public:
   PlainFrames() {
     EachFramework([&](const Framework& row) {
@@ -47,8 +47,6 @@ class PlainFrames {
     for (const Hook& hook : hooks_)
       const Ref done(PyObject_CallFunctionObjArgs(hook.set.get(), hook.before.get(), nullptr));
   }
-  PlainFrames(const PlainFrames&) = delete;
-  PlainFrames& operator=(const PlainFrames&) = delete;
 
  private:
   struct Hook {

@@ -101,9 +101,7 @@ const char* ReadinessText(const Implementation& i) {
 }
 
 // JSON of all implementations of an operator, the preferred first.
-PyObject* Implementations(PyObject*, PyObject* name) {
-  const Operator* op = FindByName(name);
-  if (!op) return nullptr;
+PyObject* Implementations(Operator* op) {
   Json json;
   json.Open('[');
   const Reading reading;
@@ -157,9 +155,7 @@ PyObject* SetScopeVariable(PyObject*, PyObject* get) {
   Py_RETURN_NONE;
 }
 
-PyObject* CheckScopeText(PyObject*, PyObject* text) {
-  const char* words = PyUnicode_AsUTF8AndSize(text, nullptr);
-  if (!words) return nullptr;
+PyObject* CheckScopeText(const char* words) {
   return Try([&](std::string* why) { return CheckScope(words, why); });
 }
 
@@ -228,24 +224,20 @@ PyObject* Describe(const Implementation& i, bool is_watched) {
 
 // observe(name): from now on the router counts the calls that arrive at this operator's kernels,
 // whichever framework they come from. Other operators pay nothing.
-PyObject* Observe(PyObject*, PyObject* name) {
-  Operator* op = FindByName(name);
-  if (!op) return nullptr;
+PyObject* Observe(Operator* op) {
   WatchOperator(op);
   Py_RETURN_NONE;
 }
 
 // kernel_calls(name): [(implementation, calls, address, library, offset)] of those that are ready;
 // calls is None where the operator is not observed.
-PyObject* KernelCalls(PyObject*, PyObject* name) {
-  const Operator* op = FindByName(name);
-  Ref list(op ? PyList_New(0) : nullptr);
-  if (!list) return nullptr;
+PyObject* KernelCalls(Operator* op) {
+  Ref list(PyList_New(0));
   const Reading reading;
   for (const Implementation* i : ListImplementations(op)) {
     if (i->readiness.load(std::memory_order_acquire) != Readiness::kReady) continue;
     const Ref row(Describe(*i, IsWatched(op)));
-    if (!row || PyList_Append(list.get(), row.get())) return nullptr;
+    if (!list || !row || PyList_Append(list.get(), row.get())) return nullptr;
   }
   return list.Release();
 }
@@ -255,18 +247,18 @@ PyMethodDef methods[] = {
     {"unregister", Guarded<Unregister>, METH_VARARGS, nullptr},
     {"load_routes", Guarded<Load>, METH_O, nullptr},
     {"routes", Guarded<Routes>, METH_NOARGS, nullptr},
-    {"implementations", Guarded<Implementations>, METH_O, nullptr},
+    {"implementations", Guarded<OfOperator<Implementations>>, METH_O, nullptr},
     {"set_deterministic", Guarded<SetDeterminism>, METH_O, nullptr},
     {"is_deterministic", Guarded<GetDeterminism>, METH_NOARGS, nullptr},
     {"set_scope_variable", Guarded<SetScopeVariable>, METH_O, nullptr},
-    {"check_scope", Guarded<CheckScopeText>, METH_O, nullptr},
+    {"check_scope", Guarded<OfText<CheckScopeText>>, METH_O, nullptr},
     {"enter_scope", Guarded<Enter>, METH_NOARGS, nullptr},
     {"leave_scope", Guarded<Leave>, METH_NOARGS, nullptr},
     {"set_log", Guarded<Log>, METH_VARARGS, nullptr},
     {"set_record", Guarded<Record>, METH_O, nullptr},
     {"pause_record", Guarded<Pause>, METH_O, nullptr},
-    {"observe", Guarded<Observe>, METH_O, nullptr},
-    {"kernel_calls", Guarded<KernelCalls>, METH_O, nullptr},
+    {"observe", Guarded<OfOperator<Observe>>, METH_O, nullptr},
+    {"kernel_calls", Guarded<OfOperator<KernelCalls>>, METH_O, nullptr},
     {},
 };
 const ModulePart part(methods);

@@ -72,14 +72,10 @@ PyObject* Register(PyObject*, PyObject* define) {
 }
 
 // Why the operator of that name is not in torch.ops; None when it is.
-PyObject* Problem(PyObject*, PyObject* name) {
-  const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
-  if (!text) return nullptr;
-  return Py_BuildValue("z", AnyopTorchProblem(text));  // None: nothing is wrong
-}
+PyObject* Problem(const char* name) { return Py_BuildValue("z", AnyopTorchProblem(name)); }
 
 PyMethodDef methods[] = {{"register_torch", Guarded<Register>, METH_O, nullptr},
-                         {"torch_problem", Guarded<Problem>, METH_O, nullptr},
+                         {"torch_problem", Guarded<OfText<Problem>>, METH_O, nullptr},
                          {"keep_torch_error", Guarded<KeepError>, METH_O, nullptr},
                          {}};
 const ModulePart part(methods);

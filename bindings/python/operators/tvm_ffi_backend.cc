@@ -73,23 +73,18 @@ PyObject* RegisterCall(PyObject*, PyObject* args) {
                         : int32_t{kAnyopValueError});
 }
 
-PyObject* Register(PyObject*, PyObject* path) {
-  const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
-  if (!text) return nullptr;
-  return Py_BuildValue("z", AnyopRegisterTvmFfi(text));  // None: nothing is wrong
-}
+// What is wrong; None where nothing is.
+PyObject* Register(const char* path) { return Py_BuildValue("z", AnyopRegisterTvmFfi(path)); }
 
-PyObject* NoteLibrary(PyObject*, PyObject* path) {
+PyObject* NoteLibrary(const char* path) {
   static std::string kept;  // the first
-  const char* text = PyUnicode_AsUTF8AndSize(path, nullptr);
-  if (!text) return nullptr;
-  if (kept.empty()) kept = text;
+  if (kept.empty()) kept = path;
   if (!kept.empty()) AnyopNoteTvmFfi(kept.c_str());
   Py_RETURN_NONE;
 }
 
-PyMethodDef methods[] = {{"register_tvm_ffi", Guarded<Register>, METH_O, nullptr},
-                         {"note_tvm_ffi", Guarded<NoteLibrary>, METH_O, nullptr},
+PyMethodDef methods[] = {{"register_tvm_ffi", Guarded<OfText<Register>>, METH_O, nullptr},
+                         {"note_tvm_ffi", Guarded<OfText<NoteLibrary>>, METH_O, nullptr},
                          {"register_tvm_ffi_call", Guarded<RegisterCall>, METH_VARARGS, nullptr},
                          {}};
 const ModulePart part(methods);

@@ -2,12 +2,9 @@
 // Views, and the capsules they give.
 #include "operators/view.h"
 
-#include <dlpack/dlpack.h>
-
-#include <cstring>
-#include <new>
 #include <string>
 
+#include "frameworks/dlpack.h"
 #include "gil.h"
 #include "guarded.h"
 #include "module_part.h"
@@ -62,25 +59,15 @@ PyObject* ArrayInterface(PyObject* self, void*) {
 void DeleteManaged(DLManagedTensor* managed) {
   const WithGil gil;
   if (gil) Py_DECREF(static_cast<PyObject*>(managed->manager_ctx));
-  delete managed;
-}
-
-void DeleteCapsule(PyObject* capsule) {
-  if (!PyCapsule_IsValid(capsule, "dltensor")) return;  // taken over
-  auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
-  managed->deleter(managed);
+  std::free(managed);
 }
 
 // The stream is the call's own: who takes the memory is told it beside.
 PyObject* Dlpack(PyObject* self, PyObject*, PyObject*) {
-  auto* managed = new (std::nothrow) DLManagedTensor{};
-  if (!managed) return PyErr_NoMemory();
-  std::memcpy(&managed->dl_tensor, &TensorOf(self), sizeof managed->dl_tensor);
-  managed->manager_ctx = Py_NewRef(self);
-  managed->deleter = DeleteManaged;
-  PyObject* capsule = PyCapsule_New(managed, "dltensor", DeleteCapsule);
-  if (!capsule) DeleteManaged(managed);
-  return capsule;
+  auto* managed = NewManagedOf<DLManagedTensor>(TensorOf(self), self, DeleteManaged);
+  if (!managed) return nullptr;
+  Py_INCREF(self);
+  return NewCapsuleOf(managed, "dltensor");
 }
 
 PyObject* DlpackDevice(PyObject* self, PyObject*) {
@@ -133,7 +120,5 @@ PyObject* NewView(const AnyopTensor& tensor) {
 const AnyopTensor* TensorOfView(PyObject* object) {
   return Py_TYPE(object) == view_type ? &TensorOf(object) : nullptr;
 }
-
-bool IsKept(PyObject* view) { return Py_REFCNT(view) > 1; }
 
 }  // namespace anyop

@@ -14,7 +14,4 @@ PyObject* NewView(const AnyopTensor& tensor);
 // Its tensor; nullptr where the object is no view.
 const AnyopTensor* TensorOfView(PyObject* object);
 
-// Whether anybody but the caller holds the view, or memory that came from it.
-bool IsKept(PyObject* view);
-
 }  // namespace anyop
