@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The extension module _anyop: functions of all operators, and what the package asks about them.
+// The extension module _anyop: its exceptions, and what the package asks about operators.
+#include "module.h"
+
 #include <dlfcn.h>
 
 #include <string>
@@ -8,29 +10,20 @@
 #include "anyop/library_file.h"
 #include "call/call.h"
 #include "gil.h"
-#include "guarded.h"
-#include "module_part.h"
 #include "objects.h"
 #include "operator/registry.h"
-#include "operators/function.h"
+#include "operators/python_kernel.h"
 #include "python.h"
 #include "tensors/dtype.h"
 #include "threads/pool.h"
 
 namespace anyop {
-namespace {
 
-// [(namespace, name, function)] of every operator from index first on, in the order of full names.
-PyObject* Functions(PyObject*, PyObject*) {
-  const int32_t count = AnyopListOperators(nullptr, 0);
-  if (count < 0) return PyErr_NoMemory();
-  std::vector<const AnyopOperator*> operators(static_cast<size_t>(count));
-  AnyopListOperators(operators.data(), count);
-  return NewList(count, [&](Py_ssize_t i) {
-    const auto* op = reinterpret_cast<const Operator*>(operators[static_cast<size_t>(i)]);
-    return Py_BuildValue("(ssN)", op->table->name_space, op->table->name, NewFunction(op));
-  });
-}
+PyObject* internal_error = nullptr;
+PyObject* device_error = nullptr;
+PyObject* declined_error = nullptr;
+
+namespace {
 
 PyObject* Schema(Operator* op) { return PyUnicode_FromString(op->table->schema); }
 PyObject* Metadata(Operator* op) { return PyUnicode_FromString(op->table->metadata); }
@@ -78,7 +71,6 @@ PyObject* SetNumThreads(PyObject*, PyObject* count) {
 }
 
 PyMethodDef methods[] = {
-    {"functions", Guarded<Functions>, METH_NOARGS, nullptr},
     {"schema", Guarded<OfOperator<Schema>>, METH_O, nullptr},
     {"metadata", Guarded<OfOperator<Metadata>>, METH_O, nullptr},
     {"load_library", Guarded<OfText<LoadLibrary>>, METH_O, nullptr},
@@ -127,11 +119,46 @@ PyObject* MakeModule() {
 
 }  // namespace
 
+Operator* FindByName(PyObject* name) {
+  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, nullptr) : nullptr;
+  if (!text) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "the name of an operator is a str");
+    return nullptr;
+  }
+  const AnyopOperator* op = AnyopFindOperator(text);
+  if (!op) return Raise(PyExc_ValueError, AnyopLastError());
+  return const_cast<Operator*>(reinterpret_cast<const Operator*>(op));
+}
+
+ErrorSet RaiseStatus(int32_t status, const char* message) {
+  if (status == kAnyopPending || RaiseKernelError(message)) return {};
+  const struct {
+    int32_t status;
+    PyObject* kind;
+  } kinds[] = {{kAnyopValueError, PyExc_ValueError},
+               {kAnyopTypeError, PyExc_TypeError},
+               {kAnyopNotImplemented, PyExc_NotImplementedError},
+               {kAnyopOutOfMemory, PyExc_MemoryError},
+               {kAnyopDeviceError, device_error},
+               {kAnyopIndexError, PyExc_IndexError},
+               {kAnyopRuntimeError, PyExc_RuntimeError}};
+  for (const auto& one : kinds) {
+    if (one.status == status) return Raise(one.kind, message);
+  }
+  return Raise(internal_error, message);
+}
+
+PyObject* NoneOrError(int32_t status) {
+  if (status == kAnyopOk) Py_RETURN_NONE;
+  return RaiseStatus(status, AnyopLastError());
+}
+
 bool ModulePart::AddAll(PyObject* module) {
   for (const ModulePart* part = first_; part; part = part->next_) {
     if (part->methods_ && PyModule_AddFunctions(module, part->methods_)) return false;
-    if (!part->spec_) continue;
-    *part->type_ = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(part->spec_));
+    if (!part->type_) continue;
+    PyType_Spec spec = part->spec_;
+    *part->type_ = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
     if (!*part->type_ || PyModule_AddType(module, *part->type_)) return false;
   }
   return true;

@@ -6,8 +6,8 @@
 
 #include "frameworks/torch.h"
 #include "gil.h"
+#include "module.h"
 #include "objects.h"
-#include "operators/function.h"
 #include "stack.h"
 
 namespace anyop {

@@ -7,10 +7,8 @@
 
 #include "anyop/anyop.h"
 #include "aten/aten_call.h"
-#include "guarded.h"
-#include "module_part.h"
+#include "module.h"
 #include "objects.h"
-#include "operators/function.h"
 #include "router/read/route_file.h"
 
 namespace anyop {
@@ -151,9 +149,6 @@ PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(Delete)},
                        {Py_tp_methods, methods},
                        {0, nullptr}};
 
-PyType_Spec spec = {"anyop._anyop.AtenFunction", sizeof(Function), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | kHasVectorCall, slots};
-
 // aten_open(table, glue or None, torch): once for a process.
 PyObject* Open(PyObject*, PyObject* args) {
   const char *table, *glue;
@@ -189,7 +184,11 @@ PyMethodDef functions[] = {{"aten_open", Guarded<Open>, METH_VARARGS, nullptr},
                            {"aten_function", Guarded<Find>, METH_O, nullptr},
                            {"aten_resolve", Guarded<Resolve>, METH_VARARGS, nullptr},
                            {}};
-const ModulePart type_part(&spec, &function_type), part(functions);
+const ModulePart type_part({"anyop._anyop.AtenFunction", sizeof(Function), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | kHasVectorCall,
+                            slots},
+                           &function_type),
+    part(functions);
 
 }  // namespace
 }  // namespace anyop

@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "gil.h"
-#include "guarded.h"
-#include "module_part.h"
+#include "module.h"
 
 namespace anyop {
 namespace {

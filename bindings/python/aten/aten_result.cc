@@ -8,8 +8,8 @@
 #include "aten/aten_tensor.h"
 #include "frameworks/numpy.h"
 #include "frameworks/torch.h"
+#include "module.h"
 #include "objects.h"
-#include "operators/function.h"
 #include "tensors/memory.h"
 
 namespace anyop {

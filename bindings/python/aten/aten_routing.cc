@@ -5,9 +5,7 @@
 
 #include "anyop/aten_route.h"
 #include "gil.h"
-#include "guarded.h"
-#include "module_part.h"
-#include "operators/function.h"
+#include "module.h"
 #include "router/router.h"
 
 namespace anyop {

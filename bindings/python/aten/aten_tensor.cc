@@ -5,16 +5,15 @@
 #include "aten/aten_names.h"
 #include "frameworks/dlpack.h"
 #include "gil.h"
-#include "guarded.h"
-#include "module_part.h"
+#include "module.h"
 #include "objects.h"
-#include "operators/function.h"
 #include "tensors/dtype.h"
 
 namespace anyop {
 namespace {
 
 PyTypeObject* tensor_type = nullptr;
+
 struct Tensor {
   PyObject_HEAD AnyopAtenTensor* cell;
   bool for_reader;
@@ -165,10 +164,9 @@ PyType_Slot slots[] = {
     {Py_tp_methods, methods},
     {0, nullptr}};
 
-PyType_Spec spec = {"anyop._anyop.AtenTensor", sizeof(Tensor), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-
-const ModulePart part(&spec, &tensor_type);
+const ModulePart part({"anyop._anyop.AtenTensor", sizeof(Tensor), 0,
+                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots},
+                      &tensor_type);
 
 }  // namespace
 

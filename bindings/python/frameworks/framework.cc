@@ -6,8 +6,7 @@
 #include <set>
 
 #include "frameworks/type_table.h"
-#include "guarded.h"
-#include "module_part.h"
+#include "module.h"
 #include "operator/operator.h"
 
 namespace anyop {

@@ -2,8 +2,7 @@
 // JAX's arrays: operators reach them by XLA alone, ATen's by DLPack.
 #include "frameworks/dlpack.h"
 #include "frameworks/loans.h"
-#include "guarded.h"
-#include "module_part.h"
+#include "module.h"
 #include "xla_entry.h"
 
 namespace anyop {

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "call/arena.h"
-#include "frameworks/framework.h"
+#include "frameworks/dlpack.h"
+#include "objects.h"
 
 namespace anyop {
 
@@ -19,7 +20,10 @@ class Loans : NoCopy {
   }
 
   // Until the call ends. A new reference, or nullptr, which is returned.
-  PyObject* Keep(PyObject* object);
+  PyObject* Keep(PyObject* object) {
+    Keep(object, [](void* what) { Py_DECREF(static_cast<PyObject*>(what)); });
+    return object;
+  }
   void Keep(void* what, void (*let_go)(void*)) {
     if (what) kept_.push_back({what, let_go});
   }
@@ -37,9 +41,15 @@ class Loans : NoCopy {
   }
 
   // Tensors of two frameworks in one call: whose allocator, stream and rules would hold?
-  bool Fits(const Source& other) const;
+  bool Fits(const Source& other) const {
+    return HomeOf(other) == HomeOf(*source) &&
+           (other.framework != &exchange_framework || other.api == source->api);
+  }
   // What is said of one that does not fit.
-  std::string MixedText(PyObject* object) const;
+  std::string MixedText(PyObject* object) const {
+    return "is " + ObjectText(Py_TYPE(object)) + ", expected a " + TypeText(Py_TYPE(first)) +
+           " as the tensors before it";
+  }
 
   Arena* const arena;
   const Source* source = nullptr;  // of the first tensor
@@ -55,7 +65,12 @@ class Loans : NoCopy {
   PyObject* why_kind = nullptr;  // the exception
 
  private:
-  void LetGo();
+  // In the order in which it was taken. That may run Python code (a producer's deleter), which must
+  // not meet, or lose, the call's error.
+  [[gnu::cold]] void LetGo() {
+    const WithoutError without;
+    for (const Kept& kept : kept_) kept.let_go(kept.what);
+  }
 
   struct Kept {
     void* what;

@@ -14,8 +14,7 @@
 #include "frameworks/dlpack.h"
 #include "frameworks/loans.h"
 #include "frameworks/query.h"
-#include "guarded.h"
-#include "module_part.h"
+#include "module.h"
 #include "objects.h"
 
 namespace anyop {

@@ -9,8 +9,7 @@
 #include "frameworks/dlpack.h"
 #include "frameworks/loans.h"
 #include "frameworks/query.h"
-#include "guarded.h"
-#include "module_part.h"
+#include "module.h"
 #include "torch_entry.h"
 
 namespace anyop {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// METH_FASTCALL entry: positional and keyword arguments to a frame, results back. The same code for
-// every operator.
-#include "operators/function.h"
-
+// One operator as a Python function. METH_FASTCALL entry: positional and keyword arguments to a
+// frame, results back. The same code for every operator.
 #include <cstring>
 #include <map>
 #include <string_view>
@@ -11,8 +9,7 @@
 #include "anyop/held.h"
 #include "call/call.h"
 #include "call/held.h"
-#include "guarded.h"
-#include "module_part.h"
+#include "module.h"
 #include "objects.h"
 #include "operators/operator_loans.h"
 #include "operators/python_kernel.h"
@@ -21,11 +18,6 @@
 #include "stack.h"
 
 namespace anyop {
-
-PyObject* internal_error = nullptr;
-PyObject* device_error = nullptr;
-PyObject* declined_error = nullptr;
-
 namespace {
 
 // What a function keeps of its operator. Never freed: operators are not.
@@ -62,9 +54,6 @@ PyMethodDef owner_methods[] = {{"__reduce__", Guarded<ReduceOwner>, METH_NOARGS,
 PyType_Slot owner_slots[] = {{Py_tp_methods, owner_methods},
                              {Py_tp_dealloc, reinterpret_cast<void*>(DeleteOwner)},
                              {0, nullptr}};
-PyType_Spec owner_spec = {"anyop._anyop.Operator", sizeof(Owner), 0,
-                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, owner_slots};
-
 // Of an operator's function; nullptr for any other object.
 Entry* EntryOf(PyObject* function) {
   PyObject* self = PyCFunction_Check(function) ? PyCFunction_GetSelf(function) : nullptr;
@@ -334,47 +323,7 @@ PyObject* NewHeldFunction(PyObject*, PyObject* function) {
   return made;
 }
 
-PyMethodDef methods[] = {{"explain", Guarded<Explain>, METH_VARARGS, nullptr},
-                         {"hold", Guarded<NewHeldFunction>, METH_O, nullptr},
-                         {}};
-const ModulePart owner_part(&owner_spec, &owner_type), part(methods);
-
-}  // namespace
-
-Operator* FindByName(PyObject* name) {
-  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, nullptr) : nullptr;
-  if (!text) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "the name of an operator is a str");
-    return nullptr;
-  }
-  const AnyopOperator* op = AnyopFindOperator(text);
-  if (!op) PyErr_SetString(PyExc_ValueError, AnyopLastError());
-  return const_cast<Operator*>(reinterpret_cast<const Operator*>(op));
-}
-
-ErrorSet RaiseStatus(int32_t status, const char* message) {
-  if (status == kAnyopPending || RaiseKernelError(message)) return {};
-  const struct {
-    int32_t status;
-    PyObject* kind;
-  } kinds[] = {{kAnyopValueError, PyExc_ValueError},
-               {kAnyopTypeError, PyExc_TypeError},
-               {kAnyopNotImplemented, PyExc_NotImplementedError},
-               {kAnyopOutOfMemory, PyExc_MemoryError},
-               {kAnyopDeviceError, device_error},
-               {kAnyopIndexError, PyExc_IndexError},
-               {kAnyopRuntimeError, PyExc_RuntimeError}};
-  for (const auto& one : kinds) {
-    if (one.status == status) return Raise(one.kind, message);
-  }
-  return Raise(internal_error, message);
-}
-
-PyObject* NoneOrError(int32_t status) {
-  if (status == kAnyopOk) Py_RETURN_NONE;
-  return RaiseStatus(status, AnyopLastError());
-}
-
+// A new built-in function that calls op; nullptr with an error raised.
 PyObject* NewFunction(const Operator* op) {
   auto* e = new Entry{};
   e->op = op;
@@ -391,4 +340,26 @@ PyObject* NewFunction(const Operator* op) {
   return BindFunction(e, nullptr);
 }
 
+// [(namespace, name, function)] of every operator, in the order of full names.
+PyObject* Functions(PyObject*, PyObject*) {
+  const int32_t count = AnyopListOperators(nullptr, 0);
+  if (count < 0) return PyErr_NoMemory();
+  std::vector<const AnyopOperator*> operators(static_cast<size_t>(count));
+  AnyopListOperators(operators.data(), count);
+  return NewList(count, [&](Py_ssize_t i) {
+    const auto* op = reinterpret_cast<const Operator*>(operators[static_cast<size_t>(i)]);
+    return Py_BuildValue("(ssN)", op->table->name_space, op->table->name, NewFunction(op));
+  });
+}
+
+PyMethodDef methods[] = {{"functions", Guarded<Functions>, METH_NOARGS, nullptr},
+                         {"explain", Guarded<Explain>, METH_VARARGS, nullptr},
+                         {"hold", Guarded<NewHeldFunction>, METH_O, nullptr},
+                         {}};
+const ModulePart owner_part({"anyop._anyop.Operator", sizeof(Owner), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, owner_slots},
+                            &owner_type),
+    part(methods);
+
+}  // namespace
 }  // namespace anyop

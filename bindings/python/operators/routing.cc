@@ -7,9 +7,7 @@
 #include <string>
 
 #include "gil.h"
-#include "guarded.h"
-#include "module_part.h"
-#include "operators/function.h"
+#include "module.h"
 #include "operators/python_kernel.h"
 #include "router/choose/device_below.h"
 #include "router/report/json.h"

@@ -3,8 +3,7 @@
 // of ThreadScope(get), `text` is what get() returns. Dynamo refuses a ContextVar, but reads an
 // attribute with a getter in C, and reads it again in the guard of what it has compiled, in the
 // calling thread.
-#include "guarded.h"
-#include "module_part.h"
+#include "module.h"
 #include "objects.h"
 
 namespace anyop {
@@ -51,10 +50,10 @@ PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(Guarded<New>)},
                        {Py_tp_getset, attributes},
                        {0, nullptr}};
 
-PyType_Spec spec = {"anyop._anyop.ThreadScope", sizeof(ThreadScope), 0, Py_TPFLAGS_DEFAULT, slots};
-
 PyTypeObject* scope_type = nullptr;
-const ModulePart part(&spec, &scope_type);
+const ModulePart part({"anyop._anyop.ThreadScope", sizeof(ThreadScope), 0, Py_TPFLAGS_DEFAULT,
+                       slots},
+                      &scope_type);
 
 }  // namespace
 }  // namespace anyop

@@ -6,10 +6,8 @@
 
 #include "frameworks/torch.h"
 #include "gil.h"
-#include "guarded.h"
-#include "module_part.h"
+#include "module.h"
 #include "objects.h"
-#include "operators/function.h"
 #include "torch_entry.h"
 
 // The class of that name in pybind11, of which only the vtable matters: it is found by its name.

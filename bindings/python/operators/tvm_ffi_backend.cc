@@ -4,10 +4,8 @@
 #include <string>
 
 #include "gil.h"
-#include "guarded.h"
-#include "module_part.h"
+#include "module.h"
 #include "objects.h"
-#include "operators/function.h"
 #include "operators/python_kernel.h"
 #include "tvm_ffi_entry.h"
 

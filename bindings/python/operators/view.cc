@@ -6,8 +6,7 @@
 
 #include "frameworks/dlpack.h"
 #include "gil.h"
-#include "guarded.h"
-#include "module_part.h"
+#include "module.h"
 #include "objects.h"
 #include "tensors/dtype.h"
 
@@ -97,10 +96,9 @@ PyType_Slot slots[] = {
     {Py_tp_methods, methods},
     {0, nullptr}};
 
-PyType_Spec spec = {"anyop._anyop.View", sizeof(View), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-
-const ModulePart part(&spec, &view_type);
+const ModulePart part({"anyop._anyop.View", sizeof(View), 0,
+                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots},
+                      &view_type);
 
 }  // namespace
 
