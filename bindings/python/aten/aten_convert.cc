@@ -7,18 +7,6 @@
 namespace anyop {
 namespace {
 
-AnyopAtenValue Tagged(int32_t tag) {
-  AnyopAtenValue value = {};
-  value.tag = tag;
-  return value;
-}
-
-AnyopAtenValue Integer(int32_t tag, int64_t number) {
-  AnyopAtenValue value = Tagged(tag);
-  value.as.i = number;
-  return value;
-}
-
 // An error of a conversion says that the value does not fit. What no overload could mend stays: the
 // end of the stack or of memory, and a wish to stop.
 void ClearMisfit() {
@@ -50,7 +38,7 @@ struct Fitting {
 
 // int, float and bool.
 bool Fitting::Number(const Given& given, AnyopAtenValue* value) const {
-  const bool is_int = given.kind == GivenKind::kInt || given.kind == GivenKind::kBool;
+  const bool is_int = given.IsInteger();
   switch (p.type.kind) {
     case kAnyopAtenKindDtype:
     case kAnyopAtenKindLayout:
@@ -59,30 +47,30 @@ bool Fitting::Number(const Given& given, AnyopAtenValue* value) const {
       if (is_int) return *value = Integer(kAnyopAtenInt, given.value.as.i), true;
       break;
     case kAnyopAtenKindFloat:
-      if (given.kind == GivenKind::kFloat) return *value = given.value, true;
+      if (given.Is(kAnyopAtenFloat)) return *value = given.value, true;
       if (!is_int) break;
       *value = Tagged(kAnyopAtenFloat);
       value->as.f = static_cast<double>(given.value.as.i);
       return true;
     default:
       if (is_int) return *value = Integer(kAnyopAtenBool, given.value.as.i != 0), true;
-      if (given.kind == GivenKind::kFloat)
+      if (given.Is(kAnyopAtenFloat))
         return *value = Integer(kAnyopAtenBool, given.value.as.f != 0), true;
-      if (given.kind == GivenKind::kNone) return *value = Integer(kAnyopAtenBool, 0), true;
+      if (given.Is(kAnyopAtenNone)) return *value = Integer(kAnyopAtenBool, 0), true;
   }
   return FromObject(given, value);
 }
 
 // A tensor of one element, an object with __index__ or __float__.
 bool Fitting::FromObject(const Given& given, AnyopAtenValue* value) const {
-  if (given.kind != GivenKind::kTensor && given.kind != GivenKind::kOther) return false;
+  if (!given.IsTensor() && !given.Is(kGivenOther)) return false;
   loans->ran_code = true;
-  if (given.kind == GivenKind::kOther && IsSymbolic(given.object)) return LeaveToTorch(value);
+  if (given.Is(kGivenOther) && IsSymbolic(given.object)) return LeaveToTorch(value);
   if (p.type.kind == kAnyopAtenKindInt && !p.symbolic &&
       ToNamed(kAnyopAtenKindDtype, given.object, true, value))
     return true;
   Ref number;
-  if (given.kind == GivenKind::kTensor)
+  if (given.IsTensor())
     number = Ref(PyObject_CallMethod(given.object, "item", nullptr));
   else if (p.type.kind == kAnyopAtenKindInt && PyIndex_Check(given.object))
     number = Ref(PyNumber_Index(given.object));
@@ -91,10 +79,9 @@ bool Fitting::FromObject(const Given& given, AnyopAtenValue* value) const {
   Given found;
   const bool good = number && !PyLong_Check(given.object) &&
                     (PyLong_Check(number.get()) || PyFloat_Check(number.get())) &&
-                    loans->Look(number.get(), &found) && found.kind != GivenKind::kOther;
+                    loans->Look(number.get(), &found) && !found.Is(kGivenOther);
   ClearMisfit();
-  if (good && given.kind == GivenKind::kTensor && found.kind == GivenKind::kFloat)
-    return Cut(found, value);
+  if (good && given.IsTensor() && found.Is(kAnyopAtenFloat)) return Cut(found, value);
   return good && Number(found, value);
 }
 
@@ -119,47 +106,45 @@ bool Fitting::LeaveToTorch(AnyopAtenValue* value) const {
 // torch.ops takes codes for names, too: whatever is an integer.
 bool Fitting::Named(const Given& given, AnyopAtenValue* value) const {
   const auto kind = static_cast<AnyopAtenKind>(p.type.kind);
-  const bool is_code = given.kind == GivenKind::kInt || given.kind == GivenKind::kBool ||
-                       given.kind == GivenKind::kTensor;
+  const bool is_code = given.IsInteger() || given.IsTensor();
   if (is_code && kind != kAnyopAtenKindDevice) {
     if (!Number(given, value)) return false;
     const auto code = static_cast<int32_t>(value->as.i);
     if (value->as.i != code || !aten::NameOf(kind, code)) *rules.spoils = true;
     return true;
   }
-  return (given.kind == GivenKind::kOther || given.kind == GivenKind::kStr) &&
+  return (given.Is(kGivenOther) || given.Is(kAnyopAtenStr)) &&
          ToNamed(kind, given.object, rules.strict, value);
 }
 
 bool Fitting::One(const Given& given, bool optional, AnyopAtenValue* value) const {
-  if (given.kind == GivenKind::kNone && optional) return *value = given.value, true;
+  if (given.Is(kAnyopAtenNone) && optional) return *value = given.value, true;
   switch (p.type.kind) {
     case kAnyopAtenKindTensor:
       *value = given.value;
-      if (given.kind == GivenKind::kTensor) return true;
-      if (given.kind == GivenKind::kNone) return !p.IsList();  // an undefined tensor
+      if (given.IsTensor()) return true;
+      if (given.Is(kAnyopAtenNone)) return !p.IsList();  // an undefined tensor
       if (!op.numbers_as_tensors || (p.IsList() && !p.Is(kAnyopAtenOptionalElements))) return false;
-      if (given.kind == GivenKind::kOther) return IsSymbolic(given.object) && LeaveToTorch(value);
-      return given.kind != GivenKind::kStr;
+      if (given.Is(kGivenOther)) return IsSymbolic(given.object) && LeaveToTorch(value);
+      return !given.Is(kAnyopAtenStr);
     case kAnyopAtenKindScalar:
       *value = given.value;
-      if (given.kind == GivenKind::kOther) return IsSymbolic(given.object) && LeaveToTorch(value);
-      return given.kind == GivenKind::kBool || given.kind == GivenKind::kInt ||
-             given.kind == GivenKind::kFloat || given.kind == GivenKind::kComplex;
+      if (given.Is(kGivenOther)) return IsSymbolic(given.object) && LeaveToTorch(value);
+      return given.IsReal() || given.Is(kAnyopAtenComplex);
     case kAnyopAtenKindInt:
     case kAnyopAtenKindFloat:
     case kAnyopAtenKindBool:
       return Number(given, value);
     case kAnyopAtenKindStr:
       *value = given.value;
-      return given.kind == GivenKind::kStr;
+      return given.Is(kAnyopAtenStr);
     case kAnyopAtenKindGenerator:
-      if (given.kind == GivenKind::kTensor && given.value.tag == kAnyopAtenNone)
+      if (given.Is(kGivenTraced))
         return *value = Integer(kAnyopAtenSeed, 0), true;  // a seed that JAX traces
-      return (given.kind == GivenKind::kOther || given.kind == GivenKind::kInt) &&
+      return (given.Is(kGivenOther) || given.Is(kAnyopAtenInt)) &&
              ToGenerator(given.object, rules.strict, value);
     case kAnyopAtenKindOther:  // torch's own affair
-      return loans->home == &torch_framework && given.kind == GivenKind::kOther &&
+      return loans->home == &torch_framework && given.Is(kGivenOther) &&
              IsTorchObject(given.object) && LeaveToTorch(value);
     default:
       return Named(given, value);
@@ -169,10 +154,10 @@ bool Fitting::One(const Given& given, bool optional, AnyopAtenValue* value) cons
 // int[2]: one int stands for both. torch.ops does not do so for SymInt[2], but torch.conv2d does.
 bool Fitting::Repeated(const Given& given, AnyopAtenValue* value) const {
   const bool torchs = p.type.kind == kAnyopAtenKindInt
-                          ? !p.symbolic && given.kind != GivenKind::kFloat
-                          : p.type.kind == kAnyopAtenKindFloat && given.kind == GivenKind::kFloat;
+                          ? !p.symbolic && !given.Is(kAnyopAtenFloat)
+                          : p.type.kind == kAnyopAtenKindFloat && given.Is(kAnyopAtenFloat);
   AnyopAtenValue number;
-  if (!torchs && (rules.strict || given.kind == GivenKind::kBool)) return false;
+  if (!torchs && (rules.strict || given.Is(kAnyopAtenBool))) return false;
   if (!One(given, false, &number)) return false;
   *value = Tagged(kAnyopAtenList);
   value->as.list = loans->arena->Take<AnyopAtenValue>(p.fixed_count + 1);
@@ -203,7 +188,7 @@ PyObject* Fitting::Sequence(const Given& given) const {
   if (PyList_Check(object)) return loans->Keep(PySequence_Tuple(object));
   PyObject* tuple = nullptr;
   loans->ran_code = true;
-  if (given.kind == GivenKind::kTensor) {
+  if (given.IsTensor()) {
     const bool torchs = given.value.tag == kAnyopAtenTorch;
     const AtenLoan* loan = LoanOf(given.value);
     const bool ints = !rules.strict && !torchs && (!loan || loan->memory.tensor.dtype_code <= 1);
@@ -215,7 +200,7 @@ PyObject* Fitting::Sequence(const Given& given) const {
     } else if (p.type.kind == kAnyopAtenKindScalar && PyObject_Size(object) == 0) {
       tuple = PyTuple_New(0);
     }
-  } else if (given.kind == GivenKind::kOther && PySequence_Check(object) && !PyType_Check(object) &&
+  } else if (given.Is(kGivenOther) && PySequence_Check(object) && !PyType_Check(object) &&
              !PyBytes_Check(object)) {
     tuple = PySequence_Tuple(object);
   }
@@ -224,13 +209,11 @@ PyObject* Fitting::Sequence(const Given& given) const {
 }
 
 bool Fitting::List(const Given& given, AnyopAtenValue* value) const {
-  if (given.kind == GivenKind::kNone) {
+  if (given.Is(kAnyopAtenNone)) {
     *value = given.value;
     return p.Is(kAnyopAtenOptional);
   }
-  const bool is_number = given.kind == GivenKind::kInt || given.kind == GivenKind::kBool ||
-                         given.kind == GivenKind::kFloat;
-  if (is_number) return p.fixed_count >= 0 && Repeated(given, value);
+  if (given.IsReal()) return p.fixed_count >= 0 && Repeated(given, value);
   PyObject* tuple = Sequence(given);
   return tuple && Elements(tuple, value);
 }

@@ -16,23 +16,22 @@ bool IsPlainType(PyTypeObject* type) {
 }
 
 bool SetInt(PyObject* object, Given* given) {
-  SetNumber(given, GivenKind::kInt, kAnyopAtenInt);
-  given->value.as.i = PyLong_AsLongLong(object);
+  given->value = Integer(kAnyopAtenInt, PyLong_AsLongLong(object));
   if (given->value.as.i == -1 && PyErr_Occurred()) {
     PyErr_Clear();
-    given->kind = GivenKind::kOther;  // no operator takes it
+    given->value.tag = kGivenOther;  // no operator takes it
   }
   return true;
 }
 
 bool SetFloat(PyObject* object, Given* given) {
-  SetNumber(given, GivenKind::kFloat, kAnyopAtenFloat);
+  given->value = Tagged(kAnyopAtenFloat);
   given->value.as.f = PyFloat_AsDouble(object);
   return true;
 }
 
 bool SetText(PyObject* object, Given* given) {
-  SetNumber(given, GivenKind::kStr, kAnyopAtenStr);
+  given->value = Tagged(kAnyopAtenStr);
   Py_ssize_t size;
   given->value.as.s = PyUnicode_AsUTF8AndSize(object, &size);
   given->value.more.count = size;
@@ -51,14 +50,10 @@ bool AtenLoans::Look(PyObject* object, Given* given) {
   if (__builtin_expect(source && type == of, 1)) return LookTensor(source, object, given);
   if (of == &PyFloat_Type) return SetFloat(object, given);
   if (of == &PyLong_Type) return SetInt(object, given);
-  if (object == Py_None) return SetNumber(given, GivenKind::kNone, kAnyopAtenNone), true;
-  if (of == &PyBool_Type) {
-    SetNumber(given, GivenKind::kBool, kAnyopAtenBool);
-    given->value.as.i = object == Py_True;
-    return true;
-  }
+  if (object == Py_None) return given->value = Tagged(kAnyopAtenNone), true;
+  if (of == &PyBool_Type) return given->value = Integer(kAnyopAtenBool, object == Py_True), true;
   if (of == &PyUnicode_Type) return SetText(object, given);
-  given->kind = GivenKind::kOther;
+  given->value.tag = kGivenOther;
   if (!IsPlainType(of)) return LookMore(object, given);
   ran_code |= (PyType_GetFlags(of) & Py_TPFLAGS_HEAPTYPE) != 0;  // when it is converted
   return true;
@@ -68,7 +63,7 @@ bool AtenLoans::LookMore(PyObject* object, Given* given) {
   if (const Source* own = FindOwnSource(Py_TYPE(object))) return LookTensor(own, object, given);
   if (IsAtenTensor(object)) {
     if (!home) home = &aten_home;
-    SetNumber(given, GivenKind::kTensor, kAnyopAtenTorch);
+    given->value = Tagged(kAnyopAtenTorch);
     given->value.as.tensor = AtenTensorIn(object);
     has_held = true;
     return true;
@@ -92,7 +87,7 @@ bool AtenLoans::LookScalar(PyObject* object, Given* given) {
   if (PyLong_Check(object)) return SetInt(object, given);
   if (PyUnicode_Check(object)) return SetText(object, given), true;
   if (PyComplex_Check(object)) {
-    SetNumber(given, GivenKind::kComplex, kAnyopAtenComplex);
+    given->value = Tagged(kAnyopAtenComplex);
     given->value.as.f = PyComplex_RealAsDouble(object);
     given->value.more.imag = PyComplex_ImagAsDouble(object);
     return true;
@@ -124,7 +119,6 @@ bool AtenLoans::Join(const Source* from, PyObject* object) {
 }
 
 bool AtenLoans::LookTensor(const Source* from, PyObject* object, Given* given) {
-  given->kind = GivenKind::kTensor;
   if (from->framework == &torch_framework) return LookTorch(from, object, given);
   if (__builtin_expect(!from->is_plain, 0)) return LookAdapters(from, object, given);
   return Join(from, object) && Take(from, object, given);
@@ -133,7 +127,7 @@ bool AtenLoans::LookTensor(const Source* from, PyObject* object, Given* given) {
 bool AtenLoans::LookTorch(const Source* from, PyObject* object, Given* given) {
   if (!Join(from, object)) return false;
   if (__builtin_expect(!from->is_plain, 0)) needs_torch = true;
-  SetNumber(given, GivenKind::kTensor, kAnyopAtenTorch);
+  given->value = Tagged(kAnyopAtenTorch);
   given->value.as.tensor = reinterpret_cast<AnyopAtenTensor*>(reinterpret_cast<char*>(object) +
                                                               torch_objects.tensor_offset);
   return true;
@@ -148,7 +142,7 @@ bool AtenLoans::LookAdapters(const Source* from, PyObject* object, Given* given)
   if (!Join(from, object)) return false;
   if (!row.is_traced(object)) return Take(from, object, given);
   has_tracers = true;
-  SetNumber(given, GivenKind::kTensor, kAnyopAtenNone);
+  given->value = Tagged(kGivenTraced);
   return true;
 }
 

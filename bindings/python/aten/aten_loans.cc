@@ -69,7 +69,7 @@ bool AtenLoans::LookView(const AnyopTensor& tensor, PyObject* object, Given* giv
   loan->from = nullptr;
   loan->is_turned = FindTurned(arena, &loan->memory.tensor);
   has_turned |= loan->is_turned;
-  SetNumber(given, GivenKind::kTensor, kAnyopAtenMemoryOf);
+  given->value = Tagged(kAnyopAtenMemoryOf);
   given->value.as.memory = &loan->memory;
   return true;
 }
@@ -84,7 +84,7 @@ bool AtenLoans::Take(const Source* from, PyObject* object, Given* given) {
   loan->next = taken_;
   if (__builtin_expect(!View(from, object, loan), 0)) return false;
   taken_ = loan;
-  SetNumber(given, GivenKind::kTensor, kAnyopAtenMemoryOf);
+  given->value = Tagged(kAnyopAtenMemoryOf);
   given->value.as.memory = &loan->memory;
   return true;
 }

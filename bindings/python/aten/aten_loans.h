@@ -11,20 +11,34 @@ namespace anyop {
 
 constexpr int kMaxAtenArguments = 64;
 
-enum class GivenKind : uint8_t { kTensor, kNone, kBool, kInt, kFloat, kComplex, kStr, kOther };
+inline AnyopAtenValue Tagged(int32_t tag) {
+  AnyopAtenValue value = {};
+  value.tag = tag;
+  return value;
+}
 
-// An argument, or an element of a list. value is set for all kinds but kOther.
+inline AnyopAtenValue Integer(int32_t tag, int64_t number) {
+  AnyopAtenValue value = Tagged(tag);
+  value.as.i = number;
+  return value;
+}
+
+// Tags beside AnyopAtenTag, of what no call is given: a tensor whose value is not there yet, and an
+// object that a parameter's type may make something of.
+constexpr int32_t kGivenTraced = -1, kGivenOther = -2;
+
+// An argument, or an element of a list.
 struct Given {
   PyObject* object;  // the caller holds it
-  GivenKind kind;
   AnyopAtenValue value;
-};
 
-inline void SetNumber(Given* given, GivenKind kind, int32_t tag) {
-  given->kind = kind;
-  given->value = {};
-  given->value.tag = tag;
-}
+  bool Is(int32_t tag) const { return value.tag == tag; }
+  bool IsInteger() const { return Is(kAnyopAtenInt) || Is(kAnyopAtenBool); }
+  bool IsReal() const { return IsInteger() || Is(kAnyopAtenFloat); }
+  bool IsTensor() const {
+    return Is(kAnyopAtenTorch) || Is(kAnyopAtenMemoryOf) || Is(kGivenTraced);
+  }
+};
 
 // Memory of another framework. An AnyopAtenMemory's address is that of its AtenLoan.
 struct AtenLoan {

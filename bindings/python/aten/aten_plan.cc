@@ -15,8 +15,7 @@ bool TakeConstant(PyObject* from, AnyopAtenValue* to) {
     Given given = {};
     if (!AtenLoans("plan").Look(from, &given)) return false;
     *to = given.value;
-    return given.kind != GivenKind::kOther && given.kind != GivenKind::kTensor &&
-           given.kind != GivenKind::kComplex;
+    return given.Is(kAnyopAtenNone) || given.IsReal() || given.Is(kAnyopAtenStr);
   }
   const char* name = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(from, 0), nullptr);
   *to = {};
