@@ -3,7 +3,6 @@
 // frame, results back. The same code for every operator.
 #include <cstring>
 #include <map>
-#include <string_view>
 
 #include "anyop/anyop.h"
 #include "anyop/held.h"
@@ -13,7 +12,6 @@
 #include "objects.h"
 #include "operators/operator_loans.h"
 #include "operators/python_kernel.h"
-#include "operators/scalar.h"
 #include "router/router.h"
 #include "stack.h"
 
@@ -140,11 +138,7 @@ bool Missing(const Operator& op, const Param& p) {
   if (object == Py_None && optional) return true;
   if (!object) return p.Is(kAnyopHasDefault) || optional || Missing(*frame->op, p);
   frame->given |= uint64_t{1} << i;
-  if (!p.IsTensor()) {
-    if (!SetScalar(frame, p, object)) return false;
-    if (__builtin_expect(frame->ran_code, 0)) loans->NoteCode();
-    return true;
-  }
+  if (!p.IsTensor()) return loans->TakeScalar(frame, p, object);
   return p.IsList() ? loans->TakeList(frame, p, i)
                     : loans->Take(frame, p, object, &frame->tensors[i]);
 }
@@ -166,7 +160,7 @@ bool Missing(const Operator& op, const Param& p) {
 // slow_call of an adapter's module, for calls that are not plain; a borrowed reference, nullptr
 // with an error set.
 PyObject* SlowCall(const char* adapter) {
-  static auto* known = new std::map<std::string_view, PyObject*>;  // with Python's lock held
+  static auto* known = new std::map<const char*, PyObject*>;  // with Python's lock held
   if (const auto found = known->find(adapter); found != known->end()) return found->second;
   // Its packages first, the outer before the inner: where another thread imports one, the entries
   // are there at its end.

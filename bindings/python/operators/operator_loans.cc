@@ -5,7 +5,6 @@
 #include "frameworks/dlpack.h"
 #include "gil.h"
 #include "objects.h"
-#include "operators/scalar.h"
 #include "router/choose/device_below.h"
 #include "tensors/memory.h"
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of one call of an operator: its caller's, as AnyopTensors for the time of the call,
-// and its results. All that depends on a framework is asked of the first tensor's row.
+// The arguments of one call of an operator, as its frame takes them, and its results: tensors as
+// AnyopTensors for the time of the call, numbers and texts as values (scalar.cc). All that depends
+// on a framework is asked of the first tensor's row.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "call/call.h"
@@ -10,6 +12,9 @@
 #include "python.h"
 
 namespace anyop {
+
+// Raises kind with "op: parameter why" and returns false.
+bool Refuse(const Operator& op, const Param& p, PyObject* kind, const std::string& why);
 
 class OperatorLoans : public Loans {
  public:
@@ -33,6 +38,9 @@ class OperatorLoans : public Loans {
   bool Take(Frame* frame, const Param& p, PyObject* object, AnyopTensor* tensor);
   // The same for the list or tuple that is argument i; fills its field.
   bool TakeList(Frame* frame, const Param& p, uint32_t i);
+  // Writes a value or a list of values (anything but tensors) into its field. False with an error
+  // raised. Strings and lists point into objects that the caller holds, or into the frame's arena.
+  bool TakeScalar(Frame* frame, const Param& p, PyObject* object);
   // The memory that nothing holds, once more: code of the caller's may have changed it. No such
   // code runs in here.
   bool TakeAgain(Frame* frame);

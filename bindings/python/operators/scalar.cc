@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strict about types: a float is no int, a str no number; Python's and NumPy's own scalars are
-// taken.
-#include "operators/scalar.h"
-
+// Python's numbers, strings and dtypes into the fields of a frame. Strict about types: a float is
+// no int, a str no number; Python's and NumPy's own scalars are taken.
+#include <cstring>
 #include <string>
 #include <vector>
 
-#include "frameworks/framework.h"
 #include "objects.h"
+#include "operators/operator_loans.h"
 #include "router/router.h"
 #include "stack.h"
 #include "tensors/dtype.h"
@@ -159,8 +158,8 @@ bool IsExact(PyObject* object) {
 }
 
 // Code of the caller's runs now, which may call operators. False with an error raised.
-bool NoteCode(Frame* frame) {
-  frame->ran_code = true;
+bool MayRunCode(Loans* loans) {
+  loans->NoteCode();
   return HasStack();
 }
 
@@ -187,7 +186,7 @@ void CopyText(Frame* frame, AnyopString* text) {
   text->data = copy;
 }
 
-bool SetList(Frame* frame, const Param& p, PyObject* object) {
+bool TakeValues(Loans* loans, Frame* frame, const Param& p, PyObject* object) {
   const Operator& op = *frame->op;
   const bool tuple = PyTuple_Check(object), list = PyList_Check(object);
   const bool repeated = !tuple && !list && p.fixed_count >= 0;  // int[2] stride=1
@@ -207,7 +206,7 @@ bool SetList(Frame* frame, const Param& p, PyObject* object) {
                                  : PyList_GetItem(object, i);
     if (!element) return false;  // the list shrank under us
     const Ref held(Py_NewRef(element));
-    if (!IsExact(element) && (!NoteCode(frame) || WouldWait(op, p, element))) return false;
+    if (!IsExact(element) && (!MayRunCode(loans) || WouldWait(op, p, element))) return false;
     if (!ToElement(op, p, element, values + i * item)) return false;
     if (p.kind == kAnyopStr) CopyText(frame, reinterpret_cast<AnyopString*>(values + i * item));
   }
@@ -221,10 +220,10 @@ bool Refuse(const Operator& op, const Param& p, PyObject* kind, const std::strin
   return Raise(kind, "%s: %s %s", op.name.c_str(), p.name, why.c_str());
 }
 
-bool SetScalar(Frame* frame, const Param& p, PyObject* object) {
-  if (p.IsList()) return SetList(frame, p, object);
+bool OperatorLoans::TakeScalar(Frame* frame, const Param& p, PyObject* object) {
+  if (p.IsList()) return TakeValues(this, frame, p, object);
   const Operator& op = *frame->op;
-  if (__builtin_expect(!IsExact(object), 0) && (!NoteCode(frame) || WouldWait(op, p, object)))
+  if (__builtin_expect(!IsExact(object), 0) && (!MayRunCode(this) || WouldWait(op, p, object)))
     return false;
   if (p.kind == kAnyopStr) return ToString(op, p, object, &frame->Field<AnyopString>(p));
   if (p.kind == kAnyopFloat) {

@@ -40,9 +40,8 @@ struct Frame {
   void* stream = nullptr;
   void* binding = nullptr;
   const Scope* scope =
-      nullptr;            // the backends of this call; nullptr: the thread's, where it is in one
-  Held* held = nullptr;   // what a handle kept of the call before
-  bool ran_code = false;  // a binding's: code of the caller's ran while the frame was filled
+      nullptr;           // the backends of this call; nullptr: the thread's, where it is in one
+  Held* held = nullptr;  // what a handle kept of the call before
   std::string* explanation = nullptr;  // set: what would run is written there, and nothing runs
   // Makes the tensor of a result in the caller's framework: device, dtype, ndim and shape are set,
   // data and strides are to be filled (and shape replaced by one that outlives the call, where it
