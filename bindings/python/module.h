@@ -27,6 +27,11 @@ PyObject* NoneOrError(int32_t status);
 // The operator of that name; nullptr with an error raised.
 Operator* FindByName(PyObject* name);
 
+// What is left of a thread's stack, asked before code of the caller's that may come back here.
+// False with RecursionError set where the next calls would end the process. Python counts its own
+// frames alone, whatever a call of an operator lays between them.
+bool HasStack();
+
 class ModulePart {
  public:
   // The last of the methods is empty.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What several files do with Python's objects: tuples of sizes, objects of the module's own types,
+// What several files do with Python's objects: tuples and lists, objects of the module's own types,
 // an error that waits.
 #pragma once
 

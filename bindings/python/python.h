@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python's limited API as every file of this binding sees it, and a reference that lets go of
-// itself.
+// Python's limited API as every file of this binding sees it: references that let go of themselves,
+// errors, texts, attributes.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -8,6 +8,7 @@
 #include <structmember.h>
 
 #include <string>
+#include <utility>
 
 #ifdef Py_GIL_DISABLED
 #error "anyop has no build for free-threaded Python yet: use a Python with the GIL"
@@ -35,11 +36,7 @@ class Ref {
 
   PyObject* get() const { return object_; }
   explicit operator bool() const { return object_ != nullptr; }
-  PyObject* Release() {
-    PyObject* object = object_;
-    object_ = nullptr;
-    return object;
-  }
+  PyObject* Release() { return std::exchange(object_, nullptr); }
 
  private:
   PyObject* object_;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bounds of a thread's stack are asked once, of the C library.
-#include "stack.h"
-
+// What is left of a thread's stack: its bounds are asked once, of the C library.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -9,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "python.h"
+#include "module.h"
 
 namespace anyop {
 namespace {

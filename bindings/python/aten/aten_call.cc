@@ -8,7 +8,6 @@
 #include "gil.h"
 #include "module.h"
 #include "objects.h"
-#include "stack.h"
 
 namespace anyop {
 namespace {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "../../torch_glue/torch_aten_glue.h"
-#include "frameworks/torch_tensor.h"
+#include "frameworks/torch.h"
 #include "python.h"
 
 namespace anyop {

@@ -8,7 +8,7 @@
 
 #include "frameworks/loans.h"
 #include "frameworks/numpy.h"
-#include "stack.h"
+#include "module.h"
 
 namespace anyop {
 namespace {

@@ -6,7 +6,6 @@
 
 #include "../../torch_glue/torch_glue.h"
 #include "frameworks/framework.h"
-#include "frameworks/torch_tensor.h"
 
 namespace anyop {
 
@@ -18,6 +17,20 @@ const AnyopTorchGlue* LoadTorchGlue();
 
 // Whether torch's thread is in a mode, so that only torch.ops gives torch's answer.
 bool IsTorchInMode(PyObject* torch);
+
+// ---- where torch's Python objects keep their tensor, found by asking them (torch_tensor.cc) ----
+
+// A list of tensors that no mode of this thread sees; empty with an error set.
+Ref PlainSamples(PyObject* torch, Py_ssize_t count);
+
+// Offset of the TensorImpl's address in a torch.Tensor; 0 when torch does not keep it as it did
+// since 1.9.
+Py_ssize_t FindTensorOffset(PyObject* torch);
+
+// libtorch_python's function that wraps a tensor as a Python object (a new reference); nullptr when
+// there is none.
+using WrapTensor = PyObject* (*)(void* const* impl);
+WrapTensor FindWrapTensor();
 
 // What makes torch's Python tensors over memory; borrowed, for ever.
 struct TorchLender {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A torch.Tensor's _cdata is the address of its TensorImpl, so the place of that address in the
 // object can be found.
-#include "frameworks/torch_tensor.h"
-
 #include <dlfcn.h>
 
 #include <cstdint>
 #include <cstring>
+
+#include "frameworks/torch.h"
 
 namespace anyop {
 namespace {

@@ -13,7 +13,6 @@
 #include "operators/operator_loans.h"
 #include "operators/python_kernel.h"
 #include "router/router.h"
-#include "stack.h"
 
 namespace anyop {
 namespace {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "call/call.h"
@@ -61,11 +62,7 @@ class OperatorLoans : public Loans {
            AskStream(frame);
   }
   // Gives up the ownership of a result; nullptr when it was not made here.
-  PyObject* ReleaseResult(uint32_t output) {
-    PyObject* object = results_[output];
-    results_[output] = nullptr;
-    return object;
-  }
+  PyObject* ReleaseResult(uint32_t output) { return std::exchange(results_[output], nullptr); }
   // What torch has made for deferred results, as objects. False with an error set.
   bool WrapMade() { return __builtin_expect(!made_, 1) || WrapAllMade(); }
 

@@ -14,7 +14,6 @@
 #include "objects.h"
 #include "operators/kernel_values.h"
 #include "router/router.h"
-#include "stack.h"
 
 namespace anyop {
 namespace {

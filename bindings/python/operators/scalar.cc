@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "module.h"
 #include "objects.h"
 #include "operators/operator_loans.h"
 #include "router/router.h"
-#include "stack.h"
 #include "tensors/dtype.h"
 
 namespace anyop {
