@@ -251,13 +251,10 @@ PyObject* RunAgain(Entry& e, PyObject* const* args, Py_ssize_t given, PyObject* 
   if (!found) return nullptr;
   const Py_ssize_t count = given + (keywords ? PyTuple_Size(keywords) : 0);
   std::vector<PyObject*> values(args, args + count);
-  for (uint32_t i = 0; i < e.op->num_inputs; ++i) {
-    for (Py_ssize_t at = 0; at < count; ++at) {
-      const bool here =
-          at < given ? at == static_cast<Py_ssize_t>(i)
-                     : PyUnicode_Compare(PyTuple_GetItem(keywords, at - given), e.names[i]) == 0;
-      if (here) values[at] = PyList_GetItem(found.get(), i);
-    }
+  for (Py_ssize_t at = 0; at < count; ++at) {
+    PyObject* name = at < given ? nullptr : PyTuple_GetItem(keywords, at - given);
+    const Py_ssize_t i = name ? FindKeyword(e.names, e.num_params, name) : at;
+    if (i < e.op->num_inputs) values[at] = PyList_GetItem(found.get(), i);
   }
   return Run(e, values.data(), given, keywords, explanation, held);
 }
