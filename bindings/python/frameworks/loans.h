@@ -45,8 +45,8 @@ class Loans : NoCopy {
     return HomeOf(other) == HomeOf(*source) &&
            (other.framework != &exchange_framework || other.api == source->api);
   }
-  // What is said of one that does not fit.
-  std::string MixedText(PyObject* object) const {
+  // What is said of one that does not fit; not in the way of those that do.
+  [[gnu::cold, gnu::noinline]] std::string MixedText(PyObject* object) const {
     return "is " + ObjectText(Py_TYPE(object)) + ", expected a " + TypeText(Py_TYPE(first)) +
            " as the tensors before it";
   }
