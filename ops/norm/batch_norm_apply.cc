@@ -37,33 +37,15 @@ inline void ApplyPiece(const Work& work, int64_t piece) {
   RunReader<E> in(work.x), more(work.residual);
   RunWriter<E> to(work.out);
   ForPlaces<E>(work.runs, piece, [&](const Place& place, auto pixels, auto channel) {
-    const auto normal = [=](int64_t i) {
-      const int64_t c = channel(i);
-      return [=, m = means[c], s = scales[c], b = biases[c]](Wide v, auto... residual) {
-        const Wide z = (((v - m) * s + b) + ... + residual);
-        return z <= least ? 0 : z;
-      };
+    const auto normal = [=](int64_t c) {
+      return
+          [=, m = means[c], s = scales[c], b = biases[c]](const auto& v, const auto&... residual) {
+            const auto z = (((v - m) * s + b) + ... + residual);
+            return z <= least ? std::remove_const_t<decltype(z)>{} : z;
+          };
     };
-    if (!work.residual.data) return MapPixels(place, pixels, normal, to, in.Read(place));
-    MapPixels(place, pixels, normal, to, in.Read(place), more.Read(place));
-  });
-}
-
-// The same of one channel, in 16 bits.
-template <typename E>
-inline void ApplyRun(const Work& work, int64_t piece) {
-  const float *means = reinterpret_cast<const float*>(work.numbers), *scales = means + work.runs.C,
-              *biases = scales + work.runs.C;
-  WithPiece(work.runs, piece, [&](int64_t first, int64_t n, int64_t c) {
-    const float least = work.relu ? 0 : Bits<float>::kNaN;
-    const auto normal = [least, m = means[c], s = scales[c], b = biases[c]](
-                            const auto& v, const auto&... residual) {
-      const auto z = (((v - m) * s + b) + ... + residual);
-      return z <= least ? std::remove_const_t<decltype(z)>{} : z;
-    };
-    const auto at = [first](const PlainRows& rows) { return reinterpret_cast<E*>(rows.At(first)); };
-    if (!work.residual.data) return Apply(n, normal, at(work.out), at(work.x));
-    Apply(n, normal, at(work.out), at(work.x), at(work.residual));
+    if (!work.residual.data) return MapChannels(place, pixels, channel, normal, to, in.Read(place));
+    MapChannels(place, pixels, channel, normal, to, in.Read(place), more.Read(place));
   });
 }
 
@@ -99,11 +81,9 @@ ANYOP_CPU_CLONES void Blocks(const Work* work, int64_t begin, int64_t end) {
 }
 
 ANYOP_CPU_CLONES void Pieces(const Work* work, int64_t begin, int64_t end) {
-  const auto runs = [&](auto element, int64_t piece) { ApplyRun<decltype(element)>(*work, piece); };
-  if (!work->runs.last() && ForHalfUnits(work->x.dtype, begin, end, runs)) return;
-  ForUnitsInPlace(work->x.dtype, false, begin, end, [&](auto element, int64_t piece) {
-    ApplyPiece<decltype(element)>(*work, piece);
-  });
+  ForUnitsInPlace(
+      work->x.dtype, !work->runs.last(), false, begin, end,
+      [&](auto element, int64_t piece) { ApplyPiece<decltype(element)>(*work, piece); });
 }
 
 template <typename Wide, typename Args>

@@ -26,46 +26,23 @@ inline void GradientOfPiece(const Work& work, int64_t piece) {
   ForPlaces<E>(work.runs, piece, [&](const Place& place, auto pixels, auto channel) {
     const Run<const E> d = grad.Read(place);
     if (work.grad_residual.data) {
-      const auto same = [](int64_t) { return [](Wide d) { return d; }; };
-      MapPixels(place, pixels, same, residual, d);
+      const auto same = [](int64_t) { return [](const auto& d) { return d; }; };
+      MapChannels(place, pixels, channel, same, residual, d);
     }
     if (!work.grad_x.data) return;
-    const auto gradient = [=](int64_t i) {
-      const int64_t c = channel(i);
-      return [m = means[c], of_d = a[c], less = b[c], of_x = e[c]](Wide d, Wide v) {
+    const auto gradient = [=](int64_t c) {
+      return [m = means[c], of_d = a[c], less = b[c], of_x = e[c]](const auto& d, const auto& v) {
         return of_d * d - less - of_x * (v - m);
       };
     };
-    MapPixels(place, pixels, gradient, to, d, in.Read(place));
-  });
-}
-
-// The same of one channel, in 16 bits and without a mask.
-template <typename E>
-inline void GradientOfRun(const Work& work, int64_t piece) {
-  const float *means = reinterpret_cast<const float*>(work.numbers), *a = means + work.runs.C,
-              *b = a + work.runs.C, *e = b + work.runs.C;
-  WithPiece(work.runs, piece, [&](int64_t first, int64_t n, int64_t c) {
-    const auto gradient = [m = means[c], of_d = a[c], less = b[c], of_x = e[c]](const auto& d,
-                                                                                const auto& v) {
-      return of_d * d - less - of_x * (v - m);
-    };
-    const auto at = [first](const PlainRows& rows) { return reinterpret_cast<E*>(rows.At(first)); };
-    const E* d = at(work.grad_out);
-    if (work.grad_residual.data)
-      __builtin_memcpy(at(work.grad_residual), d, static_cast<size_t>(n) * sizeof(E));
-    if (work.grad_x.data) Apply(n, gradient, at(work.grad_x), d, at(work.x));
+    MapChannels(place, pixels, channel, gradient, to, d, in.Read(place));
   });
 }
 
 ANYOP_CPU_CLONES void Pieces(const Work* work, int64_t begin, int64_t end) {
-  const auto runs = [&](auto element, int64_t piece) {
-    GradientOfRun<decltype(element)>(*work, piece);
-  };
-  if (!work->runs.last() && !work->mask && ForHalfUnits(work->x.dtype, begin, end, runs)) return;
-  ForUnitsInPlace(work->x.dtype, work->mask, begin, end, [&](auto element, int64_t piece) {
-    GradientOfPiece<decltype(element)>(*work, piece);
-  });
+  ForUnitsInPlace(
+      work->x.dtype, !work->runs.last(), work->mask, begin, end,
+      [&](auto element, int64_t piece) { GradientOfPiece<decltype(element)>(*work, piece); });
 }
 
 inline double Total(const AnyopTensor* count) {

@@ -25,30 +25,18 @@ inline void SumsOfRow(const Work& work, int64_t unit) {
   RunReader<E> grad(work.grad_out, work.mask), in(work.x);
   double sums[2] = {};
   ForRun(unit * runs.S, runs.S, [&](const Place& place) {
-    AddRun(
-        place.n, grad.Read(place).data, in.Read(place).data, [mean](Wide v) { return v - mean; },
-        [](Wide d, Wide) { return d; }, sums);
+    const E *d = grad.Read(place).data, *x = in.Read(place).data;
+    if constexpr (sizeof(E) == sizeof(bfloat16)) {
+      const auto product = [mean](const auto& d, const auto& v) { return d * (v - mean); };
+      sums[0] += SumHalves(place.n, [](const auto& d) { return d; }, d);
+      sums[1] += SumHalves(place.n, product, d, x);
+    } else {
+      AddRun(
+          place.n, d, x, [mean](Wide v) { return v - mean; }, [](Wide d, Wide) { return d; }, sums);
+    }
   });
   double* to = work.sums + unit / runs.C * 2 * runs.C + c;
   to[0] = sums[0], to[runs.C] = sums[1];
-}
-// The same in 16 bits, without a mask.
-template <typename E>
-inline void SumsOfHalves(const Work& work, int64_t unit) {
-  const ChannelRuns& runs = work.runs;
-  const int64_t c = unit % runs.C;
-  const float mean = reinterpret_cast<const float*>(work.mean.data)[c];
-  const auto at = [](const PlainRows& rows, int64_t i) {
-    return reinterpret_cast<const E*>(rows.At(i));
-  };
-  double* to = work.sums + unit / runs.C * 2 * runs.C + c;
-  to[0] = to[runs.C] = 0;
-  ForRun(unit * runs.S, runs.S, [&](const Place& place) {
-    const E* d = at(work.grad_out, place.first);
-    const auto product = [mean](const auto& d, const auto& v) { return d * (v - mean); };
-    to[0] += SumHalves(place.n, [](const auto& d) { return d; }, d);
-    to[runs.C] += SumHalves(place.n, product, d, at(work.x, place.first));
-  });
 }
 template <typename E>
 inline void SumsOfPixels(const Work& work, int64_t part) {
@@ -96,13 +84,13 @@ inline void JoinChannels(const Work& work, int64_t first, int64_t n) {
 }
 
 ANYOP_CPU_CLONES void Units(const Work* work, int64_t begin, int64_t end) {
-  const auto halves = [&](auto element, int64_t unit) {
-    SumsOfHalves<decltype(element)>(*work, unit);
-  };
-  if (!work->runs.last() && !work->mask && ForHalfUnits(work->x.dtype, begin, end, halves)) return;
-  ForUnitsInPlace(work->x.dtype, work->mask, begin, end, [&](auto element, int64_t unit) {
+  const bool last = work->runs.last();
+  ForUnitsInPlace(work->x.dtype, !last, work->mask, begin, end, [&](auto element, int64_t unit) {
     using E = decltype(element);
-    work->runs.last() ? SumsOfPixels<E>(*work, unit) : SumsOfRow<E>(*work, unit);
+    if constexpr (!kRunsAlone<E>) {
+      if (last) return SumsOfPixels<E>(*work, unit);
+    }
+    SumsOfRow<E>(*work, unit);
   });
 }
 ANYOP_CPU_CLONES void Joins(const Work* work, int64_t begin, int64_t end) {

@@ -68,12 +68,13 @@ inline void JoinChannels(const Work& work, int64_t first, int64_t n) {
 }
 
 ANYOP_CPU_CLONES void Units(const Work* work, int64_t begin, int64_t end) {
-  const auto rows = [&](auto element, int64_t unit) {
-    MomentsOfRow<decltype(element)>(*work, unit);
-  };
-  if (!work->runs.last() && ForHalfUnits(work->x.dtype, begin, end, rows)) return;
-  ForUnitsInPlace(work->x.dtype, false, begin, end, [&](auto element, int64_t unit) {
-    work->runs.last() ? MomentsOfPart<decltype(element)>(*work, unit) : rows(element, unit);
+  const bool last = work->runs.last();
+  ForUnitsInPlace(work->x.dtype, !last, false, begin, end, [&](auto element, int64_t unit) {
+    using E = decltype(element);
+    if constexpr (!kRunsAlone<E>) {
+      if (last) return MomentsOfPart<E>(*work, unit);
+    }
+    MomentsOfRow<E>(*work, unit);
   });
 }
 ANYOP_CPU_CLONES void Joins(const Work* work, int64_t begin, int64_t end) {

@@ -12,9 +12,9 @@
 
 namespace anyop::cpu {
 
-// The functions below are called with elements of type E: double, float or bfloat16. What has
-// another type, or is masked, is copied as float. A place: `pixels` runs of n elements from number
-// `first` on, each `step` behind the one before.
+// The functions below are called with elements of type E: double, float, float16 or bfloat16. What
+// has another type, or is masked, is copied as float. A place: `pixels` runs of n elements from
+// number `first` on, each `step` behind the one before.
 struct Place {
   int64_t first, n, pixels, step;
 };
@@ -22,28 +22,22 @@ constexpr int64_t kPixelsSummed = 8;
 template <typename E>
 constexpr int64_t kPixelsMapped = sizeof(E) == sizeof(bfloat16) ? 2 : 1;
 
-// each(E(), unit) for units from begin on. copies: the elements of 16 bits are masked, or so much
-// is done with them that a copy takes less time.
+// float16 is taken as it lies in runs of one channel alone, by functions that convert in registers.
+template <typename E>
+constexpr bool kRunsAlone = kDtype<E> == kAnyopFloat16;
+
+// each(E(), unit) for units from begin on. runs: of one channel. copies: the elements of 16 bits
+// are masked, or so much is done with them that a copy takes less time.
 template <typename Each>
-inline void ForUnitsInPlace(AnyopDtype dtype, bool copies, int64_t begin, int64_t end, Each each) {
+inline void ForUnitsInPlace(AnyopDtype dtype, bool runs, bool copies, int64_t begin, int64_t end,
+                            Each each) {
   const auto units = [&](auto element) {
     for (int64_t unit = begin; unit < end; ++unit) each(element, unit);
   };
   if (dtype == kAnyopFloat64) return units(double());
   if (dtype == kAnyopBFloat16 && !copies) return units(bfloat16());
+  if (dtype == kAnyopFloat16 && runs && !copies && AddsHalves<float16>()) return units(float16());
   units(float());
-}
-
-// The same for runs of one channel whose elements have 16 bits, where registers convert them: each
-// is called with float16() or bfloat16(). False where they are converted otherwise.
-template <typename Each>
-inline bool ForHalfUnits(AnyopDtype dtype, int64_t begin, int64_t end, Each each) {
-  const auto units = [&](auto element) {
-    for (int64_t unit = begin; unit < end; ++unit) each(element, unit);
-    return true;
-  };
-  if (dtype == kAnyopBFloat16) return units(bfloat16());
-  return dtype == kAnyopFloat16 && AddsHalves<float16>() && units(float16());
 }
 
 // Elements of a place.
@@ -264,27 +258,33 @@ struct ChannelAt {
   int64_t first;
   int64_t operator()(int64_t i) const { return kLast ? first + i : first; }
 };
-// use(first, n, c): the elements of one of runs.pieces() where channels come first.
-template <typename Use>
-inline void WithPiece(const ChannelRuns& runs, int64_t piece, Use use) {
-  const int64_t cuts = runs.cuts(), row = piece / cuts, at = piece % cuts * runs.kCut;
-  use(row * runs.S + at, runs.S - at < runs.kCut ? runs.S - at : runs.kCut, row % runs.C);
+// out = of(channel)(in...) for the elements of a place. of's functions take vectors, too.
+template <typename E, typename Pixels, bool kLast, typename Of, typename... In>
+inline void MapChannels(const Place& place, Pixels pixels, ChannelAt<kLast> channel, Of of,
+                        RunWriter<E>& out, Run<const In>... in) {
+  if constexpr (!kLast && sizeof(E) == sizeof(bfloat16)) {
+    Apply(place.n, of(channel(0)), out.Target(place).data, in.data...);
+  } else {
+    MapPixels(place, pixels, [&](int64_t i) { return of(channel(i)); }, out, in...);
+  }
 }
 // use(place, numbers of its pixels, channel at) for all places of one of runs.pieces().
 template <typename E, typename Use>
 inline void ForPlaces(const ChannelRuns& runs, int64_t piece, Use use) {
   if (!runs.last()) {
-    return WithPiece(runs, piece, [&](int64_t first, int64_t n, int64_t c) {
-      ForRun(first, n, [&](const Place& place) {
-        use(place, std::make_index_sequence<1>(), ChannelAt<false>{c});
-      });
+    const int64_t cuts = runs.cuts(), row = piece / cuts, at = piece % cuts * runs.kCut;
+    return ForRun(row * runs.S + at, runs.S - at < runs.kCut ? runs.S - at : runs.kCut,
+                  [&](const Place& place) {
+                    use(place, std::make_index_sequence<1>(), ChannelAt<false>{row % runs.C});
+                  });
+  }
+  if constexpr (!kRunsAlone<E>) {
+    ForBlocks(runs.C, [&](int64_t at, int64_t size) {
+      ForPixelsAtOnce<kPixelsMapped<E>>(
+          piece * runs.kPixels * runs.C + at, size, runs.InPart(piece), runs.C,
+          [&](const Place& place, auto pixels) { use(place, pixels, ChannelAt<true>{at}); });
     });
   }
-  ForBlocks(runs.C, [&](int64_t at, int64_t size) {
-    ForPixelsAtOnce<kPixelsMapped<E>>(
-        piece * runs.kPixels * runs.C + at, size, runs.InPart(piece), runs.C,
-        [&](const Place& place, auto pixels) { use(place, pixels, ChannelAt<true>{at}); });
-  });
 }
 
 // use(place, numbers of its pixels, its first channel) for all places of a part, channels last.

@@ -126,14 +126,15 @@ inline void NormalizePart(const Work& work, int64_t unit) {
 }
 
 ANYOP_CPU_CLONES void Groups(const Work* work, int64_t begin, int64_t end) {
-  ForUnitsInPlace(work->x.dtype, work->planes.silu, begin, end, [&](auto element, int64_t unit) {
-    using E = decltype(element);
-    work->planes.silu ? NormalizeGroup<E, true>(*work, unit)
-                      : NormalizeGroup<E, false>(*work, unit);
-  });
+  ForUnitsInPlace(work->x.dtype, false, work->planes.silu, begin, end,
+                  [&](auto element, int64_t unit) {
+                    using E = decltype(element);
+                    work->planes.silu ? NormalizeGroup<E, true>(*work, unit)
+                                      : NormalizeGroup<E, false>(*work, unit);
+                  });
 }
 ANYOP_CPU_CLONES void PartMoments(const Work* work, int64_t begin, int64_t end) {
-  ForUnitsInPlace(work->x.dtype, false, begin, end, [&](auto element, int64_t unit) {
+  ForUnitsInPlace(work->x.dtype, false, false, begin, end, [&](auto element, int64_t unit) {
     MomentsOfPart<decltype(element)>(*work, unit);
   });
 }
@@ -142,10 +143,12 @@ ANYOP_CPU_CLONES void Joins(const Work* work, int64_t begin, int64_t end) {
            [&](auto wide, int64_t group) { JoinMoments<decltype(wide)>(*work, group); });
 }
 ANYOP_CPU_CLONES void Parts(const Work* work, int64_t begin, int64_t end) {
-  ForUnitsInPlace(work->x.dtype, work->planes.silu, begin, end, [&](auto element, int64_t unit) {
-    using E = decltype(element);
-    work->planes.silu ? NormalizePart<E, true>(*work, unit) : NormalizePart<E, false>(*work, unit);
-  });
+  ForUnitsInPlace(work->x.dtype, false, work->planes.silu, begin, end,
+                  [&](auto element, int64_t unit) {
+                    using E = decltype(element);
+                    work->planes.silu ? NormalizePart<E, true>(*work, unit)
+                                      : NormalizePart<E, false>(*work, unit);
+                  });
 }
 
 template <typename Args>

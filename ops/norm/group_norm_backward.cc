@@ -161,10 +161,11 @@ inline void WriteOfParameters(const Work& work, int64_t unit) {
 // each(E(), silu, unit) for units from begin on.
 template <typename Each>
 inline void ForGradients(const Work* work, int64_t begin, int64_t end, Each each) {
-  ForUnitsInPlace(work->x.dtype, work->planes.silu, begin, end, [&](auto element, int64_t unit) {
-    work->planes.silu ? each(element, std::true_type(), unit)
-                      : each(element, std::false_type(), unit);
-  });
+  ForUnitsInPlace(work->x.dtype, false, work->planes.silu, begin, end,
+                  [&](auto element, int64_t unit) {
+                    work->planes.silu ? each(element, std::true_type(), unit)
+                                      : each(element, std::false_type(), unit);
+                  });
 }
 ANYOP_CPU_CLONES void Units(const Work* work, int64_t begin, int64_t end) {
   ForGradients(work, begin, end, [&](auto element, auto silu, int64_t unit) {
