@@ -282,7 +282,8 @@ int Begin(Pool* pool, const Job& job, int threads) {
 // The team that does a job of the calling thread's, if any.
 const Team* TeamFor(Pool* pool, int threads) {
   const Team* team = pool->team.load(std::memory_order_acquire);
-  const int size = team ? team->Size() : 0;
+  if (!team) return nullptr;
+  const int size = team->Size();
   const bool is_chosen = g_threads.load(std::memory_order_relaxed) || Default().is_chosen;
   if (size <= 1 || (size < threads && is_chosen)) return nullptr;
   if (pool->without_team == 0) return team;
