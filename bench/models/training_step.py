@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times a training step of a decoder of transformers: as it is, by anyop.torch.replace, by torch.compile.
+"""Times a training step of a decoder of transformers: as it is, by anyop.torch.replace, by torch.compile, by Liger.
 
     python bench/models/training_step.py [--size 0.6b] [--rows 4] [--context 1024] [--device cuda] [--dtype bfloat16]
-                                  [--compile]
+                                  [--sides transformers,compiled,replaced,replaced+compiled]
 
 A step is the loss of random tokens as labels, its gradients, and AdamW, torch's fused one for all sides. Each side has
 a copy of one random model; losses of the first step are compared before anything is timed. Sides take turns. Peak
 memory is a step's on CUDA: the side's weights and numbers of AdamW, and what the step takes beyond what was there.
+Liger's patch (liger-kernel) puts its rotary positions into the model's file, and so into all sides of the process:
+`--sides liger` is a run of its own.
 One line of JSON for each side is added to bench/results/training_step.jsonl.
 """
 
@@ -68,11 +70,28 @@ class Side:
         return took_ms, self.own_bytes() + torch.cuda.max_memory_allocated() - before if cuda else 0
 
 
-def replaced(fuse: bool) -> Callable:
-    def change(model: torch.nn.Module) -> None:
-        anyop.torch.replace(model, fuse=fuse, verbose=False)
+def replaced(model: torch.nn.Module) -> None:
+    anyop.torch.replace(model, verbose=False)
 
-    return change
+
+def replaced_and_compiled(model: torch.nn.Module) -> Callable:
+    replaced(model)
+    return torch.compile(model)
+
+
+def patched_by_liger(model: torch.nn.Module) -> None:
+    from liger_kernel.transformers.monkey_patch import _apply_liger_kernel_to_instance
+
+    _apply_liger_kernel_to_instance(model)
+
+
+SIDES: dict[str, tuple[str, Callable | None]] = {
+    "transformers": ("transformers", None),
+    "compiled": ("transformers, compiled", torch.compile),
+    "replaced": ("replaced", replaced),
+    "replaced+compiled": ("replaced, compiled", replaced_and_compiled),
+    "liger": ("liger", patched_by_liger),
+}
 
 
 def made_sides(options: argparse.Namespace) -> dict[str, Side]:
@@ -80,11 +99,8 @@ def made_sides(options: argparse.Namespace) -> dict[str, Side]:
     V = SIZES[options.size][-1]
     shape = (options.rows, options.context)
     labels = torch.randint(3, V, shape, device=options.device)
-    sides = {"transformers": Side(model, labels)}
-    if options.compile:
-        sides["transformers, compiled"] = Side(model, labels, torch.compile)
-    sides["replaced"] = Side(model, labels, replaced(fuse=False))
-    return sides
+    wanted = [SIDES[side] for side in options.sides.split(",")]
+    return {name: Side(model, labels, change) for name, change in wanted}
 
 
 def main() -> None:
@@ -93,12 +109,10 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     sides = made_sides(options)
     losses = {name: side.step().item() for name, side in sides.items()}
-    right = losses["transformers"]
+    first, right = next(iter(losses.items()))
     for name, loss in losses.items():
         if not abs(loss - right) <= APART[options.dtype] * right:
-            raise SystemExit(
-                f"{name}: the loss is {loss}, transformers' {right}; nothing was timed"
-            )
+            raise SystemExit(f"{name}: the loss is {loss}, {first}: {right}; nothing was timed")
     times: dict[str, list] = {name: [] for name in sides}
     for turn in range(options.rounds + 1):
         for name in sides if turn % 2 else [*sides][::-1]:
@@ -132,7 +146,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--context", type=int, default=128)
     add("--threads", type=int, default=2)
     add("--rounds", type=int, default=5)
-    add("--compile", action="store_true", help="torch.compile too")
+    add("--sides", default="transformers,replaced", help=f"some of {', '.join(SIDES)}")
     add("--dry", action="store_true", help="write no results")
     return parser.parse_args()
 
