@@ -30,7 +30,13 @@ template <typename T, Order kOrder>
 __global__ void __launch_bounds__(Chunks::kThreads)
     WriteGradient(const __grid_constant__ Problem<T> p) {
   using W = Wide<T>;
+  WaitForWork();
+  LetNextStart();
   const int64_t count = p.chunks.count;
+  struct Inputs {
+    Piece<W, kChunk> d, x;
+    unsigned bits;  // of the mask
+  };
   W total = 0;
   for (int64_t i = 0; i < p.counts.P; ++i) total += p.counts.template At<W>(i);
   const W share = total > 0 ? 1 / total : W(0);
@@ -39,21 +45,25 @@ __global__ void __launch_bounds__(Chunks::kThreads)
     return Slopes<W>{p.mean[c], a, p.sum_dy ? of_all * p.sum_dy[c] : W(0),
                      p.sum_dy_xmu ? of_all * rstd * rstd * p.sum_dy_xmu[c] : W(0)};
   };
-  p.chunks.template ForEach<kOrder>(make, [&](int64_t chunk, const auto& numbers) {
+  const auto read = [&](int64_t chunk) {
+    Inputs in = {ReadChunk(p.grad_out, chunk * kChunk, count, p.aligned), {}, 0};
+    if (p.mask) in.bits = p.mask[chunk];
+    if (p.grad_x) in.x = ReadChunk(p.x, chunk * kChunk, count, p.aligned);
+    return in;
+  };
+  p.chunks.template ForEach<kOrder>(make, read, [&](int64_t chunk, Inputs in, const auto& numbers) {
     const int64_t at = chunk * kChunk;
-    auto d = ReadChunk(p.grad_out, at, count, p.aligned);
+    Piece<W, kChunk>& d = in.d;
     if (p.mask) {
-      const unsigned bits = p.mask[chunk];
 #pragma unroll
-      for (int k = 0; k < kChunk; ++k) d.at[k] = bits >> k & 1 ? d.at[k] : W(0);
+      for (int k = 0; k < kChunk; ++k) d.at[k] = in.bits >> k & 1 ? d.at[k] : W(0);
     }
     if (p.grad_residual) WriteChunk(p.grad_residual, at, count, p.aligned, d);
     if (!p.grad_x) return;
-    const auto v = ReadChunk(p.x, at, count, p.aligned);
 #pragma unroll
     for (int k = 0; k < kChunk; ++k) {
       const Slopes<W>& n = numbers(k);
-      d.at[k] = MulAdd(n.a, d.at[k], -MulAdd(n.e, v.at[k] - n.mean, n.b));
+      d.at[k] = MulAdd(n.a, d.at[k], -MulAdd(n.e, in.x.at[k] - n.mean, n.b));
     }
     WriteChunk(p.grad_x, at, count, p.aligned, d);
   });
@@ -64,6 +74,8 @@ int32_t RunBackward(const Args& args, AnyopCall* call, bool last) {
   using W = Wide<T>;
   const int64_t count = args.N * args.C * args.numel_S;
   if (count == 0) return kAnyopOk;
+  Limits limits;
+  if (int32_t status = ReadLimits(call, &limits)) return status;
   const auto data = [](const AnyopTensor* t) { return t ? t->data : nullptr; };
   bool aligned = true;
   const AnyopTensor* const all[] = {args.grad_out, args.x, args.grad_x, args.grad_residual};
@@ -81,7 +93,7 @@ int32_t RunBackward(const Args& args, AnyopCall* call, bool last) {
                         OfChannels(args.weight),
                         Counts(args.count),
                         aligned,
-                        Chunks(args.C, args.numel_S, count, last)};
+                        Chunks(args.C, args.numel_S, count, last, limits)};
   return WithOrder(p.chunks.order, [&](auto order) {
     return p.chunks.LaunchFor().Run(call, WriteGradient<T, order.value>, p);
   });

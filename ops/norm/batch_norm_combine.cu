@@ -27,6 +27,8 @@ __device__ void Update(char* running, AnyopDtype kind, int64_t c, W momentum, W 
 
 template <typename W>
 __global__ void __launch_bounds__(128) CombineChannels(const __grid_constant__ Combine<W> p) {
+  WaitForWork();
+  LetNextStart();
   const int64_t c = int64_t{blockIdx.x} * 128 + threadIdx.x;
   if (c >= p.C) return;
   W total = 0, mean = 0, squares = 0;
@@ -70,7 +72,7 @@ int32_t Run(const BatchNormCombineArgs& args, AnyopCall* call) {
                         args.mean->strides[0],
                         args.var->strides[0],
                         EpsilonOf<W>(args.eps)};
-  const Launch launch{dim3(static_cast<unsigned>(CeilDiv(args.C, 128))), dim3(128)};
+  const Launch launch{dim3(static_cast<unsigned>(CeilDiv(args.C, 128))), dim3(128), 0, true};
   return launch.Run(call, CombineChannels<W>, p);
 }
 

@@ -18,7 +18,9 @@ struct Reduced {
 template <typename W>
 __global__ void __launch_bounds__(ChannelTeam::kThreads)
     JoinSums(const __grid_constant__ SumParts p, int64_t C, const __grid_constant__ Reduced<W> to) {
-  __shared__ W memory[16][33];
+  __shared__ W memory[ChannelTeam::kWarps][ChannelTeam::kChannels];
+  WaitForWork();
+  LetNextStart();
   const ChannelTeam team(p.parts);
   const int64_t c = team.c;
   const bool inside = c < C;

@@ -11,7 +11,9 @@ namespace {
 template <typename W>
 __global__ void __launch_bounds__(ChannelTeam::kThreads)
     JoinMoments(const __grid_constant__ SumParts p, int64_t C, W inverse, W* mean, W* var) {
-  __shared__ W memory[16][33];
+  __shared__ W memory[ChannelTeam::kWarps][ChannelTeam::kChannels];
+  WaitForWork();
+  LetNextStart();
   const ChannelTeam team(p.parts);
   const bool inside = team.c < C;
   const W* from = static_cast<const W*>(p.sums) + 2 * team.c;

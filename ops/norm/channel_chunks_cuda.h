@@ -50,26 +50,31 @@ enum class Order { kSame, kBeside, kMixed };
 
 struct Chunks {
   static constexpr int kThreads = 256;
-  int64_t C, S, count, chunks, step;  // S: elements of a channel side by side; step: of a thread
+  int64_t C, S, count, chunks;  // S: elements of a channel side by side
   Order order;
+  int64_t step;  // of a thread
   Quotient by_S, by_C;
 
-  Chunks(int64_t C, int64_t S_first, int64_t count, bool last)
+  Chunks(int64_t C, int64_t S_first, int64_t count, bool last, const Limits& limits)
       : C(C),
         S(C == 1 ? count
           : last ? 1
                  : S_first),
         count(count),
         chunks(CeilDiv(count, kChunk)),
-        step(Blocks() * kThreads),
         order(C % kChunk == 0 && S == 1   ? Order::kBeside
               : S % kChunk == 0 || C == 1 ? Order::kSame
                                           : Order::kMixed),
+        step(Blocks(limits) * kThreads),
         by_S(S, count),
         by_C(C, count) {
     if (order == Order::kBeside) step = std::max(step / (C / kChunk), int64_t{1}) * (C / kChunk);
   }
-  int64_t Blocks() const { return std::min<int64_t>(CeilDiv(chunks, kThreads), 4096); }
+  // A thread that has read the numbers of 8 channels, in 100 registers, uses them for some chunks.
+  int64_t Blocks(const Limits& limits) const {
+    const int64_t most = order == Order::kBeside ? 2 * limits.multiprocessors : 4096;
+    return std::min(CeilDiv(chunks, kThreads), most);
+  }
   __device__ int64_t ChannelOf(int64_t element) const {
     const int64_t row = by_S.Of(element);
     return row - by_C.Of(row) * C;
@@ -77,12 +82,13 @@ struct Chunks {
 
   // A step of more threads than there are.
   Launch LaunchFor() const {
-    return {dim3(static_cast<unsigned>(CeilDiv(std::min(step, chunks), kThreads))), dim3(kThreads)};
+    return {dim3(static_cast<unsigned>(CeilDiv(std::min(step, chunks), kThreads))), dim3(kThreads),
+            0, true};
   }
-  // Runs run(chunk, numbers) for the chunks of a thread, numbers[k] being those of element k's
-  // channel, `make(c)`.
-  template <Order kOrder, typename Make, typename Run>
-  __device__ void ForEach(const Make& make, const Run& run) const {
+  // Runs write(chunk, read(chunk), numbers) for the chunks of a thread, numbers(k) being those of
+  // element k's channel, `make(c)`. Two are read before one is written.
+  template <Order kOrder, typename Make, typename Read, typename Write>
+  __device__ void ForEach(const Make& make, const Read& read, const Write& write) const {
     using Numbers = decltype(make(int64_t{0}));
     const int64_t own = int64_t{blockIdx.x} * kThreads + threadIdx.x;
     if (own >= step || own >= chunks) return;
@@ -91,16 +97,25 @@ struct Chunks {
       const int64_t c = own % (C / kChunk) * kChunk;
 #pragma unroll
       for (int k = 0; k < kChunk; ++k) numbers[k] = make(c + k);
-      for (int64_t chunk = own; chunk < chunks; chunk += step)
-        run(chunk, [&](int k) -> const Numbers& { return numbers[k]; });
+      const auto of = [&](int k) -> const Numbers& { return numbers[k]; };
+      for (int64_t chunk = own; chunk < chunks; chunk += 2 * step) {
+        const auto first = read(chunk);
+        if (chunk + step < chunks) {
+          const auto second = read(chunk + step);
+          write(chunk, first, of);
+          write(chunk + step, second, of);
+        } else {
+          write(chunk, first, of);
+        }
+      }
     } else if constexpr (kOrder == Order::kSame) {
       for (int64_t chunk = own; chunk < chunks; chunk += step) {
         const Numbers numbers = make(C == 1 ? 0 : ChannelOf(chunk * kChunk));
-        run(chunk, [&](int) -> const Numbers& { return numbers; });
+        write(chunk, read(chunk), [&](int) -> const Numbers& { return numbers; });
       }
     } else {
       for (int64_t chunk = own; chunk < chunks; chunk += step) {
-        run(chunk, [&](int k) {
+        write(chunk, read(chunk), [&](int k) {
           const int64_t element = chunk * kChunk + k;
           return make(ChannelOf(element < count ? element : count - 1));
         });

@@ -86,13 +86,14 @@ struct Parts {
   int per, columns, rows;  // channels of a piece; threads of a block side by side, and of pixels
   int64_t pixels, parts;   // of a part; of one n
 
-  Parts(int64_t N, int64_t C, int64_t S, int64_t G, int per) : C(C), S(S), G(G), per(per) {
+  Parts(int64_t N, int64_t C, int64_t S, int64_t G, int per, int64_t wanted = 2048)  // blocks
+      : C(C), S(S), G(G), per(per) {
     const int64_t pieces = C / per;
     columns = static_cast<int>(std::min<int64_t>(pieces, kMostColumns));
     rows = kPartThreads / columns;
     const int64_t blocks = std::max<int64_t>(N * CeilDiv(pieces, columns), 1);
     const int64_t most = CeilDiv(S, int64_t{8} * rows);  // 8 pixels of a thread, or more
-    pixels = CeilDiv(S, std::max<int64_t>(std::min<int64_t>(CeilDiv(2048, blocks), most), 1));
+    pixels = CeilDiv(S, std::max<int64_t>(std::min<int64_t>(CeilDiv(wanted, blocks), most), 1));
     parts = CeilDiv(S, pixels);
   }
   Launch LaunchFor(int64_t N) const {
@@ -116,19 +117,19 @@ struct Parts {
 // The sums of the threads that share a column, in order of their rows; right for those of row 0.
 template <typename W, int kPer>
 __device__ void AddRows(const Parts& p, W (&first)[kPer], W (&second)[kPer]) {
-  __shared__ W memory[kPartThreads][2 * kPer];
+  __shared__ W memory[2 * kPer][kPartThreads];
 #pragma unroll
   for (int k = 0; k < kPer; ++k) {
-    memory[threadIdx.x][k] = first[k];
-    memory[threadIdx.x][kPer + k] = second[k];
+    memory[k][threadIdx.x] = first[k];
+    memory[kPer + k][threadIdx.x] = second[k];
   }
   __syncthreads();
   if (p.row() > 0) return;
   for (int row = 1; row < p.rows; ++row) {
 #pragma unroll
     for (int k = 0; k < kPer; ++k) {
-      first[k] += memory[row * p.columns + threadIdx.x][k];
-      second[k] += memory[row * p.columns + threadIdx.x][kPer + k];
+      first[k] += memory[k][row * p.columns + threadIdx.x];
+      second[k] += memory[kPer + k][row * p.columns + threadIdx.x];
     }
   }
 }

@@ -101,6 +101,8 @@ __global__ void __launch_bounds__(kRowThreads)
     SumRowParts(const __grid_constant__ ChannelSums<T> p, const __grid_constant__ RowParts rows) {
   using W = Wide<T>;
   __shared__ Partials<W> partials;
+  WaitForWork();
+  LetNextStart();
   RowTeam<W> team(rows.lanes, partials);
   const int64_t units = p.count / p.S * rows.parts, of_block = kRowThreads / rows.lanes;
   const int own = static_cast<int>(threadIdx.x) / rows.lanes,
@@ -138,17 +140,21 @@ __global__ void __launch_bounds__(kRowThreads)
 
 // ---- channels last ----
 
+constexpr int64_t kSumBlocks = 512;  // few parts are soon joined
+
 template <typename T, int kPer, bool kMoments>
 __global__ void __launch_bounds__(kPartThreads)
     SumPixels(const __grid_constant__ ChannelSums<T> p, const __grid_constant__ Parts at) {
   using W = Wide<T>;
   const int64_t c = at.Channel(), part = blockIdx.x, first = at.First(part),
                 behind = at.Behind(part);
+  WaitForWork();
+  LetNextStart();
   W sums[kPer] = {}, others[kPer] = {}, center[kPer] = {};
   if (c < at.C) {
 #pragma unroll
     for (int k = 0; k < kPer; ++k) center[k] = CenterOf<kMoments>(p, c + k, first * at.C + c + k);
-#pragma unroll 2
+#pragma unroll 4
     for (int64_t s = first + at.row(); s < behind; s += at.rows) {
       const int64_t element = s * at.C + c;
       const Piece<W, kPer> v = ReadPiece<kPer>(p.x + element, true);
@@ -181,37 +187,43 @@ struct SumParts {
   int64_t parts, parts_of, size, elements;
   const void* sums = nullptr;
   __device__ int64_t Elements(int64_t part) const {
-    const int64_t left = size - part % parts_of * elements;
+    const int64_t own = parts == parts_of ? part : part % parts_of;  // a slow division
+    const int64_t left = size - own * elements;
     return left < elements ? left : elements;
   }
 };
 
-// 32 channels of a block, 16 threads for each, which get the same sums over all parts.
+// 8 channels of a block, 64 threads for each, which get the same sums over all parts.
 struct ChannelTeam {
-  static constexpr int kThreads = 512;
+  static constexpr int kThreads = 512, kChannels = 8, kOfChannel = kThreads / kChannels;
+  static constexpr int kWarps = kThreads / 32;
   int64_t c, parts;
   int x, y;
 
   __device__ ChannelTeam(int64_t parts)
-      : c(int64_t{blockIdx.x} * 32 + threadIdx.x % 32),
+      : c(int64_t{blockIdx.x} * kChannels + threadIdx.x % kChannels),
         parts(parts),
-        x(threadIdx.x % 32),
-        y(threadIdx.x / 32) {}
+        x(threadIdx.x % kChannels),
+        y(threadIdx.x / kChannels) {}
   template <typename W, typename Value>
-  __device__ W Sum(bool inside, W (&memory)[16][33], const Value& value) const {
+  __device__ W Sum(bool inside, W (&memory)[kWarps][kChannels], const Value& value) const {
     W sum = 0;
     if (inside) {
-      for (int64_t i = y; i < parts; i += 16) sum += value(i);
+#pragma unroll 4
+      for (int64_t i = y; i < parts; i += kOfChannel) sum += value(i);
     }
+#pragma unroll
+    for (int step = kChannels; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
     __syncthreads();
-    memory[y][x] = sum;
+    if (threadIdx.x % 32 < kChannels) memory[threadIdx.x / 32][x] = sum;
     __syncthreads();
     sum = 0;
-    for (int i = 0; i < 16; ++i) sum += memory[i][x];
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) sum += memory[i][x];
     return sum;
   }
   static Launch LaunchFor(int64_t C) {
-    return {dim3(static_cast<unsigned>(CeilDiv(C, 32))), dim3(kThreads)};
+    return {dim3(static_cast<unsigned>(CeilDiv(C, kChannels))), dim3(kThreads), 0, true};
   }
 };
 
@@ -233,15 +245,17 @@ int32_t RunSums(AnyopCall* call, ChannelSums<T> p, bool last, SumParts* found) {
     if (int32_t status = take(found->parts)) return status;
     const int64_t blocks = CeilDiv(rows * row_parts.parts, kRowThreads / row_parts.lanes);
     const Launch launch{dim3(static_cast<unsigned>(std::min<int64_t>(blocks, 0x7fffffff))),
-                        dim3(kRowThreads)};
+                        dim3(kRowThreads), 0, true};
     if (int32_t status = launch.Run(call, SumRowParts<T, kMoments>, p, row_parts)) return status;
   } else {
     const int64_t pixels = p.count / p.C;
     const int32_t status = WithPieces<T>(p.C, p.aligned, [&](auto per) -> int32_t {
-      const Parts parts(1, p.C, pixels, p.C, per);
+      const Parts parts(1, p.C, pixels, p.C, per, kSumBlocks);
       *found = {parts.parts, parts.parts, pixels, parts.pixels};
       if (int32_t status = take(parts.parts)) return status;
-      return parts.LaunchFor(1).Run(call, SumPixels<T, per, kMoments>, p, parts);
+      Launch launch = parts.LaunchFor(1);
+      launch.overlaps = true;
+      return launch.Run(call, SumPixels<T, per, kMoments>, p, parts);
     });
     if (status) return status;
   }
