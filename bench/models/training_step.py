@@ -2,13 +2,14 @@
 """Times a training step of a decoder of transformers: as it is, by anyop.torch.replace, by torch.compile, by Liger.
 
     python bench/models/training_step.py [--size 0.6b] [--rows 4] [--context 1024] [--device cuda] [--dtype bfloat16]
-                                  [--sides transformers,compiled,replaced,replaced+compiled]
+                                  [--sides transformers,compiled,replaced,replaced+compiled] [--unmasked]
 
 A step is the loss of random tokens as labels, its gradients, and AdamW, torch's fused one for all sides. Each side has
 a copy of one random model; losses of the first step are compared before anything is timed. Sides take turns. Peak
 memory is a step's on CUDA: the side's weights and numbers of AdamW, and what the step takes beyond what was there.
 Liger's patch (liger-kernel) puts its rotary positions into the model's file, and so into all sides of the process:
-`--sides liger` is a run of its own.
+`--sides liger` is a run of its own. --unmasked tells the model that no row is padded or packed, which compiled code
+cannot look up: its attention is then causal without a mask.
 One line of JSON for each side is added to bench/results/training_step.jsonl.
 """
 
@@ -21,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -36,15 +38,16 @@ MIB = 1 << 20
 
 class Side:
     def __init__(
-        self, model: torch.nn.Module, labels: torch.Tensor, change: Callable | None = None
+        self, model: torch.nn.Module, labels: torch.Tensor, change: Callable | None, **given: Any
     ):
         self.model, self.labels = copy.deepcopy(model), labels
         changed = change(self.model) if change else None
         self.call = self.model if changed is None else changed
+        self.given = {"input_ids": self.labels, "labels": self.labels, "use_cache": False, **given}
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
 
     def step(self) -> torch.Tensor:
-        loss = self.call(input_ids=self.labels, labels=self.labels, use_cache=False).loss
+        loss = self.call(**self.given).loss
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -100,7 +103,8 @@ def made_sides(options: argparse.Namespace) -> dict[str, Side]:
     shape = (options.rows, options.context)
     labels = torch.randint(3, V, shape, device=options.device)
     wanted = [SIDES[side] for side in options.sides.split(",")]
-    return {name: Side(model, labels, change) for name, change in wanted}
+    given = {"attention_mask": {"full_attention": None}} if options.unmasked else {}
+    return {name: Side(model, labels, change, **given) for name, change in wanted}
 
 
 def main() -> None:
@@ -123,7 +127,7 @@ def main() -> None:
         spent_ms, peaks = zip(*found)
         row = {
             key: getattr(options, key)
-            for key in ("size", "rows", "context", "dtype", "device", "threads")
+            for key in ("size", "rows", "context", "dtype", "device", "threads", "unmasked")
         }
         row |= {"gpu": torch.cuda.get_device_name()} if options.device == "cuda" else {}
         row |= {"side": name, "step_ms": round(min(spent_ms), 3)}
@@ -147,6 +151,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--threads", type=int, default=2)
     add("--rounds", type=int, default=5)
     add("--sides", default="transformers,replaced", help=f"some of {', '.join(SIDES)}")
+    add("--unmasked", action="store_true")
     add("--dry", action="store_true", help="write no results")
     return parser.parse_args()
 
