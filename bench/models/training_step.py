@@ -9,7 +9,7 @@ a copy of one random model; losses of the first step are compared before anythin
 memory is a step's on CUDA: the side's weights and numbers of AdamW, and what the step takes beyond what was there.
 Liger's patch (liger-kernel) puts its rotary positions into the model's file, and so into all sides of the process:
 `--sides liger` is a run of its own. --unmasked tells the model that no row is padded or packed, which compiled code
-cannot look up: its attention is then causal without a mask.
+cannot look up, nor can a graph: its attention is then causal without a mask.
 One line of JSON for each side is added to bench/results/training_step.jsonl.
 """
 
@@ -73,6 +73,41 @@ class Side:
         return took_ms, self.own_bytes() + torch.cuda.max_memory_allocated() - before if cuda else 0
 
 
+class Captured(Side):
+    """The same as one CUDA graph."""
+
+    def __init__(self, *args: Any, **given: Any):
+        super().__init__(*args, **given)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=1e-5, fused=True, capturable=True
+        )
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def step(self) -> torch.Tensor:
+        if self.graph is None:
+            return self.captured()
+        self.graph.replay()
+        return self.loss
+
+    def captured(self) -> torch.Tensor:
+        """The loss of the first of three steps, behind which the graph is made."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            first, *_ = [super(Captured, self).step() for _ in range(3)]
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        with torch.cuda.graph(self.graph):
+            self.loss = super().step()
+        self.peak = self.own_bytes() + torch.cuda.max_memory_allocated() - before
+        return first
+
+    def measured(self) -> tuple[float, int]:
+        return super().measured()[0], self.peak  # a replay allocates nothing
+
+
 def replaced(model: torch.nn.Module) -> None:
     anyop.torch.replace(model, verbose=False)
 
@@ -93,6 +128,7 @@ SIDES: dict[str, tuple[str, Callable | None]] = {
     "compiled": ("transformers, compiled", torch.compile),
     "replaced": ("replaced", replaced),
     "replaced+compiled": ("replaced, compiled", replaced_and_compiled),
+    "replaced+graph": ("replaced, one graph", replaced),
     "liger": ("liger", patched_by_liger),
 }
 
@@ -102,9 +138,13 @@ def made_sides(options: argparse.Namespace) -> dict[str, Side]:
     V = SIZES[options.size][-1]
     shape = (options.rows, options.context)
     labels = torch.randint(3, V, shape, device=options.device)
-    wanted = [SIDES[side] for side in options.sides.split(",")]
     given = {"attention_mask": {"full_attention": None}} if options.unmasked else {}
-    return {name: Side(model, labels, change, **given) for name, change in wanted}
+    sides = {}
+    for wanted in options.sides.split(","):
+        name, change = SIDES[wanted]
+        kind = Captured if wanted.endswith("+graph") else Side
+        sides[name] = kind(model, labels, change, **given)
+    return sides
 
 
 def main() -> None:
