@@ -8,7 +8,8 @@ The newest line of each case and side counts. The bars' lengths are
     FAMILY                  operators on rows, on the GPU with most lines: share of the bytes' ceiling, which
                             is a + b -> c of the same run
     KIND_flops, KIND_bytes  on one kind of GPU: TFLOP/s where products bound the best side, else that share
-    lists                   on a GPU: the same share, of operators on lists of tensors
+    lists, sampling,        on a GPU: the same share, of operators on lists of tensors, of draws,
+    batch_norm              of a batch norm's forward and backward
     cpu_FAMILY              on one thread of a CPU: torch's time over anyop's; below 1 torch is faster.
                             One row alone is left out: its time is that of the call
     calls_FRAMEWORK         nanoseconds of a call
@@ -41,7 +42,16 @@ KERNELS = {
     "torch cudnn": "#2c3e50", "torch flash": "#95a5a6", "torch flex": "#5d6d7e", "fa3": "#2980b9",
     "flashinfer": "#27ae60", "flash_mla": "#8e44ad",
 }  # fmt: skip
-LISTS = {"anyop": ANYOP, "torch": TORCH, "torch foreach": "#95a5a6", "torch fused": "#bdc3c7"}
+LISTS = {
+    "anyop": ANYOP, "anyop, of probs": "#e67e22", "torch": TORCH, "torch foreach": "#95a5a6",
+    "torch fused": "#bdc3c7", "torch, synchronised": "#95a5a6", "flashinfer": "#27ae60",
+    "flashinfer, of probs": "#7dcea0",
+}  # fmt: skip
+# What tells the cases of bench/results/cuda_NAME.jsonl apart.
+SHARES = {
+    "lists": ("case", "shape", "dtype"), "sampling": ("case", "rows"),
+    "batch_norm": ("shape", "dtype"),
+}  # fmt: skip
 DTYPES = {"float32": ANYOP, "bfloat16": "#e67e22", "float16": "#f5b7a1"}
 PEER = "transformers"
 WRITERS = {
@@ -137,17 +147,19 @@ def of_kernels(results: Path, gpu: str) -> Iterator[tuple[str, Picture]]:
             yield f"{name}_{kind}", Picture(name, f"{label} ({gpu})", KERNELS, kinds[kind])
 
 
-def of_lists(results: Path, gpu: str) -> Iterator[tuple[str, Picture]]:
-    rows = [row for row in lines(results / "cuda_lists.jsonl") if gpu in row["gpu"]]
-    bars = {
-        case: {
-            side: shared(row, f"{row['median_us']:.0f}")
-            for side, row in sides.items()
-            if row.get("share_of_ceiling")
+def of_shares(results: Path, gpu: str) -> Iterator[tuple[str, Picture]]:
+    for name, keys in SHARES.items():
+        rows = [row for row in lines(results / f"cuda_{name}.jsonl") if gpu in row["gpu"]]
+        bars = {
+            tuple(map(str, case)): {
+                side: shared(row, f"{row['median_us']:.0f}")
+                for side, row in sides.items()
+                if row.get("share_of_ceiling")
+            }
+            for case, sides in newest(rows, *keys).items()
         }
-        for case, sides in newest(rows, "case", "shape", "dtype").items()
-    }
-    yield "lists", Picture("lists", f"share of a + b -> c, % ({gpu}); at the bars: us", LISTS, bars)
+        label = f"share of a + b -> c, % ({gpu}); at the bars: us"
+        yield name, Picture(name.replace("_", " "), label, LISTS, bars)
 
 
 def of_cpu(results: Path, _gpu: str) -> Iterator[tuple[str, Picture]]:
@@ -211,7 +223,7 @@ def of_generate(results: Path, _gpu: str) -> Iterator[tuple[str, Picture]]:
     yield "generate", Picture("", label, WRITERS, bars)
 
 
-KINDS = (of_rows, of_kernels, of_lists, of_cpu, of_calls, of_generate)
+KINDS = (of_rows, of_kernels, of_shares, of_cpu, of_calls, of_generate)
 
 
 # ---- a picture ----
