@@ -17,6 +17,8 @@ __global__ void __launch_bounds__(In::kMaxThreads, In::kPer == 1 ? 1
   using W = typename In::W;
   using Two = Couple<W>;
   __shared__ Partials<W> partials;
+  WaitForWork();
+  LetNextStart();
   RowTeam<W> join(static_cast<int>(teams.lanes.value), partials);
   const uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
   const bool inside = item < teams.items;
@@ -94,15 +96,18 @@ int32_t RunNormAndTurn(AnyopCall* call, const QkNormRopeArgs* args,
         [&](const RotaryOperands<2>& p, int64_t count) {
           // More heads a thread: fewer instructions, but less to do at once for few tokens.
           const HeadNorm<typename In::W> norm(args);
+          const auto start = [&](int64_t teams) {
+            Launch launch = threads.LaunchFor(count * teams);
+            launch.overlaps = true;
+            return launch;
+          };
           const RotaryTeams fours(threads.lanes, p.heads, 4, count);
           if constexpr (std::is_same<typename In::Table, Packed<typename In::Type, 8>>::value) {
             if (fours.items >= int64_t{limits.multiprocessors} * 512)
-              return threads.LaunchFor(count * fours.slots.value)
-                  .Run(call, NormAndTurn<In, 4>, p, fours, norm);
+              return start(fours.slots.value).Run(call, NormAndTurn<In, 4>, p, fours, norm);
           }
           const RotaryTeams twos(threads.lanes, p.heads, 2, count);
-          return threads.LaunchFor(count * twos.slots.value)
-              .Run(call, NormAndTurn<In, 2>, p, twos, norm);
+          return start(twos.slots.value).Run(call, NormAndTurn<In, 2>, p, twos, norm);
         });
   });
 }

@@ -267,6 +267,8 @@ __global__ void __launch_bounds__(kMapThreads, kTurned == 2 ? 8 : 5)
     TurnHeads(const __grid_constant__ RotaryOperands<2> p,
               const __grid_constant__ RotaryTeams teams) {
   using Two = Couple<typename In::W>;
+  WaitForWork();
+  LetNextStart();
   const uint32_t item = blockIdx.x * kMapThreads + threadIdx.x;
   if (item >= teams.items) return;
   const uint32_t team = teams.lanes.Divide(item);
@@ -339,12 +341,13 @@ int32_t RunRotation(AnyopCall* call, const Args* args, const AnyopTensor* const 
     using In = decltype(in);
     all.CutHeads(In::kPer, all.data[0] != all.data[1] || all.data[2] != all.data[3]);
     if (all.units == 0) return int32_t{kAnyopOk};
-    return tokens.EachPart(
-        all, RotaryTeams::MaxTokens(all.units, heads),
-        [&](const RotaryOperands<2>& p, int64_t count) {
-          const RotaryTeams teams(p.units, p.heads, kTurned, count);
-          return MapLaunch(teams.items).Run(call, TurnHeads<In, kBack>, p, teams);
-        });
+    return tokens.EachPart(all, RotaryTeams::MaxTokens(all.units, heads),
+                           [&](const RotaryOperands<2>& p, int64_t count) {
+                             const RotaryTeams teams(p.units, p.heads, kTurned, count);
+                             Launch launch = MapLaunch(teams.items);
+                             launch.overlaps = true;
+                             return launch.Run(call, TurnHeads<In, kBack>, p, teams);
+                           });
   });
 }
 
