@@ -12,13 +12,17 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from anyop.torch import apex  # noqa: E402
 from anyop.torch.apex.contrib.group_norm import GroupNorm  # noqa: E402
-from anyop.torch.apex.contrib.group_norm.group_norm import group_norm_nhwc_fprop  # noqa: E402
+from anyop.torch.apex.contrib.group_norm.group_norm import (  # noqa: E402
+    group_norm_nhwc_bprop,
+    group_norm_nhwc_fprop,
+)
 from anyop.torch.apex.contrib.layer_norm import FastLayerNorm  # noqa: E402
 from anyop.torch.apex.contrib.layer_norm.layer_norm import FastLayerNormFN  # noqa: E402
 from anyop.torch.apex.extensions import (  # noqa: E402
     fast_layer_norm,
     fused_layer_norm_cuda,
     group_norm_cuda,
+    group_norm_v2_cuda,
 )
 from anyop.torch.apex.normalization import fused_layer_norm as functions  # noqa: E402
 
@@ -249,6 +253,23 @@ def test_raw_group_norm():
     ours = group_norm_cuda.backward(g, sums, x, 8, weight, bias, 1e-3, 2, True)
     for one, other in zip(ours, torch.autograd.grad(expected, (x, weight, bias), g)):
         torch.testing.assert_close(one, other, rtol=2e-5, atol=2e-5)
+    mean_var = torch.empty(2, 8, 2)
+    again = group_norm_v2_cuda.gn(x, weight, bias, 1e-3, True, 8, mean_var_out=mean_var)
+    assert torch.equal(again, found)
+    groups = x.reshape(2, 8, -1)
+    moments = torch.stack([groups.mean(-1), groups.var(-1, correction=0)], -1)
+    torch.testing.assert_close(mean_var, moments, rtol=1e-4, atol=1e-6)
+    raw = group_norm_v2_cuda.gn_bwd(g, x, weight, bias, mean_var, 1e-3, True, 8, sm_margin=4)
+    v2 = {"act": "silu", "use_group_norm_v2": True}
+    _, sums = group_norm_nhwc_fprop(x, 8, weight, bias, 1e-3, **v2)
+    with pytest.warns(UserWarning, match="grad_output is copied"):
+        turned = group_norm_nhwc_bprop(g.contiguous(), sums, x, 8, weight, bias, 1e-3, **v2)
+    for one, other, third in zip(ours, raw, turned, strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-5, atol=2e-5)
+        torch.testing.assert_close(one, third, rtol=2e-5, atol=2e-5)
+    assert torch.equal(GroupNorm(8, 32, act=None)(x), GroupNorm(8, 32)(x))
+    with pytest.raises(ValueError, match=r"mean_var_out is torch\.float32 of 3"):
+        group_norm_v2_cuda.gn(x, weight, bias, 1e-3, True, 8, torch.empty(3))
     with pytest.raises(AssertionError, match="NHWC"):
         group_norm_nhwc_fprop(x.contiguous(), 8, weight, bias, 1e-3)
     with pytest.raises(ValueError, match="act is 'relu'"):

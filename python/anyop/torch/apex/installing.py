@@ -85,6 +85,7 @@ EXTENSIONS = (
     "fused_weight_gradient_mlp_cuda",
     "generic_scaled_masked_softmax_cuda",
     "group_norm_cuda",
+    "group_norm_v2_cuda",
     "mlp_cuda",
     "permutation_search_cuda",
     "scaled_masked_softmax_cuda",
@@ -99,7 +100,7 @@ EXTENSIONS = (
 NOT_YET = (
     "_apex_gpu_direct_storage", "_apex_nccl_allocator", "bnp", "cudnn_gbn_lib",
     "distributed_adam_cuda", "distributed_lamb_cuda", "fast_multihead_attn",
-    "fmhalib", "group_norm_v2_cuda", "nccl_p2p_cuda", "peer_memory_cuda",
+    "fmhalib", "nccl_p2p_cuda", "peer_memory_cuda",
 )  # fmt: skip
 
 

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
+
 import torch
 from torch import Tensor
 from torch.nn import Parameter, init
@@ -10,14 +13,27 @@ from torch.nn import functional as F
 
 import anyop
 from anyop.torch.apex.calls import exporting
-from anyop.torch.apex.extensions import group_norm_cuda
+from anyop.torch.apex.extensions import group_norm_cuda, group_norm_v2_cuda
 from anyop.torch.apex.extensions.group_norm_cuda import channels_last, parameters
 
 _SWISH = ("silu", "swish")
 
 
+@functools.cache
+def one_time_warning(msg: str) -> None:
+    """Of each text one."""
+    warnings.warn(msg, stacklevel=3)
+
+
+@functools.cache
+def get_cc_and_sm_count(device_index: int) -> tuple[tuple[int, int], int]:
+    """The capability and the multiprocessors of a CUDA device."""
+    properties = torch.cuda.get_device_properties(device_index)
+    return (properties.major, properties.minor), properties.multi_processor_count
+
+
 def torch_group_norm(
-    x: Tensor, g: int, w: Tensor | None, b: Tensor | None, eps: float, act: str = ""
+    x: Tensor, g: int, w: Tensor | None, b: Tensor | None, eps: float, act: str | None = ""
 ) -> Tensor:
     """By torch's functions, in the parameters' dtype; the result has x's."""
     found = F.group_norm(x if w is None else x.to(w.dtype), g, w, b, eps)
@@ -33,33 +49,41 @@ def _check(x: Tensor, groups: int, weight: Tensor, bias: Tensor, act: str, passe
 
 
 def group_norm_nhwc_fprop(
-    x: Tensor, G: int, weight: Tensor, bias: Tensor, eps: float, act: str = "", passes: int = 1
-) -> tuple[Tensor, Tensor]:
-    """The result, and the mean and 1 / deviation of each group, for group_norm_nhwc_bprop."""
-    _check(x, G, weight, bias, act.lower(), passes)
-    return group_norm_cuda.recorded(x, G, weight, bias, eps, act.lower() in _SWISH)
+    x: Tensor, G: int, weight: Tensor, bias: Tensor, eps: float, act: str | None = None,
+    passes: int = 1, use_group_norm_v2: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The result, and what group_norm_nhwc_bprop needs of each group: its mean and 1 / deviation, or its variance."""
+    act = (act or "").lower()
+    _check(x, G, weight, bias, act, passes)
+    found, sums = group_norm_cuda.recorded(x, G, weight, bias, eps, act in _SWISH)
+    return found, group_norm_v2_cuda.as_mean_var(sums, eps) if use_group_norm_v2 else sums
 
 
 def group_norm_nhwc_bprop(
     grad_output: Tensor, sums: Tensor, x: Tensor, G: int, weight: Tensor, bias: Tensor, eps: float,
-    act: str = "", passes: int = 1,
+    act: str | None = None, passes: int = 1, use_group_norm_v2: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x, weight and bias."""
-    _check(grad_output, G, weight, bias, act.lower(), passes)
+    if not grad_output.is_contiguous(memory_format=torch.channels_last):
+        one_time_warning("group_norm_nhwc_bprop: grad_output is copied: it is not channels_last")
+        grad_output = grad_output.contiguous(memory_format=torch.channels_last)
+    act = (act or "").lower()
+    _check(grad_output, G, weight, bias, act, passes)
+    sums = group_norm_v2_cuda.as_sums(sums, eps) if use_group_norm_v2 else sums
     found: tuple[Tensor, Tensor, Tensor] = group_norm_cuda.backward(
-        grad_output, sums, x, G, weight, bias, eps, passes, act.lower() in _SWISH
+        grad_output, sums, x, G, weight, bias, eps, passes, act in _SWISH
     )
     return found
 
 
 def cuda_group_norm_nhwc_one_pass(
-    x: Tensor, G: int, weight: Tensor, bias: Tensor, eps: float, act: str = ""
+    x: Tensor, G: int, weight: Tensor, bias: Tensor, eps: float, act: str | None = None
 ) -> Tensor:
     """As group_norm_nhwc_fprop."""
     return group_norm_nhwc_fprop(x, G, weight, bias, eps, act)[0]
 
 
-cuda_group_norm_nhwc_two_pass = cuda_group_norm_nhwc_one_pass
+cuda_group_norm_nhwc_two_pass = cuda_group_norm_v2_nhwc = cuda_group_norm_nhwc_one_pass
 
 
 class GroupNorm(torch.nn.Module):
@@ -67,15 +91,17 @@ class GroupNorm(torch.nn.Module):
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
-        device: torch.device | str | None = None, dtype: torch.dtype | None = None, act: str = "",
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None,
+        act: str | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         if num_channels % num_groups != 0:
             raise ValueError("num_channels must be divisible by num_groups")
-        if act.lower() not in ("", *_SWISH):
-            raise ValueError(f"act is {act!r}, expected '', 'silu' or 'swish'")
+        act = act.lower() if act else act
+        if act not in (None, "", *_SWISH):
+            raise ValueError(f"act is {act!r}, expected None, '', 'silu' or 'swish'")
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
-        self.affine, self.act = affine, act.lower()
+        self.affine, self.act = affine, act
         for name in ("weight", "bias"):
             made = torch.empty(num_channels, device=device, dtype=dtype) if affine else None
             self.register_parameter(name, None if made is None else Parameter(made))
