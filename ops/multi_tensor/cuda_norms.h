@@ -58,13 +58,18 @@ struct Parts {
   }
 };
 
-// Of float32 alone all of a chunk is on its way at once, two fours of each thread.
+// Of float32 alone all of a chunk is on its way at once.
 template <unsigned kKinds>
-constexpr int ThreadsOfNorm = kKinds == kFloat32Lists<1> ? 1024 : kListThreads;
+constexpr int ThreadsOfNorm = kKinds == kFloat32Lists<1> ? 512 : kListThreads;
+// At least so many blocks are to be on a multiprocessor.
+template <typename W, unsigned kKinds>
+constexpr int BlocksOfNorm = kKinds == 0                  ? 6
+                             : kKinds == kFloat32Lists<1> ? 3
+                             : sizeof(W) == 4             ? 4
+                                                          : 2;
 
 template <bool kMaximum, typename W, unsigned kKinds, int kBytes>
-__global__ void __launch_bounds__(ThreadsOfNorm<kKinds>,
-                                  sizeof(W) == 4 && kKinds != kFloat32Lists<1> ? 4 : 2)
+__global__ void __launch_bounds__(ThreadsOfNorm<kKinds>, BlocksOfNorm<W, kKinds>)
     JoinChunks(const __grid_constant__ ListTable<1, kBytes> table, Single scale, Parts parts) {
   LetNextStart();  // another one, or what joins the sums
   __shared__ W shared[ThreadsOfNorm<kKinds> / 32];

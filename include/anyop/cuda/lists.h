@@ -22,7 +22,10 @@ constexpr unsigned kFloat32Lists = (1u << kLists) - 1;
 // Few lists have little to read: what a block costs by itself is shared by more elements, and more
 // of them are on their way at once. A short block reads and then writes, once or twice.
 template <int kLists, unsigned kKinds>
-constexpr int ChunkOf = kLists == 1 ? 8192 : (kLists == 2 ? 4096 : 2048) * (kKinds == 0 ? 2 : 1);
+constexpr int ChunkOf = (kLists == 1   ? 8192
+                         : kLists == 2 ? 4096
+                                       : 2048) *
+                        (kKinds == 0 ? 2 : 1);
 
 // So many fours of each list does a thread ask for before it looks at the first. Where three lists
 // or more are of float32 one is faster than two: the block begins to write sooner.
@@ -200,7 +203,7 @@ __device__ void WalkChunk(const ListTable<kLists, kBytes>& table, const Chunk& c
                           unsigned reads, unsigned writes, const Body& body) {
   if (table.goes_on) LetNextStart();
   constexpr int kStep = kThreads * 4;
-  constexpr int kAhead = kThreads > kListThreads ? 2 : FoursAhead<kLists, kKinds>;
+  constexpr int kAhead = FoursAhead<kLists, kKinds>;
   const ListedTensor<kLists>& tensor = table.tensor[chunk.tensor];
   char* data[kLists];
   AnyopDtype dtype[kLists];
