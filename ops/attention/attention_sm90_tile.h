@@ -8,16 +8,6 @@
 namespace anyop::cuda {
 namespace {
 
-// Dynamic shared memory, from a multiple of 1,024 bytes on, as tiles begin.
-__device__ inline uint8_t* SharedTiles() {
-#if ANYOP_PTX
-  extern __shared__ __align__(1024) uint8_t shared_tiles[];
-  return shared_tiles;
-#else
-  return reinterpret_cast<uint8_t*>(DynamicShared());
-#endif
-}
-
 template <int kKeyFeatures, int kValueFeatures, bool kCapped>
 struct HopperTile {
   static constexpr int kD = kKeyFeatures, kE = kValueFeatures;

@@ -183,7 +183,7 @@ __global__ __launch_bounds__(384, 1) void MultiplySegments(
     const __grid_constant__ TileProblem p, const bool by_tma) {
   using Shape = SegmentShape<kForm, kGathers>;
   constexpr bool kGated = Shape::kGated, kTransposed = Shape::kTransposed;
-  extern __shared__ __align__(1024) uint8_t shared[];
+  uint8_t* const shared = SharedTiles();
   const uint32_t ring = SharedAddress(shared);
   auto& barriers = *reinterpret_cast<SegmentBarriers*>(shared + Shape::kBarriers);
   const uint32_t full = SharedAddress(barriers.full), empty = SharedAddress(barriers.empty);

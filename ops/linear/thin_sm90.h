@@ -119,7 +119,7 @@ __global__ __launch_bounds__((ThinShape<kType, kForm, kTokens>::kThreads),
                                                   const int blocks) {
   using Shape = ThinShape<kType, kForm, kTokens>;
   using Sum = typename SumOf<kType>::Type;
-  extern __shared__ __align__(1024) uint8_t shared[];
+  uint8_t* const shared = SharedTiles();
   const uint32_t ring = SharedAddress(shared);
   constexpr uint32_t kReceived = Shape::kStages * Shape::kStageBytes;
   const uint32_t full = ring + kReceived + 2 * Shape::kReceivedBytes;

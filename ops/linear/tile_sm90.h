@@ -55,10 +55,7 @@ __device__ void CopyPiece(uint32_t buffer, const ResultPlace& to, int thread) {
     const int left = to.columns_left - 8 * piece;
     if (row >= to.rows_left || left <= 0) continue;
     uint32_t words[4];
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                 : "r"(buffer + Swizzled(row, piece))
-                 : "memory");
+    LoadShared(words, buffer + Swizzled(row, piece));
     auto* out = static_cast<uint16_t*>(to.out) + (to.row + row) * to.pitch + to.column + 8 * piece;
     if (to.by_tma && left >= 8) {
       *reinterpret_cast<uint4*>(out) = make_uint4(words[0], words[1], words[2], words[3]);
@@ -149,7 +146,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyTiles(
     const __grid_constant__ TileProblem p, const int group, const bool by_tma) {
   using Shape = TileShape<kType, kForm>;
   using Sum = typename SumOf<kType>::Type;
-  extern __shared__ __align__(1024) uint8_t shared[];
+  uint8_t* const shared = SharedTiles();
   constexpr uint32_t kResults = Shape::kStages * Shape::kStageBytes;
   constexpr uint32_t kBarriers = kResults + 4 * Shape::kPieceBytes;
   const uint32_t ring = SharedAddress(shared), results = ring + kResults;

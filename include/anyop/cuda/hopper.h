@@ -72,6 +72,11 @@ inline bool EncodeMap(CUtensorMap* map, const MatrixOfMap& m) {
 
 // ---- device: threads, clusters, registers ----
 
+// Dynamic shared memory, from a multiple of 1,024 bytes on, as tiles begin.
+__device__ inline uint8_t* SharedTiles() {
+  extern __shared__ __align__(1024) uint8_t shared_tiles[];
+  return shared_tiles;
+}
 __device__ inline uint32_t ClusterRank() {
   uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

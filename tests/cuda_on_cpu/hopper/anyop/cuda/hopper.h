@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* anyop/cuda/hopper.h for fibers on a CPU: what attention's and latent attention's kernels use. */
+/* anyop/cuda/hopper.h for fibers on a CPU: what attention's kernels and products' use. */
 // Boxes come late and in any order, but products are done where they are started, so that a missing
 // wait for them is not found; fences and registers do nothing. What ends the process: a barrier
-// that too many arrive at, a tile that does not begin at 1,024 bytes, waiting without end.
+// that too many arrive at, a tile that does not begin at 1,024 bytes, waiting without end, what
+// blocks of a cluster say to each other.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -18,7 +20,15 @@ using std::min;
 struct int2 {
   int x, y;
 };
-enum CUtensorMapDataType { CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 };
+struct int4 {
+  int x, y, z, w;
+};
+inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+enum CUtensorMapDataType {
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+  CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+  CU_TENSOR_MAP_DATA_TYPE_UINT8
+};
 inline int __all_sync(unsigned mask, int yes) { return __ballot_sync(mask, yes) == ~0u; }
 inline unsigned __reduce_add_sync(unsigned mask, unsigned v) {
   for (int by = 16; by > 0; by /= 2) v += __shfl_xor_sync(mask, v, by);
@@ -52,6 +62,7 @@ template <int kRegisters>
 void TakeRegisters() {}
 inline void FenceForTma() {}
 
+inline uint8_t* SharedTiles() { return reinterpret_cast<uint8_t*>(DynamicShared()); }
 // Of dynamic memory its bytes, of variables what they are away from one, from 2^31 on.
 inline char origin;
 inline uint32_t SharedAddress(const void* p) {
@@ -97,6 +108,7 @@ struct MemoryBarrier {
 };
 static_assert(sizeof(MemoryBarrier) == 8, "");
 inline MemoryBarrier& BarrierAt(uint32_t address) {
+  if (address < 256 << 10) return *reinterpret_cast<MemoryBarrier*>(SharedAt(address));
   return *reinterpret_cast<MemoryBarrier*>(&origin + static_cast<int32_t>(address - 0x80000000u));
 }
 inline void EndPhase(MemoryBarrier& barrier) {
@@ -198,6 +210,16 @@ inline void StoreBox(const CUtensorMap* map, uint32_t from, int x, int y, int wh
     });
   });
 }
+inline void LoadBox(uint32_t to, const CUtensorMap* map, uint32_t barrier, int x, int y,
+                    uint64_t = 0) {
+  LoadBox(to, map, barrier, x, y, 0, 0);
+}
+inline void StoreBox(const CUtensorMap* map, uint32_t from, int x, int y) {
+  StoreBox(map, from, x, y, 0, 0);
+}
+inline void PrefetchBox(const CUtensorMap*, int, int) {}
+inline uint64_t ReadOnce() { return 0; }
+inline uint64_t ReadByAll() { return 0; }
 inline void CommitStores() {}
 // All threads' stores: those of one are not told apart.
 template <int kGroups>
@@ -212,6 +234,31 @@ inline void StoreMatrices(uint32_t row, uint32_t a, uint32_t b, uint32_t c, uint
     const uint32_t at = __shfl_sync(~0u, row, static_cast<int>(8 * i + lane / 4));
     reinterpret_cast<uint32_t*>(SharedAt(at))[lane % 4] = words[i];
   }
+}
+inline void StoreTransposed(uint32_t row, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  const uint32_t words[4] = {a, b, c, d};
+  const unsigned lane = threadIdx.x % 32;
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t at = __shfl_sync(~0u, row, static_cast<int>(i / 2 * 8 + lane % 4 * 2 + i % 2));
+    reinterpret_cast<uint16_t*>(SharedAt(at))[lane / 4] =
+        static_cast<uint16_t>(words[i / 2] >> 16 * (i % 2));
+  }
+}
+
+// ---- clusters: kernels that have them are compiled, no more ----
+
+inline void NoCluster() { Expect(false, "a cluster of several blocks"); }
+inline uint32_t ClusterRank() { return 0; }
+inline uint32_t ClusterIndex() { return blockIdx.x; }
+inline uint32_t ClusterCount() { return gridDim.x; }
+inline void ClusterSync() { NoCluster(); }
+inline uint32_t PeerAddress(uint32_t, uint32_t) { return NoCluster(), 0; }
+inline void ArriveAtPeer(uint32_t, uint32_t) { NoCluster(); }
+inline void WaitForCluster(uint32_t, uint32_t) { NoCluster(); }
+inline void SendTwo(uint32_t, uint32_t, float, float) { NoCluster(); }
+template <typename... Places>
+void LoadBoxForMany(uint32_t, const CUtensorMap*, uint32_t, Places...) {
+  NoCluster();
 }
 
 // ---- products ----
@@ -229,12 +276,20 @@ void WaitForProducts() {}
 template <typename Sums>
 void Pin(Sums&) {}
 
-// As a GPU reads 16 bits `at` bytes behind the beginning of a tile.
+inline float OfE4M3(unsigned code) {
+  const unsigned exponent = code >> 3 & 15, fraction = code & 7;
+  const float magnitude = (code & 127) == 127 ? NAN
+                          : exponent ? std::ldexp(8.0f + fraction, static_cast<int>(exponent) - 10)
+                                     : std::ldexp(1.0f * fraction, -9);
+  return code & 128 ? -magnitude : magnitude;
+}
+// As a GPU reads a number `at` bytes behind the beginning of a tile.
 template <Operand kType>
 float NumberIn(uint64_t tile, uint32_t at) {
   const uint32_t begin = (tile & 0x3fff) << 4;
   Expect(begin % 1024 < 128, "a tile does not begin at 1,024 bytes");
   const uint8_t* bytes = SharedAt(InSwizzle(begin + at));
+  if constexpr (kType == Operand::kE4M3) return OfE4M3(*bytes);
   if constexpr (kType == Operand::kFloat16) return Widen(*reinterpret_cast<const __half*>(bytes));
   return Widen(*reinterpret_cast<const __nv_bfloat16*>(bytes));
 }
@@ -242,13 +297,15 @@ float NumberIn(uint64_t tile, uint32_t at) {
 template <int kColumns>
 struct Product {
   using Sums = float (&)[kColumns / 2];
-  template <Operand kType>
+  template <Operand kType, int kOfA = 0>
   static void Add(Sums d, uint64_t tile_a, uint64_t tile_b, int add) {
-    float a[2][16];
+    static_assert(kOfA == 0, "A lies in rows");
+    constexpr uint32_t kTerms = kType == Operand::kE4M3 ? 32 : 16, kBytes = 32 / kTerms;
+    float a[2][kTerms];
     for (uint32_t half = 0; half < 2; ++half)
-      for (uint32_t k = 0; k < 16; ++k) {
+      for (uint32_t k = 0; k < kTerms; ++k) {
         const uint32_t row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4 + 8 * half;
-        a[half][k] = NumberIn<kType>(tile_a, row * 128 + 2 * k);
+        a[half][k] = NumberIn<kType>(tile_a, row * 128 + kBytes * k);
       }
     AddUp<kType, 0>(d, a, tile_b, add);
   }
@@ -267,15 +324,16 @@ struct Product {
   }
 
  private:
-  template <Operand kType, int kTransposed>
-  static void AddUp(Sums d, const float (&a)[2][16], uint64_t tile_b, int add) {
+  template <Operand kType, int kTransposed, uint32_t kTerms>
+  static void AddUp(Sums d, const float (&a)[2][kTerms], uint64_t tile_b, int add) {
+    constexpr uint32_t kBytes = 32 / kTerms;
     const uint32_t panel_bytes = static_cast<uint32_t>(tile_b >> 16 & 0x3fff) << 4;
     for (uint32_t i = 0; i < kColumns / 2; ++i) {
       const uint32_t n = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
       float sum = add ? d[i] : 0;
-      for (uint32_t k = 0; k < 16; ++k) {
+      for (uint32_t k = 0; k < kTerms; ++k) {
         const uint32_t at =
-            kTransposed ? n / 64 * panel_bytes + k * 128 + n % 64 * 2 : n * 128 + 2 * k;
+            kTransposed ? n / 64 * panel_bytes + k * 128 + n % 64 * 2 : n * 128 + kBytes * k;
         sum += a[i / 2 % 2][k] * NumberIn<kType>(tile_b, at);
       }
       d[i] = sum;
