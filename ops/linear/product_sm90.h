@@ -8,13 +8,20 @@
 namespace anyop::cuda {
 namespace {
 
+// In clusters' tiles.
+template <Operand kType, TileForm kForm>
+int64_t TileCount(const TileProblem& p) {
+  using Shape = TileShape<kType, kForm>;
+  return SegmentCount(p) * CeilDiv(SegmentRows(p), int64_t{Shape::kClusterRows}) *
+         CeilDiv(p.N, Shape::kClusterColumns);
+}
+
 template <Operand kType, TileForm kForm>
 double TilesTime(const TileProblem& p, int64_t clusters) {
   using Shape = TileShape<kType, kForm>;
   constexpr StageTimes kTimes = kTimesOf<kType, kForm>;
   constexpr double kFetched = Shape::kXBox * 128 + Shape::kWeightRows * 128;  // by each block
-  const int64_t tiles = SegmentCount(p) * CeilDiv(SegmentRows(p), int64_t{Shape::kClusterRows}) *
-                        CeilDiv(p.N, Shape::kClusterColumns);
+  const int64_t tiles = TileCount<kType, kForm>(p);
   const auto blocks = static_cast<double>(2 * std::min(tiles, clusters));
   const double stage = std::max(kTimes.tile, kFetched * blocks / kTimes.tile_bytes);
   return kTimes.tile_start + static_cast<double>(CeilDiv(tiles, clusters)) *
@@ -34,21 +41,25 @@ bool HasOwnHeight(const TileProblem& p, bool gathers = false) {
   return kMay && rows > kShortSegment && rows <= (gathers ? 640 : 384);
 }
 
-// Segments of at most 16 rows on average: thin took 0.54 to 1.01 times as long as tiles in 31 drawn
-// cases of fused_moe on an H100 (bench/gpu/cuda_choices.py); by the times 12 of them took tiles.
-template <Operand kType, int kTokens>
-bool IsShort(const TileProblem& p) {
-  return BytesOf(kType) == 2 && kTokens == 16 && (p.offsets || p.counts);
+// Segments of nearly all at most 16 rows, and at most 32 where tiles are few: by the times some of
+// them took tiles, 1.0 to 1.8 times as long (518 products on an H200; docs/experts.md).
+template <Operand kType, TileForm kForm, int kTokens>
+bool IsShort(const TileProblem& p, int multiprocessors) {
+  if (BytesOf(kType) != 2 || !(p.offsets || p.counts)) return false;
+  return kTokens == 16 ||
+         (kTokens == 32 && p.offsets && TileCount<kType, kForm>(p) < multiprocessors);
 }
 
 // Choices: 0 tiles; 1 to 4 thin, with 1, 2, 4, 8 blocks a cluster. -1: what takes the least time.
 template <Operand kType, TileForm kForm, TileForm kThinForm, int kTokens>
 int32_t ChooseThin(AnyopCall* call, const TileProblem& p, bool* is_thin) {
   const int choice = AnyopChoice(call);
-  *is_thin = choice > 0 || (choice < 0 && IsShort<kType, kTokens>(p));
-  if (choice >= 0 || *is_thin) return kAnyopOk;
+  *is_thin = choice > 0;
+  if (choice >= 0) return kAnyopOk;
   Limits limits;
   if (const int32_t status = ReadLimits(call, &limits)) return status;
+  *is_thin = IsShort<kType, kForm, kTokens>(p, limits.multiprocessors);
+  if (*is_thin) return kAnyopOk;
   double least = ThinTime<kType, kThinForm, kTokens>(p, 0, limits.multiprocessors);
   for (int i = 1; i < 4 && 1 << i <= CeilDiv(p.K, ThinShape<kType, kThinForm, kTokens>::kDepth);
        ++i)
@@ -87,8 +98,9 @@ template <Operand kType, TileForm kForm, TileForm kThinForm = kForm,
           bool kFloats = kType == Operand::kInt8>
 int32_t RunOnHopper(AnyopCall* call, const TileProblem& p) {
   if (p.rows == 0 || p.N == 0) return kAnyopOk;
-  if (SegmentRows(p) <= 16) return RunTilesOrThin<kType, kForm, kThinForm, kFloats, 16>(call, p);
-  if (SegmentRows(p) <= 32) return RunTilesOrThin<kType, kForm, kThinForm, kFloats, 32>(call, p);
+  const int64_t rows = LikelyRows<kType>(p);
+  if (rows <= 16) return RunTilesOrThin<kType, kForm, kThinForm, kFloats, 16>(call, p);
+  if (rows <= 32) return RunTilesOrThin<kType, kForm, kThinForm, kFloats, 32>(call, p);
   return RunTilesOrThin<kType, kForm, kThinForm, kFloats, 64>(call, p);
 }
 

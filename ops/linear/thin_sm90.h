@@ -321,6 +321,12 @@ constexpr StageTimes kTimesOf = kForm == TileForm::kBlocks ? kTimesOfBlocks
 inline int64_t SegmentRows(const TileProblem& p) {
   return p.offsets || p.counts ? CeilDiv(p.rows, p.experts) : p.rows;
 }
+// Rows of nearly every segment, where their numbers are drawn: of 16 bits half more than the mean.
+template <Operand kType>
+int64_t LikelyRows(const TileProblem& p) {
+  const int64_t rows = SegmentRows(p);
+  return BytesOf(kType) == 2 && p.offsets ? rows * 3 / 2 : rows;
+}
 // Segments with rows, at most.
 inline int64_t SegmentCount(const TileProblem& p) {
   return p.offsets || p.counts ? std::min(p.experts, p.rows) : 1;
@@ -332,9 +338,9 @@ double ThinTime(const TileProblem& p, int i, int64_t clusters) {
   using Shape = ThinShape<kType, kForm, kTokens>;
   constexpr StageTimes kTimes = kTimesOf<kType, kForm>;
   const int64_t tiles = CeilDiv(p.N, Shape::kResultRows) * SegmentCount(p) *
-                        CeilDiv(SegmentRows(p), int64_t{kTokens});
+                        CeilDiv(LikelyRows<kType>(p), int64_t{kTokens});
   const auto blocks = static_cast<double>(std::min(tiles, clusters) << i);
-  const double rate = SegmentRows(p) > kTokens ? kTimes.again_bytes : kTimes.once_bytes;
+  const double rate = LikelyRows<kType>(p) > kTokens ? kTimes.again_bytes : kTimes.once_bytes;
   const double stage = std::max(kTimes.thin[kTokens / 32], Shape::kStageBytes * blocks / rate);
   const auto stages = static_cast<double>(CeilDiv(CeilDiv(p.K, Shape::kDepth), int64_t{1} << i));
   return (i > 0 ? kTimes.cluster_start : 0) +
