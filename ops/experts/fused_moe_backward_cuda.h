@@ -25,6 +25,8 @@ struct Slopes {
   const void *hidden, *grad, *bias2;   // rows of width, of H; experts H or NULL
   void *to, *features;                 // rows of width, of I
   float *row_weights, *grad_weights;   // of rows; of slots or NULL
+  int32_t* inverse;                    // of slots: their rows; or NULL
+  bool aligned;                        // hidden, to 16 bytes
 };
 
 // The expert of a row by the rule of TileWalk, or -1; by a whole warp.
@@ -38,7 +40,22 @@ __device__ inline int ExpertOfRow(const Slopes& p, int64_t row) {
   return -1;
 }
 
-template <typename T>
+// float32 numbers as many as a piece of 16 bits has.
+template <int kPer>
+__device__ Piece<float, kPer> ReadFloats(const float* from) {
+  Piece<float, kPer> piece;
+  constexpr int kOnce = kPer < 4 ? kPer : 4;
+#pragma unroll
+  for (int i = 0; i < kPer; i += kOnce) {
+    const auto some = ReadPiece<kOnce>(from + i, true);
+#pragma unroll
+    for (int j = 0; j < kOnce; ++j) piece.at[i + j] = some.at[j];
+  }
+  return piece;
+}
+
+// A lane takes kPer features at a time, of which I is a multiple.
+template <typename T, int kPer>
 __global__ void __launch_bounds__(256) DifferentiateRows(const __grid_constant__ Slopes p) {
   WaitForWork();
   LetNextStart();
@@ -50,18 +67,27 @@ __global__ void __launch_bounds__(256) DifferentiateRows(const __grid_constant__
     const bool inside = slot >= 0 && slot < p.slots && expert >= 0;
     const float weight = inside ? p.weights[slot] : 0;
     if (lane == 0) p.row_weights[row] = weight;
+    if (lane == 0 && inside && p.inverse) p.inverse[slot] = static_cast<int32_t>(row);
     const T* hidden = static_cast<const T*>(p.hidden) + row * gates.width;
     T* to = static_cast<T*>(p.to) + row * gates.width;
     T* features = static_cast<T*>(p.features) + row * gates.I;
     float sum = 0;
-    for (int64_t i = lane; i < gates.I; i += 32) {
-      const float d = p.of_features[row * gates.I + i];
-      const HiddenFeature f(gates, Widen(hidden[gates.gate + i]), Widen(hidden[gates.up + i]));
-      sum = MulAdd(d, f.Value(), sum);
-      features[i] = Narrow<T>(weight * f.Value());
-      to[gates.gate + i] = Narrow<T>(f.gate_is_beyond ? 0 : weight * d * f.up * f.slope);
-      if (gates.up != gates.gate)
-        to[gates.up + i] = Narrow<T>(f.up_is_beyond ? 0 : weight * d * f.factor);
+    for (int64_t i = lane * kPer; i < gates.I; i += 32 * kPer) {
+      const auto d = ReadFloats<kPer>(p.of_features + row * gates.I + i);
+      const auto gate = ReadPiece<kPer>(hidden + gates.gate + i, p.aligned);
+      const auto up = ReadPiece<kPer>(hidden + gates.up + i, p.aligned);
+      Piece<float, kPer> feature, of_gate, of_up;
+#pragma unroll
+      for (int j = 0; j < kPer; ++j) {
+        const HiddenFeature f(gates, gate[j], up[j]);
+        sum = MulAdd(d[j], f.Value(), sum);
+        feature.at[j] = weight * f.Value();
+        of_gate.at[j] = f.gate_is_beyond ? 0 : weight * d[j] * f.up * f.slope;
+        of_up.at[j] = f.up_is_beyond ? 0 : weight * d[j] * f.factor;
+      }
+      WritePiece<kPer>(features + i, true, feature);
+      WritePiece<kPer>(to + gates.gate + i, true, of_gate);
+      if (gates.up != gates.gate) WritePiece<kPer>(to + gates.up + i, true, of_up);
     }
     if (!p.grad_weights || !inside) continue;
     if (p.bias2)
@@ -85,7 +111,7 @@ class Gradients {
     p_.order = static_cast<const int32_t*>(a_.order->data);
     p_.offsets = static_cast<const int32_t*>(a_.offsets->data);
     p_.weights = static_cast<const float*>(a_.weights->data);
-    p_.hidden = a_.hidden->data;
+    p_.hidden = a_.hidden->data, p_.aligned = IsAligned(p_.hidden, 16);
     p_.bias2 = a_.bias2 ? a_.bias2->data : nullptr;
     p_.grad_weights = a_.grad_weights ? static_cast<float*>(a_.grad_weights->data) : nullptr;
   }
@@ -125,7 +151,7 @@ class Gradients {
                   grad = place(slots_ * a_.H * kItem), tokens = place(slots_ * a_.H * kItem);
     char* memory = plan.Take(call_);
     if (!memory) return kAnyopOutOfMemory;
-    inverse_ = reinterpret_cast<int32_t*>(memory + inverse);
+    if (a_.grad_x) p_.inverse = reinterpret_cast<int32_t*>(memory + inverse);
     p_.row_weights = reinterpret_cast<float*>(memory + row_weights);
     p_.of_features = reinterpret_cast<float*>(memory + of_features);
     p_.features = memory + features, p_.to = memory + of_hidden;
@@ -149,12 +175,16 @@ class Gradients {
     if (p_.grad_weights)
       if (int32_t status = Fill(p_.grad_weights, 0, slots_)) return status;
     if (slots_ == 0) return kAnyopOk;
+    if (p_.inverse)
+      if (int32_t status = Fill(p_.inverse, 255, slots_)) return status;
     if (int32_t status = Gather(a_.grad_out, grad_)) return status;
     if (int32_t status = ByWeight(grad_, a_.H, a_.w2, p_.gates.I, kAnyopFloat32,
                                   const_cast<float*>(p_.of_features)))
       return status;
     const Launch launch{dim3(GridFor(slots_, 8)), dim3(256), 0, true};
-    return launch.Run(call_, DifferentiateRows<T>, p_);
+    constexpr int kPer = kPerVector<T>;
+    return p_.gates.I % kPer ? launch.Run(call_, DifferentiateRows<T, 1>, p_)
+                             : launch.Run(call_, DifferentiateRows<T, kPer>, p_);
   }
 
   TileProblem Problem(const void* x, const void* weight, void* out, int64_t N) const {
@@ -196,25 +226,20 @@ class Gradients {
 
   // The rows' gradients, Result, lie where grad_out's and x's rows lay.
   int32_t OfTokens() {
-    if (int32_t status = Fill(inverse_, 255, slots_)) return status;
     if (slots_ > 0) {
       const AnyopDtype result =
           std::is_same_v<Result, float> ? kAnyopFloat32 : AnyopDtypeOf(a_.grad_x);
       if (int32_t status = ByWeight(p_.to, p_.gates.width, a_.w13, a_.H, result, grad_))
         return status;
-      const Launch launch{dim3(static_cast<unsigned>(CeilDiv(slots_, 256))), dim3(256)};
-      if (int32_t status = launch.Run(call_, Invert, p_.order, slots_, slots_, inverse_))
-        return status;
     }
     return SumTokens<Result, T>(
-        call_, {grad_, inverse_, nullptr, a_.grad_x->data, slots_, a_.T, a_.K, a_.H});
+        call_, {grad_, p_.inverse, nullptr, a_.grad_x->data, slots_, a_.T, a_.K, a_.H});
   }
 
   const FusedMoeBackwardArgs& a_;
   AnyopCall* call_;
   int64_t slots_;
   Slopes p_ = {};
-  int32_t* inverse_ = nullptr;
   void *grad_ = nullptr, *tokens_ = nullptr;
 };
 

@@ -39,13 +39,22 @@ __global__ void __launch_bounds__(256)
                int64_t units, Unit* out) {
   WaitForWork();
   LetNextStart();
+  constexpr int kAhead = 8;  // units that are on their way at once
   const int lane = threadIdx.x % 32;
   const int64_t step = int64_t{gridDim.x} * 8;
   for (int64_t row = int64_t{blockIdx.x} * 8 + threadIdx.x / 32; row < rows; row += step) {
     const int slot = order[row];
     const bool inside = slot >= 0 && slot < slots;
     const Unit* from = x + (inside ? int64_t{slot / top_k} * units : 0);
-    for (int64_t i = lane; i < units; i += 32) out[row * units + i] = inside ? from[i] : Unit{};
+    for (int64_t first = lane; first < units; first += 32 * kAhead) {
+      Unit some[kAhead] = {};
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k)
+        if (inside && first + 32 * k < units) some[k] = from[first + 32 * k];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k)
+        if (first + 32 * k < units) out[row * units + first + 32 * k] = some[k];
+    }
   }
 }
 
@@ -94,28 +103,39 @@ template <typename From, typename To, int kPer>
 __global__ void __launch_bounds__(256) SumRowsOfTokens(const __grid_constant__ TokenSums p) {
   WaitForWork();
   LetNextStart();
+  constexpr int kAhead = 16 / int{sizeof(From)};  // rows that are on their way at once
   using W = Wide<From>;
+  using Bits = std::conditional_t<kPer == 1, From, uint4>;
   const int64_t units = p.H / kPer, step = int64_t{gridDim.x} * 256;
   for (int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x; i < p.T * units; i += step) {
     const int64_t t = i / units, at = i % units;
     Piece<W, kPer> sum = {};
-#pragma unroll 4
-    for (int64_t k = 0; k < p.K; ++k) {
-      const int64_t row = p.inverse[t * p.K + k];
-      if (row < 0 || row >= p.N) continue;
-      const W weight = p.weights ? p.weights[t * p.K + k] : 1;
-      const auto piece =
-          ReadPiece<kPer>(static_cast<const From*>(p.rows) + row * p.H + at * kPer, true);
+    for (int64_t first = 0; first < p.K; first += kAhead) {
+      int64_t row[kAhead];
+      Bits bits[kAhead];
 #pragma unroll
-      for (int j = 0; j < kPer; ++j) sum.at[j] = MulAdd(weight, piece.at[j], sum.at[j]);
-    }
-    To* to = static_cast<To*>(p.out) + t * p.H + at * kPer;
-    if constexpr (sizeof(From) == sizeof(To)) {
-      WritePiece<kPer>(to, true, sum);
-    } else {
+      for (int k = 0; k < kAhead; ++k) {
+        row[k] = first + k < p.K ? p.inverse[t * p.K + first + k] : -1;
+        if (row[k] >= p.N) row[k] = -1;
+      }
 #pragma unroll
-      for (int j = 0; j < kPer; ++j) to[j] = Narrow<To>(sum.at[j]);
+      for (int k = 0; k < kAhead; ++k)
+        if (row[k] >= 0)
+          bits[k] = *reinterpret_cast<const Bits*>(static_cast<const From*>(p.rows) + row[k] * p.H +
+                                                   at * kPer);
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        if (row[k] < 0) continue;
+        const W weight = p.weights ? p.weights[t * p.K + first + k] : 1;
+        const auto piece = ReadPiece<kPer>(reinterpret_cast<const From*>(bits + k), true);
+#pragma unroll
+        for (int j = 0; j < kPer; ++j) sum.at[j] = MulAdd(weight, piece[j], sum.at[j]);
+      }
     }
+    Vector<To, kPer> result;
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) result.at[j] = Narrow<To>(sum.at[j]);
+    *reinterpret_cast<Vector<To, kPer>*>(static_cast<To*>(p.out) + t * p.H + at * kPer) = result;
   }
 }
 
