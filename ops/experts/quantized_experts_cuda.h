@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(256) SetOnes(float* to, int64_t n) {
 }
 
 // kBlocks: scales of 128 columns, and of 128 x 128 of weights; else of rows. Products: who
-// multiplies, by Accept(call, w13, w2, result), which may decline, and Multiply<type, form>.
+// multiplies, by Accept(call, w13, w2, result), which may decline, and Multiply<type, form>; where
+// it kMakesCodes and MakesCodes(call, p), MultiplyToCodes activates and quantises sums of blocks.
 template <bool kBlocks, typename Products, typename Args>
 class QuantizedExperts {
  public:
@@ -111,11 +112,7 @@ class QuantizedExperts {
     if (int32_t status = SortSlotsOf(call_, a_, order_, inverse_, offsets_)) return status;
     if (slots_ > 0) {
       if (int32_t status = Gather()) return status;
-      if (int32_t status = Multiply(tokens_, token_scales_, a_.w13, a_.w13_scale, sums_, a_.A, H))
-        return status;
-      if (int32_t status = Quantize(call_, HiddenValues{gates_, sums_},
-                                    CodesOf(hidden_, hidden_scales_, nullptr, slots_, I)))
-        return status;
+      if (int32_t status = Hidden()) return status;
       if (int32_t status = Multiply(hidden_, hidden_scales_, a_.w2, a_.w2_scale, results_, H, I))
         return status;
     }
@@ -129,6 +126,8 @@ class QuantizedExperts {
   }
 
  private:
+  static constexpr bool kMayMakeCodes = kBlocks && Products::kMakesCodes;
+
   // At least one, whose scale counts for nothing.
   static int64_t GroupsOf(int64_t D) { return kBlocks && D > 0 ? CeilDiv(D, 128) : 1; }
 
@@ -139,12 +138,16 @@ class QuantizedExperts {
   int32_t Allocate() {
     const int64_t I = gates_.I, H = a_.H, groups = GroupsOf(H), of_hidden = GroupsOf(I);
     const int64_t tokens = in_codes_ ? 0 : a_.T;
+    if constexpr (kMayMakeCodes)
+      makes_codes_ = slots_ > 0 && a_.E > 0 && gates_.kind != Gate::kRelu2 &&
+                     Products::MakesCodes(call_, ProblemOfCodes());
     WorkspacePlan plan;
     const int64_t order = plan.Place(slots_ * 4), inverse = plan.Place(slots_ * 4),
                   offsets = plan.Place((a_.E + 1) * 4), codes = plan.Place(tokens * H),
                   scales = plan.Place(a_.T * groups * 4), rows = plan.Place(slots_ * H),
                   row_scales = plan.Place(slots_ * groups * 4),
-                  sums = plan.Place(slots_ * a_.A * 4), hidden = plan.Place(slots_ * I),
+                  sums = plan.Place(makes_codes_ ? 0 : slots_ * a_.A * 4),
+                  hidden = plan.Place(slots_ * I),
                   hidden_scales = plan.Place(slots_ * of_hidden * 4),
                   results = plan.Place(slots_ * H * 4);
     char* memory = plan.Take(call_);
@@ -188,9 +191,29 @@ class QuantizedExperts {
     });
   }
 
-  // Rows (K) by experts' weights (N K), to float32 rows (N).
-  int32_t Multiply(const uint8_t* rows, const float* scales, const AnyopTensor* weight,
-                   const AnyopTensor* weight_scale, float* out, int64_t N, int64_t K) {
+  // The first product's problem where its tiles make codes of their sums.
+  TileProblem ProblemOfCodes() const {
+    TileProblem p = ProblemOf(tokens_, token_scales_, a_.w13, a_.w13_scale, hidden_, a_.A, a_.H);
+    p.N = static_cast<int>(gates_.I), p.out_scale = hidden_scales_;
+    p.activation = gates_.kind == Gate::kSilu   ? Activation::kSilu
+                   : gates_.kind == Gate::kGelu ? Activation::kGelu
+                                                : Activation::kGeluTanh;
+    return p;
+  }
+
+  // The hidden features' codes and scales.
+  int32_t Hidden() {
+    if constexpr (kMayMakeCodes)
+      if (makes_codes_) return Products::MultiplyToCodes(call_, ProblemOfCodes());
+    if (int32_t status = Multiply(tokens_, token_scales_, a_.w13, a_.w13_scale, sums_, a_.A, a_.H))
+      return status;
+    return Quantize(call_, HiddenValues{gates_, sums_},
+                    CodesOf(hidden_, hidden_scales_, nullptr, slots_, gates_.I));
+  }
+
+  // Rows (K) by experts' weights (N K), to rows (N).
+  TileProblem ProblemOf(const uint8_t* rows, const float* scales, const AnyopTensor* weight,
+                        const AnyopTensor* weight_scale, void* out, int64_t N, int64_t K) const {
     TileProblem p = {};
     p.x = rows, p.weight = weight->data, p.out = out;
     p.rows = p.capacity = static_cast<int>(slots_);
@@ -203,13 +226,21 @@ class QuantizedExperts {
       p.x_scale = scales, p.x_scale_row = across, p.x_scale_k = 1;
       p.weight_scale = of_weight, p.weight_scale_row = across, p.weight_scale_k = 1;
       p.weight_scale_expert = CeilDiv(N, 128) * across;
-      return Products::template Multiply<Operand::kE4M3, TileForm::kBlocks>(call_, p);
     } else {
       p.row_scale = scales, p.row_scale_stride = 1;
       p.column_scale = of_weight, p.column_scale_stride = 1, p.column_scale_expert = N;
+    }
+    return p;
+  }
+
+  int32_t Multiply(const uint8_t* rows, const float* scales, const AnyopTensor* weight,
+                   const AnyopTensor* weight_scale, float* out, int64_t N, int64_t K) {
+    const TileProblem p = ProblemOf(rows, scales, weight, weight_scale, out, N, K);
+    if constexpr (kBlocks)
+      return Products::template Multiply<Operand::kE4M3, TileForm::kBlocks>(call_, p);
+    else
       return is_int8_ ? Products::template Multiply<Operand::kInt8, TileForm::kSegments>(call_, p)
                       : Products::template Multiply<Operand::kE4M3, TileForm::kSegments>(call_, p);
-    }
   }
 
   const Args& a_;
@@ -217,7 +248,7 @@ class QuantizedExperts {
   const AnyopTensor* x_scale_;
   int64_t slots_;
   Gates gates_;
-  bool is_int8_, in_codes_;
+  bool is_int8_, in_codes_, makes_codes_ = false;
   int32_t *order_ = nullptr, *inverse_ = nullptr, *offsets_ = nullptr;
   uint8_t *codes_ = nullptr, *tokens_ = nullptr, *hidden_ = nullptr;
   float *scales_ = nullptr, *token_scales_ = nullptr, *sums_ = nullptr, *hidden_scales_ = nullptr,

@@ -8,6 +8,8 @@ namespace anyop::cuda {
 namespace {
 
 struct CodeProducts {
+  static constexpr bool kMakesCodes = false;
+
   static int32_t Accept(AnyopCall*, const AnyopTensor*, const AnyopTensor*, AnyopDtype) {
     return kAnyopOk;
   }

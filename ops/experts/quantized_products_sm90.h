@@ -9,6 +9,8 @@ namespace anyop::cuda {
 namespace {
 
 struct HopperCodeProducts {
+  static constexpr bool kMakesCodes = true;
+
   static int32_t Accept(AnyopCall* call, const AnyopTensor* w13, const AnyopTensor* w2,
                         AnyopDtype result) {
     if (result == kAnyopFloat32 && AnyopDtypeOf(w13) != kAnyopInt8) return DeclineFloat32(call);
@@ -21,6 +23,12 @@ struct HopperCodeProducts {
   static int32_t Multiply(AnyopCall* call, const TileProblem& p) {
     constexpr TileForm kThin = kForm == TileForm::kBlocks ? kForm : TileForm::kPlain;
     return RunOnHopper<kType, kForm, kThin, true>(call, p);
+  }
+  static bool MakesCodes(AnyopCall* call, const TileProblem& p) {
+    return AnyopChoice(call) < 0 && p.N % 128 == 0 && HasOwnBlocks(call, p, 128);
+  }
+  static int32_t MultiplyToCodes(AnyopCall* call, const TileProblem& p) {
+    return RunBlockSegments<BlockEnd::kCodes>(call, p);
   }
 };
 

@@ -2,7 +2,7 @@
 // Which of Hopper's kernels computes a product: those of many rows or that of few.
 #pragma once
 
-#include "segment_sm90.h"
+#include "segment_blocks_sm90.h"
 #include "thin_sm90.h"
 
 namespace anyop::cuda {
@@ -68,8 +68,24 @@ int32_t ChooseThin(AnyopCall* call, const TileProblem& p, bool* is_thin) {
   return kAnyopOk;
 }
 
+// Whether segments with scales of blocks have tiles of their own height, of so many columns
+// (segment_blocks_sm90.h). Of 290 products on an H200 they took 0.3 to 1.1 times as long as the
+// others there (docs/experts.md).
+inline bool HasOwnBlocks(AnyopCall* call, const TileProblem& p, int columns) {
+  Limits limits;
+  if (ReadLimits(call, &limits) != kAnyopOk) return false;
+  const int64_t rows = CeilDiv(p.rows, p.experts), segments = std::min(p.experts, p.rows);
+  const int64_t tiles = segments * CeilDiv(rows, 128) * CeilDiv(p.N, columns);
+  return rows <= 256 && tiles >= limits.multiprocessors * (rows < 8 ? 3 : 1);
+}
+
 template <Operand kType, TileForm kForm, TileForm kThinForm, bool kFloats, int kTokens>
 int32_t RunTilesOrThin(AnyopCall* call, const TileProblem& p) {
+  if constexpr (kForm == TileForm::kBlocks) {
+    constexpr BlockEnd kEnd = kFloats ? BlockEnd::kFloats : BlockEnd::k16Bits;
+    if ((p.offsets || p.counts) && AnyopChoice(call) < 0 && HasOwnBlocks(call, p, 256))
+      return RunBlockSegments<kEnd>(call, p);
+  }
   bool is_thin;
   if (int32_t status = ChooseThin<kType, kForm, kThinForm, kTokens>(call, p, &is_thin))
     return status;

@@ -39,13 +39,13 @@ struct SegmentBarriers {
   uint64_t full[4], empty[4], found[kFound], taken[kFound];
 };
 
-// The rows of a tile that a block of the cluster has: a multiple of 8, the same for both, of which
+// The rows of a tile that a block of the cluster has: a multiple of 8, the same for all, of which
 // those from end on are of none.
 struct BlockRows {
   int row, end, count;
 
-  __device__ BlockRows(const TilePlace& place, int rank) {
-    count = (place.end - place.row + 15) / 16 * 8;
+  __device__ BlockRows(const TilePlace& place, int rank, int blocks = 2) {
+    count = (place.end - place.row + 8 * blocks - 1) / (8 * blocks) * 8;
     row = place.row + rank * count;
     end = Lesser(row + count, place.end);
   }
@@ -63,8 +63,8 @@ __device__ void WithColumns(int columns, const F& f) {
 template <Operand kType, int kBuffers>
 class PieceWriter {
  public:
-  __device__ PieceWriter(uint32_t buffers, int warpgroup)
-      : buffers_(buffers), barrier_(1 + warpgroup), thread_(threadIdx.x & 127) {}
+  __device__ PieceWriter(uint32_t buffers, int warpgroup, AnyopDtype result)
+      : buffers_(buffers), barrier_(1 + warpgroup), thread_(threadIdx.x & 127), result_(result) {}
 
   // v: Product's sums of 64 columns of results by 32 rows. All 128 threads, with the same place.
   __device__ __forceinline__ void Write(const float (&v)[16], const ResultPlace& to) {
@@ -103,13 +103,16 @@ class PieceWriter {
   }
 
  private:
-  __device__ static uint32_t Narrowed(float low, float high) {
-    return kType == Operand::kFloat16 ? NarrowTwo(__half(), low, high)
-                                      : NarrowTwo(__nv_bfloat16(), low, high);
+  // Results of 16 bits have their operands' type.
+  __device__ uint32_t Narrowed(float low, float high) const {
+    return kType == Operand::kFloat16    ? NarrowTwo(__half(), low, high)
+           : kType == Operand::kBFloat16 ? NarrowTwo(__nv_bfloat16(), low, high)
+                                         : NarrowTwoAs(result_, low, high);
   }
 
   const uint32_t buffers_;
   const int barrier_, thread_;
+  const AnyopDtype result_;
   uint32_t buffer_ = 0;
 };
 
@@ -265,7 +268,7 @@ __global__ __launch_bounds__(384, 1) void MultiplySegments(
     TakeRegisters<216>();
     const int w = warpgroup - 1, thread = threadIdx.x & 127;
     PieceWriter<kType, Shape::kBuffers> writer(
-        ring + Shape::kResults + w * Shape::kBuffers * Shape::kPieceBytes, w);
+        ring + Shape::kResults + w * Shape::kBuffers * Shape::kPieceBytes, w, p.result);
     float sums[2][Shape::kTokens / 2];
     while (next_tile()) {
       const BlockRows rows(place, rank);

@@ -45,6 +45,7 @@ struct TileProblem {
   const float *x_scale, *weight_scale;
   int64_t x_scale_expert, x_scale_row, x_scale_k;
   int64_t weight_scale_expert, weight_scale_row, weight_scale_k;
+  float* out_scale;  // of 1 x 128 of out, where results are quantised again
 
   FourBits four_bits;  // in place of weight
 

@@ -174,6 +174,36 @@ def test_what_tma_does_not_read_goes_to_the_other_kernel():
     assert_near(anyop.fused_moe(*layer.given()), expected, EPS["bfloat16"], "out")
 
 
+BLOCKS = [
+    (1, 8, 2, 256, 128), (3, 64, 8, 528, 256), (64, 16, 4, 272, 144), (700, 5, 2, 256, 384), (300, 128, 6, 1040, 128),
+    (8000, 3, 2, 144, 256), (512, 64, 4, 784, 640),
+]  # fmt: skip
+
+
+@pytest.mark.skipif(not IS_HOPPER, reason="cuda_sm90 is for Hopper")
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh", "relu2"])
+@pytest.mark.parametrize("shape", BLOCKS)
+def test_weights_of_8_bits_in_blocks(shape, activation):
+    """As by `cuda`, but where a code is the next one. Tiles of a segment's own height (the last shape) and those of
+    256 rows give the same bits.
+    """
+    layer = Layer(*shape, "bfloat16", "relu2" if activation == "relu2" else "silu", False)
+    generator = torch.Generator(DEVICE).manual_seed(shape[0])
+    weights = [(16 * w).to(torch.float8_e4m3fn) for w in (layer.w13, layer.w2)]
+    blocks = [(w.shape[0], -(-w.shape[1] // 128), -(-w.shape[2] // 128)) for w in weights]
+    scales = [torch.rand(b, generator=generator, device=DEVICE) / 16 for b in blocks]
+    call = (layer.x, *weights, *scales, layer.weights, layer.ids)
+    found = {}
+    for kernel in KERNELS:
+        with anyop.use(kernel):
+            found[kernel] = anyop.fused_moe_fp8_block(*call, activation=activation)
+            again = anyop.fused_moe_fp8_block(*call, activation=activation)
+        assert same_bits(found[kernel], again), kernel
+        assert_near(found[kernel], found["cuda"].double(), 2.0**-6, kernel)
+    if shape == BLOCKS[-1]:
+        assert same_bits(found["cuda_sm90"], found["cuda_sm90:0"])
+
+
 @pytest.mark.parametrize("T", [1, 37, 600])
 def test_a_served_layer_in_one_graph(T):
     """Replays with other logits, tokens, seeds and offsets have the bits of eager calls."""
