@@ -83,7 +83,7 @@ def compile_kernels(folder: Path, names: list[str], backend: str = "cuda", *more
     files.add(HERE / "cuda_on_cpu.cc")
     headers()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        compile_one = partial(_compile_one, hopper=backend == "cuda_sm90", more=more)
+        compile_one = partial(_compile_one, hopper=backend.endswith("_sm90"), more=more)
         objects = list(pool.map(compile_one, sorted(files)))
     library, shown = folder / "libcuda_on_cpu.so", made() / "shown"
     shown.write_text(

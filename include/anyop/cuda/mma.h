@@ -58,6 +58,22 @@ __device__ inline void FetchIntoSecondCache(const void* from) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 #endif
 }
+#if !ANYOP_PTX || __CUDA_ARCH__ >= 900
+// So many bytes of it, both multiples of 16.
+__device__ inline void FetchIntoSecondCache(const void* from, uint32_t bytes) {
+#if ANYOP_PTX
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+#endif
+// Four bytes, and 256 to the second cache.
+__device__ inline void CopyWordAside(uint32_t to, const void* from) {
+#if ANYOP_PTX
+  asm volatile("cp.async.ca.shared.global.L2::256B [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+#else
+  *reinterpret_cast<uint32_t*>(SharedAt(to)) = *static_cast<const uint32_t*>(from);
+#endif
+}
 // 16 bytes, or zeroes where not is_there (from is not read then).
 __device__ inline void CopyAside(uint32_t to, const void* from, bool is_there) {
 #if ANYOP_PTX
@@ -68,6 +84,23 @@ __device__ inline void CopyAside(uint32_t to, const void* from, bool is_there) {
   uint4 bytes = {};
   if (is_there) bytes = *static_cast<const uint4*>(from);
   *reinterpret_cast<uint4*>(SharedAt(to)) = bytes;
+#endif
+}
+// 16 bytes that are read once: the second cache gets all 128 at once, else memory is asked twice.
+__device__ inline void CopyOnce(uint32_t to, const void* from) {
+#if ANYOP_PTX
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
+               : "memory");
+#else
+  CopyAside(to, from, true);
+#endif
+}
+// 16 bytes that the multiprocessor reads again.
+__device__ inline void CopyKept(uint32_t to, const void* from) {
+#if ANYOP_PTX
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+#else
+  CopyAside(to, from, true);
 #endif
 }
 __device__ inline void CommitCopies() {
@@ -96,6 +129,15 @@ __device__ inline void StoreSharedWord(uint32_t to, uint32_t word) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
 #else
   *reinterpret_cast<uint32_t*>(SharedAt(to)) = word;
+#endif
+}
+__device__ inline uint32_t LoadSharedWord(uint32_t from) {
+#if ANYOP_PTX
+  uint32_t word;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
+  return word;
+#else
+  return *reinterpret_cast<const uint32_t*>(SharedAt(from));
 #endif
 }
 __device__ inline void LoadShared(uint32_t (&words)[4], uint32_t from) {

@@ -45,7 +45,7 @@ def hopper_calls() -> int:
 
 
 @pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("backend", ["cuda", "cuda_sm90", "cuda_few_sm90"])
+@pytest.mark.parametrize("backend", ["cuda", "cuda_sm90", "cuda_few_sm90", "cuda_ring_rows_sm90"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_every_size_exactly(dtype, backend, rows):
     if backend != "cuda" and not IS_HOPPER:
@@ -62,7 +62,7 @@ def test_every_size_exactly(dtype, backend, rows):
             assert torch.equal(found, exactly(**given)), (N, K, group, zeros)
             assert torch.equal(found, again)
             tried += 2
-    if backend != "cuda_few_sm90":  # of many rows others are asked
+    if backend in ("cuda", "cuda_sm90"):  # of many rows others are asked in place of the rest
         assert hopper_calls() - before == (tried if backend == "cuda_sm90" else 0)
 
 
@@ -76,8 +76,9 @@ def test_what_it_does_not_take_others_do(N, K, group):
 
 
 @pytest.mark.skipif(not IS_HOPPER, reason="cuda_sm90 is for Hopper")
-def test_a_graph_and_another_stream():
-    given = arguments(5, 4096, 4096, 128, torch.bfloat16, torch.float32, "each")
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_graph_and_another_stream(rows):
+    given = arguments(rows, 4096, 4096, 128, torch.bfloat16, torch.float32, "each")
     side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     anyop.linear_w4(**given)
     torch.cuda.synchronize()
@@ -88,3 +89,24 @@ def test_a_graph_and_another_stream():
         graph.replay()
         torch.cuda.synchronize()
         assert torch.equal(found, exactly(**given))
+
+
+@pytest.mark.skipif(not IS_HOPPER, reason="cuda_ring_sm90 is for Hopper")
+@pytest.mark.parametrize("rows", [1, 5])
+def test_products_that_overlap(rows):
+    """In a graph each starts while the one before ends: the bits of calls that wait for one another."""
+    given = arguments(rows, 4096, 4096, 128, torch.bfloat16, torch.float32, "each")
+    weight = torch.randn(6144, 4096, device="cuda", dtype=torch.bfloat16)
+    graph = torch.cuda.CUDAGraph()
+    anyop.linear(anyop.linear_w4(**given), weight)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        for _ in range(8):
+            found = anyop.linear(anyop.linear_w4(**given), weight)
+    for _ in range(20):
+        given["x"].normal_()
+        graph.replay()
+        torch.cuda.synchronize()
+        x = anyop.linear_w4(**given)
+        torch.cuda.synchronize()
+        assert torch.equal(found, anyop.linear(x, weight))
