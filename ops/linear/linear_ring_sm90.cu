@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear of at most eight rows in 16 bits on Hopper: see weight_ring.h.
+// linear and linear_gated of at most eight rows in 16 bits on Hopper: see weight_ring.h.
 #include "anyop/ops/linear.h"
+#include "gated_problem.h"
 #include "weight_ring.h"
 
 namespace anyop::cuda {
 namespace {
 
-template <Operand kType, bool kOneRow, int kWarps_>
+template <Operand kType, bool kGated, bool kOneRow, int kWarps_>
 struct HalfWeight {
   using Sum = float;
   using Ends = NoEnds;
-  static constexpr bool kHasOneRow = kOneRow;
+  static constexpr bool kHasOneRow = kOneRow, kIsGated = kGated;
   static constexpr int kWarps = kWarps_, kPieces = kWarps / 4, kStages = kWarps == 16 ? 2 : 5;
   static constexpr int kXVectors = 1, kEndBytes = 0;
 
@@ -30,12 +31,19 @@ struct HalfWeight {
     }
   }
 };
-template <Operand kType>
+template <Operand kType, bool kGated>
 struct HalfWeights {
   template <bool kOneRow, int kWarps>
-  using Of = HalfWeight<kType, kOneRow, kWarps>;
+  using Of = HalfWeight<kType, kGated, kOneRow, kWarps>;
   static int LongRow(int rows) { return rows == 1 ? 8192 : 4096; }
 };
+
+template <bool kGated>
+int32_t RunHalves(AnyopCall* call, const TileProblem& p) {
+  if (p.rows == 0) return kAnyopOk;
+  return p.result == kAnyopFloat16 ? RunByRing<HalfWeights<Operand::kFloat16, kGated>>(call, p)
+                                   : RunByRing<HalfWeights<Operand::kBFloat16, kGated>>(call, p);
+}
 
 }  // namespace
 }  // namespace anyop::cuda
@@ -47,7 +55,12 @@ extern "C" int32_t anyop_linear_cuda_ring_sm90(const LinearArgs* args, AnyopCall
   if (int32_t status = PlainProblem(call, args->x, args->weight, args->bias, args->out, args->rows,
                                     args->N, args->K, &p))
     return status;
-  if (p.rows == 0) return kAnyopOk;
-  return p.result == kAnyopFloat16 ? RunByRing<HalfWeights<Operand::kFloat16>>(call, p)
-                                   : RunByRing<HalfWeights<Operand::kBFloat16>>(call, p);
+  return RunHalves<false>(call, p);
+}
+// Its: the same, D a multiple of 8.
+extern "C" int32_t anyop_linear_gated_cuda_ring_sm90(const LinearGatedArgs* args, AnyopCall* call) {
+  using namespace anyop::cuda;
+  TileProblem p;
+  if (int32_t status = GatedProblem(call, args, nullptr, &p)) return status;
+  return RunHalves<true>(call, p);
 }

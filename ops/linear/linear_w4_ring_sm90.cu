@@ -12,7 +12,7 @@ namespace {
 template <typename T, bool kHasZero, bool kOneRow, int kWarps_>
 struct FourBitWeight {
   using Sum = float;
-  static constexpr bool kHasOneRow = kOneRow;
+  static constexpr bool kHasOneRow = kOneRow, kIsGated = false;
   static constexpr int kWarps = kWarps_, kPieces = 2, kStages = kWarps == 16 ? 4 : 3;
   static constexpr int kXVectors = 4;
   static constexpr int kPieceFactors = 2 * kRingPieceBytes;

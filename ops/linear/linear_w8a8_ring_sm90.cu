@@ -12,7 +12,7 @@ template <Operand kType>
 struct ByteWeight {
   using Sum = typename SumOf<kType>::Type;
   using Ends = NoEnds;
-  static constexpr bool kHasOneRow = true;
+  static constexpr bool kHasOneRow = true, kIsGated = false;
   static constexpr int kWarps = 8, kPieces = 4, kStages = 2, kXVectors = 1, kEndBytes = 0;
 
   __device__ static int Bytes(int factors) { return factors; }

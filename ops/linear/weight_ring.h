@@ -2,13 +2,14 @@
 // Products of at most eight rows on Hopper, bound by the bytes of weight: a ring of weight in
 // shared memory that runs on over the ends of tiles.
 //
-// Blocks stay: each has every gridDim.x-th tile of 16 rows of weight, the long side of mma.sync.
-// Its warps share K, each takes every kWarps-th step of a tile, and their sums are added in their
-// order: a row's bits do not depend on the other rows. A lane copies 16 bytes of two rows of weight
-// at a time to places of its own, kStages steps before their use, so that memory does not wait for
-// sums. One row of x comes the same way: read when it is needed, it would make each step wait for
-// the second cache. More rows are read from the first. While the kernel before ends, the first
-// weight is asked into the second cache and not read, for that kernel may write it.
+// Blocks stay: each has every gridDim.x-th tile of 16 rows of weight, the long side of mma.sync (of
+// a gated product 8 of each half, which end in 8 results). Its warps share K, each takes every
+// kWarps-th step of a tile, and their sums are added in their order: a row's bits do not depend on
+// the other rows, but on whether there is one row or more. A lane copies 16 bytes of two rows of
+// weight at a time to places of its own, kStages steps before their use, so that memory does not
+// wait for sums. One row of x comes the same way: read when it is needed, it would make each step
+// wait for the second cache. More rows are read from the first. While the kernel before ends, the
+// first weight is asked into the second cache and not read, for that kernel may write it.
 #pragma once
 
 #include "anyop/cuda/mma.h"
@@ -17,13 +18,13 @@
 namespace anyop::cuda {
 namespace {
 
-constexpr int kRingRows = 16;        // of a tile
+constexpr int kRingRows = 16;        // of weight, of a tile
 constexpr int kRingPieceBytes = 64;  // of a row of weight, by four lanes
 constexpr int kEarlyBytes = 1024;    // of a row, while the kernel before ends; 4096 were slower
 
 // A kind of weight has
 //   kWarps of a block, as many blocks as make 16 warps of a multiprocessor; kPieces of a step,
-//   kStages steps in the ring; kHasOneRow, of x;
+//   kStages steps in the ring; kHasOneRow, of x; kIsGated;
 //   kXVectors of x for 16 bytes of weight;
 //   kEndBytes of a piece for what else comes with weight, and Ends, what a lane copies of it;
 //   WeightOf a problem, Bytes of so many factors, a multiple of a step's for each row;
@@ -39,6 +40,7 @@ template <typename Kind>
 struct RingShape {
   static constexpr int kBlocks = 16 / Kind::kWarps;  // of a multiprocessor
   static constexpr int kThreads = 32 * Kind::kWarps;
+  static constexpr int kResults = Kind::kIsGated ? 8 : 16;  // of a tile
   // What lies in a piece: weight, its ends, x.
   static constexpr int kEnds = kRingRows * kRingPieceBytes, kX = kEnds + Kind::kEndBytes;
   static constexpr int kPiece = kX + (Kind::kHasOneRow ? kRingPieceBytes * Kind::kXVectors : 0);
@@ -60,11 +62,12 @@ class WeightRing {
   __device__ WeightRing(const TileProblem& p, uint32_t ring)
       : ring_(ring),
         bytes_(Kind::Bytes(p.K)),
-        tiles_(at_ < bytes_ ? p.N / kRingRows : 0),
+        tiles_(at_ < bytes_ ? p.N / Shape::kResults : 0),
         x_(static_cast<const uint8_t*>(p.x) + XByte()),
-        rows_(Kind::WeightOf(p) + (int64_t{blockIdx.x} * kRingRows + Lane() / 4) * bytes_ +
+        rows_(Kind::WeightOf(p) + (int64_t{blockIdx.x} * Shape::kResults + Lane() / 4) * bytes_ +
               Lane() % 4 * 16),
-        to_next_tile_(int64_t{gridDim.x} * kRingRows * bytes_),
+        to_high_((Kind::kIsGated ? int64_t{p.N} : 8) * bytes_),
+        to_next_tile_(int64_t{gridDim.x} * Shape::kResults * bytes_),
         ends_(p) {
 #pragma unroll 1
     for (int i = 0; i < Kind::kStages; ++i) Copy();
@@ -94,7 +97,7 @@ class WeightRing {
 
   __device__ void Copy() {
     if (tile_ < tiles_) {
-      const uint8_t *low = rows_ + at_, *high = low + 8 * bytes_;
+      const uint8_t *low = rows_ + at_, *high = low + to_high_;
 #pragma unroll
       for (int i = 0; i < Kind::kPieces; ++i) {
         const uint32_t to = stage_ + i * Shape::kPiece;
@@ -119,7 +122,7 @@ class WeightRing {
   uint32_t tile_ = blockIdx.x, at_ = Shape::FirstByte();  // what comes next
   const uint32_t bytes_, tiles_;                          // of a row; with steps of this warp
   const uint8_t *const x_, *rows_;
-  const int64_t to_next_tile_;
+  const int64_t to_high_, to_next_tile_;
   typename Kind::Ends ends_;
 };
 
@@ -163,19 +166,23 @@ __global__ __launch_bounds__(
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int column = thread % kRingRows, row = thread / kRingRows;
   const uint32_t bytes = Kind::Bytes(p.K);
-  if (thread < kRingRows)
-    FetchIntoSecondCache(Kind::WeightOf(p) + (int64_t{blockIdx.x} * kRingRows + thread) * bytes,
+  if (thread < kRingRows) {
+    const int of_other_half = thread < Shape::kResults ? 0 : p.N - Shape::kResults;
+    const int64_t first = int64_t{blockIdx.x} * Shape::kResults + thread + of_other_half;
+    FetchIntoSecondCache(Kind::WeightOf(p) + first * bytes,
                          bytes < kEarlyBytes ? bytes : kEarlyBytes);
+  }
   WaitForWork();
   LetNextStart();
   WeightRing<Kind> stream(p, DynamicSharedAddress() + warp * Shape::kRing);
   const auto* x = static_cast<const uint8_t*>(p.x) +
                   Kind::kXVectors * (int64_t{Lesser(lane / 4, p.rows - 1)} * bytes + lane % 4 * 16);
-  const float row_scale = row < p.rows ? RowScale(p, row) : 0;
+  const bool is_mine = row < p.rows && column < Shape::kResults;
+  const float row_scale = is_mine ? RowScale(p, row) : 0;
   int turn = 0;
-  for (int tile = blockIdx.x; tile < p.N / kRingRows; tile += gridDim.x, turn ^= 1) {
-    const int n = tile * kRingRows + column;
-    const ColumnEnd end = row < p.rows ? EndOf(p, 0, n) : ColumnEnd{};
+  for (int tile = blockIdx.x; tile < p.N / Shape::kResults; tile += gridDim.x, turn ^= 1) {
+    const int n = tile * Shape::kResults + column;
+    const ColumnEnd end = is_mine ? EndOf(p, 0, n) : ColumnEnd{};
     Sum sums[4] = {};
     for (uint32_t at = Shape::FirstByte(); at < bytes; at += Shape::kApart) {
       RingStep<Kind> step;
@@ -191,13 +198,17 @@ __global__ __launch_bounds__(
 #pragma unroll
     for (int c = 0; c < 4; ++c) parts[turn][warp][4 * lane + c] = sums[c];
     __syncthreads();  // and whoever adds parts of the tile before has done so
-    if (row >= p.rows) continue;
-    const int of = (row / 2 + column % 8 * 4) * 4 + row % 2 + column / 8 * 2;
-    Sum sum = 0;
+    if (!is_mine) continue;
+    const auto total = [&](int of_column) {
+      const int of = (row / 2 + of_column % 8 * 4) * 4 + row % 2 + of_column / 8 * 2;
+      Sum sum = 0;
 #pragma unroll
-    for (int w = 0; w < Kind::kWarps; ++w) sum += parts[turn][w][of];
-    StoreOne(p.result, p.out, row * int64_t{p.N} + n,
-             Finish(static_cast<float>(sum), row_scale, end));
+      for (int w = 0; w < Kind::kWarps; ++w) sum += parts[turn][w][of];
+      return static_cast<float>(sum);
+    };
+    float result = Finish(total(column), row_scale, end);
+    if (Kind::kIsGated) result = Activate(p.activation, result) * total(column + 8);
+    StoreOne(p.result, p.out, row * int64_t{p.N} + n, result);
   }
 }
 
@@ -206,7 +217,7 @@ int32_t StartRing(AnyopCall* call, const TileProblem& p, int multiprocessors) {
   using Shape = RingShape<Kind>;
   constexpr auto kernel = MultiplyByRing<Kind>;
   if (int32_t status = AllowShared<kernel>(call, Shape::kSharedBytes)) return status;
-  const int tiles = p.N / kRingRows, most = Shape::kBlocks * multiprocessors;
+  const int tiles = p.N / Shape::kResults, most = Shape::kBlocks * multiprocessors;
   const Launch launch{dim3(static_cast<unsigned>(tiles < most ? tiles : most)),
                       dim3(Shape::kThreads), Shape::kSharedBytes, true};
   return launch.Run(call, kernel, p);
@@ -219,7 +230,8 @@ template <typename Kinds>
 int32_t RunByRing(AnyopCall* call, const TileProblem& p) {
   Limits limits;
   if (int32_t status = ReadLimits(call, &limits)) return status;
-  const int all = limits.multiprocessors, tiles = p.N / kRingRows;
+  const int all = limits.multiprocessors;
+  const int tiles = p.N / RingShape<typename Kinds::template Of<true, 16>>::kResults;
   const int bytes = Kinds::template Of<true, 16>::Bytes(p.K);
   const bool is_uneven = tiles > all && 2 * CeilDiv(tiles, 2 * all) > CeilDiv(tiles, all);
   const bool is_wide = bytes % RingShape<typename Kinds::template Of<true, 16>>::kStepBytes == 0 &&

@@ -18,8 +18,8 @@ from fibers import on_fibers, running
 
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
 KERNELS = {
-    "linear": "cuda_ring_sm90", "linear_w4": "cuda_ring_rows_sm90",
-    "linear_w8a8": "cuda_ring_sm90",
+    "linear": "cuda_ring_sm90", "linear_gated": "cuda_ring_sm90",
+    "linear_w4": "cuda_ring_rows_sm90", "linear_w8a8": "cuda_ring_sm90",
 }  # fmt: skip
 # On 12 multiprocessors blocks walk over 1,024 results; 1,184 share out better among wide ones.
 
@@ -43,6 +43,19 @@ def test_16_bits(rows, N, K, dtype):
     exact = x.astype(np.float64) @ weight.astype(np.float64).T + bias.astype(np.float64)
     run = on_fibers(anyop.linear)
     assert_near_and_each_row_as_alone(lambda r: run(x[r], weight, bias), x, exact, dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(("D", "K", "activation"), [(512, 1088, "silu"), (520, 4096, "none")])
+def test_gated(rows, D, K, activation, dtype):
+    random = np.random.default_rng(0)
+    x = random.standard_normal((rows, K)).astype(dtype)
+    weight = (random.standard_normal((2 * D, K)) / K**0.5).astype(dtype)
+    gate, value = np.split(x.astype(np.float64) @ weight.astype(np.float64).T, 2, axis=1)
+    exact = value * (gate if activation == "none" else gate / (1 + np.exp(-gate)))
+    run = on_fibers(anyop.linear_gated)
+    assert_near_and_each_row_as_alone(lambda r: run(x[r], weight, activation), x, exact, dtype)
 
 
 @pytest.mark.parametrize("kind", [np.int8, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
