@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // group_norm and group_norm_channels_last on CUDA. Channels first: a group is a row, read once; who
 // holds it: anyop/cuda/row.h. Last: each thread goes along the pixels of a part for some channels
-// and gives their means and squares, which a second kernel joins in order; a third one normalises,
-// the last parts first, which are most likely still in the second cache. Sums are float32
+// and gives their means and squares, which a second kernel joins in order, and makes of them what
+// each channel is normalised by; a third one normalises, the last parts first, which are most
+// likely still in the second cache. Sums are float32
 // (float64), distances from the group's, or the part's first, number: they do not cancel.
 #include "anyop/ops/group_norm.h"
 #include "anyop/ops/group_norm_channels_last.h"
@@ -64,6 +65,7 @@ struct LastNorm {
   T* out;
   OfChannels weight, bias;
   W *mean, *rstd, *moments;  // moments: of each n, part and channel the mean and the squares
+  W* numbers;                // of each n the means, factors and summands of all channels
   W eps;
   bool silu, aligned;  // out to 16 bytes
   Parts parts;
@@ -72,6 +74,8 @@ struct LastNorm {
 template <typename T, int kPer>
 __global__ void __launch_bounds__(kPartThreads) FindMoments(const __grid_constant__ LastNorm<T> p) {
   using W = Wide<T>;
+  WaitForWork();
+  LetNextStart();
   const Parts& at = p.parts;
   const int64_t c = at.Channel(), n = blockIdx.x / at.parts, part = blockIdx.x % at.parts;
   const int64_t first = at.First(part), behind = at.Behind(part);
@@ -110,16 +114,24 @@ template <typename T>
 __global__ void __launch_bounds__(kPartThreads) JoinMoments(const __grid_constant__ LastNorm<T> p) {
   using W = Wide<T>;
   __shared__ Partials<W> partials;
+  WaitForWork();
+  LetNextStart();
   RowTeam<W> team(kPartThreads, partials);
   const Parts& at = p.parts;
-  const int64_t group = blockIdx.x, of_group = at.C / at.G;
-  const W* moments = p.moments + 2 * (group / at.G * at.parts * at.C + group % at.G * of_group);
+  const int64_t group = blockIdx.x, of_group = at.C / at.G, n = group / at.G;
+  const int64_t first = group % at.G * of_group;  // channel
+  const W* moments = p.moments + 2 * (n * at.parts * at.C + first);
+  // Threads side by side have channels, rows of them parts.
+  const int side = of_group < kPartThreads ? static_cast<int>(of_group) : kPartThreads;
+  const int row = static_cast<int>(threadIdx.x) / side, rows = kPartThreads / side;
   const auto for_moments = [&](const auto& use) {
-    for (int64_t i = threadIdx.x; i < at.parts * of_group; i += kPartThreads) {
-      const int64_t part = i / of_group;
-      const W* from = moments + 2 * (part * at.C + i % of_group);
-      use(static_cast<W>(at.Behind(part) - at.First(part)), from[0], from[1]);
-    }
+    if (row >= rows) return;
+    for (int64_t c = static_cast<int>(threadIdx.x) % side; c < of_group; c += side)
+#pragma unroll 4
+      for (int64_t part = row; part < at.parts; part += rows) {
+        const W* from = moments + 2 * (part * at.C + c);
+        use(static_cast<W>(at.Behind(part) - at.First(part)), from[0], from[1]);
+      }
   };
   const W inverse = 1 / static_cast<W>(of_group * at.S);
   W sum = 0, squares = 0;
@@ -130,30 +142,45 @@ __global__ void __launch_bounds__(kPartThreads) JoinMoments(const __grid_constan
     squares += MulAdd(count * far, far, rest);
   });
   squares = team.Total(squares);
-  if (threadIdx.x) return;
-  p.mean[group] = mean;
-  p.rstd[group] = ReciprocalRoot(MulAdd(squares, inverse, p.eps));
+  const W rstd = ReciprocalRoot(MulAdd(squares, inverse, p.eps));
+  if (threadIdx.x == 0) p.mean[group] = mean, p.rstd[group] = rstd;
+  W* numbers = p.numbers + 3 * n * at.C;
+  for (int64_t c = first + threadIdx.x; c < first + of_group; c += kPartThreads) {
+    numbers[c] = mean;
+    numbers[at.C + c] = rstd * p.weight.template At<W>(c, W(1));
+    numbers[2 * at.C + c] = p.bias.template At<W>(c, W(0));
+  }
+}
+
+// Of kPer channels, from memory where there are vectors of them.
+template <int kPer, typename W>
+__device__ void ReadNumbers(const W* from, W (&numbers)[kPer]) {
+  constexpr int kVector = kPer < kPerVector<W> ? 1 : kPerVector<W>;
+#pragma unroll
+  for (int k = 0; k < kPer; k += kVector) {
+    const Piece<W, kVector> some = ReadPiece<kVector>(from + k, true);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) numbers[k + i] = some.at[i];
+  }
 }
 
 template <typename T, int kPer>
 __global__ void __launch_bounds__(kPartThreads) Normalize(const __grid_constant__ LastNorm<T> p) {
   using W = Wide<T>;
+  WaitForWork();
+  LetNextStart();
   const Parts& at = p.parts;
   const int64_t c = at.Channel(), from_end = gridDim.x - 1 - blockIdx.x, n = from_end / at.parts,
                 part = from_end % at.parts;
   if (c >= at.C) return;
   W mean[kPer], times[kPer], plus[kPer];
-#pragma unroll
-  for (int k = 0; k < kPer; ++k) {
-    const int64_t group = at.GroupOf(n, c + k);
-    mean[k] = p.mean[group];
-    times[k] = p.rstd[group] * p.weight.template At<W>(c + k, W(1));
-    plus[k] = p.bias.template At<W>(c + k, W(0));
-  }
-  const int64_t begin = n * at.S * at.C + c;
-#pragma unroll 2
-  for (int64_t s = at.First(part) + at.row(); s < at.Behind(part); s += at.rows) {
-    const Piece<W, kPer> v = ReadPiece<kPer>(p.x + begin + s * at.C, true);
+  const W* numbers = p.numbers + 3 * n * at.C + c;
+  ReadNumbers<kPer>(numbers, mean);
+  ReadNumbers<kPer>(numbers + at.C, times);
+  ReadNumbers<kPer>(numbers + 2 * at.C, plus);
+  const int64_t begin = n * at.S * at.C + c, behind = at.Behind(part);
+  const auto read = [&](int64_t s) { return ReadPiece<kPer>(p.x + begin + s * at.C, true); };
+  const auto write = [&](int64_t s, const Piece<W, kPer>& v) {
     Piece<W, kPer> made;
 #pragma unroll
     for (int k = 0; k < kPer; ++k) {
@@ -161,6 +188,16 @@ __global__ void __launch_bounds__(kPartThreads) Normalize(const __grid_constant_
       made.at[k] = p.silu ? Silu(z) : z;
     }
     WritePiece<kPer>(p.out + begin + s * at.C, p.aligned, made);
+  };
+  for (int64_t s = at.First(part) + at.row(); s < behind; s += 2 * at.rows) {
+    const Piece<W, kPer> one = read(s);
+    if (s + at.rows < behind) {  // both are read before one is written
+      const Piece<W, kPer> other = read(s + at.rows);
+      write(s, one);
+      write(s + at.rows, other);
+    } else {
+      write(s, one);
+    }
   }
 }
 
@@ -221,7 +258,10 @@ int32_t RunLast(const GroupNormChannelsLastArgs& args, AnyopCall* call) {
     const Parts parts(args.N, args.C, args.numel_S, args.groups, per);
     const int64_t bytes = 2 * args.N * parts.parts * args.C * int64_t{sizeof(W)};
     auto* moments = static_cast<W*>(call->workspace(call, bytes));
-    if (!moments) return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
+    auto* numbers =
+        static_cast<W*>(call->workspace(call, 3 * args.N * args.C * int64_t{sizeof(W)}));
+    if (!moments || !numbers)
+      return call->fail(call, kAnyopOutOfMemory, "no memory for the workspace");
     const LastNorm<T> p = {x,
                            out,
                            OfChannels(args.weight),
@@ -229,14 +269,18 @@ int32_t RunLast(const GroupNormChannelsLastArgs& args, AnyopCall* call) {
                            static_cast<W*>(args.mean->data),
                            static_cast<W*>(args.rstd->data),
                            moments,
+                           numbers,
                            EpsilonOf<T>(args.eps),
                            IsSilu(args.activation),
                            IsAligned(out, 16),
                            parts};
-    if (int32_t status = parts.LaunchFor(args.N).Run(call, FindMoments<T, per>, p)) return status;
-    const Launch join{dim3(static_cast<unsigned>(args.N * args.groups)), dim3(kPartThreads)};
+    Launch launch = parts.LaunchFor(args.N);
+    launch.overlaps = true;
+    if (int32_t status = launch.Run(call, FindMoments<T, per>, p)) return status;
+    const Launch join{dim3(static_cast<unsigned>(args.N * args.groups)), dim3(kPartThreads), 0,
+                      true};
     if (int32_t status = join.Run(call, JoinMoments<T>, p)) return status;
-    return parts.LaunchFor(args.N).Run(call, Normalize<T, per>, p);
+    return launch.Run(call, Normalize<T, per>, p);
   });
 }
 
