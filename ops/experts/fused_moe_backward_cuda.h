@@ -8,6 +8,7 @@
 #pragma once
 
 #include "../grouped/grouped_gradients.h"
+#include "anyop/cuda/row_operands.h"
 #include "anyop/ops/fused_moe_backward.h"
 #include "gates_cuda.h"
 #include "token_rows_cuda.h"
@@ -40,26 +41,13 @@ __device__ inline int ExpertOfRow(const Slopes& p, int64_t row) {
   return -1;
 }
 
-// float32 numbers as many as a piece of 16 bits has.
-template <int kPer>
-__device__ Piece<float, kPer> ReadFloats(const float* from) {
-  Piece<float, kPer> piece;
-  constexpr int kOnce = kPer < 4 ? kPer : 4;
-#pragma unroll
-  for (int i = 0; i < kPer; i += kOnce) {
-    const auto some = ReadPiece<kOnce>(from + i, true);
-#pragma unroll
-    for (int j = 0; j < kOnce; ++j) piece.at[i + j] = some.at[j];
-  }
-  return piece;
-}
-
 // A lane takes kPer features at a time, of which I is a multiple.
 template <typename T, int kPer>
 __global__ void __launch_bounds__(256) DifferentiateRows(const __grid_constant__ Slopes p) {
   WaitForWork();
   LetNextStart();
   const Gates& gates = p.gates;
+  const ColumnsAt<float, false, false> of_features = {p.of_features, 0};
   const int lane = threadIdx.x % 32;
   const int64_t step = int64_t{gridDim.x} * 8;
   for (int64_t row = int64_t{blockIdx.x} * 8 + threadIdx.x / 32; row < p.slots; row += step) {
@@ -73,7 +61,7 @@ __global__ void __launch_bounds__(256) DifferentiateRows(const __grid_constant__
     T* features = static_cast<T*>(p.features) + row * gates.I;
     float sum = 0;
     for (int64_t i = lane * kPer; i < gates.I; i += 32 * kPer) {
-      const auto d = ReadFloats<kPer>(p.of_features + row * gates.I + i);
+      const auto d = ReadColumns<kPer, float>(of_features, row * gates.I + i);
       const auto gate = ReadPiece<kPer>(hidden + gates.gate + i, p.aligned);
       const auto up = ReadPiece<kPer>(hidden + gates.up + i, p.aligned);
       Piece<float, kPer> feature, of_gate, of_up;

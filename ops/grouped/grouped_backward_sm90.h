@@ -85,8 +85,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyForGradients(
   const uint32_t ring = SharedAddress(shared);
   auto& barriers = *reinterpret_cast<GradientBarriers*>(shared + Tile::kBarriers);
   const uint32_t full = SharedAddress(barriers.full), empty = SharedAddress(barriers.empty);
-  const uint32_t found = SharedAddress(barriers.found), taken = SharedAddress(barriers.taken);
-  auto* const places = reinterpret_cast<int4*>(&barriers + 1);
+  FoundTiles tiles(barriers.found, barriers.taken, reinterpret_cast<int4*>(&barriers + 1));
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
   const int warpgroup = warp / 4, rank = static_cast<int>(ClusterRank());
   if (threadIdx.x == 0) {
@@ -94,10 +93,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyForGradients(
       InitBarrier(full + 8 * i, 1);
       InitBarrier(empty + 8 * i, 4);  // two warpgroups of two blocks
     }
-    for (int i = 0; i < kFound; ++i) {
-      InitBarrier(found + 8 * i, 1);
-      InitBarrier(taken + 8 * i, 8);  // the warps that multiply
-    }
+    tiles.Init(8);  // the warps that multiply
     FenceBarriers();
     PrefetchMap(&a_map), PrefetchMap(&b_map), PrefetchMap(&out_map);
   }
@@ -106,7 +102,6 @@ __global__ __launch_bounds__(384, 1) void MultiplyForGradients(
   const int columns = (p.N + Tile::kClusterColumns - 1) / Tile::kClusterColumns;
   const int down = (p.capacity + Tile::kClusterRows - 1) / Tile::kClusterRows;
   RingPlace<Tile::kStages> at;
-  RingPlace<kFound> tile_at;
   // Of a tile of grad_weight: the segment's rows, and which tile of the expert's as its column.
   const auto steps_of = [&](const TilePlace& place) {
     const int terms = kOfWeight ? place.end - place.row : p.K;
@@ -133,13 +128,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyForGradients(
         } else {
           is_there = walk.Find(tile, &place);
         }
-        if (lane == 0) {
-          WaitAt(taken + 8 * tile_at.stage, tile_at.parity ^ 1);
-          places[tile_at.stage] =
-              make_int4(is_there ? place.expert : -1, place.row, place.end, place.column);
-          Arrive(found + 8 * tile_at.stage);
-        }
-        tile_at.Next();
+        tiles.Tell(is_there, place);
         if (!is_there) break;
         if (lane == 0) {
           const int row = row_of(place), column = column_of(place), steps = steps_of(place);
@@ -178,14 +167,8 @@ __global__ __launch_bounds__(384, 1) void MultiplyForGradients(
     const int w = warpgroup - 1, thread = threadIdx.x & 127;
     ResultWriter<kType> writer(ring + Tile::kResults + w * 2 * Tile::kPanelBytes, w, p.result);
     float sums[128];
-    for (;;) {
-      WaitAt(found + 8 * tile_at.stage, tile_at.parity);
-      const int4 told = places[tile_at.stage];
-      __syncwarp();
-      if (lane == 0) Arrive(taken + 8 * tile_at.stage);
-      tile_at.Next();
-      if (told.x < 0) break;
-      const TilePlace place = {told.x, told.y, told.z, told.w};
+    TilePlace place;
+    while (tiles.Take(&place)) {
       const int steps = steps_of(place);
       if (kAdds && !steps) continue;
       uint32_t last = 0;

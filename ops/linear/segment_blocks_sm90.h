@@ -140,8 +140,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyBlockSegments(
   const uint32_t ring = SharedAddress(shared);
   auto& barriers = *reinterpret_cast<SegmentBarriers*>(shared + Shape::kBarriers);
   const uint32_t full = SharedAddress(barriers.full), empty = SharedAddress(barriers.empty);
-  const uint32_t found = SharedAddress(barriers.found), taken = SharedAddress(barriers.taken);
-  auto* const places = reinterpret_cast<int4*>(&barriers + 1);
+  FoundTiles tiles(barriers.found, barriers.taken, reinterpret_cast<int4*>(&barriers + 1));
   auto* const scales = reinterpret_cast<float*>(shared + Shape::kScales);
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, warpgroup = warp / 4;
   if (threadIdx.x == 0) {
@@ -149,10 +148,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyBlockSegments(
       InitBarrier(full + 8 * i, 1 + 32 * Shape::kScalers);
       InitBarrier(empty + 8 * i, 8);
     }
-    for (int i = 0; i < kFound; ++i) {
-      InitBarrier(found + 8 * i, 1);
-      InitBarrier(taken + 8 * i, 8 + Shape::kScalers);
-    }
+    tiles.Init(8 + Shape::kScalers);
     FenceBarriers();
     PrefetchMap(&x_map), PrefetchMap(&weight_map), PrefetchMap(&out_map);
   }
@@ -161,31 +157,14 @@ __global__ __launch_bounds__(384, 1) void MultiplyBlockSegments(
   const int columns = (p.N + kColumns - 1) / kColumns;
   const int steps = (p.K + Shape::kDepth - 1) / Shape::kDepth;
   RingPlace<Shape::kStages> at;
-  RingPlace<kFound> tile_at;
   TilePlace place;
-  // The next tile that warp 0 has found; false behind the last.
-  const auto next_tile = [&] {
-    WaitAt(found + 8 * tile_at.stage, tile_at.parity);
-    const int4 told = places[tile_at.stage];
-    __syncwarp();
-    if (lane == 0) Arrive(taken + 8 * tile_at.stage);
-    tile_at.Next();
-    place = {told.x, told.y, told.z, told.w};
-    return told.x >= 0;
-  };
   if (warpgroup == 0) {
     GiveRegisters<56>();
     if (warp == 0) {
       TileWalk walk(p, Shape::kTokens, columns, 1024, 8);
       for (int tile = blockIdx.x;; tile += gridDim.x) {
         const bool is_there = walk.Find(tile, &place);
-        if (lane == 0) {
-          WaitAt(taken + 8 * tile_at.stage, tile_at.parity ^ 1);
-          places[tile_at.stage] =
-              make_int4(is_there ? place.expert : -1, place.row, place.end, place.column);
-          Arrive(found + 8 * tile_at.stage);
-        }
-        tile_at.Next();
+        tiles.Tell(is_there, place);
         if (!is_there) break;
         if (lane == 0) {
           const int boxes = (place.end - place.row + 31) / 32;
@@ -209,7 +188,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyBlockSegments(
       LetNextStart();
     } else if (warp <= Shape::kScalers) {
       const int h = warp - 1;
-      while (next_tile()) {
+      while (tiles.Take(&place)) {
         const int row =
             kGated ? place.column * 128 + p.N * h : Lesser(place.column * 256 + 128 * h, p.N - 1);
         ScaleStages(
@@ -226,7 +205,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyBlockSegments(
     PieceWriter<Operand::kE4M3, Shape::kBuffers> writer(
         ring + Shape::kResults + w * Shape::kBuffers * Shape::kPieceBytes, w, p.result);
     float sums[2][Shape::kTokens / 2];
-    while (next_tile()) {
+    while (tiles.Take(&place)) {
       const BlockRows rows(place, 0, 1);
       WithColumns<Shape::kTokens>(rows.count, [&](auto count) {
         constexpr int kCount = count.value;

@@ -190,8 +190,7 @@ __global__ __launch_bounds__(384, 1) void MultiplySegments(
   const uint32_t ring = SharedAddress(shared);
   auto& barriers = *reinterpret_cast<SegmentBarriers*>(shared + Shape::kBarriers);
   const uint32_t full = SharedAddress(barriers.full), empty = SharedAddress(barriers.empty);
-  const uint32_t found = SharedAddress(barriers.found), taken = SharedAddress(barriers.taken);
-  auto* const places = reinterpret_cast<int4*>(&barriers + 1);
+  FoundTiles tiles(barriers.found, barriers.taken, reinterpret_cast<int4*>(&barriers + 1));
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
   const int warpgroup = warp / 4, rank = static_cast<int>(ClusterRank());
   if (threadIdx.x == 0) {
@@ -199,10 +198,7 @@ __global__ __launch_bounds__(384, 1) void MultiplySegments(
       InitBarrier(full + 8 * i, 1 + 32 * Shape::kGatherers);
       InitBarrier(empty + 8 * i, 4);  // two warpgroups of two blocks
     }
-    for (int i = 0; i < kFound; ++i) {
-      InitBarrier(found + 8 * i, 1);
-      InitBarrier(taken + 8 * i, 8 + Shape::kGatherers);
-    }
+    tiles.Init(8 + Shape::kGatherers);
     FenceBarriers();
     PrefetchMap(&x_map), PrefetchMap(&weight_map), PrefetchMap(&out_map);
   }
@@ -212,18 +208,7 @@ __global__ __launch_bounds__(384, 1) void MultiplySegments(
   const int steps = (p.K + Shape::kDepth - 1) / Shape::kDepth;
   const int group = 2048 / (2 * Shape::kTokens);
   RingPlace<Shape::kStages> at;
-  RingPlace<kFound> tile_at;
   TilePlace place;
-  // The next tile that warp 0 has found; false behind the last.
-  const auto next_tile = [&] {
-    WaitAt(found + 8 * tile_at.stage, tile_at.parity);
-    const int4 told = places[tile_at.stage];
-    __syncwarp();
-    if (lane == 0) Arrive(taken + 8 * tile_at.stage);
-    tile_at.Next();
-    place = {told.x, told.y, told.z, told.w};
-    return told.x >= 0;
-  };
   if (warpgroup == 0) {
     GiveRegisters<72>();
     if (warp == 0) {
@@ -231,13 +216,7 @@ __global__ __launch_bounds__(384, 1) void MultiplySegments(
       const WeightBoxes<kForm> weights(&weight_map, p.N, rank);
       for (int tile = ClusterIndex();; tile += ClusterCount()) {
         const bool is_there = walk.Find(tile, &place);
-        if (lane == 0) {
-          WaitAt(taken + 8 * tile_at.stage, tile_at.parity ^ 1);
-          places[tile_at.stage] =
-              make_int4(is_there ? place.expert : -1, place.row, place.end, place.column);
-          Arrive(found + 8 * tile_at.stage);
-        }
-        tile_at.Next();
+        tiles.Tell(is_there, place);
         if (!is_there) break;
         if (lane == 0) {
           const BlockRows rows(place, rank);
@@ -258,7 +237,7 @@ __global__ __launch_bounds__(384, 1) void MultiplySegments(
       LetNextStart();
     } else {
       if constexpr (kGathers) {
-        while (next_tile())
+        while (tiles.Take(&place))
           GatherStages<Shape::kTokens>(p, BlockRows(place, rank), ring + Shape::kWeightBytes,
                                        Shape::kStageBytes, full, empty, &at);
       }
@@ -270,7 +249,7 @@ __global__ __launch_bounds__(384, 1) void MultiplySegments(
     PieceWriter<kType, Shape::kBuffers> writer(
         ring + Shape::kResults + w * Shape::kBuffers * Shape::kPieceBytes, w, p.result);
     float sums[2][Shape::kTokens / 2];
-    while (next_tile()) {
+    while (tiles.Take(&place)) {
       const BlockRows rows(place, rank);
       WithColumns<Shape::kTokens>(rows.count, [&](auto count) {
         constexpr int kCount = count.value;

@@ -133,6 +133,44 @@ class ResultWriter {
 // columns' sums end in; warps 2 and 3 zero rows of no segment; warpgroups 1 and 2 multiply and
 // store.
 constexpr int kFound = 4;  // tiles that warp 0 is ahead at most
+
+// The tiles that warp 0 has found, as a warp knows them: it tells, the others take each.
+class FoundTiles {
+ public:
+  __device__ FoundTiles(uint64_t (&found)[kFound], uint64_t (&taken)[kFound], int4* places)
+      : found_(SharedAddress(found)), taken_(SharedAddress(taken)), places_(places) {}
+  // By one thread, before all others.
+  __device__ void Init(int takers) const {
+    for (int i = 0; i < kFound; ++i) {
+      InitBarrier(found_ + 8 * i, 1);
+      InitBarrier(taken_ + 8 * i, takers);
+    }
+  }
+  __device__ void Tell(bool is_there, const TilePlace& place) {
+    if ((threadIdx.x & 31) == 0) {
+      WaitAt(taken_ + 8 * at_.stage, at_.parity ^ 1);
+      places_[at_.stage] =
+          make_int4(is_there ? place.expert : -1, place.row, place.end, place.column);
+      Arrive(found_ + 8 * at_.stage);
+    }
+    at_.Next();
+  }
+  // False behind the last.
+  __device__ bool Take(TilePlace* place) {
+    WaitAt(found_ + 8 * at_.stage, at_.parity);
+    const int4 told = places_[at_.stage];
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) Arrive(taken_ + 8 * at_.stage);
+    at_.Next();
+    *place = {told.x, told.y, told.z, told.w};
+    return told.x >= 0;
+  }
+
+ private:
+  const uint32_t found_, taken_;
+  int4* const places_;
+  RingPlace<kFound> at_;
+};
 constexpr int kTurns = 3;  // and 4: where the warpgroups take turns
 
 struct TileBarriers {
@@ -152,11 +190,11 @@ __global__ __launch_bounds__(384, 1) void MultiplyTiles(
   const uint32_t ring = SharedAddress(shared), results = ring + kResults;
   auto& barriers = *reinterpret_cast<TileBarriers*>(shared + kBarriers);
   const uint32_t full = SharedAddress(barriers.full), empty = SharedAddress(barriers.empty);
-  const uint32_t found = SharedAddress(barriers.found), taken = SharedAddress(barriers.taken);
   const uint32_t ends_full = SharedAddress(&barriers.ends);
   const uint32_t ends_taken = SharedAddress(&barriers.ends_taken);
   auto* const places = reinterpret_cast<int4*>(shared + kBarriers + sizeof(TileBarriers));
   auto* const ends = reinterpret_cast<ColumnEnd*>(places + kFound);
+  FoundTiles tiles(barriers.found, barriers.taken, places);
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
   const int warpgroup = warp / 4, rank = static_cast<int>(ClusterRank());
   if (threadIdx.x == 0) {
@@ -164,10 +202,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyTiles(
       InitBarrier(full + 8 * i, 1);
       InitBarrier(empty + 8 * i, 4);  // two warpgroups of two blocks
     }
-    for (int i = 0; i < kFound; ++i) {
-      InitBarrier(found + 8 * i, 1);
-      InitBarrier(taken + 8 * i, 9);  // warp 1 and eight that multiply
-    }
+    tiles.Init(9);  // warp 1 and eight that multiply
     InitBarrier(ends_full, 32);
     InitBarrier(ends_taken, 8);
     FenceBarriers();
@@ -178,17 +213,6 @@ __global__ __launch_bounds__(384, 1) void MultiplyTiles(
   const int columns = (p.N + Shape::kClusterColumns - 1) / Shape::kClusterColumns;
   const int steps = (p.K + Shape::kDepth - 1) / Shape::kDepth;
   RingPlace<Shape::kStages> at;
-  RingPlace<kFound> tile_at;
-  // The next tile that warp 0 has found; false behind the last.
-  const auto next_tile = [&](TilePlace* place) {
-    WaitAt(found + 8 * tile_at.stage, tile_at.parity);
-    const int4 told = places[tile_at.stage];
-    __syncwarp();
-    if (lane == 0) Arrive(taken + 8 * tile_at.stage);
-    tile_at.Next();
-    *place = {told.x, told.y, told.z, told.w};
-    return told.x >= 0;
-  };
   if (warpgroup == 0) {
     GiveRegisters<40>();
     TilePlace place;
@@ -196,13 +220,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyTiles(
       TileWalk walk(p, Shape::kClusterRows, columns, group);
       for (int tile = ClusterIndex();; tile += ClusterCount()) {
         const bool is_there = walk.Find(tile, &place);
-        if (lane == 0) {
-          WaitAt(taken + 8 * tile_at.stage, tile_at.parity ^ 1);
-          places[tile_at.stage] =
-              make_int4(is_there ? place.expert : -1, place.row, place.end, place.column);
-          Arrive(found + 8 * tile_at.stage);
-        }
-        tile_at.Next();
+        tiles.Tell(is_there, place);
         if (!is_there) break;
         if (lane == 0) {
           const int row = place.row + rank * (Shape::kSharesX ? Shape::kXBox : Shape::kRows);
@@ -235,7 +253,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyTiles(
       LetNextStart();
     } else if (warp == 1) {
       uint32_t parity = 1;
-      while (next_tile(&place)) {
+      while (tiles.Take(&place)) {
         if (!Shape::kHasEnds) continue;
         const int left = place.column * Shape::kClusterColumns +
                          (Shape::kSharesX ? rank * Shape::kResultColumns : 0);
@@ -259,7 +277,7 @@ __global__ __launch_bounds__(384, 1) void MultiplyTiles(
     uint32_t ends_parity = 0;
     TilePlace place;
     if (Shape::kScaled && w == 1) ArriveAtMeeting(kTurns, 256);  // the first turn is the other's
-    while (next_tile(&place)) {
+    while (tiles.Take(&place)) {
       const int top = place.row + (Shape::kSharesX ? 0 : rank * Shape::kRows);
       const int left = place.column * Shape::kClusterColumns +
                        (Shape::kSharesX ? rank * Shape::kResultColumns : 0);

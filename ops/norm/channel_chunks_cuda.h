@@ -86,7 +86,7 @@ struct Chunks {
             0, true};
   }
   // Runs write(chunk, read(chunk), numbers) for the chunks of a thread, numbers(k) being those of
-  // element k's channel, `make(c)`. Two are read before one is written.
+  // element k's channel, `make(c)`.
   template <Order kOrder, typename Make, typename Read, typename Write>
   __device__ void ForEach(const Make& make, const Read& read, const Write& write) const {
     using Numbers = decltype(make(int64_t{0}));
@@ -98,16 +98,8 @@ struct Chunks {
 #pragma unroll
       for (int k = 0; k < kChunk; ++k) numbers[k] = make(c + k);
       const auto of = [&](int k) -> const Numbers& { return numbers[k]; };
-      for (int64_t chunk = own; chunk < chunks; chunk += 2 * step) {
-        const auto first = read(chunk);
-        if (chunk + step < chunks) {
-          const auto second = read(chunk + step);
-          write(chunk, first, of);
-          write(chunk + step, second, of);
-        } else {
-          write(chunk, first, of);
-        }
-      }
+      ReadTwoAtOnce(own, chunks, step, read,
+                    [&](int64_t chunk, const auto& in) { write(chunk, in, of); });
     } else if constexpr (kOrder == Order::kSame) {
       for (int64_t chunk = own; chunk < chunks; chunk += step) {
         const Numbers numbers = make(C == 1 ? 0 : ChannelOf(chunk * kChunk));

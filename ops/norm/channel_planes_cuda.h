@@ -114,6 +114,22 @@ struct Parts {
   __device__ int64_t GroupOf(int64_t n, int64_t c) const { return n * G + c / (C / G); }
 };
 
+// write(i, read(i)) for every step-th i from first on; two are read before one is written.
+template <typename Read, typename Write>
+__device__ __forceinline__ void ReadTwoAtOnce(int64_t first, int64_t behind, int64_t step,
+                                              const Read& read, const Write& write) {
+  for (int64_t i = first; i < behind; i += 2 * step) {
+    const auto one = read(i);
+    if (i + step < behind) {
+      const auto other = read(i + step);
+      write(i, one);
+      write(i + step, other);
+    } else {
+      write(i, one);
+    }
+  }
+}
+
 // The sums of the threads that share a column, in order of their rows; right for those of row 0.
 template <typename W, int kPer>
 __device__ void AddRows(const Parts& p, W (&first)[kPer], W (&second)[kPer]) {

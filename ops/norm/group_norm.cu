@@ -152,18 +152,6 @@ __global__ void __launch_bounds__(kPartThreads) JoinMoments(const __grid_constan
   }
 }
 
-// Of kPer channels, from memory where there are vectors of them.
-template <int kPer, typename W>
-__device__ void ReadNumbers(const W* from, W (&numbers)[kPer]) {
-  constexpr int kVector = kPer < kPerVector<W> ? 1 : kPerVector<W>;
-#pragma unroll
-  for (int k = 0; k < kPer; k += kVector) {
-    const Piece<W, kVector> some = ReadPiece<kVector>(from + k, true);
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) numbers[k + i] = some.at[i];
-  }
-}
-
 template <typename T, int kPer>
 __global__ void __launch_bounds__(kPartThreads) Normalize(const __grid_constant__ LastNorm<T> p) {
   using W = Wide<T>;
@@ -173,11 +161,10 @@ __global__ void __launch_bounds__(kPartThreads) Normalize(const __grid_constant_
   const int64_t c = at.Channel(), from_end = gridDim.x - 1 - blockIdx.x, n = from_end / at.parts,
                 part = from_end % at.parts;
   if (c >= at.C) return;
-  W mean[kPer], times[kPer], plus[kPer];
-  const W* numbers = p.numbers + 3 * n * at.C + c;
-  ReadNumbers<kPer>(numbers, mean);
-  ReadNumbers<kPer>(numbers + at.C, times);
-  ReadNumbers<kPer>(numbers + 2 * at.C, plus);
+  const ColumnsAt<W, false, false> numbers = {p.numbers + 3 * n * at.C, 0};
+  const auto mean = ReadColumns<kPer, W>(numbers, c);
+  const auto times = ReadColumns<kPer, W>(numbers, at.C + c);
+  const auto plus = ReadColumns<kPer, W>(numbers, 2 * at.C + c);
   const int64_t begin = n * at.S * at.C + c, behind = at.Behind(part);
   const auto read = [&](int64_t s) { return ReadPiece<kPer>(p.x + begin + s * at.C, true); };
   const auto write = [&](int64_t s, const Piece<W, kPer>& v) {
@@ -189,16 +176,7 @@ __global__ void __launch_bounds__(kPartThreads) Normalize(const __grid_constant_
     }
     WritePiece<kPer>(p.out + begin + s * at.C, p.aligned, made);
   };
-  for (int64_t s = at.First(part) + at.row(); s < behind; s += 2 * at.rows) {
-    const Piece<W, kPer> one = read(s);
-    if (s + at.rows < behind) {  // both are read before one is written
-      const Piece<W, kPer> other = read(s + at.rows);
-      write(s, one);
-      write(s + at.rows, other);
-    } else {
-      write(s, one);
-    }
-  }
+  ReadTwoAtOnce(at.First(part) + at.row(), behind, int64_t{at.rows}, read, write);
 }
 
 // Groups without elements.

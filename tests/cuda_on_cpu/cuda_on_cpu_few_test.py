@@ -22,6 +22,7 @@ ml_dtypes = pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dty
 KERNELS = {"linear": "cuda_few", "linear_w4": "cuda_few_sm90", "linear_w8a8": "cuda_few_sm90"}
 SUBJECTS = {s.name: s for s in testing.find_subjects(Path(__file__).parents[2] / "ops")}
 UNITS = {np.float16: 2.0**-11, ml_dtypes.bfloat16: 2.0**-8, np.float32: 2.0**-20}
+BYTES = [np.int8, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
 ROWS = [1, 3, 8]
 
 
@@ -56,10 +57,7 @@ def assert_near_and_each_row_as_alone(function, x, exact, dtype):
         assert same_bits(function(slice(r, r + 1)), found[r : r + 1])
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize(("N", "K"), [(48, 1024), (19, 3080), (5, 8), (1, 136)])
-def test_16_bits(rows, N, K, dtype):
+def check_16_bits(rows, N, K, dtype):
     random = np.random.default_rng(0)
     x = random.standard_normal((rows, K)).astype(dtype)
     weight = (random.standard_normal((N, K)) / K**0.5).astype(dtype)
@@ -69,10 +67,7 @@ def test_16_bits(rows, N, K, dtype):
     assert_near_and_each_row_as_alone(lambda r: run(x[r], weight, bias), x, exact, dtype)
 
 
-@pytest.mark.parametrize("kind", [np.int8, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize(("N", "K"), [(48, 2048), (19, 2064), (5, 16), (1, 272)])
-def test_8_bits(rows, N, K, kind):
+def check_8_bits(rows, N, K, kind):
     """Exact products, also in float32, which Hopper's own tiles do not give."""
     random = np.random.default_rng(0)
     x, weight = ((random.standard_normal((n, K)) * 9).astype(kind) for n in (rows, N))
@@ -86,24 +81,43 @@ def test_8_bits(rows, N, K, kind):
     )  # fmt: skip
 
 
+def check_4_bits(rows, N, K, group, zeros, dtype, scale_dtype=np.float32):
+    """zeros: "each", "one row" for all groups, or "none"."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((rows, K)).astype(dtype)
+    weight = random.integers(0, 256, (N, K // 2)).astype(np.uint8)
+    groups = -(-K // group)
+    scale = (random.random((groups, N)) + 0.5).astype(scale_dtype)
+    zero = random.integers(-(2**31), 2**31, (groups, -(-N // 8))).astype(np.int32)
+    zero = {"none": None, "each": zero, "one row": np.broadcast_to(zero[:1], zero.shape)}[zeros]
+    wide = anyop.w4_unpack(weight, scale.astype(np.float32), zero, group).astype(np.float64)
+    exact = x.astype(np.float64) @ wide.T
+    run = on_fibers(anyop.linear_w4)
+    assert_near_and_each_row_as_alone(
+        lambda r: run(x[r], weight, scale, zero, None, group), x, exact, dtype
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("N", "K"), [(48, 1024), (19, 3080), (5, 8), (1, 136)])
+def test_16_bits(rows, N, K, dtype):
+    check_16_bits(rows, N, K, dtype)
+
+
+@pytest.mark.parametrize("kind", BYTES)
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("N", "K"), [(48, 2048), (19, 2064), (5, 16), (1, 272)])
+def test_8_bits(rows, N, K, kind):
+    check_8_bits(rows, N, K, kind)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("rows", [1, 3, 4])
 @pytest.mark.parametrize(
     ("N", "K", "group"),
     [(48, 1024, 128), (24, 4352, 256), (16, 352, 352), (19, 224, 256), (40, 5120, 128)],
 )
-@pytest.mark.parametrize("has_zero", [False, True])
-def test_4_bits(rows, N, K, group, has_zero, dtype):
-    random = np.random.default_rng(0)
-    x = random.standard_normal((rows, K)).astype(dtype)
-    weight = random.integers(0, 256, (N, K // 2)).astype(np.uint8)
-    groups = -(-K // group)
-    scale = random.random((groups, N), np.float32) + 0.5
-    zero = random.integers(-(2**31), 2**31, (groups, -(-N // 8))).astype(np.int32)
-    zero = zero if has_zero else None
-    wide = anyop.w4_unpack(weight, scale, zero, group).astype(np.float64)
-    exact = x.astype(np.float64) @ wide.T
-    run = on_fibers(anyop.linear_w4)
-    assert_near_and_each_row_as_alone(
-        lambda r: run(x[r], weight, scale, zero, None, group), x, exact, dtype
-    )
+@pytest.mark.parametrize("zeros", ["none", "each"])
+def test_4_bits(rows, N, K, group, zeros, dtype):
+    check_4_bits(rows, N, K, group, zeros, dtype)
