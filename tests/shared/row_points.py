@@ -126,27 +126,34 @@ def is_divided(subject: Subject, param: dict[str, Any]) -> bool:
     return shape["before"][:1] == subject.metadata["symbols"]["sizes"][:1]
 
 
-# What says where a row belongs: its results depend on its place among the others.
-_PLACES = {"offsets", "counts", "cu_seqlens_q", "slots"}
+# What says where a row belongs, or is tried on all rows at once: results depend on the others.
+_PLACES = {"offsets", "counts", "cu_seqlens_q", "slots", "batch_offset", "ids", "permutations"}
 
 
 def is_of_any_length(subject: Subject) -> bool:
-    """Whether its rows may have any length: no text decides on shapes, no kernel has a bound for them."""
+    """Whether its rows may have any length: no text decides on shapes, no kernel has a bound for them; no lists."""
     letter, symbols = columns_of(subject.metadata["symbols"]), subject.metadata["symbols"]
     kernels = [k for k in subject.metadata["kernels"] if k["backend"] == "cuda"]
     bounds = [kernel["when"] or "" for kernel in kernels]
     bound = any(f"{letter}<=" in when for when in bounds)
-    return not symbols["texts"] and not bound and not is_counted(subject)
+    lists = symbols["element_groups"]
+    return not symbols["texts"] and not bound and not lists and not is_counted(subject)
 
 
 def is_by_rows(subject: Subject) -> bool:
-    """Whether a call for some of the rows gives some of the results, as of no list, no packed or written tensor."""
+    """Whether a call for some of the rows gives some of the results, as of no list, no packed or written tensor.
+
+    Nor where a tensor holds numbers of rows, nor where no tensor begins with rows, as a batch of images.
+    """
     symbols, params = subject.metadata["symbols"], subject.tensors + subject.results
     letter = None if symbols["groups"] else symbols["sizes"][0]
     elsewhere = any(letter in letters_of(p["shape"]["before"][1:]) for p in params) and letter
     named = {p["name"] for p in subject.tensors}
+    ranges = (subject.metadata["test"] or {}).get("range", {})
+    numbered = letter in letters_of([bound for name, bound in ranges.items() if name in named])
     whole = any(p["list"] or p["mutated"] for p in subject.tensors) or named & _PLACES
-    return is_of_any_length(subject) and not elsewhere and not whole
+    divided = any(is_divided(subject, p) for p in subject.tensors)
+    return is_of_any_length(subject) and divided and not (elsewhere or numbered or whole)
 
 
 def letters_of(expressions: Any) -> set[str]:

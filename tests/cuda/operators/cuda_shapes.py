@@ -73,12 +73,15 @@ def with_long_sums(subject: Subject) -> Subject:
     return replace(subject, metadata={**subject.metadata, "tolerance": tolerance})
 
 
+# They have tests of their own: their seeds, slots and dtypes must fit one another.
+APART = {"sample", "sample_probs", "decoder_layer", "grouped_wgrad_accumulate"}
+ANY_LENGTH = [name for name, s in SUBJECTS.items() if is_of_any_length(s) and name not in APART]
 TURNED = [name for name, s in SUBJECTS.items() if "dim" in s.metadata["symbols"]["attributes"]]
 
 
 @pytest.mark.parametrize(
     ("name", "turned"),
-    [(n, False) for n, s in SUBJECTS.items() if is_of_any_length(s)] + [(n, True) for n in TURNED],
+    [(n, False) for n in ANY_LENGTH] + [(n, True) for n in TURNED],
 )
 def test_rows_of_every_length(name, turned):
     """turned: a column is what the operator takes for a row."""
