@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests other devices is tested on the CPU: right operators pass, stray writes are seen through the copies."""
+"""What tests other devices is tested on the CPU: right operators pass, stray writes are seen through the copies.
+
+And all operators on torch's tensors without elements.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ from pathlib import Path
 import anyop
 import pytest
 from anyop import testing
-from anyop.testing.torch_memory import fits_torch, on_device, through_torch
+from anyop.cases.values import shapes_of
+from anyop.testing.torch_memory import fits_torch, on_device, takes_less, through_torch
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
 
 OPS = Path(__file__).parents[2] / "ops"
+FAMILIES = sorted(folder.name for folder in OPS.iterdir() if any(folder.glob("*.toml")))
 SUBJECTS = {subject.name: subject for subject in testing.find_subjects(OPS / "elementwise")}
 
 
@@ -27,6 +32,46 @@ def test_right_operators_pass(name):
         checked = testing.check_case(there, case)
         cases, values, guards = cases + 1, values + checked.values, guards + checked.guard_bytes
     assert cases > 40 and values > 10_000 and guards > 10_000
+
+
+def empty_cases(subject: testing.Subject, choice: testing.DtypeChoice) -> dict[tuple, testing.Case]:
+    """The first one of each set of tensors without elements."""
+    found: dict[tuple, testing.Case] = {}
+    for case in filter(fits_torch, testing.standard_cases(subject, choice)):
+        named = tuple(
+            p["name"]
+            for p in subject.tensors
+            if p["name"] not in case.absent and any(0 in shape for shape in shapes_of(p, case))
+        )
+        if named:
+            found.setdefault(named, case)
+    return found
+
+
+def choices_of(subject: testing.Subject) -> list[testing.DtypeChoice]:
+    """One for each dtype of the first tensor."""
+    first, found = subject.tensors[0]["name"], {}
+    for choice in testing.dtype_choices(subject.metadata):
+        found.setdefault(choice.names[first], choice)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tensors_without_elements(family):
+    """torch's have no address: no kernel takes that for memory that it did not get."""
+    failures, tried = [], 0
+    for subject in testing.find_subjects(OPS / family):
+        there = through_torch(subject, "cpu")
+        for choice in choices_of(subject):
+            for case in empty_cases(subject, choice).values():
+                tried += 1
+                try:
+                    testing.check_case(there, case)
+                except testing.CheckError as error:
+                    if not takes_less(error, "cpu"):
+                        failures.append(str(error))
+    assert not failures, f"{len(failures)} of {tried}:\n" + "\n".join(failures[:8])
+    assert tried >= 5
 
 
 def test_the_kernel_gets_tensors_of_torch():

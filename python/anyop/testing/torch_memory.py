@@ -85,14 +85,16 @@ class DeviceMemory:
 
     def _upload(self, array: np.ndarray) -> Any:
         torch, owner = self.torch, array
+        dtype = getattr(torch, "bool" if array.dtype.kind == "b" else array.dtype.name)
+        if not array.size:  # as torch's own: it lies nowhere
+            return torch.empty(array.shape, dtype=dtype, device=self.device)
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
         if id(owner) not in self.owners:
-            flat = owner.reshape(-1).view(np.uint8) if owner.size else np.zeros(0, np.uint8)
+            flat = owner.reshape(-1).view(np.uint8)
             self.owners[id(owner)] = (flat, torch.from_numpy(flat.copy()).to(self.device))
         flat, bytes_there = self.owners[id(owner)]
-        dtype = getattr(torch, "bool" if array.dtype.kind == "b" else array.dtype.name)
-        offset = array.ctypes.data - flat.ctypes.data if array.size else 0
+        offset = array.ctypes.data - flat.ctypes.data
         assert offset % array.itemsize == 0 and all(s % array.itemsize == 0 for s in array.strides)
         steps = [step // array.itemsize for step in array.strides]
         tensor = torch.empty(0, dtype=dtype, device=self.device)
@@ -102,8 +104,7 @@ class DeviceMemory:
     def download(self) -> None:
         """Waits, and brings all bytes back to where they came from."""
         for flat, there in self.owners.values():
-            if flat.size:
-                np.copyto(flat, there.cpu().numpy())
+            np.copyto(flat, there.cpu().numpy())
 
     def back(self, value: Any) -> Any:
         """The array that a tensor was made of, else a new one."""
