@@ -10,8 +10,9 @@ from anyop.cases.draw import Drawer, Point
 from anyop.cases.dtype_choices import DtypeChoice
 from anyop.cases.good_cases import Case, fits
 from anyop.cases.placed import kinds_of, layout_of
-from anyop.cases.sizes import Sizes, product, shape_of
+from anyop.cases.sizes import Sizes, evaluate, product, shape_of
 from anyop.cases.subject import Subject
+from anyop.cases.values import shapes_of
 
 # What integers of the call are that sizes depend on; those of the schema's [test] are for small tensors.
 # One group of all channels: of a few numbers of one the deviation may be next to nothing.
@@ -82,7 +83,18 @@ def row_case(
             layouts[param["name"]] = layout
     label = f"{rows} rows of {columns}, {layout}"
     case = Case(label, "size", choice, point, layouts=layouts, **more)
-    return case if fits(subject, case) else None
+    return case if fits(subject, case) and has_room(subject, case) else None
+
+
+def has_room(subject: Subject, case: Case) -> bool:
+    """Whether the range of numbers that are all different has as many as their tensor."""
+    test = subject.metadata["test"] or {}
+    for param in subject.tensors:
+        if param["name"] in test.get("distinct", ()):
+            low, high = (evaluate(b, case.point.sizes) for b in test["range"][param["name"]])
+            if any(product(shape) > high - low for shape in shapes_of(param, case)):
+                return False
+    return True
 
 
 def is_grouped(subject: Subject) -> bool:
