@@ -62,6 +62,8 @@ class Drawer:
         self.test = metadata["test"] or {}
         self.inputs = {param["name"]: param for param in metadata["inputs"]}
         self.random = random.Random(zlib.crc32(metadata["schema"].encode()))
+        found = ("sizes", "groups", "attributes")
+        self.drawn = {name for kind in found for name in self.symbols[kind]}
 
     # ---- what is tried ----
 
@@ -195,7 +197,9 @@ class Drawer:
         # Attributes without default are drawn in any case: other ones before other sizes.
         drawn = any(not self.inputs[name]["has_default"] for name in self.symbols["attributes"])
         drawn = drawn or bool(self.texts)
-        for attempt in range(_TRIES):
+        given = {*(letters or ()), *(groups or ()), *(attributes or ())}
+        fixed = breaks is None and not self.texts and self.drawn <= given  # other tries: the same
+        for attempt in range(1 if fixed else _TRIES):
             loose = wild or attempt > (10 if drawn else 0)
             pinned = dict(attributes or {})
             if breaks is not None and self.symbols["attributes"] and self.random.random() < 0.5:
