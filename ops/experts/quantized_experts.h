@@ -137,9 +137,8 @@ class QuantizedExperts {
     sums_ = Floats(most_ * a_.A);
     hidden_ = Codes(most_ * gates_.I), hidden_scales_ = Floats(most_ * hidden_groups_);
     results_ = Floats(offsets_[a_.E] * a_.H);
-    const bool codes = codes_ || in_codes_;  // x without elements may lie nowhere
-    return codes && scales_ && tokens_ && token_scales_ && sums_ && hidden_ && hidden_scales_ &&
-           results_;
+    return (codes_ || in_codes_) &&  // x without elements may lie nowhere
+           scales_ && tokens_ && token_scales_ && sums_ && hidden_ && hidden_scales_ && results_;
   }
 
   void QuantizeX() {

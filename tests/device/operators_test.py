@@ -14,8 +14,9 @@ import anyop
 import pytest
 from anyop import testing
 from anyop.testing.torch_cases import torch_calls
-from anyop.testing.torch_memory import fits_device, fits_torch, on_device, takes_less
+from anyop.testing.torch_memory import fits_device, fits_torch, on_device
 from drawn import few, seed
+from failures import failures_of
 from slow_stream import sleep
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -48,13 +49,8 @@ def test_standard_cases(subject, inner):
     there = replace(subject.on(inner), function=on_device(subject.function, "anyop"))
     if "reference" in subject.__dict__:
         there.__dict__["reference"] = subject.reference  # loaded once
-    cases, failures = drawn_cases(there, inner), []
-    for case in cases:
-        try:
-            testing.check_case(there, case)
-        except testing.CheckError as error:
-            if not takes_less(error, inner, "anyop"):
-                failures.append(str(error))
+    cases = drawn_cases(there, inner)
+    failures = failures_of(there, cases, inner, "anyop")
     assert not failures, f"drawn by {seed()}:\n" + "\n".join(failures[:8])
     assert len(cases) >= 10
 

@@ -17,6 +17,7 @@ from anyop.cases.dtype_choices import is_floating
 from anyop.cases.subject import Subject
 from anyop.cases.values import build
 from drawn import drawn, few
+from failures import failures_of, show
 from row_points import is_by_rows, is_divided, largest, row_case
 
 pytest.importorskip("ml_dtypes", reason="bfloat16 in NumPy is ml_dtypes'")
@@ -61,20 +62,6 @@ CHOSEN = few(list(SUBJECTS), 8, "rows")
 def uniform_choices(subject: Subject) -> list[testing.DtypeChoice]:
     choices = testing.dtype_choices(subject.metadata)
     return [choice for choice in choices if choice.is_uniform] or choices
-
-
-def show(failures: list[str], tried: int) -> None:
-    assert not failures, f"{len(failures)} of {tried}:\n" + "\n".join(failures[:8])
-
-
-def failures_of(subject: Subject, cases: list) -> list[str]:
-    found = []
-    for case in cases:
-        try:
-            testing.check_case(subject, case)
-        except testing.CheckError as error:
-            found.append(str(error))
-    return found
 
 
 @pytest.mark.parametrize("name", CHOSEN)

@@ -254,9 +254,16 @@ def points(name: str, shift: int) -> Iterator[tuple[int, int, int]]:
 
 def check(name: str, dtype: str, device: str, shift: int, most: int = 1000) -> int:
     """The points of a case, or as many drawn from them; how many there were."""
+    tried = few(list(points(name, shift)), most, f"{name} {dtype} {shift}")
+    return check_points(name, dtype, device, shift, tried)
+
+
+def check_points(
+    name: str, dtype: str, device: str, shift: int, tried: list[tuple[int, int, int]]
+) -> int:
     (function,) = (f for f in CASES if f.__name__ == name)
     make, count = Maker(device, dtype, shift), 0
-    for M, N, K in few(list(points(name, shift)), most, f"{name} {dtype} {shift}"):
+    for M, N, K in tried:
         found, exact = function(make, M, N, K)
         results = found if isinstance(found, tuple) else (found,)
         for at, (one, whole) in enumerate(zip(results, exact, strict=True)):

@@ -62,8 +62,6 @@ class Drawer:
         self.test = metadata["test"] or {}
         self.inputs = {param["name"]: param for param in metadata["inputs"]}
         self.random = random.Random(zlib.crc32(metadata["schema"].encode()))
-        found = ("sizes", "groups", "attributes")
-        self.drawn = {name for kind in found for name in self.symbols[kind]}
 
     # ---- what is tried ----
 
@@ -197,9 +195,8 @@ class Drawer:
         # Attributes without default are drawn in any case: other ones before other sizes.
         drawn = any(not self.inputs[name]["has_default"] for name in self.symbols["attributes"])
         drawn = drawn or bool(self.texts)
-        given = {*(letters or ()), *(groups or ()), *(attributes or ())}
-        fixed = breaks is None and not self.texts and self.drawn <= given  # other tries: the same
-        for attempt in range(1 if fixed else _TRIES):
+        is_open = breaks is not None or self._is_open(letters, groups, attributes)
+        for attempt in range(_TRIES if is_open else 1):
             loose = wild or attempt > (10 if drawn else 0)
             pinned = dict(attributes or {})
             if breaks is not None and self.symbols["attributes"] and self.random.random() < 0.5:
@@ -212,6 +209,12 @@ class Drawer:
             if point and self._holds(point, breaks):
                 return point
         return None
+
+    def _is_open(self, *given: Mapping[str, Any] | None) -> bool:
+        """Whether there is anything to draw beside letters, groups and integers that are given."""
+        named = {name for each in given for name in each or ()}
+        symbols = (self.symbols[kind] for kind in ("sizes", "groups", "attributes"))
+        return bool(self.texts) or any(name not in named for each in symbols for name in each)
 
     def _is_forbidden(self, attributes: Mapping[str, Any], breaks: int | None) -> bool:
         """Whether a condition that names these integers alone is broken, whatever else is drawn."""

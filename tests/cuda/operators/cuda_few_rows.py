@@ -1,104 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of few rows by the ring of weight on Hopper: exactly, the same bits twice, in a graph, beside 4 bits' tests.
+"""Products of few rows by the ring of weight on Hopper: exactly, in a graph, a row as among others.
 
-Whole numbers: sums are exact, and rounded once.
+Sizes that other tests of products have are too small for it. linear_w4: cuda_four_bits.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import anyop
 import pytest
 from anyop import testing
-from on_cuda import torch
+from on_cuda import DEVICE, torch
+from product_points import check_points
 
 if torch.cuda.get_device_capability() != (9, 0):
     pytest.skip("cuda_ring_sm90 is for Hopper", allow_module_level=True)
 
 RING = "cuda_ring_sm90"
 SIZES = [(1024, 1024), (1040, 1088), (4096, 2048), (6144, 4096), (2560, 9728), (20_000, 1536)]
-DTYPES = [torch.float16, torch.bfloat16]
+POINTS = [(rows, N, K) for N, K in SIZES for rows in (1, 2, 5, 8)]
+ONE_ROW = [(1, N, K) for N, K in SIZES if N <= 4096 and K % 256 == 0]
+KINDS = [
+    *(("linear", dtype, POINTS) for dtype in ("float16", "bfloat16")),
+    *(("linear_gated", dtype, POINTS) for dtype in ("float16", "bfloat16")),
+    *(("linear_w8a8", dtype, ONE_ROW) for dtype in ("int8", "float8_e4m3fn")),
+]
+halves = pytest.mark.parametrize("name", ["linear", "linear_gated"])
 
 
-def whole(low: int, high: int, *shape: int, dtype: torch.dtype) -> torch.Tensor:
-    generator = torch.Generator("cuda").manual_seed(sum(shape))
-    return torch.randint(low, high, shape, generator=generator, device="cuda").to(dtype)
+def ring_calls(name: str) -> int:
+    return sum(k.calls for k in testing.kernel_calls(name) if k.backend == RING)
 
 
-def linear(rows: int, N: int, K: int, dtype: torch.dtype) -> tuple[dict, torch.Tensor]:
-    x, weight, bias = (whole(-2, 3, *s, dtype=dtype) for s in ((rows, K), (N, K), (N,)))
-    expected = x.double() @ weight.double().t() + bias.double()
-    return {"x": x, "weight": weight, "bias": bias}, expected.to(dtype)
-
-
-def linear_gated(rows: int, N: int, K: int, dtype: torch.dtype) -> tuple[dict, torch.Tensor]:
-    x, weight = (whole(-1, 2, *s, dtype=dtype) for s in ((rows, K), (N, K)))
-    gate, value = (x.double() @ weight.double().t()).chunk(2, 1)
-    given = {"x": x, "weight": weight, "activation": "relu"}
-    return given, (gate.relu() * value).to(dtype)
-
-
-def linear_w8a8(rows: int, N: int, K: int, dtype: torch.dtype) -> tuple[dict, torch.Tensor]:
-    x, weight = (whole(-2, 3, *s, dtype=torch.float8_e4m3fn) for s in ((rows, K), (N, K)))
-    scales = torch.exp2(whole(-3, 1, N, dtype=torch.float32))
-    given = {
-        "x": x, "weight": weight, "x_scale": scales[:1].clone(), "weight_scale": scales,
-        "out_dtype": str(dtype)[6:],
-    }  # fmt: skip
-    expected = x.double() @ weight.double().t() * scales[0].double() * scales.double()
-    return given, expected.to(dtype)
-
-
-def cases() -> Iterator:
-    for make in (linear, linear_gated, linear_w8a8):
-        for N, K in SIZES:
-            if make is linear_w8a8 and (N > 4096 or K % 256):
-                continue
-            for rows in (1,) if make is linear_w8a8 else (1, 2, 5, 8):
-                yield pytest.param(make, rows, N, K, id=f"{make.__name__}-{rows}x{N}x{K}")
-
-
-def by_ring(make: Callable, **given: object) -> torch.Tensor:
+@pytest.mark.parametrize(("name", "dtype", "points"), KINDS)
+def test_every_size_exactly(name, dtype, points):
+    testing.observe(name)
+    before = ring_calls(name)
     with anyop.use(RING):
-        return getattr(anyop, make.__name__)(**given)
+        check_points(name, dtype, DEVICE, 0, points)
+    assert ring_calls(name) - before >= len(points)
 
 
-def ring_calls(make: Callable) -> int:
-    return sum(k.calls for k in testing.kernel_calls(make.__name__) if k.backend == RING)
+def by_ring(name: str, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    with anyop.use(RING):
+        return getattr(anyop, name)(x, weight)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("make", "rows", "N", "K"), cases())
-def test_every_size_exactly(make, rows, N, K, dtype):
-    given, expected = make(rows, N, K, dtype)
-    testing.observe(make.__name__)
-    before = ring_calls(make)
-    for _ in range(3):
-        assert torch.equal(by_ring(make, **given), expected)
-    assert ring_calls(make) - before == 3
-
-
-@pytest.mark.parametrize("make", [linear, linear_gated])
-def test_a_graph_is_replayed_with_other_rows(make):
+@halves
+def test_a_graph_is_replayed_with_other_rows(name):
     """One behind another, so that each kernel begins while the one before ends."""
-    given, expected = make(1, 4096, 4096, torch.bfloat16)
-    call = {**given, "x": torch.zeros_like(given["x"])}
-    by_ring(make, **call)
+    x, weight = torch.randn(1, 4096, device=DEVICE), torch.randn(8192, 4096, device=DEVICE)
+    x, weight = x.bfloat16(), weight.bfloat16()
+    expected, changed = by_ring(name, x, weight), torch.zeros_like(x)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = [by_ring(make, **call) for _ in range(4)]
-    call["x"].copy_(given["x"])
+        found = [by_ring(name, changed, weight) for _ in range(4)]
+    changed.copy_(x)
     graph.replay()
     assert all(torch.equal(one, expected) for one in found)
 
 
-@pytest.mark.parametrize("make", [linear, linear_gated])
-def test_bits_of_a_row_do_not_depend_on_how_many_there_are(make):
+@halves
+def test_bits_of_a_row_do_not_depend_on_how_many_there_are(name):
     """From two rows on, for one row's sums are added in another order."""
-    given, _ = make(8, 4096, 4096, torch.bfloat16)
-    given["x"] = torch.randn(8, 4096, device="cuda").bfloat16()
-    all_rows = by_ring(make, **given)
+    x, weight = torch.randn(8, 4096, device=DEVICE), torch.randn(8192, 4096, device=DEVICE)
+    x, weight = x.bfloat16(), weight.bfloat16()
+    all_rows = by_ring(name, x, weight)
     for rows in range(2, 8):
-        few = by_ring(make, **{**given, "x": given["x"][:rows].contiguous()})
+        few = by_ring(name, x[:rows].contiguous(), weight)
         assert torch.equal(few, all_rows[:rows]), rows

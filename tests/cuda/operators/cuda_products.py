@@ -16,8 +16,9 @@ import anyop
 import pytest
 from anyop import testing
 from anyop._routes import implementations
-from anyop.testing.torch_memory import fits_torch, on_device, takes_less
+from anyop.testing.torch_memory import fits_torch, on_device
 from drawn import few
+from failures import failures_of, show
 from on_cuda import DEVICE, SUBJECTS, torch
 from product_points import NAMED, check
 
@@ -71,17 +72,10 @@ SUITES = [
 def test_the_schemas_suite_by_each(subject, choice, backend):
     """The twins of the tile kernel, forced by route, also where another is taken by default."""
     there = replace(subject, function=on_device(getattr(anyop, subject.name), DEVICE))
-    failures, tried = [], 0
+    cases = list(filter(fits_torch, testing.standard_cases(subject, choice)))
     with anyop.use(backend):
-        for case in filter(fits_torch, testing.standard_cases(subject, choice)):
-            tried += 1
-            try:
-                testing.check_case(there, case)
-            except testing.CheckError as error:
-                if not takes_less(error, "cuda"):
-                    failures.append(str(error))
-    assert not failures, f"{len(failures)} of {tried}:\n" + "\n".join(failures[:8])
-    assert tried >= 10
+        show(failures_of(there, cases, "cuda"), len(cases))
+    assert len(cases) >= 10
 
 
 PROGRAM = f"""
